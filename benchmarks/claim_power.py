@@ -3,9 +3,9 @@
     python benchmarks/claim_power.py [--repeats 4000]
 
 Differences over seeds are drawn from normal distributions with the deviations that exploratory
-seeds showed at scale tiny, times on the grid of a training's probes, and tested by the code that
-gives verdicts. Prints the tables of docs/verdicts.md; some 20 minutes on one core. Times are drawn
-an eighth as often, since a test of theirs takes a hundred times as long.
+seeds showed at scale tiny, times on the grid of a training's probes, and tested by the code for
+verdicts. Prints the tables of docs/verdicts.md; takes some 20 minutes on one core. Claims on times
+get an eighth of the repeats, since their test takes a hundred times as long.
 """
 
 import argparse
@@ -31,14 +31,14 @@ PROCESSES = 5
 PROBE, BUDGET = 20, 2400
 """Steps from one probe for retrieval to the next, and steps after which a training ends."""
 FAR = 10.0
-"""Deviations that no test misses."""
+"""Standard deviations; an effect of this size is always detected."""
 
 
 class Variation(NamedTuple):
     """How the numbers of a claim vary over seeds; logarithms where the claim is about a ratio.
 
     Attributes:
-        deviations: Sample deviation of the paired differences of each contrast.
+        deviations: Sample standard deviation of the paired differences of each contrast.
         seeds: Seeds that they are from.
         record: File of benchmarks/records that has the numbers.
         correlation: Of the differences of two contrasts.
@@ -81,31 +81,35 @@ OBSERVED: Mapping[str, Variation] = {
 
 
 def simulate(
-    claim: Claim, seen: Variation, truth: Sequence[float], seeds: int, random: np.random.Generator
+    claim: Claim,
+    variation: Variation,
+    truth: Sequence[float],
+    seeds: int,
+    random: np.random.Generator,
 ) -> Tested:
     """Draw the numbers of a claim once and test them as a verdict does.
 
     Args:
         claim: The claim.
-        seen: How its numbers vary.
+        variation: How its numbers vary over seeds.
         truth: True effect of each contrast, a logarithm where it is a ratio.
         seeds: Number of paired seeds.
-        random: Source of chance.
+        random: Random generator.
     """
-    correlations = np.full((len(truth), len(truth)), seen.correlation)
+    correlations = np.full((len(truth), len(truth)), variation.correlation)
     np.fill_diagonal(correlations, 1.0)
     normal = random.normal(size=(seeds, len(truth))) @ np.linalg.cholesky(correlations).T
-    differences = np.asarray(truth) + normal * np.asarray(seen.deviations)
-    steps = random.normal(*seen.steps, seeds)  # of the row that two contrasts share
+    differences = np.asarray(truth) + normal * np.asarray(variation.deviations)
+    steps = random.normal(*variation.steps, seeds)  # of the row that two contrasts share
     tests = []
     for contrast, drawn in zip(claim.contrasts, differences.T, strict=True):
-        ours, theirs = drawn + random.normal(0, math.sqrt(seen.unit_variance)), np.zeros(seeds)
+        ours, theirs = drawn + random.normal(0, math.sqrt(variation.unit_variance)), np.zeros(seeds)
         timed = claim.compare == "ratio"
         if timed:
             ours, theirs = steps, steps - drawn
         values, after = _probed(ours) if timed else _exact(ours)
         baseline_values, baseline_after = _probed(theirs) if timed else _exact(theirs)
-        freedom = seen.unit_freedom
+        freedom = variation.unit_freedom
         numbers = Evidence(
             metric=contrast.metric,
             row=contrast.row,
@@ -115,7 +119,7 @@ def simulate(
             baseline_values=baseline_values,
             after=after,
             baseline_after=baseline_after,
-            unit_variance=freedom and seen.unit_variance * random.chisquare(freedom) / freedom,
+            unit_variance=freedom and variation.unit_variance * random.chisquare(freedom) / freedom,
             unit_freedom=freedom,
             job_ids=[],
         )
@@ -126,65 +130,75 @@ def simulate(
 
 
 def power(
-    claim: Claim, seen: Variation, seeds: int, alpha: float, repeats: int, seed: int = 0
+    claim: Claim, variation: Variation, seeds: int, alpha: float, repeats: int, seed: int = 0
 ) -> float:
-    """Return how often a claim is decided as it says when its effect is the one it names."""
+    """Return the power of a claim: how often its `powered_for` effect is decided as claimed."""
     expected: VerdictName = "no difference" if claim.test == "equivalence" else "reproduced"
     random, truth = np.random.default_rng(seed), named_effect(claim)
-    drawn = (simulate(claim, seen, truth, seeds, random) for _ in range(repeats))
-    return sum(one.p < alpha and one.speaks_for == expected for one in drawn) / repeats
+    drawn = (simulate(claim, variation, truth, seeds, random) for _ in range(repeats))
+    return sum(test.p < alpha and test.speaks_for == expected for test in drawn) / repeats
 
 
 def named_effect(claim: Claim) -> tuple[float, ...]:
-    """Effect of each contrast that a claim is powered for, on the side that it claims."""
-    named = claim.powered_for
-    assert named is not None, claim.question
+    """Return the `powered_for` effect of each contrast, in the claimed direction."""
+    effect_size = claim.powered_for
+    assert effect_size is not None, claim.question
     sign = 1 if claim.direction == "higher" else -1
-    effect = math.log(named) if claim.compare == "ratio" else sign * named
+    effect = math.log(effect_size) if claim.compare == "ratio" else sign * effect_size
     return (effect,) * len(claim.contrasts)
 
 
-def nulls(claim: Claim, seen: Variation) -> list[tuple[float, ...]]:
-    """Effects at which every decision is false: 0, or on the margin, in one contrast at least."""
+def nulls(claim: Claim, variation: Variation) -> list[tuple[float, ...]]:
+    """Effects at which every decision is false: 0 or the margin, in at least one contrast."""
     margin = claim.margin or 0.0
     if claim.compare == "ratio" and claim.margin is not None:
         margin = math.log(claim.margin)
     edge = margin if claim.test == "equivalence" or claim.direction == "lower" else -margin
     if len(claim.contrasts) == 1:
         return [(edge,)]
-    far = edge + FAR * max(seen.deviations)
-    others = [0.0, far] if margin else [far]
-    return [(edge, edge), *((edge, one) for one in others), *((one, edge) for one in others)]
+    distant = edge + FAR * max(variation.deviations)
+    other_effects = [0.0, distant] if margin else [distant]
+    return [
+        (edge, edge),
+        *((edge, other) for other in other_effects),
+        *((other, edge) for other in other_effects),
+    ]
 
 
 def null_p_values(
-    claim: Claim, seen: Variation, seeds: int, alpha: float, repeats: int, seed: int
+    claim: Claim, variation: Variation, seeds: int, alpha: float, repeats: int, seed: int
 ) -> NDArray[np.float64]:
-    """Draw p-values [repeats] of a claim at the null that is decided most often at ``alpha``."""
-    found = []
-    for truth in nulls(claim, seen):
+    """Draw p-values [repeats] of a claim at its null with the most decisions at ``alpha``."""
+    by_null = []
+    for truth in nulls(claim, variation):
         random = np.random.default_rng(seed)
-        drawn = [simulate(claim, seen, truth, seeds, random) for _ in range(repeats)]
-        found.append(np.array([1.0 if one.speaks_for is None else one.p for one in drawn]))
-    return max(found, key=lambda p_values: float(np.mean(p_values < alpha)))
+        drawn = [simulate(claim, variation, truth, seeds, random) for _ in range(repeats)]
+        by_null.append(np.array([1.0 if test.speaks_for is None else test.p for test in drawn]))
+    return max(by_null, key=lambda p_values: float(np.mean(p_values < alpha)))
 
 
 def family_error(p_values: Sequence[NDArray[np.float64]], alpha: float) -> float:
-    """Return how often Holm's correction decides a claim of a family, by p-values of each."""
-    families = zip(*(one.tolist() for one in p_values), strict=True)
-    return float(np.mean([min(one.p_value for one in holm(family)) < alpha for family in families]))
+    """Return how often Holm's correction decides any claim of a family, from draws per claim."""
+    families = zip(*(draws.tolist() for draws in p_values), strict=True)
+    return float(
+        np.mean(
+            [min(corrected.p_value for corrected in holm(family)) < alpha for family in families]
+        )
+    )
 
 
-def least_p(claim: Claim, seen: Variation, seeds: int) -> float:
-    """Return the p-value of seeds that agree all but exactly on an effect that no test misses."""
-    still = seen._replace(
-        deviations=tuple(one / 1000 for one in seen.deviations),
+def least_p(claim: Claim, variation: Variation, seeds: int) -> float:
+    """Return the smallest p-value: almost no variance, and an effect that no test misses."""
+    still = variation._replace(
+        deviations=tuple(deviation / 1000 for deviation in variation.deviations),
         unit_variance=0.0,
-        steps=(seen.steps[0], 0.0),
+        steps=(variation.steps[0], 0.0),
     )
     effect = named_effect(claim)
     if claim.test == "difference" and claim.compare == "difference":
-        effect = tuple(math.copysign(FAR * one, effect[0]) for one in seen.deviations)
+        effect = tuple(
+            math.copysign(FAR * deviation, effect[0]) for deviation in variation.deviations
+        )
     return simulate(claim, still, effect, seeds, np.random.default_rng(0)).p
 
 
@@ -193,53 +207,55 @@ def registered() -> tuple[TestedClaims, list[str]]:
     plan = Plan.load(Path(__file__).parents[1] / "config", {"scale": "tiny"})
     tested = plan.claims.tested([], {})
     default = plan.catalogue.project.headline
-    return tested, [name for name, one in tested.claims.items() if one.artifact in default]
+    return tested, [name for name, claim in tested.claims.items() if claim.artifact in default]
 
 
 def _exact(numbers: NDArray[np.float64]) -> tuple[Values, Values]:
-    """Return numbers that are known as they are, and nothing of what they exceed."""
+    """Return uncensored values, without lower bounds."""
     return numbers.tolist(), []
 
 
 def _probed(logarithms: NDArray[np.float64]) -> tuple[Values, Values]:
-    """Return the first probe that finds each time reached (None: none), and the one before."""
-    reached = [PROBE * math.ceil(one / PROBE) for one in np.exp(logarithms)]
-    values = [float(one) if one <= BUDGET else None for one in reached]
-    return values, [min(one - PROBE, BUDGET) for one in reached]
+    """Return the first probe at or after each time (None: over budget), and the one before."""
+    reached = [PROBE * math.ceil(steps / PROBE) for steps in np.exp(logarithms)]
+    values = [float(steps) if steps <= BUDGET else None for steps in reached]
+    return values, [min(steps - PROBE, BUDGET) for steps in reached]
 
 
-def widen(seen: Variation, level: float = 0.8) -> Variation:
+def widen(variation: Variation, level: float = 0.8) -> Variation:
     """Return a variation whose deviations are the upper limits of those observed."""
-    freedom = seen.seeds - 1
+    freedom = variation.seeds - 1
     factor = math.sqrt(freedom / float(stats.chi2.ppf(1 - level, freedom)))
-    return seen._replace(deviations=tuple(factor * one for one in seen.deviations))
+    return variation._replace(
+        deviations=tuple(factor * deviation for deviation in variation.deviations)
+    )
 
 
 def measure(
     tested: TestedClaims, names: Sequence[str], default: Collection[str], repeats: int
 ) -> Iterator[tuple[str, int, NDArray[np.float64]]]:
-    """Print the line of each claim of a family; yield p-values at its null, by number of seeds."""
+    """Print one line per claim of a family; yield p-values at its null, by number of seeds."""
     alpha, random = tested.alpha / len(names), np.random.default_rng(0)
-    for place, name in enumerate(names):
-        claim, seen = tested.claims[name], OBSERVED[name]
+    for index, name in enumerate(names):
+        claim, variation = tested.claims[name], OBSERVED[name]
         draws = repeats // 8 if claim.compare == "ratio" else repeats
         most = PROCESSES if claim.over == "processes" else CONFIRMATION_SEEDS
         cells = [
-            f"{power(claim, seen, most, alpha, draws):.2f}",
-            f"{power(claim, widen(seen), most, alpha, draws):.2f}",
+            f"{power(claim, variation, most, alpha, draws):.2f}",
+            f"{power(claim, widen(variation), most, alpha, draws):.2f}",
             "",
             "",
         ]
         if name in default:
-            least = least_p(claim, seen, DEFAULT_SEEDS)
-            cells[2] = f"{power(claim, seen, DEFAULT_SEEDS, alpha, draws):.2f}"
+            least = least_p(claim, variation, DEFAULT_SEEDS)
+            cells[2] = f"{power(claim, variation, DEFAULT_SEEDS, alpha, draws):.2f}"
             cells[3] = "yes" if least < alpha else f"no, {least:.2g}"
-        deviations = ", ".join(f"{one:g}" for one in seen.deviations)
-        first = [name, claim.test, f"{claim.powered_for:g}", f"{deviations} ({seen.seeds})"]
+        deviations = ", ".join(f"{deviation:g}" for deviation in variation.deviations)
+        first = [name, claim.test, f"{claim.powered_for:g}", f"{deviations} ({variation.seeds})"]
         print(f"| {' | '.join([*map(str, first), *cells])} |", flush=True)
         for count in [CONFIRMATION_SEEDS, *([DEFAULT_SEEDS] if name in default else [])]:
             sample = PROCESSES if claim.over == "processes" else count
-            p_values = null_p_values(claim, seen, sample, alpha, draws, place)
+            p_values = null_p_values(claim, variation, sample, alpha, draws, index)
             yield name, count, random.choice(p_values, repeats) if draws < repeats else p_values
 
 
@@ -256,13 +272,13 @@ def main() -> None:
     print("|---|---|---:|---|---:|---:|---:|---|")
     errors = ["| family | claims | seeds | false decisions |", "|---|---:|---:|---:|"]
     for family, names in tested.families.items():
-        found = {
+        by_claim = {
             (name, seeds): p_values
             for name, seeds, p_values in measure(tested, names, default, repeats)
         }
         for seeds in (CONFIRMATION_SEEDS, DEFAULT_SEEDS):
-            # What is not built stays in its family and decides nothing.
-            p_values = [found.get((name, seeds), np.ones(repeats)) for name in names]
+            # A claim without results stays in its family, with p = 1.
+            p_values = [by_claim.get((name, seeds), np.ones(repeats)) for name in names]
             if seeds == CONFIRMATION_SEEDS or any(name in default for name in names):
                 error = family_error(p_values, tested.alpha)
                 errors.append(f"| {family} | {len(names)} | {seeds} | {error:.3f} |")

@@ -97,11 +97,11 @@ def _require_cache() -> None:
 
 
 def _read_settings_strictly() -> None:
-    """Have `--config` and `--configfile` read by our own YAML reader alone.
+    """Replace Snakemake's readers of `--config` and `--configfile` by our strict YAML reader.
 
     Snakemake reads both before the Snakefile: it runs the expressions in a file with `__use_yte__`
-    and expands aliases of aliases without end. What it finds is not used, the Snakefile reads both
-    again; so it is enough that the first reader is as strict.
+    and expands nested aliases without limit. Its result is not used, since the Snakefile reads both
+    again; the first reader must only be as strict.
     """
     from snakemake import cli
     from snakemake.settings import types
@@ -109,17 +109,17 @@ def _read_settings_strictly() -> None:
     from difftransformer.config.project import settings_given
     from difftransformer.config.yaml_files import read_yaml
 
-    def refused_in_one_line(read: Callable[[Any], dict[str, Any]]) -> Callable[[Any], Any]:
-        def reader(given: Any) -> dict[str, Any]:
+    def with_one_line_errors(read: Callable[[Any], dict[str, Any]]) -> Callable[[Any], Any]:
+        def reader(argument: Any) -> dict[str, Any]:
             try:
-                return read(given)
+                return read(argument)
             except UserError as error:
                 sys.exit(f"error: {error}")
 
         return reader
 
-    cli.parse_config = refused_in_one_line(lambda words: settings_given(words or ()))
-    types.load_configfile = refused_in_one_line(lambda path: read_yaml(Path(path)))
+    cli.parse_config = with_one_line_errors(lambda words: settings_given(words or ()))
+    types.load_configfile = with_one_line_errors(lambda path: read_yaml(Path(path)))
 
 
 @dataclass

@@ -185,14 +185,14 @@ def training_line(beat: Mapping[str, Any]) -> str:
 def error_line(logs: Sequence[str], said: str | None = None, since: float = 0.0) -> str:
     """Find the last line of the logs that begins with ``error:``, else the last line there is.
 
-    Where there is none, the first line of what was ``said`` of the job. If something was said, a
-    log that is older than the start of the job, ``since``, is one of an earlier try.
+    Without such a log line, the first line of ``said``, Snakemake's message about the job. With
+    ``said``, a log older than ``since``, the start of the job, belongs to an earlier try.
     """
-    told = said.strip().splitlines()[0] if said and said.strip() else None
-    last = told or "the log is empty"
+    first_line = said.strip().splitlines()[0] if said and said.strip() else None
+    last = first_line or "the log is empty"
     for log in reversed(logs):
         try:
-            if told is not None and Path(log).stat().st_mtime < since:
+            if first_line is not None and Path(log).stat().st_mtime < since:
                 continue
             lines = Path(log).read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:

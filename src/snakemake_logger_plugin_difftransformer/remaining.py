@@ -52,8 +52,10 @@ class Remaining:
         scale = folder.parent.name
         for path in (FIRST_BUILD, folder / FILE):
             with suppress(OSError, ValueError, TypeError, AttributeError):
-                kept = json.loads(path.read_text(encoding="utf-8"))
-                for rule, took in (kept["seconds"] if path == FIRST_BUILD else kept).items():
+                recorded = json.loads(path.read_text(encoding="utf-8"))
+                for rule, took in (
+                    recorded["seconds"] if path == FIRST_BUILD else recorded
+                ).items():
                     known = {str(name): float(seconds) for name, seconds in took.items()}
                     if path == FIRST_BUILD:
                         known = {name: known[name] for name in known if name.split()[:1] == [scale]}

@@ -222,19 +222,19 @@ WRONG = [
      "a cache for 2 positions was given 3: make it larger"),
     (lambda: SoftmaxAttention(64, num_heads=4)(
         torch.randn(1, 3, 64), positions=torch.arange(4)),
-     r"torch.int64 \[4\], wanted are integers \[3\] or \[1 or 1, 3\]"),
+     r"torch.int64 \[4\], expected integers \[3\] or \[1 or 1, 3\]"),
     (lambda: SoftmaxAttention(64, num_heads=4)(
         torch.randn(1, 3, 64), positions=torch.arange(3.0)),
-     r"positions are torch.float32 \[3\], wanted are integers"),
+     r"positions are torch.float32 \[3\], expected integers"),
     (lambda: SoftmaxAttention(64, num_heads=4, rope_theta=None)(
         torch.randn(1, 3, 64), positions=torch.arange(3)),
-     "positions change nothing with rope_theta None"),
+     "positions have no effect with rope_theta None"),
     (lambda: SoftmaxAttention(64, num_heads=4)(
         torch.randn(1, 3, 64), rope=(torch.ones(3, 16), torch.zeros(3, 16)),
         positions=torch.arange(3)),
      "rope and positions exclude each other"),
     (lambda: DifferentialAttention(64, num_heads=4, layer_index=0)(
-        torch.randn(1, 4, 64), positions=torch.arange(4) - 1), "positions begin at -1"),
+        torch.randn(1, 4, 64), positions=torch.arange(4) - 1), "the lowest position is -1"),
     (lambda: SoftmaxAttention(64, num_heads=4)(torch.randn(1, 0, 64)), r"shape \[1, 0, 64\]"),
     (lambda: layer_class("dif_v1"), "did you mean 'diff_v1'"),
 ]  # fmt: skip

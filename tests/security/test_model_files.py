@@ -64,7 +64,7 @@ def test_a_folder_takes_no_code_of_another_repository(
     source(model)
     _with(tmp_path, file, more)
     for load in (source, sizes, open_causal):
-        with pytest.raises(CheckpointError, match=f"its {file} takes code of another") as refused:
+        with pytest.raises(CheckpointError, match=f"its {file} loads code from another") as refused:
             load(model)
         assert "\n" not in str(refused.value)
     source(PretrainedModel(name=str(tmp_path)))  # which runs no code at all

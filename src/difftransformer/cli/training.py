@@ -218,7 +218,7 @@ class _Asked:
             f"/{relpath(output.parent)}",
             (relpath(Path(file).parent) for file in forced),
         )
-        self.from_scratch = rule in forced or any(folder.endswith(f"/{one}") for one in asked)
+        self.from_scratch = rule in forced or any(folder.endswith(f"/{path}") for path in asked)
         opened = PackedDataset.open(self.dataset)
         parent = open_parent(self.config, self.model, opened, seed)
         inputs = training_inputs(opened, parent, self.config.pretrained)

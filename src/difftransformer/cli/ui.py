@@ -32,8 +32,8 @@ def ui(
 ) -> None:
     """Serve the reports and MLflow's runs on loopback, side by side, until interrupted.
 
-    The printed addresses have a token, new at each start. Nothing is served without it, since other
-    users of the machine reach the ports, too.
+    The printed addresses contain a token, new at each start. Requests without it are refused, since
+    other users of the machine can connect to the ports.
     """
     with reporting():
         from difftransformer.errors import UserError
@@ -76,7 +76,7 @@ def ui(
             finally:
                 _stop(running)
                 server.shutdown()
-            raise UserError(f"MLflow ended by itself with status {running.returncode}")
+            raise UserError(f"MLflow exited with status {running.returncode}")
 
 
 @people(BUILD)
@@ -119,7 +119,7 @@ class _Runs:
         return f"{self._mlflow}{found}" if found else None
 
     def views(self) -> dict[str, str]:
-        """Return the address of each experiment's view, of a file alone: a server may be down."""
+        """Return the address of each experiment's view, for file stores: a server may be down."""
         if not self._uri.startswith("sqlite:"):
             return {}
         try:
@@ -141,8 +141,8 @@ class _Runs:
 def _listen(port: int) -> socket.socket:
     """Return a socket on loopback for MLflow, which takes some seconds to start.
 
-    It is bound here so that nobody else takes the port meanwhile and gets the token by the first
-    request. Whoever clicks before MLflow has started waits.
+    The socket is bound here, so that no other process can take the port and read the token from the
+    first request. Requests wait until MLflow has started.
     """
     from difftransformer.reporting.serving import HOST, port_error
 
@@ -164,7 +164,7 @@ def _start(
     from difftransformer.provenance import mlflow_server, mlflow_store
 
     quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    # All users see a command line, with a token or a password in it, too.
+    # A command line, and a token or password in it, is visible to all users.
     secret = {"MLFLOW_BACKEND_STORE_URI": uri, mlflow_server.REPORTS_VARIABLE: reports}
     secret["MLFLOW_DEFAULT_ARTIFACT_ROOT"] = mlflow_store.artifact_location(results)
     with listening:

@@ -36,21 +36,21 @@ def check_artifacts(
 
 
 def _check_scale(
-    scale: ScaleConfig, artifacts: Artifacts, claims: Iterable[str], place: str
+    scale: ScaleConfig, artifacts: Artifacts, claims: Iterable[str], file: str
 ) -> None:
-    """What has seeds or cannot be tested exists, and the latter has its reason."""
+    """Check the names in `seeds` and `not_testable` of a scale, and that reasons are given."""
     for name in scale.seeds:
-        lookup(artifacts, name, "artifact", f"{place}: seeds")
-        if both := sorted(set(scale.listed_seeds(name)) & set(scale.exploratory_seeds)):
+        lookup(artifacts, name, "artifact", f"{file}: seeds")
+        if untested := sorted(set(scale.listed_seeds(name)) & set(scale.exploratory_seeds)):
             raise ConfigError(
-                f"{place}: seeds.{name}: {both[0]} tests no claim at this scale, by its "
-                "exploratory_seeds; leave it out here"
+                f"{file}: seeds.{name}: {untested[0]} is one of the scale's exploratory_seeds, "
+                "which test no claim; leave it out"
             )
-    known: dict[str, object] = {"all": None, **artifacts, **dict.fromkeys(claims)}
+    names: dict[str, object] = {"all": None, **artifacts, **dict.fromkeys(claims)}
     for name, reason in scale.not_testable.items():
-        lookup(known, name, "claim or artifact", f"{place}: not_testable")
+        lookup(names, name, "claim or artifact", f"{file}: not_testable")
         if not reason.strip():
-            raise ConfigError(f"{place}: not_testable.{name}: say why, the report shows it")
+            raise ConfigError(f"{file}: not_testable.{name}: say why, the report shows it")
 
 
 def _check_labels(artifacts: Artifacts, labels: Mapping[str, str], place: str) -> None:

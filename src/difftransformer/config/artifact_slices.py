@@ -135,31 +135,29 @@ class KeptSlice(Settings):
 
 
 class TestedClaims(Settings):
-    """Claims of a scale, for the job that tests those whose results there are."""
+    """All claims at a scale, for the job that tests those with results."""
 
-    scale: str = setting(meaning="Scale of every result behind them")
+    scale: str = setting(meaning="Scale of the results")
     alpha: float = setting(meaning="Error rate of a family")
     note: str = setting(meaning="What had been seen when the claims were registered")
     claims: dict[str, Claim] = setting(meaning="All claims, by id")
-    digests: dict[str, str] = setting(meaning="What the definitions of the claims are told by")
+    digests: dict[str, str] = setting(meaning="Digest of the definition of each claim")
     not_testable: dict[str, str] = setting(
         {}, meaning="Claims that the scale cannot test whatever comes out, with the reason"
     )
-    tables: list[ArtifactSlice] = setting(meaning="Tables that have their numbers")
-    kept: dict[str, list[str]] = setting(
-        {},
-        meaning="Result files of those of these tables that an earlier call built and this one "
-        "did not ask for",
+    tables: list[ArtifactSlice] = setting(meaning="Tables with the numbers of the claims")
+    earlier_results: dict[str, list[str]] = setting(
+        {}, meaning="Result files by table, for tables that only an earlier call built"
     )
 
     @property
     def families(self) -> dict[str, list[str]]:
-        """Claims that are corrected together, by family: those that the scale can test."""
-        found: dict[str, list[str]] = {}
+        """Testable claims by family; Holm's correction covers each family."""
+        by_family: dict[str, list[str]] = {}
         for name, claim in self.claims.items():
             if claim.test is not None and name not in self.not_testable:
-                found.setdefault(claim.family, []).append(name)
-        return found
+                by_family.setdefault(claim.family, []).append(name)
+        return by_family
 
 
 class ReportSlice(Settings):

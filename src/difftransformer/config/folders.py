@@ -28,67 +28,67 @@ def files_below(folder: Path) -> list[Path]:
     """Return the files below a folder, see `read_folder`.
 
     Raises:
-        DataError: A folder cannot be read, or a link leads elsewhere.
+        DataError: A folder cannot be read, or a link leads out of ``folder``.
     """
-    found = read_folder(folder)
-    for link in found.outside:
+    contents = read_folder(folder)
+    for link in contents.outside:
         require_inside(link, folder)
-    return found.files
+    return contents.files
 
 
-def read_folder(folder: Path, home: Path | None = None) -> FolderContents:
-    """Return what lies below a folder and below linked folders; each folder is read once.
+def read_folder(folder: Path, root: Path | None = None) -> FolderContents:
+    """Return the contents of a folder and of linked folders; each folder is read once.
 
     A folder that lies there itself comes before the links that lead to it, so that a link changes
     the path of no file.
 
     Args:
         folder: The folder.
-        home: Folder that links may lead into; None: ``folder``.
+        root: Folder that link targets must be in; None: ``folder``.
 
     Raises:
         DataError: A folder cannot be read.
     """
-    home, found = home or folder, FolderContents([], [], [])
-    waiting, seen = [folder] if folder.is_dir() else [], set[Path]()
+    root, contents = root or folder, FolderContents([], [], [])
+    waiting, visited = [folder] if folder.is_dir() else [], set[Path]()
     for top in waiting:
         for here, folders, names in os.walk(top, onerror=_refuse):
-            if (real := Path(here).resolve()) in seen:
+            if (real := Path(here).resolve()) in visited:
                 folders.clear()
                 continue
-            seen.add(real)
-            found.hidden.extend(_hidden(here, [*folders, *names]))
+            visited.add(real)
+            contents.hidden.extend(_hidden(here, [*folders, *names]))
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for path in (Path(here, name) for name in folders):
                 if path.is_symlink():
-                    (waiting if is_inside(path, home) else found.outside).append(path)
+                    (waiting if is_inside(path, root) else contents.outside).append(path)
             for path in (Path(here, name) for name in names if not name.startswith(".")):
                 if path.is_file():
-                    inside = not path.is_symlink() or is_inside(path, home)
-                    (found.files if inside else found.outside).append(path)
-    return found
+                    inside = not path.is_symlink() or is_inside(path, root)
+                    (contents.files if inside else contents.outside).append(path)
+    return contents
 
 
-def is_inside(path: Path, home: Path) -> bool:
-    """Whether a path leads into a folder, through all links.
+def is_inside(path: Path, root: Path) -> bool:
+    """Whether a path is in a folder after all links are resolved.
 
-    A snapshot in the cache of the Hugging Face hub consists of links to `blobs` beside it; these
-    are inside.
+    A snapshot in the cache of the Hugging Face hub consists of links to the `blobs` folder next to
+    `snapshots`; these count as inside.
     """
     real = path.resolve()
-    beside = (path.parent.resolve() / path.name).parents
-    blobs = [one.parent / "blobs" for one in beside if one.name == "snapshots"]
-    return any(real.is_relative_to(one) for one in (home.resolve(), *blobs))
+    ancestors = (path.parent.resolve() / path.name).parents
+    blobs = [folder.parent / "blobs" for folder in ancestors if folder.name == "snapshots"]
+    return any(real.is_relative_to(allowed) for allowed in (root.resolve(), *blobs))
 
 
-def require_inside(path: Path, home: Path, cure: str = "copy it there") -> None:
-    """Check that a path leads into a folder, see `is_inside`.
+def require_inside(path: Path, root: Path, cure: str = "copy it there") -> None:
+    """Check that a path is in a folder after all links are resolved, see `is_inside`.
 
     Raises:
-        DataError: It is, or lies behind, a link to elsewhere; ends with ``cure``.
+        DataError: The path is outside; the message ends with ``cure``.
     """
-    if not is_inside(path, home):
-        raise DataError(f"{path}: is a link to {path.resolve()}, outside {home}: {cure}")
+    if not is_inside(path, root):
+        raise DataError(f"{path}: is a link to {path.resolve()}, outside {root}: {cure}")
 
 
 def _hidden(here: str, names: list[str]) -> Iterator[Path]:

@@ -68,37 +68,37 @@ def named(value: Any) -> Any:
 
 
 def source(model: PretrainedModel) -> tuple[str, dict[str, Any]]:
-    """Return what `from_pretrained` takes for a model: its name, and options.
+    """Return the name and the options of a model for `from_pretrained`.
 
     Raises:
-        CheckpointError: Its files name weights outside its folder, or with `trust_remote_code` code
-            of another repository; or they cannot be had from the hub.
+        CheckpointError: Files of the model name weights outside its folder or, with
+            `trust_remote_code`, code of another repository; or the hub does not return them.
     """
     # An absolute path is no id of the hub, so nothing is asked there.
     name = model.name if model.folder is None else str(model.folder.resolve())
     revision = model.revision or "main"
     for index in sorted(model.folder.glob("*.index.json")) if model.folder else []:
-        indexed_weights(index)  # transformers would follow it anywhere; of the hub it does not
+        indexed_weights(index)  # transformers itself accepts any path in a local index
     if model.trust_remote_code:
         _require_own_code(model, name, revision)
     return name, {"revision": revision, "trust_remote_code": model.trust_remote_code}
 
 
 def indexed_weights(index: Path) -> list[Path]:
-    """Return the files that an index of weights names, sorted, there or not.
+    """Return the files that an index of weights lists, sorted; they need not exist.
 
     Raises:
-        CheckpointError: It names none, or one that is not below its folder.
+        CheckpointError: The index lists no file, or a file that is not below its folder.
     """
     try:
-        names = {Path(one) for one in json.loads(index.read_bytes())["weight_map"].values()}
+        names = {Path(file) for file in json.loads(index.read_bytes())["weight_map"].values()}
     except (OSError, AttributeError, KeyError, TypeError, ValueError):
-        raise CheckpointError(f"{index}: names no files of weights; copy it again") from None
+        raise CheckpointError(f"{index}: lists no weight files; copy it again") from None
     for name in sorted(names):
         if name.is_absolute() or ".." in name.parts:
             raise CheckpointError(
-                f"{index}: names {str(name)!r}, which is outside its folder: copy the file "
-                "there and name it by its name alone"
+                f"{index}: lists {str(name)!r}, which is outside its folder: copy the file "
+                "into the folder and list it by its file name"
             )
     return sorted(index.with_name(str(name)) for name in names)
 
@@ -125,7 +125,7 @@ def _require_own_code(model: PretrainedModel, name: str, revision: str) -> None:
     """Refuse code of another repository, which no revision pins.
 
     Raises:
-        CheckpointError: A file of the model names some, or cannot be read.
+        CheckpointError: A file of the model names code of another repository, or cannot be read.
     """
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import RemoteEntryNotFoundError
@@ -135,38 +135,38 @@ def _require_own_code(model: PretrainedModel, name: str, revision: str) -> None:
             if model.folder is None:
                 path = Path(hf_hub_download(name, file, revision=revision))
             elif not (path := model.folder / file).is_file():
-                continue  # what is needed is missed where it is loaded
+                continue  # loading the model reports a missing file
             content = json.loads(path.read_bytes())
         except RemoteEntryNotFoundError:
             continue
         except Exception as error:  # the hub and the network fail in many ways
             raise unreadable(model, error) from None
         for reference in _code_references(content):
-            other, foreign, _ = reference.rpartition("--")
-            if foreign and other != name:
+            repository, separator, _ = reference.rpartition("--")
+            if separator and repository != name:
                 raise CheckpointError(
-                    f"{model.name}: its {file} takes code of another repository, {reference}, "
+                    f"{model.name}: its {file} loads code from another repository, {reference}, "
                     "whose commit is not pinned: copy the model into a folder with that code, name "
                     "it there without `--` in auto_map, and set `pretrained` to the folder"
                 )
 
 
 def _code_references(content: Any) -> Iterator[str]:
-    """Yield every text in an `auto_map`, at any depth: ``[owner/repo--]module.Class``."""
+    """Yield every string in an `auto_map`, at any depth: ``[owner/repo--]module.Class``."""
     if isinstance(content, dict):
         for key, value in content.items():
-            yield from _texts(value) if key == "auto_map" else _code_references(value)
+            yield from _strings(value) if key == "auto_map" else _code_references(value)
     elif isinstance(content, list):
         for value in content:
             yield from _code_references(value)
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _texts(one)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _strings(item)
 
 
 def unreadable(model: PretrainedModel, error: Exception) -> CheckpointError:

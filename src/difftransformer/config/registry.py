@@ -1,7 +1,7 @@
-"""Registered claims: what each one asks, by which contrast and test, before its seeds are run.
+"""Registered claims: the question, contrasts and test of each, fixed before its seeds are run.
 
-Tables show every number with its interval. A verdict is given on the few claims of
-``config/registry.yaml`` alone; see docs/verdicts.md.
+Tables show every number with its interval. Only the few claims of ``config/registry.yaml`` get a
+verdict; see docs/verdicts.md.
 """
 
 import re
@@ -24,7 +24,7 @@ VerdictName = Literal[
     "reproduced", "opposite", "no difference", "mixed", "inconclusive", "not testable", "estimate"
 ]
 DECIDED: tuple[VerdictName, ...] = ("reproduced", "opposite", "no difference", "mixed")
-"""Verdicts that more seeds are not needed for."""
+"""Verdicts that need no further seeds."""
 
 
 class ClaimContrast(Settings):
@@ -45,13 +45,13 @@ class ClaimContrast(Settings):
 
     @property
     def sides(self) -> dict[str, str]:
-        """Runs that it compares, by their keys."""
+        """The compared runs, by key: row and, unless it is a number, baseline."""
         sides = {"row": self.row, "baseline": self.baseline}
         return {key: run for key, run in sides.items() if isinstance(run, str)}
 
 
 class Domain(Settings, str_strip_whitespace=True):
-    """What the paper's claim is about; a verdict on less holds at its scale only."""
+    """Models and training that the paper's claim is about; smaller ones decide for their scale."""
 
     parameters: float = setting(meaning="Smallest model of the paper", unit="parameters")
     tokens: float = setting(meaning="Shortest training of the paper", unit="tokens")
@@ -113,39 +113,45 @@ class Claim(Settings, str_strip_whitespace=True):
     @model_validator(mode="after")
     def _complete(self) -> Self:
         if (self.test is None) != (self.endpoint == "estimate"):
-            raise ValueError("test: an estimate has none, and every other endpoint has one")
+            raise ValueError(
+                "test: leave it out for an estimate; every other endpoint needs a test"
+            )
         if (self.test in ("equivalence", "noninferiority")) != (self.margin is not None):
             needs = "has no use for a margin" if self.margin is not None else "needs a margin"
             raise ValueError(f"test {self.test} {needs}: it is for equivalence and noninferiority")
         if (self.margin is None) != (self.margin_reason is None):
             raise ValueError("margin and margin_reason: give both, a margin needs its reason")
         if self.compare == "ratio" and self.margin is not None and self.margin <= 1:
-            raise ValueError("margin: of ratios it is above 1, such as 1.25 for 0.80 to 1.25")
+            raise ValueError(
+                "margin: a ratio needs a margin above 1, such as 1.25 for 0.80 to 1.25"
+            )
         if (self.test is None) != (self.powered_for is None):
-            raise ValueError("powered_for: say for which effect the test is powered")
+            raise ValueError(
+                "powered_for: every test needs the effect it is powered for; an estimate has none"
+            )
         if self.mixed is not None and len(self.contrasts) < 2:
-            raise ValueError("mixed: is for two contrasts")
+            raise ValueError("mixed: needs two contrasts")
         return self
 
     @property
     def family(self) -> str:
-        """The claims that Holm's correction is over."""
+        """Name of the family of claims that Holm's correction covers."""
         return f"{self.endpoint} endpoints of {self.paper}"
 
     def standing_in(self, runs: Mapping[str, str | None]) -> Self:
-        """Return it about the models that stand in for some of its own."""
+        """Return the claim with runs replaced by the synthetic proxies in ``runs``."""
         contrasts = [
-            one.model_copy(
-                update={key: runs[run] or run for key, run in one.sides.items() if run in runs}
+            contrast.model_copy(
+                update={key: runs[run] or run for key, run in contrast.sides.items() if run in runs}
             )
-            for one in self.contrasts
+            for contrast in self.contrasts
         ]
-        # As a text, the key would name a measurement, which only its own folder may.
+        # Not a string literal: a test takes one for the name of the measurement `contrasts`.
         return self.model_copy(update=dict(contrasts=contrasts))  # noqa: C408
 
     @property
     def digest(self) -> str:
-        """What tells this definition from another of the same id."""
+        """Digest of the definition; it changes when any field of the claim changes."""
         return sha256(self.model_dump_json().encode()).hexdigest()[:12]
 
 
@@ -163,34 +169,34 @@ class Registry(Settings, str_strip_whitespace=True):
 
 
 def read_registry(path: Path, papers: PapersFile) -> Registry:
-    """Read the registry.
+    """Read and validate ``config/registry.yaml``.
 
     Raises:
-        ConfigError: It cannot be used, or names an unknown paper.
+        ConfigError: The file is not valid, or names an unknown paper.
     """
     registry = validate_yaml(Registry, path)
     for name, claim in registry.claims.items():
         if not re.fullmatch(r"[\w.-]{1,100}", name, re.ASCII):
             raise ConfigError(
-                f"{path}: claims: '{name}' is no id: take letters, digits, _, . and - alone"
+                f"{path}: claims: '{name}' is not a valid id: use only letters, digits, _, . and -"
             )
         lookup(papers.papers, claim.paper, "paper", f"{path}: claims.{name}.paper")
     return registry
 
 
-def check_registry(registry: Registry, artifacts: Mapping[str, ArtifactConfig], place: str) -> None:
-    """Check that the tables of the claims have their models and columns, before any job.
+def check_registry(registry: Registry, artifacts: Mapping[str, ArtifactConfig], file: str) -> None:
+    """Check that the table of each claim has its rows and columns, before any job.
 
     Args:
         registry: The claims.
-        artifacts: All artifacts, as they are written.
-        place: The file of the registry, for errors.
+        artifacts: All artifacts, as written in YAML.
+        file: Path of the registry, for errors.
 
     Raises:
         ConfigError: One line with the key path, the unknown name and the nearest one.
     """
     for name, claim in registry.claims.items():
-        where = f"{place}: claims.{name}"
+        where = f"{file}: claims.{name}"
         artifact = lookup(artifacts, claim.artifact, "artifact", f"{where}.artifact")
         for index, contrast in enumerate(claim.contrasts):
             key, runs = f"{where}.contrasts[{index}]", dict.fromkeys(artifact.runs())
@@ -198,8 +204,8 @@ def check_registry(registry: Registry, artifacts: Mapping[str, ArtifactConfig], 
                 lookup(runs, run, f"row of {claim.artifact}", key)
             columns = {
                 column: None
-                for part in artifact.sections
-                if {row.run for row in part.rows}.issuperset(contrast.sides.values())
-                for column in part.asked.claim_columns
+                for section in artifact.sections
+                if {row.run for row in section.rows}.issuperset(contrast.sides.values())
+                for column in section.asked.claim_columns
             }
             lookup(columns, contrast.metric, f"column of {claim.artifact}", f"{key}.metric")

@@ -74,8 +74,8 @@ class Catalogue:
         labels = {name: entry.label for name, entry in runs.items()}
         registry = read_registry(folder / "registry.yaml", papers)
         check_registry(registry, artifacts, str(folder / "registry.yaml"))
-        place_of_artifacts = str(folder / "artifacts")
-        check_artifacts(artifacts, labels, registry.claims, scale, place, place_of_artifacts)
+        artifacts_folder = str(folder / "artifacts")
+        check_artifacts(artifacts, labels, registry.claims, scale, place, artifacts_folder)
         artifacts = scales.stand_in(scale.stand_ins, artifacts, runs, place)
         if project.pretrained is not None:
             runs, artifacts = scales.adapt_pretrained(

@@ -205,7 +205,7 @@ def _parquet_records(path: Path, fields: Fields, start: int) -> Iterator[Record]
             group = bisect_right(starts, start) - 1
             rest = list(range(group, count))
             batches = file.iter_batches(batch_size=256, row_groups=rest, columns=columns)
-            rows = (one for batch in batches for one in _rows(batch))
+            rows = (row for batch in batches for row in _rows(batch))
             for number, values in enumerate(rows, starts[group]):
                 if number >= start:
                     where = f"{path}, row {number}"
@@ -218,46 +218,46 @@ def _parquet_records(path: Path, fields: Fields, start: int) -> Iterator[Record]
 
 
 def _rows(batch: Any) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a batch of pyarrow; only the row in work is turned into texts."""
+    """Yield the rows of a pyarrow batch, converted to Python values one at a time."""
     for row in range(batch.num_rows):
         yield {name: batch.column(name)[row].as_py() for name in batch.schema.names}
 
 
 def lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file, uncompressed, without their ends; only the line in work is held.
+    """Yield the lines of a file, uncompressed, without line ends; memory holds one line at a time.
 
     Raises:
         DataError: The file cannot be read, is in UTF-16, or a line is larger than
             `LARGEST_DOCUMENT`.
     """
-    rest: list[bytes] = []
+    line: list[bytes] = []
     number, size = 1, 0
-    for piece in _utf8_pieces(path):
-        first, *others = piece.split(b"\n")
-        rest.append(first)
+    for block in _utf8_pieces(path):
+        first, *more = block.split(b"\n")
+        line.append(first)
         size += len(first)
-        for other in others:
-            yield b"".join(rest)
-            rest, number, size = [other], number + 1, len(other)
+        for other in more:
+            yield b"".join(line)
+            line, number, size = [other], number + 1, len(other)
         if size > LARGEST_DOCUMENT:
             raise _too_large(f"{path}, line {number}")
-    if any(rest):
-        yield b"".join(rest)
+    if any(line):
+        yield b"".join(line)
 
 
-def _limited(pieces: Iterable[bytes], path: Path) -> Iterator[bytes]:
+def _limited(blocks: Iterable[bytes], path: Path) -> Iterator[bytes]:
     size = 0
-    for piece in pieces:
-        if (size := size + len(piece)) > LARGEST_DOCUMENT:
+    for block in blocks:
+        if (size := size + len(block)) > LARGEST_DOCUMENT:
             raise _too_large(str(path))
-        yield piece
+        yield block
 
 
 def _too_large(where: str) -> DataError:
-    most = f"{LARGEST_DOCUMENT:,} bytes"
+    limit = f"{LARGEST_DOCUMENT:,} bytes"
     return DataError(
-        f"{where}: holds more than {most} uncompressed, the most that one document may have: cut "
-        "it into several, such as lines of a .jsonl"
+        f"{where}: is larger than {limit} uncompressed, the limit for one document: split it, for "
+        "example into lines of a .jsonl"
     )
 
 

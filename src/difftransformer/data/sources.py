@@ -146,8 +146,8 @@ class Files:
         """Files below the folders it names whose endings are not read, and what is hidden there."""
         patterns = [*self._config.globs, *self._config.validation]
         folders = [read_folder(Path(name)) for pattern in patterns for name in _named(pattern)]
-        files = {path for one in folders for path in one.files if not is_readable(path)}
-        return sorted(files), sorted({path for one in folders for path in one.hidden})
+        files = {path for folder in folders for path in folder.files if not is_readable(path)}
+        return sorted(files), sorted({path for folder in folders for path in folder.hidden})
 
     def read(self, split: str, start: Cursor) -> Iterator[Document]:
         """Yield the records of the split's files, or of all files without a validation glob."""
@@ -280,28 +280,28 @@ def _matches(name: str, globs: list[str]) -> list[Path]:
     found: dict[Path, str] = {}
     by_name = {Path(pattern).absolute() for pattern in globs}
     for pattern in globs:
-        named, root = [Path(one) for one in _named(pattern)], _fixed(pattern)
-        files = {path for path in named if path.is_file()}
-        outside = [path for path in named if path.exists() and not is_inside(path, root)]
-        folders = [path for path in named if path.is_dir() and path not in outside]
-        for held in (read_folder(folder, root) for folder in folders):
-            files |= {path for path in held.files if is_readable(path)}
-            outside += [path for path in held.outside if path.is_dir() or is_readable(path)]
+        matches, root = [Path(path) for path in _named(pattern)], _fixed(pattern)
+        files = {path for path in matches if path.is_file()}
+        outside = [path for path in matches if path.exists() and not is_inside(path, root)]
+        folders = [path for path in matches if path.is_dir() and path not in outside]
+        for contents in (read_folder(folder, root) for folder in folders):
+            files |= {path for path in contents.files if is_readable(path)}
+            outside += [path for path in contents.outside if path.is_dir() or is_readable(path)]
         for path in outside:
             if path.absolute() not in by_name:
                 cure = f"copy it there, or name the link itself in the globs of source {name}"
                 require_inside(path, root, cure)
         matched = files.difference(outside)
         if not matched:
-            others = {path for folder in named for path in read_folder(folder, root).files}
-            endings = sorted({path.suffix or "none" for path in others})
-            there = f"; there are {len(others)} of {', '.join(endings)}" if others else ""
+            unread = {path for folder in matches for path in read_folder(folder, root).files}
+            endings = sorted({path.suffix or "none" for path in unread})
+            hint = f"; there are {len(unread)} of {', '.join(endings)}" if unread else ""
             raise DataError(
                 f"source {name}: no file matches {pattern!r} (relative globs start at "
-                f"{Path.cwd()}; what can be read is {SUFFIXES}{there}){conversion_hint(endings)}"
+                f"{Path.cwd()}; what can be read is {SUFFIXES}{hint}){conversion_hint(endings)}"
             )
-        for one in sorted(map(str, matched)):  # however it is spelt, a file is read once
-            found.setdefault(Path(one).resolve(), one)
+        for file in sorted(map(str, matched)):  # however it is spelt, a file is read once
+            found.setdefault(Path(file).resolve(), file)
     return [Path(path) for path in sorted(found.values())]
 
 
@@ -330,7 +330,7 @@ def _folder(path: Path, globs: list[str]) -> str | None:
 
 
 def _fixed(pattern: str) -> Path:
-    """Return the part of a glob before its first sign; all of a path that is there as it is."""
+    """Return the folders of a glob before its first wildcard, or the whole path if it exists."""
     path = Path(pattern)
     if path.exists():
         return path

@@ -43,10 +43,10 @@ def jsonl_file(root: Path, task: str, split: str, *, bundled: bool = False) -> P
         DataError: The file is a link out of ``root``.
     """
     paths = (root / task / f"{split}{ending}" for ending in ENDINGS)
-    found = next((path for path in paths if path.is_file()), None)
-    if found is not None and not bundled:
-        require_inside(found, root)
-    return found
+    file = next((path for path in paths if path.is_file()), None)
+    if file is not None and not bundled:
+        require_inside(file, root)
+    return file
 
 
 def item_lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -1,4 +1,4 @@
-"""Run a function in a new process, which has nothing of this one but its environment.
+"""Run a function in a new process that inherits only the environment.
 
 It says what went wrong as this process would have said it, its log is this process's log, and it
 ends with this one however that ends.

@@ -29,9 +29,9 @@ def conditions() -> list[object]:
 
 
 def _of_programs(line: str) -> str:
-    """A line of /proc/self/status without the signals 32 and 33, glibc's own.
+    """Return a line of /proc/self/status without signals 32 and 33, which glibc reserves.
 
-    glibc's posix_spawn, which Python 3.13 takes where it can, lets the child ignore them.
+    posix_spawn of glibc, which Python 3.13 uses, makes the child ignore them.
     """
     name, _, mask = line.partition(":")
     return f"{name}: {int(mask, 16) & ~_OF_GLIBC:x}" if name.startswith("Sig") else line

@@ -159,9 +159,9 @@ def _folder() -> Path:
     folder = Path(tempfile.gettempdir(), f"difftransformer-gpus-{os.getuid()}{allocation}")
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    found = folder.lstat()  # others can foresee its name and make it first, or a link of it
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+    status = folder.lstat()  # other users can guess its name and create it first
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise UserError(
-            f"{folder}: is a link or a file, or others may write to it: remove it, or set TMPDIR"
+            f"{folder}: must be a folder of yours, writable only by you: remove it, or set TMPDIR"
         )
     return folder

@@ -32,10 +32,10 @@ def wait_for_lock(descriptor: int) -> None:
 
 
 def open_lock(path: Path) -> tuple[int, str | None]:
-    """Take a lock, its file made if missing; beside its descriptor who has it, if another does.
+    """Open a lock file, made if missing; return its descriptor, and the holder if it is taken.
 
     Raises:
-        UserError: the file is a link, which could lead to a file of something else.
+        UserError: The file is a link, which could lead to any other file.
     """
     descriptor = _open(path)
     if try_lock(descriptor):
@@ -54,10 +54,10 @@ def sign(descriptor: int) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file of its own, waiting for who has it; made if missing, with its folder.
+    """Hold a lock file, made if missing with its folder; wait while another process holds it.
 
     Raises:
-        UserError: the file is a link.
+        UserError: The file is a link.
     """
     descriptor = _open(path)
     try:
@@ -74,4 +74,6 @@ def _open(path: Path) -> int:
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-        raise UserError(f"{path}: is a link, and a lock is a file of its own: remove it") from None
+        raise UserError(
+            f"{path}: is a link, but a lock must be a regular file: remove it"
+        ) from None

@@ -7,8 +7,8 @@ fork would lose, which has asked no card for anything. Every other call starts a
 here.
 
 A message is one packet: the call with its standard streams, then numbers of signals to pass on;
-back comes the job's wait status. Each side asks the kernel whether the other is of the same user:
-an address may be an old one, at which somebody else listens now. Each side knows the end of another
+back comes the job's wait status. Each side asks the kernel whether the other runs as the same user,
+since another user may listen at a stale address. Each side knows the end of another
 by its socket: that of who called kills the job, that of the head ends the warm process as soon as
 it has no job.
 """
@@ -111,7 +111,7 @@ def hand_over() -> None:
                 answer = connection.recv(len(_REFUSED) + 64)
             else:
                 print(
-                    f"warning: another user listens at {address}: it is not used; unset {VARIABLE}",
+                    f"warning: another user listens at {address}: not used; unset {VARIABLE}",
                     file=sys.stderr,
                 )
         except OSError:
@@ -128,7 +128,7 @@ def hand_over() -> None:
 
 
 def _is_own(connection: socket.socket) -> bool:
-    """Whether the other end, as the kernel knows it, is a process of this one's user."""
+    """Whether the peer of a socket runs as the same user, according to the kernel."""
     size = struct.calcsize("3i")  # process, user, group
     peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     return bool(struct.unpack("3i", peer)[1] == os.geteuid())

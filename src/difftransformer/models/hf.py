@@ -35,7 +35,7 @@ BACKENDS = {"eager": "eager", "sdpa": "sdpa", "flash_attention_2": "flash_attn"}
 """Our name of each attention implementation that transformers may ask for."""
 
 _CHANGE_NOTHING = ("cache_position", "token_type_ids")
-"""Options that transformers passes and no model here needs."""
+"""Options that transformers passes and the models here ignore."""
 _INPUTS = ("attention_mask", "position_ids", "past_key_values", "inputs_embeds", "labels")
 _OF_THE_LOSS = ("ignore_index", "num_items_in_batch", "shift_labels")
 
@@ -266,7 +266,7 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
         )
 
     def _refuse(self, options: dict[str, Any]) -> None:
-        """Raise for outputs that fast attention does not keep, and for what nothing reads."""
+        """Raise for outputs that fast attention does not store, and for unknown options."""
         for name in ("output_attentions", "output_hidden_states"):
             if options.pop(name, False) or getattr(self.config, name):
                 raise BackendError(f"{name}: inner states are not kept; leave it out")

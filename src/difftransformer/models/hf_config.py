@@ -19,7 +19,7 @@ _OF_TRANSFORMERS = {
     *("attn_implementation", "auto_map", "model_type", "quantization_config"),
     *("sep_token_id", "task_specific_params"),
 }
-"""What it stores in configs beside its own settings."""
+"""Keys that transformers stores in configs besides its own settings."""
 DEFAULT_POSITIONS = 2048
 """Longest context of a config that is made by transformers' names and does not say."""
 
@@ -133,7 +133,7 @@ class DiffTransformerConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
             if options.pop(name, None) is not None:
                 raise ConfigError(f"DiffTransformerConfig: {name}: give rope_theta alone")
         _require_below_model(options, settings or {})
-        _require_known(options)
+        _refuse_unknown(options)
         self.model = settings
         super().__post_init__(**options)  # type: ignore[no-untyped-call]
 
@@ -169,7 +169,7 @@ _SETTINGS = {
 
 
 def _require_below_model(options: dict[str, Any], settings: dict[str, Any]) -> None:
-    """Refuse our own names beside `model`, which transformers would store and nothing read."""
+    """Refuse settings of `model` passed next to it: they would be stored and never read."""
     attention = settings.get("attention") or {}
     kind = attention_class(attention.get("variant", DEFAULT_VARIANT)).config_class
     for name, value in options.items():
@@ -180,16 +180,18 @@ def _require_below_model(options: dict[str, Any], settings: dict[str, Any]) -> N
             raise ConfigError(f"DiffTransformerConfig: {name}: give model={own}")
 
 
-def _require_known(options: dict[str, Any]) -> None:
-    """Refuse settings that no model here has, which transformers would store and nothing read."""
+def _refuse_unknown(options: dict[str, Any]) -> None:
+    """Refuse settings that no model here has: they would be stored and never read."""
     fixed = [
-        name for name, found in vars(DiffTransformerConfig).items() if isinstance(found, _Fixed)
+        name
+        for name, attribute in vars(DiffTransformerConfig).items()
+        if isinstance(attribute, _Fixed)
     ]
     ours = {*_SETTINGS, *fixed}
-    known = ours | _OF_TRANSFORMERS | vars(PreTrainedConfig).keys()
-    known |= GenerationConfig._get_default_generation_params().keys()  # older configs hold them
+    names = ours | _OF_TRANSFORMERS | vars(PreTrainedConfig).keys()
+    names |= GenerationConfig._get_default_generation_params().keys()  # older configs hold them
     for name, value in options.items():
-        if value is None or name.startswith("_") or name in known:
+        if value is None or name.startswith("_") or name in names:
             continue
         likely = next(iter(get_close_matches(name, ours, n=1, cutoff=0.8)), None)
         cure = f"did you mean '{likely}'?" if likely else "leave it out"

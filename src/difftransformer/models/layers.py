@@ -90,9 +90,9 @@ class AttentionLayer(Attention):
             BackendError: There is no such backend.
         """
         d_model, num_heads, head_dim, num_kv_heads = map(
-            _plain, (d_model, num_heads, head_dim, num_kv_heads)
+            _as_python_number, (d_model, num_heads, head_dim, num_kv_heads)
         )
-        settings = {key: _plain(value) for key, value in settings.items()}
+        settings = {key: _as_python_number(value) for key, value in settings.items()}
         given = {"num_heads": num_heads, "head_dim": head_dim, "num_kv_heads": num_kv_heads}
         known = {name: value for name, value in given.items() if value is not None}
         name = type(self).__name__
@@ -199,8 +199,8 @@ class AttentionLayer(Attention):
             rope = self._rope(x, past, positions)
         elif positions is not None:
             raise ConfigError(
-                f"{type(self).__name__}: rope and positions exclude each other: rope is already "
-                "that of the positions; pass one of them"
+                f"{type(self).__name__}: rope and positions exclude each other: rope already "
+                "encodes the positions; pass one of them"
             )
         return super().forward(x, rope, mask, cache)
 
@@ -220,8 +220,8 @@ class AttentionLayer(Attention):
     def _rope(self, x: Tensor, past: int, positions: Tensor | None) -> Rope:
         if positions is not None and self._rotary is None:
             raise ConfigError(
-                f"{type(self).__name__}: positions change nothing with rope_theta None; leave them "
-                "out, or pass rope"
+                f"{type(self).__name__}: positions have no effect with rope_theta None; leave "
+                "them out, or pass rope"
             )
         if self._rotary is None:
             ones = x.new_ones(x.shape[1], self.head_dim, dtype=torch.float32)
@@ -232,7 +232,7 @@ class AttentionLayer(Attention):
             if positions.is_floating_point() or positions.shape not in shapes:
                 raise ConfigError(
                     f"{type(self).__name__}: the positions are {positions.dtype} "
-                    f"{[*positions.shape]}, wanted are integers [{T}] or [{B} or 1, {T}]"
+                    f"{[*positions.shape]}, expected integers [{T}] or [{B} or 1, {T}]"
                 )
             return self._rotary.at(positions)
         return self._rotary.span(past, x.shape[1], x.device)
@@ -290,8 +290,8 @@ def layer_class(variant: str) -> type[AttentionLayer]:
     return type(base.__name__, (AttentionLayer, base), members)
 
 
-def _plain(value: Any) -> Any:
-    """Return Python's number for numpy's."""
+def _as_python_number(value: Any) -> Any:
+    """Return a numpy number as a Python number, other values unchanged."""
     return value.item() if isinstance(value, np.generic) else value
 
 

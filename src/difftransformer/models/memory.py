@@ -98,12 +98,12 @@ def selected_bytes_per_layer(config: ModelConfig, seq_len: int, precision: str) 
 
 
 def _shapes_alone() -> "FakeTensorMode":
-    """Tensors of the CPU that have a shape and no numbers."""
+    """Return a mode in which CPU tensors have shapes and no data."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     class OfTheCpu(FakeTensorMode):  # type: ignore[no-untyped-call]
-        # Else a torch with CUDA, on a machine without, pretends eight GPUs from here on: autograd
-        # then starts a thread for each, and no process that is forked can train.
+        # Otherwise a CUDA build of torch on a machine without GPUs simulates eight of them:
+        # autograd then starts a thread for each, and no forked process can train.
         avoid_device_init = False
 
     return OfTheCpu()

@@ -40,13 +40,13 @@ class RotaryTable:
         """Return cos and sin [..., d] of integer positions [T] or [B, T].
 
         Raises:
-            ConfigError: A position is below 0. Compiled code does not look at values.
+            ConfigError: A position is below 0. Compiled code does not check this.
         """
         if torch.compiler.is_compiling():
             return self._turns(positions)
         first, last = (int(end) for end in positions.aminmax())
         if first < 0:
-            raise ConfigError(f"positions begin at {first}; they count from 0")
+            raise ConfigError(f"the lowest position is {first}; positions count from 0")
         self._grow(last + 1, positions.device)
         return self._cos[positions], self._sin[positions]
 

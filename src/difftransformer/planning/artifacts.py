@@ -92,10 +92,10 @@ class Artifacts:
         return scale.first_seeds(name, asked)
 
     def exploratory(self) -> list[int]:
-        """Return the seeds that are asked for by number and test no claim at this scale."""
-        asked = self.jobs.catalogue.project.seeds
-        known = self.jobs.catalogue.scale.exploratory_seeds
-        return [seed for seed in asked if seed in known] if isinstance(asked, list) else []
+        """Return the requested seeds that are exploratory, and so test no claim at this scale."""
+        seeds = self.jobs.catalogue.project.seeds
+        exploratory = self.jobs.catalogue.scale.exploratory_seeds
+        return [seed for seed in seeds if seed in exploratory] if isinstance(seeds, list) else []
 
     def runs(self, name: str) -> list[str]:
         """Return the trained runs behind an artifact: rows, their families, or a sweep's runs."""

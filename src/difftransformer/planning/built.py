@@ -5,7 +5,7 @@ from pathlib import Path
 
 from difftransformer.errors import UserError
 from difftransformer.planning.plan import Plan
-from difftransformer.reporting.verdict_job import read_kept
+from difftransformer.reporting.verdict_job import read_earlier_tables
 
 
 def built(plan: Plan) -> list[str]:
@@ -30,7 +30,7 @@ def built_users(plan: Plan, artifact: str) -> list[str]:
 def seeds_of(plan: Plan, artifacts: Iterable[str]) -> dict[str, list[int]]:
     """Return the seeds of those of some artifacts whose table is built."""
     paths = (Path(f"{plan.jobs.layout.table(name)}.json") for name in artifacts)
-    tables = read_kept(path for path in paths if path.is_file())
+    tables = read_earlier_tables(path for path in paths if path.is_file())
     return {table.artifact: table.seeds for table in tables}
 
 

@@ -1,4 +1,4 @@
-"""The registered claims at a scale: which tables answer them, and what the job gets that tests."""
+"""The registered claims at a scale: tables that answer them, and input of the verdict job."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,21 +18,25 @@ class Claims:
     artifacts: Artifacts
 
     def answering(self, artifacts: Collection[str]) -> list[str]:
-        """Return those of some artifacts whose tables have numbers of claims."""
+        """Return the artifacts whose tables have numbers of registered claims."""
         claims = self.artifacts.jobs.catalogue.registry.claims.values()
         return [name for name in dict.fromkeys(c.artifact for c in claims) if name in artifacts]
 
-    def tested(self, asked: Collection[str], kept: Mapping[str, Sequence[int]]) -> TestedClaims:
+    def tested(
+        self, requested: Collection[str], earlier: Mapping[str, Sequence[int]]
+    ) -> TestedClaims:
         """Return all claims, with the tables that answer them.
 
         Args:
-            asked: Artifacts that this call builds.
-            kept: Seeds of the tables that an earlier call built, of other artifacts.
+            requested: Artifacts that this call builds.
+            earlier: Other artifacts, built by an earlier call, with the seeds of their tables.
         """
         catalogue = self.artifacts.jobs.catalogue
         registry, scale = catalogue.registry, catalogue.scale
         claims = stand_in_claims(scale.stand_ins, registry.claims)
-        tables = [self.artifacts.slice(name, "table") for name in self.answering({*asked, *kept})]
+        tables = [
+            self.artifacts.slice(name, "table") for name in self.answering({*requested, *earlier})
+        ]
         untestable = {
             name: why
             for name, claim in claims.items()
@@ -46,15 +50,18 @@ class Claims:
             digests={name: claim.digest for name, claim in registry.claims.items()},
             not_testable=untestable,
             tables=[
-                table.model_copy(update={"seeds": list(kept.get(table.artifact, table.seeds))})
+                table.model_copy(update={"seeds": list(earlier.get(table.artifact, table.seeds))})
                 for table in tables
             ],
-            kept={name: self.artifacts.results(name, seeds) for name, seeds in kept.items()},
+            earlier_results={
+                name: self.artifacts.results(name, seeds) for name, seeds in earlier.items()
+            },
         )
 
     def code(self) -> str:
-        """Return the fingerprint of what tests claims, with the tables of their numbers."""
-        known = self.artifacts.known
-        parts = (part for name in self.answering(known) for part in known[name].sections)
-        reports = {module_of(part.measurement, "report") for part in parts}
+        """Return the fingerprint of the code for verdicts, with the reports of their tables."""
+        artifacts = self.artifacts.known
+        answering = (artifacts[name] for name in self.answering(artifacts))
+        kinds = {section.measurement for artifact in answering for section in artifact.sections}
+        reports = {module_of(kind, "report") for kind in kinds}
         return code_fingerprint(ENTRIES["build_verdicts"], tuple(sorted(reports)))

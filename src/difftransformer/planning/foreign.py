@@ -61,27 +61,27 @@ class Foreign:
         knows_text = not (self._itself(run) and asked.asked.reads_text)
         return asked.measures_pretrained and (knows_text or self.text(suite, run) is not None)
 
-    def check(self, suite: str, run: str, place: str) -> None:
+    def check(self, suite: str, run: str, requester: str) -> None:
         """Check that a suite can evaluate a run; a run trained here from scratch always passes.
 
         Args:
             suite: The suite.
             run: The run.
-            place: Where the evaluation is requested, for messages.
+            requester: Where the evaluation is requested, for messages.
 
         Raises:
             ConfigError: The suite cannot evaluate a pretrained model, or reads generated rows.
         """
         if not self.measures(suite, run):
-            raise ConfigError(f"{place}: {self._refusal(suite, run)}")
+            raise ConfigError(f"{requester}: {self._refusal(suite, run)}")
         text = self.text(suite, run)
         if text is None or not self._itself(run):
             return
         if self.catalogue.dataset(self.catalogue.dataset_of(text)).generated:
             at = f"{self.catalogue.folder / 'evaluations.yaml'}: suites.{suite}"
             raise ConfigError(
-                f"{at}: dataset {text} is generated, and means nothing to '{run}', a model from "
-                "elsewhere: name text"
+                f"{at}: dataset {text} is generated, which the external model '{run}' "
+                "cannot read: name a dataset of text"
             )
 
     def _refusal(self, suite: str, run: str) -> str:

@@ -256,11 +256,11 @@ class Plan:
         return self.jobs.write("report", slice)
 
     def verdicts_slice(self, artifacts: Sequence[str]) -> str:
-        """Return the file of the claims that artifacts, and those that are kept, answer."""
+        """Return the file of claims for requested artifacts and those of earlier calls."""
         from difftransformer.planning.built import seeds_of
 
-        kept = seeds_of(self, self.claims.answering(self.kept(artifacts)))
-        return self.jobs.write("verdicts", self.claims.tested(artifacts, kept))
+        earlier = seeds_of(self, self.claims.answering(self.kept(artifacts)))
+        return self.jobs.write("verdicts", self.claims.tested(artifacts, earlier))
 
     def report_code(self) -> str:
         """Return the fingerprint of what writes pages."""
@@ -326,7 +326,7 @@ class Plan:
         return next(([name] for name in names), list(artifacts))
 
     def _config(self, without: Collection[str] = ()) -> str:
-        """What the call gave --config, with its scale, for a report: of a folder its name."""
+        """The --config of this call, with its scale; folders are shortened to their names."""
         given = {"scale": self.catalogue.project.scale} | {
             key: value for key, value in self.given.items() if key not in without
         }

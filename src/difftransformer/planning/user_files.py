@@ -22,7 +22,7 @@ from difftransformer.provenance.published import digest, file_state
 
 _SETTLED = 2.0
 """Seconds. The digest of a file written less than this before hashing is not cached: a second write
-may leave its times the same."""
+may not change its timestamps."""
 _WORTH_SAYING = 1 << 32
 """Bytes from which hashing takes so long that it is announced."""
 

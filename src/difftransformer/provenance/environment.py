@@ -35,7 +35,7 @@ _KNOWN = (
 )
 """Environment variables of ours behind that; docs/reproducing.md says what those for people do."""
 _OF_KUBERNETES = re.compile(r"(?:.*_)?(?:SERVICE_(?:HOST|PORT.*)|PORT(?:_\d+_.*)?)")
-"""What it sets in pods for services whose names begin like ours."""
+"""Variables that Kubernetes sets in pods for services with our prefix in their names."""
 _SWITCHES = {"MEMORY_CHECK": "off", "DISK": "passing", "WARM": "off"}
 """Those that have one value, or an address within a workflow."""
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -68,8 +68,8 @@ def check_variables() -> None:
     for name in sorted(one for one in os.environ if one.startswith(_OWN)):
         given, own = os.environ[name], name.removeprefix(_OWN)
         if own not in _KNOWN and not _OF_KUBERNETES.fullmatch(own):
-            alike = next(iter(get_close_matches(own, _KNOWN, n=1)), None)
-            cure = f"did you mean '{_OWN}{alike}'?" if alike else "unset it"
+            nearest_name = next(iter(get_close_matches(own, _KNOWN, n=1)), None)
+            cure = f"did you mean '{_OWN}{nearest_name}'?" if nearest_name else "unset it"
             raise ConfigError(
                 f"environment variable {name}: unknown, it would change nothing; {cure}"
             )

@@ -1,8 +1,8 @@
-"""Secrets and folders of this machine in what others read, and secrets in addresses of a file.
+"""Mask secrets and local folders in published text, and detect secrets in configured addresses.
 
-Passwords and tokens stay in the environment. A text is searched for them in every form in which
-libraries print one. What cannot be found: a secret of under six characters or from a file, a part
-of one, and one that is hashed or encoded otherwise, in base64 say.
+Passwords and tokens are read from the environment. A text is searched for each in every form in
+which libraries print it. Not masked: a secret of fewer than six characters or from a file, a part
+of a secret, and a secret that is hashed or encoded in another way, such as base64.
 """
 
 import os
@@ -17,9 +17,9 @@ _NAME = (
     r"key|token(?!iz)|secret|pass|pwd|cred|jwt|auth(?!or(?!iz))|cookie|bearer|signature"
     r"|(?<![a-z])(?:pat|sig|sas)(?![a-z])"
 )
-"""What a variable, or a key of an address, is called that holds a secret."""
+"""Names of variables, and of keys in addresses, that hold a secret."""
 _FOLDERS = ("PWD", "OLDPWD")
-"""Of a shell."""
+"""Variables of a shell whose names look like secrets."""
 _SHORTEST, _SHORTEST_LINE = 6, 16
 """A shorter value is no secret, and masking it would eat ordinary words."""
 
@@ -42,32 +42,32 @@ _FOLDERS_WITHIN = re.compile(
 
 
 def displayed(text: str) -> str:
-    """Give an address, or a text with addresses, without user names, passwords and tokens."""
+    """Return a text with the user names, passwords and tokens of its addresses masked."""
     return _KEYS.sub(r"\1***", _USERS.sub(r"\1***@", text))
 
 
 def masked(text: str) -> str:
-    """Give a text without what the environment keeps secret: values of keys, tokens, passwords.
+    """Return a text with the secrets of the environment masked: keys, tokens, passwords.
 
-    The longest go first, so that nothing is left of one that begins like another.
+    Longer secrets are masked first, so that no rest of a secret remains that begins with another.
     """
-    for value, name in sorted(_secrets(), key=lambda one: len(one[0]), reverse=True):
+    for value, name in sorted(_secrets(), key=lambda secret: len(secret[0]), reverse=True):
         text = _in_any_form(value).sub(f"<{name}>".replace("\\", r"\\"), text)
-    for header, shown in _HEADERS:
-        text = header.sub(shown, text)
+    for header, replacement in _HEADERS:
+        text = header.sub(replacement, text)
     return displayed(text) if "//" in text else text
 
 
 def without_folders(value: Any) -> Any:
-    """Give a value of JSON for others to read: of each path of this machine only its last part.
+    """Return a JSON value in which each local path is shortened to its last part.
 
-    A string that is a path loses all before its last separator, whatever signs are in it; one that
-    has paths within, as the origin of a corpus, the folders that start at a root.
+    A string that is a path keeps only the part after its last separator, whatever characters it
+    has. A string that contains paths, such as the origin of a corpus, loses their absolute folders.
     """
     if isinstance(value, Mapping):
-        return {key: without_folders(one) for key, one in value.items()}
+        return {key: without_folders(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [without_folders(one) for one in value]
+        return [without_folders(item) for item in value]
     if not isinstance(value, str):
         return value
     if _PATH.fullmatch(value) and ", " not in value:
@@ -76,42 +76,43 @@ def without_folders(value: Any) -> Any:
 
 
 def bare_address(address: str) -> str:
-    """Give the address of a server for a browser: without user, password, query and fragment."""
+    """Return the address of a server without user, password, query and fragment."""
     return re.split(r"[?#]", re.sub(r"//.*@", "//", address))[0].rstrip("/")
 
 
 def has_secret(address: str) -> bool:
-    """Whether the address of a store has a place for a secret: a user or more, a query's key.
+    """Whether the address of a store could hold a secret: a user, a password, a query or a key.
 
-    A file's has no user, and may have any signs in its name. That of a server has no query.
+    SQLite addresses have no user, and any character may be in the file name. A server needs no
+    query.
     """
-    plain = address
-    while (decoded := unquote(plain)) != plain:
-        plain = decoded
-    scheme, _, rest = plain.partition(":")
-    if scheme.lower().startswith("sqlite") and rest.startswith("///"):
-        return bool(_KEYS.search("".join(re.split(r"([?#])", rest, maxsplit=1)[1:])))
-    server = scheme.lower().startswith("http") and "?" in rest
-    return "@" in plain or "#" in plain or server or bool(_KEYS.search(plain))
+    decoded = address
+    while (unquoted := unquote(decoded)) != decoded:
+        decoded = unquoted
+    scheme, _, path = decoded.partition(":")
+    if scheme.lower().startswith("sqlite") and path.startswith("///"):
+        return bool(_KEYS.search("".join(re.split(r"([?#])", path, maxsplit=1)[1:])))
+    server = scheme.lower().startswith("http") and "?" in path
+    return "@" in decoded or "#" in decoded or server or bool(_KEYS.search(decoded))
 
 
 def _secrets() -> Iterator[tuple[str, str]]:
-    """Yield secrets of the environment with the names of their variables."""
+    """Yield each secret of the environment with the name of its variable."""
     for name, value in os.environ.items():
-        found = [one for pattern in _IN_ADDRESSES for one in pattern.findall(value)]
-        found += [one for _, one in _KEYS.findall(value)] if "//" in value else []
-        found += [unquote(one) for one in found]
+        values = [match for pattern in _IN_ADDRESSES for match in pattern.findall(value)]
+        values += [secret for _, secret in _KEYS.findall(value)] if "//" in value else []
+        values += [unquote(encoded) for encoded in values]
         if _NAMES.search(name) and name not in _FOLDERS:
-            found.append(value)
-            found += [one for one in value.splitlines() if len(one.strip()) >= _SHORTEST_LINE]
-        for one in {one.strip() for one in found}:
-            if len(one) >= _SHORTEST:
-                yield one, name
+            values.append(value)
+            values += [line for line in value.splitlines() if len(line.strip()) >= _SHORTEST_LINE]
+        for secret in {secret.strip() for secret in values}:
+            if len(secret) >= _SHORTEST:
+                yield secret, name
 
 
 @lru_cache(maxsize=256)
 def _in_any_form(value: str) -> re.Pattern[str]:
-    """Return what matches a text as it is, in an address, in Python's or JSON's quotes, in HTML."""
+    """Return a pattern for a text as it is, URL-encoded, escaped in Python or JSON, or in HTML."""
     return re.compile("".join(_forms(sign) for sign in re.findall(r"\s+|\S", value)))
 
 

@@ -1,8 +1,8 @@
-"""MLflow's server behind a path that only its user knows: a process of `difftransformer ui`.
+"""MLflow's server below a secret path: a process of `difftransformer ui`.
 
-Every user of the machine reaches a port on loopback, and MLflow lets whoever reaches it delete
-runs. So each path begins with a token, and all others are refused. A path is safer than a cookie,
-which browsers send to every port of a host. Artifacts are shown from disk; MLflow's
+Every user of the machine can connect to a port on loopback, and MLflow lets every client delete
+runs. So each path begins with a token, and all other paths are refused. A path is safer than a
+cookie, which browsers send to every port of a host. Artifacts are shown from disk; MLflow's
 proxy for them, which takes uploads, is off.
 """
 
@@ -17,9 +17,9 @@ from urllib.parse import quote
 from difftransformer.errors import in_one_line
 
 REPORTS_VARIABLE = "_DIFFTRANSFORMER_UI_REPORTS"
-"""Environment variable with the address of the reports, which ends with the token.
+"""Environment variable with the address of the reports; the address ends with the token.
 
-A command line would be seen by all users, an environment is not.
+Unlike a command line, the environment of a process is hidden from other users.
 """
 REFUSED = "Open the address that `make ui` printed; it has a token that keeps other users out.\n"
 _Scope = MutableMapping[str, Any]
@@ -28,11 +28,11 @@ _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 
 
-def behind_token(app: _App, reports: str) -> _App:
-    """Return an ASGI application that serves another below ``/TOKEN/`` alone.
+def require_token(app: _App, reports: str) -> _App:
+    """Return an ASGI application that serves ``app`` below ``/TOKEN/`` and refuses other paths.
 
     Args:
-        app: The application, which has relative links and sees paths without the token.
+        app: The application; its links are relative, and it gets paths without the token.
         reports: Address of the reports, which ends with the token; ``/TOKEN/reports/`` leads there.
     """
     from starlette.responses import PlainTextResponse, RedirectResponse
@@ -42,8 +42,8 @@ def behind_token(app: _App, reports: str) -> _App:
     async def guarded(scope: _Scope, receive: _Receive, send: _Send) -> None:
         if scope["type"] == "lifespan":
             return await app(scope, receive, send)
-        given, slash, path = scope["path"].removeprefix("/").partition("/")
-        if not hmac.compare_digest(given.encode(), token.encode()):
+        first, slash, path = scope["path"].removeprefix("/").partition("/")
+        if not hmac.compare_digest(first.encode(), token.encode()):
             refused = PlainTextResponse(REFUSED, 403)
             return await refused(scope, receive, send)
         if not slash:
@@ -72,9 +72,9 @@ def main(listening: int) -> None:
     os.environ |= {BACKEND_STORE_URI_ENV_VAR: uri, ARTIFACT_ROOT_ENV_VAR: root}
     try:
         initialize_backend_stores(uri, uri, root)
-    except Exception as error:  # of many kinds
+    except Exception as error:  # MLflow raises many kinds
         sys.exit(f"error: MLflow cannot open its store: {in_one_line(error)}")
-    guarded: Any = behind_token(app, os.environ[REPORTS_VARIABLE])
+    guarded: Any = require_token(app, os.environ[REPORTS_VARIABLE])
     config = uvicorn.Config(guarded, log_level="warning", access_log=False)
     uvicorn.Server(config).run(sockets=[socket.socket(fileno=listening)])
 

@@ -39,7 +39,7 @@ from difftransformer.errors import DataError  # noqa: E402
 from difftransformer.machine.locks import locked  # noqa: E402
 from difftransformer.provenance.mlflow_batch import Batch  # noqa: E402
 from difftransformer.provenance.mlflow_experiments import find_or_create, show_metrics  # noqa: E402
-from difftransformer.provenance.mlflow_links import shown_in  # noqa: E402
+from difftransformer.provenance.mlflow_links import artifact_tags  # noqa: E402
 from difftransformer.provenance.mlflow_store import PREFIX, WORKSPACE, artifact_location, open_store  # noqa: E402
 from difftransformer.provenance.mlflow_views import STAGES, place_of, place_of_run  # noqa: E402
 from difftransformer.provenance.spool import (  # noqa: E402
@@ -147,9 +147,9 @@ class MlflowSink:
     def mark_shown(self) -> int:
         """Tag each run of this results folder with the tables and figures that it is behind.
 
-        See `shown_in`; looks at the runs that the UI shows. Returns how many tags it set.
+        See `artifact_tags`; looks at the runs that the UI shows. Returns how many tags it set.
         """
-        marks = shown_in(self._own_runs(), is_database(self._uri))
+        marks = artifact_tags(self._own_runs(), is_database(self._uri))
         for run_id, tags in marks.items():
             self._tag(run_id, tags)
         return sum(map(len, marks.values()))

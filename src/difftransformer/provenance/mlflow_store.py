@@ -84,8 +84,8 @@ def _make_database(uri: str) -> bool:
 def _workspace(path: Path) -> Workspace:
     """Read or make the file with the id of a results folder, its inode, and whose copy it is.
 
-    The inode stays when the folder is moved; a copy has another one. A version before wrote the id
-    alone: whoever opens such a folder first keeps it, since its runs in a store elsewhere have it.
+    The inode stays when the folder is moved; a copy has another one. An earlier version
+    wrote only the id: the first copy that is opened keeps the id, which its stored runs have.
     """
     words = path.read_text().split() if path.exists() else []
     if len(words) > 1 and words[1] == str(path.stat().st_ino):

@@ -21,10 +21,10 @@ from difftransformer.publishing.card import MODEL_FILES, model_card
 
 CARD = "README.md"
 ORIGIN = "provenance.json"
-"""training.json without folders of this machine. Under its name it would vouch for files that an
-export wrote anew."""
+"""training.json without local folders. The name training.json would claim that the exported files
+are those of the training."""
 _PATHS = re.compile(r".*(?:_path|_file|_dir)$")
-"""Keys under which transformers and tokenizers remember where they were loaded from."""
+"""Keys under which transformers and tokenizers store the path they were loaded from."""
 
 
 def publish(
@@ -78,24 +78,26 @@ def is_published(
 
 
 def _origin(record: Path) -> bytes:
-    """Return a training record for others; byte for byte, where it names no folder."""
+    """Return a training record without local folders; unchanged bytes if it has none."""
     content = record.read_bytes()
-    said = json.loads(content)
-    shown = without_folders(said)
-    return content if shown == said else (json.dumps(shown, indent=2) + "\n").encode()
+    settings = json.loads(content)
+    public = without_folders(settings)
+    return content if public == settings else (json.dumps(public, indent=2) + "\n").encode()
 
 
 def forget_folders(model: Path) -> None:
-    """Leave the last part of each path in the settings of a model and its tokenizer.
+    """Shorten each path in the settings of a model and its tokenizer to its last part.
 
-    Of keys that are named for a path alone: a token may look like one.
+    Only under keys named for a path, since a token may look like a path.
     """
     for path in (model / name for name in ("config.json", GENERATION, TOKENIZER_CONFIG)):
         if path.is_file():
-            said = json.loads(path.read_bytes())
-            paths = {key: without_folders(one) for key, one in said.items() if _PATHS.match(key)}
-            if (shown := said | paths) != said:
-                write_text(path, json.dumps(shown, indent=2) + "\n")
+            settings = json.loads(path.read_bytes())
+            paths = {
+                key: without_folders(value) for key, value in settings.items() if _PATHS.match(key)
+            }
+            if (public := settings | paths) != settings:
+                write_text(path, json.dumps(public, indent=2) + "\n")
 
 
 def _card(run: Path, output: Path, format: str, licence: str | None) -> str:

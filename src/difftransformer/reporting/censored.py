@@ -1,4 +1,4 @@
-"""Paired ratios of times that are known within intervals only, by maximum likelihood."""
+"""Ratios of paired interval-censored times, by maximum likelihood."""
 
 import math
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from difftransformer.reporting.statistics import LEVEL, Contrast, Interval, cont
 
 _FARTHEST = 20.0
 _REACHES = [0.05 * 2**step for step in range(10)]
-"""Logarithms of ratios between which an end of an interval is searched; beyond, it is infinite."""
+"""Distances in log ratio at which the end of an interval is searched; beyond, it is infinite."""
 
 
 class Observed(NamedTuple):
-    """When an event happened: after one time, and not after another; inf: it did not yet."""
+    """Interval of the time of an event: above `after`, at most `before` (inf: not yet)."""
 
     after: float
     before: float
@@ -22,15 +22,16 @@ class Observed(NamedTuple):
 
 @dataclass(frozen=True)
 class CensoredContrast(Contrast):
-    """A mean of paired differences of which each is known to lie in an interval only.
+    """Mean of paired differences, each known only to lie in an interval.
 
-    The differences are normal with unknown mean and variance; a mean is tested by the likelihood
-    ratio L of its observed intervals over the maximum. ``t = sqrt((S - 1) (L**(2 / S) - 1))`` on
-    S - 1 degrees of freedom is the paired t-test where every interval is a point.
+    The differences are normal with unknown mean and variance. A mean is tested by L, the maximum
+    likelihood of the intervals over their likelihood at that mean.
+    ``t = sqrt((S - 1) (L**(2 / S) - 1))`` on S - 1 degrees of freedom is the paired t-test where
+    every interval is a point.
 
     Attributes:
-        lows: Where each difference begins, -inf where nothing is known.
-        highs: Where it ends, inf likewise; at least one difference is bounded on a side.
+        lows: Lower end of each difference, -inf if it has none.
+        highs: Upper end of each, inf if it has none; at least one end is finite.
     """
 
     lows: tuple[float, ...] = ()
@@ -42,7 +43,7 @@ class CensoredContrast(Contrast):
         return self.seeds - 1.0
 
     def interval(self, level: float = LEVEL) -> Interval:
-        """Means that a two-sided test does not reject; an end that is not known is infinite."""
+        """Confidence interval: means that a two-sided test keeps; ends may be infinite."""
         from scipy import optimize, stats
 
         if self.seeds < 2:
@@ -55,7 +56,7 @@ class CensoredContrast(Contrast):
             def inside(distance: float, sign: int = sign) -> float:
                 return critical + sign * self._t(start + sign * distance)
 
-            reach = next((one for one in _REACHES if inside(one) <= 0), math.inf)
+            reach = next((candidate for candidate in _REACHES if inside(candidate) <= 0), math.inf)
             distance = optimize.brentq(inside, 0, reach) if math.isfinite(reach) else reach
             ends.append(float(start + sign * distance))
         return ends[0], ends[1]
@@ -71,35 +72,35 @@ class CensoredContrast(Contrast):
         return 1.0 - self.above(value) if self.seeds > 1 else 1.0
 
     def _t(self, value: float) -> float:
-        """Distance of the mean from a value, as a t statistic."""
+        """Signed t statistic of the likelihood ratio at a mean, see the class."""
         fitted, best = self._best
         excess = max(0.0, 2 * (best - self._likelihood(value)) / self.seeds)
         return math.copysign(math.sqrt((self.seeds - 1) * math.expm1(excess)), fitted - value)
 
     @cached_property
     def _best(self) -> tuple[float, float]:
-        """The likeliest mean, and its log-likelihood."""
+        """Maximum-likelihood estimate of the mean, and its log-likelihood."""
         from scipy import optimize
 
         start = self.effect, max(self.seed_variance, 1e-6)
-        found = optimize.minimize(
-            lambda one: -self._log_likelihood(one[0], math.exp(one[1])),
+        fit = optimize.minimize(
+            lambda point: -self._log_likelihood(point[0], math.exp(point[1])),
             [start[0], math.log(start[1]) / 2],
             method="Nelder-Mead",
             options={"xatol": 1e-6, "fatol": 1e-9},
         )
-        return float(found.x[0]), -float(found.fun)
+        return float(fit.x[0]), -float(fit.fun)
 
     def _likelihood(self, mean: float) -> float:
-        """Log-likelihood of a mean at its best deviation."""
+        """Profile log-likelihood of a mean, maximised over the standard deviation."""
         from scipy import optimize
 
-        found = optimize.minimize_scalar(
+        fit = optimize.minimize_scalar(
             lambda log: -self._log_likelihood(mean, math.exp(log)),
             bounds=(math.log(1e-4), math.log(1e3)),
             method="bounded",
         )
-        return -float(found.fun)
+        return -float(fit.fun)
 
     def _log_likelihood(self, mean: float, deviation: float) -> float:
         import numpy as np
@@ -107,7 +108,7 @@ class CensoredContrast(Contrast):
 
         low, high = (np.asarray(ends) for ends in (self.lows, self.highs))
         low, high = (low - mean) / deviation, (high - mean) / deviation
-        # The lower tail has the precision: an interval in the upper one is turned over.
+        # log_ndtr is precise in the lower tail, so intervals in the upper tail are mirrored.
         turned = low > 0
         low, high = np.where(turned, -high, low), np.where(turned, -low, high)
         below, above = log_ndtr(low), log_ndtr(high)
@@ -115,37 +116,40 @@ class CensoredContrast(Contrast):
 
 
 def log_ratio(ours: Sequence[Observed], theirs: Sequence[Observed]) -> CensoredContrast | None:
-    """Describe the logarithms of paired ratios of times that are known within intervals.
+    """Return the mean log ratio of paired interval-censored times; None if no pair is bounded.
 
-    A pair whose ratio has no bound tells nothing and is left out; None: no pair is left.
+    A pair whose ratio has no finite bound is left out.
 
     Args:
-        ours: When an event happened to each seed of a model.
-        theirs: The same of the model it is compared with.
+        ours: Time of the event for each seed of a model.
+        theirs: The same for the baseline, in the order of the seeds.
     """
     ends = [
-        (_log(one.after, two.before, -math.inf), _log(one.before, two.after, math.inf))
-        for one, two in zip(ours, theirs, strict=True)
+        (
+            _log(ours_at.after, theirs_at.before, -math.inf),
+            _log(ours_at.before, theirs_at.after, math.inf),
+        )
+        for ours_at, theirs_at in zip(ours, theirs, strict=True)
     ]
     ends = [both for both in ends if any(map(math.isfinite, both))]
     if not ends:
         return None
     middles = contrast([_middle(low, high) for low, high in ends])
     lows, highs = zip(*ends, strict=True)
-    found = CensoredContrast(
+    fitted = CensoredContrast(
         middles.effect, middles.seeds, middles.seed_variance, lows=lows, highs=highs
     )
     bounded = any(all(map(math.isfinite, both)) for both in ends)
-    return replace(found, effect=found._best[0]) if bounded else found
+    return replace(fitted, effect=fitted._best[0]) if bounded else fitted
 
 
-def _log(time: float, other: float, unknown: float) -> float:
-    """Logarithm of a ratio of times; ``unknown`` where one of them is 0 or infinite."""
-    known = all(0 < one < math.inf for one in (time, other))
-    return math.log(time / other) if known else unknown
+def _log(time: float, baseline: float, unbounded: float) -> float:
+    """Logarithm of a ratio of times; ``unbounded`` if a time is 0 or infinite."""
+    bounded = all(0 < number < math.inf for number in (time, baseline))
+    return math.log(time / baseline) if bounded else unbounded
 
 
 def _middle(low: float, high: float) -> float:
-    """Middle of an interval; of one that is open on a side its end."""
+    """Middle of an interval, or its finite end if only one end is finite."""
     ends = [end for end in (low, high) if math.isfinite(end)]
     return math.fsum(ends) / len(ends)

@@ -1,4 +1,4 @@
-"""The test of a contrast of a claim, and the seeds that it needs; see docs/verdicts.md."""
+"""Tests of the contrasts of a claim, and the number of seeds they need; see docs/verdicts.md."""
 
 import math
 from collections.abc import Sequence
@@ -18,23 +18,23 @@ from difftransformer.reporting.statistics import (
 
 
 class Tested(NamedTuple):
-    """A p-value, and the verdict that it is for; None: contrasts that decide differently."""
+    """A p-value and the verdict it supports; None: the contrasts support different verdicts."""
 
     p: float
     speaks_for: VerdictName | None
 
 
 def contrast_of(claim: Claim, numbers: Evidence) -> Contrast | None:
-    """Return the mean difference, or the mean log ratio, of a contrast; None: no seed has it."""
+    """Return the mean difference or mean log ratio of a contrast; None: no seed has both values."""
     if claim.compare == "ratio":
         return log_ratio(
             _observed(numbers.values, numbers.after),
             _observed(numbers.baseline_values, numbers.baseline_after),
         )
     pairs = [
-        (one, two)
-        for one, two in zip(numbers.values, numbers.baseline_values, strict=True)
-        if one is not None and two is not None
+        (value, baseline)
+        for value, baseline in zip(numbers.values, numbers.baseline_values, strict=True)
+        if value is not None and baseline is not None
     ]
     if not pairs:
         return None
@@ -42,26 +42,26 @@ def contrast_of(claim: Claim, numbers: Evidence) -> Contrast | None:
     return contrast(ours, theirs, UnitChance(numbers.unit_variance, numbers.unit_freedom))
 
 
-def run_test(claim: Claim, found: Contrast) -> Tested:
-    """Test a contrast; p-values are two-sided, of both decisions that a test may come to."""
+def run_test(claim: Claim, observed: Contrast) -> Tested:
+    """Test a contrast; p is two-sided, for the decision that the data favour."""
     sign = 1 if claim.direction == "higher" else -1
     margin = _margin(claim)
-    claimed: VerdictName = "reproduced" if sign * found.effect > 0 else "opposite"
+    claimed: VerdictName = "reproduced" if sign * observed.effect > 0 else "opposite"
     if claim.test == "equivalence":
-        within = min(1.0, 2 * max(found.above(-margin), found.below(margin)))
-        outside = min(1.0, 2 * min(found.above(margin), found.below(-margin)))
+        within = min(1.0, 2 * max(observed.above(-margin), observed.below(margin)))
+        outside = min(1.0, 2 * min(observed.above(margin), observed.below(-margin)))
         if within <= outside:
             return Tested(within, "no difference")
         return Tested(outside, claimed)
     boundary = -sign * margin
-    above = sign * (found.effect - boundary) > 0
-    return Tested(found.beyond(boundary), "reproduced" if above else "opposite")
+    above = sign * (observed.effect - boundary) > 0
+    return Tested(observed.beyond(boundary), "reproduced" if above else "opposite")
 
 
 def combine(claim: Claim, contrasts: Sequence[Tested]) -> Tested:
-    """Test all contrasts of a claim together: each must be significant, so the largest p counts."""
-    sides = {one.speaks_for for one in contrasts}
-    p = max(one.p for one in contrasts)
+    """Combine the tests of a claim: each contrast must be significant, so the largest p counts."""
+    sides = {test.speaks_for for test in contrasts}
+    p = max(test.p for test in contrasts)
     if len(sides) == 1:
         return Tested(p, sides.pop())
     if claim.mixed is not None and sides == {"reproduced", "opposite"}:
@@ -70,23 +70,24 @@ def combine(claim: Claim, contrasts: Sequence[Tested]) -> Tested:
 
 
 def seeds_needed(claim: Claim, numbers: Evidence, alpha: float) -> int | None:
-    """Seeds with which a test at ``alpha`` decides with 80% power, if all is as observed.
+    """Seeds for 80% power at ``alpha``, if effect and variance are as observed.
 
-    None: the effect lies on the boundary, or the items alone leave it open however many seeds.
+    None: no number of seeds is enough, because the effect is on the boundary or the items vary
+    too much.
     """
-    found = contrast_of(claim, numbers)
-    assert found is not None, claim.question
-    if isinstance(found, CensoredContrast):  # its middles are near enough for planning
-        found = Contrast(found.effect, found.seeds, found.seed_variance)
+    observed = contrast_of(claim, numbers)
+    assert observed is not None, claim.question
+    if isinstance(observed, CensoredContrast):  # interval midpoints are precise enough for planning
+        observed = Contrast(observed.effect, observed.seeds, observed.seed_variance)
     sign, margin = 1 if claim.direction == "higher" else -1, _margin(claim)
 
     def power(seeds: int) -> float:
-        then = found.with_seeds(seeds)
-        if claim.test == "equivalence" and abs(found.effect) <= margin:
-            return then.power_within(margin, alpha)
+        planned = observed.with_seeds(seeds)
+        if claim.test == "equivalence" and abs(observed.effect) <= margin:
+            return planned.power_within(margin, alpha)
         if claim.test == "equivalence":
-            return then.power_beyond(math.copysign(margin, found.effect), alpha)
-        return then.power_beyond(-sign * margin, alpha)
+            return planned.power_beyond(math.copysign(margin, observed.effect), alpha)
+        return planned.power_beyond(-sign * margin, alpha)
 
     if power(MOST_SEEDS) < POWER:
         return None
@@ -98,7 +99,7 @@ def seeds_needed(claim: Claim, numbers: Evidence, alpha: float) -> int | None:
 
 
 def _margin(claim: Claim) -> float:
-    """The margin in the unit of the contrast: of ratios its logarithm; 0 without one."""
+    """Margin in the unit of the contrast: its logarithm for a ratio, 0 if there is none."""
     if claim.margin is None:
         return 0.0
     return math.log(claim.margin) if claim.compare == "ratio" else claim.margin

@@ -70,7 +70,7 @@ class Results:
         return [*self.trainings.values(), *self.evaluations.values()]
 
     def trained(self, name: str) -> dict[str, int]:
-        """Return a count of the training behind each job, such as its tokens, by job id.
+        """Return a metric of the training behind each job, such as its tokens, by job id.
 
         Jobs of models that no training here made, and jobs of timings, are not in it.
         """

@@ -35,7 +35,7 @@ class SeedValue(Settings):
     after: float | None = Field(
         default=None,
         exclude=True,
-        description="What a time is known to exceed, by the probe before",
+        description="Step of the last probe before the event: the time is later",
     )
     units: Units | None = Field(
         default=None, exclude=True, repr=False, description="The value by what was asked"

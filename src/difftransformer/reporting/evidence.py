@@ -1,4 +1,4 @@
-"""What the table of a claim's artifact has on its contrasts: numbers by seed, before any test."""
+"""Numbers by seed for the contrasts of a claim, from the table of its artifact."""
 
 from collections.abc import Collection, Mapping
 
@@ -28,20 +28,22 @@ class Evidence(Settings):
     values: Values = Field(description="Of the row, by seed")
     baseline_values: Values = Field(description="Of the baseline, by seed")
     after: Values = Field(
-        default=[], description="Of times: what each value of the row is known to exceed"
+        default=[], description="Lower bounds of the row, by seed, where values are times"
     )
-    baseline_after: Values = Field(default=[], description="The same of the baseline")
-    unit: str | None = Field(default=None, description="What every seed was asked, such as items")
+    baseline_after: Values = Field(default=[], description="Lower bounds of the baseline")
+    unit: str | None = Field(
+        default=None, description="Sampling unit of the evaluation, such as items"
+    )
     units: int = 0
     unit_variance: float = Field(
-        default=0.0, description="Variance of the mean difference that the choice of units adds"
+        default=0.0, description="Variance of the mean difference due to the choice of units"
     )
     unit_freedom: int = 0
     published: float | None = Field(
         default=None, description="Published difference, where both numbers are published"
     )
-    excluded: list[int] = Field(default=[], description="Exploratory seeds, which test nothing")
-    overridden: str | None = Field(default=None, description="What `set` changes of its runs")
+    excluded: list[int] = Field(default=[], description="Exploratory seeds, which test no claim")
+    overridden: str | None = Field(default=None, description="Run changed by `set`, and how")
     parameters: list[int] = Field(
         default=[], description="Fewest and most parameters of its models; empty: not known"
     )
@@ -65,8 +67,8 @@ def evidence(
         contrast: The contrast.
         claim: Its claim.
         name: The claim's id, for errors.
-        artifact: The artifact, with its exploratory seeds, which test nothing.
-        table: As `make_table` made it, with the items behind each number.
+        artifact: The artifact, with its exploratory seeds, which test no claim.
+        table: Result of `make_table`, with the items behind each number.
         results: The results behind it.
 
     Raises:
@@ -76,11 +78,13 @@ def evidence(
     by_seed, exploratory = claim.over == "seeds", artifact.exploratory_seeds
 
     def cell(run: str) -> Cell:
-        found = _cell(table, run, contrast.metric, name)
-        if not by_seed:  # processes that time have no seeds
-            return found
-        left = [one for one in found.seeds if one.for_all or one.seed not in exploratory]
-        return found.model_copy(update={"seeds": left})
+        full_cell = _cell(table, run, contrast.metric, name)
+        if not by_seed:  # processes for timing have no seeds
+            return full_cell
+        eligible = [
+            value for value in full_cell.seeds if value.for_all or value.seed not in exploratory
+        ]
+        return full_cell.model_copy(update={"seeds": eligible})
 
     ours = cell(contrast.row)
     theirs = cell(contrast.baseline) if isinstance(contrast.baseline, str) else None
@@ -124,7 +128,7 @@ def _cell(table: TableDocument, run: str, column: str, name: str) -> Cell:
 
 
 def _after(seed: SeedValue) -> float | None:
-    """What a time is known to exceed: the probe before it, or the end where it was not reached."""
+    """Lower bound of a time: the probe before the event, or the end of training without it."""
     return seed.beyond if seed.value is None else seed.after
 
 
@@ -135,31 +139,33 @@ def _published(
     ours: Cell,
     theirs: Cell | None,
 ) -> float | None:
-    """Published difference of the same cells; None where the table is about a synthetic proxy."""
-    where = [part for part in table.sections if part.cell(contrast.row, contrast.metric)]
-    if any(part.stand_in for part in where):
+    """Published difference of the same cells; None for a synthetic proxy."""
+    sections = [
+        section for section in table.sections if section.cell(contrast.row, contrast.metric)
+    ]
+    if any(section.stand_in for section in sections):
         return None
     printed = Paper(artifact.paper).difference(
         contrast.row, str(contrast.baseline), contrast.metric
     )
-    if printed is not None:  # rather than that of two numbers that are read off a curve
+    if printed is not None:  # preferred to the difference of two numbers read off a curve
         return printed.middle
-    other = contrast.baseline if theirs is None else theirs.paper_value
-    if ours.paper_value is None or not isinstance(other, float):
+    baseline = contrast.baseline if theirs is None else theirs.paper_value
+    if ours.paper_value is None or not isinstance(baseline, float):
         return None
-    return ours.paper_value - other
+    return ours.paper_value - baseline
 
 
 def _overridden(contrast: ClaimContrast, overrides: Mapping[str, str]) -> str | None:
-    """The first run of a contrast that `set` changes; None: there is none."""
+    """First run of a contrast that `set` changes, and how; None: no run is changed."""
     changed = (run for run in contrast.sides.values() if run in overrides)
-    found = next(changed, None)
-    return found and f"`set` changes {found} ({overrides[found]}), which the claim is not about"
+    run = next(changed, None)
+    return run and f"`set` changes {run} ({overrides[run]}), which the claim is not about"
 
 
-def _range(known: Mapping[str, int], jobs: Collection[str]) -> list[int]:
-    found = [known[job] for job in jobs if job in known]
-    return [min(found), max(found)] if found else []
+def _range(counts: Mapping[str, int], jobs: Collection[str]) -> list[int]:
+    values = [counts[job] for job in jobs if job in counts]
+    return [min(values), max(values)] if values else []
 
 
 def _number(units: Units | None) -> int:

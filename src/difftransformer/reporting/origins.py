@@ -40,7 +40,7 @@ def describe(results: Sequence[Result], paths: Mapping[str, Path]) -> Origins:
     ordered = sorted(results, key=lambda one: (one.kind, one.run, one.suite or "", one.seed))
     machines = sorted({_machine(one.provenance) for one in ordered})
     commits = sorted({_commit(one.provenance) for one in ordered})
-    files = _shown(paths.values())
+    files = _public_paths(paths.values())
     return Origins(
         jobs=[
             JobOrigin(
@@ -66,12 +66,13 @@ def describe(results: Sequence[Result], paths: Mapping[str, Path]) -> Origins:
     )
 
 
-def _shown(paths: Collection[Path]) -> dict[Path, str]:
-    """Return paths of results for others to read: absolute ones from the folder of all on."""
+def _public_paths(paths: Collection[Path]) -> dict[Path, str]:
+    """Return shortened paths of results; absolute paths become relative to their common folder."""
     absolute = [path for path in paths if path.is_absolute()]
-    above = Path(commonpath([path.parent for path in absolute])).parent if absolute else Path()
+    parent = Path(commonpath([path.parent for path in absolute])).parent if absolute else Path()
     return {
-        path: (path.relative_to(above) if path.is_absolute() else path).as_posix() for path in paths
+        path: (path.relative_to(parent) if path.is_absolute() else path).as_posix()
+        for path in paths
     }
 
 

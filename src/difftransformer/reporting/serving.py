@@ -1,6 +1,6 @@
-"""Reports over HTTP on loopback, each job leading to its run in MLflow.
+"""Reports over HTTP on loopback, in which each job links to its run in MLflow.
 
-Every user of the machine reaches the port, so each path begins with a token.
+Every user of the machine can connect to the port, so each path begins with a token.
 Served pages say so by an attribute, by which their script makes a link of each job's id; from disk
 they show the id alone.
 """
@@ -26,7 +26,7 @@ HOST = "127.0.0.1"
 REPORT = "report"
 _JOB = re.compile(r"[\w.-]{1,250}")
 _MOST_CONNECTIONS = 64
-"""Open at once, a thread for each; a browser opens six."""
+"""Open connections, each with a thread; a browser opens six."""
 _KINDS = {
     ".html": "text/html",
     ".js": "text/javascript",
@@ -65,7 +65,7 @@ def scales(results: Path) -> list[str]:
 
 
 class _Server(ThreadingHTTPServer):
-    """Closes connections above a number, and reports an error in one line."""
+    """Limits the number of open connections, and logs errors in one line."""
 
     request_queue_size = _MOST_CONNECTIONS
 
@@ -88,16 +88,16 @@ class _Server(ThreadingHTTPServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Warn of an error; that a client closed its connection is none."""
+        """Log an error as a warning, unless the client closed its connection."""
         error = sys.exception()
         if isinstance(error, Exception) and not isinstance(error, ConnectionError):
             logger.warning("reports: a request failed: %s", in_one_line(error))
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers GET and HEAD; everything else is refused by the base.
+    """Answers GET and HEAD; the base class refuses other methods.
 
-    ``timeout``: seconds that a client may send nothing, or read nothing.
+    ``timeout``: seconds after which an idle client is disconnected.
     """
 
     timeout = 10
@@ -139,7 +139,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._say(HTTPStatus.NOT_FOUND, "There is no such page.")
         try:
             body = path.read_bytes()
-        except OSError:  # no file, or a name that no file can have
+        except OSError:  # no such file, or not a valid file name
             return self._say(HTTPStatus.NOT_FOUND, "There is no such page.")
         if path.suffix == ".html":
             served = f'<html lang="en" data-mlflow="/{self.token}/run/">'.encode()
@@ -154,8 +154,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _list(self) -> None:
         links = [
-            f'<li><a href="/{self.token}/{escape(one)}/">{escape(one)}</a></li>'
-            for one in scales(self.results)
+            f'<li><a href="/{self.token}/{escape(scale)}/">{escape(scale)}</a></li>'
+            for scale in scales(self.results)
         ]
         page = (
             "<!doctype html><html lang=en><title>Reports</title><h1>Reports</h1>"

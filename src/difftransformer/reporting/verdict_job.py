@@ -1,4 +1,4 @@
-"""The job of the verdicts: result files in, verdicts.csv, .json and .md out."""
+"""The job of verdicts: reads result files, writes verdicts.csv, .json and .md."""
 
 import logging
 from collections import Counter
@@ -35,7 +35,7 @@ class VerdictsDocument(Settings):
     """All verdicts of a scale, as the report reads them."""
 
     scale: str
-    summary: list[str] = Field(description="What they come to, line by line")
+    summary: list[str] = Field(description="Counts of verdicts, and the primary ones, line by line")
     note: str = Field(default="", description="What had been seen when the claims were registered")
     verdicts: list[Verdict]
 
@@ -43,7 +43,7 @@ class VerdictsDocument(Settings):
 def build_verdicts(
     tested: TestedClaims, *, results: Iterable[Path], output: Path
 ) -> VerdictsDocument:
-    """Test the claims of a scale; equal results give the same csv, byte for byte.
+    """Test the claims of a scale; equal results give an identical csv.
 
     Args:
         tested: Claims of the scale, with the tables that have their numbers.
@@ -54,24 +54,27 @@ def build_verdicts(
         DataError: A result is damaged.
         UserError: A result behind a table that was asked for is missing.
     """
-    given = load_results(results, tested.scale)
-    found: dict[str, list[Evidence]] = {}
+    requested = load_results(results, tested.scale)
+    evidence_by_claim: dict[str, list[Evidence]] = {}
     for artifact in tested.tables:
-        if (kept := tested.kept.get(artifact.artifact)) is None:
-            found |= gather(tested, artifact, given)
+        if (files := tested.earlier_results.get(artifact.artifact)) is None:
+            evidence_by_claim |= gather(tested, artifact, requested)
             continue
         try:
-            found |= gather(tested, artifact, load_results(map(Path, kept), tested.scale))
+            earlier = load_results(map(Path, files), tested.scale)
+            evidence_by_claim |= gather(tested, artifact, earlier)
         except UserError as error:
             logger.warning(f"left out: {error}")
-    verdicts = decide(tested, found)
+    verdicts = decide(tested, evidence_by_claim)
     document = VerdictsDocument(
         scale=tested.scale, summary=summarize(tested, verdicts), note=tested.note, verdicts=verdicts
     )
     texts = {".csv": to_csv(frame(verdicts)), ".md": to_markdown(document)}
     for suffix, text in texts.items():
         write_text(output.with_suffix(suffix), text)
-    publish(output, document.model_dump(mode="json"), [output.with_suffix(one) for one in texts])
+    publish(
+        output, document.model_dump(mode="json"), [output.with_suffix(suffix) for suffix in texts]
+    )
     return document
 
 
@@ -79,13 +82,13 @@ def read_table(path: Path) -> TableDocument:
     """Read a table as `build_table` wrote it.
 
     Raises:
-        DataError: It is missing or damaged.
+        DataError: The file is missing or damaged.
     """
     return read_document(path, TableDocument, "table", "build the table again")
 
 
-def read_kept(paths: Iterable[Path]) -> Iterator[TableDocument]:
-    """Read tables that nobody asked for; one that cannot be read is left out and named."""
+def read_earlier_tables(paths: Iterable[Path]) -> Iterator[TableDocument]:
+    """Read tables of earlier calls; an unreadable table is skipped with a warning."""
     for path in paths:
         try:
             yield read_table(path)
@@ -97,19 +100,21 @@ def read_verdicts(path: Path) -> VerdictsDocument:
     """Read all verdicts of a scale.
 
     Raises:
-        DataError: They are missing or damaged.
+        DataError: The file is missing or damaged.
     """
     return read_document(path, VerdictsDocument, "set of verdicts", "build them with `snakemake`")
 
 
 def frame(verdicts: Sequence[Verdict]) -> "DataFrame":
-    """Verdicts as a table, a line per contrast, from which each can be computed again.
+    """Return verdicts as a frame, one line per contrast, with all data to recompute them.
 
-    Lists are joined by semicolons, absent values are empty.
+    Lists are joined by semicolons; missing values are empty.
     """
     import pandas as pd
 
-    lines = [_line(one, number) for one in verdicts for number in range(len(one.contrasts))]
+    lines = [
+        _line(verdict, number) for verdict in verdicts for number in range(len(verdict.contrasts))
+    ]
     return pd.DataFrame(lines, dtype=object)
 
 
@@ -151,33 +156,39 @@ def _line(verdict: Verdict, number: int) -> dict[str, object]:
 
 
 def summarize(tested: TestedClaims, verdicts: Sequence[Verdict]) -> list[str]:
-    """Say what they come to, and what to run next."""
+    """Summarise verdicts: counts, claims not testable here, and primary endpoints."""
     if not verdicts:
         return [f"No table at scale {tested.scale} answers a registered question."]
-    place = scale_and_size(tested.scale, [size for one in verdicts for size in one.parameters])
-    by_words = Counter(one.words for one in verdicts)
-    said = ", ".join(f"{number} {words}" for words, number in by_words.items())
-    lines = [f"{counted(len(verdicts), 'registered claim')} at scale {place}: {said}."]
-    excluded = Counter(why for one in verdicts if (why := tested.not_testable.get(one.claim)))
+    scale_and_sizes = scale_and_size(
+        tested.scale, [size for verdict in verdicts for size in verdict.parameters]
+    )
+    by_words = Counter(verdict.words for verdict in verdicts)
+    counts = ", ".join(f"{number} {words}" for words, number in by_words.items())
+    lines = [f"{counted(len(verdicts), 'registered claim')} at scale {scale_and_sizes}: {counts}."]
+    excluded = Counter(
+        why for verdict in verdicts if (why := tested.not_testable.get(verdict.claim))
+    )
     lines += [f"Not testable at this scale, {n} of them: {why}." for why, n in excluded.items()]
-    primary = [one for one in verdicts if one.about.endpoint == "primary"]
+    primary = [verdict for verdict in verdicts if verdict.about.endpoint == "primary"]
     if primary:
-        lines.append("Primary: " + "; ".join(f"{one.claim} {one.words}" for one in primary) + ".")
+        lines.append(
+            "Primary: " + "; ".join(f"{verdict.claim} {verdict.words}" for verdict in primary) + "."
+        )
     return lines
 
 
 def to_markdown(document: VerdictsDocument) -> str:
-    """Write them for readers."""
+    """Return the verdicts as Markdown."""
     parts = [f"# Verdicts at scale {document.scale}", "\n\n".join(map(prose, document.summary))]
     rows = [
         [
-            f"{one.claim} ({one.about.endpoint})",
-            escape(one.about.question),
-            f"{SYMBOLS[one.verdict]} {one.words} ({one.where})",
-            prose(one.reason),
-            one.digest,
+            f"{verdict.claim} ({verdict.about.endpoint})",
+            escape(verdict.about.question),
+            f"{SYMBOLS[verdict.verdict]} {verdict.words} ({verdict.where})",
+            prose(verdict.reason),
+            verdict.digest,
         ]
-        for one in document.verdicts
+        for verdict in document.verdicts
     ]
     headers = ["Claim", "Question", "Verdict", "Why", "Definition"]
     parts.append(tabulate(rows, headers, tablefmt="pipe", disable_numparse=True))
@@ -187,10 +198,13 @@ def to_markdown(document: VerdictsDocument) -> str:
 def gather(
     tested: TestedClaims, artifact: ArtifactSlice, results: Results
 ) -> dict[str, list[Evidence]]:
-    """Return the evidence on every claim whose numbers are in the table of an artifact."""
+    """Return the evidence on each claim of an artifact, by claim."""
     table = make_table(artifact, results)
     return {
-        name: [evidence(one, claim, name, artifact, table, results) for one in claim.contrasts]
+        name: [
+            evidence(contrast, claim, name, artifact, table, results)
+            for contrast in claim.contrasts
+        ]
         for name, claim in tested.claims.items()
         if claim.artifact == artifact.artifact
     }
@@ -199,4 +213,4 @@ def gather(
 def _joined(value: object) -> object:
     if not isinstance(value, list):
         return value
-    return ";".join("" if one is None else str(one) for one in value)
+    return ";".join("" if item is None else str(item) for item in value)

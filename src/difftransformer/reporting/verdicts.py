@@ -27,19 +27,19 @@ from difftransformer.reporting.statistics import FEWEST_PAIRS, POWER, Corrected,
 
 
 class TestedContrast(Settings):
-    """What the seeds say about a contrast. Numbers that do not exist are None."""
+    """Estimate and test of a contrast. Missing numbers are None."""
 
     evidence: Evidence
-    name: str = Field(description="What tells it from the claim's other contrast, in words")
+    name: str = Field(description="Name of the contrast, if the claim has two")
     seeds: int = Field(description="Seeds that have a value on both sides")
     effect: float | None = Field(default=None, description="Mean difference, or mean ratio")
     ci_low: float | None = None
     ci_high: float | None = None
     p: float | None = None
-    speaks_for: VerdictName | None = Field(default=None, description="What p is for")
+    speaks_for: VerdictName | None = Field(default=None, description="Verdict that p supports")
 
     def words(self, claim: Claim) -> str:
-        """The effect with its unit and interval."""
+        """The effect with its unit and interval, in words."""
         if self.effect is None:
             return "no value"
         ends = (self.ci_low, self.ci_high)
@@ -57,10 +57,10 @@ class TestedContrast(Settings):
 
 
 class Verdict(Settings):
-    """What the results at a scale say about a claim."""
+    """Verdict on a claim from the results at a scale."""
 
     claim: str
-    digest: str = Field(description="Of the claim's definition in the registry")
+    digest: str = Field(description="Digest of the claim's definition in the registry")
     about: Claim
     verdict: VerdictName
     scale: str
@@ -70,33 +70,34 @@ class Verdict(Settings):
     )
     reason: str
     contrasts: list[TestedContrast]
-    p: float | None = Field(default=None, description="Largest of its contrasts'")
-    p_adjusted: float | None = Field(default=None, description="By Holm, over its family")
+    p: float | None = Field(default=None, description="Largest p-value of the contrasts")
+    p_adjusted: float | None = Field(
+        default=None, description="p after Holm's correction over the family"
+    )
     alpha: float
     seeds: int
     seeds_needed: int | None = Field(
-        default=None,
-        description="Seeds, of all, that decide it with 80% power; None: no number, or decided",
+        default=None, description="Total seeds for 80% power; None: decided, or no number is enough"
     )
 
     @property
     def where(self) -> str:
-        """Scale, and size of the models, that it holds for."""
+        """Scale and model sizes of the results."""
         return scale_and_size(self.scale, self.parameters)
 
     @property
     def words(self) -> str:
-        """The verdict for readers; outside of the claim's domain it is one at this scale."""
-        said: str = self.verdict
+        """The verdict in words, qualified by the scale if that is outside the claim's domain."""
+        text: str = self.verdict
         if self.verdict == "no difference":
-            said += f" (within {self.margin})"
+            text += f" (within {self.margin})"
         elif self.verdict == "mixed":
-            said = self.about.mixed or said
-        return said if self.in_domain or self.verdict not in DECIDED else f"{said} at this scale"
+            text = self.about.mixed or text
+        return text if self.in_domain or self.verdict not in DECIDED else f"{text} at this scale"
 
     @property
     def margin(self) -> str:
-        """The margin for readers; empty: the claim has none."""
+        """The margin in words; empty: the claim has none."""
         margin = self.about.margin
         if margin is None:
             return ""
@@ -105,21 +106,23 @@ class Verdict(Settings):
 
     @property
     def job_ids(self) -> list[str]:
-        """Jobs behind it, each once."""
-        return sorted({job for one in self.contrasts for job in one.evidence.job_ids})
+        """Ids of the jobs behind the verdict, without duplicates."""
+        return sorted({job for contrast in self.contrasts for job in contrast.evidence.job_ids})
 
 
-def decide(tested: TestedClaims, found: Mapping[str, Sequence[Evidence]]) -> list[Verdict]:
-    """Return a verdict on every claim of which there is evidence, in the registry's order.
+def decide(tested: TestedClaims, evidence: Mapping[str, Sequence[Evidence]]) -> list[Verdict]:
+    """Return a verdict on each claim that has evidence, in the order of the registry.
 
-    Claims that the scale cannot test leave their family. Others of which nothing was built stay in
-    it, so that what is decided is no surer of itself where less was built.
+    Claims that the scale cannot test are not in their family. Claims without results are, so that
+    building fewer tables makes no test less strict.
     """
-    cases = {name: _Case(tested, name, found[name]) for name in tested.claims if name in found}
+    cases = {
+        name: _Case(tested, name, evidence[name]) for name in tested.claims if name in evidence
+    }
     corrected: dict[str, Corrected] = {}
     for names in tested.families.values():
-        found_p = (cases[name].p if name in cases else None for name in names)
-        p_values = [1.0 if p is None else p for p in found_p]  # what is not tested decides nothing
+        own_p = (cases[name].p if name in cases else None for name in names)
+        p_values = [1.0 if p is None else p for p in own_p]  # 1 for a claim that is not tested
         corrected |= dict(zip(names, holm(p_values), strict=True))
     none = Corrected(1.0, 1)
     return [case.verdict(*corrected.get(name, none)) for name, case in cases.items()]
@@ -128,22 +131,22 @@ def decide(tested: TestedClaims, found: Mapping[str, Sequence[Evidence]]) -> lis
 class _Case:
     """One claim with its evidence."""
 
-    def __init__(self, tested: TestedClaims, name: str, found: Sequence[Evidence]) -> None:
-        self.tested, self.name, self.found = tested, name, found
+    def __init__(self, tested: TestedClaims, name: str, evidence: Sequence[Evidence]) -> None:
+        self.tested, self.name, self.evidence = tested, name, evidence
         self.claim = tested.claims[name]
         self.contrasts = [
-            _tested(self.claim, one, contrast.name)
-            for one, contrast in zip(found, self.claim.contrasts, strict=True)
+            _tested(self.claim, numbers, contrast.name)
+            for numbers, contrast in zip(evidence, self.claim.contrasts, strict=True)
         ]
-        self.seeds = min(one.seeds for one in self.contrasts)
+        self.seeds = min(tested_contrast.seeds for tested_contrast in self.contrasts)
         self.obstacle = self._obstacle()
         self.speaks_for, self.p = self._together()
 
-    def verdict(self, adjusted: float, share: int) -> Verdict:
+    def verdict(self, adjusted: float, divisor: int) -> Verdict:
         alpha = self.tested.alpha
         name = self._name(adjusted)
-        needed = self._seeds_needed(alpha / share) if name == "inconclusive" else None
-        parameters = [size for one in self.found for size in one.parameters]
+        needed = self._seeds_needed(alpha / divisor) if name == "inconclusive" else None
+        parameters = [size for numbers in self.evidence for size in numbers.parameters]
         return Verdict(
             claim=self.name,
             digest=self.tested.digests[self.name],
@@ -162,23 +165,27 @@ class _Case:
         )
 
     def _obstacle(self) -> str | None:
-        """Why it cannot be tested here; None: it can."""
+        """Reason why the claim cannot be tested here; None: it can."""
         if (why := self.tested.not_testable.get(self.name)) is not None:
             return why
-        for one in self.found:
-            if one.overridden is not None:
-                return one.overridden
-            if not one.seeds and one.excluded:
-                return f"no eligible seeds: {', '.join(map(str, one.excluded))} are exploratory"
+        for numbers in self.evidence:
+            if numbers.overridden is not None:
+                return numbers.overridden
+            if not numbers.seeds and numbers.excluded:
+                return f"no eligible seeds: {', '.join(map(str, numbers.excluded))} are exploratory"
         if not self.seeds:
             return "no seed has a value on both sides"
-        if self.seeds > 1 and all(map(_constant, self.found)):
-            return f"both models have {plain(self.found[0].values[0] or 0, 3)} for every seed"
+        if self.seeds > 1 and all(map(_constant, self.evidence)):
+            return f"both models have {plain(self.evidence[0].values[0] or 0, 3)} for every seed"
         return None
 
     def _together(self) -> tuple[VerdictName | None, float | None]:
-        """What all contrasts speak for together, with the largest of their p-values."""
-        tests = [Tested(one.p, one.speaks_for) for one in self.contrasts if one.p is not None]
+        """Verdict that all contrasts support together, with the largest p-value."""
+        tests = [
+            Tested(contrast.p, contrast.speaks_for)
+            for contrast in self.contrasts
+            if contrast.p is not None
+        ]
         if self.obstacle is not None or len(tests) < len(self.contrasts) or self._selected():
             return None, None
         p, speaks_for = combine(self.claim, tests)
@@ -195,13 +202,15 @@ class _Case:
 
     def _reason(self, adjusted: float, needed: int | None) -> str:
         words = [] if self.obstacle is None else [self.obstacle]
-        words += [one.words(self.claim) for one in self.contrasts if one.effect is not None]
+        words += [
+            contrast.words(self.claim) for contrast in self.contrasts if contrast.effect is not None
+        ]
         words += [self._over()] if self.seeds else []
         if self.obstacle is None and self.claim.test is not None:
             if self._selected():
-                words.append("a seed without a value may be the very thing claimed")
+                words.append("not tested, because seeds without a value are excluded")
             elif self.p is not None and self.speaks_for is None:
-                words.append("its contrasts decide differently")
+                words.append("its contrasts support different verdicts")
             elif self.p is not None:
                 words.append(f"{probability(self.p)}, by Holm {adjusted:.2g}")
             if needed is not None:
@@ -209,50 +218,50 @@ class _Case:
         return "; ".join(words)
 
     def _over(self) -> str:
-        """What the effects are over."""
-        unit, units = self.found[0].unit, self.found[0].units
+        """Sample sizes of the effects, in words: seeds or processes, and items."""
+        unit, units = self.evidence[0].unit, self.evidence[0].units
         return f"{self.seeds} {self.claim.over}" + (f" and {units} {unit}" if units else "")
 
     def _selected(self) -> bool:
-        """Whether seeds are left out because they have no value."""
+        """Whether seeds are excluded because they have no value."""
         return any(
-            one.seeds < len(numbers.seeds)
-            for one, numbers in zip(self.contrasts, self.found, strict=True)
+            contrast.seeds < len(numbers.seeds)
+            for contrast, numbers in zip(self.contrasts, self.evidence, strict=True)
         )
 
     def _in_domain(self) -> bool:
         domain = self.claim.domain
         bounds = ((domain.parameters, "parameters"), (domain.tokens, "tokens"))
         return all(
-            (sizes := getattr(one, name)) and min(sizes) >= least
-            for one in self.found
+            (sizes := getattr(numbers, name)) and min(sizes) >= least
+            for numbers in self.evidence
             for least, name in bounds
         )
 
     def _seeds_needed(self, alpha: float) -> int | None:
-        """Seeds, of all, that would decide it; None where no number of them is known to."""
+        """Total seeds for 80% power; None if no number is known to be enough."""
         if self.claim.over != "seeds" or self._selected() or self.claim.test is None:
             return None
         if self.seeds < FEWEST_PAIRS:
             return FEWEST_PAIRS
-        needed = [seeds_needed(self.claim, one, alpha) for one in self.found]
+        needed = [seeds_needed(self.claim, numbers, alpha) for numbers in self.evidence]
         return None if None in needed else max(filter(None, needed))
 
 
 def _tested(claim: Claim, numbers: Evidence, name: str) -> TestedContrast:
-    found = contrast_of(claim, numbers)
-    if found is None:
+    estimate = contrast_of(claim, numbers)
+    if estimate is None:
         return TestedContrast(evidence=numbers, name=name, seeds=0)
-    few = claim.test is None or found.seeds < FEWEST_PAIRS
-    p, speaks_for = (None, None) if few else run_test(claim, found)
+    few = claim.test is None or estimate.seeds < FEWEST_PAIRS
+    p, speaks_for = (None, None) if few else run_test(claim, estimate)
     effect, low, high = (
-        one if one is None or claim.compare == "difference" else _ratio(one)
-        for one in (found.effect, *found.interval())
+        value if value is None or claim.compare == "difference" else _ratio(value)
+        for value in (estimate.effect, *estimate.interval())
     )
     return TestedContrast(
         evidence=numbers,
         name=name,
-        seeds=found.seeds,
+        seeds=estimate.seeds,
         effect=effect,
         ci_low=low,
         ci_high=high,
@@ -262,7 +271,7 @@ def _tested(claim: Claim, numbers: Evidence, name: str) -> TestedContrast:
 
 
 def _ratio(logarithm: float) -> float | None:
-    """The ratio of a logarithm; None: it is not bounded."""
+    """Ratio from its logarithm; None: not bounded."""
     return math.exp(logarithm) if math.isfinite(logarithm) else None
 
 

@@ -100,7 +100,7 @@ CASES: dict[str, Case] = {
     "a claim with a blank in its id": (
         "registry.yaml",
         lambda content: content["claims"].update({"my claim": content["claims"]["V1.loss"]}),
-        ["registry.yaml: claims: 'my claim' is no id: take letters, digits, _, . and -"],
+        ["registry.yaml: claims: 'my claim' is not a valid id: use only letters"],
     ),
     "a margin without a reason": (
         "registry.yaml",

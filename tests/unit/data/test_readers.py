@@ -215,7 +215,7 @@ def test_a_document_without_end_is_refused(
     monkeypatch.setattr(readers, "LARGEST_DOCUMENT", 1 << 21)
     path = tmp_path / f"a{kind}{compressed}"
     _bomb(path, before, 1 << 26)
-    with pytest.raises(DataError, match=rf"{path.name}{where}: holds more than 2,097,152") as said:
+    with pytest.raises(DataError, match=rf"{path.name}{where}: is larger than 2,097,152") as said:
         list(read_records(path, Fields("text")))
     assert "\n" not in str(said.value)
     _bomb(path, before, 1 << 20, b'"}\n' if where else b"")
@@ -238,7 +238,7 @@ def test_a_bomb_takes_little_memory(tmp_path: Path, ending: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False
     )
-    assert f"DataError: {path}: holds more than 268,435,456 bytes" in ended.stderr
+    assert f"DataError: {path}: is larger than 268,435,456 bytes" in ended.stderr
 
 
 def test_a_large_text_in_parquet_is_refused(
@@ -247,5 +247,5 @@ def test_a_large_text_in_parquet_is_refused(
     monkeypatch.setattr(readers, "LARGEST_DOCUMENT", 1000)
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["a", "x" * 1001]}), path)
-    with pytest.raises(DataError, match=r"a.parquet, row 1: holds more than 1,000 bytes"):
+    with pytest.raises(DataError, match=r"a.parquet, row 1: is larger than 1,000 bytes"):
         list(read_records(path, Fields("text")))

@@ -14,7 +14,7 @@ def test_a_lock_that_is_a_link_is_refused(tmp_path: Path, target: str) -> None:
     link = tmp_path / "state" / "lock"
     link.parent.mkdir()
     link.symlink_to(tmp_path / target)
-    line = f"^{link}: is a link, and a lock is a file of its own: remove it$"
+    line = f"^{link}: is a link, but a lock must be a regular file: remove it$"
     with pytest.raises(UserError, match=line):
         sign(open_lock(link)[0])
     with pytest.raises(UserError, match=line), locked(link):

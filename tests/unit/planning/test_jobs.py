@@ -122,7 +122,7 @@ def test_open_weights_are_read_on_text_in_their_own_token_ids(repository: Path, 
     ("dataset", "said"),
     [
         ("null", "'motif_2_6b' is a model from elsewhere, and suite 'attention_maps_open' reads"),
-        ("recall", "dataset recall is generated, and means nothing to 'motif_2_6b'"),
+        ("recall", "dataset recall is generated, which the external model 'motif_2_6b'"),
         ("finweb_edu", "did you mean 'fineweb_edu'"),
     ],
 )

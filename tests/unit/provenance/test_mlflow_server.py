@@ -4,7 +4,7 @@ from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
-from difftransformer.provenance.mlflow_server import REFUSED, behind_token
+from difftransformer.provenance.mlflow_server import REFUSED, require_token
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
@@ -13,7 +13,7 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
     await PlainTextResponse(seen)(scope, receive, send)
 
 
-client = TestClient(behind_token(echo, "http://127.0.0.1:1/t-o_K"), follow_redirects=False)
+client = TestClient(require_token(echo, "http://127.0.0.1:1/t-o_K"), follow_redirects=False)
 
 
 def test_the_application_sees_paths_without_the_token() -> None:

@@ -7,7 +7,7 @@ import pytest
 from mlflow import MlflowClient
 
 from difftransformer.provenance.job import JobIdentity, job
-from difftransformer.provenance.mlflow_links import shown_in
+from difftransformer.provenance.mlflow_links import artifact_tags
 from difftransformer.provenance.mlflow_sink import MlflowSink
 from difftransformer.provenance.mlflow_views import STAGES
 from difftransformer.provenance.result import Units
@@ -68,7 +68,7 @@ def test_runs_are_tagged_with_the_tables_that_show_them(
 
     assert all(notes()[name] == f"a run\n\nIn the report: {link}" for name in shown)
     assert notes()["unused/0"] == "a run"
-    elsewhere = shown_in(client.search_runs(ids), served=False)  # links would lead nowhere
+    elsewhere = artifact_tags(client.search_runs(ids), served=False)  # links would lead nowhere
     named = {tags["mlflow.note.content"] for tags in elsewhere.values()}
     assert named == {"a run\n\nIn the report: table6 at scale tiny"}
 

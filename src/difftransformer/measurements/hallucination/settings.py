@@ -205,14 +205,14 @@ class Suite(PromptSuite):
             return {}
         root = items_folder(self.data, "<set>/<split>.jsonl, or 'hub'")
         ranks = {"test": 0, "validation": 1}
-        found = {
+        files = {
             name: min(paths, key=lambda path: ranks.get(path.name.partition(".")[0], 2))
             for name in self.sets
             if (paths := sorted(p for p in (root / name).glob("[!.]*") if p.name.endswith(ENDINGS)))
         }
-        for path in found.values():
+        for path in files.values():
             require_inside(path, root)
-        return found
+        return files
 
     def digest(self) -> str | None:
         """sha256 over the names and the content of every file; None without any."""

@@ -1,8 +1,8 @@
-"""Running the programs that a model wrote, with limits. This is not a sandbox.
+"""Run model-generated programs with limits. This is not a sandbox.
 
-A program runs as the user who evaluates: it can read that user's files and use the network. What it
-does not get is the environment with its keys and tokens, the folder of the job, more time, memory
-or disk than the limits, or processes that outlive it in its process group.
+A program runs as the user who evaluates: it can read that user's files and use the network. It does
+not get the environment, with its keys and tokens, or the working directory of the job. Time, memory
+and disk are limited, and the process group is killed when the program ends.
 """
 
 import os
@@ -15,15 +15,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 SECONDS = 3
-"""Processor time of a program; `code_eval` of the Hugging Face hub gives it as much time in all."""
+"""CPU seconds of a program; `code_eval` of the Hugging Face hub has the same limit in wall time."""
 WALL_SECONDS = 15.0
-"""Time until it is stopped, whatever it waits for; with the start of Python on a busy machine."""
+"""Wall time of a program, which includes the start of Python on a busy machine."""
 MEMORY = 1 << 31
 """Bytes of address space."""
 FILE_BYTES = 1 << 24
-"""Bytes of a file that it writes."""
+"""Largest file that a program may write, in bytes."""
 _PASSED = 77
-"""Exit status of a program that ran to its end. Another says that it raised or ended by itself."""
+"""Exit status of a program that ran to its end; any other status is a failure."""
 _RUNNER = f"""
 import os, resource, sys
 for name, most in {{
@@ -39,12 +39,12 @@ os._exit({_PASSED})
 
 
 def passes(program: str) -> bool:
-    """Whether a program of Python runs to its end without an error, within the limits."""
+    """Whether a Python program runs to its end without an error, within the limits."""
     with TemporaryDirectory(prefix="generated-", ignore_cleanup_errors=True) as folder:
         path = Path(folder, "program.py")
         path.write_text(program, encoding="utf-8", errors="surrogatepass")
         started = subprocess.Popen(
-            # -I: no PYTHON* variables, no packages of the user's, not the folder itself.
+            # -I: no PYTHON* variables, no user site-packages, no working directory on sys.path.
             [sys.executable, "-I", "-B", "-c", _RUNNER],
             cwd=folder,
             env={
@@ -52,7 +52,7 @@ def passes(program: str) -> bool:
                 "HOME": folder,
                 "TMPDIR": folder,
                 "LANG": "C.UTF-8",
-                "OMP_NUM_THREADS": "1",  # it may start no thread
+                "OMP_NUM_THREADS": "1",  # threads count as processes for RLIMIT_NPROC
                 "OPENBLAS_NUM_THREADS": "1",
             },
             stdin=subprocess.DEVNULL,
@@ -65,31 +65,31 @@ def passes(program: str) -> bool:
         except subprocess.TimeoutExpired:
             return False
         finally:
-            with suppress(ProcessLookupError):  # the whole group, if the program itself has ended
+            with suppress(ProcessLookupError):  # the group is gone if all have ended
                 os.killpg(started.pid, signal.SIGKILL)
             started.wait()
 
 
 class CodeChecker:
-    """Takes the place of `evaluate.load("code_eval")`, whose code comes from the hub unpinned.
+    """Replaces `evaluate.load("code_eval")`, whose code is downloaded from the hub unpinned.
 
-    That one runs programs with the whole environment, in a copy of this process.
+    `code_eval` runs programs in a fork of this process, with its environment.
     """
 
     def compute(
         self, references: Sequence[str], predictions: Sequence[Sequence[str]], k: Sequence[int]
     ) -> tuple[dict[str, float], dict[int, list[bool]]]:
-        """Return pass@1, the mean over all programs, and by the number of the task who passed.
+        """Return pass@1, the mean over tasks, and for each task index which programs passed.
 
         Args:
             references: Tests of each task, as Python.
             predictions: Programs for each task.
-            k: [1], no other is asked for.
+            k: Always [1].
         """
         assert list(k) == [1], k
         passed = {
             number: [passes(f"{program}\n{test}") for program in programs]
             for number, (programs, test) in enumerate(zip(predictions, references, strict=True))
         }
-        shares = [sum(one) / len(one) for one in passed.values()]
+        shares = [sum(results) / len(results) for results in passed.values()]
         return {"pass@1": sum(shares) / len(shares)}, passed

@@ -157,10 +157,10 @@ def _members(
 
 @contextmanager
 def _checkers(task: str, data: str) -> Iterator[None]:
-    """Let what checks written answers be imported within, which loading a task does.
+    """Context in which the imports of lm-eval download nothing unpinned.
 
-    lm-eval fetches nltk's data as it is imported, and the checker of programs, which runs them with
-    the whole environment, from the hub: ours is put in its place.
+    lm-eval downloads nltk's data at import, and from the hub a checker that runs generated programs
+    with the whole environment; `CodeChecker` replaces it.
     """
     with ExitStack() as changes:
         try:

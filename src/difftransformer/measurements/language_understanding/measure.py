@@ -88,9 +88,9 @@ def _evaluate(suite: Suite, subject: Subject | PretrainedSubject, tasks: list[st
         for task in tasks:
             started, requests, cut = monotonic(), model.requests, model.cut
             runs_code = LANGUAGE_TASKS[task].runs_code
-            found = ask(model, loaded[task], suite.limit, confirm_run_unsafe_code=runs_code)
+            outputs = ask(model, loaded[task], suite.limit, confirm_run_unsafe_code=runs_code)
             share = (model.cut - cut) / (model.requests - requests)
-            count = _keep(subject.state, suite, task, found, share)
+            count = _keep(subject.state, suite, task, outputs, share)
             logger.info("%s: %d items in %.1f s", task, count, monotonic() - started)
 
 

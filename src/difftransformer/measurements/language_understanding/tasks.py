@@ -185,13 +185,13 @@ def task_files(task: str, data: str) -> dict[str, Path]:
     root = _BUILTIN if data == BUILTIN else items_folder(data)
     bundled = data == BUILTIN
     paths = {split: jsonl_file(root, task, split, bundled=bundled) for split in SPLITS}
-    found = {split: path for split, path in paths.items() if path is not None}
+    files = {split: path for split, path in paths.items() if path is not None}
     if bundled:
-        for path in found.values():
+        for path in files.values():
             require_published(path, _BUILTIN / f"items{SUMS}", "install the package again")
-    if not set(found) & {"validation", "test"}:
+    if not set(files) & {"validation", "test"}:
         raise DataError(
             f"benchmarks: {root / task}: holds neither validation.jsonl nor test.jsonl (or "
             f".jsonl.gz); put {task} there, or take it out of the suite's tasks"
         )
-    return found
+    return files

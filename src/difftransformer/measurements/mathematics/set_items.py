@@ -30,13 +30,13 @@ def set_files(name: str, data: str) -> list[Path]:
     if data in (HUB, BUILTIN):
         return []
     root = items_folder(data)
-    found = [path for stem in MATH_SETS[name].files if (path := jsonl_file(root, name, stem))]
-    if not found:
+    files = [path for stem in MATH_SETS[name].files if (path := jsonl_file(root, name, stem))]
+    if not files:
         raise DataError(
             f"benchmarks: {root / name}: holds no {MATH_SETS[name].files[0]}.jsonl or .jsonl.gz; "
             f"put {name} there, or take it out of the suite's tasks"
         )
-    return found
+    return files
 
 
 def set_items(name: str, data: str, limit: int | None) -> list[Item]:

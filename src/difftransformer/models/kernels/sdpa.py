@@ -47,7 +47,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
 
 
 def _causally(queries: int, mask: Tensor | None) -> bool:
-    """Whether SDPA is to be causal by itself: with one query it would see the first key alone."""
+    """Whether to pass is_causal to SDPA: with one query, it would attend only to the first key."""
     if queries == 1:  # a branch, since a compiled length is compared to a symbol, and not a bool
         return False
     return mask is None

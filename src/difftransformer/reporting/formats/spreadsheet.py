@@ -1,4 +1,4 @@
-"""CSV files that people open in a spreadsheet, where no text of them is a formula."""
+"""CSV files in which a spreadsheet evaluates no text as a formula."""
 
 import re
 from typing import TYPE_CHECKING
@@ -16,8 +16,8 @@ _NUMBERS = re.compile(rf"{_NUMBER}(?:;{_NUMBER})*", re.IGNORECASE)
 def to_csv(frame: "DataFrame") -> str:
     """Return a frame as CSV, one line per row; equal frames give equal text.
 
-    A text that a spreadsheet would calculate gets an apostrophe in front. Numbers stay as they are,
-    as do texts that consist of numbers.
+    A text that a spreadsheet would evaluate gets a leading apostrophe. Numbers, and texts that are
+    lists of numbers, are unchanged.
     """
     import pandas as pd
 

@@ -203,7 +203,7 @@ def _bytes(weights: "NDArray[np.floating]") -> list[Any]:
 
 
 def flat_settings(result: Result) -> dict[str, Any]:
-    """What a training was asked for, by the paths of the settings; of a folder its name."""
+    """Return the settings of a training by key path; folders are shortened to their names."""
     asked = {key: value for key, value in result.settings.items() if key not in _NO_SETTING}
     return dict(_flat("", without_folders(asked)))
 

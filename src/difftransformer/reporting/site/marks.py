@@ -1,4 +1,4 @@
-"""Small pictures in a line of text: where an interval lies."""
+"""Sparklines that show an effect with its interval."""
 
 from math import log
 from typing import NamedTuple
@@ -9,7 +9,7 @@ _WIDTH, _MARGIN = 132.0, 6.0
 
 
 class Mark(NamedTuple):
-    """An effect on a line through none, in units of the picture; ratios by their logarithms."""
+    """Positions on a line whose centre is no effect, in units of the picture; ratios are logged."""
 
     zero: float
     effect: float | None
@@ -20,16 +20,17 @@ class Mark(NamedTuple):
 
 
 def mark(verdict: Verdict, contrast: TestedContrast) -> Mark | None:
-    """Place effect, interval and the published effect on a line of their own; None: no effect."""
+    """Return the positions of effect, interval, published effect and margin; None: no effect."""
     if contrast.effect is None:
         return None
     ratio = verdict.about.compare == "ratio"
     published = None if ratio else contrast.evidence.published
     values = (contrast.effect, contrast.ci_low, contrast.ci_high, published, verdict.about.margin)
-    sizes = [log(one) if ratio and one else one for one in values]
-    reach = max(abs(one) for one in sizes if one is not None) or 1.0
+    sizes = [log(value) if ratio and value else value for value in values]
+    reach = max(abs(value) for value in sizes if value is not None) or 1.0
     half = _WIDTH / 2
-    placed = [
-        None if one is None else round(half + (half - _MARGIN) * one / reach, 1) for one in sizes
+    positions = [
+        None if value is None else round(half + (half - _MARGIN) * value / reach, 1)
+        for value in sizes
     ]
-    return Mark(half, *placed)
+    return Mark(half, *positions)

@@ -62,14 +62,14 @@ class Site:
     @cached_property
     def verdicts(self) -> list[Verdict]:
         """Verdicts on the artifacts that are shown: primary, secondary, then estimates."""
-        shown = {one.claim for part in self.parts for one in part.verdicts}
-        found = (one for one in self.answers.verdicts if one.claim in shown)
+        shown = {verdict.claim for part in self.parts for verdict in part.verdicts}
+        listed = (verdict for verdict in self.answers.verdicts if verdict.claim in shown)
         order = ("primary", "secondary", "estimate")
-        return sorted(found, key=lambda one: order.index(one.about.endpoint))
+        return sorted(listed, key=lambda verdict: order.index(verdict.about.endpoint))
 
     @cached_property
     def foremost(self) -> Part | None:
-        """The part with the key figure: that of the most primary and decided claims."""
+        """The part with the key figure: the one with the most primary, then decided, claims."""
 
         def weight(part: Part) -> tuple[int, int]:
             decided = sum(one.verdict in DECIDED for one in part.verdicts)
