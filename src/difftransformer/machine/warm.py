@@ -106,8 +106,13 @@ def hand_over() -> None:
             connection.connect(address)
             if _is_own(connection):
                 call = json.dumps([sys.argv, dict(os.environ), forking.conditions()]).encode()
-                socket.send_fds(connection, [call], [0, 1, 2])  # before any number of a signal
-                previous = {number: signal.signal(number, pass_on) for number in _PASSED_ON}
+                # The job may run before the handlers are set, and must be the first packet.
+                mask = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
+                try:
+                    socket.send_fds(connection, [call], [0, 1, 2])
+                    previous = {number: signal.signal(number, pass_on) for number in _PASSED_ON}
+                finally:
+                    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
                 answer = connection.recv(len(_REFUSED) + 64)
             else:
                 print(
