@@ -28,11 +28,12 @@ Open = Callable[..., Any]
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """Chromium without a window; skipped where it is not installed."""
-    api = pytest.importorskip("playwright.sync_api", reason="make install brings playwright")
+    from playwright.sync_api import sync_playwright
+
     program = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     if program is None:
         pytest.skip(INSTALL)
-    with api.sync_playwright() as playwright:
+    with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=program, args=[*QUIET])
         yield started
         started.close()

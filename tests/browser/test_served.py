@@ -65,7 +65,7 @@ def served(made: FakeResults, site: Path) -> Iterator[Served]:
     )
     assert running.stdout is not None
     said = running.stdout.readline()
-    found = re.search(rf"http://127\.0\.0\.1:{port + 1}/([\w-]+)/tiny/$", said.rstrip())
+    found = re.search(rf"http://127\.0\.0\.1:{port + 1}/([\w-]{{32}})/tiny/$", said.rstrip())
     assert found is not None, said
     assert f"http://127.0.0.1:{port}/{found[1]}/#/" in running.stdout.readline()
     yield Served(running.pid, port, found[1])
@@ -209,7 +209,8 @@ def test_signals_that_come_again_and_again_leave_no_mlflow_behind(
         text=True,
     )
     assert running.stdout is not None
-    assert "/tiny/" in running.stdout.readline()
+    said = running.stdout.readline()
+    assert "/tiny/" in said and served.token not in said  # each start has a token of its own
     (mlflow,) = psutil.Process(running.pid).children()
     try:
         end = time.monotonic() + PATIENCE

@@ -37,7 +37,6 @@ def known(finished: Checkout) -> Calls:
 def postgres() -> Iterator[Postgres]:
     if lacking := missing():
         pytest.fail(lacking, pytrace=False)
-    pytest.importorskip("psycopg2", reason="pip install '.[postgres]' in a checkout")
     with (
         tempfile.TemporaryDirectory(prefix="postgres") as folder,
         Postgres(Path(folder), SECRETS["PGPASSWORD"]) as running,

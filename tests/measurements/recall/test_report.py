@@ -88,7 +88,7 @@ def test_a_time_is_known_to_lie_after_the_probe_before(known: Results) -> None:
     (contrast,) = claim.contrasts
     results = timed(known, contrast.row, (200, 300), (400, 500), (None, 700))
     table = make_table(artifact, results)
-    found = evidence(contrast, claim, "V1.wide_heads", artifact, table, results, ())
+    found = evidence(contrast, claim, "V1.wide_heads", artifact, table, results)
     assert found.values == [200, 400, None] and found.baseline_values == [800, 300, None]
     assert found.after == [200 - PROBE_EVERY, 400 - PROBE_EVERY, 700]
     assert found.baseline_after == [800 - PROBE_EVERY, 300 - PROBE_EVERY, 900]

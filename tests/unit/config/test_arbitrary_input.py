@@ -11,7 +11,7 @@ from difftransformer.config.data import DatasetConfig
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import RunSettings
 from difftransformer.config.validation import validate, validate_part
-from difftransformer.config.yaml_files import parse_value
+from difftransformer.config.yaml_files import parse_value, read_yaml
 from difftransformer.errors import ConfigError, UserError
 from difftransformer.planning.plan import Plan
 
@@ -77,7 +77,7 @@ def test_any_run_resolves_or_is_our_error(
     repository: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from difftransformer.config import resolve
+    from difftransformer.config import yaml_files
 
     def read(path: Path) -> dict[str, Any]:
         content = _read(path)
@@ -87,7 +87,7 @@ def test_any_run_resolves_or_is_our_error(
         return content
 
     with monkeypatch.context() as patch:
-        patch.setattr(resolve, "read_yaml", read)
+        patch.setattr(yaml_files, "read_yaml", read)
         try:
             plan = Plan(Catalogue.load(repository / "config"))
             plan.jobs.run(name)
@@ -108,8 +108,6 @@ _CACHE: dict[Path, dict[str, Any]] = {}
 
 
 def _read(path: Path) -> dict[str, Any]:
-    from difftransformer.config.yaml_files import read_yaml
-
     if path not in _CACHE:
         _CACHE[path] = read_yaml(path)
     return _CACHE[path]

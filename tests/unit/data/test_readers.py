@@ -224,7 +224,7 @@ def test_a_document_without_end_is_refused(
 
 @pytest.mark.parametrize("ending", [".txt.gz", ".txt.zst"])
 def test_a_bomb_takes_little_memory(tmp_path: Path, ending: str) -> None:
-    """A gigabyte in a megabyte at most is refused before it is held."""
+    """Half a gigabyte in a megabyte at most is refused before it is held."""
     path = tmp_path / f"bomb{ending}"
     _bomb(path, b"", 1 << 29)
     assert path.stat().st_size < 1 << 20

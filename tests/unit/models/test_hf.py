@@ -194,7 +194,8 @@ def test_what_the_face_cannot_do_is_refused() -> None:
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("target", ["all-linear", "embedding", "lm_head"])
 def test_merging_an_adapter_leaves_the_logits(target: str, tied: bool) -> None:
-    peft = pytest.importorskip("peft")
+    import peft
+
     model = face(build({"variant": "diff_v1"}, tied))
     assert model.config.tie_word_embeddings == model.config.to_dict()["tie_word_embeddings"] == tied
     with torch.no_grad():
@@ -218,7 +219,8 @@ def test_merging_an_adapter_leaves_the_logits(target: str, tied: bool) -> None:
 
 @pytest.mark.parametrize("kind", ["PromptTuningConfig", "PromptEncoderConfig"])
 def test_prompts_are_tuned(kind: str) -> None:
-    peft = pytest.importorskip("peft")
+    import peft
+
     settings = getattr(peft, kind)(task_type="CAUSAL_LM", num_virtual_tokens=3)
     model = peft.get_peft_model(face(build({"variant": "diff_v1"})), settings)
     model(input_ids=prompt(9), labels=prompt(9)).loss.backward()

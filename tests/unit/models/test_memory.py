@@ -56,8 +56,11 @@ def test_an_estimate_leaves_autograd_without_threads() -> None:
     code = f"""
 import os, torch
 from difftransformer.config.model import ModelConfig
-from difftransformer.models.memory import imagined_bytes_per_layer
-imagined_bytes_per_layer(ModelConfig(**{WIDE.model_dump()!r}), 64, "fp32")
+from difftransformer.models.memory import imagined_bytes_per_layer, selected_bytes_per_layer
+pretend = torch._C._ensureCUDADeviceGuardSet  # a torch for CPUs calls it as well, without effect
+torch._C._ensureCUDADeviceGuardSet = lambda: (print("GPUs are pretended"), pretend())
+for estimate in (imagined_bytes_per_layer, selected_bytes_per_layer):
+    estimate(ModelConfig(**{WIDE.model_dump()!r}), 64, "fp32")
 torch.ones(2, requires_grad=True).sum().backward()
 names = [open(f"/proc/self/task/{{one}}/comm").read() for one in os.listdir("/proc/self/task")]
 print(sum("autograd" in name for name in names))
