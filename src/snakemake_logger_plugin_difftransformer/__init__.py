@@ -20,8 +20,7 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_interface_logger_plugins.settings import LogHandlerSettingsBase
 
-from difftransformer.config.validation import nearest
-from difftransformer.errors import UserError
+from difftransformer.errors import UserError, nearest
 from snakemake_logger_plugin_difftransformer.board import Board
 
 _CHATTER = (

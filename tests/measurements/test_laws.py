@@ -11,8 +11,7 @@ import pytest
 
 from difftransformer.config import measurements as contract
 from difftransformer.config.measurements import measurement, measurements
-from difftransformer.config.validation import lookup
-from difftransformer.errors import ConfigError
+from difftransformer.errors import ConfigError, lookup
 from difftransformer.planning import artifacts, jobs
 from difftransformer.planning.plan import Plan
 from difftransformer.provenance.fingerprint import code_fingerprint, import_closure

@@ -15,9 +15,9 @@ from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
 
 from difftransformer.config.papers import GROUPS
 from difftransformer.config.project import LARGEST_SEED, load_project
-from difftransformer.config.validation import nearest, validate
+from difftransformer.config.validation import validate
 from difftransformer.config.yaml_files import parse_value
-from difftransformer.errors import ConfigError
+from difftransformer.errors import ConfigError, nearest
 from difftransformer.provenance import job as jobs
 from difftransformer.provenance.job import Job, JobIdentity
 from difftransformer.provenance.reporting import reporting

@@ -123,7 +123,7 @@ def show_costs(
     config: Config = Path("config"),
 ) -> None:
     """Say what the trainings behind artifacts cost: GPU-hours, days, disk; nothing is run."""
-    from difftransformer.config.validation import lookup
+    from difftransformer.errors import lookup
     from difftransformer.planning.costs import lines
 
     with reporting():

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from difftransformer.config.artifacts import ArtifactConfig
 from difftransformer.config.scale import ScaleConfig
-from difftransformer.config.validation import lookup
-from difftransformer.errors import ConfigError
+from difftransformer.errors import ConfigError, lookup
 
 Artifacts = Mapping[str, ArtifactConfig]
 

@@ -15,9 +15,9 @@ from difftransformer.config.base import Name, Settings, setting
 from difftransformer.config.measurement import Options
 from difftransformer.config.measurements import measurement
 from difftransformer.config.papers import TARGETS, PapersFile, PaperTable
-from difftransformer.config.validation import lookup, validate
+from difftransformer.config.validation import validate
 from difftransformer.config.yaml_files import read_yaml, yaml_files
-from difftransformer.errors import ConfigError
+from difftransformer.errors import ConfigError, lookup
 
 Kind = Literal["table", "figure"]
 ENDINGS: dict[Kind, tuple[str, ...]] = {

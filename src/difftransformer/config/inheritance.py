@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
-from difftransformer.config.validation import nearest
-from difftransformer.errors import ConfigError
+from difftransformer.errors import ConfigError, nearest
 
 
 class Inheriting(Protocol):

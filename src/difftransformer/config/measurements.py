@@ -15,8 +15,8 @@ from difftransformer.config.base import Settings, setting
 from difftransformer.config.measurement import Options, Suite
 from difftransformer.config.run import PretrainedModel
 from difftransformer.config.timing import Timing, TimingSlice
-from difftransformer.config.validation import lookup, validate
-from difftransformer.errors import ConfigError
+from difftransformer.config.validation import validate
+from difftransformer.errors import ConfigError, lookup
 
 Role = Literal["settings", "measure", "report", "judge"]
 _ROOM = Path(__file__).resolve().parents[1] / "measurements"

@@ -10,8 +10,7 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from difftransformer.config.base import Settings, setting
-from difftransformer.config.validation import lookup
-from difftransformer.errors import ConfigError
+from difftransformer.errors import ConfigError, lookup
 
 Number = int | float | bool | None
 State = Literal[

@@ -12,9 +12,9 @@ from difftransformer.config.inheritance import Layers
 from difftransformer.config.judges import Judges, JudgesConfig
 from difftransformer.config.pretrained import PretrainedBase, named
 from difftransformer.config.run import PretrainedModel, PretrainedOptions
-from difftransformer.config.validation import nearest, validate
+from difftransformer.config.validation import validate
 from difftransformer.config.yaml_files import parse_value, read_yaml
-from difftransformer.errors import ConfigError
+from difftransformer.errors import ConfigError, nearest
 
 MOST_SEEDS = 1000
 LARGEST_SEED = 2**32 - 1

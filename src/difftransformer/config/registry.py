@@ -15,9 +15,8 @@ from pydantic import model_validator
 from difftransformer.config.artifacts import ArtifactConfig
 from difftransformer.config.base import Settings, setting
 from difftransformer.config.papers import PapersFile
-from difftransformer.config.validation import lookup
 from difftransformer.config.yaml_files import validate_yaml
-from difftransformer.errors import ConfigError
+from difftransformer.errors import ConfigError, lookup
 
 MOST_CLAIMS = 20
 VerdictName = Literal[

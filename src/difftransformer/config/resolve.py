@@ -32,9 +32,9 @@ from difftransformer.config.run import PRETRAINED_BASE, PretrainedModel, RunSett
 from difftransformer.config.scale import ScaleConfig
 from difftransformer.config.timing import Timing
 from difftransformer.config.tokenizers import vocabulary
-from difftransformer.config.validation import lookup, validate, validate_part
+from difftransformer.config.validation import validate, validate_part
 from difftransformer.config.yaml_files import validate_yaml, yaml_files
-from difftransformer.errors import ConfigError
+from difftransformer.errors import ConfigError, lookup
 
 SECOND_TEXT = "second_text"
 """Dataset that `second_corpus` stands in for."""

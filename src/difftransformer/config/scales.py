@@ -9,8 +9,8 @@ from difftransformer.config.project import RunEntry
 from difftransformer.config.registry import Claim
 from difftransformer.config.run import PRETRAINED_BASE, PretrainedOptions, RunSettings
 from difftransformer.config.scale import ScaleConfig
-from difftransformer.config.validation import lookup, nearest, validate, validate_part
-from difftransformer.errors import ConfigError
+from difftransformer.config.validation import validate, validate_part
+from difftransformer.errors import ConfigError, lookup, nearest
 
 Entries = Mapping[str, object]
 Runs = Mapping[str, RunEntry]

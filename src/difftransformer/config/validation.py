@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from difflib import get_close_matches
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -12,26 +11,10 @@ from pydantic_core import ErrorDetails
 
 from difftransformer.config.base import LONGEST_NAME, distinct
 from difftransformer.config.known_keys import Schema, anywhere, beside, inside
-from difftransformer.errors import ConfigError
+from difftransformer.errors import ConfigError, closest, nearest
 
 T = TypeVar("T")
 Origin = Callable[[tuple[str, ...]], str]
-
-MOST_NAMES = 20
-"""Allowed names that an error lists."""
-
-
-def nearest(name: str, allowed: Iterable[str]) -> str:
-    """Return a hint such as ``; did you mean 'lr'?``, or the allowed names when none is close."""
-    names = sorted(allowed)
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    if close := _closest(str(name), names):
-        return f"; did you mean '{close}'?"
-    return f"; allowed: {', '.join(names[:MOST_NAMES])}{more}" if names else ""
-
-
-def _closest(name: str, names: Iterable[str]) -> str | None:
-    return next(iter(get_close_matches(name, sorted(names), n=1, cutoff=0.6)), None)
 
 
 def known_names(allowed: Collection[str], what: str) -> Callable[[list[str]], list[str]]:
@@ -44,18 +27,6 @@ def known_names(allowed: Collection[str], what: str) -> Callable[[list[str]], li
         return distinct(names)
 
     return check
-
-
-def lookup(mapping: Mapping[str, T], name: str, what: str, where: str) -> T:
-    """Return ``mapping[name]``.
-
-    Raises:
-        ConfigError: If the name is unknown; offers the nearest one.
-    """
-    try:
-        return mapping[name]
-    except (KeyError, TypeError):  # TypeError: a list or a mapping where a name belongs
-        raise ConfigError(f"{where}: unknown {what} '{name}'{nearest(name, mapping)}") from None
 
 
 def validate(kind: type[T], raw: Any, where: str, origin: Origin | None = None) -> T:
@@ -206,7 +177,7 @@ def _known_key(schema: Schema, path: tuple[int | str, ...]) -> str:
     if belongs := inside(schema, key):
         return belongs
     near, all_keys = beside(schema, path) - {key}, anywhere(schema) - {key}
-    return nearest(key, near if _closest(key, near) or not _closest(key, all_keys) else all_keys)
+    return nearest(key, near if closest(key, near) or not closest(key, all_keys) else all_keys)
 
 
 def _hint(kind: str, found: Any) -> str:

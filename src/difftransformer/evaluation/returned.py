@@ -3,8 +3,7 @@
 import logging
 from collections.abc import Collection
 
-from difftransformer.config.validation import nearest
-from difftransformer.errors import ConfigError
+from difftransformer.errors import ConfigError, nearest
 from difftransformer.evaluation.subject import Measured, Metrics
 from difftransformer.provenance.result import Units
 from difftransformer.provenance.sums import adds_up, total

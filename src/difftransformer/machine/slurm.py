@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
-from difftransformer.config.validation import nearest
-from difftransformer.errors import BackendError
+from difftransformer.errors import BackendError, nearest
 
 TIME_IS_NEARLY_OVER = "SIGUSR1"
 """The signal that `profiles/slurm` has Slurm send to a job some time before its limit."""

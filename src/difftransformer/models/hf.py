@@ -22,8 +22,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.modeling_utils import PreTrainedModel
 
 from difftransformer.config.model import MODEL_TYPE
-from difftransformer.config.validation import nearest
-from difftransformer.errors import BackendError, CheckpointError
+from difftransformer.errors import BackendError, CheckpointError, nearest
 from difftransformer.models.checkpoint import AUTO_MAP, STUB, STUB_MODULE
 from difftransformer.models.hf_config import DiffTransformerConfig
 from difftransformer.models.hf_masks import Boundaries, require_masks, segment_ids, visible

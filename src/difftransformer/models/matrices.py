@@ -24,8 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from difftransformer.config.validation import nearest
-from difftransformer.errors import ConfigError
+from difftransformer.errors import ConfigError, nearest
 from difftransformer.models.gradients import (
     by_hand,
     first_derivative,

@@ -14,7 +14,7 @@ from difftransformer.config.overrides import overrides
 from difftransformer.config.run import PRETRAINED_SEED
 from difftransformer.config.scales import is_adapted, sweep_run
 from difftransformer.config.timing import TimingSlice
-from difftransformer.config.validation import lookup
+from difftransformer.errors import lookup
 from difftransformer.models.attention.registry import interpretation, norms_heads, variant_location
 from difftransformer.planning.devices import computes_on_gpu
 from difftransformer.planning.fit import check_suites

@@ -6,8 +6,7 @@ from difftransformer.config.generated_rows import GeneratedRows, RecallConfig
 from difftransformer.config.measurements import measurement
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import RunSlice, require_same_model, same_token_ids
-from difftransformer.config.validation import lookup, nearest
-from difftransformer.errors import CheckpointError, ConfigError
+from difftransformer.errors import CheckpointError, ConfigError, lookup, nearest
 from difftransformer.models.upstream import upstream_options
 from difftransformer.training.methods import configure
 

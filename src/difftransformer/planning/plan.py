@@ -18,9 +18,8 @@ from difftransformer.config.artifacts import ENDINGS, ArtifactConfig, Kind
 from difftransformer.config.measurements import module_of
 from difftransformer.config.overrides import overrides
 from difftransformer.config.resolve import Catalogue
-from difftransformer.config.validation import lookup
 from difftransformer.config.yaml_files import as_settings, read_yaml
-from difftransformer.errors import ConfigError
+from difftransformer.errors import ConfigError, lookup
 from difftransformer.evaluation.endpoints import require_environment
 from difftransformer.planning.artifacts import Artifacts, templates
 from difftransformer.planning.card import Card

@@ -16,8 +16,7 @@ from difftransformer.config.artifact_slices import (
 from difftransformer.config.artifacts import ArtifactConfig, Kind, RowConfig, SectionConfig
 from difftransformer.config.measurement import Fact
 from difftransformer.config.papers import PaperTable, Replication
-from difftransformer.config.validation import lookup
-from difftransformer.errors import ConfigError
+from difftransformer.errors import ConfigError, lookup
 
 Facts = Mapping[str, Mapping[str, Fact]]
 """Run id -> what the model is (heads, head_dim, norm); runs not in it show none."""

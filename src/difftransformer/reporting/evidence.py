@@ -7,8 +7,7 @@ from pydantic import Field
 from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.config.base import Settings
 from difftransformer.config.registry import Claim, ClaimContrast
-from difftransformer.config.validation import nearest
-from difftransformer.errors import ConfigError
+from difftransformer.errors import ConfigError, nearest
 from difftransformer.provenance.result import Units
 from difftransformer.reporting.cells import Paper
 from difftransformer.reporting.collect import Results

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from difftransformer.config.base import Name, Settings, setting
 from difftransformer.config.measurement import Options as BaseOptions
-from difftransformer.config.validation import nearest
+from difftransformer.errors import nearest
 
 
 class Pair(Settings):

@@ -11,8 +11,7 @@ from dataclasses import replace
 from importlib import import_module
 
 from difftransformer.config.measurements import module_of
-from difftransformer.config.validation import nearest
-from difftransformer.errors import ConfigError
+from difftransformer.errors import ConfigError, nearest
 from difftransformer.evaluation.subject import Measured, Metrics, Subject
 from difftransformer.measurements.quantised.rounding import ROUNDED
 from difftransformer.measurements.quantised.settings import Suite, score_name

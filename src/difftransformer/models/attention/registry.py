@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from difftransformer.config.model import AttentionConfig
-from difftransformer.config.validation import lookup, validate
-from difftransformer.errors import ConfigError
+from difftransformer.config.validation import validate
+from difftransformer.errors import ConfigError, lookup
 
 if TYPE_CHECKING:
     from difftransformer.models.attention.base import Attention

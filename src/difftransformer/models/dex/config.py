@@ -5,8 +5,7 @@ from typing import Literal, get_args
 
 from peft import PeftConfig
 
-from difftransformer.config.validation import lookup
-from difftransformer.errors import ConfigError
+from difftransformer.errors import ConfigError, lookup
 from difftransformer.models.dex.registration import DEX
 from difftransformer.models.differential import LambdaSchedule
 

@@ -8,8 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from difftransformer.config.validation import nearest
-from difftransformer.errors import BackendError
+from difftransformer.errors import BackendError, nearest
 from difftransformer.extras import install
 from difftransformer.models.kernels import blocked, by_card, cpu_dispatch, eager, flash, fused, sdpa
 

@@ -12,8 +12,8 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
-from difftransformer.config.validation import lookup, validate
-from difftransformer.errors import ConfigError
+from difftransformer.config.validation import validate
+from difftransformer.errors import ConfigError, lookup
 
 if TYPE_CHECKING:
     from difftransformer.models.language_model import CausalModel
