@@ -180,7 +180,8 @@ def write(table: dict[str, Any]) -> None:
     for part in (part for part in PARTS if part in table):
         names = (str(kernel) for kernel, _ in kernels(part))
         ordered[part] = {name: table[part][name] for name in names if name in table[part]}
-    COMPILED.write_text(json.dumps(ordered, indent=1) + "\n")
+    one_line_each = json.dumps(ordered).replace(']], "', ']],\n "').replace('}, "', '},\n"')
+    COMPILED.write_text(one_line_each + "\n")
 
 
 if __name__ == "__main__":

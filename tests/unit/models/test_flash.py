@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from difftransformer.errors import BackendError
-from difftransformer.models.kernels import choose_backend, eager, flash, flash4
+from difftransformer.models.kernels import choose_backend, eager, flash
+from difftransformer.models.kernels.flash import flash4
 
 
 class Called(NamedTuple):

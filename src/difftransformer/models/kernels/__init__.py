@@ -1,4 +1,18 @@
-"""Attention backends: `choose_backend` settles which one runs, `kernel` gives its operations."""
+"""Attention backends: `choose_backend` settles which one runs, `kernel` gives its operations.
+
+| name | runs on | what it is |
+|---|---|---|
+| `eager` | anything | the formula, maps written out |
+| `sdpa` | anything | PyTorch's fused attention, and FlexAttention where a log-sum-exp is wanted |
+| `blocked` | a CPU | by blocks of queries, with gradients by hand |
+| `cpu_dispatch` | a CPU | each call to `blocked` or `sdpa`, by its length |
+| `flash_attn` | NVIDIA GPUs, half precision | flash-attn 2, 3 or 4 |
+| `fused` | NVIDIA GPUs from 8.0, half precision | our Triton kernels |
+| `by_card` | GPUs in `by_card.json` | each call to what was measured to be the fastest |
+
+`auto` is `cpu_dispatch` on a CPU; on a GPU `by_card` if its table has the card, else `sdpa`. The
+last three are imported when they are chosen.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +23,7 @@ import torch
 from torch import Tensor
 
 from difftransformer.errors import BackendError, nearest
-from difftransformer.extras import install
-from difftransformer.models.kernels import blocked, by_card, cpu_dispatch, eager, flash, fused, sdpa
+from difftransformer.models.kernels import blocked, cpu_dispatch, eager, sdpa
 
 logger = logging.getLogger(__name__)
 
@@ -48,28 +61,20 @@ class Kernel(Protocol):
         """
 
 
-# Imported, not named by strings: the fingerprint of a job follows imports.
-_KERNELS: dict[str, Kernel] = {
+_LOADED: dict[str, Kernel] = {
     "eager": eager,
     "blocked": blocked,
     "cpu_dispatch": cpu_dispatch,
     "sdpa": sdpa,
-    "flash_attn": flash,
-    "fused": fused,
-    "by_card": by_card,
 }
-_NOT_INSTALLED = f"flash-attn is not installed; {install('gpu')}, or take sdpa"
+_FOR_GPUS = ("flash_attn", "fused", "by_card")
 
 
 def choose_backend(name: str, device: torch.device | str, precision: str = "fp32") -> str:
     """Settle which attention backend runs.
 
     Args:
-        name: "eager", "blocked", "sdpa", "flash_attn", "fused", "cpu_dispatch" or "by_card"; "auto"
-            picks the fastest and logs it. On the CPU that is cpu_dispatch, which calls blocked or
-            sdpa by the number of positions. On CUDA it is by_card if the table in git has the GPU,
-            else sdpa (PyTorch's kernels, cuDNN and flash-attn 2 among them). The others run only
-            by name.
+        name: Of the table above; "auto" picks one and logs it.
         device: Where the model runs.
         precision: "fp32" or "bf16".
 
@@ -81,13 +86,12 @@ def choose_backend(name: str, device: torch.device | str, precision: str = "fp32
     """
     kind = torch.device(device).type
     if name == "auto":
-        on_gpu = "sdpa" if _table_obstacle(kind, precision) else "by_card"
+        on_gpu = "sdpa" if kind != "cuda" or obstacle("by_card", kind, precision) else "by_card"
         picked = "cpu_dispatch" if kind == "cpu" else on_gpu
         logger.info("backend auto: picked %s on %s in %s", picked, kind, precision)
         return picked
-    kernel(name)
-    if obstacle := _obstacle(name, kind, precision):
-        raise BackendError(f"backend {name} cannot run: {obstacle}")
+    if found := obstacle(name, kind, precision):
+        raise BackendError(f"backend {name} cannot run: {found}")
     return name
 
 
@@ -97,53 +101,45 @@ def kernel(name: str) -> Kernel:
     Raises:
         BackendError: no backend of that name.
     """
-    if name == "auto":
-        raise BackendError("backend auto is not one yet: choose_backend says which it is here")
-    if name not in _KERNELS:
-        raise BackendError(f"unknown backend {name!r}{nearest(name, [*_KERNELS, 'auto'])}")
-    return _KERNELS[name]
+    if name not in _LOADED:
+        _LOADED[name] = _load(name)
+    return _LOADED[name]
+
+
+def obstacle(name: str, device: str, precision: str) -> str | None:
+    """Return why a backend cannot run on a kind of device, and what to take; None: it can.
+
+    Raises:
+        BackendError: no backend of that name.
+    """
+    chosen: Any = kernel(name)
+    found: str | None = chosen.obstacle(device, precision) if name in _FOR_GPUS else None
+    return found
 
 
 def recorded(name: str, precision: str) -> dict[str, Any]:
     """Return what results tell of a backend that runs: its name, and the table it goes by."""
     if name != "by_card":
         return {"backend": name}
+    from difftransformer.models.kernels import by_card
+
     return {"backend": name, "backend_by_call": by_card.table(by_card.card(), precision)}
 
 
-def _obstacle(name: str, device: str, precision: str) -> str | None:
+def _load(name: str) -> Kernel:
+    # Statements and no strings: the code fingerprint of a job on a GPU follows imports.
     if name == "flash_attn":
-        return _flash_obstacle(device, precision)
+        from difftransformer.models.kernels import flash
+
+        return flash
     if name == "fused":
-        return fused.obstacle(device, precision)
+        from difftransformer.models.kernels import fused
+
+        return fused
     if name == "by_card":
-        return _table_obstacle(device, precision)
-    return None
+        from difftransformer.models.kernels import by_card
 
-
-def _table_obstacle(device: str, precision: str) -> str | None:
-    if device != "cuda" or not torch.cuda.is_available():
-        return f"it is for NVIDIA GPUs and the device is {device}; take sdpa or auto"
-    card = by_card.card()
-    if not by_card.knows(card, precision):
-        return f"nobody has measured {card} in {precision}; take auto, or run benchmarks/gpu"
-    for backend in sorted(by_card.backends(card, precision)):
-        if found := _obstacle(backend, device, precision):
-            return f"the table has {backend} for {card}, and {found}"
-    return None
-
-
-def _flash_obstacle(device: str, precision: str) -> str | None:
-    if device != "cuda":
-        return f"it needs an NVIDIA GPU and the device is {device}; take sdpa or auto"
-    if (generation := flash.generation()) is None:
-        return _NOT_INSTALLED
-    if precision == "fp32":
-        return "it computes in half precision only; set precision bf16, or take sdpa"
-    needed = {2: (8, 0), 3: (9, 0), 4: (9, 0)}[generation]
-    if torch.cuda.is_available() and torch.cuda.get_device_capability() < needed:
-        return (
-            f"flash-attn {generation} needs compute capability {needed[0]}.{needed[1]}, "
-            f"{torch.cuda.get_device_name()} has less; take sdpa"
-        )
-    return None
+        return by_card
+    if name == "auto":
+        raise BackendError("backend auto is not one yet: choose_backend says which it is here")
+    raise BackendError(f"unknown backend {name!r}{nearest(name, [*_LOADED, *_FOR_GPUS, 'auto'])}")

@@ -14,14 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from difftransformer.models.kernels import flash, fused, sdpa
-from difftransformer.models.kernels.fused.tiles import WIDEST_HEAD
+from difftransformer.models import kernels
+from difftransformer.models.kernels import sdpa
 
 TABLE = Path(__file__).with_suffix(".json")
 OPERATIONS = ("attention", "attention_with_lse", "differential_attention")
-_BACKENDS: dict[str, Any] = {"sdpa": sdpa, "flash_attn": flash, "fused": fused}
 _TABLE: dict[str, Any] = json.loads(TABLE.read_text())
 _cards: list[str] = []
+_WIDEST = 128
+"""Of the keys that are measured, as in `fused.tiles`."""
 _ALIGNED = 16
 _PRECISIONS = {torch.bfloat16: "bf16", torch.float16: "bf16", torch.float32: "fp32"}
 
@@ -56,6 +57,19 @@ def card() -> str:
     return _cards[torch.cuda.current_device()]
 
 
+def obstacle(device: str, precision: str) -> str | None:
+    """Return why it cannot run on a kind of device, and what to take; None: it can."""
+    if device != "cuda" or not torch.cuda.is_available():
+        return f"it is for NVIDIA GPUs and the device is {device}; take sdpa or auto"
+    name = card()
+    if not knows(name, precision):
+        return f"nobody has measured {name} in {precision}; take auto, or run benchmarks/gpu"
+    for backend in sorted(backends(name, precision)):
+        if found := kernels.obstacle(backend, device, precision):
+            return f"the table has {backend} for {name}, and {found}"
+    return None
+
+
 def knows(card: str, precision: str) -> bool:
     """Whether the table has a card in a precision."""
     return precision in _TABLE.get(card, {})
@@ -86,7 +100,7 @@ def _fastest(operation: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | Non
     card_of_q, precision = _cards[q.device.index or 0], _PRECISIONS.get(q.dtype, "")
     d, e = q.shape[-1], v.shape[-1]
     # Rows that are no multiple of 16 numbers are read one by one, and spill registers.
-    measured = d <= WIDEST_HEAD and e <= 2 * d and d % _ALIGNED == e % _ALIGNED == 0
+    measured = d <= _WIDEST and e <= 2 * d and d % _ALIGNED == e % _ALIGNED == 0
     if mask is not None or not measured or not knows(card_of_q, precision):
         return sdpa
-    return _BACKENDS[fastest(card_of_q, precision, operation, d, k.shape[-2])]
+    return kernels.kernel(fastest(card_of_q, precision, operation, d, k.shape[-2]))

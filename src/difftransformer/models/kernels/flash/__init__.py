@@ -21,6 +21,8 @@ from difftransformer.models.kernels import flex, sdpa
 
 WIDEST = 256
 """Of keys, and of values that are no wider, for any generation."""
+_NEEDED = {2: (8, 0), 3: (9, 0), 4: (9, 0)}
+"""Compute capability, by generation."""
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
@@ -51,6 +53,23 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
     return out[0] if isinstance(out, tuple) else out  # the third may give its lse along
 
 
+def obstacle(device: str, precision: str) -> str | None:
+    """Return why it cannot run on a kind of device, and what to take; None: it can."""
+    if device != "cuda":
+        return f"it needs an NVIDIA GPU and the device is {device}; take sdpa or auto"
+    if (installed := generation()) is None:
+        return "flash-attn is not installed; pip install '.[gpu]' in a checkout, or take sdpa"
+    if precision == "fp32":
+        return "it computes in half precision only; set precision bf16, or take sdpa"
+    needed = _NEEDED[installed]
+    if torch.cuda.is_available() and torch.cuda.get_device_capability() < needed:
+        return (
+            f"flash-attn {installed} needs compute capability {needed[0]}.{needed[1]}, "
+            f"{torch.cuda.get_device_name()} has less; take sdpa"
+        )
+    return None
+
+
 def generation() -> int | None:
     """Return which flash-attn is installed: 2, 3, 4 or none; the first of 2, 4 and 3."""
     return _installed()
@@ -71,7 +90,7 @@ def _installed() -> int | None:
 def _function() -> Callable[..., Tensor | tuple[Tensor, ...]]:
     # Imported only where it is installed and was chosen.
     if generation() == 4:
-        from difftransformer.models.kernels import flash4
+        from difftransformer.models.kernels.flash import flash4
 
         return flash4.attention
     if generation() == 3:
