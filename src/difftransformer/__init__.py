@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from difftransformer.quiet import hush
 
 if TYPE_CHECKING:
+    from difftransformer.convert.hf import DiffTransformerForCausalLM
+    from difftransformer.convert.hf_config import DiffTransformerConfig
     from difftransformer.models.authors import load_authors, to_authors
     from difftransformer.models.cache import PrefixCache as KeyValueCache
-    from difftransformer.models.hf import DiffTransformerForCausalLM
-    from difftransformer.models.hf_config import DiffTransformerConfig
     from difftransformer.models.layers import AttentionLayer
     from difftransformer.reporting.frame import results
 
@@ -52,8 +52,8 @@ hush()
 # By their names, so that no job's code depends on them.
 _PLACES = {
     "AttentionLayer": "models.layers:AttentionLayer",
-    "DiffTransformerConfig": "models.hf:DiffTransformerConfig",
-    "DiffTransformerForCausalLM": "models.hf:DiffTransformerForCausalLM",
+    "DiffTransformerConfig": "convert.hf:DiffTransformerConfig",
+    "DiffTransformerForCausalLM": "convert.hf:DiffTransformerForCausalLM",
     "KeyValueCache": "models.cache:PrefixCache",
     "load_authors": "models.authors:load_authors",
     "results": "reporting.frame:results",
@@ -63,7 +63,7 @@ _PLACES = {
 
 def register() -> None:
     """Make transformers' Auto classes know our models, without remote code."""
-    import_module(f"{__name__}.models.hf")
+    import_module(f"{__name__}.convert.hf")
 
 
 def __getattr__(name: str) -> "type[AttentionLayer]":

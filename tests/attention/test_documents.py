@@ -9,12 +9,12 @@ from torch import Tensor
 
 from difftransformer import AttentionLayer, DifferentialAttention, KeyValueCache
 from difftransformer.config.model import ModelConfig
+from difftransformer.convert.watching import watched_rows
 from difftransformer.errors import BackendError, ConfigError
 from difftransformer.models.attention.registry import variants
 from difftransformer.models.kernels import fused
 from difftransformer.models.layers import layer_class
 from difftransformer.models.transformer import Transformer
-from difftransformer.models.watching import watched_rows
 
 CPU_BACKENDS = ["fused"] if fused.interpreted() else ["eager", "sdpa", "blocked", "cpu_dispatch"]
 PRECISIONS = [(torch.float32, 1e-5)] + ([] if fused.interpreted() else [(torch.float64, 1e-10)])

@@ -13,13 +13,13 @@ from small_evaluation import republish, save_run
 from small_language_models import write_tokenizer
 from torch import Tensor
 
+from difftransformer.convert.export import export_model
+from difftransformer.convert.watching import gate_slopes, joined_heads
 from difftransformer.errors import CheckpointError, UserError
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.watching import watched_maps
 from difftransformer.measurements.curvature.hessian import LossHessian
-from difftransformer.models.export import export_model
 from difftransformer.models.language_model import CausalModel
-from difftransformer.models.watching import gate_slopes, joined_heads
 
 CPU = torch.device("cpu")
 WINDOWS = torch.randint(48, (3, 12), generator=torch.Generator().manual_seed(1))

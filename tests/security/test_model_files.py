@@ -12,9 +12,9 @@ from difftransformer.config.pretrained import PretrainedBase, sizes, source
 from difftransformer.config.project import RunEntry
 from difftransformer.config.run import PretrainedModel
 from difftransformer.config.validation import validate
+from difftransformer.convert.checkpoint import load_weights
+from difftransformer.convert.pretrained import open_causal
 from difftransformer.errors import CheckpointError, ConfigError
-from difftransformer.models.checkpoint import load_weights
-from difftransformer.models.pretrained import open_causal
 from difftransformer.provenance.model_files import model_digest, model_files
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

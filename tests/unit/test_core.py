@@ -20,7 +20,7 @@ TRAIN = """
 from pathlib import Path
 import numpy as np
 from tiny_training import VOCAB, make_slice, write_dataset
-from difftransformer.models.checkpoint import load_model
+from difftransformer.convert.checkpoint import load_model
 from difftransformer.provenance.tracking import NullTracker
 from difftransformer.training.pretrain import pretrain
 
@@ -37,7 +37,7 @@ print(load_model(Path("out")).config.d_model)
 EXPORT = """
 import json
 from pathlib import Path
-from difftransformer.models.export import export_model
+from difftransformer.convert.export import export_model
 
 added = [{"id": 7, "content": "<|endoftext|>", "special": True}]
 vocabulary = {"model": {"vocab": {"a": 0}}}

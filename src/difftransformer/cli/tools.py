@@ -183,7 +183,7 @@ def export_model(
     ] = "huggingface",
 ) -> None:
     """Export a trained run for transformers, lm_eval, llama.cpp or peft."""
-    from difftransformer.models.export import export_model
+    from difftransformer.convert.export import export_model
 
     with reporting():
         export_model(model, output, format)

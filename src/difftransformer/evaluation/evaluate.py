@@ -13,6 +13,8 @@ import torch
 from difftransformer.config.measurement import Suite
 from difftransformer.config.measurements import EvaluationSlice, module_of
 from difftransformer.config.run import PretrainedModel
+from difftransformer.convert.checkpoint import adapted_model, load_model, read_config
+from difftransformer.convert.pretrained import open_causal
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.tokenizer import require_own_tokenizer
 from difftransformer.errors import CheckpointError, ConfigError
@@ -24,11 +26,10 @@ from difftransformer.evaluation.memory import (
 from difftransformer.evaluation.returned import as_measured, require_named, require_units
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Metrics, PretrainedSubject, Subject
-from difftransformer.models.checkpoint import adapted_model, load_model, read_config
-from difftransformer.models.device import choose_device, repeat_bits
+from difftransformer.machine.gpus import choose_device
+from difftransformer.models.device import repeat_bits
 from difftransformer.models.kernels import choose_backend, recorded
 from difftransformer.models.matrices import matmul_backend
-from difftransformer.models.pretrained import open_causal
 from difftransformer.provenance.atomic import make_lasting_folder
 from difftransformer.provenance.job import Job
 from difftransformer.provenance.model_files import model_files

@@ -24,12 +24,12 @@ from transformers import AutoTokenizer
 
 from difftransformer.config.measurement import AVERAGE, Suite
 from difftransformer.config.pretrained import source, unreadable
+from difftransformer.convert.hf import DiffTransformerForCausalLM
 from difftransformer.data.packed import TOKENIZER
 from difftransformer.errors import CheckpointError
 from difftransformer.evaluation.item_files import written_lines
 from difftransformer.evaluation.memory import require_memory_for_files
 from difftransformer.evaluation.subject import PretrainedSubject, Subject
-from difftransformer.models.hf import DiffTransformerForCausalLM
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.model_files import model_files
 from difftransformer.provenance.result import Number, Units

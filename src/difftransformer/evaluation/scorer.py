@@ -10,12 +10,12 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
+from difftransformer.convert.foreign.maps import Maps
+from difftransformer.convert.foreign.registry import reader
+from difftransformer.convert.foreign.softmax import cannot_read
 from difftransformer.models.attention.base import Cache
 from difftransformer.models.cache import CutCache, PrefixCache
 from difftransformer.models.device import autocast
-from difftransformer.models.foreign.maps import Maps
-from difftransformer.models.foreign.registry import reader
-from difftransformer.models.foreign.softmax import cannot_read
 from difftransformer.models.language_model import CausalModel, LanguageModel
 from difftransformer.models.loss import token_losses
 from difftransformer.models.transformer import Transformer

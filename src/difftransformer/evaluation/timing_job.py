@@ -87,7 +87,7 @@ def time_here(slice: TimingSlice, threads: int, process: int) -> Timed:
     # Here and not above: who only waits for processes needs no torch.
     import torch
 
-    from difftransformer.models.device import choose_device
+    from difftransformer.machine.gpus import choose_device
     from difftransformer.models.kernels import choose_backend
     from difftransformer.models.matrices import matmul_backend
 

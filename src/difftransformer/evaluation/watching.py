@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from difftransformer.convert.foreign.maps import Maps
+from difftransformer.convert.foreign.registry import reader
+from difftransformer.convert.watching import attention_layers, hooked, watched_rows
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.models.attention.base import Attention, Rows
-from difftransformer.models.foreign.maps import Maps
-from difftransformer.models.foreign.registry import reader
 from difftransformer.models.language_model import CausalModel
-from difftransformer.models.watching import attention_layers, hooked, watched_rows
 
 SeeMaps = Callable[[int, Tensor], None]
 """Layer index and weights [B, H, T, T], signed."""

@@ -11,10 +11,14 @@ import tempfile
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from difftransformer.errors import UserError
+from difftransformer.errors import BackendError, UserError
 from difftransformer.machine import slurm
 from difftransformer.machine.locks import open_lock, sign, wait_for_lock
+
+if TYPE_CHECKING:
+    import torch
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 TAKEN = "DIFFTRANSFORMER_GPUS_TAKEN"
@@ -43,6 +47,35 @@ def places() -> int:
         UserError: The environment does not say how many share a card.
     """
     return len(pool()) * _jobs_per_card()
+
+
+def choose_device(name: str, place: str, *, alone: bool = False) -> "torch.device":
+    """Return the device of a job; ``auto`` takes CUDA where there is one and says so.
+
+    A GPU is then this process's own, see `take`.
+
+    Args:
+        name: "cpu", "cuda" or "auto".
+        place: Setting that says so, for messages.
+        alone: Whether no other job may compute on it, where jobs share cards.
+
+    Raises:
+        BackendError: CUDA was asked for and is not there.
+    """
+    import torch
+
+    if name != "cpu":
+        take(alone=alone)
+    has_cuda = torch.cuda.is_available()
+    if name == "cuda" and not has_cuda:
+        raise BackendError(
+            f"{place} is cuda but torch sees no CUDA device: use cpu or auto, or install a CUDA "
+            "build of torch"
+        )
+    device = torch.device("cuda" if has_cuda and name != "cpu" else "cpu")
+    if name == "auto":
+        logger.info("%s auto: picked %s", place, device)
+    return device
 
 
 def take(count: int = 1, *, alone: bool = False) -> None:

@@ -1,40 +1,6 @@
-"""Where a job computes, in which precision, and whether it gives the same bits each time."""
-
-import logging
+"""In which precision a job computes, and whether it gives the same bits each time."""
 
 import torch
-
-from difftransformer.errors import BackendError
-from difftransformer.machine import gpus
-
-logger = logging.getLogger(__name__)
-
-
-def choose_device(name: str, place: str, *, alone: bool = False) -> torch.device:
-    """Return the device of a job; ``auto`` takes CUDA where there is one and says so.
-
-    A GPU is then this process's own, see `gpus.take`.
-
-    Args:
-        name: "cpu", "cuda" or "auto".
-        place: Setting that says so, for messages.
-        alone: Whether no other job may compute on it, where jobs share cards.
-
-    Raises:
-        BackendError: CUDA was asked for and is not there.
-    """
-    if name != "cpu":
-        gpus.take(alone=alone)
-    has_cuda = torch.cuda.is_available()
-    if name == "cuda" and not has_cuda:
-        raise BackendError(
-            f"{place} is cuda but torch sees no CUDA device: use cpu or auto, or install a CUDA "
-            "build of torch"
-        )
-    device = torch.device("cuda" if has_cuda and name != "cpu" else "cpu")
-    if name == "auto":
-        logger.info("%s auto: picked %s", place, device)
-    return device
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:

@@ -6,8 +6,8 @@ from difftransformer.config.generated_rows import GeneratedRows, RecallConfig
 from difftransformer.config.measurements import measurement
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import RunSlice, require_same_model, same_token_ids
+from difftransformer.convert.upstream import upstream_options
 from difftransformer.errors import CheckpointError, ConfigError, lookup, nearest
-from difftransformer.models.upstream import upstream_options
 from difftransformer.training.methods import configure
 
 

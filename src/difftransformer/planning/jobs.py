@@ -16,10 +16,10 @@ from difftransformer.config.judges import JudgementSlice, JudgeName, judge_modul
 from difftransformer.config.measurements import EvaluationSlice, module_of
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import DatasetSlice, RunSlice
+from difftransformer.convert.foreign.registry import reader_locations
 from difftransformer.errors import ConfigError, data_of
 from difftransformer.machine import gpus
 from difftransformer.models.attention.registry import variant_location
-from difftransformer.models.foreign.registry import reader_locations
 from difftransformer.planning.card import host_mb
 from difftransformer.planning.devices import computes_on_gpu
 from difftransformer.planning.fit import check_extension, check_token_ids, check_training

@@ -15,9 +15,9 @@ import yaml
 from tabulate import tabulate
 
 from difftransformer.config.run import PretrainedModel
+from difftransformer.convert.checkpoint import CONFIG, read_config
 from difftransformer.data.packed import Manifest, read_manifest
 from difftransformer.errors import ConfigError, DataError
-from difftransformer.models.checkpoint import CONFIG, read_config
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.masking import without_folders
 from difftransformer.provenance.published import digest, json_digest

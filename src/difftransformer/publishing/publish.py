@@ -5,15 +5,15 @@ import re
 import shutil
 from pathlib import Path
 
-from difftransformer.errors import CheckpointError, ConfigError
-from difftransformer.models.checkpoint import adapted_model
-from difftransformer.models.export import (
+from difftransformer.convert.checkpoint import adapted_model
+from difftransformer.convert.export import (
     GENERATION,
     OF_TRANSFORMERS,
     TOKENIZER_CONFIG,
     export_model,
     new_folder,
 )
+from difftransformer.errors import CheckpointError, ConfigError
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.masking import without_folders
 from difftransformer.provenance.result import TRAINING

@@ -15,15 +15,15 @@ import torch
 from torch import Tensor
 
 from difftransformer.config.run import RunSlice
+from difftransformer.convert.hf import BACKENDS
+from difftransformer.convert.upstream import from_upstream, to_upstream
 from difftransformer.data.loader import BatchLoader
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.tokenizer import require_own_tokenizer
 from difftransformer.errors import BackendError, ConfigError
-from difftransformer.models.hf import BACKENDS
 from difftransformer.models.kernels import choose_backend
 from difftransformer.models.language_model import CausalModel, LanguageModel
 from difftransformer.models.transformer import Transformer
-from difftransformer.models.upstream import from_upstream, to_upstream
 from difftransformer.training.memory import require_memory_to_adapt
 from difftransformer.training.method import Adapter, Task
 from difftransformer.training.methods import configure, prepare
@@ -118,7 +118,7 @@ def _parent(slice: RunSlice, folder: Path | None, dataset: PackedDataset) -> Cau
         return CausalModel(
             to_upstream(open_weights(slice, folder, Transformer(slice.model)), "llama")
         )
-    from difftransformer.models.pretrained import open_causal, require_sizes
+    from difftransformer.convert.pretrained import open_causal, require_sizes
 
     causal = open_causal(slice.pretrained)
     require_sizes(causal, slice.model, slice.pretrained.name)

@@ -26,8 +26,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from difftransformer.convert.checkpoint import save_weights
 from difftransformer.errors import CheckpointError
-from difftransformer.models.checkpoint import save_weights
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.provenance.atomic import sync
 from difftransformer.provenance.environment import versions

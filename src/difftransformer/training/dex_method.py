@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from difftransformer.config.model import lambda_metric
-from difftransformer.models.dex import DexConfig
+from difftransformer.convert.dex import DexConfig
 from difftransformer.models.language_model import CausalModel
 from difftransformer.training.method import Task
 from difftransformer.training.peft_method import PeftMethod

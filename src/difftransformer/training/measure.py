@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from difftransformer.config.training import ProbeConfig, TrainingConfig
+from difftransformer.convert.watching import attention_layers, lambda_means, watched_lambdas
 from difftransformer.data.loader import sequential_windows
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.recall import recall_batch
 from difftransformer.errors import ConfigError
 from difftransformer.models.device import autocast
 from difftransformer.models.language_model import LanguageModel
-from difftransformer.models.watching import attention_layers, lambda_means, watched_lambdas
 from difftransformer.provenance.atomic import write_text
 from difftransformer.training.objective import (
     HiddenStates,

@@ -8,9 +8,9 @@ from pathlib import Path
 from safetensors.torch import save
 
 from difftransformer.config.training import ProbeConfig, TrainingConfig
+from difftransformer.convert.checkpoint import ADAPTER, save_language_model
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import CheckpointError
-from difftransformer.models.checkpoint import ADAPTER, save_language_model
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.provenance.atomic import make_lasting_folder, replacing, write_bytes
 from difftransformer.provenance.result import TRAINING, Result, write_result

@@ -25,7 +25,8 @@ from torch import Tensor
 
 from difftransformer.config.training import TrainingConfig
 from difftransformer.errors import BackendError
-from difftransformer.models.device import choose_device, repeat_bits
+from difftransformer.machine.gpus import choose_device
+from difftransformer.models.device import repeat_bits
 
 logger = logging.getLogger(__name__)
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4  # M_* of malloc.h

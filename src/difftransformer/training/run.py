@@ -15,10 +15,10 @@ from typing import Any, NotRequired, TypedDict
 import torch
 
 from difftransformer.config.run import RunSlice, require_same_model
+from difftransformer.convert.checkpoint import WEIGHTS, load_weights, read_config
 from difftransformer.data.loader import BatchLoader
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError
-from difftransformer.models.checkpoint import WEIGHTS, load_weights, read_config
 from difftransformer.models.kernels import recorded
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.models.matrices import matmul_backend

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from small_evaluation import VOCAB, metrics_of, republish, save_run, sizes
 
 from difftransformer.config.training import TrainingConfig
+from difftransformer.convert.checkpoint import load_model, save_weights
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import CheckpointError, ConfigError, DataError, UserError
 from difftransformer.evaluation.scorer import Scorer
@@ -26,7 +27,6 @@ from difftransformer.measurements.curvature.measure import (
     validation_batches,
 )
 from difftransformer.measurements.curvature.settings import SPECTRA, Spectra, Spectrum, Suite
-from difftransformer.models.checkpoint import load_model, save_weights
 from difftransformer.models.transformer import Transformer
 
 CPU = torch.device("cpu")

@@ -12,11 +12,11 @@ from safetensors.torch import save_file
 from small_evaluation import RECALL, metrics_of, model_config, scorer, sizes, subject
 from torch import Tensor
 
+from difftransformer.convert import dex_changes
 from difftransformer.data.packed import PackedDataset
 from difftransformer.evaluation.subject import Subject
 from difftransformer.measurements.effective_attention.measure import effective, measure
 from difftransformer.measurements.effective_attention.settings import KINDS, Suite, answer_name
-from difftransformer.models import dex_changes
 from difftransformer.models.attention.registry import variants
 from difftransformer.models.transformer import Transformer
 

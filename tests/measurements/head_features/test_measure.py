@@ -11,14 +11,14 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from small_evaluation import VOCAB, metrics_of, model_config, scorer, subject
 
+from difftransformer.convert import dex_changes
+from difftransformer.convert.watching import joined_heads
 from difftransformer.data.packed import PackedDataset
 from difftransformer.evaluation.subject import Subject
 from difftransformer.measurements.head_features.measure import measure, slopes
 from difftransformer.measurements.head_features.settings import DETAILS, Suite
-from difftransformer.models import dex_changes
 from difftransformer.models.attention.registry import variants
 from difftransformer.models.transformer import Transformer
-from difftransformer.models.watching import joined_heads
 
 
 def suite(**changes: Any) -> Suite:

@@ -26,6 +26,7 @@ from small_language_models import (
 
 from difftransformer.config.measurements import EvaluationSlice
 from difftransformer.config.run import PretrainedModel
+from difftransformer.convert.checkpoint import load_model
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import CheckpointError, DataError
 from difftransformer.evaluation.harness import language_model
@@ -33,7 +34,6 @@ from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Metrics, PretrainedSubject, Subject
 from difftransformer.measurements.language_understanding import measure as measurement
 from difftransformer.measurements.language_understanding.loading import load_task, task_manager
-from difftransformer.models.checkpoint import load_model
 from difftransformer.provenance.result import read_result
 from difftransformer.publishing.publish import publish
 

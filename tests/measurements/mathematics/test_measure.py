@@ -11,6 +11,8 @@ from small_evaluation import metrics_of, republish, save_run, sizes
 from small_language_models import write_training
 from tokenizers import Tokenizer
 
+from difftransformer.convert.checkpoint import load_model, read_config
+from difftransformer.convert.export import export_model
 from difftransformer.data.arithmetic import held_out_problems
 from difftransformer.data.math_sets import MATH_SETS, PROMPT, Item, boxed
 from difftransformer.data.packed import PackedDataset
@@ -21,8 +23,6 @@ from difftransformer.measurements.mathematics import measure as measurement
 from difftransformer.measurements.mathematics.measure import MathTask, judge
 from difftransformer.measurements.mathematics.set_items import set_items
 from difftransformer.measurements.mathematics.settings import Suite
-from difftransformer.models.checkpoint import load_model, read_config
-from difftransformer.models.export import export_model
 
 CPU = torch.device("cpu")
 

@@ -11,13 +11,13 @@ import torch
 from small_evaluation import RECALL, Remembering, metrics_of, model_config, scorer, sizes, subject
 from torch import Tensor
 
+from difftransformer.convert.checkpoint import load_model
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.recall import RecallVocabulary
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.subject import Metrics
 from difftransformer.measurements.needles.measure import measure
 from difftransformer.measurements.needles.settings import Suite
-from difftransformer.models.checkpoint import load_model
 
 VOCABULARY = RecallVocabulary.of(RECALL)
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 from small_evaluation import VOCAB, Uniform, metrics_of, model_config, scorer, sizes, subject
 
+from difftransformer.convert.checkpoint import load_model
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Subject
 from difftransformer.measurements.nll_by_position.measure import CURVES, measure
 from difftransformer.measurements.nll_by_position.settings import Suite
-from difftransformer.models.checkpoint import load_model
 
 MakeText = Callable[..., PackedDataset]
 

@@ -10,6 +10,7 @@ import torch
 from pydantic import ValidationError
 from small_evaluation import model_config, scorer, subject
 
+from difftransformer.convert.checkpoint import load_model
 from difftransformer.data.loader import sequential_windows
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError
@@ -17,7 +18,6 @@ from difftransformer.evaluation.subject import Subject
 from difftransformer.measurements.outliers.magnitudes import MEDIAN_ERROR
 from difftransformer.measurements.outliers.measure import measure
 from difftransformer.measurements.outliers.settings import HISTOGRAMS, Suite
-from difftransformer.models.checkpoint import load_model
 from difftransformer.models.transformer import Transformer
 
 

@@ -19,13 +19,13 @@ from small_evaluation import (
 from difftransformer.config.measurements import EvaluationSlice
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.validation import validate
+from difftransformer.convert.checkpoint import load_model
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.subject import Measured, Subject
 from difftransformer.measurements.quantised.measure import METRICS, measure
 from difftransformer.measurements.quantised.settings import Suite
 from difftransformer.measurements.recall.measure import measure as measure_recall
-from difftransformer.models.checkpoint import load_model
 from difftransformer.provenance.result import Units, read_result
 
 WHAT = ("attention_logits", "weights", "kv_cache")

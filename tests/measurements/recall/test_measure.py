@@ -19,12 +19,12 @@ from small_evaluation import (
 )
 from torch import Tensor
 
+from difftransformer.convert.checkpoint import load_model
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.recall import RecallVocabulary
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.measurements.recall.measure import measure
 from difftransformer.measurements.recall.settings import Suite
-from difftransformer.models.checkpoint import load_model
 
 VALUES = RecallVocabulary.of(RECALL).values
 

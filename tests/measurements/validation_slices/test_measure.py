@@ -18,12 +18,12 @@ from small_evaluation import (
     subject,
 )
 
+from difftransformer.convert.checkpoint import load_model
 from difftransformer.data.ngrams import write_keys
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.measurements.validation_slices.measure import measure
 from difftransformer.measurements.validation_slices.settings import Suite
-from difftransformer.models.checkpoint import load_model
 
 MakeText = Callable[..., PackedDataset]
 

@@ -52,7 +52,7 @@ def test_a_base_without_attention_is_one_line(tmp_path: Path) -> None:
 
 
 def test_an_adapter_without_its_base_is_one_line(tmp_path: Path) -> None:
-    from difftransformer.models.dex import DexConfig
+    from difftransformer.convert.dex import DexConfig
 
     DexConfig(heads="all").save_pretrained(tmp_path / "adapter")
     with pytest.raises(UserError, match="it is an adapter alone: name the model") as refusal:

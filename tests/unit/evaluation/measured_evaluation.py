@@ -10,9 +10,9 @@ from measured_training import peak, resident
 from small_evaluation import evaluate_as_job, model_config
 
 from difftransformer.config.measurements import EvaluationSlice, module_of
+from difftransformer.convert.checkpoint import read_config
 from difftransformer.data.packed import PackedDataset
 from difftransformer.evaluation.memory import estimate_evaluation
-from difftransformer.models.checkpoint import read_config
 from difftransformer.models.memory import working_bytes
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from difftransformer.config.generated_rows import ClassificationConfig, RecallConfig
 from difftransformer.config.measurements import EvaluationSlice
 from difftransformer.config.model import ModelConfig
+from difftransformer.convert.checkpoint import save_model
 from difftransformer.data.classification import label_positions
 from difftransformer.data.classification import training_rows as labelled_rows
 from difftransformer.data.packed import (
@@ -30,7 +31,6 @@ from difftransformer.evaluation.evaluate import evaluate
 from difftransformer.evaluation.identity import identify
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Measured, Metrics, Subject
-from difftransformer.models.checkpoint import save_model
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.job import Job, JobIdentity
 from difftransformer.provenance.published import publish, read_published

@@ -68,7 +68,7 @@ def test_chunks_give_the_same_answers(model: Transformer) -> None:
 
 
 def test_naive_answers_are_those_of_transformers(model: Transformer) -> None:
-    from difftransformer.models.hf import DiffTransformerForCausalLM
+    from difftransformer.convert.hf import DiffTransformerForCausalLM
 
     wrapped = DiffTransformerForCausalLM.wrap(model)
     for prompt, answer in zip(prompts(), generate(model, share=True)[0], strict=True):

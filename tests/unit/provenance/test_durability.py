@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from difftransformer.models.export import new_folder
+from difftransformer.convert.export import new_folder
 from difftransformer.provenance.atomic import link, write_text
 from difftransformer.provenance.spool import Spool
 from difftransformer.training.checkpoint import CheckpointStore, Snapshot

@@ -20,9 +20,9 @@ from small_language_models import write_llama, write_training
 from small_workflow import Checkout
 
 from difftransformer import DiffTransformerForCausalLM
+from difftransformer.convert.checkpoint import load_model, save_weights
+from difftransformer.convert.export import export_model
 from difftransformer.errors import UserError
-from difftransformer.models.checkpoint import load_model, save_weights
-from difftransformer.models.export import export_model
 from difftransformer.provenance.published import publish as publish_result
 from difftransformer.provenance.published import read_published
 from difftransformer.publishing import hub

@@ -16,10 +16,10 @@ from stopping import assert_killed_ends_alike, metrics
 from tiny_training import Train, column, make_slice, train_in
 
 from difftransformer.config.run import RunSlice
+from difftransformer.convert.checkpoint import load_model
+from difftransformer.convert.export import export_model
 from difftransformer.data.tokenizer import END_OF_TEXT, write_tokenizer
 from difftransformer.errors import ConfigError, UserError
-from difftransformer.models.checkpoint import load_model
-from difftransformer.models.export import export_model
 from difftransformer.models.language_model import CausalModel
 from difftransformer.provenance.published import publish
 from difftransformer.provenance.result import TRAINING
@@ -45,7 +45,7 @@ def _loaded() -> None:
     """What is imported before a fork need not be after it."""
     import peft  # noqa: F401
 
-    import difftransformer.models.hf  # noqa: F401
+    import difftransformer.convert.hf  # noqa: F401
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +219,7 @@ def test_the_adapter_beside_it_gives_the_folded_model(
     """By peft itself: the base, and the saved adapter on it."""
     from peft import PeftConfig, get_peft_model, set_peft_model_state_dict
 
-    from difftransformer.models.upstream import to_upstream
+    from difftransformer.convert.upstream import to_upstream
 
     folder = train(child(method), method, parent=base) / "out"
     with safe_open(folder / "adapter.safetensors", framework="pt") as file:

@@ -20,9 +20,9 @@ from difftransformer.config.data import DatasetConfig
 from difftransformer.config.measurements import EvaluationSlice
 from difftransformer.config.pretrained import sizes
 from difftransformer.config.run import PRETRAINED_BASE, PretrainedModel, RunSlice
+from difftransformer.convert.export import export_model
 from difftransformer.data.tokenizer import train_tokenizer
 from difftransformer.errors import UserError
-from difftransformer.models.export import export_model
 from difftransformer.publishing.publish import is_published, publish
 
 ADAPT: dict[str, dict[str, Any]] = {

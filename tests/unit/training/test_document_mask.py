@@ -12,13 +12,13 @@ from tiny_training import VOCAB, Train, column, make_slice, write_dataset
 from torch import Tensor
 
 from difftransformer.config.run import RunSlice
+from difftransformer.convert.checkpoint import load_model
+from difftransformer.convert.watching import lambda_means, watched_lambdas
 from difftransformer.data.loader import BatchLoader
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError
-from difftransformer.models.checkpoint import load_model
 from difftransformer.models.loss import token_losses
 from difftransformer.models.transformer import Transformer
-from difftransformer.models.watching import lambda_means, watched_lambdas
 from difftransformer.training.measure import validation_windows
 
 END = 0  # of the text fixture

@@ -15,10 +15,10 @@ from stopping import assert_same_outcome, checkpoints, start, wait_until
 from tiny_training import Train, make_slice
 
 from difftransformer.config.run import RunSlice
+from difftransformer.convert.checkpoint import load_model
 from difftransformer.data.loader import BatchLoader
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import CheckpointError, ConfigError
-from difftransformer.models.checkpoint import load_model
 from difftransformer.models.loss import token_losses
 from difftransformer.provenance.tracking import NullTracker
 from difftransformer.training.pretrain import pretrain

@@ -14,11 +14,11 @@ from pydantic import ValidationError
 from safetensors.torch import load_file
 from tiny_training import Train, column, history, make_slice
 
+from difftransformer.convert.checkpoint import load_model
+from difftransformer.convert.watching import attention_layers
 from difftransformer.data.loader import BatchLoader
 from difftransformer.errors import BackendError, CheckpointError, ConfigError, DivergenceError
-from difftransformer.models.checkpoint import load_model
 from difftransformer.models.transformer import Transformer
-from difftransformer.models.watching import attention_layers
 from difftransformer.provenance.result import read_result
 from difftransformer.provenance.tracking import NullTracker
 from difftransformer.training import pretrain as pretraining

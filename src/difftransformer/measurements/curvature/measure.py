@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from difftransformer.config.training import TrainingConfig
+from difftransformer.convert.checkpoint import WEIGHTS, load_weights
 from difftransformer.data.loader import Windows
 from difftransformer.errors import CheckpointError, ConfigError, DataError
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, means, require_context
@@ -28,7 +29,6 @@ from difftransformer.measurements.curvature.settings import (
     Suite,
     phase_metric,
 )
-from difftransformer.models.checkpoint import WEIGHTS, load_weights
 from difftransformer.models.language_model import CausalModel, LanguageModel
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import write_text

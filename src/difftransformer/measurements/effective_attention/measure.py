@@ -20,6 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from difftransformer.convert.dex_changes import read_changes
+from difftransformer.convert.watching import joined_heads
 from difftransformer.evaluation.retrieval.prompts import open_builder
 from difftransformer.evaluation.retrieval.regions import region_shares, regions_of
 from difftransformer.evaluation.retrieval.settings import REGIONS, Cell
@@ -34,8 +36,6 @@ from difftransformer.measurements.effective_attention.settings import (
     answer_name,
     negative_name,
 )
-from difftransformer.models.dex_changes import read_changes
-from difftransformer.models.watching import joined_heads
 
 
 def measure(suite: Suite, subject: Subject) -> Measured:

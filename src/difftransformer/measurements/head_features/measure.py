@@ -19,6 +19,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from difftransformer.config.model import layer_metric
+from difftransformer.convert.dex_changes import Changes, read_changes
+from difftransformer.convert.watching import Joined, gate_slopes, hooked, joined_heads
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, validation_windows
 from difftransformer.measurements.head_features.alignment import Alignment
 from difftransformer.measurements.head_features.settings import (
@@ -28,10 +30,8 @@ from difftransformer.measurements.head_features.settings import (
     OVERALL,
     Suite,
 )
-from difftransformer.models.dex_changes import Changes, read_changes
 from difftransformer.models.gradients import full_precision
 from difftransformer.models.matrices import linear
-from difftransformer.models.watching import Joined, gate_slopes, hooked, joined_heads
 
 
 def measure(suite: Suite, subject: Subject) -> Measured:

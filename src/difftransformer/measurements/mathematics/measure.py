@@ -17,6 +17,7 @@ from math_verify import parse, verify
 
 from difftransformer.config.measurement import AVERAGE
 from difftransformer.config.training import TrainingConfig
+from difftransformer.convert.checkpoint import WEIGHTS, load_weights
 from difftransformer.data.math_sets import MATH_SETS, Item, boxed
 from difftransformer.evaluation.generation_task import GenerationTask
 from difftransformer.evaluation.harness import (
@@ -38,7 +39,6 @@ from difftransformer.measurements.mathematics.settings import (
     kept_tokens,
     metric_of,
 )
-from difftransformer.models.checkpoint import WEIGHTS, load_weights
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.result import TRAINING, Units, read_result
 from difftransformer.training.state_folder import kept_weights

@@ -19,13 +19,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from difftransformer.convert.watching import attention_layers, hooked
 from difftransformer.errors import BackendError
 from difftransformer.measurements.quantised.settings import Quantity
 from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.kernels.eager import Tap, tapped
 from difftransformer.models.matrices import Linear
 from difftransformer.models.transformer import Layer
-from difftransformer.models.watching import attention_layers, hooked
 
 Granularity = Literal["tensor", "head", "row"]
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.timing import BatchConfig, TimingSlice
+from difftransformer.convert.watching import attention_layers
 from difftransformer.errors import BackendError
 from difftransformer.evaluation.subject import Metrics
 from difftransformer.evaluation.timing import (
@@ -28,7 +29,6 @@ from difftransformer.models.loss import chunked_cross_entropy
 from difftransformer.models.matrices import product
 from difftransformer.models.sizes import forward_flops, training_flops
 from difftransformer.models.transformer import Transformer
-from difftransformer.models.watching import attention_layers
 from difftransformer.training.compiled import compiled_states
 from difftransformer.training.process import keep_freed_memory
 

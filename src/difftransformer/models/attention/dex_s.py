@@ -5,7 +5,7 @@
     Y = concat(O'_1, ..., O'_H) W_O
 
 One W_D of d x d for a layer, or one for each of its selected heads; lambda is one for a layer. Any
-kernel serves, since only what the heads have gathered is changed; `models.dex` has the same for
+kernel serves, since only what the heads have gathered is changed; `convert.dex` has the same for
 models that are trained already.
 
 Interpretation: the source says that Dex was attached from the beginning, and no more. Before

@@ -114,7 +114,7 @@ class Settings(MethodSettings):
 
 def prepare(model: CausalModel, settings: Settings, task: Task) -> Method:
     """Choose heads by the run's text, and put Dex into the model."""
-    from difftransformer.models.dex import DexConfig, select_heads
+    from difftransformer.convert.dex import DexConfig, select_heads
     from difftransformer.training.dex_method import DexMethod
 
     heads: str | list[int] | dict[str, list[int]]

@@ -21,7 +21,7 @@ class Settings(MethodSettings):
 
 def prepare(model: CausalModel, settings: Settings, task: Task) -> Method:
     """Return the training of the projections alone."""
-    from difftransformer.models.dex import DexConfig
+    from difftransformer.convert.dex import DexConfig
     from difftransformer.training.peft_method import PeftMethod
 
     return PeftMethod(model, DexConfig(heads="none"), task, replaced="dex_weight")

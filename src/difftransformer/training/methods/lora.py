@@ -37,7 +37,7 @@ def prepare(model: CausalModel, settings: Settings, task: Task) -> Method:
     """Return the training of low-rank updates."""
     from peft import LoraConfig
 
-    from difftransformer.models.dex import trained_parameters
+    from difftransformer.convert.dex import trained_parameters
     from difftransformer.training.peft_method import PeftMethod
 
     if settings.rank == "dex":

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any
 
-from difftransformer.models.foreign.maps import Maps
+from difftransformer.convert.foreign.maps import Maps
 
 Reader = Callable[[Any, Callable[[Maps], None]], AbstractContextManager[None]]
 """Hands the maps of every attention layer of a model of transformers on while the model runs.

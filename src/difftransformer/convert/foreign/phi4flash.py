@@ -15,15 +15,15 @@ from typing import Any
 
 from torch import Tensor
 
-from difftransformer.models.differential import resolve_lambda_init
-from difftransformer.models.foreign.differential import (
+from difftransformer.convert.foreign.differential import (
     Differential,
     heads_of,
     learned_factor,
     watched_layers,
 )
-from difftransformer.models.foreign.maps import Maps, Noise, Seen, all_before, latest
-from difftransformer.models.foreign.softmax import cannot_read
+from difftransformer.convert.foreign.maps import Maps, Noise, Seen, all_before, latest
+from difftransformer.convert.foreign.softmax import cannot_read
+from difftransformer.models.differential import resolve_lambda_init
 
 _CHILDREN = {"Wqkv", "out_proj", "inner_cross_attn"}
 

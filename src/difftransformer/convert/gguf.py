@@ -13,9 +13,9 @@ from typing import Any
 
 from torch import Tensor
 
+from difftransformer.convert.upstream import upstream_options, upstream_weights
 from difftransformer.errors import CheckpointError
 from difftransformer.models.transformer import Transformer
-from difftransformer.models.upstream import upstream_options, upstream_weights
 
 _GPT2 = {
     "normalizer": None,

@@ -1,10 +1,10 @@
 """Model folders for other tools, and back: `difftransformer export_model`, and its inverse.
 
 Formats: `huggingface` keeps every variant as it is and needs this package where it is loaded (with
-`--trust_remote_code` or after importing `difftransformer.models.hf`); `llama` and `diffllama` need
+`--trust_remote_code` or after importing `difftransformer.convert.hf`); `llama` and `diffllama` need
 transformers alone. All three are written without it. `gguf` is llama.cpp's. `peft` is the adapter
 of an adapted run, for its base in the format llama, or for the model from elsewhere that it is of;
-Dex needs `difftransformer.models.dex` imported.
+Dex needs `difftransformer.convert.dex` imported.
 """
 
 import json
@@ -17,8 +17,8 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from difftransformer.convert.checkpoint import ADAPTER, load_model, require_as_trained, save_model
 from difftransformer.errors import CheckpointError
-from difftransformer.models.checkpoint import ADAPTER, load_model, require_as_trained, save_model
 from difftransformer.provenance.atomic import sync, write_text
 
 OF_TRANSFORMERS = ("huggingface", "llama", "diffllama")
@@ -47,7 +47,7 @@ def export_model(model: Path, output: Path, format: str = "huggingface") -> None
         _export_adapter(model, output)
         return
     if format == "gguf":
-        from difftransformer.models.gguf import write_gguf
+        from difftransformer.convert.gguf import write_gguf
 
         with new_folder(output) as aside:
             write_gguf(load_model(model), model, aside / "model.gguf", _end_of_text_id(model))
@@ -58,7 +58,7 @@ def export_model(model: Path, output: Path, format: str = "huggingface") -> None
         if format == "huggingface":
             save_model(aside, loaded, loaded.config, eos_token_id=eos)
         else:
-            from difftransformer.models.upstream import save_upstream
+            from difftransformer.convert.upstream import save_upstream
 
             save_upstream(aside, loaded, format, eos_token_id=eos)
         write_text(aside / GENERATION, json.dumps({"eos_token_id": eos}) + "\n")
@@ -82,7 +82,7 @@ def _export_adapter(model: Path, output: Path) -> None:
         )
     from peft import PeftConfig
 
-    import difftransformer.models.dex  # noqa: F401  (the method of peft)
+    import difftransformer.convert.dex  # noqa: F401  (the method of peft)
 
     config: PeftConfig = PeftConfig.from_peft_type(**settings)  # type: ignore[no-untyped-call]
     with new_folder(output) as aside:

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from difftransformer.convert.foreign.differential import learned_factor
+from difftransformer.convert.foreign.maps import Maps, Noise
+from difftransformer.convert.foreign.softmax import Call, watched_calls
 from difftransformer.models.differential import resolve_lambda_init
-from difftransformer.models.foreign.differential import learned_factor
-from difftransformer.models.foreign.maps import Maps, Noise
-from difftransformer.models.foreign.softmax import Call, watched_calls
 
 
 @contextmanager

@@ -7,9 +7,9 @@ import torch
 from small_decoders import HEADS, KINDS, LAYERS, WIDTH, model_of
 from torch import Tensor
 
+from difftransformer.convert.dex import select_heads
+from difftransformer.convert.dex.heads import head_entropy, head_importance
 from difftransformer.errors import ConfigError
-from difftransformer.models.dex import select_heads
-from difftransformer.models.dex.heads import head_entropy, head_importance
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from difftransformer.config.model import ModelConfig
+from difftransformer.convert.checkpoint import CONFIG, WEIGHTS, load_model, read_config, save_model
 from difftransformer.errors import CheckpointError
 from difftransformer.models.attention.registry import variants
-from difftransformer.models.checkpoint import CONFIG, WEIGHTS, load_model, read_config, save_model
 from difftransformer.models.transformer import Transformer
 
 
@@ -122,7 +122,7 @@ def test_the_config_can_be_read_alone(tmp_path: Path) -> None:
 
 def test_transformers_is_not_imported_by_the_models_themselves() -> None:
     code = (
-        "import sys, difftransformer.models.checkpoint, difftransformer.models.export\n"
+        "import sys, difftransformer.convert.checkpoint, difftransformer.convert.export\n"
         "sys.exit('transformers' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -9,9 +9,9 @@ import torch
 from small_layers import FITTING
 
 from difftransformer.config.model import ModelConfig
+from difftransformer.convert.checkpoint import load_model, save_model
 from difftransformer.errors import UserError
 from difftransformer.models.attention.registry import variants
-from difftransformer.models.checkpoint import load_model, save_model
 from difftransformer.models.transformer import Transformer
 
 TEXT = "attention to the relevant context while noise is cancelled"
@@ -49,7 +49,7 @@ def build(
 
 
 def face(model: Transformer) -> Any:
-    from difftransformer.models.hf import DiffTransformerForCausalLM
+    from difftransformer.convert.hf import DiffTransformerForCausalLM
 
     return DiffTransformerForCausalLM.wrap(model)
 

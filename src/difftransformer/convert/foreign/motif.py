@@ -16,15 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from difftransformer.models.differential import resolve_lambda_init
-from difftransformer.models.foreign.differential import (
+from difftransformer.convert.foreign.differential import (
     Differential,
     heads_of,
     learned_factor,
     watched_layers,
 )
-from difftransformer.models.foreign.maps import Maps, Noise
-from difftransformer.models.foreign.softmax import cannot_read
+from difftransformer.convert.foreign.maps import Maps, Noise
+from difftransformer.convert.foreign.softmax import cannot_read
+from difftransformer.models.differential import resolve_lambda_init
 from difftransformer.models.rotary import Rope, rotate
 
 _CHILDREN = {"q_proj", "k_proj", "v_proj", "o_proj", "subln"}

@@ -1,6 +1,6 @@
 """What Dex subtracts of what heads put out, read from what an adaptation left beside the weights.
 
-It has no place in `models.dex`, which imports peft: models without Dex are measured, too.
+It has no place in `convert.dex`, which imports peft: models without Dex are measured, too.
 
 Shapes: L = layers, H = heads, e = width of a head's output.
 """
@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from difftransformer.config.model import lambda_metric
-from difftransformer.models.checkpoint import ADAPTER
+from difftransformer.convert.checkpoint import ADAPTER
 from difftransformer.provenance.result import TRAINING, read_result
 
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from difftransformer.models.foreign.maps import Maps
-from difftransformer.models.foreign.softmax import cannot_read
+from difftransformer.convert.foreign.maps import Maps
+from difftransformer.convert.foreign.softmax import cannot_read
 from difftransformer.models.gradients import full_precision
 from difftransformer.models.kernels.eager import gathered
 

@@ -11,15 +11,15 @@ from small_phi4flash import Phi4FlashConfig, Phi4FlashForCausalLM
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from difftransformer.convert.foreign.differential import Differential
+from difftransformer.convert.foreign.maps import Maps
+from difftransformer.convert.foreign.registry import reader
+from difftransformer.convert.upstream import to_upstream
+from difftransformer.convert.watching import watched_rows
 from difftransformer.errors import CheckpointError
 from difftransformer.models.attention.base import Rows
-from difftransformer.models.foreign.differential import Differential
-from difftransformer.models.foreign.maps import Maps
-from difftransformer.models.foreign.registry import reader
 from difftransformer.models.language_model import CausalModel
 from difftransformer.models.transformer import Transformer
-from difftransformer.models.upstream import to_upstream
-from difftransformer.models.watching import watched_rows
 
 T = 13
 EXACT = {"rtol": 0.0, "atol": 1e-6}
@@ -246,7 +246,7 @@ def test_what_nobody_can_read_is_one_line(make: Any, said: str) -> None:
     model = make()
     with pytest.raises(CheckpointError, match=said) as refusal:
         read(model)
-    assert "\n" not in str(refusal.value) and "models/foreign" in str(refusal.value)
+    assert "\n" not in str(refusal.value) and "convert/foreign" in str(refusal.value)
 
 
 def test_a_layer_that_asks_twice_is_not_taken_for_softmax(monkeypatch: pytest.MonkeyPatch) -> None:

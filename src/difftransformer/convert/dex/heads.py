@@ -16,12 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from difftransformer.convert.dex.tuner import attention_modules, num_heads, require_projections
+from difftransformer.convert.foreign.maps import Maps
+from difftransformer.convert.foreign.registry import reader
+from difftransformer.convert.watching import gate_slopes
 from difftransformer.errors import ConfigError
-from difftransformer.models.dex.tuner import attention_modules, num_heads, require_projections
 from difftransformer.models.differential import HeadChoice
-from difftransformer.models.foreign.maps import Maps
-from difftransformer.models.foreign.registry import reader
-from difftransformer.models.watching import gate_slopes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

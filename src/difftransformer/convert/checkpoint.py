@@ -40,7 +40,7 @@ The package must be installed where this folder is loaded (`pip install .` in a 
 load the model without it, export the folder to the format llama or diffllama instead.
 """
 
-from difftransformer.models.hf import DiffTransformerConfig, {ARCHITECTURE}
+from difftransformer import DiffTransformerConfig, {ARCHITECTURE}
 
 __all__ = ["DiffTransformerConfig", "{ARCHITECTURE}"]
 '''

@@ -5,8 +5,8 @@ from typing import Literal, get_args
 
 from peft import PeftConfig
 
+from difftransformer.convert.dex.registration import DEX
 from difftransformer.errors import ConfigError, lookup
-from difftransformer.models.dex.registration import DEX
 from difftransformer.models.differential import LambdaSchedule
 
 PROJECTIONS = ["k_proj", "v_proj", "o_proj"]

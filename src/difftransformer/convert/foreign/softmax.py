@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 from torch import Tensor
 
+from difftransformer.convert.foreign.maps import Maps, Seen, all_before
 from difftransformer.errors import CheckpointError
-from difftransformer.models.foreign.maps import Maps, Seen, all_before
 
 _NAME = "difftransformer_maps"
 _FURTHER = ("s_aux", "position_bias")
@@ -85,7 +85,7 @@ def cannot_read(model: Any, why: str) -> NoReturn:
     """
     raise CheckpointError(
         f"{type(model).__name__}: its attention maps cannot be read ({why}): take a model whose "
-        "attention goes through transformers, or write a reader in models/foreign"
+        "attention goes through transformers, or write a reader in convert/foreign"
     )
 
 

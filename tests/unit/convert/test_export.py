@@ -12,16 +12,16 @@ from small_transformers import byte_level, with_gains
 from transformers import AutoConfig
 
 from difftransformer.config.generated_rows import RecallConfig
-from difftransformer.data.rows import write_words
-from difftransformer.errors import UserError
-from difftransformer.models.checkpoint import save_model
-from difftransformer.models.export import export_model
-from difftransformer.models.upstream import (
+from difftransformer.convert.checkpoint import save_model
+from difftransformer.convert.export import export_model
+from difftransformer.convert.upstream import (
     from_upstream,
     save_upstream,
     to_upstream,
     upstream_weights,
 )
+from difftransformer.data.rows import write_words
+from difftransformer.errors import UserError
 
 FORMATS = {"softmax": "llama", "diff_v1": "diffllama"}
 CASES = [
@@ -224,7 +224,7 @@ def test_a_model_of_generated_rows_is_exported_and_generates(tmp_path: Path, for
     write_words(tmp_path / "trained", words)
     export_model(tmp_path / "trained", tmp_path / "out", form)
     if form == "huggingface":
-        importlib.import_module("difftransformer.models.hf")
+        importlib.import_module("difftransformer.convert.hf")
     face = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     assert face.config.eos_token_id is None
     prompt = AutoTokenizer.from_pretrained(tmp_path / "out")("k01 v02 f03 k01", return_tensors="pt")
@@ -270,7 +270,7 @@ def test_what_transformers_saved_is_exported(
 ) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
 
-    importlib.import_module("difftransformer.models.hf")
+    importlib.import_module("difftransformer.convert.hf")
     save_model(trained, (first := build("diff_v1")), first.config)
     model = AutoModelForCausalLM.from_pretrained(trained)
     tokenizer = AutoTokenizer.from_pretrained(trained)

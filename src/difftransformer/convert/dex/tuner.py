@@ -22,8 +22,8 @@ from peft.tuners.tuners_utils import BaseTuner, BaseTunerLayer, check_adapters_t
 from peft.utils import register_peft_method
 from torch import Tensor, nn
 
+from difftransformer.convert.dex.config import PROJECTIONS, DexConfig
 from difftransformer.errors import ConfigError
-from difftransformer.models.dex.config import PROJECTIONS, DexConfig
 from difftransformer.models.differential import resolve_lambda_init
 
 

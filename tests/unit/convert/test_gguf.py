@@ -9,10 +9,10 @@ from small_llama_cpp import ask, log_probabilities, serve
 from small_transformers import byte_level, with_gains
 from tokenizers import Tokenizer, pre_tokenizers
 
+from difftransformer.convert.checkpoint import save_model
+from difftransformer.convert.export import export_model
 from difftransformer.data.tokenizer import END_OF_TEXT, write_tokenizer
 from difftransformer.errors import CheckpointError, DataError
-from difftransformer.models.checkpoint import save_model
-from difftransformer.models.export import export_model
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.published import publish
 from difftransformer.provenance.result import TRAINING

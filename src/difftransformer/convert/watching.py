@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from difftransformer.config.model import lambda_metric
+from difftransformer.convert.foreign.maps import Maps
+from difftransformer.convert.foreign.registry import reader
+from difftransformer.convert.foreign.softmax import cannot_read
 from difftransformer.errors import BackendError
 from difftransformer.models.attention.base import Attention, Rows
-from difftransformer.models.foreign.maps import Maps
-from difftransformer.models.foreign.registry import reader
-from difftransformer.models.foreign.softmax import cannot_read
 from difftransformer.models.language_model import CausalModel
 
 Lambdas = Mapping[int, Sequence[Tensor]]

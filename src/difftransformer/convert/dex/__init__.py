@@ -1,17 +1,17 @@
 """Dex, the differential extension of pretrained models (arXiv 2505.16333), as a method of peft.
 
     from peft import get_peft_model
-    from difftransformer.models.dex import DexConfig, select_heads
+    from difftransformer.convert.dex import DexConfig, select_heads
 
     heads = select_heads(base, batches)                       # half of each layer's, by entropy
     model = get_peft_model(base, DexConfig(heads=heads))      # then train, save_pretrained, ...
     plain = model.merge_and_unload()                          # of the base's class, same function
 
-`import difftransformer.models.dex` is what lets `PeftModel.from_pretrained` open a saved one.
+`import difftransformer.convert.dex` is what lets `PeftModel.from_pretrained` open a saved one.
 """
 
-from difftransformer.models.dex.config import DexConfig
-from difftransformer.models.dex.heads import select_heads
-from difftransformer.models.dex.tuner import DexModel, trained_parameters
+from difftransformer.convert.dex.config import DexConfig
+from difftransformer.convert.dex.heads import select_heads
+from difftransformer.convert.dex.tuner import DexModel, trained_parameters
 
 __all__ = ["DexConfig", "DexModel", "select_heads", "trained_parameters"]

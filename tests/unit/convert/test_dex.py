@@ -22,9 +22,9 @@ from transformers import (
     Phi3ForCausalLM,
 )
 
+from difftransformer.convert.dex import DexConfig, select_heads
+from difftransformer.convert.dex.tuner import lambda_at
 from difftransformer.errors import ConfigError
-from difftransformer.models.dex import DexConfig, select_heads
-from difftransformer.models.dex.tuner import lambda_at
 
 
 @pytest.fixture

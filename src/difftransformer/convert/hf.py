@@ -22,10 +22,10 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.modeling_utils import PreTrainedModel
 
 from difftransformer.config.model import MODEL_TYPE
+from difftransformer.convert.checkpoint import AUTO_MAP, STUB, STUB_MODULE
+from difftransformer.convert.hf_config import DiffTransformerConfig
+from difftransformer.convert.hf_masks import Boundaries, require_masks, segment_ids, visible
 from difftransformer.errors import BackendError, CheckpointError, nearest
-from difftransformer.models.checkpoint import AUTO_MAP, STUB, STUB_MODULE
-from difftransformer.models.hf_config import DiffTransformerConfig
-from difftransformer.models.hf_masks import Boundaries, require_masks, segment_ids, visible
 from difftransformer.models.matrices import linear
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import write_text

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from difftransformer import DiffTransformerConfig, DiffTransformerForCausalLM
+from difftransformer.convert.checkpoint import read_config
 from difftransformer.errors import UserError
-from difftransformer.models.checkpoint import read_config
 
 SIZES: dict[str, Any] = {
     "vocab_size": 61,
