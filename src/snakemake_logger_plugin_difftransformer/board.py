@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from difftransformer.provenance.layout import Layout
 from difftransformer.training.progress import clock, rate
 from snakemake_logger_plugin_difftransformer.remaining import Remaining, Underway
 
@@ -74,11 +75,11 @@ class Board:
     def start(
         self, job: int, rule: str, wildcards: Mapping[str, str], logs: Sequence[str], at: float
     ) -> None:
-        """Note that a job runs since ``at``; its logs, in HOME/logs, say where HOME/state is."""
-        homes = [Path(log.rpartition("/logs/")[0]) for log in logs if "/logs/" in log]
-        states = homes[0] / "state" / rule if homes else None
-        if self._home is None and homes and homes[0].name:
-            self._home = homes[0] / "state"
+        """Note that a job runs since ``at``; the folder of states is found by its logs."""
+        layout = next(filter(None, map(Layout.of_log, logs)), None)
+        states = None if layout is None else Path(layout.state(rule))
+        if self._home is None and layout is not None:
+            self._home = Path(layout.states)
             self._remaining.recall(self._home)
         self._remaining.start(rule)
         self.running[job] = RunningJob(rule, dict(wildcards), at, states)

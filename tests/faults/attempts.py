@@ -20,7 +20,8 @@ from pathlib import Path
 import pytest
 
 from difftransformer.planning.plan import Plan
-from difftransformer.provenance.published import FOLDERS, compare_builds
+from difftransformer.provenance.layout import REPRODUCIBLE
+from difftransformer.provenance.published import compare_builds
 
 SUITE, DATASET, TABLE = "validation_slices", "stdlib_text", "table6"
 FORK = multiprocessing.get_context("fork")
@@ -82,7 +83,7 @@ class Rebuild:
     def __init__(self, folder: Path, reference: Path, known: Calls) -> None:
         self.folder, self.reference, self.calls = folder, reference, known
         self.results = folder / "results" / "smoke"
-        for part in (*FOLDERS, "plan"):
+        for part in (*REPRODUCIBLE, "plan"):
             if (reference / part).exists():
                 shutil.copytree(reference / part, self.results / part)
         self.state = self.results / "state"

@@ -24,7 +24,7 @@ from difftransformer.cli.frame import (
 from difftransformer.config.project import load_project, settings_given
 from difftransformer.config.yaml_files import as_settings
 from difftransformer.errors import UserError
-from difftransformer.planning.layout import Layout
+from difftransformer.provenance.layout import Layout
 from difftransformer.provenance.reporting import reporting
 
 Cores = Annotated[int, typer.Option(min=1, help="Jobs at one time.")]

@@ -20,6 +20,7 @@ from difftransformer.config.yaml_files import parse_value
 from difftransformer.errors import ConfigError, nearest
 from difftransformer.provenance import job as jobs
 from difftransformer.provenance.job import Job, JobIdentity
+from difftransformer.provenance.layout import Layout
 from difftransformer.provenance.reporting import reporting
 from difftransformer.provenance.tracking import adopt, check_uri, resolve_uri
 
@@ -253,17 +254,18 @@ def find_results(config: Path, results: Path | None, tracking: str) -> tuple[Pat
 
 def state(results: Path, identity: JobIdentity) -> Path:
     """Return the folder of a job's own state; its name carries what the result depends on."""
-    return results / identity.scale / "state" / _own(identity)
+    return Path(Layout(str(results), identity.scale).state(*_ids(identity)))
 
 
 def mirror(url: str, identity: JobIdentity) -> str:
     """Return the URL that gets a copy of a job's own state; '' where there is none."""
-    return f"{url.rstrip('/')}/{identity.scale}/{_own(identity)}" if url else ""
+    layout = Layout(url.rstrip("/"), identity.scale)
+    return layout.copied_state(*_ids(identity)) if url else ""
 
 
-def _own(identity: JobIdentity) -> str:
+def _ids(identity: JobIdentity) -> Iterator[str]:
     parts = (identity.rule, identity.run, identity.suite, identity.seed, identity.fingerprint[:16])
-    return "/".join(str(part) for part in parts if part is not None)
+    return (str(part) for part in parts if part is not None)
 
 
 def read(path: Path, kind: type[S]) -> S:

@@ -29,6 +29,7 @@ from difftransformer.errors import DataError, data_of
 from difftransformer.machine import gpus, slurm
 from difftransformer.provenance.fingerprint import job_fingerprint
 from difftransformer.provenance.job import JobIdentity, exclusive
+from difftransformer.provenance.layout import HISTORY
 from difftransformer.provenance.published import digest
 from difftransformer.provenance.reporting import reporting
 from difftransformer.provenance.spool import COPY, address_key
@@ -294,5 +295,5 @@ class _Asked:
             if copy:
                 running.tracker.set_tags({COPY: address_key(copy)})
             call(tracker=running.tracker)
-            for name in ("history.csv", self.output.name):
+            for name in (HISTORY, self.output.name):
                 running.tracker.log_artifact(self.output.parent / name)

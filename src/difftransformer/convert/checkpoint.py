@@ -25,8 +25,8 @@ from difftransformer.errors import CheckpointError
 from difftransformer.models.language_model import CausalModel, LanguageModel
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import write_bytes, write_text
+from difftransformer.provenance.layout import TRAINING
 from difftransformer.provenance.published import require_published
-from difftransformer.provenance.result import TRAINING
 
 WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
 ADAPTER = "adapter.safetensors"

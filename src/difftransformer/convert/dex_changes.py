@@ -14,7 +14,8 @@ from torch import Tensor
 
 from difftransformer.config.model import lambda_metric
 from difftransformer.convert.checkpoint import ADAPTER
-from difftransformer.provenance.result import TRAINING, read_result
+from difftransformer.provenance.layout import TRAINING
+from difftransformer.provenance.result import read_result
 
 
 class Changes(NamedTuple):

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from difftransformer.data.packed import PackedDataset, PackedSplit
 from difftransformer.errors import DataError
 from difftransformer.provenance import atomic
-from difftransformer.provenance.published import SUMS, publish
+from difftransformer.provenance.layout import SUMS
+from difftransformer.provenance.published import publish
 
 _CHUNK = 1 << 20
 _BINS = 1 << 24

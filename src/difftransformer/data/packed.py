@@ -22,9 +22,10 @@ from difftransformer.config.validation import validate
 from difftransformer.data.stamps import known_content, remember_content
 from difftransformer.data.token_view import REBUILD, Tokens, TokenView
 from difftransformer.errors import ConfigError, DataError
+from difftransformer.provenance.layout import MANIFEST, SHARDS
 from difftransformer.provenance.published import file_sha256, json_digest
 
-MANIFEST, TOKENIZER, SHARDS = "manifest.json", "tokenizer.json", "shards"
+TOKENIZER = "tokenizer.json"
 SPLITS = ("train", "validation")
 
 

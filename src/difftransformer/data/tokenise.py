@@ -17,8 +17,6 @@ from difftransformer.data.documents import Cursor, Source, empty_split
 from difftransformer.data.leak import read_shard, without_leaks
 from difftransformer.data.mixture import MixedStream, Mixture, Taken, kept
 from difftransformer.data.packed import (
-    MANIFEST,
-    SHARDS,
     SPLITS,
     TOKENIZER,
     Manifest,
@@ -46,6 +44,7 @@ from difftransformer.data.tokenizer import CONFIG, TextTokenizer
 from difftransformer.data.windows import excerpts
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.provenance import atomic
+from difftransformer.provenance.layout import MANIFEST, SHARDS
 from difftransformer.provenance.published import json_digest
 
 _log = logging.getLogger(__name__)

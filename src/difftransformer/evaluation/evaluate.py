@@ -32,9 +32,9 @@ from difftransformer.models.kernels import choose_backend, recorded
 from difftransformer.models.matrices import matmul_backend
 from difftransformer.provenance.atomic import make_lasting_folder
 from difftransformer.provenance.job import Job
+from difftransformer.provenance.layout import TRAINING
 from difftransformer.provenance.model_files import model_files
 from difftransformer.provenance.published import weights_digest
-from difftransformer.provenance.result import TRAINING
 
 logger = logging.getLogger(__name__)
 

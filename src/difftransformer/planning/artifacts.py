@@ -140,7 +140,7 @@ class Artifacts:
     def judgement_details(self, name: str) -> list[str]:
         """Return the folders of single judgements behind a table, where judges are compared."""
         return [
-            self.jobs.layout.judgement(judge, *one).removesuffix(".json")
+            self.jobs.layout.judgement_details(judge, *one)
             for one in self._evaluated(name)
             for judge in self.jobs.judges(one[0])
             if len(self.jobs.judges(one[0])) > 1

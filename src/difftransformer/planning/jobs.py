@@ -24,11 +24,11 @@ from difftransformer.planning.card import host_mb
 from difftransformer.planning.devices import computes_on_gpu
 from difftransformer.planning.fit import check_extension, check_token_ids, check_training
 from difftransformer.planning.foreign import Foreign
-from difftransformer.planning.layout import Layout
 from difftransformer.planning.sizes import Sizes
 from difftransformer.planning.user_files import UserFiles
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.fingerprint import code_fingerprint, slice_fingerprint
+from difftransformer.provenance.layout import KEPT, Layout
 from difftransformer.provenance.model_files import model_files
 from difftransformer.training.methods import method_module
 
@@ -250,13 +250,12 @@ class Jobs:
         """
         if not self.trained(run):
             return []
-        folder = self.layout.model(run, seed)
         names = ["config.json", "tokenizer.json"]
         if suite is not None and self.catalogue.adaptation(run) is not None:
             names.append("adapter.safetensors")
         if suite is not None and self.catalogue.suite(suite).asked.reads_kept:
-            names.append("kept")
-        return [f"{folder}/{name}" for name in names]
+            names.append(KEPT)
+        return [self.layout.model(run, seed, name) for name in names]
 
     def parent_beside_weights(self, run: str, seed: int) -> list[str]:
         """Return what is read beside the weights that a run starts from, if it continues one."""

@@ -27,8 +27,8 @@ from difftransformer.planning.claims import Claims
 from difftransformer.planning.contents import lacking, paper_contents
 from difftransformer.planning.jobs import ENTRIES, Jobs
 from difftransformer.provenance.fingerprint import code_fingerprint, slice_fingerprint
+from difftransformer.provenance.layout import SUMS, Layout
 from difftransformer.provenance.masking import without_folders
-from difftransformer.provenance.published import SUMS
 from difftransformer.provenance.tracking import check_uri
 
 HEADLINE = "headline"
@@ -307,9 +307,9 @@ class Plan:
 
     def other_scales(self) -> dict[str, str]:
         """Return the scales but this one, by the folders that they are built in."""
-        own = Path(self.jobs.layout.home)
+        own = self.jobs.layout
         names = (path.stem for path in (self.catalogue.folder / "scales").glob("*.yaml"))
-        return {str(own.with_name(name)): name for name in names if name != own.name}
+        return {Layout(own.root, name).home: name for name in names if name != own.scale}
 
     def _with(self, kind: Kind, artifacts: Sequence[str]) -> list[str]:
         return [name for name in artifacts if getattr(self.artifacts.known[name], kind)]

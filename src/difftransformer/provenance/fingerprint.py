@@ -43,9 +43,9 @@ _OBSERVERS = frozenset(
     f"{PACKAGE}.{name}"
     for name in (
         *("quiet", "provenance.environment", "provenance.fingerprint", "provenance.job"),
-        *("provenance.journal", "provenance.mlflow_batch", "provenance.mlflow_sink"),
-        *("provenance.mlflow_store", "provenance.reporting", "provenance.spool"),
-        *("provenance.sync", "provenance.syntax", "provenance.tracking"),
+        *("provenance.journal", "provenance.layout", "provenance.mlflow_batch"),
+        *("provenance.mlflow_sink", "provenance.mlflow_store", "provenance.reporting"),
+        *("provenance.spool", "provenance.sync", "provenance.syntax", "provenance.tracking"),
     )
 )
 _KERNELS = f"{PACKAGE}.models.kernels"

@@ -15,6 +15,7 @@ from mlflow.store.tracking.dbmodels.models import SqlExperiment, SqlExperimentTa
 
 from difftransformer.machine.locks import locked
 from difftransformer.provenance.atomic import replacing
+from difftransformer.provenance.layout import tracking_store
 from difftransformer.provenance.spool import forget_sent, is_database, sqlite_file
 
 PREFIX = "difftransformer"
@@ -32,7 +33,7 @@ class Workspace:
 
 def artifact_location(root: Path) -> str:
     """Return where the artifacts of a results folder go if its store is a database."""
-    return (root / "mlflow" / "artifacts").resolve().as_uri()
+    return (tracking_store(root) / "artifacts").resolve().as_uri()
 
 
 def open_store(uri: str, root: Path) -> tuple[MlflowClient, str]:
@@ -45,13 +46,13 @@ def open_store(uri: str, root: Path) -> tuple[MlflowClient, str]:
     if is_database(uri) and not is_file:
         _connect_once(uri)
     # Processes that make one SQLite file together all crash.
-    with locked(root / "mlflow" / "lock"):
+    with locked(tracking_store(root) / "lock"):
         if is_file and _make_database(uri):
             forget_sent(root, uri)  # what was sent to a file before it is gone
         client = MlflowClient(tracking_uri=uri)
         if is_file:
             client.search_experiments(max_results=1)
-        workspace = _workspace(root / "mlflow" / "workspace")
+        workspace = _workspace(tracking_store(root) / "workspace")
         if is_database(uri):
             _mend(uri, root, workspace)
         return client, workspace.id

@@ -21,21 +21,10 @@ from typing import Any
 
 from difftransformer.errors import DataError
 from difftransformer.provenance.atomic import write_text
+from difftransformer.provenance.layout import REPRODUCIBLE
 
 BLOCK = 1 << 26
 SEAL = "sha256"
-SUMS = ".sha256.json"
-"""Ending of the main file of a job that makes no JSON."""
-
-FOLDERS = (
-    "tokenizers", "data", "frequent_ngrams", "runs", "evaluations", "judgements", "tables",
-    "figures",
-)  # fmt: skip
-"""What of a scale's folder is compared: same commit, settings and machine, same bytes.
-
-An endpoint may judge otherwise when it is asked again. Left out are timings, and the report and
-verdicts, which tell how long jobs took.
-"""
 
 _PIECE = 1 << 20
 _MOST_THREADS = 16
@@ -179,7 +168,7 @@ class Compared:
 
 
 def compare_builds(kept: Path, rebuilt: Path) -> list[Compared]:
-    """Compare all in `FOLDERS` of ``rebuilt``, a folder ``results/{scale}``, with that of ``kept``.
+    """Compare the `REPRODUCIBLE` folders of two builds of a scale, file by file.
 
     Shards, weights, details of evaluations, tables and figures count byte by byte; of a result file
     everything but its ``provenance``, which says when and on what it was made, and its digests.
@@ -189,7 +178,7 @@ def compare_builds(kept: Path, rebuilt: Path) -> list[Compared]:
     """
     files = [
         path
-        for folder in FOLDERS
+        for folder in REPRODUCIBLE
         for path in sorted((rebuilt / folder).rglob("*"))
         if path.is_file() and not path.name.startswith(".")
     ]

@@ -19,7 +19,6 @@ from difftransformer.errors import DataError
 from difftransformer.provenance.environment import Environment, capture
 from difftransformer.provenance.published import publish, read_published
 
-TRAINING = "training.json"
 """Result file of a training, in the folder of its model."""
 
 D = TypeVar("D", bound=Settings)

@@ -25,6 +25,7 @@ from typing import Any
 
 from difftransformer.errors import ConfigError
 from difftransformer.provenance.journal import Delivery, Sender, SpoolTracker, disk_passes
+from difftransformer.provenance.layout import tracking_store
 from difftransformer.provenance.masking import displayed, has_secret
 
 OFF = "off"
@@ -126,7 +127,7 @@ def resolve_uri(uri: str | None, root: Path = ROOT) -> str | None:
     if not given and disk_passes():
         return None
     if not given:
-        return f"sqlite:///{root.resolve()}/mlflow/mlflow.db"
+        return f"sqlite:///{tracking_store(root.resolve())}/mlflow.db"
     _require_known(given, "tracking uri" if uri else f"environment variable {_VARIABLE}")
     return None if given == OFF else given
 

@@ -19,9 +19,10 @@ from difftransformer.convert.checkpoint import CONFIG, read_config
 from difftransformer.data.packed import Manifest, read_manifest
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.layout import TRAINING, Layout
 from difftransformer.provenance.masking import without_folders
 from difftransformer.provenance.published import digest, json_digest
-from difftransformer.provenance.result import TRAINING, Result, read_result
+from difftransformer.provenance.result import Result, read_result
 from difftransformer.reporting.cells import Paper, Place, mean_cell, seed_values
 from difftransformer.reporting.conditions import CHANCE
 from difftransformer.reporting.formats.markdown import code, escape
@@ -145,13 +146,11 @@ def _look(folder: Path) -> _Known:
     training, around = read_result(folder / TRAINING), folder.resolve().parents
     if len(around) < 3:  # it lies in no scale
         return _Known(training, [training], [], None, None)
-    scale = around[2]
-    run, dataset = training.run, training.settings.get("dataset")
-    seeds = [read_result(path) for path in sorted(scale.glob(f"runs/{run}/*/{TRAINING}"))]
-    evaluations = [
-        read_result(path) for path in sorted(scale.glob(f"evaluations/*/{run}/[0-9]*.json"))
-    ]
-    manifest, verdicts = scale / f"data/{dataset}/manifest.json", scale / "verdicts.json"
+    layout, run = Layout.of(around[2]), training.run
+    seeds = [read_result(path) for path in layout.existing(layout.training(run, "*"))]
+    evaluations = [read_result(one) for one in layout.existing(layout.evaluation("*", run, "*"))]
+    manifest = Path(layout.manifest(str(training.settings.get("dataset"))))
+    verdicts = Path(layout.verdicts)
     return _Known(
         training,
         seeds or [training],

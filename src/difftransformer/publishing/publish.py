@@ -15,8 +15,8 @@ from difftransformer.convert.export import (
 )
 from difftransformer.errors import CheckpointError, ConfigError
 from difftransformer.provenance.atomic import write_text
+from difftransformer.provenance.layout import TRAINING
 from difftransformer.provenance.masking import without_folders
-from difftransformer.provenance.result import TRAINING
 from difftransformer.publishing.card import MODEL_FILES, model_card
 
 CARD = "README.md"

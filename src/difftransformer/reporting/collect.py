@@ -10,6 +10,7 @@ from typing import NoReturn
 from difftransformer.config.judges import judged_suite
 from difftransformer.config.model import layer_metric
 from difftransformer.errors import DataError, UserError
+from difftransformer.provenance.layout import HISTORY, Layout
 from difftransformer.provenance.published import require_published
 from difftransformer.provenance.result import Result, read_result
 from difftransformer.reporting.histories import Histories
@@ -36,18 +37,19 @@ class Results:
 
     def training(self, run: str, seed: int) -> Result:
         """Return a training result."""
-        found, path = self.trainings.get((run, seed)), f"runs/{run}/{seed}/training.json"
+        found, path = self.trainings.get((run, seed)), self._layout.training(run, seed)
         return found or self._raise_missing("training", run, seed, path)
 
     def evaluation(self, suite: str, run: str, seed: int) -> Result:
         """Return the result of a suite."""
-        found, path = self.evaluations.get((suite, run, seed)), f"evaluations/{suite}/{run}/{seed}"
-        return found or self._raise_missing(f"evaluation '{suite}'", run, seed, f"{path}.json")
+        found = self.evaluations.get((suite, run, seed))
+        path = self._layout.evaluation(suite, run, seed)
+        return found or self._raise_missing(f"evaluation '{suite}'", run, seed, path)
 
     def judgement(self, suite: str, judge: str, run: str, seed: int) -> Result:
         """Return what a judge says about the answers of a suite."""
         found = self.evaluations.get((judged_suite(suite, judge), run, seed))
-        path = f"judgements/{judge}/{suite}/{run}/{seed}.json"
+        path = self._layout.judgement(judge, suite, run, seed)
         return found or self._raise_missing(f"judgement by '{judge}'", run, seed, path)
 
     def detail(self, suite: str, run: str, seed: int, name: str) -> Path:
@@ -60,10 +62,14 @@ class Results:
         folder = self.folders[suite, run, seed]
         path = folder / name
         if not path.is_file():
-            place = f"evaluations/{suite}/{run}/{seed}"
+            place = self._layout.details(suite, run, seed)
             self._raise_missing(f"{name} of evaluation '{suite}'", run, seed, place)
         require_published(path, folder.with_name(f"{folder.name}.json"))
         return path
+
+    @property
+    def _layout(self) -> Layout:
+        return Layout("results", self.scale)
 
     def everything(self) -> list[Result]:
         """Return all results, those of trainings first."""
@@ -88,7 +94,7 @@ class Results:
     def _raise_missing(self, what: str, run: str, seed: int, path: str) -> NoReturn:
         raise UserError(
             f"no {what} of run '{run}' with seed {seed} at scale {self.scale}: make it with "
-            f"`snakemake results/{self.scale}/{path} --config scale={self.scale}`"
+            f"`snakemake {path} --config scale={self.scale}`"
         )
 
 
@@ -102,7 +108,7 @@ def load_results(paths: Iterable[Path], scale: str) -> Results:
     trainings: dict[tuple[str, int], Result] = {}
     evaluations: dict[tuple[str, str, int], Result] = {}
     folders: dict[tuple[str, str, int], Path] = {}
-    histories: list[Path] = []
+    histories: dict[tuple[str, int], Path] = {}
     by_job: dict[str, Path] = {}
     for path in sorted(set(paths)):
         result = read_result(path)
@@ -114,7 +120,7 @@ def load_results(paths: Iterable[Path], scale: str) -> Results:
         by_job[result.job_id] = path
         if result.kind == "training":
             twice = trainings.setdefault((result.run, result.seed), result)
-            histories.append(path.with_name("history.csv"))
+            histories[result.run, result.seed] = path.with_name(HISTORY)
         else:
             key = (result.suite or result.kind, result.run, result.seed)
             twice = evaluations.setdefault(key, result)

@@ -13,9 +13,9 @@ from typing import Literal, NamedTuple
 
 from difftransformer.errors import DataError
 from difftransformer.provenance.atomic import write_text
+from difftransformer.provenance.layout import Layout
 from difftransformer.provenance.result import Result, read_result
 from difftransformer.reporting.document import Cell, Row, Section, TableDocument
-from difftransformer.reporting.frame import PARTS
 from difftransformer.reporting.numbers import counted, decimals_for, signed
 from difftransformer.reporting.origins import Origins, describe
 from difftransformer.reporting.site.data import flat_settings
@@ -268,13 +268,14 @@ def _changed(kept: Build, other: Build) -> list[Changed]:
 
 
 def _build(folder: Path) -> Build:
-    tables = [read_table(path) for path in sorted((folder / "tables").glob("[!.]*.json"))]
+    layout = Layout.of(folder)
+    tables = [read_table(path) for path in layout.existing(f"{layout.table('*')}.json")]
     if not tables:
         raise DataError(f"{folder}: has no table; name the folder of a scale, such as results/tiny")
-    paths = [path for part in PARTS for path in sorted(folder.glob(part))]
+    paths = layout.results()
     results = [read_result(path) for path in paths]
     by_job = {one.job_id: path for one, path in zip(results, paths, strict=True)}
-    judged = folder / "verdicts.json"
+    judged = Path(layout.verdicts)
     verdicts = read_verdicts(judged).verdicts if judged.is_file() else []
     return Build(
         "/".join(folder.parts[-2:]),  # the page is for others, too

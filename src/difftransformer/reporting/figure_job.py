@@ -5,7 +5,8 @@ from pathlib import Path
 
 from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.config.artifacts import ENDINGS
-from difftransformer.provenance.published import SUMS, publish
+from difftransformer.provenance.layout import SUMS
+from difftransformer.provenance.published import publish
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.drawing import canvas, save
 from difftransformer.reporting.view import View, figure_of

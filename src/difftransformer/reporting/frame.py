@@ -4,14 +4,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from difftransformer.errors import DataError
+from difftransformer.provenance.layout import Layout
 from difftransformer.provenance.result import Result, read_result
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-PARTS = ("runs/*/*/training.json", "evaluations/*/*/[!.]*.json", "judgements/*/*/*/[!.]*.json",
-         "timings/[!.]*.json")  # fmt: skip
-"""Where results lie in the folder of a scale; a job killed in a write leaves a hidden file."""
 
 
 def results(folder: str | Path) -> "DataFrame":
@@ -31,7 +28,7 @@ def results(folder: str | Path) -> "DataFrame":
     import pandas as pd
 
     root = Path(folder)
-    found = [read_result(path) for part in PARTS for path in sorted(root.glob(part))]
+    found = [read_result(path) for path in Layout.of(root).results()]
     if not found:
         raise DataError(
             f"{root}: holds no results; name the folder of a scale, such as results/tiny, and "

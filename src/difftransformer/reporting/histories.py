@@ -1,13 +1,13 @@
 """Training histories: one column by step, as lists of numbers."""
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from difftransformer.errors import DataError, UserError
+from difftransformer.provenance.layout import TRAINING, Layout
 from difftransformer.provenance.published import require_published
-from difftransformer.provenance.result import TRAINING
 
 
 class Series(NamedTuple):
@@ -24,15 +24,10 @@ class Series(NamedTuple):
 
 
 class Histories:
-    """Histories by run and seed, known by their place: ``{run}/{seed}/history.csv``."""
+    """Histories by run and seed."""
 
-    def __init__(self, paths: Iterable[Path]) -> None:
-        self._paths: dict[tuple[str, int], Path] = {}
-        for path in sorted(set(paths)):
-            run, seed = path.parent.parent.name, path.parent.name
-            if not seed.isdigit():
-                raise DataError(f"{path}: a history lies in a folder <run>/<seed>")
-            self._paths[run, int(seed)] = path
+    def __init__(self, paths: Mapping[tuple[str, int], Path]) -> None:
+        self._paths = paths
 
     def series(self, run: str, seed: int, column: str) -> Series:
         """Read one column of one run.
@@ -46,7 +41,7 @@ class Histories:
         if path is None:
             raise UserError(
                 f"no history of run '{run}' with seed {seed}: make it with `snakemake "
-                f"results/<scale>/runs/{run}/{seed}/history.csv`"
+                f"{Layout('results', '<scale>').history(run, seed)}`"
             )
         rows, columns = _read(path)
         if column not in columns:

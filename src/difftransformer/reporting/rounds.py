@@ -13,6 +13,7 @@ from difftransformer.config.measurements import timing_class
 from difftransformer.config.timing import BatchConfig
 from difftransformer.config.validation import validate
 from difftransformer.errors import UserError
+from difftransformer.provenance.layout import Layout
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import Paper, Place
 from difftransformer.reporting.collect import Results, defined, metric
@@ -46,7 +47,7 @@ class Timings:
         if found is None:
             raise UserError(
                 f"no timings of {name} at scale {scale}: make them with "
-                f"`snakemake results/{scale}/timings/{name}.json --config scale={scale}`"
+                f"`snakemake {Layout('results', scale).timings(name)} --config scale={scale}`"
             )
         self.result: Result = found
         try:

@@ -20,10 +20,10 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from difftransformer.errors import UserError, in_one_line
+from difftransformer.provenance.layout import Layout
 
 logger = logging.getLogger(__name__)
 HOST = "127.0.0.1"
-REPORT = "report"
 _JOB = re.compile(r"[\w.-]{1,250}")
 _MOST_CONNECTIONS = 64
 """Open connections, each with a thread; a browser opens six."""
@@ -61,7 +61,8 @@ def port_error(port: int, error: OSError) -> UserError:
 
 def scales(results: Path) -> list[str]:
     """Scales that have a report."""
-    return sorted(path.parents[1].name for path in results.glob(f"*/{REPORT}/index.html"))
+    layouts = (Layout.of(path) for path in results.glob("*"))
+    return sorted(one.scale for one in layouts if Path(one.page("index")).is_file())
 
 
 class _Server(ThreadingHTTPServer):
@@ -132,7 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _file(self, parts: Sequence[str]) -> None:
         scale, *rest = parts
-        folder = (self.results / scale / REPORT).resolve()
+        folder = Path(Layout(str(self.results), scale).report).resolve()
         path = folder.joinpath(*rest or ["index.html"]).resolve()
         inside = folder.parents[1] == self.results and path.is_relative_to(folder)
         if not inside or path.suffix not in _KINDS:

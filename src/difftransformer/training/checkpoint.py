@@ -31,11 +31,11 @@ from difftransformer.errors import CheckpointError
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.provenance.atomic import sync
 from difftransformer.provenance.environment import versions
+from difftransformer.provenance.layout import KEPT
 from difftransformer.provenance.published import file_sha256
 from difftransformer.training.distributed import read_shards
 from difftransformer.training.state_folder import (
     CHECKPOINT,
-    KEPT,
     SUMS,
     checkpoint_name,
     checkpoint_steps,

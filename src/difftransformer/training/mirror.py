@@ -21,16 +21,11 @@ from typing import TYPE_CHECKING
 
 from difftransformer.errors import CheckpointError, in_one_line
 from difftransformer.provenance.atomic import link
+from difftransformer.provenance.layout import KEPT, Layout
 from difftransformer.provenance.places import open_place, refusing, require_writable
 from difftransformer.provenance.published import file_sha256
 from difftransformer.training.interrupt import Interrupted
-from difftransformer.training.state_folder import (
-    FINISHED,
-    KEPT,
-    SUMS,
-    checkpoint_name,
-    checkpoint_steps,
-)
+from difftransformer.training.state_folder import FINISHED, SUMS, checkpoint_name, checkpoint_steps
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -266,7 +261,7 @@ def forget_finished(url: str, scale: str, is_stored: Callable[[str, str], bool])
     """
     with refusing(url, "cannot be cleared"):
         fs, root = open_place(url.rstrip("/"))
-        marks = fs.glob(f"{root}/{scale}/*/*/*/*/{FINISHED}")
+        marks = fs.glob(Layout(root, scale).copied_state(*"****", FINISHED))
         gone = [mark for mark in marks if is_stored(*str(mark).split("/")[-4:-2])]
         for mark in gone:
             fs.rm(str(mark).rpartition("/")[0], recursive=True)

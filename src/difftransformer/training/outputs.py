@@ -13,12 +13,11 @@ from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import CheckpointError
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.provenance.atomic import make_lasting_folder, replacing, write_bytes
-from difftransformer.provenance.result import TRAINING, Result, write_result
+from difftransformer.provenance.layout import HISTORY, KEPT, TRAINING
+from difftransformer.provenance.result import Result, write_result
 from difftransformer.training.measure import History, accuracy_column, bound_at
 from difftransformer.training.method import Adapter
-from difftransformer.training.state_folder import KEPT
 
-HISTORY = "history.csv"
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 
 Metrics = dict[str, float | int | None]

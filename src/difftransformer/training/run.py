@@ -24,8 +24,9 @@ from difftransformer.models.language_model import LanguageModel
 from difftransformer.models.matrices import matmul_backend
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.fingerprint import job_fingerprint
+from difftransformer.provenance.layout import TRAINING
 from difftransformer.provenance.published import weights_digest
-from difftransformer.provenance.result import TRAINING, Result, job_id, origin
+from difftransformer.provenance.result import Result, job_id, origin
 from difftransformer.provenance.tracking import Tracker
 from difftransformer.training.checkpoint import CheckpointStore
 from difftransformer.training.interrupt import listening

@@ -10,11 +10,10 @@ from pathlib import Path
 
 from difftransformer.config.training import TrainingConfig
 from difftransformer.errors import CheckpointError
-from difftransformer.provenance.result import TRAINING, read_result
+from difftransformer.provenance.layout import KEPT, TRAINING
+from difftransformer.provenance.result import read_result
 
 FINISHED, SUMS = "finished", "sums.json"
-KEPT = "kept"
-"""Folder of kept weights, below the outputs, too."""
 CHECKPOINT = "checkpoint-"
 """How the name of a checkpoint begins, whole or not."""
 

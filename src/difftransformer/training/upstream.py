@@ -9,9 +9,10 @@ from difftransformer.config.run import PretrainedModel, RunSlice
 from difftransformer.data.packed import TOKENIZER, PackedDataset
 from difftransformer.errors import CheckpointError, ConfigError
 from difftransformer.provenance.fingerprint import slice_fingerprint
+from difftransformer.provenance.layout import TRAINING
 from difftransformer.provenance.model_files import model_digest
 from difftransformer.provenance.published import file_sha256
-from difftransformer.provenance.result import TRAINING, Result, read_result
+from difftransformer.provenance.result import Result, read_result
 
 
 def open_parent(

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from difftransformer.data.ngrams import ngram_keys
 from difftransformer.errors import DataError
 from difftransformer.measurements.validation_slices.measure import ar_hits, load_frequent
-from difftransformer.provenance.published import SUMS, publish
+from difftransformer.provenance.layout import SUMS
+from difftransformer.provenance.published import publish
 
 NONE = np.empty(0, dtype=np.uint64)
 

@@ -14,8 +14,8 @@ from difftransformer.convert.export import export_model
 from difftransformer.data.tokenizer import END_OF_TEXT, write_tokenizer
 from difftransformer.errors import CheckpointError, DataError
 from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.layout import TRAINING
 from difftransformer.provenance.published import publish
-from difftransformer.provenance.result import TRAINING
 
 VOCABULARY, UNUSED = 310, 5
 TEXTS = [

@@ -13,7 +13,7 @@ from reporting_fixtures import FIGURES, WRITTEN
 
 from difftransformer.config.artifacts import ENDINGS
 from difftransformer.errors import DataError, UserError
-from difftransformer.provenance.published import SUMS
+from difftransformer.provenance.layout import SUMS
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.drawing import canvas, looks
 from difftransformer.reporting.figure_job import build_figure

@@ -21,8 +21,8 @@ from difftransformer.convert.export import export_model
 from difftransformer.data.tokenizer import END_OF_TEXT, write_tokenizer
 from difftransformer.errors import ConfigError, UserError
 from difftransformer.models.language_model import CausalModel
+from difftransformer.provenance.layout import TRAINING
 from difftransformer.provenance.published import publish
-from difftransformer.provenance.result import TRAINING
 from difftransformer.training import methods
 from difftransformer.training.method import Task
 from difftransformer.training.methods import configure, prepare

@@ -32,7 +32,8 @@ from difftransformer.measurements.curvature.settings import (
 from difftransformer.models.language_model import CausalModel, LanguageModel
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import write_text
-from difftransformer.provenance.result import TRAINING, Units, read_result
+from difftransformer.provenance.layout import TRAINING
+from difftransformer.provenance.result import Units, read_result
 from difftransformer.training.state_folder import kept_weights
 
 logger = logging.getLogger(__name__)

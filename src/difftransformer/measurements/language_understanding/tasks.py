@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from difftransformer.errors import DataError
 from difftransformer.evaluation.item_files import BUILTIN, HUB, items_folder, jsonl_file
-from difftransformer.provenance.published import SUMS, require_published
+from difftransformer.provenance.layout import SUMS
+from difftransformer.provenance.published import require_published
 
 
 class LanguageTask(NamedTuple):

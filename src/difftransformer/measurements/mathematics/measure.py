@@ -40,7 +40,8 @@ from difftransformer.measurements.mathematics.settings import (
     metric_of,
 )
 from difftransformer.models.transformer import Transformer
-from difftransformer.provenance.result import TRAINING, Units, read_result
+from difftransformer.provenance.layout import TRAINING
+from difftransformer.provenance.result import Units, read_result
 from difftransformer.training.state_folder import kept_weights
 
 logger = logging.getLogger(__name__)

@@ -22,7 +22,8 @@ from difftransformer.data.packed import PackedSplit
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, losses_by_window, means
 from difftransformer.measurements.validation_slices.settings import Suite
-from difftransformer.provenance.published import SUMS, require_published
+from difftransformer.provenance.layout import SUMS
+from difftransformer.provenance.published import require_published
 
 _MOST_NATS = 700.0  # exp of more is no float
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from difftransformer.config.artifact_slices import ReportSlice
 from difftransformer.config.registry import DECIDED
 from difftransformer.provenance.atomic import write_text
-from difftransformer.provenance.published import SUMS, publish
+from difftransformer.provenance.layout import SUMS
+from difftransformer.provenance.published import publish
 from difftransformer.reporting.collect import Results
 from difftransformer.reporting.conditions import curve_tokens
 from difftransformer.reporting.document import Section

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from difftransformer.config.artifact_slices import ArtifactSlice, KeptSlice, ReportSlice
 from difftransformer.errors import DataError, UserError
-from difftransformer.provenance.published import SUMS, require_published
+from difftransformer.provenance.layout import SUMS
+from difftransformer.provenance.published import require_published
 from difftransformer.provenance.result import read_result
 from difftransformer.reporting.conditions import interpretations_note
 from difftransformer.reporting.document import TableDocument

@@ -1,0 +1,199 @@
+"""Names of everything below the results folder; no other module writes one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+TRAINING, HISTORY, WEIGHTS = "training.json", "history.csv", "model.safetensors"
+KEPT = "kept"
+"""Folder of intermediate checkpoints, in the folders of a training's state and of its model."""
+MANIFEST, SHARDS = "manifest.json", "shards"
+SUMS = ".sha256.json"
+"""Ending of the main file of a job that makes no JSON."""
+REPRODUCIBLE = (
+    *("tokenizers", "data", "frequent_ngrams", "runs", "evaluations", "judgements"),
+    *("tables", "figures"),
+)
+"""Folders of a scale in which the same commit, settings and machine make the same bytes.
+
+An endpoint may judge differently when it is called again. Timings, verdicts and the report record
+how long jobs took and are not among them.
+"""
+
+
+def tracking_store(root: Path) -> Path:
+    """Return the folder of the MLflow store in a results folder."""
+    return root / "mlflow"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Paths of one scale, as the text that rules compare.
+
+    Where an id is ``"{run}"`` the path is the pattern of a rule, where it is ``"*"`` of `existing`.
+
+    Args:
+        root: The results folder, or the URL of copies of checkpoints.
+        scale: Name of the scale.
+    """
+
+    root: str
+    scale: str
+
+    @classmethod
+    def of(cls, home: Path) -> Layout:
+        """Return the layout of the folder of a scale, such as ``results/tiny``."""
+        return cls(str(home.parent), home.name)
+
+    @classmethod
+    def of_log(cls, log: str) -> Layout | None:
+        """Return the layout in which a file is the log of a job."""
+        home = log.rpartition("/logs/")[0]
+        return cls.of(Path(home)) if home else None
+
+    def existing(self, *patterns: str) -> list[Path]:
+        """Return the files of this scale that match paths with wildcards, sorted by path.
+
+        The hidden file that a killed job was writing matches none.
+        """
+        home, start = Path(self.home), len(self.home) + 1
+        found = [path for pattern in patterns for path in sorted(home.glob(pattern[start:]))]
+        return [path for path in found if not path.name.startswith(".")]
+
+    @property
+    def home(self) -> str:
+        """Folder of the scale."""
+        return f"{self.root}/{self.scale}"
+
+    # --- data and models ---
+
+    def data(self, dataset: str, name: str) -> str:
+        """File or folder of a packed dataset."""
+        return f"{self.home}/data/{dataset}/{name}"
+
+    def manifest(self, dataset: str) -> str:
+        """Manifest of a packed dataset, written last."""
+        return self.data(dataset, MANIFEST)
+
+    def tokenizer(self, dataset: str, name: str = "tokenizer.json") -> str:
+        """Tokenizer of a dataset; the folder of the packed dataset has a copy."""
+        return f"{self.home}/tokenizers/{dataset}/{name}"
+
+    def ngrams(self, dataset: str, suite: str) -> str:
+        """N-grams of a dataset that are too frequent for a suite."""
+        return f"{self.home}/frequent_ngrams/{dataset}/{suite}.npy"
+
+    def model(self, run: str, seed: int | str, name: str = "") -> str:
+        """Folder of a finished training, or a file or folder in it."""
+        return f"{self.home}/runs/{run}/{seed}{name and f'/{name}'}"
+
+    def training(self, run: str, seed: int | str) -> str:
+        """Result file of a training."""
+        return self.model(run, seed, TRAINING)
+
+    def weights(self, run: str, seed: int | str) -> str:
+        """Weights of a finished training."""
+        return self.model(run, seed, WEIGHTS)
+
+    def history(self, run: str, seed: int | str) -> str:
+        """Curves of a training."""
+        return self.model(run, seed, HISTORY)
+
+    # --- results ---
+
+    def evaluation(self, suite: str, run: str, seed: int | str) -> str:
+        """Result file of an evaluation."""
+        return f"{self.details(suite, run, seed)}.json"
+
+    def details(self, suite: str, run: str, seed: int | str) -> str:
+        """Folder of the items and arrays behind an evaluation's metrics."""
+        return f"{self.home}/evaluations/{suite}/{run}/{seed}"
+
+    def judgement(self, judge: str, suite: str, run: str, seed: int | str) -> str:
+        """Result file of a judge on the answers of a suite."""
+        return f"{self.judgement_details(judge, suite, run, seed)}.json"
+
+    def judgement_details(self, judge: str, suite: str, run: str, seed: int | str) -> str:
+        """Folder of the single judgements behind a judge's metrics."""
+        return f"{self.home}/judgements/{judge}/{suite}/{run}/{seed}"
+
+    @property
+    def kept_judgements(self) -> str:
+        """Folder of judgements that cost something, shared by all scales."""
+        return f"{self.root}/kept_judgements"
+
+    def timings(self, measurement: str) -> str:
+        """Result file of the timings of a measurement."""
+        return f"{self.home}/timings/{measurement}.json"
+
+    def results(self) -> list[Path]:
+        """Return the result files that exist: trainings, evaluations, judgements, timings."""
+        return self.existing(
+            self.training("*", "*"),
+            self.evaluation("*", "*", "*"),
+            self.judgement("*", "*", "*", "*"),
+            self.timings("*"),
+        )
+
+    # --- reports ---
+
+    def table(self, artifact: str) -> str:
+        """Stem of a table's files."""
+        return f"{self.home}/tables/{artifact}"
+
+    def figure(self, artifact: str) -> str:
+        """Stem of a figure's files."""
+        return f"{self.home}/figures/{artifact}"
+
+    @property
+    def verdicts(self) -> str:
+        """Verdicts as data; csv and md are beside it."""
+        return f"{self.home}/verdicts.json"
+
+    @property
+    def report(self) -> str:
+        """Folder of the report's pages and of all that they need."""
+        return f"{self.home}/report"
+
+    def page(self, artifact: str) -> str:
+        """Page of the report: of an artifact, or its first one, ``index``."""
+        return f"{self.report}/{artifact}.html"
+
+    @property
+    def report_sums(self) -> str:
+        """Digests of everything in the report's folder, written last."""
+        return f"{self.report}{SUMS}"
+
+    # --- state ---
+
+    @property
+    def plan(self) -> str:
+        """Folder of the slices that jobs get."""
+        return f"{self.home}/plan"
+
+    @property
+    def states(self) -> str:
+        """Folder of what jobs need to resume, by rule."""
+        return f"{self.home}/state"
+
+    def state(self, *ids: str) -> str:
+        """Folder of the state of one job, by its rule, run, suite, seed and fingerprint."""
+        return "/".join((self.states, *ids))
+
+    def copied_state(self, *ids: str) -> str:
+        """Copy of a job's state; `root` is the URL of all copies."""
+        return "/".join((self.home, *ids))
+
+    @property
+    def workflow_lock(self) -> str:
+        """Lock of the workflow that builds the scale."""
+        return f"{self.states}/workflow.lock"
+
+    def log(self, rule: str, *ids: str) -> str:
+        """Log of a job."""
+        return f"{'/'.join((self.home, 'logs', rule, *ids))}.log"
+
+    def benchmark(self, rule: str, *ids: str) -> str:
+        """Time and memory of a job, as Snakemake measures them."""
+        return f"{'/'.join((self.home, 'benchmarks', rule, *ids))}.tsv"
