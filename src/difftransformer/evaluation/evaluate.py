@@ -100,6 +100,9 @@ def evaluate(
             scorer, resolved = _load(model, dataset, slice.config, device)
         else:
             scorer, resolved = _load_foreign(foreign, dataset, slice.config, device)
+        rows = dataset.manifest.recall or dataset.manifest.classification
+        if misfit := slice.config.asked.misfit(scorer.max_positions, rows):
+            raise ConfigError(f"suite {slice.suite} on {slice.run} and {dataset.folder}: {misfit}")
         subject = Subject(
             scorer, dataset, device, ngrams, details=aside, state=state, seed=seed, model=model
         )

@@ -12,7 +12,7 @@ from itertools import takewhile
 from tokenizers import Encoding, Tokenizer
 
 from difftransformer.data.packed import TOKENIZER, PackedDataset
-from difftransformer.errors import ConfigError, DataError
+from difftransformer.errors import DataError
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.models.cache import CutCache
 
@@ -106,17 +106,8 @@ class Generator:
     given: int = 0
 
     def generate(self, requests: Sequence[Request]) -> list[list[int]]:
-        """New tokens of every request, in the order of the requests.
-
-        Raises:
-            ConfigError: A prompt and its answer are longer than the model's context.
-        """
+        """New tokens of every request, in the order of the requests."""
         capacity = max((len(one.prompt) + one.new_tokens for one in requests), default=0)
-        if capacity > self.scorer.max_positions:
-            raise ConfigError(
-                f"a prompt and its answer take {capacity} positions, the model's context is "
-                f"{self.scorer.max_positions}: lower lengths or max_new_tokens"
-            )
         answers: list[list[int]] = [[] for _ in requests]
         cache, held = self.scorer.new_cache(capacity), list[int]()
         for index in sorted(range(len(requests)), key=lambda i: requests[i].prompt):

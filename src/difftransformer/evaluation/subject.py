@@ -10,11 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from difftransformer.config.measurement import LossSuite, SplitSuite, WindowSuite
+from difftransformer.config.measurement import LossSuite, WindowSuite
 from difftransformer.config.run import PretrainedModel
 from difftransformer.data.loader import sequential_windows
 from difftransformer.data.packed import PackedDataset
-from difftransformer.errors import ConfigError
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.provenance.result import Share, Units
 
@@ -92,10 +91,8 @@ def validation_windows(suite: WindowSuite, subject: Subject) -> Iterator[Tensor]
     """Return the suite's windows of the validation split in batches, int64 [B, T + 1]; T = seq_len.
 
     Raises:
-        ConfigError: windows longer than the model's context.
         DataError: the validation split is missing or too short.
     """
-    require_context(suite, subject)
     return sequential_windows(
         subject.dataset,
         "validation",
@@ -103,19 +100,6 @@ def validation_windows(suite: WindowSuite, subject: Subject) -> Iterator[Tensor]
         batch_size=suite.batch_size,
         max_tokens=suite.max_tokens,
     )
-
-
-def require_context(suite: SplitSuite, subject: Subject) -> None:
-    """Check that the windows of a suite fit into the model's context.
-
-    Raises:
-        ConfigError: They are longer.
-    """
-    if suite.seq_len > subject.scorer.max_positions:
-        raise ConfigError(
-            f"{suite.kind}.seq_len {suite.seq_len} is longer than the model's context: at most its "
-            f"max_positions {subject.scorer.max_positions}"
-        )
 
 
 def losses_by_window(
@@ -129,7 +113,7 @@ def losses_by_window(
         int64 [B, T + 1]; losses in nats and numbers of the documents of the targets, [B T] each.
 
     Raises:
-        ConfigError, DataError: As `validation_windows`.
+        DataError: As `validation_windows`.
     """
     ends, start = subject.dataset.split("validation").document_ends(), 1
     for windows in validation_windows(suite, subject):

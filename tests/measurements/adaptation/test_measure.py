@@ -42,12 +42,6 @@ def test_it_is_the_mean_over_all_targets_and_by_document(text: Path) -> None:
     assert share.weights == [(owners == d).sum() for d in range(owners.max() + 1)]
 
 
-def test_windows_longer_than_the_context_are_one_line(text: Path) -> None:
-    scored = scorer(Transformer.build(model_config(VOCAB), "sdpa", 0))
-    with pytest.raises(ConfigError, match="max_positions"):
-        measure(suite(seq_len=4096), subject(scored, PackedDataset.open(text)))
-
-
 def test_a_suite_reads_the_dataset_that_it_names(repository: Path, config_folder: Path) -> None:
     jobs = Plan.load(repository / "config", {"scale": "tiny"}).jobs
     manifest = "results/tiny/data/{}/manifest.json".format

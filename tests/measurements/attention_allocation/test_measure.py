@@ -108,7 +108,7 @@ def test_shares_are_those_of_numpy(
 ) -> None:
     model = by_hand(attention)
     found = run(model, dataset, tmp_path)
-    builder = open_builder(suite(), dataset, max_positions=40)
+    builder = open_builder(suite(), dataset)
     total: dict[str, list[float]] = {}
     for depth in (0, 50, 100):
         for sample in range(2):

@@ -17,7 +17,6 @@ from small_evaluation import VOCAB, metrics_of, model_config, scorer, sizes, sub
 
 from difftransformer.config.model import layer_metric
 from difftransformer.data.packed import PackedDataset
-from difftransformer.errors import ConfigError
 from difftransformer.evaluation.subject import Subject, validation_inputs
 from difftransformer.evaluation.watching import map_rows
 from difftransformer.measurements.attention_maps.measure import measure
@@ -238,11 +237,6 @@ def test_numbers_are_known_by_window(text: Path, tmp_path: Path) -> None:
         assert sizes(units) == [("", 3)], name
         total = sum(units.shares[0].values) / sum(units.shares[0].weights or ())
         assert total == pytest.approx(found.metrics[name])
-
-
-def test_windows_longer_than_the_context(text: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"seq_len 64 .* max_positions 40"):
-        measure(suite(seq_len=64), subject_of(text, tmp_path, "softmax"))
 
 
 @pytest.mark.parametrize(

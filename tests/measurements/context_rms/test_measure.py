@@ -8,7 +8,6 @@ import torch
 from small_evaluation import VOCAB, metrics_of, model_config, scorer, sizes, subject
 
 from difftransformer.data.packed import PackedDataset
-from difftransformer.errors import ConfigError
 from difftransformer.evaluation.subject import Subject
 from difftransformer.evaluation.watching import AFTER, BEFORE, watched_heads
 from difftransformer.measurements.context_rms.measure import measure, value_rms
@@ -138,11 +137,6 @@ def test_a_norm_magnifies_and_a_batch_changes_nothing(text: Path) -> None:
 def test_values_are_taken_up_to_a_position() -> None:
     values = torch.tensor([3.0, 4.0, 0.0]).view(1, 1, 3, 1)
     assert value_rms(values)[0].tolist() == pytest.approx([3, (25 / 2) ** 0.5, (25 / 3) ** 0.5])
-
-
-def test_windows_longer_than_the_context(text: Path) -> None:
-    with pytest.raises(ConfigError, match=r"seq_len 64 .* max_positions 40"):
-        measure(suite(seq_len=64), measured(text, variant="softmax"))
 
 
 def test_sizes_are_known_by_window(text: Path) -> None:

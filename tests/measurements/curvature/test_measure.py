@@ -15,7 +15,7 @@ from small_evaluation import VOCAB, metrics_of, republish, save_run, sizes
 from difftransformer.config.training import TrainingConfig
 from difftransformer.convert.checkpoint import load_model, save_weights
 from difftransformer.data.packed import PackedDataset
-from difftransformer.errors import CheckpointError, ConfigError, DataError, UserError
+from difftransformer.errors import CheckpointError, DataError, UserError
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Subject
 from difftransformer.measurements.curvature import measure as measurement
@@ -184,7 +184,6 @@ def test_batches_are_spread_over_the_split_and_disjoint(trained: Path, text: Pat
 @pytest.mark.parametrize(
     ("changes", "error", "said"),
     [
-        ({"seq_len": 64}, ConfigError, r"curvature.seq_len 64 .* max_positions 40"),
         (
             {"sequences": 500},
             DataError,

@@ -61,7 +61,7 @@ def another(numbers: dict[str, str], asked: list[str]) -> str:
 @pytest.fixture(scope="module")
 def builder(english: PackedDataset) -> PromptBuilder:
     suite = Suite(kind="needles", pairs=[[4, 2]], format="text", lengths=[LENGTH])
-    return open_builder(suite, english, max_positions=LENGTH)
+    return open_builder(suite, english)
 
 
 def text_model(english: PackedDataset) -> Transformer:

@@ -13,7 +13,6 @@ from small_evaluation import model_config, scorer, subject
 from difftransformer.convert.checkpoint import load_model
 from difftransformer.data.loader import sequential_windows
 from difftransformer.data.packed import PackedDataset
-from difftransformer.errors import ConfigError
 from difftransformer.evaluation.subject import Subject
 from difftransformer.measurements.outliers.magnitudes import MEDIAN_ERROR
 from difftransformer.measurements.outliers.measure import measure
@@ -78,11 +77,6 @@ def test_watching_changes_nothing_and_ends(measured: Subject) -> None:
 def test_ranks_that_there_cannot_be_are_refused(ranks: list[int]) -> None:
     with pytest.raises(ValidationError, match="ranks"):
         suite(ranks=ranks)
-
-
-def test_windows_longer_than_the_context(measured: Subject) -> None:
-    with pytest.raises(ConfigError, match=r"seq_len 64 .* max_positions 40"):
-        measure(suite(seq_len=64), measured)
 
 
 def test_logits_that_go_to_no_softmax_are_not_counted(text: Path, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import pytest
 import torch
 from small_evaluation import (
     RECALL,
-    VOCAB,
     Scripted,
     Uniform,
     copy_what_followed,
@@ -22,7 +21,7 @@ from torch import Tensor
 from difftransformer.convert.checkpoint import load_model
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.recall import RecallVocabulary
-from difftransformer.errors import ConfigError, DataError
+from difftransformer.errors import DataError
 from difftransformer.measurements.recall.measure import measure
 from difftransformer.measurements.recall.settings import Suite
 
@@ -123,15 +122,13 @@ def test_needles_that_do_not_fit(dataset: PackedDataset) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_rows_longer_than_the_context_of_the_model(dataset: PackedDataset) -> None:
-    model = scorer(Uniform(RECALL.vocab_size))
-    with pytest.raises(ConfigError, match="43 positions long, the model's context is 40"):
-        measure(suite(haystack_length=40), subject(model, dataset))
-
-
-def test_dataset_without_recall_rows(text: Path) -> None:
-    with pytest.raises(ConfigError, match="needs a recall dataset"):
-        measure(suite(), subject(scorer(Uniform(VOCAB)), PackedDataset.open(text)))
+def test_a_model_or_data_that_rows_do_not_fit_are_refused_before_any_job() -> None:
+    asked = suite(haystack_length=40)
+    assert asked.misfit(43, RECALL) is None
+    assert "rows of 43 positions are longer than its max_positions 42" in str(
+        asked.misfit(42, RECALL)
+    )
+    assert "the dataset has no recall rows" in str(asked.misfit(43, None))
 
 
 def test_accuracies_are_known_by_row_and_rows_of_other_needles_are_others(

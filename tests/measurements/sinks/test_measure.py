@@ -8,7 +8,6 @@ import torch
 from small_evaluation import VOCAB, metrics_of, model_config, scorer, sizes, subject
 
 from difftransformer.data.packed import PackedDataset
-from difftransformer.errors import ConfigError
 from difftransformer.measurements.sinks.measure import first_token, measure
 from difftransformer.measurements.sinks.settings import Suite
 from difftransformer.models.transformer import Transformer
@@ -62,13 +61,6 @@ def test_every_metric_has_the_name_that_the_settings_give(text: Path) -> None:
     config = model_config(VOCAB)
     found = subject(scorer(Transformer.build(config, "sdpa", 0)), PackedDataset.open(text))
     assert list(metrics_of(measure(suite(), found))) == suite().metric_names(config)
-
-
-def test_windows_longer_than_the_context(text: Path) -> None:
-    config = model_config(VOCAB)
-    found = subject(scorer(Transformer.build(config, "sdpa", 0)), PackedDataset.open(text))
-    with pytest.raises(ConfigError, match=r"seq_len 64 .* max_positions 40"):
-        measure(suite(seq_len=64), found)
 
 
 def test_shares_are_known_by_window(text: Path) -> None:

@@ -142,13 +142,6 @@ def test_without_ngrams(text: Path) -> None:
         measure(suite(), subject(scorer(Uniform(VOCAB)), PackedDataset.open(text)))
 
 
-def test_window_longer_than_the_context_of_the_model(text: Path, ngrams: Path) -> None:
-    with pytest.raises(ConfigError, match=r"seq_len 64 .* max_positions 40"):
-        measure(
-            suite(seq_len=64), subject(scorer(Uniform(VOCAB)), PackedDataset.open(text), ngrams)
-        )
-
-
 def test_validation_split_shorter_than_a_window(make_text: MakeText, no_frequent: Path) -> None:
     with pytest.raises(DataError, match="shorter than one window"):
         measure(suite(), subject(scorer(Uniform(VOCAB)), make_text([[1, 2, 0]]), no_frequent))

@@ -19,31 +19,22 @@ from tokenizers import Tokenizer
 from difftransformer.config.generated_rows import RecallConfig
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.recall import RecallVocabulary, haystack
-from difftransformer.errors import ConfigError
 from difftransformer.evaluation.generation import open_tokenizer
 from difftransformer.evaluation.retrieval.settings import Cell, NeedlePrompt, RetrievalSuite, Span
 from difftransformer.evaluation.retrieval.text import PromptBuilder, TextPrompts
 
 
 def open_builder(
-    suite: RetrievalSuite,
-    dataset: PackedDataset,
-    *,
-    max_positions: int,
-    new_tokens: int | None = None,
+    suite: RetrievalSuite, dataset: PackedDataset, *, new_tokens: int | None = None
 ) -> PromptBuilder:
     """Return the builder of a suite's format on a dataset, whose validation split gives text.
 
     Answers have room for ``new_tokens``; None is the format's own.
 
     Raises:
-        ConfigError: The prompts do not fit the dataset or the model.
         DataError: The dataset has no tokenizer.
     """
-    recall = dataset.manifest.recall
-    if misfit := suite.misfit(max_positions, recall):
-        raise ConfigError(f"needle prompts on {dataset.folder}: {misfit}")
-    tokenizer = open_tokenizer(dataset)
+    recall, tokenizer = dataset.manifest.recall, open_tokenizer(dataset)
     if recall is not None:
         return RecallPrompts(suite, recall, tokenizer, new_tokens)
     return TextPrompts(suite, dataset, tokenizer, new_tokens)

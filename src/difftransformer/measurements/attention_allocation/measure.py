@@ -46,7 +46,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         ConfigError: The prompts do not fit the model or its dataset.
         DataError: Held-out text or the tokenizer is missing.
     """
-    builder = open_builder(suite, subject.dataset, max_positions=subject.scorer.max_positions)
+    builder = open_builder(suite, subject.dataset)
     (length,) = suite.contexts
     shares = []
     example = (len(suite.depths) // 2, 0)

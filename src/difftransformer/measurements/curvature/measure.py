@@ -18,7 +18,7 @@ from difftransformer.config.training import TrainingConfig
 from difftransformer.convert.checkpoint import WEIGHTS, load_weights
 from difftransformer.data.loader import Windows
 from difftransformer.errors import CheckpointError, ConfigError, DataError
-from difftransformer.evaluation.subject import Measured, Metrics, Subject, means, require_context
+from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
 from difftransformer.measurements.curvature.hessian import LossHessian
 from difftransformer.measurements.curvature.lanczos import Product, lanczos, power_iteration
 from difftransformer.measurements.curvature.settings import (
@@ -88,7 +88,6 @@ def validation_batches(suite: Suite, subject: Subject) -> list[Tensor]:
         ConfigError: windows longer than the model's context.
         DataError: the split is missing, or has too few windows.
     """
-    require_context(suite, subject)
     windows = Windows(subject.dataset, "validation", suite.seq_len)
     wanted = suite.batches * suite.sequences
     if len(windows) < wanted:

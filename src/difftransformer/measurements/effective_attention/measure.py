@@ -52,7 +52,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         DataError: Held-out text or the tokenizer is missing.
     """
     scorer = subject.scorer
-    builder = open_builder(suite, subject.dataset, max_positions=scorer.max_positions)
+    builder = open_builder(suite, subject.dataset)
     joined = joined_heads(scorer.model)
     changes = read_changes(subject.model, len(joined), joined[0].heads)
     (length,) = suite.contexts

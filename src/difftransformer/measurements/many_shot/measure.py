@@ -49,13 +49,11 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         demonstrations; those of a single draw by item.
 
     Raises:
-        ConfigError: The suite does not fit the model, its dataset or its tokenizer.
+        ConfigError: The suite does not fit its tokenizer.
         DataError: Items are missing or damaged.
     """
     rows = subject.dataset.manifest.classification
     longest = subject.scorer.max_positions
-    if misfit := suite.misfit(longest, rows):
-        raise ConfigError(f"many-shot prompts on {subject.dataset.folder}: {misfit}")
     sets, prompts = open_sets(suite, rows), Prompts(suite, subject)
     draws = [
         Draw(suite, subject.scorer, sets(number), prompts, number) for number in range(suite.draws)

@@ -46,8 +46,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         ConfigError: The prompts do not fit the model or its dataset.
         DataError: Held-out text or the tokenizer is missing.
     """
-    longest, new_tokens = subject.scorer.max_positions, suite.max_new_tokens
-    builder = open_builder(suite, subject.dataset, max_positions=longest, new_tokens=new_tokens)
+    builder = open_builder(suite, subject.dataset, new_tokens=suite.max_new_tokens)
     tasks = {
         cell: NeedleTask(cell, (builder.prompt(cell, i) for i in range(suite.samples)), builder)
         for cell in suite.cells

@@ -30,14 +30,9 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         known by document, too.
 
     Raises:
-        ConfigError: The length exceeds the model's context, or the data are rows.
+        ConfigError: The data are rows.
         DataError: No held-out document is long enough.
     """
-    if suite.length > subject.scorer.max_positions:
-        raise ConfigError(
-            f"nll_by_position.length {suite.length} is longer than the model's context: at most "
-            f"its max_positions {subject.scorer.max_positions}"
-        )
     starts = _starts(suite, subject.dataset)
     at, tokens = np.array(suite.places) - 1, subject.dataset.split("validation").tokens
     total, by_document = np.zeros(suite.length), np.empty((len(starts), len(at)))

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from difftransformer.config.generated_rows import RecallConfig
 from difftransformer.data.recall import recall_batch
-from difftransformer.errors import ConfigError
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
 from difftransformer.measurements.recall.settings import Suite, accuracy_name
@@ -29,15 +28,10 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         them chance_vocabulary = 1/V, a guess among all tokens. Accuracies are known by row, too.
 
     Raises:
-        ConfigError: The dataset has no recall rows, or rows are longer than the model's context.
         DataError: A number of needles does not fit.
     """
     settings = subject.dataset.manifest.recall
-    if settings is None:
-        raise ConfigError(
-            f"the recall suite needs a recall dataset, {subject.dataset.folder} has no recall "
-            "rows: leave the suite out or train the run on one"
-        )
+    assert settings is not None, "see Suite.misfit"
     metrics: Metrics = {"chance_vocabulary": 1 / subject.scorer.vocab_size}
     units = {}
     for needles in suite.needles:
@@ -61,11 +55,6 @@ def _right(suite: Suite, needles: int, scorer: Scorer, settings: RecallConfig) -
         seed=suite.rows_seed, haystack_length=suite.haystack_length,
     )  # fmt: skip
     inputs, answers = rows[:, :-1], rows[:, 1:][:, positions]
-    if inputs.shape[1] > scorer.max_positions:
-        raise ConfigError(
-            f"recall rows are {inputs.shape[1]} positions long, the model's context is "
-            f"{scorer.max_positions}: lower haystack_length or queries"
-        )
     size = suite.batch_size
     batches = zip(torch.split(inputs, size), torch.split(answers, size), strict=True)
     return torch.cat([scorer.choices(some, positions) == asked for some, asked in batches])

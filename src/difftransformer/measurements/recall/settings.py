@@ -6,6 +6,7 @@ from pydantic import AfterValidator, Field
 
 from difftransformer.config import measurement
 from difftransformer.config.base import distinct, setting
+from difftransformer.config.generated_rows import GeneratedRows, RecallConfig
 from difftransformer.config.measurement import Reading
 from difftransformer.config.model import ModelConfig
 
@@ -48,6 +49,18 @@ class Suite(measurement.Suite):
         "paired; never those of a training split.",
         ge=0,
     )
+
+    def misfit(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
+        """Rows of pairs must fit into the model's context."""
+        if not isinstance(rows, RecallConfig):
+            return "the dataset has no recall rows: leave the suite out, or train the run on one"
+        length = (self.haystack_length or rows.haystack_length) + 2 * self.queries - 1
+        if length > max_positions:
+            return (
+                f"haystack_length, queries: rows of {length} positions are longer than its "
+                f"max_positions {max_positions}"
+            )
+        return None
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
         """Whole rows, a batch at a time."""
