@@ -124,7 +124,9 @@ def test_whatever_of_an_artifact_is_deleted_is_made_again(checkout: Checkout) ->
 def test_a_mistake_at_the_end_is_told_once(checkout: Checkout) -> None:
     path = checkout.folder / "src/difftransformer/reporting/verdict_job.py"
     whole = path.read_text()
-    checkout.edit(str(path), "    given = ", "    raise UserError('a mistake')\n    given = ")
+    checkout.edit(
+        str(path), "    requested = ", "    raise UserError('a mistake')\n    requested = "
+    )
     said = checkout.snakemake("--cores", "1", "--retries", "2", check=False).stderr
     path.write_text(whole)
     checkout.snakemake("--cores", "1")  # for who comes after

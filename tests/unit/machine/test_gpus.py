@@ -208,6 +208,8 @@ def test_a_lock_folder_that_others_made_is_refused(
         monkeypatch.delenv(name, raising=False)
     place = shared / f"difftransformer-gpus-{os.getuid()}"
     plant(place, mine)
-    with pytest.raises(UserError, match=f"^{place}: is a link .*: remove it, or set TMPDIR$"):
+    with pytest.raises(
+        UserError, match=f"^{place}: must be a folder of yours, writable only by you: .*TMPDIR$"
+    ):
         gpus.take(1)
     assert not list(mine.iterdir())
