@@ -154,10 +154,6 @@ class Suite(Settings):
         names = ("batch_size", *keys)
         return " or ".join(f"{self.kind}.{key} ({getattr(self, key)})" for key in names)
 
-    def metric_names(self, model: ModelConfig) -> list[str]:
-        """Names of its metrics on a model, in their order."""
-        raise NotImplementedError(type(self).__name__)
-
     def metric_words(self, name: str) -> str:
         """Say in words what one of its metrics is, for suites that repeat it."""
         return f"{name}, share right"

@@ -101,9 +101,8 @@ def _check_suite(suite: type[Suite], name: str) -> None:
     place = f"measurements/{name}/settings.py: Suite"
     if get_args(suite.model_fields["kind"].annotation) != (name,):
         raise ConfigError(f'{place} needs the line `kind: Literal["{name}"] = ...`; {_PAGE}')
-    for method in ("metric_names",) if suite.repeats else ("metric_names", "reading"):
-        if getattr(suite, method) is getattr(Suite, method):
-            raise ConfigError(f"{place} has no {method}(self, model, ...); {_PAGE}")
+    if not suite.repeats and suite.reading is Suite.reading:
+        raise ConfigError(f"{place} has no reading(self, model, longest); {_PAGE}")
 
 
 def _check_folder(folder: Path) -> None:

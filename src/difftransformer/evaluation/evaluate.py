@@ -23,7 +23,7 @@ from difftransformer.evaluation.memory import (
     require_memory_for_files,
     require_memory_to_evaluate,
 )
-from difftransformer.evaluation.returned import as_measured, require_named, require_units
+from difftransformer.evaluation.returned import as_measured, require_units
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Metrics, PretrainedSubject, Subject
 from difftransformer.machine.gpus import choose_device
@@ -112,8 +112,6 @@ def evaluate(
     found = as_measured(measure(slice.config, subject), slice.config.kind)
     metrics, units = found
     _require_finite(metrics, subject, slice.run if model is None else str(model))
-    if model is not None and foreign is None:
-        require_named(metrics, slice.config.metric_names(read_config(model)), slice.config.kind)
     require_units(found, slice.config.kind)
     shutil.rmtree(details, ignore_errors=True)
     aside.rename(details)

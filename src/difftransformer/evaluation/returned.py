@@ -1,14 +1,9 @@
 """What a measurement returned, held to what it has to be before it becomes a result."""
 
-import logging
-from collections.abc import Collection
-
 from difftransformer.errors import ConfigError, nearest
-from difftransformer.evaluation.subject import Measured, Metrics
+from difftransformer.evaluation.subject import Measured
 from difftransformer.provenance.result import Units
 from difftransformer.provenance.sums import adds_up, total
-
-logger = logging.getLogger(__name__)
 
 
 def as_measured(found: object, kind: str) -> Measured:
@@ -40,20 +35,6 @@ def as_measured(found: object, kind: str) -> Measured:
         {name: one if isinstance(one, plain) else float(one) for name, one in metrics.items()},
         units,
     )
-
-
-def require_named(metrics: Metrics, promised: Collection[str], kind: str) -> None:
-    """Hold a measurement to the names that its settings promise; some of them may not fit."""
-    unnamed = [name for name in metrics if name not in promised]
-    if unnamed:
-        raise ConfigError(
-            f"measurements/{kind}: measure returns {unnamed[0]}, which metric_names in its "
-            f"settings.py does not have{nearest(unnamed[0], promised)}"
-        )
-    missing = [name for name in promised if name not in metrics]
-    if missing:
-        more = f" and {len(missing) - 1} more" * (len(missing) > 1)
-        logger.warning("%s measured no %s%s of its metric_names", kind, missing[0], more)
 
 
 def require_units(found: Measured, kind: str) -> None:

@@ -151,7 +151,6 @@ def test_layers_are_told_apart_and_make_up_the_whole(
     config = model_config(RECALL.vocab_size).model_copy(update={"attention": DIFF, "num_layers": 3})
     model = Transformer.build(config, "sdpa", seed=0).eval()
     found = run(model, dataset, tmp_path)
-    assert list(found) == suite().metric_names(config)
     for name in ("answer", "noise_signed"):
         layers = [found[f"{name}_l{layer}"] for layer in range(3)]
         assert np.mean(layers) == pytest.approx(found[name]) and len({*layers}) == 3
@@ -167,7 +166,6 @@ def test_shares_of_a_row_make_up_the_whole(
     attention: dict[str, Any], dataset: PackedDataset, tmp_path: Path
 ) -> None:
     found = run(by_hand(attention), dataset, tmp_path)
-    assert list(found) == suite().metric_names(model_config(8))
     assert sum(found[name] or 0 for name in REGIONS) == pytest.approx(1, abs=1e-6)
     for depth in (0, 50, 100):
         parts = [found[f"{name}_d{depth}"] for name in ("bos", "answer", "query", "noise")]

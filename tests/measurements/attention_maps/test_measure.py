@@ -144,7 +144,6 @@ def test_every_variant_is_as_the_slow_form_has_it(
     own = {"beta": 0.3} if variant == "tda" else {}  # at d of 4 the full one lets nothing pass
     one = subject_of(text, tmp_path, variant, **own, **attention)
     found = metrics_of(measure(suite(), one))
-    assert list(found) == suite().metric_names(one.scorer.model.config)
     expected = slow(suite(), one)
     for name, value in found.items():
         if name != "tokens":

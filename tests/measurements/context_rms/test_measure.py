@@ -32,7 +32,6 @@ def measured(text: Path, **attention: Any) -> Subject:
 def test_softmax_stays_within_the_posts_bounds(text: Path) -> None:
     subject = measured(text, variant="softmax")
     found = metrics_of(measure(suite(), subject))
-    assert list(found) == suite().metric_names(subject.scorer.model.config)
     for place in suite().places:
         assert found[f"weights_p{place}_low"] >= place**-0.5 - 1e-6
         assert found[f"weights_p{place}_high"] <= 1 + 1e-6
@@ -84,7 +83,6 @@ def test_the_learned_lambda_of_a_layer(
 ) -> None:
     found = measured(text, **attention)
     metrics = metrics_of(measure(suite(), found))
-    assert list(metrics) == suite().metric_names(found.scorer.model.config)
     if expected is None:
         assert metrics["lambda_l0"] is None
     else:

@@ -124,7 +124,6 @@ def test_each_phase_is_of_its_own_weights(trained: Path, text: Path) -> None:
     asked = suite(phases={"middle": 0.5, "early": 0.1})
     found = subject(trained, text)
     together = metrics_of(measure(asked, found))
-    assert list(together) == asked.metric_names(found.scorer.model.config)
     assert list(spectra(found).phases) == ["early", "middle", "late"]
     for phase, step in (("_early", 2), ("_middle", 10)):
         alone = shutil.copytree(trained, trained.parent / f"alone{phase}")

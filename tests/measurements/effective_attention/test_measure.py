@@ -92,7 +92,6 @@ def test_every_variant_has_all_metrics(recall: Path, tmp_path: Path, variant: st
     one = subject_of(recall, tmp_path, variant)
     found = measure(suite(), one)
     assert list(metrics_of(found)) == sorted(found.metrics, key=list(found.metrics).index)
-    assert {*found.metrics} == {*suite().metric_names(one.scorer.model.config)}
     assert found.metrics["prompts"] == 6
     assert found.metrics["answer_effective"] == found.metrics["answer_projected"]
     by_depth = [found.metrics[answer_name("weights", depth)] for depth in (0, 50, 100)]

@@ -29,7 +29,6 @@ def test_programs_are_not_run_unless_that_is_allowed(
         found = measurement.measure(settings, subject(tmp_path))
     (said,) = (one.message for one in caplog.records if "mbpp_plus" in one.message)
     assert "run_generated_code: true of the suite allows it" in said
-    assert list(found.metrics) == settings.metric_names(None)
     assert not any(name.startswith("mbpp_plus") for name in found.metrics)
     assert found.metrics["average"] == found.metrics["gsm8k"]
     with pytest.raises(ValueError, match="nothing is left to ask; mbpp_plus would run programs"):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from lm_eval.api.instance import Instance
-from small_evaluation import evaluate_as_job, metrics_of, model_config, sizes
+from small_evaluation import evaluate_as_job, metrics_of, sizes
 from small_language_models import (
     ROOM,
     TASKS,
@@ -143,7 +143,6 @@ def test_the_average_is_over_tasks_and_long_requests_are_counted(
     tmp_path: Path, llama: Path
 ) -> None:
     found = measure(tmp_path, llama, num_fewshot=5)
-    assert list(found) == suite().metric_names(model_config(320))
     values = [found[task] for task in TASKS]
     assert found["average"] == pytest.approx(sum(values) / len(TASKS), abs=1e-12)
     errors = [found[f"{task}_stderr"] for task in TASKS]

@@ -11,7 +11,7 @@ from small_evaluation import metrics_of, republish, save_run, sizes
 from small_language_models import write_training
 from tokenizers import Tokenizer
 
-from difftransformer.convert.checkpoint import load_model, read_config
+from difftransformer.convert.checkpoint import load_model
 from difftransformer.convert.export import export_model
 from difftransformer.data.arithmetic import held_out_problems
 from difftransformer.data.math_sets import MATH_SETS, PROMPT, Item, boxed
@@ -171,7 +171,6 @@ def test_scores_are_those_of_lm_evals_own_run_on_the_export(tmp_path: Path) -> N
 def test_finished_sets_are_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, data = write_training(tmp_path)
     first = measure(tmp_path, run, data, suite())
-    assert list(first) == suite().metric_names(read_config(run))
     monkeypatch.setattr(measurement, "language_model", None)  # asking would fail
     assert measure(tmp_path, run, data, suite()) == first
     (tmp_path / "state" / "carp_en.json").unlink()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_evaluation import RECALL, Remembering, metrics_of, model_config, scorer, sizes, subject
+from small_evaluation import RECALL, Remembering, metrics_of, scorer, sizes, subject
 from torch import Tensor
 
 from difftransformer.convert.checkpoint import load_model
@@ -55,7 +55,6 @@ def test_a_model_that_answers_right_and_one_that_takes_another_needle(
     dataset: PackedDataset, tmp_path: Path
 ) -> None:
     right = run(Remembering(value_of(0), RECALL.vocab_size), dataset, tmp_path)
-    assert list(right) == suite().metric_names(model_config(8))
     for name in ("n1_r1", "n2_r2", "n4_r2", "n4_r2_d0", "n4_r2_d25", "n4_r2_d100"):
         assert right[f"accuracy_{name}"] == 1.0
     assert (right["asked_n4_r2"], right["correct_n4_r2"]) == (60, 60)
@@ -87,7 +86,6 @@ def test_lengths_have_metrics_of_their_own(dataset: PackedDataset, tmp_path: Pat
     model = Remembering(value_of(0), RECALL.vocab_size)
     changes: dict[str, Any] = {"pairs": [[2, 1]], "lengths": [20, 40], "depths": [0, 50]}
     found = run(model, dataset, tmp_path, **changes)
-    assert list(found) == suite(**changes).metric_names(model_config(8))
     assert found["asked_n2_r1_l20_d50"] == 6 and found["asked_n2_r1_l40"] == 12
     assert found["asked_n2_r1_d50"] == 12 and found["asked_n2_r1"] == 24
 

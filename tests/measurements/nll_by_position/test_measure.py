@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_evaluation import VOCAB, Uniform, metrics_of, model_config, scorer, sizes, subject
+from small_evaluation import VOCAB, Uniform, metrics_of, scorer, sizes, subject
 
 from difftransformer.convert.checkpoint import load_model
 from difftransformer.data.packed import PackedDataset
@@ -39,7 +39,6 @@ def asked(tmp_path: Path) -> Callable[[Scorer, PackedDataset], Subject]:
 def test_numbers_are_those_of_a_naive_loop(text: Path, text_run: Path, asked: Any) -> None:
     dataset, model = PackedDataset.open(text), load_model(text_run)
     found = metrics_of(measure(suite(batch_size=5), asked(scorer(model), dataset)))
-    assert list(found) == suite().metric_names(model_config(VOCAB))
     split = dataset.split("validation")
     ends = split.document_ends().tolist()
     by_document = []

@@ -53,7 +53,6 @@ def everything(measured: Subject) -> dict[str, torch.Tensor]:
 @torch.no_grad()
 def test_numbers_are_those_of_all_activations_together(measured: Subject) -> None:
     metrics = measure(suite(), measured)
-    assert list(metrics) == suite().metric_names(measured.scorer.model.config)
     for kind, values in everything(measured).items():
         top = values.topk(7).values
         assert metrics[f"{kind}_top1"] == pytest.approx(float(top[0]), rel=1e-5)

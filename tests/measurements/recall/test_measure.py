@@ -11,7 +11,6 @@ from small_evaluation import (
     Uniform,
     copy_what_followed,
     metrics_of,
-    model_config,
     scorer,
     sizes,
     subject,
@@ -51,7 +50,6 @@ def dataset(recall: Path) -> PackedDataset:
 def test_model_that_answers_right(dataset: PackedDataset) -> None:
     model = scorer(Scripted(copy_what_followed, RECALL.vocab_size))
     metrics = metrics_of(measure(suite(), subject(model, dataset)))
-    assert list(metrics) == suite().metric_names(model_config(8))
     for needles in (1, 2, 4):
         assert metrics[f"accuracy_n{needles}"] == 1.0
         assert metrics[f"correct_n{needles}"] == metrics[f"samples_n{needles}"] == 48

@@ -57,12 +57,6 @@ def test_sink_heads_are_those_above_the_threshold(text: Path) -> None:
     assert metrics_of(measure(suite(), found))["share"] == pytest.approx(share)
 
 
-def test_every_metric_has_the_name_that_the_settings_give(text: Path) -> None:
-    config = model_config(VOCAB)
-    found = subject(scorer(Transformer.build(config, "sdpa", 0)), PackedDataset.open(text))
-    assert list(metrics_of(measure(suite(), found))) == suite().metric_names(config)
-
-
 def test_shares_are_known_by_window(text: Path) -> None:
     model = scorer(Transformer.build(model_config(VOCAB), "sdpa", 0))
     found = measure(suite(), subject(model, PackedDataset.open(text)))

@@ -13,7 +13,6 @@ from small_evaluation import (
     Uniform,
     copy_what_followed,
     metrics_of,
-    model_config,
     scorer,
     subject,
 )
@@ -47,7 +46,6 @@ def test_by_hand(make_text: MakeText, no_frequent: Path) -> None:
     metrics = metrics_of(measure(suite(), subject(copier, dataset, no_frequent)))
     right = math.log(1 + (VOCAB - 1) * math.exp(-20))
     wrong = 20 + right
-    assert list(metrics) == suite().metric_names(model_config(VOCAB))
     assert metrics["tokens"] == 8
     assert metrics["ar_hit_tokens"] == 2
     assert metrics["ar_hit_share"] == 0.25

@@ -71,17 +71,13 @@ def test_a_folder_with_broken_python_is_one_line(room: Path) -> None:
 
 KIND = """
     kind: Literal["sinks"] = setting(meaning="Which.")"""
-NAMES = """
-    def metric_names(self, model):
-        return []"""
 
 
 @pytest.mark.parametrize(
     ("base", "body", "said"),
     [
         ("WindowSuite", "pass", 'Suite needs the line `kind: Literal["sinks"] = ...`'),
-        ("WindowSuite", KIND, "Suite has no metric_names(self, model, ...)"),
-        ("Suite", KIND + NAMES, "Suite has no reading(self, model, ...)"),
+        ("Suite", KIND, "Suite has no reading(self, model, longest)"),
     ],
 )
 def test_a_suite_says_what_it_lacks(

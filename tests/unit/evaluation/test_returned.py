@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from difftransformer.errors import ConfigError
-from difftransformer.evaluation.returned import as_measured, require_named, require_units
+from difftransformer.evaluation.returned import as_measured, require_units
 from difftransformer.evaluation.subject import Measured, means
 
 RETURNS = "measurements/recall: measure returns "
@@ -38,17 +38,6 @@ def test_metrics_become_plain_numbers() -> None:
     )
     assert found == Measured({"a": 3, "b": None, "c": 0.5, "d": 0.25}, {})
     assert [type(one) for one in found.metrics.values()] == [int, type(None), float, float]
-
-
-def test_names_are_those_that_were_promised(caplog: pytest.LogCaptureFixture) -> None:
-    require_named({"accuracy_n2": 0.5}, ["accuracy_n1", "accuracy_n2", "accuracy_n4"], "recall")
-    assert "recall measured no accuracy_n1 and 1 more of its metric_names" in caplog.text
-    with pytest.raises(ConfigError) as error:
-        require_named({"acuracy_n2": 0.5}, ["accuracy_n2"], "recall")
-    assert str(error.value) == (
-        f"{RETURNS}acuracy_n2, which metric_names in its settings.py does not have; did you mean "
-        "'accuracy_n2'?"
-    )
 
 
 @pytest.mark.parametrize(

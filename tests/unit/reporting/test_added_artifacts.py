@@ -52,11 +52,13 @@ def added(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_added_artifact_is_built_of_results_like_those_there_are(
-    added: str, small: FakeResults, tmp_path: Path
+    added: str, small: FakeResults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for run in ("transformer", "diff"):
         for seed in SEEDS:
             small.language_model(run, seed)
+    metrics = ("share", "sink_heads", "weight", "mass", "uniform", "tokens", "share_l0", "share_l1")
+    monkeypatch.setitem(fake_rest.METRICS, "sinks", metrics)
     before = len(small.results)
     the_rest(small, SEEDS)
     # A training of the run, one suite of it, and two suites of all three rows.

@@ -5,7 +5,6 @@ from typing import ClassVar, Literal
 from difftransformer.config import measurement
 from difftransformer.config.base import setting
 from difftransformer.config.measurement import LossSuite
-from difftransformer.config.model import ModelConfig
 
 
 class Suite(LossSuite):
@@ -20,10 +19,6 @@ class Suite(LossSuite):
     def read_dataset(self, *, foreign: bool) -> str:
         """See `Suite.read_dataset`."""
         return self.dataset
-
-    def metric_names(self, model: ModelConfig) -> list[str]:
-        """See `measure.measure`."""
-        return ["loss", "tokens"]
 
 
 class Options(measurement.Options):

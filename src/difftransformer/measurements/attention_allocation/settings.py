@@ -1,12 +1,11 @@
 """What is asked about where the answering position of a needle prompt attends."""
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import ClassVar, Literal
 
 from difftransformer.config import measurement
 from difftransformer.config.base import setting
-from difftransformer.config.model import ModelConfig, layer_metric
+from difftransformer.config.model import layer_metric
 from difftransformer.evaluation.retrieval.settings import NOISE, REGIONS, OneNeedleSuite
 
 ROWS, MAPS, PROMPT = "example_rows.npy", "example_maps.safetensors", "example.json"
@@ -57,11 +56,6 @@ class Suite(OneNeedleSuite):
         source="the paper does not state N for table 3; 6 is the setting of its figure 1",
         gt=0,
     )
-
-    def metric_names(self, model: ModelConfig) -> list[str]:
-        """See `measure.measure`."""
-        names = share_names(self.depths, model.num_layers)
-        return ["prompts", *chain.from_iterable(names.values())]
 
 
 class Options(measurement.Options):

@@ -108,10 +108,6 @@ class Suite(AnyModel, WindowSuite):
             lower=self.lower("seq_len", "block"),
         )
 
-    def metric_names(self, model: ModelConfig) -> list[str]:
-        """See `measure.measure`."""
-        return metric_names(model.num_layers)
-
 
 class Options(measurement.Options):
     """Which of the four is shown."""

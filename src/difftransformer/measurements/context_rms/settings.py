@@ -7,7 +7,7 @@ from pydantic import model_validator
 from difftransformer.config import measurement
 from difftransformer.config.base import setting
 from difftransformer.config.measurement import Fact, Reading, WindowSuite, log_places
-from difftransformer.config.model import ModelConfig, lambda_metric
+from difftransformer.config.model import ModelConfig
 from difftransformer.config.run import RunSlice
 
 KINDS = ("before", "after", "weights")
@@ -58,13 +58,6 @@ class Suite(WindowSuite):
     def reading(self, model: ModelConfig, longest: int) -> Reading:
         """Whole windows, whose values are kept in a cache."""
         return super().reading(model, longest)._replace(cached=True)
-
-    def metric_names(self, model: ModelConfig) -> list[str]:
-        """See `measure.measure`."""
-        endings = ("", *QUANTILES)
-        names = [place_metric(k, n, end) for k in KINDS for n in self.places for end in endings]
-        lambdas = [lambda_metric(layer) for layer in range(model.num_layers)]
-        return [*names, "magnification", "magnification_top", *lambdas, "tokens"]
 
 
 class Options(measurement.Options):

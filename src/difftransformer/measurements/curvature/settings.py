@@ -154,7 +154,3 @@ class Suite(AnyModel, SplitSuite):
             held, length, length, 0, self.lower("seq_len", "steps"),
             map_bytes=(graph + vectors / held) / (heads * length**2),
         )  # fmt: skip
-
-    def metric_names(self, model: ModelConfig) -> list[str]:
-        """See `measure.measure`."""
-        return [phase_metric(name, phase) for phase in self.all_phases for name in NAMES]

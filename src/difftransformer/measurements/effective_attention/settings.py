@@ -4,7 +4,6 @@ from typing import Literal
 
 from difftransformer.config.base import setting
 from difftransformer.config.measurement import AnyModel
-from difftransformer.config.model import ModelConfig
 from difftransformer.evaluation.retrieval.settings import OneNeedleSuite
 
 WEIGHTS, PROJECTED, EFFECTIVE, DESCENDED = "weights", "projected", "effective", "descended"
@@ -52,9 +51,3 @@ class Suite(AnyModel, OneNeedleSuite):
     rate: float = setting(
         1e-3, meaning="Their learning rate.", source="arXiv 2505.16333, appendix F.3", gt=0
     )
-
-    def metric_names(self, model: ModelConfig) -> list[str]:
-        """See `measure.measure`."""
-        depths = (None, *self.depths)
-        answers = [answer_name(kind, depth) for kind in KINDS for depth in depths]
-        return ["prompts", *answers, *map(negative_name, KINDS)]

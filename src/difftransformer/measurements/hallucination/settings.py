@@ -10,7 +10,6 @@ from difftransformer.config.base import Sizes, setting
 from difftransformer.config.folders import require_inside
 from difftransformer.config.generated_rows import GeneratedRows, RecallConfig
 from difftransformer.config.measurement import PromptSuite
-from difftransformer.config.model import ModelConfig
 from difftransformer.config.validation import known_names
 from difftransformer.evaluation.item_files import BUILTIN, ENDINGS, HUB, items_folder
 from difftransformer.provenance.fingerprint import named_digest
@@ -218,12 +217,6 @@ class Suite(PromptSuite):
         """sha256 over the names and the content of every file; None without any."""
         files = self.set_files()
         return named_digest(files.items()) if files else None
-
-    def metric_names(self, model: ModelConfig) -> list[str]:
-        """See `measure.measure`."""
-        kinds = ("samples", "cut", "empty")
-        names = [set_metric(kind, name) for name in self.set_tasks for kind in kinds]
-        return [*names, "computed_positions", "given_positions"]
 
     def misfit(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
         """Rows and documents must leave room for what is written about them."""

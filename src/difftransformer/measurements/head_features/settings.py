@@ -5,7 +5,7 @@ from typing import Literal
 from difftransformer.config import measurement
 from difftransformer.config.base import setting
 from difftransformer.config.measurement import AnyModel, Reading, WindowSuite
-from difftransformer.config.model import ModelConfig, layer_metric
+from difftransformer.config.model import ModelConfig
 
 CKA, IMPORTANCE = "cka", "importance_even"
 DETAILS = "heads.safetensors"
@@ -35,14 +35,6 @@ class Suite(AnyModel, WindowSuite):
         """Whole windows with all their logits, for the slopes."""
         found = super().reading(model, longest)
         return found._replace(rows=self.batch_size * found.new)
-
-    def metric_names(self, model: ModelConfig) -> list[str]:
-        """See `measure.measure`."""
-        layers = range(model.num_layers)
-        return [
-            *OVERALL,
-            *(layer_metric(name, layer) for name in (CKA, IMPORTANCE) for layer in layers),
-        ]
 
 
 class Options(measurement.Options):

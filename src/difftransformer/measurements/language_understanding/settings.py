@@ -9,7 +9,7 @@ from pydantic import AfterValidator, model_validator
 from difftransformer.config import measurement
 from difftransformer.config.base import setting
 from difftransformer.config.generated_rows import GeneratedRows
-from difftransformer.config.measurement import AVERAGE, LONGEST_ITEM, Reading
+from difftransformer.config.measurement import LONGEST_ITEM, Reading
 from difftransformer.config.measurement import Suite as Base
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.validation import known_names
@@ -198,9 +198,3 @@ class Suite(Base):
         rows = self.batch_size * length
         lower = self.lower(*["max_new_tokens"] * (self.max_new_tokens is not None))
         return Reading(self.batch_size, length, total, rows, lower, cached=bool(room))
-
-    def metric_names(self, model: ModelConfig) -> list[str]:
-        """See `measure.measure`."""
-        parts = ("", "stderr", "samples", "chance", "constant", "cut", "version")
-        of_tasks = [metric_of(task, part) for task in self.asked_tasks for part in parts]
-        return [*of_tasks, *(metric_of(AVERAGE, part) for part in ("", "stderr", "chance"))]

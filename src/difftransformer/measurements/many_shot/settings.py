@@ -10,7 +10,6 @@ from difftransformer.config.base import Sizes, setting
 from difftransformer.config.generated_rows import ClassificationConfig, GeneratedRows
 from difftransformer.config.measurement import AnyModel, PromptSuite
 from difftransformer.config.measurement import Options as AnyOptions
-from difftransformer.config.model import ModelConfig
 from difftransformer.config.validation import known_names
 from difftransformer.errors import DataError
 from difftransformer.evaluation.item_files import BUILTIN, HUB, items_folder, jsonl_file
@@ -180,17 +179,6 @@ class Suite(AnyModel, PromptSuite):
         """sha256 over the content of both splits; None without files."""
         files = self.files()
         return named_digest(zip(SPLITS, files, strict=True)) if files else None
-
-    def metric_names(self, model: ModelConfig) -> list[str]:
-        """See `measure.measure`; of numbers that do not fit there are none."""
-        orders = range(self.order_seeds)
-        by_number = [
-            [accuracy_metric(n), f"correct_n{n}", f"asked_n{n}"]
-            + [accuracy_metric(n, order) for order in orders]
-            for n in sorted(self.demonstrations)
-        ]
-        names = [name for names in by_number for name in names]
-        return ["chance", *names, "computed_positions", "given_positions"]
 
     def misfit(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
         """Generated items must have the classes, and their prompts fit; sets are seen later."""

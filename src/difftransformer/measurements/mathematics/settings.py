@@ -8,7 +8,7 @@ from pydantic import AfterValidator
 
 from difftransformer.config.base import setting
 from difftransformer.config.generated_rows import GeneratedRows
-from difftransformer.config.measurement import AVERAGE, LONGEST_ITEM, Reading
+from difftransformer.config.measurement import LONGEST_ITEM, Reading
 from difftransformer.config.measurement import Options as BaseOptions
 from difftransformer.config.measurement import Suite as BaseSuite
 from difftransformer.config.model import ModelConfig
@@ -138,12 +138,6 @@ class Suite(BaseSuite):
         batch, lower = self.batch_size, self.lower("max_new_tokens")
         total = min(model.max_positions, LONGEST_ITEM + self.max_new_tokens)
         return Reading(batch, min(total, LONGEST_ITEM), total, batch, lower, cached=True)
-
-    def metric_names(self, model: ModelConfig) -> list[str]:
-        """Those of the final weights; `measure.measure` puts those of kept ones before them."""
-        parts = ("", "stderr", "samples", "tokens", "filled", "cut")
-        of_sets = [metric_of(name, part) for name in self.tasks for part in parts]
-        return [*of_sets, *(metric_of(AVERAGE, part) for part in ("", "stderr", "tokens"))]
 
 
 class Options(BaseOptions):

@@ -9,7 +9,6 @@ from pydantic import AfterValidator, Field
 from difftransformer.config import measurement
 from difftransformer.config.base import setting
 from difftransformer.config.measurement import AnyModel
-from difftransformer.config.model import ModelConfig
 from difftransformer.evaluation.retrieval.settings import Cell, RetrievalSuite
 
 COUNTS = ("accuracy", "correct", "asked")
@@ -94,11 +93,6 @@ class Suite(AnyModel, RetrievalSuite):
                 for depth in (None, cell.depth):
                     groups.setdefault(group_name(cell[:2], length, depth), []).append(cell)
         return groups
-
-    def metric_names(self, model: ModelConfig) -> list[str]:
-        """See `measure.measure`."""
-        counts = [f"{count}_{name}" for name in self.groups for count in COUNTS]
-        return [*counts, "computed_positions", "given_positions"]
 
 
 class Options(measurement.Options):

@@ -94,7 +94,3 @@ class Suite(measurement.Suite):
     def metric_words(self, name: str) -> str:
         """See `measurement.Suite.metric_words`."""
         return "validation loss, nats" if name == WHOLE else super().metric_words(name)
-
-    def metric_names(self, model: ModelConfig) -> list[str]:
-        """See `measure.measure`."""
-        return [*map(nll_name, self.places), WHOLE, "documents", "tokens"]

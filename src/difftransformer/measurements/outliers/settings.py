@@ -5,7 +5,6 @@ from typing import ClassVar, Literal
 from difftransformer.config import measurement
 from difftransformer.config.base import Sizes, setting
 from difftransformer.config.measurement import WindowSuite
-from difftransformer.config.model import ModelConfig
 
 KINDS = ("attention_logits", "hidden_states")
 HISTOGRAMS = "histograms.json"
@@ -47,14 +46,6 @@ class Suite(WindowSuite):
     backend: Literal["eager"] = setting(
         "eager", meaning="Only the slow implementation has logits to look at."
     )
-
-    def metric_names(self, model: ModelConfig) -> list[str]:
-        """See `measure.measure`."""
-        names = []
-        for kind in KINDS:
-            names += [top_metric(kind, rank) for rank in self.ranks]
-            names += [median_metric(kind), f"{kind}_values"]
-        return [*names, "median_error", "tokens"]
 
 
 class Options(measurement.Options):

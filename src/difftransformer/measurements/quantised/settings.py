@@ -9,7 +9,6 @@ from pydantic.json_schema import SkipJsonSchema
 from difftransformer.config import measurement
 from difftransformer.config.base import Settings, distinct, setting
 from difftransformer.config.measurements import AnySuite
-from difftransformer.config.model import ModelConfig
 
 Quantity = Literal["attention_logits", "weights", "kv_cache"]
 Bits = Annotated[int, Field(ge=2, le=16)]
@@ -110,11 +109,6 @@ class Suite(measurement.Suite):
         """The suite that is repeated."""
         assert self.suite is not None, f"{self.measured} is not resolved"
         return self.suite
-
-    def metric_names(self, model: ModelConfig) -> list[str]:
-        """See `measure.measure`."""
-        rounded = [score_name(what, bits) for what in self.what for bits in self.bits]
-        return [score_name(), *(["chance"] if self.chance is not None else []), *rounded]
 
 
 class Options(measurement.Options):

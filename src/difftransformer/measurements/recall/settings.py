@@ -72,17 +72,6 @@ class Suite(measurement.Suite):
         words = {accuracy_name(n): f"retrieval accuracy, N = {n}" for n in self.needles}
         return words.get(name) or super().metric_words(name)
 
-    def metric_names(self, model: ModelConfig) -> list[str]:
-        """See `measure.measure`."""
-        return [
-            "chance_vocabulary",
-            *(
-                name
-                for n in self.needles
-                for name in (accuracy_name(n), f"correct_n{n}", f"samples_n{n}", f"chance_n{n}")
-            ),
-        ]
-
 
 class Options(measurement.Options):
     """What a section shows of it."""

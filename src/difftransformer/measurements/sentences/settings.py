@@ -45,15 +45,6 @@ class Suite(AnyModel, PromptSuite):
         """A sentence at a time."""
         return super().reading(model, min(LONGEST, model.max_positions))
 
-    def metric_names(self, model: ModelConfig) -> list[str]:
-        """See `measure.measure`."""
-        return [
-            share_name(one, word, lowest=lowest)
-            for one in self.sentences
-            for word in (HELPS, MISLEADS)
-            for lowest in (False, True)
-        ]
-
 
 class Options(measurement.Options):
     """Which sentences a section shows."""

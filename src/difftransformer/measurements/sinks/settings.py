@@ -6,7 +6,6 @@ from pydantic import model_validator
 
 from difftransformer.config.base import setting
 from difftransformer.config.measurement import AnyModel, WindowSuite
-from difftransformer.config.model import ModelConfig, layer_metric
 
 
 class Suite(AnyModel, WindowSuite):
@@ -38,8 +37,3 @@ class Suite(AnyModel, WindowSuite):
         if self.first_query > self.seq_len:
             raise ValueError(f"first_query {self.first_query} is beyond seq_len {self.seq_len}")
         return self
-
-    def metric_names(self, model: ModelConfig) -> list[str]:
-        """See `measure.measure`."""
-        layers = [layer_metric("share", layer) for layer in range(model.num_layers)]
-        return [*layers, "share", "sink_heads", "weight", "mass", "uniform", "tokens"]

@@ -5,7 +5,6 @@ from typing import ClassVar, Literal
 from difftransformer.config.base import setting
 from difftransformer.config.measurement import LossSuite, Ngrams
 from difftransformer.config.measurement import Options as BaseOptions
-from difftransformer.config.model import ModelConfig
 
 
 class Suite(LossSuite):
@@ -50,12 +49,6 @@ class Suite(LossSuite):
     def metric_words(self, name: str) -> str:
         """See `Suite.metric_words`."""
         return "validation loss, nats" if name == "loss" else super().metric_words(name)
-
-    def metric_names(self, model: ModelConfig) -> list[str]:
-        """See `measure.measure`."""
-        losses = ["loss", "perplexity", "ar_hit_loss", "others_loss", "ar_hit_share"]
-        sizes = ["tokens", "ar_hit_tokens", "others_tokens", "windows", "windows_across_documents"]
-        return losses + sizes
 
 
 class Options(BaseOptions):
