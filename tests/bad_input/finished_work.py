@@ -94,7 +94,7 @@ class Work:
 
     def tokenise(self, *more: str) -> Ended:
         return call(
-            "tokenise", "--slice", "dataset.json", "--tokenizer", "data/tokenizer.json",
+            "tokenize", "--slice", "dataset.json", "--tokenizer", "data/tokenizer.json",
             "--output", "data/manifest.json", "--tracking", "off", *more,
         )  # fmt: skip
 

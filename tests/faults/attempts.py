@@ -40,7 +40,7 @@ def calls(folder: Path) -> Calls:
         manifest, trained = here.manifest(DATASET), here.training("diff", 0)
         ngrams = here.ngrams(DATASET, SUITE)
         made = {
-            "tokenise": {
+            "tokenize": {
                 "slice": jobs.dataset_slice(DATASET),
                 "tokenizer": here.tokenizer(DATASET),
                 "output": manifest,
@@ -58,17 +58,17 @@ def calls(folder: Path) -> Calls:
                 "ngrams": ngrams,
                 "output": here.evaluation(SUITE, "diff", 0),
             },
-            "build_table": {
+            "table": {
                 "slice": plan.artifacts.slice_file(TABLE, "table"),
                 "inputs": " ".join(plan.artifacts.results(TABLE)),
                 "output": f"{here.table(TABLE)}.html",
             },
         }
         codes = {
-            "tokenise": jobs.code("tokenise"),
+            "tokenize": jobs.code("tokenize"),
             "pretrain": jobs.code("pretrain", "diff"),
             "evaluate": jobs.code("evaluate", SUITE, "diff"),
-            "build_table": plan.artifacts.code("table", TABLE),
+            "table": plan.artifacts.code("table", TABLE),
         }
     return {
         rule: [rule, *(w for key, value in options.items() for w in (f"--{key}", value))]

@@ -105,8 +105,8 @@ def test_a_damaged_shard_is_named_and_made_again(
     finished,
 ) -> None:
     made = rebuild(*missing)
-    state = finished.folder / "results" / "smoke" / "state" / "tokenise"
-    shutil.copytree(state, made.state / "tokenise")
+    state = finished.folder / "results" / "smoke" / "state" / "tokenize"
+    shutil.copytree(state, made.state / "tokenize")
     path = made.results / "data" / DATASET / "shards" / shard
     spoil(path)
     status, said = made.run(rule)
@@ -115,7 +115,7 @@ def test_a_damaged_shard_is_named_and_made_again(
     (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
     assert shard in line and "delete its manifest.json, make that file again" in line
     path.parent.with_name("manifest.json").unlink()
-    made.complete("tokenise", rule)
+    made.complete("tokenize", rule)
     made.assert_as_undisturbed()
 
 
@@ -134,7 +134,7 @@ def another_digit(path: Path) -> None:
         (f"{RUN}/config.json", another_digit, "evaluate", f"{RUN}/training.json", "pretrain"),
         (f"{RUN}/training.json", another_digit, "evaluate", f"{RUN}/training.json", "pretrain"),
         (f"{NGRAMS}.npy", zeroed, "evaluate", f"{NGRAMS}.sha256.json", "count_ngrams"),
-        (EVALUATED, another_digit, "build_table", EVALUATED, "evaluate"),
+        (EVALUATED, another_digit, "table", EVALUATED, "evaluate"),
     ],
 )
 def test_damage_inside_a_finished_file_shows_no_number(
@@ -156,6 +156,6 @@ def test_damage_inside_a_finished_file_shows_no_number(
     shown = EVALUATED if dropped else "tables/table6.csv"
     assert not (made.results / shown).exists()
     (made.results / main).unlink()
-    made.complete(*dict.fromkeys((maker, reader, "build_table")))
+    made.complete(*dict.fromkeys((maker, reader, "table")))
     made.assert_as_undisturbed("tables/table6")
     made.assert_as_undisturbed("runs/")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from attempts import TRAINED, MakeRebuild, Rebuild, mounted
 
-LAST = ("evaluate", "build_table")
+LAST = ("evaluate", "table")
 
 
 def error_line(said: str) -> str:
@@ -24,13 +24,13 @@ def error_line(said: str) -> str:
 @pytest.mark.parametrize(
     ("rule", "missing", "limit", "named"),
     [
-        ("tokenise", ("data",), 9000, "train-00000"),
+        ("tokenize", ("data",), 9000, "train-00000"),
         ("pretrain", TRAINED, 20_000, "checkpoint of step 10 "),
         pytest.param(
             "pretrain", TRAINED, 400, "checkpoint of step 10 ", marks=pytest.mark.exhaustive
         ),
         ("evaluate", TRAINED[1:], 600, "evaluations/validation_slices/diff/0.json"),
-        ("build_table", TRAINED[2:], 600, "tables/table6."),
+        ("table", TRAINED[2:], 600, "tables/table6."),
     ],
 )
 def test_a_file_that_cannot_grow_is_named(
@@ -44,7 +44,7 @@ def test_a_file_that_cannot_grow_is_named(
     assert not made.leftovers("*.partial*")
     made.complete(*dict.fromkeys((rule, *(LAST if rule == "pretrain" else ()))))
     if rule == "evaluate":
-        made.complete("build_table")
+        made.complete("table")
     made.assert_as_undisturbed()
 
 

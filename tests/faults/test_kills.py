@@ -10,7 +10,7 @@ from multiprocessing.context import ForkProcess
 import pytest
 from attempts import AGAIN, MakeRebuild, Rebuild, wait_until
 
-LAST = ("evaluate", "build_table")
+LAST = ("evaluate", "table")
 GRACE = 10.0  # seconds that a scheduler gives
 
 
@@ -62,10 +62,10 @@ def test_a_training_killed_inside_the_write_of_a_checkpoint(untrained: Rebuild, 
 
 def test_tokenising_killed_inside_the_write_of_a_shard(rebuild: MakeRebuild) -> None:
     made = rebuild()
-    data, half = made.state / "tokenise", "*/*/.train-0000[1-9].*.partial.bin"
+    data, half = made.state / "tokenize", "*/*/.train-0000[1-9].*.partial.bin"
     for _ in range(30):  # until a kill fell between the first byte and the rename
         made.drop("data", "state")
-        process = made.start("tokenise")
+        process = made.start("tokenize")
         wait_until(lambda: any(data.glob(half)), process, pause=0.0)
         process.kill()
         process.join()
@@ -74,7 +74,7 @@ def test_tokenising_killed_inside_the_write_of_a_shard(rebuild: MakeRebuild) -> 
     (leftover,) = data.glob(half)
     finished = {path: path.stat().st_mtime_ns for path in data.glob("*/*/train-*.bin")}
     assert leftover.name.startswith(f".train-{len(finished):05d}.")
-    said = made.complete("tokenise")
+    said = made.complete("tokenize")
     assert f"train: {len(finished)} finished shards are taken over" in said
     assert finished == {path: path.stat().st_mtime_ns for path in finished}
     made.assert_as_undisturbed()
@@ -82,7 +82,7 @@ def test_tokenising_killed_inside_the_write_of_a_shard(rebuild: MakeRebuild) -> 
 
 def test_an_evaluation_and_a_table_killed_at_random_moments(rebuild: MakeRebuild) -> None:
     made, moment = rebuild("evaluations/*/diff", "tables/*"), random.Random(0)
-    for rule, part in (("evaluate", "evaluations/*/diff"), ("build_table", "tables/*")):
+    for rule, part in (("evaluate", "evaluations/*/diff"), ("table", "tables/*")):
         longest = 0.3
         while True:
             process = made.start(rule)
@@ -156,8 +156,8 @@ def test_tokenising_told_to_stop_goes_on(rebuild: MakeRebuild) -> None:
         process.join(GRACE)
 
     two_shards = lambda: len(made.leftovers("train-*.bin")) >= 2  # noqa: E731
-    again = (*parts, "state/tokenise")
-    assert made.strike("tokenise", two_shards, ask, again, pause=0.0) == 128 + signal.SIGTERM
+    again = (*parts, "state/tokenize")
+    assert made.strike("tokenize", two_shards, ask, again, pause=0.0) == 128 + signal.SIGTERM
     assert not made.leftovers("*.partial*")
-    assert "finished shards are taken over" in made.complete("tokenise")
+    assert "finished shards are taken over" in made.complete("tokenize")
     made.assert_as_undisturbed()

@@ -28,7 +28,7 @@ TARGET = "results/smoke/tables/table6.csv"
 EXPECTED = {
     "pretrain smoke diff 0",
     "evaluate smoke validation_slices diff 0",
-    "build_table smoke table6",
+    "table smoke table6",
 }
 
 
@@ -44,7 +44,7 @@ class Workflow:
 
     def forget(self) -> None:
         """Take the training of `diff` away, and what shows it."""
-        for part in (*TRAINED, "state/*/diff", "state/build_table"):
+        for part in (*TRAINED, "state/*/diff", "state/table"):
             for path in self.results.glob(part):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
@@ -227,7 +227,7 @@ def test_ctrl_c_while_tracking_is_sent_keeps_what_is_done(workflow: Workflow) ->
         attempt = workflow.start(tracking=address)
         connection, _ = silent.accept()  # the last job has ended
         os.killpg(attempt.process.pid, signal.SIGINT)
-        assert attempt.complete() == {"build_table smoke table6"}
+        assert attempt.complete() == {"table smoke table6"}
         connection.close()
     assert "what is left of the tracking goes with the next call" in attempt.said
     assert "Traceback" not in attempt.said
@@ -265,7 +265,7 @@ def test_a_damaged_shard_stops_the_workflow_and_is_mended(workflow: Workflow) ->
     (data / "manifest.json").unlink()
     # The dataset by itself first: its users are not run again for a manifest with the same content.
     mended = workflow.start("results/smoke/data/stdlib_text/manifest.json").complete()
-    assert mended == {"tokenise smoke stdlib_text"}
+    assert mended == {"tokenize smoke stdlib_text"}
     assert first.finished() | workflow.start().complete() == EXPECTED
     workflow.assert_as_undisturbed()
 

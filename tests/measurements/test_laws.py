@@ -62,7 +62,7 @@ def closures(plan: Plan) -> Iterator[dict[tuple[str, ...], set[str]]]:
             found["train", run] = plan.jobs.code("pretrain", run)
     for timing in plan.artifacts.timings():
         found["timing", timing] = plan.artifacts.timing_code(timing)
-    found["report"] = plan.report_code() and plan.jobs.code("build_report")
+    found["report"] = plan.report_code() and plan.jobs.code("report")
     yield {job: set(text.split()) for job, text in found.items()}
     patch.undo()
 

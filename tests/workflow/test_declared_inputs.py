@@ -13,8 +13,8 @@ from difftransformer.planning.jobs import ENTRIES
 TIMED = "results/smoke/timings/throughput.json"
 JUDGED = "results/smoke/judgements/lexical/hallucination/recall_diff/0.json"
 TRAINED = "results/smoke/runs/diff/0/config.json"
-ELSEWHERE = {"adapt", "measure_timings"}
-"""test_adaptation_reruns.py has the first; the other is below."""
+ELSEWHERE = {"extend_context", "adapt", "benchmark"}
+"""test_extension_reruns.py and test_adaptation_reruns.py have two; the last is below."""
 
 
 def test_each_rule_runs_on_its_declared_inputs_alone(finished: Checkout, tmp_path: Path) -> None:
@@ -53,6 +53,6 @@ def test_timings_are_measured_where_nothing_else_is(repository: Path, tmp_path: 
     (tmp_path / "checkout").mkdir()
     checkout = copy_of(repository, tmp_path / "checkout")
     ended = checkout.snakemake("-n", "--printshellcmds", TIMED, "--config", "scale=smoke")
-    (command,) = re.findall(r"difftransformer measure_timings .*", ended.stdout + ended.stderr)
-    job = DeclaredJob("measure_timings", [], shlex.split(command), [TIMED])
+    (command,) = re.findall(r"difftransformer benchmark .*", ended.stdout + ended.stderr)
+    job = DeclaredJob("benchmark", [], shlex.split(command), [TIMED])
     make_alone(checkout, job, tmp_path / "alone")

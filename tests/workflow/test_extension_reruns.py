@@ -10,7 +10,7 @@ from small_workflow import EXTENSION, Checkout
 HOME = "results/smoke"
 PARENT, CHILD = (f"{HOME}/runs/{run}/0/training.json" for run in ("diff", "long_diff"))
 SCALE = ("--config", "scale=smoke")
-END = {"Train long_diff, seed 0", "Evaluate nll_by_position on long_diff, seed 0"}
+END = {"Extend the context of long_diff, seed 0", "Evaluate nll_by_position on long_diff, seed 0"}
 
 
 def read(checkout: Checkout, name: str) -> dict:
@@ -21,18 +21,23 @@ def test_the_child_continues_its_parent_on_the_same_token_ids(derived: Checkout)
     parent, child = read(derived, PARENT), read(derived, CHILD)
     assert child["settings"]["upstream"] == [parent["job_id"]]
     assert child["settings"]["init_from"] == "diff"
+    assert child["job_id"].startswith("extend_context-")
     data = derived.folder / HOME / "data"
     one, other = (data / name / "tokenizer.json" for name in ("stdlib_text", "long_text"))
     assert one.read_bytes() == other.read_bytes()
     assert read(derived, EXTENSION)["settings"]["upstream"] == [child["job_id"]]
-    header = next((derived.folder / HOME / "state" / "pretrain" / "long_diff").rglob("*.jsonl"))
+    header = next(
+        (derived.folder / HOME / "state" / "extend_context" / "long_diff").rglob("*.jsonl")
+    )
     assert parent["job_id"] in header.read_text()
 
 
 @pytest.mark.slow
 def test_its_jobs_run_on_their_declared_inputs_alone(derived: Checkout, tmp_path: Path) -> None:
     jobs = [job for job in declared_jobs(derived, EXTENSION, *SCALE) if "long" in job.outputs[0]]
-    assert {job.rule for job in jobs} == {"train_tokenizer", "tokenise", "pretrain", "evaluate"}
+    assert {job.rule for job in jobs} == {
+        "train_tokenizer", "tokenize", "extend_context", "evaluate",
+    }  # fmt: skip
     for job in jobs:
         run_alone(derived, job, tmp_path / job.rule)
 
@@ -58,6 +63,6 @@ def test_editing_the_parent_reruns_both(edited: Checkout) -> None:
 
 def test_editing_the_derived_dataset_leaves_the_parent(edited: Checkout) -> None:
     edited.edit("config/scales/smoke.yaml", "{full_length: 256}", "{full_length: 200}")
-    assert edited.planned(EXTENSION, *SCALE) == END | {"Tokenise long_text"} | {
+    assert edited.planned(EXTENSION, *SCALE) == END | {"Tokenize long_text"} | {
         "Train the tokenizer of long_text"
     }

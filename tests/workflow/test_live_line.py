@@ -201,7 +201,7 @@ def test_a_first_build_remembers_the_one_that_is_shipped(tmp_path: Path) -> None
     assert left.seconds(10.0, strange) == pytest.approx((2 * 300 + 6 * 310) / 2)
     # Twice as slow, two side by side in another order: told within 30% from a tenth on.
     waiting = [(rule, name, 2 * s) for rule, took in shipped.items() for name, s in took.items()]
-    waiting.sort(key=lambda job: (job[0] != "tokenise", job[0] == "build_report", job[1][::-1]))
+    waiting.sort(key=lambda job: (job[0] != "tokenize", job[0] == "report", job[1][::-1]))
     left = Remaining()
     left.recall(tmp_path / "tiny" / "state")
     left.plan(counts)

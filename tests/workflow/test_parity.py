@@ -1,6 +1,5 @@
-"""Rule name = subcommand = function name, and every target explains itself."""
+"""Rule name = subcommand, and every target explains itself."""
 
-import importlib
 import json
 import os
 import re
@@ -10,11 +9,13 @@ from pathlib import Path
 import pytest
 from small_workflow import Checkout, copy_of
 
-from difftransformer import cli
 from difftransformer.cli.frame import app
 from difftransformer.planning.jobs import ENTRIES
 
-RULE = re.compile(r"^rule (\w+):.*?(?=^rule |\Z)", re.MULTILINE | re.DOTALL)
+RULE = re.compile(
+    r"^(?:use )?rule (?:\w+ as )?(\w+)(?: with)?:.*?(?=^(?:use )?rule |\Z)",
+    re.MULTILINE | re.DOTALL,
+)
 
 
 def rules(repository: Path) -> dict[str, str]:
@@ -23,22 +24,14 @@ def rules(repository: Path) -> dict[str, str]:
         found.group(1): found.group(0)
         for file in sorted((repository / "workflow" / "rules").glob("*.smk"))
         for found in RULE.finditer(file.read_text())
-        if "shell:" in found.group(0)
+        if "message:" in found.group(0)
     }
 
 
 def test_a_rule_calls_the_subcommand_of_its_name(repository: Path) -> None:
     found = rules(repository)
     assert {*ENTRIES, "judge_answers", "initialise_tracking"} == set(found)
-    for name, text in found.items():
-        assert f'"difftransformer {name} ' in text
-
-
-@pytest.mark.parametrize("name", sorted(ENTRIES))
-def test_a_subcommand_calls_the_function_of_its_name(name: str) -> None:
-    assert name in {command.name for command in app.registered_commands}
-    assert any(hasattr(getattr(cli, room), name) for room in cli.__all__)
-    assert callable(getattr(importlib.import_module(ENTRIES[name]), name))
+    assert set(found) <= {command.name for command in app.registered_commands}
 
 
 def test_every_rule_has_log_and_message(repository: Path) -> None:

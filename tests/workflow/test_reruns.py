@@ -130,7 +130,7 @@ def test_a_mistake_at_the_end_is_told_once(checkout: Checkout) -> None:
     said = checkout.snakemake("--cores", "1", "--retries", "2", check=False).stderr
     path.write_text(whole)
     checkout.snakemake("--cores", "1")  # for who comes after
-    assert said.count("FAILED build_verdicts") == 1, said
+    assert said.count("FAILED verdicts") == 1, said
 
 
 def test_more_seeds_train_the_new_ones_only(checkout: Checkout) -> None:
@@ -182,4 +182,4 @@ def test_runs_are_in_the_tracking_store(finished: Checkout) -> None:
     with sqlite3.connect(store) as connection:
         found = dict(connection.execute(query).fetchall())
     counts = {name.rpartition("/")[2]: count for name, count in found.items()}
-    assert counts == {"tokenise": 1, "pretrain": 3, "evaluate": 3, "tables": 2}
+    assert counts == {"tokenize": 1, "pretrain": 3, "evaluate": 3, "table": 1, "figure": 1}

@@ -11,7 +11,7 @@ from small_workflow import Checkout, copy_of
 SCALE = ("--config", "scale=smoke")
 YEARS_AGO = 10**9
 PACKED = "results/smoke/data/mine/manifest.json"
-PACKING = {"Train the tokenizer of mine", "Tokenise mine"}
+PACKING = {"Train the tokenizer of mine", "Tokenize mine"}
 MEASURED = "results/smoke/evaluations/language_understanding_0shot/mine/0.json"
 MEASURING = {"Evaluate language_understanding_0shot on mine, seed 0"}
 ITEMS = "benchmarks=it{e}ms"
@@ -106,7 +106,7 @@ def test_an_incomplete_folder_stops_the_targets_that_read_it_alone(checkout: Che
         others = checkout.snakemake("--dry-run", "table6", *SCALE, ITEMS)
         ended = checkout.snakemake("--dry-run", "table1", *SCALE, ITEMS, check=False)
         shutil.move(aside, moved)
-        assert "build_table" in others.stdout + others.stderr
+        assert "table" in others.stdout + others.stderr
         told = ended.stdout + ended.stderr
         lines = [line for line in told.splitlines() if line.startswith("error:")]
         assert ended.returncode != 0 and len(lines) == 1 and said in lines[0], told

@@ -36,6 +36,11 @@ if not workflow.remote_exec:
     Job.postprocess = _marked_if_failed
 
 
+def any_of(names):
+    """The constraint of a wildcard that is one of these names."""
+    return "|".join(names) or "(?!)"
+
+
 def get_dataset_slice(wildcards):
     return JOBS.dataset_slice(wildcards.dataset)
 
@@ -202,7 +207,7 @@ onstart:
     # A forced training starts from scratch, though its checkpoint would let it resume.
     said = workflow.dag_settings
     asked = [*said.forcerun, *(said.targets if said.forcetargets else [])]
-    asked += ["pretrain", "adapt"] if said.forceall else []
+    asked += ["pretrain", "extend_context", "adapt"] if said.forceall else []
     os.environ.update(DIFFTRANSFORMER_FROM_SCRATCH=" ".join(asked))
     for name in filter(ARTIFACTS.known.__contains__, asked):
         print(

@@ -26,7 +26,7 @@ rule train_tokenizer:
         " --output {output.tokenizer} --log {log}"
 
 
-rule tokenise:
+rule tokenize:
     input:
         corpus=get_corpus,
         tokenizer=get_tokenizer,
@@ -37,18 +37,18 @@ rule tokenise:
         description=f"{ROOT}/{{scale}}/data/{{dataset}}/tokenizer_config.json",
         manifest=f"{ROOT}/{{scale}}/data/{{dataset}}/manifest.json",
     log:
-        f"{ROOT}/{{scale}}/logs/tokenise/{{dataset}}.log",
+        f"{ROOT}/{{scale}}/logs/tokenize/{{dataset}}.log",
     benchmark:
-        f"{ROOT}/{{scale}}/benchmarks/tokenise/{{dataset}}.tsv"
+        f"{ROOT}/{{scale}}/benchmarks/tokenize/{{dataset}}.tsv"
     threads: lambda wildcards: JOBS.workers(wildcards.dataset, CORES)
     params:
         root=lambda wildcards: ROOT,
         cfg=get_dataset_slice,
-        code=JOBS.code("tokenise"),
+        code=JOBS.code("tokenize"),
     message:
-        "Tokenise {wildcards.dataset}"
+        "Tokenize {wildcards.dataset}"
     shell:
-        "difftransformer tokenise --slice {params.cfg} --code {params.code}"
+        "difftransformer tokenize --slice {params.cfg} --code {params.code}"
         " --tokenizer '{input.tokenizer}' --corpus '{input.corpus}' --output {output.manifest}"
         " --workers {threads}"
         " --results {params.root} --log {log}"

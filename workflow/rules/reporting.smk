@@ -6,13 +6,13 @@
 # Where jobs run elsewhere, the head does these: no command line there says what was asked for, and each
 # takes seconds, less than a job's way through a queue.
 localrules:
-    build_table,
-    build_figure,
-    build_verdicts,
-    build_report,
+    table,
+    figure,
+    verdicts,
+    report,
 
 
-rule build_table:
+rule table:
     input:
         results=get_results,
         histories=get_table_histories,
@@ -28,7 +28,7 @@ rule build_table:
             labels={"artifact": "{artifact}", "scale": "{scale}"},
         ),
     log:
-        f"{ROOT}/{{scale}}/logs/build_table/{{artifact}}.log",
+        f"{ROOT}/{{scale}}/logs/table/{{artifact}}.log",
     params:
         root=lambda wildcards: ROOT,
         cfg=get_table_slice,
@@ -36,11 +36,11 @@ rule build_table:
     message:
         "Build the table {wildcards.artifact}"
     shell:
-        "difftransformer build_table --slice {params.cfg} --code {params.code}"
+        "difftransformer table --slice {params.cfg} --code {params.code}"
         " --inputs '{input.results}' --output {output.page} --results {params.root} --log {log}"
 
 
-rule build_figure:
+rule figure:
     input:
         results=get_results,
         histories=get_histories,
@@ -54,7 +54,7 @@ rule build_figure:
             labels={"artifact": "{artifact}", "scale": "{scale}"},
         ),
     log:
-        f"{ROOT}/{{scale}}/logs/build_figure/{{artifact}}.log",
+        f"{ROOT}/{{scale}}/logs/figure/{{artifact}}.log",
     params:
         root=lambda wildcards: ROOT,
         cfg=get_figure_slice,
@@ -62,11 +62,11 @@ rule build_figure:
     message:
         "Draw the figure {wildcards.artifact}"
     shell:
-        "difftransformer build_figure --slice {params.cfg} --code {params.code}"
+        "difftransformer figure --slice {params.cfg} --code {params.code}"
         " --inputs '{input.results}' --output {output.picture} --results {params.root} --log {log}"
 
 
-rule build_verdicts:
+rule verdicts:
     """Test the registered claims that what is asked for beside it answers"""
     input:
         results=lambda wildcards: PLAN.results(PLAN.claims.answering(get_asked())),
@@ -75,18 +75,18 @@ rule build_verdicts:
         multiext(JOBS.layout.verdicts.removesuffix(".json"), ".csv", ".md"),
         data=JOBS.layout.verdicts,
     log:
-        f"{ROOT}/{JOBS.scale}/logs/build_verdicts.log",
+        f"{ROOT}/{JOBS.scale}/logs/verdicts.log",
     params:
         cfg=lambda wildcards: PLAN.verdicts_slice(get_asked()),
         code=PLAN.claims.code(),
     message:
         "Test the claims"
     shell:
-        "difftransformer build_verdicts --slice {params.cfg} --inputs '{input.results}'"
+        "difftransformer verdicts --slice {params.cfg} --inputs '{input.results}'"
         " --output {output.data} --log {log}"
 
 
-rule build_report:
+rule report:
     """Build the report alone, on what is asked for beside it and what is built"""
     input:
         tables=lambda wildcards: PLAN.tables(get_asked()),
@@ -106,18 +106,18 @@ rule build_report:
         ),
         sums=JOBS.layout.report_sums,
     log:
-        f"{ROOT}/{JOBS.scale}/logs/build_report.log",
+        f"{ROOT}/{JOBS.scale}/logs/report.log",
     params:
         cfg=lambda wildcards: PLAN.report_slice(get_asked()),
         code=PLAN.report_code(),
     message:
         "Write the report"
     shell:
-        "difftransformer build_report --slice {params.cfg} --inputs '{input.results}'"
+        "difftransformer report --slice {params.cfg} --inputs '{input.results}'"
         " --tables '{input.tables}' --figures '{input.figures}' --verdicts {input.verdicts}"
         " --output {output.site}/index.html --log {log}"
 
 
 # What these refuse no second try mends; of the directive `retries` Snakemake takes a 0 for nothing said.
-for _name in ("build_table", "build_figure", "build_verdicts", "build_report"):
+for _name in ("table", "figure", "verdicts", "report"):
     getattr(rules, _name).rule.restart_times = 0

@@ -5,9 +5,6 @@
 # killed job continues from its newest whole one.
 
 
-ADAPTED = JOBS.adapted()
-
-
 rule pretrain:
     input:
         data=get_training_data,
@@ -29,7 +26,7 @@ rule pretrain:
     benchmark:
         f"{ROOT}/{{scale}}/benchmarks/pretrain/{{run}}/{{seed}}.tsv"
     wildcard_constraints:
-        run="|".join(name for name in PLAN.catalogue.runs if name not in ADAPTED),
+        run=any_of(JOBS.trained_by("pretrain")),
     threads: 1
     resources:
         gpu=lambda wildcards: JOBS.gpus(wildcards.run) or None,
@@ -38,23 +35,28 @@ rule pretrain:
         root=lambda wildcards: ROOT,
         cfg=get_run_slice,
         code=lambda wildcards: JOBS.code(
-            "pretrain", wildcards.run, seed=int(wildcards.seed)
+            JOBS.stage(wildcards.run), wildcards.run, seed=int(wildcards.seed)
         ),
     message:
         "Train {wildcards.run}, seed {wildcards.seed}"
     shell:
-        "difftransformer pretrain --slice {params.cfg} --code {params.code} --dataset {input.data}"
+        "difftransformer {rule} --slice {params.cfg} --code {params.code} --dataset {input.data}"
         " --model '{input.model}' --seed {wildcards.seed} --threads {threads}"
         " --output {output.result} --results {params.root} --log {log}"
 
 
-rule adapt:
-    input:
-        data=get_training_data,
-        dataset=lambda wildcards: get_datasets(get_training_data(wildcards)),
-        model=get_parent_result,
-        weights=get_parent_weights,
-        beside=get_parent_model,
+use rule pretrain as extend_context with:
+    log:
+        f"{ROOT}/{{scale}}/logs/extend_context/{{run}}/{{seed}}.log",
+    benchmark:
+        f"{ROOT}/{{scale}}/benchmarks/extend_context/{{run}}/{{seed}}.tsv"
+    wildcard_constraints:
+        run=any_of(JOBS.trained_by("extend_context")),
+    message:
+        "Extend the context of {wildcards.run}, seed {wildcards.seed}"
+
+
+use rule pretrain as adapt with:
     output:
         model=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/model.safetensors",
         config=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/config.json",
@@ -69,20 +71,6 @@ rule adapt:
     benchmark:
         f"{ROOT}/{{scale}}/benchmarks/adapt/{{run}}/{{seed}}.tsv"
     wildcard_constraints:
-        run="|".join(ADAPTED) or "(?!)",
-    threads: 1
-    resources:
-        gpu=lambda wildcards: JOBS.gpus(wildcards.run) or None,
-        mem_mb=lambda wildcards: JOBS.host_mb(wildcards.run),
-    params:
-        root=lambda wildcards: ROOT,
-        cfg=get_run_slice,
-        code=lambda wildcards: JOBS.code(
-            "adapt", wildcards.run, seed=int(wildcards.seed)
-        ),
+        run=any_of(JOBS.trained_by("adapt")),
     message:
         "Adapt {wildcards.run}, seed {wildcards.seed}"
-    shell:
-        "difftransformer adapt --slice {params.cfg} --code {params.code} --dataset {input.data}"
-        " --model '{input.model}' --seed {wildcards.seed} --threads {threads}"
-        " --output {output.result} --results {params.root} --log {log}"

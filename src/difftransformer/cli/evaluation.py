@@ -160,7 +160,7 @@ def estimate_judging(
 
 
 @command
-def measure_timings(
+def benchmark(
     slice: Slice,
     output: Output,
     threads: Threads = 1,

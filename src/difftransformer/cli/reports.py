@@ -28,7 +28,7 @@ from difftransformer.provenance.reporting import reporting
 
 Tables = Annotated[str, typer.Option(help="Tables as JSON, separated by blanks.")]
 Figures = Annotated[str, typer.Option(help="Pictures as SVG, separated by blanks.")]
-Verdicts = Annotated[Path, typer.Option(help="verdicts.json, as build_verdicts wrote it.")]
+Verdicts = Annotated[Path, typer.Option(help="verdicts.json, as the rule verdicts wrote it.")]
 
 
 def _builder(kind: str, said: str) -> Callable[..., None]:
@@ -36,9 +36,8 @@ def _builder(kind: str, said: str) -> Callable[..., None]:
 
     A table or figure is identified by its slice, its code and the results it shows.
     """
-    rule = f"build_{kind}"
 
-    @people(STEPS, name=rule, help=said)
+    @people(STEPS, name=kind, help=said)
     def build(
         slice: Slice,
         inputs: Inputs,
@@ -52,16 +51,16 @@ def _builder(kind: str, said: str) -> Callable[..., None]:
             from difftransformer.config.artifact_slices import ArtifactSlice
             from difftransformer.provenance.result import read_result
 
-            work = getattr(import_module(f"difftransformer.reporting.{kind}_job"), rule)
+            work = getattr(import_module(f"difftransformer.reporting.{kind}_job"), f"build_{kind}")
             config, files = read(slice, ArtifactSlice), paths(inputs)
             upstream = sorted(read_result(path).job_id for path in files)
             identity = JobIdentity(
-                rule=rule,
-                stage="tables",
+                rule=kind,
+                stage=kind,
                 scale=config.scale,
                 run=config.artifact,
                 suite=config.kind,
-                fingerprint=job_fingerprint(rule, config, code, " ".join(upstream), None),
+                fingerprint=job_fingerprint(kind, config, code, " ".join(upstream), None),
                 upstream=upstream,
             )
         with job(identity, config, results, tracking, log) as running:
@@ -71,14 +70,14 @@ def _builder(kind: str, said: str) -> Callable[..., None]:
     return build
 
 
-build_table = _builder("table", "Build a table from result files: csv, md, tex, html.")
-build_figure = _builder(
+table = _builder("table", "Build a table from result files: csv, md, tex, html.")
+figure = _builder(
     "figure", "Draw a figure from result files and the histories beside them: svg, png."
 )
 
 
 @command
-def build_verdicts(slice: Slice, inputs: Inputs, output: Output, log: Log = None) -> None:
+def verdicts(slice: Slice, inputs: Inputs, output: Output, log: Log = None) -> None:
     """Test the registered claims on result files: verdicts.csv, json, md."""
     with reporting(log):
         from difftransformer.config.artifact_slices import TestedClaims
@@ -88,7 +87,7 @@ def build_verdicts(slice: Slice, inputs: Inputs, output: Output, log: Log = None
 
 
 @command
-def build_report(
+def report(
     slice: Slice,
     inputs: Inputs,
     tables: Tables,

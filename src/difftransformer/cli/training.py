@@ -57,7 +57,7 @@ def train_tokenizer(
 
 
 @command
-def tokenise(
+def tokenize(
     slice: Slice,
     output: Output,
     tokenizer: Annotated[
@@ -67,7 +67,7 @@ def tokenise(
         str, typer.Option(help="Listing of the user's files that are read; '' for none.")
     ] = "",
     code: Code = "",
-    workers: Annotated[int, typer.Option(min=1, help="Processes that tokenise.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that tokenize.")] = 1,
     results: Root = Path("results"),
     tracking: Uri = "",
     log: Log = None,
@@ -81,11 +81,11 @@ def tokenise(
         opened = Path(tokenizer) if tokenizer else None
         inputs = _digest(opened) + (digest(Path(corpus)) if corpus else "")
     identity = JobIdentity(
-        rule="tokenise",
-        stage="tokenise",
+        rule="tokenize",
+        stage="tokenize",
         scale=config.scale,
         run=config.dataset,
-        fingerprint=job_fingerprint("tokenise", config, code, inputs, None),
+        fingerprint=job_fingerprint("tokenize", config, code, inputs, None),
         threads=workers,
     )
     with job(identity, config, results, tracking, log) as running:
@@ -122,7 +122,7 @@ FromScratch = Annotated[
     str,
     typer.Option(
         envvar="DIFFTRANSFORMER_FROM_SCRATCH",
-        help="Train again though it had finished: 'pretrain' or 'adapt' for all, or their files.",
+        help="Train again though it had finished: a rule for all of its trainings, or files.",
     ),
 ]
 
@@ -161,6 +161,30 @@ def pretrain(
 
         asked = _Asked("pretrain", slice, dataset, output, model, seed, threads, code, from_scratch)
     asked.carry_out(pretrain, results, state_url, tracking, log)
+
+
+@command
+def extend_context(
+    slice: Slice,
+    dataset: Dataset,
+    output: Trained,
+    model: Parent,
+    seed: Seed = 0,
+    threads: Threads = 1,
+    code: Code = "",
+    from_scratch: FromScratch = "",
+    state_url: Elsewhere = "",
+    results: Root = Path("results"),
+    tracking: Uri = "",
+    log: Log = None,
+) -> None:
+    """Continue a finished run with longer positions; go on if stopped before."""
+    with reporting(log):
+        from difftransformer.training.pretrain import extend_context
+
+        words = (slice, dataset, output, model, seed, threads, code, from_scratch)
+        asked = _Asked("extend_context", *words)
+    asked.carry_out(extend_context, results, state_url, tracking, log)
 
 
 @command

@@ -28,9 +28,9 @@ TARGETS = {
     **dict.fromkeys(GROUPS, "a group of artifacts"),
     **dict.fromkeys(
         (
-            *("train_tokenizer", "tokenise", "count_ngrams", "pretrain", "adapt", "evaluate"),
-            *("judge_answers", "measure_timings", "build_table", "build_figure"),
-            *("build_verdicts", "build_report", "initialise_tracking"),
+            *("train_tokenizer", "tokenize", "count_ngrams", "pretrain", "extend_context"),
+            *("adapt", "evaluate", "judge_answers", "benchmark", "table", "figure"),
+            *("verdicts", "report", "initialise_tracking"),
         ),
         "a rule of the workflow",
     ),

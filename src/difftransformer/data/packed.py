@@ -270,7 +270,7 @@ def read_manifest(path: Path) -> Manifest:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise DataError(f"{path}: no such file; build the dataset with `tokenise`") from None
+        raise DataError(f"{path}: no such file; build the dataset with `tokenize`") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); {REBUILD}") from None
     try:

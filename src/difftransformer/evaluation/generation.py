@@ -30,11 +30,11 @@ def open_tokenizer(dataset: PackedDataset) -> Tokenizer:
     """
     path = dataset.folder / TOKENIZER
     if not path.is_file():
-        raise DataError(f"{path}: no such tokenizer; rebuild the dataset with `tokenise`")
+        raise DataError(f"{path}: no such tokenizer; rebuild the dataset with `tokenize`")
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # of no kind of its own
-        raise DataError(f"{path}: damaged ({error}); rebuild the dataset with `tokenise`") from None
+        raise DataError(f"{path}: damaged ({error}); rebuild the dataset with `tokenize`") from None
     tokenizer.encode_special_tokens = True
     return tokenizer
 

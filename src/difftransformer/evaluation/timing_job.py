@@ -39,11 +39,11 @@ def identify(slice: TimingSlice, threads: int, code: str) -> JobIdentity:
     ``threads``, the cores of the job, are those of one operation unless the settings name others.
     """
     return JobIdentity(
-        rule="measure_timings",
-        stage="timings",
+        rule="benchmark",
+        stage="benchmark",
         scale=slice.scale,
         run=slice.measurement,
-        fingerprint=job_fingerprint("measure_timings", slice, code, "", None),
+        fingerprint=job_fingerprint("benchmark", slice, code, "", None),
         threads=slice.config.threads or threads,
     )
 

@@ -77,7 +77,7 @@ class Artifacts:
     def code(self, kind: Kind, name: str) -> str:
         """Return the fingerprint of what makes a table or a figure, with its templates."""
         reports = {module_of(part.measurement, "report") for part in self.known[name].sections}
-        code = code_fingerprint(ENTRIES[f"build_{kind}"], tuple(reports))
+        code = code_fingerprint(ENTRIES[kind], tuple(reports))
         return slice_fingerprint([code, templates()])
 
     def seeds(self, name: str) -> list[int]:
@@ -186,7 +186,7 @@ class Artifacts:
         config, result = self.jobs.catalogue.timing(name), self.jobs.layout.timings(name)
         assert config is not None, name
         on_gpu = computes_on_gpu(config.device, config.backends, result)
-        return code_fingerprint(ENTRIES["measure_timings"], (*modules, *variants), on_gpu=on_gpu)
+        return code_fingerprint(ENTRIES["benchmark"], (*modules, *variants), on_gpu=on_gpu)
 
     def _timed(self, name: str, *, own: bool = True) -> list[str]:
         """Rows that are timed at the sizes of their own runs, or at those of the scale."""

@@ -64,4 +64,4 @@ class Claims:
         answering = (artifacts[name] for name in self.answering(artifacts))
         kinds = {section.measurement for artifact in answering for section in artifact.sections}
         reports = {module_of(kind, "report") for kind in kinds}
-        return code_fingerprint(ENTRIES["build_verdicts"], tuple(sorted(reports)))
+        return code_fingerprint(ENTRIES["verdicts"], tuple(sorted(reports)))

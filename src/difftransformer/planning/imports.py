@@ -15,9 +15,8 @@ def common_modules(plan: Plan, artifacts: Sequence[str]) -> list[str]:
     for name in artifacts:
         for pair in plan.artifacts.evaluations(name):
             seeds["evaluate", *pair].update(plan.artifacts.seeds(name))
-    adapted = plan.jobs.adapted()
     for run, some in plan.trainings(artifacts).items():
-        if run in adapted:
+        if plan.jobs.stage(run) == "adapt":
             seeds["adapt", run].update(some)
     jobs = Counter[str]()
     for job, some in seeds.items():

@@ -34,16 +34,17 @@ from difftransformer.training.methods import method_module
 
 ENTRIES = {
     "train_tokenizer": "difftransformer.data.tokenizer",
-    "tokenise": "difftransformer.data.tokenise",
+    "tokenize": "difftransformer.data.tokenise",
     "count_ngrams": "difftransformer.data.ngrams",
     "pretrain": "difftransformer.training.pretrain",
+    "extend_context": "difftransformer.training.pretrain",
     "adapt": "difftransformer.training.adapt",
     "evaluate": "difftransformer.evaluation.evaluate",
-    "measure_timings": "difftransformer.evaluation.timing_job",
-    "build_table": "difftransformer.reporting.table_job",
-    "build_figure": "difftransformer.reporting.figure_job",
-    "build_verdicts": "difftransformer.reporting.verdict_job",
-    "build_report": "difftransformer.reporting.report_job",
+    "benchmark": "difftransformer.evaluation.timing_job",
+    "table": "difftransformer.reporting.table_job",
+    "figure": "difftransformer.reporting.figure_job",
+    "verdicts": "difftransformer.reporting.verdict_job",
+    "report": "difftransformer.reporting.report_job",
 }
 """Module whose import closure is the code of a rule; a measurement's own modules join it, and
 answers are judged by one of these alone."""
@@ -100,9 +101,23 @@ class Jobs:
             check_extension(self.catalogue, slice, self.run(slice.init_from))
         return slice
 
-    def adapted(self) -> list[str]:
-        """Return the runs that adapt another one, which a rule of their own makes."""
-        return [name for name in self.catalogue.runs if self.catalogue.adaptation(name) is not None]
+    def stage(self, run: str) -> str:
+        """Return the rule that trains a run: `adapt`, or `extend_context`, or else `pretrain`.
+
+        A run that continues another one with longer positions extends the context of its parent.
+        """
+        if self.catalogue.adaptation(run) is not None:
+            return "adapt"
+        parent = self.catalogue.parent(run)
+        if parent is None:
+            return "pretrain"
+        longer = self.run(run).model.max_positions > self.run(parent).model.max_positions
+        return "extend_context" if longer else "pretrain"
+
+    def trained_by(self, rule: str) -> list[str]:
+        """Return the runs that a rule trains."""
+        runs = filter(self.trained, self.catalogue.runs)
+        return [run for run in runs if self.stage(run) == rule]
 
     def run_slice(self, run: str) -> str:
         """Return the file of a training job's slice."""
@@ -180,7 +195,8 @@ class Jobs:
             if device != "auto" or gpus.pool():
                 return _gpus(device)
         if not self.trained(run):  # measured where what adapting makes of it is trained
-            children = (one for one in self.adapted() if self.catalogue.parent(one) == run)
+            adapted = self.trained_by("adapt")
+            children = (one for one in adapted if self.catalogue.parent(one) == run)
             if (child := next(children, None)) is None:
                 return 0
             run = child
@@ -308,7 +324,7 @@ class Jobs:
     def _on_gpu(self, rule: str, parts: Sequence[str], seed: int | None) -> bool:
         """Return whether the code for GPUs is part of what a job computes with."""
         match rule:
-            case "pretrain" | "adapt":
+            case "pretrain" | "extend_context" | "adapt":
                 config = self.run(parts[0]).training
                 result = None if seed is None else self.layout.training(parts[0], seed)
                 return computes_on_gpu(config.device, [config.backend], result)
@@ -320,7 +336,7 @@ class Jobs:
 
     def _selected(self, rule: str, parts: Sequence[str]) -> Iterator[str]:
         match rule:
-            case "pretrain" | "adapt":
+            case "pretrain" | "extend_context" | "adapt":
                 run = self.run(parts[0])
                 yield variant_location(run.model.attention["variant"])
                 if run.adapt is not None:

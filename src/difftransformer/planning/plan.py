@@ -265,7 +265,7 @@ class Plan:
         """Return the fingerprint of what writes pages."""
         parts = (part for one in self.artifacts.known.values() for part in one.sections)
         browsed = {module_of(one.measurement, "report") for one in parts if one.asked.browsed}
-        code = code_fingerprint(ENTRIES["build_report"], tuple(sorted(browsed)))
+        code = code_fingerprint(ENTRIES["report"], tuple(sorted(browsed)))
         return slice_fingerprint([code, templates("site/assets")])
 
     def ending(self) -> list[str]:

@@ -28,7 +28,7 @@ def artifact_tags(runs: Iterable[Run], served: bool) -> Tags:
     missing: Tags = {}
     for artifact in by_job.values():
         tags = artifact.data.tags
-        if not tags.get("rule", "").startswith("build_"):
+        if tags.get("rule") not in ("table", "figure"):
             continue
         name, queue, visited = tags["run"], [artifact], set[str]()
         while queue:

@@ -32,15 +32,19 @@ _TRAINING = {
 _MEASURED = {"tags": ("run", "suite", "seed", "scale"), "attributes": ("Duration",)}
 _BUILT = {"tags": ("run", "scale", "rule"), "attributes": ("Duration",)}
 STAGES = {
-    "tokenise": Stage("Corpora, packed into shards that are mapped into memory.", _BUILT),
+    "tokenize": Stage("Corpora, packed into shards that are mapped into memory.", _BUILT),
     "pretrain": Stage(
         "Trainings, from scratch or from another one's weights: losses by step.", _TRAINING
     ),
+    "extend_context": Stage(
+        "Trained models that continue with longer positions: losses by step.", _TRAINING
+    ),
     "adapt": Stage("Trained models adapted by Dex, LoRA and others: losses by step.", _TRAINING),
     "evaluate": Stage("What was measured of a model: a run for each suite.", _MEASURED),
-    "judge": Stage("Answers of models, judged.", _MEASURED),
-    "timings": Stage("Rows of a table, timed side by side on one machine.", _BUILT),
-    "tables": Stage("Tables and figures, and the runs behind each: its tag `upstream`.", _BUILT),
+    "judge_answers": Stage("Answers of models, judged.", _MEASURED),
+    "benchmark": Stage("Models timed side by side on one machine.", _BUILT),
+    "table": Stage("Tables, and the runs behind each: its tag `upstream`.", _BUILT),
+    "figure": Stage("Figures, and the runs behind each: its tag `upstream`.", _BUILT),
 }
 """By name, each the experiment ``difftransformer/<stage>``."""
 

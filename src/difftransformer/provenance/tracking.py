@@ -66,7 +66,7 @@ def start_job(
     """Track one job; the end of the block decides its status.
 
     Args:
-        stage: Names the experiment: "tokenise", "pretrain", "evaluate", "tables", ...
+        stage: Names the experiment: "tokenize", "pretrain", "evaluate", "table", ...
         name: The job among all of its stage, *without* its fingerprint, such as
             ``tiny/diff_v1/0``: jobs of one name supersede each other.
         job_id: See `difftransformer.provenance.result.job_id`.

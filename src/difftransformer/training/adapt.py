@@ -31,8 +31,6 @@ from difftransformer.training.outputs import Metrics
 from difftransformer.training.run import Frame, Start, open_weights, train_run
 from difftransformer.training.team import Team
 
-STAGE = "adapt"
-
 
 def adapt(slice: RunSlice, *, model: Path | None = None, **frame: Unpack[Frame]) -> None:
     """Adapt the run that ``slice`` continues, or go on from the newest whole checkpoint; publish.
@@ -78,7 +76,7 @@ def adapt(slice: RunSlice, *, model: Path | None = None, **frame: Unpack[Frame])
 
         return Start(causal, method, causal.inner.config._attn_implementation, finish, adapter)
 
-    train_run(STAGE, slice, model, start, frame)
+    train_run("adapt", slice, model, start, frame)
 
 
 def first_batches(

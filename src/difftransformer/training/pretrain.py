@@ -1,9 +1,9 @@
 """Pre-training: a model on a packed dataset, from scratch or from the weights of a finished run.
 
-Differential Transformer goes on with longer positions (section 3.3: 1.5B tokens at 64K, theta
-640000) and with other text (appendix C: mathematics, then distilled reasoning). Everything but the
-weights starts from scratch then, the optimiser and the learning rate among them: the paper does not
-say that it kept any.
+Differential Transformer continues with longer positions (section 3.3: 1.5B tokens at 64K, theta
+640000), which `extend_context` does, and with other text (appendix C: mathematics, then distilled
+reasoning). Everything but the weights starts from scratch then, the optimiser and the learning rate
+among them: the paper does not say that it kept any.
 """
 
 import logging
@@ -24,7 +24,6 @@ from difftransformer.training.optimiser import AdamW
 from difftransformer.training.run import Frame, Start, open_weights, train_run
 from difftransformer.training.team import Team
 
-STAGE = "pretrain"
 logger = logging.getLogger(__name__)
 
 
@@ -46,7 +45,19 @@ def pretrain(slice: RunSlice, *, model: Path | None = None, **frame: Unpack[Fram
         Interrupted: stopped by SIGTERM or SIGINT after writing a checkpoint (exit status 75); the
             same call continues.
     """
+    _train("pretrain", slice, model, frame)
 
+
+def extend_context(slice: RunSlice, *, model: Path, **frame: Unpack[Frame]) -> None:
+    """Continue a finished run with longer positions; arguments and errors are those of `pretrain`.
+
+    The model of ``slice`` has its parent's weights, with more ``max_positions`` and, as a rule,
+    another ``rope_theta``.
+    """
+    _train("extend_context", slice, model, frame)
+
+
+def _train(stage: str, slice: RunSlice, model: Path | None, frame: Frame) -> None:
     def start(dataset: PackedDataset, device: torch.device, team: Team) -> Start:
         require_memory(slice, device)
         transformer = _initial_model(slice, frame["seed"], model, device, team)
@@ -56,7 +67,7 @@ def pretrain(slice: RunSlice, *, model: Path | None = None, **frame: Unpack[Fram
             transformer, method, transformer.backend, lambda: (team.plain(transformer), {})
         )
 
-    train_run(STAGE, slice, model, start, frame)
+    train_run(stage, slice, model, start, frame)
 
 
 def _initial_model(

@@ -25,7 +25,7 @@ from difftransformer.reporting import serving
 
 def test_help_names_every_step_by_what_it_is_for() -> None:
     said = call("--help").output
-    for step in ("tokenise", "pretrain", "evaluate", "build_table", "rerun"):
+    for step in ("tokenize", "pretrain", "evaluate", "table", "rerun"):
         assert step in said
     assert said.index(frame.BUILD) < said.index("reproduce") < said.index(frame.STEPS)
     assert "─ Commands ─" not in said  # each stands in a part of its own

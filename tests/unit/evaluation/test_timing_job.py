@@ -38,7 +38,7 @@ def command(folder: Path, **changes: Any) -> subprocess.CompletedProcess[str]:
         "models": {"transformer": {"short": MODEL}},
     }  # fmt: skip
     (folder / "slice.json").write_text(json.dumps(slice))
-    words = ["measure_timings", "--slice", "slice.json", "--output", "timed.json"]
+    words = ["benchmark", "--slice", "slice.json", "--output", "timed.json"]
     return subprocess.run(
         [sys.executable, "-m", "difftransformer", *words, "--tracking", "off", "--log", "job.log"],
         cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"}, text=True, capture_output=True,

@@ -26,7 +26,7 @@ def codes(root: Path) -> Codes:
         for variant in VARIANTS
         for device in ("cpu", "cuda")
     }
-    return found | {"tokenise": code_fingerprint(ENTRIES["tokenise"], on_gpu=False, root=root)}
+    return found | {"tokenize": code_fingerprint(ENTRIES["tokenize"], on_gpu=False, root=root)}
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def before() -> Codes:
 TRAININGS = {f"{variant} on {device}" for variant in VARIANTS for device in ("cpu", "cuda")}
 ON_GPU = {name for name in TRAININGS if name.endswith("cuda")}
 V1 = {name for name in TRAININGS if name.startswith("diff_v1")}
-ALL = TRAININGS | {"tokenise"}
+ALL = TRAININGS | {"tokenize"}
 NOTHING: set[str] = set()
 
 EDITS: list[tuple[str, str, str, set[str]]] = [

@@ -47,8 +47,8 @@ def test_runs_are_tagged_with_the_tables_that_show_them(
         ("pretrain", "shown/0", {"rule": "pretrain"}),
         ("evaluate", "shown/0/suite", {"rule": "evaluate", "upstream": "pretrain-shown/0"}),
         ("pretrain", "unused/0", {"rule": "pretrain"}),
-        ("tables", "table6/table", {
-            "rule": "build_table", "run": "table6", "upstream": "evaluate-shown/0/suite gone",
+        ("table", "table6/table", {
+            "rule": "table", "run": "table6", "upstream": "evaluate-shown/0/suite gone",
         }),
     ):  # fmt: skip
         tags |= {"scale": "tiny", "mlflow.note.content": "a run"}

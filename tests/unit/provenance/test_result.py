@@ -34,7 +34,7 @@ def test_round_trip_keeps_every_digit(tmp_path: Path) -> None:
 
 def test_job_ids_are_the_same_everywhere() -> None:
     assert job_id("pretrain", "diff_v1", 0, "0123456789abcdef") == "pretrain-diff_v1-0-0123456789"
-    assert job_id("tokenise", "stdlib text", None, "f" * 64) == "tokenise-stdlib_text-ffffffffff"
+    assert job_id("tokenize", "stdlib text", None, "f" * 64) == "tokenize-stdlib_text-ffffffffff"
 
 
 def test_numbers_that_are_none_are_refused() -> None:

@@ -88,7 +88,7 @@ def make_slice(variant: str = "diff_v1", vocab_size: int = VOCAB, **training: An
 
 
 def write_dataset(folder: Path, splits: dict[str, np.ndarray], **manifest: Any) -> Path:
-    """A dataset folder as `tokenise` leaves it, of given tokens."""
+    """A dataset folder as `tokenize` leaves it, of given tokens."""
     (folder / "shards").mkdir(parents=True)
     entries = {}
     for name, tokens in splits.items():

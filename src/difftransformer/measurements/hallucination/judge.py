@@ -34,7 +34,7 @@ from difftransformer.provenance.result import Result, Units, read_result
 
 logger = logging.getLogger(__name__)
 
-STAGE = "judge"
+STAGE = "judge_answers"
 
 
 class Judged(NamedTuple):

@@ -3,11 +3,11 @@
 # other job of the workflow disturbs it. It is started anew itself: it tells torch something before it is imported.
 
 
-rule measure_timings:
+rule benchmark:
     output:
         JOBS.layout.timings("{timing}"),
     log:
-        f"{ROOT}/{JOBS.scale}/logs/measure_timings/{{timing}}.log",
+        f"{ROOT}/{JOBS.scale}/logs/benchmark/{{timing}}.log",
     threads: lambda wildcards: JOBS.timing_threads(wildcards.timing, CORES)
     resources:
         gpu=lambda wildcards: JOBS.timing_gpus(wildcards.timing) or None,
@@ -19,5 +19,5 @@ rule measure_timings:
         "Measure the timings of {wildcards.timing}"
     shell:
         "export DIFFTRANSFORMER_WARM=off; "
-        "difftransformer measure_timings --slice {params.cfg} --code {params.code}"
+        "difftransformer benchmark --slice {params.cfg} --code {params.code}"
         " --threads {threads} --output {output} --results {params.root} --log {log}"
