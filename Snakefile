@@ -117,8 +117,8 @@ rule headline:
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/handlers.smk"
 include: "workflow/rules/targets.smk"
-include: "workflow/rules/tracking.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/training.smk"
 include: "workflow/rules/evaluation.smk"

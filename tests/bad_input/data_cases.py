@@ -29,7 +29,7 @@ SHARD = "data/shards/train-00001.bin"
 GOOD = b'{"text": "hello there"}\n' * 50
 
 train_tokenizer: Call = Work.train_tokenizer
-tokenise: Call = Work.tokenise
+tokenize: Call = Work.tokenize
 pretrain: Call = Work.pretrain
 evaluate: Call = Work.evaluate
 
@@ -40,52 +40,52 @@ def corpus(name: str, content: bytes) -> Spoil:
 
 
 DATA: dict[str, Case] = {
-    "an empty corpus": (corpus("a.txt", b""), tokenise, ["sources files", "no text for training"]),
+    "an empty corpus": (corpus("a.txt", b""), tokenize, ["sources files", "no text for training"]),
     "one document": (
-        corpus("a.jsonl", GOOD[:24]), tokenise, ["sources files: no text", "it takes two that"],
+        corpus("a.jsonl", GOOD[:24]), tokenize, ["sources files: no text", "it takes two that"],
     ),
     "too little text": (
         slice("dataset", "config.tokenizer.vocab_size", 10_000), train_tokenizer,
         ["dataset corpus: sources files", "tokenizer.vocab_size asks for 10000: lower it, or add"],
     ),
-    "half a line": (add(TEXT, '{"text": \n'), tokenise, [f"{TEXT}, line 121: not JSON", "mend"]),
-    "a line without text": (add(TEXT, '{"txt": "a"}\n'), tokenise, ["no field 'text'; it has txt"]),
-    "text that is a number": (add(TEXT, '{"text": 3}\n'), tokenise, ["'text' is int, not text"]),
-    "a line that is a list": (add(TEXT, "[1]\n"), tokenise, ["line 121", "object is needed"]),
+    "half a line": (add(TEXT, '{"text": \n'), tokenize, [f"{TEXT}, line 121: not JSON", "mend"]),
+    "a line without text": (add(TEXT, '{"txt": "a"}\n'), tokenize, ["no field 'text'; it has txt"]),
+    "text that is a number": (add(TEXT, '{"text": 3}\n'), tokenize, ["'text' is int, not text"]),
+    "a line that is a list": (add(TEXT, "[1]\n"), tokenize, ["line 121", "object is needed"]),
     "a line nested without end": (
-        add(TEXT, "[" * 100_000 + "\n"), tokenise, [f"{TEXT}, line 121: not JSON", "mend or"],
+        add(TEXT, "[" * 100_000 + "\n"), tokenize, [f"{TEXT}, line 121: not JSON", "mend or"],
     ),
     "half a surrogate pair": (
-        add(TEXT, '{"text": "a \\ud800"}\n'), tokenise,
+        add(TEXT, '{"text": "a \\ud800"}\n'), tokenize,
         [f"{TEXT}, line 121: field 'text' has half a surrogate pair", "mend or remove"],
     ),
-    "a line in Latin-1": (add(TEXT, b'{"text": "\xe9"}\n'), tokenise, ["line 121", "byte 0xe9"]),
-    "text in Latin-1": (corpus("a.txt", b"caf\xe9"), tokenise, ["a.txt: not UTF-8 at byte 3"]),
+    "a line in Latin-1": (add(TEXT, b'{"text": "\xe9"}\n'), tokenize, ["line 121", "byte 0xe9"]),
+    "text in Latin-1": (corpus("a.txt", b"caf\xe9"), tokenize, ["a.txt: not UTF-8 at byte 3"]),
     "half a gzip": (
-        corpus("a.jsonl.gz", gzip.compress(GOOD)[:-9]), tokenise, ["a.jsonl.gz", "truncated or"],
+        corpus("a.jsonl.gz", gzip.compress(GOOD)[:-9]), tokenize, ["a.jsonl.gz", "truncated or"],
     ),
-    "no gzip": (corpus("a.jsonl.gz", GOOD), tokenise, ["a.jsonl.gz", "Not a gzipped file"]),
+    "no gzip": (corpus("a.jsonl.gz", GOOD), tokenize, ["a.jsonl.gz", "Not a gzipped file"]),
     "half a zstd": (
-        corpus("a.jsonl.zst", zstandard.compress(GOOD)[:-5]), tokenise, ["a.jsonl.zst", "ends"],
+        corpus("a.jsonl.zst", zstandard.compress(GOOD)[:-5]), tokenize, ["a.jsonl.zst", "ends"],
     ),
-    "no zstd": (corpus("a.jsonl.zst", GOOD), tokenise, ["a.jsonl.zst", "Unknown frame"]),
-    "no parquet": (corpus("a.parquet", GOOD), tokenise, ["a.parquet", "not a parquet file"]),
-    "another kind of file": (corpus("a.pdf", b"x"), tokenise, ["a.pdf", ".txt, .md, .jsonl"]),
+    "no zstd": (corpus("a.jsonl.zst", GOOD), tokenize, ["a.jsonl.zst", "Unknown frame"]),
+    "no parquet": (corpus("a.parquet", GOOD), tokenize, ["a.parquet", "not a parquet file"]),
+    "another kind of file": (corpus("a.pdf", b"x"), tokenize, ["a.pdf", ".txt, .md, .jsonl"]),
     "no files": (
-        slice("dataset", "config.sources.files.globs", ["nowhere/*"]), tokenise,
+        slice("dataset", "config.sources.files.globs", ["nowhere/*"]), tokenize,
         ["dataset corpus: source files: no file matches 'nowhere/*'", "relative globs start at"],
     ),
     "a tokenizer that is no JSON": (
-        both(write("data/tokenizer.json", "{"), anew), tokenise,
+        both(write("data/tokenizer.json", "{"), anew), tokenize,
         ["data/tokenizer.json: cannot be read", "rebuild it with `train_tokenizer`"],
     ),
-    "no tokenizer": (remove("data/tokenizer.json"), tokenise, ["tokenizer.json: no such file"]),
+    "no tokenizer": (remove("data/tokenizer.json"), tokenize, ["tokenizer.json: no such file"]),
     "a tokenizer of another kind": (
-        both(replace("data/tokenizer_config.json", '"bpe"', '"foo"'), anew), tokenise,
+        both(replace("data/tokenizer_config.json", '"bpe"', '"foo"'), anew), tokenize,
         ["data/tokenizer.json: cannot be read with its tokenizer_config.json", "rebuild"],
     ),
     "a tokenizer without an end": (
-        both(replace("data/tokenizer_config.json", "<|endoftext|>", "<end>"), anew), tokenise,
+        both(replace("data/tokenizer_config.json", "<|endoftext|>", "<end>"), anew), tokenize,
         ["data/tokenizer.json", "'<end>' is not in the vocabulary", "rebuild"],
     ),
     "an unpinned tokenizer": (
@@ -96,16 +96,16 @@ DATA: dict[str, Case] = {
         slice("dataset", "config.tokenizer", {"kind": "tiktoken", "name": "gpt5"}),
         train_tokenizer, ["dataset.json", "config.tokenizer.name", "'cl100k_base', got 'gpt5'"],
     ),
-    "a slice that is no JSON": (write("dataset.json", "{"), tokenise, ["dataset.json: not a"]),
+    "a slice that is no JSON": (write("dataset.json", "{"), tokenize, ["dataset.json: not a"]),
     "a slice of something else": (
-        write("dataset.json", "[]"), tokenise, ["dataset.json", "a mapping of keys, got []", "run"],
+        write("dataset.json", "[]"), tokenize, ["dataset.json", "a mapping of keys, got []", "run"],
     ),
-    "no slice": (remove("dataset.json"), tokenise, ["dataset.json: no such file", "run snakemake"]),
+    "no slice": (remove("dataset.json"), tokenize, ["dataset.json: no such file", "run snakemake"]),
     "a file for the results": (
-        both(anew, write("results", "x")), tokenise, ["results/", "Not a directory", "another"],
+        both(anew, write("results", "x")), tokenize, ["results/", "Not a directory", "another"],
     ),
     "a file for the logs": (
-        write("logs", "x"), lambda work: work.tokenise("--log", "logs/a.log"), ["logs: File"],
+        write("logs", "x"), lambda work: work.tokenize("--log", "logs/a.log"), ["logs: File"],
     ),
     "no manifest": (remove("data/manifest.json"), pretrain, ["manifest.json: no such file; build"]),
     "half a manifest": (cut("data/manifest.json", 99), pretrain, ["data/manifest.json", REBUILD]),

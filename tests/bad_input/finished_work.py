@@ -3,11 +3,13 @@
 import contextlib
 import io
 import json
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from steps import step_words
 from typer.testing import CliRunner
 
 from difftransformer.cli import app
@@ -15,6 +17,7 @@ from difftransformer.config.project import settings_given
 from difftransformer.planning.plan import Plan
 from difftransformer.provenance.reporting import reporting
 
+TOKENIZER, MANIFEST, TRAINED = "data/tokenizer.json", "data/manifest.json", "run/training.json"
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"]
 
 DATASET: dict[str, Any] = {
@@ -87,29 +90,20 @@ class Work:
         set_key(content, key, value)
         self.path(f"{slice}.json").write_text(json.dumps(content))
 
-    def train_tokenizer(self, *more: str) -> Ended:
-        return call(
-            "train_tokenizer", "--slice", "dataset.json", "--output", "data/tokenizer.json", *more
-        )
+    def train_tokenizer(self) -> Ended:
+        return call(*step_words("train_tokenizer", "dataset.json", {}, {"tokenizer": TOKENIZER}))
 
-    def tokenise(self, *more: str) -> Ended:
-        return call(
-            "tokenize", "--slice", "dataset.json", "--tokenizer", "data/tokenizer.json",
-            "--output", "data/manifest.json", "--tracking", "off", *more,
-        )  # fmt: skip
+    def tokenize(self, *more: str) -> Ended:
+        files = {"tokenizer": TOKENIZER}, {"manifest": MANIFEST}
+        return call(*step_words("tokenize", "dataset.json", *files, *more))
 
-    def pretrain(self, *more: str, tracking: str = "off") -> Ended:
-        return call(
-            "pretrain", "--slice", "run.json", "--dataset", "data/manifest.json",
-            "--output", "run/training.json", "--tracking", tracking, *more,
-        )  # fmt: skip
+    def pretrain(self, *more: str, **changed: Any) -> Ended:
+        files = {"data": MANIFEST}, {"result": TRAINED}
+        return call(*step_words("pretrain", "run.json", *files, *more, **changed))
 
-    def evaluate(self, *more: str) -> Ended:
-        return call(
-            "evaluate", "--slice", "evaluation.json", "--model", "run/training.json",
-            "--dataset", "data/manifest.json", "--output", "evaluation/result.json",
-            "--tracking", "off", *more,
-        )  # fmt: skip
+    def evaluate(self, **changed: Any) -> Ended:
+        files = {"model": TRAINED, "data": MANIFEST}, {"result": "evaluation/result.json"}
+        return call(*step_words("evaluate", "evaluation.json", *files, **changed))
 
     def export(self, format: str = "huggingface", model: str = "run") -> Ended:
         return call("export_model", model, "exported", "--format", format)
@@ -143,7 +137,8 @@ def set_key(content: Any, key: str, value: Any) -> None:
 
 def call(*words: str) -> Ended:
     """Call the command line in this process."""
-    result = CliRunner().invoke(app, list(words))
+    tracked = os.environ.get("MLFLOW_TRACKING_URI", "off")
+    result = CliRunner().invoke(app, list(words), env={"MLFLOW_TRACKING_URI": tracked})
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return Ended(result.exit_code, result.stderr)
 
@@ -158,7 +153,7 @@ def finish(folder: Path, configuration: Path) -> Work:
     (folder / "corpus" / "text.jsonl").write_text("\n".join(lines) + "\n")
     for name, content in (("dataset", DATASET), ("run", RUN), ("evaluation", EVALUATION)):
         (folder / f"{name}.json").write_text(json.dumps(content))
-    for command in (work.train_tokenizer, work.tokenise, work.pretrain, work.evaluate):
+    for command in (work.train_tokenizer, work.tokenize, work.pretrain, work.evaluate):
         ended = command()
         assert ended.status == 0, ended.stderr
     return work

@@ -2,7 +2,7 @@
 
 import json
 
-from finished_work import Ended, Work, call
+from finished_work import MANIFEST, Ended, Work, call
 from spoiling import (
     Call,
     Case,
@@ -20,6 +20,7 @@ from spoiling import (
     weights,
     write,
 )
+from steps import step_words
 
 pretrain: Call = Work.pretrain
 evaluate: Call = Work.evaluate
@@ -47,10 +48,7 @@ ELSEWHERE = {
 def elsewhere(work: Work) -> Ended:
     """Evaluate a model from elsewhere."""
     write("elsewhere.json", json.dumps(ELSEWHERE))(work)
-    return call(
-        "evaluate", "--slice", "elsewhere.json", "--output", "elsewhere/result.json",
-        "--tracking", "off",
-    )  # fmt: skip
+    return call(*step_words("evaluate", "elsewhere.json", {}, {"result": "elsewhere/result.json"}))
 
 
 def tokenizer_elsewhere(work: Work) -> None:
@@ -97,10 +95,10 @@ MODELS: dict[str, Case] = {
         pretrain, ["diverged at step", "lower training.lr", "last good checkpoint is kept"],
     ),
     "a negative seed on the command line": (
-        nothing, lambda work: work.pretrain("--seed", "-1"), ["'--seed'", "equal to 0, got '-1'"],
+        nothing, lambda work: work.pretrain(seed=-1), ["step: --files: seed", "equal to 0, got -1"],
     ),
     "a seed in words on the command line": (
-        nothing, lambda work: work.pretrain("--seed", "one"), ["'--seed'", "integer", "got 'one'"],
+        nothing, lambda work: work.pretrain(seed="one"), ["--files: seed", "integer", "got 'one'"],
     ),
     "more threads than there are": (
         nothing, lambda work: work.pretrain("--threads", "99999"), ["'--threads'", "to 1024, got"],
@@ -108,14 +106,22 @@ MODELS: dict[str, Case] = {
     "an unknown option": (
         nothing, lambda work: work.pretrain("--sed", "1"), ["No such option: --sed", "--seed"],
     ),
-    "an unknown command": (nothing, lambda work: call("pretran"), ["'pretran'", "'pretrain'"]),
-    "tracking on the command line": (
-        nothing, lambda work: work.pretrain(tracking="foo://x"), ["tracking uri: 'foo://x'"],
+    "an unknown command": (nothing, lambda work: call("rerum"), ["'rerum'", "'rerun'"]),
+    "an unknown rule": (
+        nothing, lambda work: call("step", "pretran", "--config", "run.json"),
+        ["step: unknown rule 'pretran'; did you mean 'pretrain'?"],
+    ),
+    "files that are no JSON": (
+        nothing, lambda work: work.pretrain("--files", "{"), ["step: --files: invalid JSON"],
+    ),
+    "files without an output": (
+        nothing, lambda work: call(*step_words("pretrain", "run.json", {"data": MANIFEST}, {})),
+        ["pretrain: --files: outputs.result is missing: name its file"],
     ),
     "no training": (remove("run/training.json"), evaluate, ["run: training has not finished"]),
     "half a training": (cut("run/training.json", 99), evaluate, ["training.json", "delete it and"]),
     "another seed": (
-        nothing, lambda work: work.evaluate("--seed", "5"), ["seed 0, asked for diff with seed 5"],
+        nothing, lambda work: work.evaluate(seed=5), ["seed 0, asked for diff with seed 5"],
     ),
     "another tokenizer": (
         add("run/tokenizer.json", " "), evaluate, ["run: was trained with another tokenizer", "on"],
@@ -205,8 +211,9 @@ MODELS: dict[str, Case] = {
         ["evaluation.json: ", "config.kind: unknown kind 'x'", "recall"],
     ),
     "an evaluation of nothing": (
-        nothing, lambda work: call("evaluate", "--slice", "evaluation.json", "--output", "x.json"),
-        ["run diff is trained here: give the training.json of its --model"],
+        nothing,
+        lambda _: call(*step_words("evaluate", "evaluation.json", {}, {"result": "x.json"})),
+        ["run diff is trained here: give its training.json as the input `model`"],
     ),
     "an impossible export": (
         nothing, lambda work: work.export("llama"), ["cannot export to llama"],

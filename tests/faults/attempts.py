@@ -18,6 +18,7 @@ from multiprocessing.context import ForkProcess
 from pathlib import Path
 
 import pytest
+from steps import step_words
 
 from difftransformer.planning.plan import Plan
 from difftransformer.provenance.layout import REPRODUCIBLE
@@ -39,42 +40,36 @@ def calls(folder: Path) -> Calls:
         jobs, here = plan.jobs, plan.jobs.layout
         manifest, trained = here.manifest(DATASET), here.training("diff", 0)
         ngrams = here.ngrams(DATASET, SUITE)
-        made = {
-            "tokenize": {
-                "slice": jobs.dataset_slice(DATASET),
-                "tokenizer": here.tokenizer(DATASET),
-                "output": manifest,
-            },
-            "count_ngrams": {
-                "slice": jobs.ngrams_slice(SUITE),
-                "dataset": manifest,
-                "output": ngrams,
-            },
-            "pretrain": {"slice": jobs.run_slice("diff"), "dataset": manifest, "output": trained},
-            "evaluate": {
-                "slice": jobs.evaluation_slice(SUITE, "diff"),
-                "model": trained,
-                "dataset": manifest,
-                "ngrams": ngrams,
-                "output": here.evaluation(SUITE, "diff", 0),
-            },
-            "table": {
-                "slice": plan.artifacts.slice_file(TABLE, "table"),
-                "inputs": " ".join(plan.artifacts.results(TABLE)),
-                "output": f"{here.table(TABLE)}.html",
-            },
-        }
-        codes = {
-            "tokenize": jobs.code("tokenize"),
-            "pretrain": jobs.code("pretrain", "diff"),
-            "evaluate": jobs.code("evaluate", SUITE, "diff"),
-            "table": plan.artifacts.code("table", TABLE),
-        }
-    return {
-        rule: [rule, *(w for key, value in options.items() for w in (f"--{key}", value))]
-        + (["--code", codes[rule]] if rule in codes else [])
-        for rule, options in made.items()
-    }
+        result = here.evaluation(SUITE, "diff", 0)
+        return {
+            call[1]: call
+            for call in (
+                step_words(
+                    "tokenize", jobs.dataset_slice(DATASET),
+                    {"tokenizer": here.tokenizer(DATASET)}, {"manifest": manifest},
+                    "--code", jobs.code("tokenize"),
+                ),
+                step_words(
+                    "count_ngrams", jobs.ngrams_slice(SUITE), {"data": manifest},
+                    {"ngrams": ngrams},
+                ),
+                step_words(
+                    "pretrain", jobs.run_slice("diff"), {"data": manifest}, {"result": trained},
+                    "--code", jobs.code("pretrain", "diff"),
+                ),
+                step_words(
+                    "evaluate", jobs.evaluation_slice(SUITE, "diff"),
+                    {"model": trained, "data": manifest, "ngrams": ngrams}, {"result": result},
+                    "--code", jobs.code("evaluate", SUITE, "diff"),
+                ),
+                step_words(
+                    "table", plan.artifacts.slice_file(TABLE, "table"),
+                    {"results": plan.artifacts.results(TABLE)},
+                    {"page": f"{here.table(TABLE)}.html"},
+                    "--code", plan.artifacts.code("table", TABLE),
+                ),
+            )
+        }  # fmt: skip
 
 
 class Rebuild:

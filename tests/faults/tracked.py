@@ -42,7 +42,7 @@ class Training:
 
     def __init__(self, finished: Checkout, known: Calls, folder: Path, uri: str) -> None:
         words = known["pretrain"]
-        slice = finished.folder / words[words.index("--slice") + 1]
+        slice = finished.folder / words[words.index("--config") + 1]
         self._slice = RunSlice.model_validate_json(slice.read_bytes())
         self._data = finished.folder / "results" / "smoke" / "data" / "stdlib_text"
         self._undisturbed = finished.folder / "results" / "smoke" / "runs" / "diff" / "0"

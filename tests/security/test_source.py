@@ -91,19 +91,16 @@ def test_servers_listen_on_loopback(repository: Path) -> None:
 def test_shell_commands_hold_paths_and_ids_of_ours_alone(repository: Path) -> None:
     """Names are checked when they are read (`Name`), the results folder too; nothing else is.
 
-    An input of a user's files is a listing of ours, named by its digest.
+    An input of a user's files is a listing of ours, named by its digest; the files are quoted.
     """
-    ours = re.compile(
-        r"wildcards\.\w+|threads|log|output(\.\w+)?|params\.(root|cfg|code|kept|kept_tables)|ROOT"
-        r"|input(\.(base|corpus|model|result|data|tokenizer|ngrams|results|tables|figures|verdicts))?"
-    )
-    for path in sorted((repository / "workflow").rglob("*.smk")):
-        for rule in re.split(r"^rule ", path.read_text(), flags=re.MULTILINE)[1:]:
-            inputs, _, command = rule.partition("    shell:")
-            found = re.findall(r"\{([^{}]+)\}", command.partition("\n\n\n")[0])
-            assert all(ours.fullmatch(name) for name in found), (path, found)
-            if "get_corpus" in inputs or "get_benchmarks" in inputs:
-                assert "input" not in found, f"{path}: a user's paths in a command"
+    ours = re.compile(r"threads|log:q|params\.(rule|code|config:q|files:q)|ROOT")
+    files = sorted((repository / "workflow").rglob("*.smk"))
+    text = "\n".join(path.read_text() for path in files)
+    (step,) = re.findall(r"^STEP = \((.+?)^\)", text, re.MULTILINE | re.DOTALL)
+    names = re.findall(r"\{([^{}]+)\}", " ".join([step, *re.findall(r"\bshell\((.+)\)", text)]))
+    assert "ROOT" in names and all(ours.fullmatch(name) for name in names), names
+    shells = re.findall(r"^    shell:\n        (.+)", text, re.MULTILINE)
+    assert set(shells) == {"STEP", '"export DIFFTRANSFORMER_WARM=off; " + STEP'}
 
 
 def test_make_reads_no_yaml_and_quotes_what_it_is_given(repository: Path) -> None:

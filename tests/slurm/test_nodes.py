@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from small_cluster import QUICKLY, Cluster, missing, wait_for
+from steps import step_words
 from tiny_training import VOCAB, make_slice, write_dataset
 
 pytestmark = pytest.mark.slurm
@@ -53,10 +54,11 @@ class Training:
             warmup_steps=10,
         )
         (folder / "slice.json").write_text(slice.model_dump_json())
-        self._command = (
-            f"{sys.executable} -m difftransformer pretrain --slice slice.json --dataset "
-            f"{text}/manifest.json --output out/training.json --tracking off"
-        )
+        inputs, output = {"data": text / "manifest.json"}, {"result": "out/training.json"}
+        *words, _, files = step_words("pretrain", "slice.json", inputs, output)
+        (folder / "files.json").write_text(files)
+        command = f"{sys.executable} -m difftransformer {' '.join(words)} < files.json"
+        self._command = f"env MLFLOW_TRACKING_URI=off {command}"
 
     def submit(self, nodes: int) -> str:
         """Make it a job of so many nodes; return its id."""
@@ -66,7 +68,7 @@ class Training:
 
     def run(self) -> None:
         """Train here, outside of Slurm."""
-        subprocess.run(self._command.split(), cwd=self._folder, check=True, timeout=200)
+        subprocess.run(self._command, shell=True, cwd=self._folder, check=True, timeout=200)
 
     def run_by_the_profile(self) -> None:
         """Train as the job of a rule that has two nodes."""

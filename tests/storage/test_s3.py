@@ -180,9 +180,10 @@ def test_a_bucket_that_fills_up_under_a_training_does_not_stop_it(
     made.drop("runs/diff")
     with refusing(server, "checkpoint-", 507, "XMinioStorageFull") as full:
         ended = subprocess.run(
-            [sys.executable, "-m", "difftransformer", *made.calls["pretrain"], "--tracking", "off"],
+            [sys.executable, "-m", "difftransformer", *made.calls["pretrain"]],
             cwd=tmp_path, capture_output=True, text=True, check=False,
-            env=full.environment | {"DIFFTRANSFORMER_STATE": f"s3://{bucket}/state"},
+            env=full.environment
+            | {"DIFFTRANSFORMER_STATE": f"s3://{bucket}/state", "MLFLOW_TRACKING_URI": "off"},
         )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     lines = [line for line in ended.stderr.splitlines() if line.startswith(ERROR)]

@@ -50,22 +50,25 @@ def run_alone(checkout: Checkout, job: DeclaredJob, folder: Path) -> None:
 def make_alone(checkout: Checkout, job: DeclaredJob, folder: Path) -> None:
     """Run a job in a folder with its declared inputs alone: it makes what it declares.
 
-    Its slice lies there, too: every process of Snakemake writes it from the configuration.
+    Its settings are there, too: every process of Snakemake writes it from the configuration.
     """
-    slices = [job.command[place + 1] for place, word in enumerate(job.command) if word == "--slice"]
+    config = job.command[job.command.index("--config") + 1]
     folder.mkdir()
-    for name in (*job.inputs, *slices):
+    for name in (*job.inputs, config):
         source, target = checkout.folder / name, folder / name
         if target != source:  # corpora lie elsewhere
             target.parent.mkdir(parents=True, exist_ok=True)
             copy = shutil.copytree if source.is_dir() else shutil.copy
             copy(source, target, **({"dirs_exist_ok": True} if source.is_dir() else {}))
-    program, *words = job.command
+    program, *words, standard_input, files = job.command
+    assert standard_input == "<<<"
     assert program == "difftransformer"
     ended = python(
         "-m",
         "difftransformer",
         *words,
+        "--files",
+        files,
         cwd=folder,
         env={
             **os.environ,

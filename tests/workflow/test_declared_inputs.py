@@ -53,6 +53,6 @@ def test_timings_are_measured_where_nothing_else_is(repository: Path, tmp_path: 
     (tmp_path / "checkout").mkdir()
     checkout = copy_of(repository, tmp_path / "checkout")
     ended = checkout.snakemake("-n", "--printshellcmds", TIMED, "--config", "scale=smoke")
-    (command,) = re.findall(r"difftransformer benchmark .*", ended.stdout + ended.stderr)
+    (command,) = re.findall(r"difftransformer step benchmark .*", ended.stdout + ended.stderr)
     job = DeclaredJob("benchmark", [], shlex.split(command), [TIMED])
     make_alone(checkout, job, tmp_path / "alone")

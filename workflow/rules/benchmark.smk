@@ -5,19 +5,18 @@
 
 rule benchmark:
     output:
-        JOBS.layout.timings("{timing}"),
+        result=JOBS.layout.timings("{timing}"),
     log:
         f"{ROOT}/{JOBS.scale}/logs/benchmark/{{timing}}.log",
     threads: lambda wildcards: JOBS.timing_threads(wildcards.timing, CORES)
     resources:
         gpu=lambda wildcards: JOBS.timing_gpus(wildcards.timing) or None,
     params:
-        root=lambda wildcards: ROOT,
-        cfg=get_timing_slice,
+        rule="benchmark",
+        config=lambda wildcards: ARTIFACTS.timing_file(wildcards.timing),
         code=lambda wildcards: ARTIFACTS.timing_code(wildcards.timing),
+        files=files,
     message:
         "Measure the timings of {wildcards.timing}"
     shell:
-        "export DIFFTRANSFORMER_WARM=off; "
-        "difftransformer benchmark --slice {params.cfg} --code {params.code}"
-        " --threads {threads} --output {output} --results {params.root} --log {log}"
+        "export DIFFTRANSFORMER_WARM=off; " + STEP

@@ -6,9 +6,7 @@
 
 rule train_tokenizer:
     input:
-        corpus=get_corpus,
-        base=get_base_tokenizer,
-        description=lambda wildcards: get_descriptions(get_base_tokenizer(wildcards)),
+        unpack(tokenizer_inputs),
     output:
         tokenizer=f"{ROOT}/{{scale}}/tokenizers/{{dataset}}/tokenizer.json",
         description=f"{ROOT}/{{scale}}/tokenizers/{{dataset}}/tokenizer_config.json",
@@ -17,20 +15,19 @@ rule train_tokenizer:
     benchmark:
         f"{ROOT}/{{scale}}/benchmarks/train_tokenizer/{{dataset}}.tsv"
     params:
-        cfg=get_dataset_slice,
+        rule="train_tokenizer",
+        config=lambda wildcards: JOBS.dataset_slice(wildcards.dataset),
         code=JOBS.code("train_tokenizer"),
+        files=files,
     message:
         "Train the tokenizer of {wildcards.dataset}"
     shell:
-        "difftransformer train_tokenizer --slice {params.cfg} --base '{input.base}'"
-        " --output {output.tokenizer} --log {log}"
+        STEP
 
 
 rule tokenize:
     input:
-        corpus=get_corpus,
-        tokenizer=get_tokenizer,
-        description=lambda wildcards: get_descriptions(get_tokenizer(wildcards)),
+        unpack(tokenize_inputs),
     output:
         shards=directory(f"{ROOT}/{{scale}}/data/{{dataset}}/shards"),
         tokenizer=f"{ROOT}/{{scale}}/data/{{dataset}}/tokenizer.json",
@@ -42,16 +39,14 @@ rule tokenize:
         f"{ROOT}/{{scale}}/benchmarks/tokenize/{{dataset}}.tsv"
     threads: lambda wildcards: JOBS.workers(wildcards.dataset, CORES)
     params:
-        root=lambda wildcards: ROOT,
-        cfg=get_dataset_slice,
+        rule="tokenize",
+        config=lambda wildcards: JOBS.dataset_slice(wildcards.dataset),
         code=JOBS.code("tokenize"),
+        files=files,
     message:
         "Tokenize {wildcards.dataset}"
     shell:
-        "difftransformer tokenize --slice {params.cfg} --code {params.code}"
-        " --tokenizer '{input.tokenizer}' --corpus '{input.corpus}' --output {output.manifest}"
-        " --workers {threads}"
-        " --results {params.root} --log {log}"
+        STEP
 
 
 rule count_ngrams:
@@ -66,10 +61,11 @@ rule count_ngrams:
     benchmark:
         f"{ROOT}/{{scale}}/benchmarks/count_ngrams/{{dataset}}/{{suite}}.tsv"
     params:
-        cfg=get_ngrams_slice,
+        rule="count_ngrams",
+        config=lambda wildcards: JOBS.ngrams_slice(wildcards.suite),
         code=JOBS.code("count_ngrams"),
+        files=files,
     message:
         "Find the n-grams that are frequent in {wildcards.dataset}"
     shell:
-        "difftransformer count_ngrams --slice {params.cfg} --dataset {input.data}"
-        " --output {output.ngrams} --log {log}"
+        STEP

@@ -5,14 +5,7 @@
 
 rule evaluate:
     input:
-        model=get_training_result,
-        weights=get_weights,
-        beside=get_model,
-        data=get_measured_data,
-        dataset=lambda wildcards: get_datasets(get_measured_data(wildcards)),
-        ngrams=get_frequent_ngrams,
-        sums=lambda wildcards: get_sums(get_frequent_ngrams(wildcards)),
-        benchmarks=get_benchmarks,
+        unpack(evaluation_inputs),
     output:
         directory(f"{ROOT}/{{scale}}/evaluations/{{suite}}/{{run}}/{{seed}}"),
         result=f"{ROOT}/{{scale}}/evaluations/{{suite}}/{{run}}/{{seed}}.json",
@@ -24,17 +17,16 @@ rule evaluate:
     resources:
         gpu=lambda wildcards: JOBS.gpus(wildcards.run, wildcards.suite) or None,
     params:
-        root=lambda wildcards: ROOT,
-        cfg=get_evaluation_slice,
+        rule="evaluate",
+        config=lambda wildcards: JOBS.evaluation_slice(wildcards.suite, wildcards.run),
         code=lambda wildcards: JOBS.code(
             "evaluate", wildcards.suite, wildcards.run, seed=int(wildcards.seed)
         ),
+        files=files,
     message:
         "Evaluate {wildcards.suite} on {wildcards.run}, seed {wildcards.seed}"
     shell:
-        "difftransformer evaluate --slice {params.cfg} --code {params.code} --model '{input.model}'"
-        " --dataset '{input.data}' --ngrams '{input.ngrams}' --seed {wildcards.seed}"
-        " --threads {threads} --output {output.result} --results {params.root} --log {log}"
+        STEP
 
 
 rule judge_answers:
@@ -49,15 +41,15 @@ rule judge_answers:
     benchmark:
         f"{ROOT}/{{scale}}/benchmarks/judge_answers/{{judge}}/{{suite}}/{{run}}/{{seed}}.tsv"
     params:
-        root=lambda wildcards: ROOT,
-        kept=lambda wildcards: JOBS.layout.kept_judgements,
-        cfg=get_judgement_slice,
+        rule="judge_answers",
+        config=lambda wildcards: JOBS.judgement_slice(
+            wildcards.judge, wildcards.suite, wildcards.run
+        ),
         code=lambda wildcards: JOBS.code(
             "judge_answers", wildcards.judge, wildcards.suite
         ),
+        files=files,
     message:
         "Judge {wildcards.suite} of {wildcards.run}, seed {wildcards.seed}, by {wildcards.judge}"
     shell:
-        "difftransformer judge_answers --slice {params.cfg} --code {params.code}"
-        " --answers {input.result} --kept {params.kept} --seed {wildcards.seed}"
-        " --output {output.result} --results {params.root} --log {log}"
+        STEP

@@ -14,9 +14,9 @@ localrules:
 
 rule table:
     input:
-        results=get_results,
-        histories=get_table_histories,
-        judgements=get_judgements,
+        results=lambda wildcards: ARTIFACTS.results(wildcards.artifact),
+        histories=lambda wildcards: ARTIFACTS.table_histories(wildcards.artifact),
+        judgements=lambda wildcards: ARTIFACTS.judgement_details(wildcards.artifact),
     output:
         multiext(
             f"{ROOT}/{{scale}}/tables/{{artifact}}", ".csv", ".md", ".tex", ".json"
@@ -30,24 +30,24 @@ rule table:
     log:
         f"{ROOT}/{{scale}}/logs/table/{{artifact}}.log",
     params:
-        root=lambda wildcards: ROOT,
-        cfg=get_table_slice,
+        rule="table",
+        config=lambda wildcards: ARTIFACTS.slice_file(wildcards.artifact, "table"),
         code=lambda wildcards: ARTIFACTS.code("table", wildcards.artifact),
+        files=files,
     message:
         "Build the table {wildcards.artifact}"
     shell:
-        "difftransformer table --slice {params.cfg} --code {params.code}"
-        " --inputs '{input.results}' --output {output.page} --results {params.root} --log {log}"
+        STEP
 
 
-rule figure:
+use rule table as figure with:
     input:
-        results=get_results,
-        histories=get_histories,
-        details=get_details,
+        results=lambda wildcards: ARTIFACTS.results(wildcards.artifact),
+        histories=lambda wildcards: ARTIFACTS.histories(wildcards.artifact),
+        details=lambda wildcards: ARTIFACTS.details(wildcards.artifact),
     output:
         multiext(f"{ROOT}/{{scale}}/figures/{{artifact}}", ".png", ".sha256.json"),
-        picture=report(
+        page=report(
             f"{ROOT}/{{scale}}/figures/{{artifact}}.svg",
             caption="../report/figure.rst",
             category="Figures",
@@ -56,46 +56,44 @@ rule figure:
     log:
         f"{ROOT}/{{scale}}/logs/figure/{{artifact}}.log",
     params:
-        root=lambda wildcards: ROOT,
-        cfg=get_figure_slice,
+        rule="figure",
+        config=lambda wildcards: ARTIFACTS.slice_file(wildcards.artifact, "figure"),
         code=lambda wildcards: ARTIFACTS.code("figure", wildcards.artifact),
     message:
         "Draw the figure {wildcards.artifact}"
-    shell:
-        "difftransformer figure --slice {params.cfg} --code {params.code}"
-        " --inputs '{input.results}' --output {output.picture} --results {params.root} --log {log}"
 
 
 rule verdicts:
     """Test the registered claims that what is asked for beside it answers"""
     input:
-        results=lambda wildcards: PLAN.results(PLAN.claims.answering(get_asked())),
-        histories=lambda wildcards: PLAN.histories(PLAN.claims.answering(get_asked())),
+        results=lambda wildcards: PLAN.results(PLAN.claims.answering(asked_for())),
+        histories=lambda wildcards: PLAN.histories(PLAN.claims.answering(asked_for())),
     output:
         multiext(JOBS.layout.verdicts.removesuffix(".json"), ".csv", ".md"),
         data=JOBS.layout.verdicts,
     log:
         f"{ROOT}/{JOBS.scale}/logs/verdicts.log",
     params:
-        cfg=lambda wildcards: PLAN.verdicts_slice(get_asked()),
+        rule="verdicts",
+        config=lambda wildcards: PLAN.verdicts_slice(asked_for()),
         code=PLAN.claims.code(),
+        files=files,
     message:
         "Test the claims"
     shell:
-        "difftransformer verdicts --slice {params.cfg} --inputs '{input.results}'"
-        " --output {output.data} --log {log}"
+        STEP
 
 
 rule report:
     """Build the report alone, on what is asked for beside it and what is built"""
     input:
-        tables=lambda wildcards: PLAN.tables(get_asked()),
-        figures=lambda wildcards: PLAN.figures(get_asked()),
-        sums=lambda wildcards: get_sums(PLAN.figures(get_asked())),
+        tables=lambda wildcards: PLAN.tables(asked_for()),
+        figures=lambda wildcards: PLAN.figures(asked_for()),
+        sums=lambda wildcards: PLAN.figures(asked_for(), ".sha256.json"),
         verdicts=JOBS.layout.verdicts,
-        results=lambda wildcards: PLAN.results(get_asked()),
-        histories=lambda wildcards: PLAN.histories(get_asked()),
-        maps=lambda wildcards: PLAN.browsed(get_asked()),
+        results=lambda wildcards: PLAN.results(asked_for()),
+        histories=lambda wildcards: PLAN.histories(asked_for()),
+        maps=lambda wildcards: PLAN.browsed(asked_for()),
     output:
         site=report(
             directory(JOBS.layout.report),
@@ -108,14 +106,14 @@ rule report:
     log:
         f"{ROOT}/{JOBS.scale}/logs/report.log",
     params:
-        cfg=lambda wildcards: PLAN.report_slice(get_asked()),
+        rule="report",
+        config=lambda wildcards: PLAN.report_slice(asked_for()),
         code=PLAN.report_code(),
+        files=files,
     message:
         "Write the report"
     shell:
-        "difftransformer report --slice {params.cfg} --inputs '{input.results}'"
-        " --tables '{input.tables}' --figures '{input.figures}' --verdicts {input.verdicts}"
-        " --output {output.site}/index.html --log {log}"
+        STEP
 
 
 # What these refuse no second try mends; of the directive `retries` Snakemake takes a 0 for nothing said.

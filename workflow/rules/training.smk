@@ -7,11 +7,7 @@
 
 rule pretrain:
     input:
-        data=get_training_data,
-        dataset=lambda wildcards: get_datasets(get_training_data(wildcards)),
-        model=get_parent_result,
-        weights=get_parent_weights,
-        beside=get_parent_model,
+        unpack(training_inputs),
     output:
         model=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/model.safetensors",
         config=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/config.json",
@@ -32,17 +28,16 @@ rule pretrain:
         gpu=lambda wildcards: JOBS.gpus(wildcards.run) or None,
         mem_mb=lambda wildcards: JOBS.host_mb(wildcards.run),
     params:
-        root=lambda wildcards: ROOT,
-        cfg=get_run_slice,
+        rule="pretrain",
+        config=run_config,
         code=lambda wildcards: JOBS.code(
             JOBS.stage(wildcards.run), wildcards.run, seed=int(wildcards.seed)
         ),
+        files=files,
     message:
         "Train {wildcards.run}, seed {wildcards.seed}"
     shell:
-        "difftransformer {rule} --slice {params.cfg} --code {params.code} --dataset {input.data}"
-        " --model '{input.model}' --seed {wildcards.seed} --threads {threads}"
-        " --output {output.result} --results {params.root} --log {log}"
+        STEP
 
 
 use rule pretrain as extend_context with:
@@ -52,6 +47,8 @@ use rule pretrain as extend_context with:
         f"{ROOT}/{{scale}}/benchmarks/extend_context/{{run}}/{{seed}}.tsv"
     wildcard_constraints:
         run=any_of(JOBS.trained_by("extend_context")),
+    params:
+        rule="extend_context",
     message:
         "Extend the context of {wildcards.run}, seed {wildcards.seed}"
 
@@ -72,5 +69,7 @@ use rule pretrain as adapt with:
         f"{ROOT}/{{scale}}/benchmarks/adapt/{{run}}/{{seed}}.tsv"
     wildcard_constraints:
         run=any_of(JOBS.trained_by("adapt")),
+    params:
+        rule="adapt",
     message:
         "Adapt {wildcards.run}, seed {wildcards.seed}"

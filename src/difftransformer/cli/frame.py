@@ -1,16 +1,17 @@
-"""What the subcommands share: options, the frame of a tracked job, and where its state lies."""
+"""What the subcommands share: options, the job of a rule, and where its state lies."""
 
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
 from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
 
 from difftransformer.config.papers import GROUPS
@@ -20,7 +21,6 @@ from difftransformer.config.yaml_files import parse_value
 from difftransformer.errors import ConfigError, nearest
 from difftransformer.provenance import job as jobs
 from difftransformer.provenance.job import Job, JobIdentity
-from difftransformer.provenance.layout import Layout
 from difftransformer.provenance.reporting import reporting
 from difftransformer.provenance.tracking import adopt, check_uri, resolve_uri
 
@@ -137,26 +137,8 @@ def _root(
     del version
 
 
-MOST_THREADS = 1024
 S = TypeVar("S", bound=BaseModel)
 F = TypeVar("F", bound=Callable[..., None])
-
-Slice = Annotated[
-    Path, typer.Option("--slice", help="JSON of the resolved settings; the workflow writes it.")
-]
-Output = Annotated[Path, typer.Option("--output", help="File to write.")]
-Log = Annotated[Path | None, typer.Option("--log", help="File that gets the log beside stderr.")]
-Code = Annotated[str, typer.Option("--code", help="Fingerprint of the code, part of the job's id.")]
-Root = Annotated[Path, typer.Option("--results", help="Folder of everything that is built.")]
-Uri = Annotated[str, typer.Option("--tracking", help="MLflow URI, 'off', or '' for the default.")]
-Seed = Annotated[
-    int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Seed of weights and data order.")
-]
-Threads = Annotated[
-    int, typer.Option("--threads", min=1, max=MOST_THREADS, help="Threads of one operation.")
-]
-Inputs = Annotated[str, typer.Option("--inputs", help="Result files, separated by blanks.")]
-Dataset = Annotated[Path, typer.Option("--dataset", help="manifest.json of a packed dataset.")]
 
 Artifact = Annotated[
     str,
@@ -203,7 +185,7 @@ BUILD = "Build, and see what came out"
 LOOK = "Look before it runs"
 TAKE = "Take a model elsewhere"
 CARE = "Keep the house"
-STEPS = "Steps of the workflow, a rule each"
+STEPS = "For the workflow"
 
 
 def people(panel: str, **more: Any) -> Callable[[F], F]:
@@ -214,10 +196,6 @@ def people(panel: str, **more: Any) -> Callable[[F], F]:
         return function
 
     return register
-
-
-command = people(STEPS)
-"""Register a subcommand that is a rule's: the function has the rule's name."""
 
 
 def load_plan(config: Path, scale: str | None, files: Sequence[Path] = (), **more: Any) -> "Plan":
@@ -252,57 +230,111 @@ def find_results(config: Path, results: Path | None, tracking: str) -> tuple[Pat
     return found, store(tracking, found)
 
 
-def state(results: Path, identity: JobIdentity) -> Path:
-    """Return the folder of a job's own state; its name carries what the result depends on."""
-    return Path(Layout(str(results), identity.scale).state(*_ids(identity)))
+class Files(BaseModel):
+    """The files of a job, by the names that its rule gives them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    inputs: dict[str, list[Path]] = {}
+    outputs: dict[str, list[Path]]
+    seed: int = Field(0, ge=0, le=LARGEST_SEED)
+    results: Path = Path("results")
 
 
-def mirror(url: str, identity: JobIdentity) -> str:
-    """Return the URL that gets a copy of a job's own state; '' where there is none."""
-    layout = Layout(url.rstrip("/"), identity.scale)
-    return layout.copied_state(*_ids(identity)) if url else ""
+@dataclass(frozen=True)
+class Step:
+    """A job of the workflow, as its rule asks for it."""
+
+    rule: str
+    config: Path
+    files: Files
+    code: str
+    threads: int
+    log: Path | None
+
+    @property
+    def results(self) -> Path:
+        """Folder of everything that is built."""
+        return self.files.results
+
+    @property
+    def seed(self) -> int:
+        """Seed of the weights and of the order of the data."""
+        return self.files.seed
+
+    def inputs(self, name: str) -> list[Path]:
+        """Return the input files of a name; none where the rule has none for this job."""
+        return self.files.inputs.get(name, [])
+
+    def input(self, name: str) -> Path | None:
+        """Return the one input file of a name, if there is one."""
+        return next(iter(self.inputs(name)), None)
+
+    def required(self, name: str) -> Path:
+        """Return the one input file of a name.
+
+        Raises:
+            ConfigError: There is none.
+        """
+        if (path := self.input(name)) is None:
+            raise ConfigError(f"{self.rule}: --files: inputs.{name} is missing: name its file")
+        return path
+
+    def output(self, name: str = "result") -> Path:
+        """Return the output file of a name.
+
+        Raises:
+            ConfigError: There is none.
+        """
+        if not (found := self.files.outputs.get(name)):
+            raise ConfigError(f"{self.rule}: --files: outputs.{name} is missing: name its file")
+        return found[0]
+
+    def words(self) -> list[str]:
+        """Return the command line of this job, with all that came by standard input."""
+        log = [] if self.log is None else ["--log", str(self.log)]
+        return [
+            *("step", self.rule, "--config", str(self.config), "--code", self.code),
+            *("--threads", str(self.threads), "--files", self.files.model_dump_json(), *log),
+        ]
+
+    def read(self, kind: type[S]) -> S:
+        """Return the settings.
+
+        Raises:
+            ConfigError: The file is missing or holds something else.
+        """
+        try:
+            content = self.config.read_bytes()
+        except OSError as error:
+            reason = (error.strerror or "unreadable").lower()
+            raise ConfigError(f"{self.config}: {reason}; run snakemake, which writes it") from None
+        try:
+            return validate(kind, content, f"{self.config}: not a {kind.__name__}")
+        except ConfigError as error:
+            raise ConfigError(f"{error}; run snakemake, which writes it") from None
+
+    def state(self, identity: JobIdentity) -> Path:
+        """Return the folder of the job's own state; its name has what the result depends on."""
+        return self.results / identity.scale / "state" / own_folder(identity)
+
+    @contextmanager
+    def job(self, identity: JobIdentity, config: BaseModel) -> Iterator[Job]:
+        """Do the work of the block as a tracked job."""
+        with reporting(self.log):
+            address = store("", self.results)
+        with jobs.job(
+            identity,
+            state=self.state(identity),
+            params=config.model_dump(mode="json"),
+            log=self.log,
+            uri=address,
+            root=self.results,
+        ) as running:
+            yield running
 
 
-def _ids(identity: JobIdentity) -> Iterator[str]:
+def own_folder(identity: JobIdentity) -> str:
+    """Return the folder of a job's own state, below the states of its scale."""
     parts = (identity.rule, identity.run, identity.suite, identity.seed, identity.fingerprint[:16])
-    return (str(part) for part in parts if part is not None)
-
-
-def read(path: Path, kind: type[S]) -> S:
-    """Return the slice in a JSON file.
-
-    Raises:
-        ConfigError: If the file is missing or holds something else.
-    """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        reason = (error.strerror or "unreadable").lower()
-        raise ConfigError(f"{path}: {reason}; run snakemake, which writes the slices") from None
-    try:
-        return validate(kind, content, f"{path}: not a {kind.__name__}")
-    except ConfigError as error:
-        raise ConfigError(f"{error}; run snakemake, which writes the slices") from None
-
-
-@contextmanager
-def job(
-    identity: JobIdentity, config: BaseModel, results: Path, uri: str, log: Path | None
-) -> Iterator[Job]:
-    """Frame the work of a command as a tracked job."""
-    with reporting(log):
-        address = store(uri, results)
-    with jobs.job(
-        identity,
-        state=state(results, identity),
-        params=config.model_dump(mode="json"),
-        log=log,
-        uri=address,
-        root=results,
-    ) as running:
-        yield running
-
-
-def paths(text: str) -> list[Path]:
-    """Return the paths in a list separated by blanks."""
-    return [Path(name) for name in text.split()]
+    return "/".join(str(part) for part in parts if part is not None)

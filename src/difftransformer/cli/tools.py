@@ -1,6 +1,8 @@
 """Subcommands for people: look at the plan, export a model, keep the tracking store."""
 
 import json
+import shlex
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -10,22 +12,17 @@ from difftransformer.cli.frame import (
     CARE,
     LOOK,
     TAKE,
+    Artifact,
     Config,
     FoundResults,
     FoundUri,
-    Log,
-    Output,
-    Root,
     Scale,
     Seeds,
-    Uri,
-    command,
     find_results,
     load_plan,
     people,
-    store,
 )
-from difftransformer.config.yaml_files import parse_value
+from difftransformer.config.yaml_files import as_settings, parse_value
 from difftransformer.errors import UserError
 from difftransformer.provenance.reporting import reporting
 
@@ -143,6 +140,35 @@ def show_costs(
             typer.echo(line)
 
 
+@people(LOOK)
+def estimate_judging(
+    artifact: Artifact, scale: Scale = None, seeds: Seeds = None, config: Config = Path("config")
+) -> None:
+    """Say what the endpoint would cost on the answers there are; no key, nothing is sent."""
+    with reporting():
+        from difftransformer.config.measurements import module_of
+
+        # What `judge` asks for is no matter here, and the endpoint would need its key.
+        plan = load_plan(config, scale, seeds=seeds, judge="lexical")
+        kept, missing = Path(plan.jobs.layout.kept_judgements), 0
+        plan.require(artifact, "estimate_judging")
+        found = plan.artifacts.answer_folders(artifact)
+        if not found:
+            judged = filter(plan.artifacts.answer_folders, plan.artifacts.known)
+            raise UserError(f"{artifact}: has nothing to judge; what has is {', '.join(judged)}")
+        for kind, answers in found.items():
+            judge, folders = import_module(module_of(kind, "judge")), [*map(Path, answers)]
+            there, said = judge.estimate(plan.catalogue.project.judges.endpoint, folders, kept)
+            typer.echo(said)
+            missing += len(folders) - there
+        if missing:
+            given = shlex.join(as_settings({"scale": plan.catalogue.project.scale, "seeds": seeds}))
+            typer.echo(
+                f"{missing} runs have not answered yet: "
+                f"`snakemake {artifact} --config {given}` makes them answer"
+            )
+
+
 @people(CARE)
 def compare_builds(
     kept: Annotated[Path, typer.Argument(help="Folder of a scale, such as results/smoke.")],
@@ -190,15 +216,16 @@ def export_model(
         typer.echo(output)
 
 
-@command
+@people(CARE)
 def initialise_tracking(
-    output: Output, results: Root = Path("results"), tracking: Uri = "", log: Log = None
+    results: FoundResults = None, tracking: FoundUri = "", config: Config = Path("config")
 ) -> None:
-    """Create the tracking store and its experiments now; the first job that sends does it too."""
+    """Create the tracking store now, to see that it can be had; the first job that sends does."""
     from difftransformer.provenance.sync import initialise_tracking
 
-    with reporting(log):
-        initialise_tracking(store(tracking, results), output, results)
+    with reporting():
+        root, uri = find_results(config, results, tracking)
+        initialise_tracking(uri, root / "mlflow" / "ready", root)
 
 
 @people(CARE)
@@ -209,12 +236,11 @@ def sync_tracking(
         bool, typer.Option("--close-stale", help="End our runs that stayed RUNNING without a job.")
     ] = False,
     config: Config = Path("config"),
-    log: Log = None,
 ) -> None:
     """Send everything that jobs tracked locally and could not send yet."""
     from difftransformer.provenance.sync import close_stale, sync_tracking
 
-    with reporting(log):
+    with reporting():
         root, uri = find_results(config, results, tracking)
         if results is not None and not results.is_dir():
             raise UserError(f"{results}: no such folder; give --results one with builds in it")

@@ -30,7 +30,7 @@ TARGETS = {
         (
             *("train_tokenizer", "tokenize", "count_ngrams", "pretrain", "extend_context"),
             *("adapt", "evaluate", "judge_answers", "benchmark", "table", "figure"),
-            *("verdicts", "report", "initialise_tracking"),
+            *("verdicts", "report"),
         ),
         "a rule of the workflow",
     ),

@@ -49,8 +49,8 @@ def identify(
         inputs |= {} if dataset is None else {"dataset": dataset.digest}
     elif model is None or dataset is None:
         raise ConfigError(
-            f"run {slice.run} is trained here: give the training.json of its --model and the "
-            "manifest.json of its --dataset"
+            f"run {slice.run} is trained here: give its training.json as the input `model` and "
+            "its manifest.json as `data`"
         )
     else:
         trained = require_trained(model, slice.run, seed)

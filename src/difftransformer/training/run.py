@@ -140,7 +140,7 @@ def train_run(
             frame["state"], keep=config.keep_checkpoints, identity=fingerprint, team=team
         ) as store:
             mirror = Mirror(frame["state"], frame.get("mirror", ""), team)
-            _resume(stage, trainer, store, mirror, frame)
+            _resume(trainer, store, mirror, frame)
             progress = Progress(
                 frame["state"],
                 run=slice.run,
@@ -261,9 +261,7 @@ def _trainer(
     )
 
 
-def _resume(
-    stage: str, trainer: Trainer, store: CheckpointStore, mirror: Mirror, frame: Frame
-) -> None:
+def _resume(trainer: Trainer, store: CheckpointStore, mirror: Mirror, frame: Frame) -> None:
     tracker, mark = frame["tracker"], frame["state"] / FINISHED
     was_finished = mark.exists()
     from_scratch = was_finished and frame.get("from_scratch", False)
@@ -295,6 +293,5 @@ def _resume(
         if was_finished:
             logger.info(
                 "this training had finished: it is published again and not trained again, which "
-                "forcing it in the workflow does, or --from-scratch %s",
-                stage,
+                "forcing it in the workflow does"
             )

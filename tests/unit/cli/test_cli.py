@@ -14,6 +14,7 @@ from unittest.mock import Mock
 import pytest
 import yaml
 from command_line import RUNNER, call, table_with
+from steps import step_words
 
 import difftransformer
 from difftransformer.cli import app, frame, ui
@@ -23,10 +24,10 @@ from difftransformer.provenance.sync import SyncReport
 from difftransformer.reporting import serving
 
 
-def test_help_names_every_step_by_what_it_is_for() -> None:
+def test_help_names_every_command_by_what_it_is_for() -> None:
     said = call("--help").output
-    for step in ("tokenize", "pretrain", "evaluate", "table", "rerun"):
-        assert step in said
+    for name in ("rerun", "check", "export_model", "step"):
+        assert name in said
     assert said.index(frame.BUILD) < said.index("reproduce") < said.index(frame.STEPS)
     assert "─ Commands ─" not in said  # each stands in a part of its own
     assert "Exit status: 0 done" in said
@@ -222,11 +223,20 @@ def test_a_wrong_name_is_one_line(
 
 def test_a_slice_that_is_none_is_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "slice.json").write_text('{"scale": "tiny"}')
-    ended = call(
-        "train_tokenizer", "--slice", tmp_path / "slice.json", "--output", tmp_path / "t.json"
-    )
+    output = {"tokenizer": tmp_path / "t.json"}
+    ended = call(*step_words("train_tokenizer", tmp_path / "slice.json", {}, output))
     assert ended.exit_code == 2
     assert "not a DatasetSlice" in caplog.messages[-1]
+
+
+def test_files_of_a_step_come_by_standard_input(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    *words, _, files = step_words(
+        "count_ngrams", tmp_path / "none.json", {"data": "x/manifest.json"}, {}
+    )
+    assert RUNNER.invoke(app, words, input=files).exit_code == 2
+    assert "none.json: no such file or directory; run snakemake" in caplog.messages[-1]
 
 
 def test_costs_of_what_does_not_exist_are_one_line(repository: Path) -> None:

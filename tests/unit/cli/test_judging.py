@@ -10,6 +10,7 @@ import pytest
 from judging_server import HALLUCINATED, JudgingServer, Reply, judging_server
 from small_answers import of_facts
 from spoiling import zeroed
+from steps import step_words
 from typer.testing import CliRunner, Result
 
 from difftransformer.cli import app
@@ -71,13 +72,10 @@ def judge(answered: Path, settings: LexicalJudge | EndpointJudge, **changes: Any
     }  # fmt: skip
     slice = root / "slice.json"
     slice.write_text(JudgementSlice(**(values | changes)).model_dump_json())
-    words = {
-        "--slice": slice, "--answers": answered, "--kept": root / "kept", "--seed": 0,
-        "--output": output(answered, settings.kind), "--results": root / "results",
-        "--log": root / "judge.log",
-    }  # fmt: skip
-    pairs = [str(word) for pair in words.items() for word in pair]
-    return CliRunner().invoke(app, ["judge_answers", *pairs])
+    files = {"result": answered}, {"result": output(answered, settings.kind)}
+    words = ("--log", str(root / "judge.log"))
+    call = step_words("judge_answers", slice, *files, *words, results=str(root / "results"))
+    return CliRunner().invoke(app, call)
 
 
 def output(answered: Path, kind: str) -> Path:

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from steps import step_words
+
 from difftransformer.evaluation.timing_job import together
 
 MODEL = {
@@ -38,11 +40,12 @@ def command(folder: Path, **changes: Any) -> subprocess.CompletedProcess[str]:
         "models": {"transformer": {"short": MODEL}},
     }  # fmt: skip
     (folder / "slice.json").write_text(json.dumps(slice))
-    words = ["benchmark", "--slice", "slice.json", "--output", "timed.json"]
+    words = step_words("benchmark", "slice.json", {}, {"result": "timed.json"}, "--log", "job.log")
     return subprocess.run(
-        [sys.executable, "-m", "difftransformer", *words, "--tracking", "off", "--log", "job.log"],
-        cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"}, text=True, capture_output=True,
-        check=False,
+        [sys.executable, "-m", "difftransformer", *words],
+        cwd=folder, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "MLFLOW_TRACKING_URI": "off"},
+        capture_output=True, check=False,
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
+from steps import step_words
 from tiny_training import make_slice, train_in
 
 from difftransformer.models.attention.registry import variants
@@ -51,16 +52,17 @@ class Run:
             slice = slice.model_copy(update={"run": "longer", "init_from": self._variant})
         path = self.folder / f"slice-{world}.json"
         path.write_text(slice.model_dump_json())
-        words = ["pretrain", "--slice", path, "--dataset", self._dataset / "manifest.json"]
-        words += ["--output", self.folder / "out" / "training.json", "--tracking", "off"]
-        words += ["--log", self.folder / "training.log"]  # as the rule does
+        inputs = {"data": self._dataset / "manifest.json"}
         if self._parent is not None:
-            words += ["--model", self._parent.folder / "out" / "training.json"]
+            inputs["model"] = self._parent.folder / "out" / "training.json"
+        output = {"result": self.folder / "out" / "training.json"}
+        log = ("--log", str(self.folder / "training.log"))  # as the rule does
+        words = step_words("pretrain", path, inputs, output, *log)
         limited = [] if limit is None else ["prlimit", f"--fsize={limit}"]
         return subprocess.Popen(
-            [*limited, sys.executable, "-m", "difftransformer", *map(str, words)],
+            [*limited, sys.executable, "-m", "difftransformer", *words],
             cwd=self.folder,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", "MLFLOW_TRACKING_URI": "off"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -238,7 +238,9 @@ def test_what_had_finished_starts_from_scratch_where_asked(
     again = said(from_scratch=True)  # it never finished: what it has is not thrown away
     assert "resuming from the checkpoint of step 8" in again and "from scratch" not in again
     again = said()
-    assert "resuming from the checkpoint of step 8" in again and "--from-scratch pretrain" in again
+    assert (
+        "resuming from the checkpoint of step 8" in again and "forcing it in the workflow" in again
+    )
     again = said(from_scratch=True)
     assert "starts from scratch" in again and "resuming" not in again
 
