@@ -98,7 +98,8 @@ try:
             RECORDS.with_name("incomplete").mkdir(parents=True, exist_ok=True)
         from snakemake_storage_plugin_s3 import StorageObject
 
-        # It would remember that a folder was not there, and not find what a pod has put into it since.
+        # The plugin remembers that a folder was not there and would not find what a pod has put into it since; tests/storage
+        # has pods that write folders.
         StorageObject.is_dir = lambda self: any(self.get_subkeys())
     if not workflow.remote_exec and (_state := os.environ.get("DIFFTRANSFORMER_STATE")):
         require_writable(_state)

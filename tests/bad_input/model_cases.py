@@ -104,7 +104,7 @@ MODELS: dict[str, Case] = {
         nothing, lambda work: work.pretrain("--threads", "99999"), ["'--threads'", "to 1024, got"],
     ),
     "an unknown option": (
-        nothing, lambda work: work.pretrain("--sed", "1"), ["No such option: --sed", "--seed"],
+        nothing, lambda work: work.pretrain("--sed", "1"), ["No such option: --sed", "step --help"],
     ),
     "an unknown command": (nothing, lambda work: call("rerum"), ["'rerum'", "'rerun'"]),
     "an unknown rule": (

@@ -19,6 +19,17 @@ rule probed:
         "touch {output}"
 """
 
+FAILS = """
+
+rule half_made:
+    output:
+        "half",
+    message:
+        "Make half of it"
+    shell:
+        "touch {output}; false"
+"""
+
 ON_CARDS = """
 
 rule computed:
@@ -46,6 +57,17 @@ def test_jobs_of_this_machine_start_without_a_limit_in_time(
     ended = checkout.snakemake("probed", "--cores", "1", "--config", "scale=smoke")
     assert (checkout.folder / "probed").exists()
     assert "limit of starts: None" in ended.stdout
+
+
+def test_what_a_failed_job_leaves_is_made_again(repository: Path, tmp_path: Path) -> None:
+    # snakemake/snakemake#3808
+    checkout = copy_of(repository, tmp_path)
+    with (checkout.folder / "Snakefile").open("a") as rules:
+        rules.write(FAILS)
+    words = ("half", "--keep-incomplete", "--config", "scale=smoke")
+    assert checkout.snakemake(*words, "--cores", "1", check=False).returncode != 0
+    assert (checkout.folder / "half").exists()
+    assert checkout.planned(*words) == {"Make half of it"}
 
 
 @pytest.mark.parametrize(("given", "most"), [((), 2), (("--resources", "gpu=1"), 1)])

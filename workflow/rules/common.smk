@@ -31,9 +31,9 @@ wildcard_constraints:
 _postprocess = Job.postprocess
 
 
+# With `keep-incomplete`, as on clusters, a failed job leaves what was made before, and Snakemake records it as made with
+# the settings of the job that failed: the next call would take it for up to date. snakemake/snakemake#3808
 async def _marked_if_failed(job, *given, error=False, **more):
-    """Of a job that fails Snakemake notes what it was to be made with, and with `keep-incomplete`, as on clusters,
-    leaves what was made before: it would pass for made with that."""
     await _postprocess(job, *given, error=error, **more)
     if error and job.dag.workflow.execution_settings.keep_incomplete:
         job.dag.workflow.persistence.started(job)

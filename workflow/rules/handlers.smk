@@ -44,8 +44,9 @@ onstart:
             " looked at, so tables show them and they test no claim; seeds=3 takes three others",
             file=sys.stderr,
         )
-    # How many jobs may start in a second is no question on one machine. Snakemake would ask it again a
-    # second after each look at what is ready, once for every job that has ended: dozens of looks a second.
+    # On one machine no limit of starts per second is needed. With one, each job that ends begins another chain of
+    # timers that look at all ready jobs once a second, so that hundreds of jobs keep a core busy.
+    # snakemake/snakemake#3744
     if workflow.local_exec:
         workflow.scheduler.job_rate_limiter = None
     # Last, since jobs start warm in the environment that they would have had anyway: Snakemake's to jobs of

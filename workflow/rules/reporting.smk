@@ -4,7 +4,7 @@
 
 
 # Where jobs run elsewhere, the head does these: no command line there says what was asked for, and each
-# takes seconds, less than a job's way through a queue.
+# takes seconds, less than a job's way through a queue. What they refuse no second try mends.
 localrules:
     table,
     figure,
@@ -29,6 +29,7 @@ rule table:
         ),
     log:
         f"{ROOT}/{{scale}}/logs/table/{{artifact}}.log",
+    retries: 0
     params:
         rule="table",
         config=lambda wildcards: ARTIFACTS.slice_file(wildcards.artifact, "table"),
@@ -73,6 +74,7 @@ rule verdicts:
         data=JOBS.layout.verdicts,
     log:
         f"{ROOT}/{JOBS.scale}/logs/verdicts.log",
+    retries: 0
     params:
         rule="verdicts",
         config=lambda wildcards: PLAN.verdicts_slice(asked_for()),
@@ -105,6 +107,7 @@ rule report:
         sums=JOBS.layout.report_sums,
     log:
         f"{ROOT}/{JOBS.scale}/logs/report.log",
+    retries: 0
     params:
         rule="report",
         config=lambda wildcards: PLAN.report_slice(asked_for()),
@@ -114,8 +117,3 @@ rule report:
         "Write the report"
     shell:
         STEP
-
-
-# What these refuse no second try mends; of the directive `retries` Snakemake takes a 0 for nothing said.
-for _name in ("table", "figure", "verdicts", "report"):
-    getattr(rules, _name).rule.restart_times = 0
