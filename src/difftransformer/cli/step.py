@@ -9,7 +9,8 @@ import typer
 
 from difftransformer.cli import evaluation, reports, training
 from difftransformer.cli.frame import STEPS, Files, Step, people
-from difftransformer.config.validation import lookup, validate
+from difftransformer.config.validation import validate
+from difftransformer.errors import lookup
 from difftransformer.provenance.reporting import reporting
 
 MOST_THREADS = 1024
