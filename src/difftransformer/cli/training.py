@@ -95,6 +95,7 @@ def train(step: Step) -> None:
         work = getattr(import_module(f"difftransformer.training.{module}"), step.rule)
         config = step.read(RunSlice)
         identity = _identity(step, config)
+        call = _call(work, step, config, identity)
     world = config.training.world
     if world > 1 and not is_launched():
         with reporting(step.log, mode="a"):  # the process that leads begins it
@@ -104,7 +105,7 @@ def train(step: Step) -> None:
             status = launch(world, step.words(), on_gpus)
         raise SystemExit(status)
     try:
-        _train_here(work, step, config, identity)
+        _train_here(call, step, config, identity)
     except Interrupted as stop:
         if stop.signal == slurm.TIME_IS_NEARLY_OVER and leads():
             with reporting(step.log, mode="a"):
@@ -150,33 +151,44 @@ def _is_forced(step: Step) -> bool:
     return step.rule in forced or any(folder.endswith(f"/{path}") for path in files)
 
 
-def _train_here(
-    work: Callable[..., None], step: Step, config: "RunSlice", identity: JobIdentity
-) -> None:
-    from difftransformer.training.joining import leads
-
-    url, output = os.environ.get(STATE, ""), step.output()
-    mirror = f"{url.rstrip('/')}/{identity.scale}/{own_folder(identity)}" if url else ""
-    call = partial(
-        work,
+def _call(
+    train: Callable[..., None], step: Step, config: "RunSlice", identity: JobIdentity
+) -> Callable[..., None]:
+    """Return the training as a call that needs a tracker."""
+    return partial(
+        train,
         config,
         model=_parent(step),
         dataset=step.required("data").parent,
-        output=output.parent,
+        output=step.output().parent,
         state=step.state(identity),
-        mirror=mirror,
+        mirror=_mirror(identity),
         seed=step.seed,
         threads=step.threads,
         code=step.code,
         from_scratch=_is_forced(step),
     )
+
+
+def _mirror(identity: JobIdentity) -> str:
+    """Return the URL that gets a copy of the job's state; '' where there is none."""
+    url = os.environ.get(STATE, "").rstrip("/")
+    return f"{url}/{identity.scale}/{own_folder(identity)}" if url else ""
+
+
+def _train_here(
+    call: Callable[..., None], step: Step, config: "RunSlice", identity: JobIdentity
+) -> None:
+    from difftransformer.training.joining import leads
+
     if not leads():
         with reporting(level=logging.ERROR):
             call(tracker=NullTracker())
         return
     with step.job(identity, config) as running:
-        if mirror:
+        if mirror := _mirror(identity):
             running.tracker.set_tags({COPY: address_key(mirror)})
         call(tracker=running.tracker)
+        output = step.output()
         for name in ("history.csv", output.name):
             running.tracker.log_artifact(output.parent / name)

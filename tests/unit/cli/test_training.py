@@ -28,6 +28,7 @@ def test_a_training_that_goes_back_to_the_queue_keeps_its_log(
     monkeypatch.setattr(slurm, "requeue", requeue)
     monkeypatch.setattr(Step, "read", lambda *_: config)
     monkeypatch.setattr(training, "_identity", Mock())
+    monkeypatch.setattr(training, "_call", Mock())
     monkeypatch.setattr(training, "_train_here", stopped)
     with pytest.raises(Interrupted):
         training.train(step)
