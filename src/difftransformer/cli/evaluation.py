@@ -5,8 +5,8 @@ from importlib import import_module
 from pathlib import Path
 
 from difftransformer.cli.frame import Step
-from difftransformer.planning.layout import Layout
 from difftransformer.provenance.job import JobIdentity
+from difftransformer.provenance.layout import Layout
 from difftransformer.provenance.reporting import reporting
 
 

@@ -21,6 +21,7 @@ from difftransformer.config.yaml_files import parse_value
 from difftransformer.errors import ConfigError, nearest
 from difftransformer.provenance import job as jobs
 from difftransformer.provenance.job import Job, JobIdentity
+from difftransformer.provenance.layout import Layout
 from difftransformer.provenance.reporting import reporting
 from difftransformer.provenance.tracking import adopt, check_uri, resolve_uri
 
@@ -316,7 +317,8 @@ class Step:
 
     def state(self, identity: JobIdentity) -> Path:
         """Return the folder of the job's own state; its name has what the result depends on."""
-        return self.results / identity.scale / "state" / own_folder(identity)
+        layout = Layout(str(self.results), identity.scale)
+        return Path(layout.state(*state_ids(identity)))
 
     @contextmanager
     def job(self, identity: JobIdentity, config: BaseModel) -> Iterator[Job]:
@@ -334,7 +336,7 @@ class Step:
             yield running
 
 
-def own_folder(identity: JobIdentity) -> str:
-    """Return the folder of a job's own state, below the states of its scale."""
+def state_ids(identity: JobIdentity) -> list[str]:
+    """Return the names of the folders down to a job's own state."""
     parts = (identity.rule, identity.run, identity.suite, identity.seed, identity.fingerprint[:16])
-    return "/".join(str(part) for part in parts if part is not None)
+    return [str(part) for part in parts if part is not None]

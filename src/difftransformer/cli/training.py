@@ -9,11 +9,12 @@ from os.path import relpath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from difftransformer.cli.frame import Step, own_folder
+from difftransformer.cli.frame import Step, state_ids
 from difftransformer.errors import DataError, data_of
 from difftransformer.machine import gpus, slurm
 from difftransformer.provenance.fingerprint import job_fingerprint
 from difftransformer.provenance.job import JobIdentity, exclusive
+from difftransformer.provenance.layout import HISTORY, Layout
 from difftransformer.provenance.published import digest
 from difftransformer.provenance.reporting import reporting
 from difftransformer.provenance.spool import COPY, address_key
@@ -173,7 +174,7 @@ def _call(
 def _mirror(identity: JobIdentity) -> str:
     """Return the URL that gets a copy of the job's state; '' where there is none."""
     url = os.environ.get(STATE, "").rstrip("/")
-    return f"{url}/{identity.scale}/{own_folder(identity)}" if url else ""
+    return Layout(url, identity.scale).copied_state(*state_ids(identity)) if url else ""
 
 
 def _train_here(
@@ -190,5 +191,5 @@ def _train_here(
             running.tracker.set_tags({COPY: address_key(mirror)})
         call(tracker=running.tracker)
         output = step.output()
-        for name in ("history.csv", output.name):
+        for name in (HISTORY, output.name):
             running.tracker.log_artifact(output.parent / name)
