@@ -266,12 +266,3 @@ def test_a_state_dict_goes_through_a_file() -> None:
     other = DifferentialAttentionV2(D, **SIZES)
     other.load_state_dict(torch.load(file, weights_only=True))
     assert torch.equal(other(inputs()), one(inputs()))
-
-
-def test_a_lambda_of_another_shape_is_one_line() -> None:
-    class Wrong(layer_class("diff_v1")):  # type: ignore[misc]
-        def _learned_lambda(self) -> torch.Tensor:
-            return torch.ones(self.num_heads)
-
-    with pytest.raises(UserError, match=r"lambda has shape \[4\].*\[4, 1, 1\]"):
-        Wrong(D, num_heads=4, head_dim=6, layer_index=0)(inputs())

@@ -9,12 +9,14 @@ from oracles import exact_output, exact_weights
 from small_layers import D_MODEL, build, inputs
 
 from difftransformer.errors import BackendError
+from difftransformer.evaluation.watching import BEFORE, watched_heads
 from difftransformer.measurements.quantised.rounding import (
     round_affine,
     rounded_cache,
     rounded_logits,
 )
 from difftransformer.models.attention.base import Attention
+from difftransformer.models.attention.maps import attention_maps
 from difftransformer.models.attention.registry import configure, norms_heads
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.kernels import blocked, fused
@@ -184,20 +186,58 @@ def test_bfloat16_is_close_to_float32(options: dict[str, Any], backend: str) -> 
         assert (out - exact).norm() / exact.norm() < 0.03
 
 
-def test_attention_maps_are_causal_and_make_the_output(options: dict[str, Any]) -> None:
-    layer = build(options, "eager")
-    x, rope = inputs(layer, 9)
-    maps = layer.attention_maps(x, rope)
-    assert maps.shape == (2, options["num_heads"], 9, 9)
+class ChangedValues(PrefixCache):
+    """Adds to the values [B, G, S, e] that attention reads."""
+
+    def __init__(self, capacity: int, change: torch.Tensor) -> None:
+        super().__init__(capacity)
+        self._change = change
+
+    def update(
+        self, keys: torch.Tensor, values: torch.Tensor, layer_index: int, /
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return super().update(keys, values + self._change, layer_index)
+
+
+@torch.no_grad()
+def test_attention_maps_are_causal_and_apply_to_the_values(options: dict[str, Any]) -> None:
+    """Values whose weighted sums are 0 in every head do not change the output."""
+    layer = build(options, "eager").double()
+    x, rope = inputs(layer, 13)
+    x, rope = x.double(), (rope[0].double(), rope[1].double())
+    maps = attention_maps(layer, x, rope)
+    assert maps.shape == (2, options["num_heads"], 13, 13)
     assert torch.equal(maps.triu(1), torch.zeros_like(maps))
-    cache = PrefixCache(9)
-    expected = layer(x, rope, None, cache)
     if options.get("pairing") == "across_groups":
         return  # its two maps apply to different values
-    _, values = cache.held(layer.layer_index)
-    values = values.repeat_interleave(maps.shape[1] // values.shape[1], dim=1)
-    made = layer.output((maps @ values).transpose(1, 2), x)
-    torch.testing.assert_close(made, expected, rtol=1e-5, atol=1e-5)
+    out, values = layer(x, rope), layer.project(x, rope)[2]
+    last = maps[:, :, -1].unflatten(1, (layer.num_kv_heads, -1)).double()  # [B, G, H / G, S]
+    change = torch.randn(values.shape, generator=torch.Generator().manual_seed(0)).double()
+    unseen = change - torch.linalg.pinv(last) @ (last @ change)
+    for one, expected in ((unseen, True), (change, False)):
+        found = layer(x, rope, None, ChangedValues(13, one))[:, -1]
+        assert torch.allclose(found, out[:, -1], rtol=1e-6, atol=1e-6) == expected
+
+
+JOINED = ("softmax_off_by_one", "gpt_oss_sink", "diff_v2")
+"""Variants without a norm whose output projection gets the head outputs as they are."""
+
+
+@torch.no_grad()
+def test_head_outputs_are_maps_times_values(options: dict[str, Any]) -> None:
+    layer = build(options, "eager")
+    if getattr(layer, "head_norm", None) is None and options["variant"] not in JOINED:
+        return
+    if options.get("pairing") == "across_groups":
+        return  # its two maps apply to different values
+    x, rope = inputs(layer, 9)
+    heads: dict[str, torch.Tensor] = {}
+    number = options["num_heads"]
+    with watched_heads(layer, number, lambda _, kind, output: heads.update({kind: output})):
+        layer(x, rope)
+    values = layer.project(x, rope)[2].repeat_interleave(number // layer.num_kv_heads, dim=1)
+    made = (attention_maps(layer, x, rope) @ values).transpose(1, 2)
+    torch.testing.assert_close(heads[BEFORE], made, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("rows", [1, 4])
@@ -211,8 +251,9 @@ def test_rows_from_cached_keys_are_the_last_rows_of_the_maps(
         layer(x[:, span], (rope[0][span], rope[1][span]), None, cache)
     keys, _ = cache.held(layer.layer_index)
     last = slice(9 - rows, 9)
-    found = layer.attention_rows(x[:, last], (rope[0][last], rope[1][last]), keys)
-    torch.testing.assert_close(found, layer.attention_maps(x, rope)[:, :, last])
+    q, _, _, extra = layer.project(x[:, last], (rope[0][last], rope[1][last]))
+    found = layer.attention_weights(q, keys, extra)
+    torch.testing.assert_close(found, attention_maps(layer, x, rope)[:, :, last])
 
 
 def test_maps_that_are_not_kept_give_the_same_gradients(
@@ -255,9 +296,10 @@ def test_a_rounded_cache_holds_rounded_keys_and_nothing_else_rounded(
     layer(x, rope, None, cache)
     with rounded_cache(layer, 4, "row"):
         layer(x, rope, None, rounded)
-    _, keys, values = layer.heads(x, rope)
+    _, keys, values, _ = layer.project(x, rope)
     (held, _), (found, found_values) = (one.held(layer.layer_index) for one in (cache, rounded))
-    n = keys.shape[1]
+    n = layer.num_keys
+    keys = keys[:, :n]
     assert torch.equal(found[:, :n], round_affine(keys, 4, "row"))
     assert torch.equal(found[:, n:], held[:, n:])
     assert torch.equal(found_values, round_affine(values, 4, "row"))

@@ -5,6 +5,7 @@ import torch
 from small_layers import build, inputs
 
 from difftransformer.models.attention import dint
+from difftransformer.models.attention.maps import attention_maps, iter_blocks
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.kernels.eager import causal
 
@@ -13,7 +14,7 @@ OPTIONS = {"variant": "dint", "head_dim": 4, "num_heads": 4, "num_kv_heads": 2}
 
 def test_rows_sum_to_one() -> None:
     layer = build(OPTIONS, "eager")
-    maps = layer.attention_maps(*inputs(layer, 12))
+    maps = attention_maps(layer, *inputs(layer, 12))
     torch.testing.assert_close(maps.sum(-1), torch.ones(2, 4, 12))
 
 
@@ -40,7 +41,7 @@ def test_the_mean_counts_no_padding_while_decoding() -> None:
 def test_rows_before_a_block_are_summed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = build(OPTIONS, "eager")
     x, rope = inputs(layer, 13)
-    whole = layer.attention_maps(x, rope)
+    whole = attention_maps(layer, x, rope)
     monkeypatch.setattr(dint, "ROWS", 3)
-    *_, last = layer.row_blocks(x, rope, 4)
+    *_, last = iter_blocks(layer, x, rope, 4)
     torch.testing.assert_close(last.weights, whole[:, :, 12:])

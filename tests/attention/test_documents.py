@@ -9,7 +9,7 @@ from torch import Tensor
 
 from difftransformer import AttentionLayer, DifferentialAttention, KeyValueCache
 from difftransformer.config.model import ModelConfig
-from difftransformer.convert.watching import watched_rows
+from difftransformer.convert.watching import capture_attention
 from difftransformer.errors import BackendError, ConfigError
 from difftransformer.models.attention.registry import variants
 from difftransformer.models.kernels import fused
@@ -142,7 +142,7 @@ def refusals() -> list[tuple[Any, type[Exception], str]]:
 
 
 def watched(one: Transformer, tokens: Tensor, ids: Tensor) -> None:
-    with watched_rows(one, 64):
+    with capture_attention(one, 64):
         one(tokens, segment_ids=ids)
 
 

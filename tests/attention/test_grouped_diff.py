@@ -15,6 +15,7 @@ from torch import Tensor
 
 from difftransformer.models.attention.diff_v1 import DifferentialAttention
 from difftransformer.models.attention.grouped_diff import GroupedDifferentialAttention
+from difftransformer.models.attention.maps import attention_maps
 from difftransformer.models.rotary import rotate
 
 T, d = 11, 6
@@ -70,7 +71,7 @@ def test_with_as_many_noise_heads_as_signal_heads_it_is_v1() -> None:
     v1.load_state_dict(grouped.state_dict())
     x, rope = inputs(v1, T)
     torch.testing.assert_close(grouped(x, rope), v1(x, rope), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(grouped.attention_maps(x, rope), v1.attention_maps(x, rope))
+    torch.testing.assert_close(attention_maps(grouped, x, rope), attention_maps(v1, x, rope))
 
 
 def test_signal_heads_of_a_group_subtract_the_same_map() -> None:
@@ -80,7 +81,7 @@ def test_signal_heads_of_a_group_subtract_the_same_map() -> None:
         for lam in (0.0, 1.0)
     )
     x, rope = inputs(whole, T)
-    noise = plain.attention_maps(x, rope) - whole.attention_maps(x, rope)
+    noise = attention_maps(plain, x, rope) - attention_maps(whole, x, rope)
     torch.testing.assert_close(noise.sum(-1), torch.ones(2, 6, T))
     by_group = noise.view(2, 2, 3, T, T)
     torch.testing.assert_close(by_group, by_group[:, :, :1].expand_as(by_group))

@@ -8,6 +8,7 @@ from oracles import exact_maps, exact_weights
 from small_layers import build, inputs
 
 from difftransformer.models.attention.base import Attention
+from difftransformer.models.attention.maps import attention_maps, iter_blocks
 
 
 @torch.no_grad()
@@ -15,9 +16,9 @@ from difftransformer.models.attention.base import Attention
 def test_blocks_of_rows_make_the_whole_maps(options: dict[str, Any], block: int) -> None:
     layer = build(options, "eager")
     x, rope = inputs(layer, 13)
-    maps = layer.attention_maps(x, rope)
+    maps = attention_maps(layer, x, rope)
     reached = 0
-    for rows in layer.row_blocks(x, rope, block):
+    for rows in iter_blocks(layer, x, rope, block):
         stop = min(reached + block, 13)
         assert rows.start == reached
         torch.testing.assert_close(rows.weights, maps[:, :, reached:stop, :stop])
@@ -31,11 +32,11 @@ def test_the_weights_are_the_first_map_less_lambda_times_the_second(
 ) -> None:
     layer = build(options, "eager")
     x, rope = inputs(layer, 13)
-    (rows,) = layer.row_blocks(x, rope, 13)
-    if rows.pair is None:
+    (rows,) = iter_blocks(layer, x, rope, 13)
+    if rows.component_maps is None:
         _require_no_two_maps(layer, x)
         return
-    first, second = rows.pair
+    first, second = rows.component_maps
     lam = layer.learned_lambdas(x)
     follows = lam is not None and lam.shape[:2] == x.shape[:2]
     assert layer.lambdas_follow_tokens == follows
@@ -49,11 +50,12 @@ def test_the_weights_are_the_first_map_less_lambda_times_the_second(
 
 def _require_no_two_maps(layer: Attention, x: torch.Tensor) -> None:
     name = type(layer).__name__
-    assert layer.queries_per_head != 2, (
-        f"{name}.pair gives None, and its heads have two maps: let it give the one that is "
-        "kept and the one that is subtracted"
+    maps = layer.num_queries / layer.num_heads
+    assert maps != 2, (
+        f"{name}.component_maps gives None, and its heads have two maps: let it give the one that "
+        "is kept and the one that is subtracted"
     )
-    subtracts = layer.queries_per_head > 1
+    subtracts = maps > 1
     assert subtracts or layer.learned_lambdas(x) is None, (
         f"{name}.learned_lambdas gives the factor of a map that is subtracted, and heads have one"
     )
@@ -62,10 +64,12 @@ def _require_no_two_maps(layer: Attention, x: torch.Tensor) -> None:
 @pytest.mark.parametrize("maps", [1, 2, 3])
 def test_heads_of_two_maps_alone_need_a_pair(maps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     layer = build({"variant": "softmax", "head_dim": 6}, "eager")
-    monkeypatch.setattr(layer, "queries_per_head", maps)
+    monkeypatch.setattr(layer, "num_queries", maps * layer.num_heads)
     x, _ = inputs(layer, 3)
     if maps == 2:
-        with pytest.raises(AssertionError, match=r"SoftmaxAttention\.pair gives None.*two maps"):
+        with pytest.raises(
+            AssertionError, match=r"SoftmaxAttention\.component_maps gives None.*two maps"
+        ):
             _require_no_two_maps(layer, x)
     else:
         _require_no_two_maps(layer, x)
@@ -76,9 +80,9 @@ def test_the_two_maps_are_those_of_the_queries_of_a_head(options: dict[str, Any]
     layer = build(options, "eager").double()
     x, rope = inputs(layer, 9)
     x, rope = x.double(), (rope[0].double(), rope[1].double())
-    (rows,) = layer.row_blocks(x, rope, 9)
-    if rows.pair is None or options["variant"] == "tda":  # whose maps are no softmax
+    (rows,) = iter_blocks(layer, x, rope, 9)
+    if rows.component_maps is None or options["variant"] == "tda":  # whose maps are no softmax
         return
     for h, maps in enumerate(exact_maps(options, exact_weights(layer), x)):
-        for found, exact in zip(rows.pair, maps, strict=True):
+        for found, exact in zip(rows.component_maps, maps, strict=True):
             torch.testing.assert_close(found[:, h], exact, rtol=1e-6, atol=1e-8)

@@ -11,6 +11,7 @@ from small_layers import D_MODEL, build, configurations, inputs
 
 from difftransformer.config.model import ModelConfig
 from difftransformer.models.attention.diff_v1 import DifferentialAttention
+from difftransformer.models.attention.maps import attention_maps
 from difftransformer.models.attention.registry import configure, variants
 from difftransformer.models.attention.shared_diff import SharedDiffAttention
 from difftransformer.models.transformer import Transformer
@@ -84,7 +85,7 @@ def test_diff_v1_with_lambda_fixed_at_0_is_its_first_maps_with_its_own_factor() 
     x, rope = inputs(layer, 9)
     maps = exact_maps(options, dict(layer.named_parameters()), x)
     first = torch.stack([first for first, _ in maps], dim=1)
-    torch.testing.assert_close(layer.attention_maps(x, rope), first)
+    torch.testing.assert_close(attention_maps(layer, x, rope), first)
     layer(x, rope).square().sum().backward()
     queries = layer.qkv_proj.weight.grad[: 4 * 2 * 4].view(4, 2, -1)
     assert queries[:, 0].abs().min(dim=-1).values.max() > 0

@@ -15,7 +15,8 @@ from difftransformer.convert.foreign.maps import Maps
 from difftransformer.convert.foreign.registry import reader
 from difftransformer.convert.foreign.softmax import cannot_read
 from difftransformer.errors import BackendError
-from difftransformer.models.attention.base import Attention, Rows
+from difftransformer.models.attention.base import Attention
+from difftransformer.models.attention.maps import AttentionBlock, iter_blocks
 from difftransformer.models.language_model import CausalModel
 
 Lambdas = Mapping[int, Sequence[Tensor]]
@@ -50,7 +51,7 @@ def attention_layers(model: Any) -> list[Attention]:
 
 
 @contextmanager
-def watched_rows(model: Any, block: int) -> Iterator[list[Iterator[Rows]]]:
+def capture_attention(model: Any, block: int) -> Iterator[list[Iterator[AttentionBlock]]]:
     """Collect what gives the rows of each layer, up to ``block`` queries at a time, as it runs.
 
     Layers of a model from elsewhere that have no attention give none.
@@ -59,11 +60,11 @@ def watched_rows(model: Any, block: int) -> Iterator[list[Iterator[Rows]]]:
         BackendError: The model runs with a mask or a cache, of which rows know nothing.
         CheckpointError: The maps of a model from elsewhere cannot be read.
     """
-    found: list[Iterator[Rows]] = []
+    found: list[Iterator[AttentionBlock]] = []
     if isinstance(model, CausalModel):
 
         def see(maps: Maps) -> None:
-            found.append(maps.blocks(block))
+            found.append(maps.iter_blocks(block))
 
         with reader(model.inner)(model.inner, see):
             yield found
@@ -75,7 +76,7 @@ def watched_rows(model: Any, block: int) -> Iterator[list[Iterator[Rows]]]:
                 "attention maps are those of plain causal attention: run the model without mask, "
                 "segment_ids and cache, each document in a row of its own"
             )
-        found.append(layer.row_blocks(inputs[0], inputs[1], block))
+        found.append(iter_blocks(layer, inputs[0], inputs[1], block))
 
     with hooked([(layer, hook) for layer in attention_layers(model)]):
         yield found

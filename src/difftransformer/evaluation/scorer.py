@@ -167,7 +167,7 @@ class Scorer:
 
         def see(maps: Maps) -> None:
             assert maps.values is not None
-            rows = maps.rows(maps.length - 1, maps.length).weights
+            rows = maps.block(maps.length - 1, maps.length).weights
             found.append((rows[0, :, 0].float().cpu(), maps.values[0].float().cpu()))
 
         inner = self._model.inner

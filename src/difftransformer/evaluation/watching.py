@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from difftransformer.convert.foreign.maps import Maps
 from difftransformer.convert.foreign.registry import reader
-from difftransformer.convert.watching import attention_layers, hooked, watched_rows
+from difftransformer.convert.watching import attention_layers, capture_attention, hooked
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.models.attention.base import Attention, Rows
+from difftransformer.models.attention.base import Attention
+from difftransformer.models.attention.maps import AttentionBlock, attention_maps
 from difftransformer.models.language_model import CausalModel
 
 SeeMaps = Callable[[int, Tensor], None]
@@ -36,20 +37,20 @@ def watched_maps(model: Any, see: SeeMaps) -> Iterator[None]:
     if isinstance(model, CausalModel):
 
         def whole(maps: Maps) -> None:
-            see(maps.layer, maps.rows(0, maps.length).weights)
+            see(maps.layer, maps.block(0, maps.length).weights)
 
         with reader(model.inner)(model.inner, whole):
             yield
         return
 
     def hook(layer: Attention, inputs: Any) -> None:
-        see(layer.layer_index, layer.attention_maps(inputs[0], inputs[1]))
+        see(layer.layer_index, attention_maps(layer, inputs[0], inputs[1]))
 
     with hooked([(layer, hook) for layer in attention_layers(model)]):
         yield
 
 
-def map_rows(scorer: Scorer, tokens: Tensor, block: int) -> Iterator[Iterator[Rows]]:
+def map_rows(scorer: Scorer, tokens: Tensor, block: int) -> Iterator[Iterator[AttentionBlock]]:
     """Run a model on [B, T] tokens; for each block of queries yield the rows of every layer.
 
     The rows of a layer are made when they are asked for, so that no whole map ever exists; beyond
@@ -63,7 +64,7 @@ def map_rows(scorer: Scorer, tokens: Tensor, block: int) -> Iterator[Iterator[Ro
     Raises:
         CheckpointError: The maps of a model from elsewhere cannot be read.
     """
-    with watched_rows(scorer.model, block) as layers:
+    with capture_attention(scorer.model, block) as layers:
         scorer.states(tokens)
     for _ in range(0, tokens.shape[1], block):
         yield map(_following, layers)
@@ -81,8 +82,8 @@ def whole_maps(scorer: Scorer, ids: Sequence[int]) -> Tensor:
 
 
 @torch.inference_mode()
-def _following(rows: Iterator[Rows]) -> Rows:
-    return next(rows)
+def _following(blocks: Iterator[AttentionBlock]) -> AttentionBlock:
+    return next(blocks)
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from torch import Tensor
 from difftransformer.config.model import AttentionConfig
 from difftransformer.errors import ConfigError
 from difftransformer.models.attention.base import Attention, Cache
+from difftransformer.models.attention.maps import attention_maps
 from difftransformer.models.attention.registry import (
     attention_class,
     configure,
@@ -210,7 +211,7 @@ class AttentionLayer(Attention):
         Causal and quadratic in memory, for analysis; arguments as for `forward`.
         """
         self._check_input(x)
-        return super().attention_maps(x, self._rope(x, 0, None) if rope is None else rope)
+        return attention_maps(self, x, self._rope(x, 0, None) if rope is None else rope)
 
     def extra_repr(self) -> str:
         """Say what the layer is."""

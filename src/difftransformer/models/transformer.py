@@ -254,7 +254,8 @@ class Transformer(LanguageModel):
             assert isinstance(layer, Layer)
             normalised = layer.attention_norm(x)
             x = layer(x, rope, None, cache)
-            yield layer.attention.attention_rows(normalised, rope, cache.held(index)[0])[:, :, 0]
+            q, _, _, extra = layer.attention.project(normalised, rope)
+            yield layer.attention.attention_weights(q, cache.held(index)[0], extra)[:, :, 0]
 
     def init_weights(self, seed: int) -> None:
         """Draw all weights as ``config.initializer`` says (see `initial_values`).

@@ -102,9 +102,9 @@ def _slow_row(asked: Suite, rows: Any, window: int, h: int, i: int, add: Any) ->
         if weight:
             add("positive_size" if weight > 0 else "negative_size", abs(weight))
     add("entropy", entropy(abs(row)) if row.any() else 0.0)
-    if rows.pair is None:
+    if rows.component_maps is None:
         return
-    pair = [one[0, h, i, : i + 1].double().numpy() for one in rows.pair]
+    pair = [one[0, h, i, : i + 1].double().numpy() for one in rows.component_maps]
     for name, one in zip(("entropy_first", "entropy_second"), pair, strict=True):
         for metric in (name, "entropy_maps"):
             add(metric, entropy(one) if one.any() else 0.0)
@@ -149,7 +149,8 @@ def test_every_variant_is_as_the_slow_form_has_it(
         if name != "tokens":
             wanted = expected.get(name)
             assert value == (None if wanted is None else pytest.approx(wanted, rel=1e-4, abs=1e-7))
-    paired = one.scorer.model.layers[0].attention.queries_per_head == 2
+    layer = one.scorer.model.layers[0].attention
+    paired = layer.num_queries > layer.num_heads
     assert (found["rank_top"] is not None) == (found["entropy_maps"] is not None) == paired
 
 

@@ -12,6 +12,7 @@ from difftransformer.evaluation.subject import Subject
 from difftransformer.evaluation.watching import AFTER, BEFORE, watched_heads
 from difftransformer.measurements.context_rms.measure import measure, value_rms
 from difftransformer.measurements.context_rms.settings import KINDS, QUANTILES, Suite, place_metric
+from difftransformer.models.attention.maps import attention_maps
 from difftransformer.models.transformer import Transformer
 
 LENGTH = 16
@@ -56,9 +57,9 @@ def test_heads_are_those_of_the_layer(text: Path, variant: str) -> None:
     layer = model.layers[0]
     x = layer.attention_norm(model.embedding(tokens))
     rope = model._rotary.span(0, LENGTH, x.device)
-    values = layer.attention.heads(x, rope)[2]
+    values = layer.attention.project(x, rope)[2]
     values = values.repeat_interleave(heads // values.shape[1], dim=1)
-    expected = (layer.attention.attention_maps(x, rope) @ values).transpose(1, 2)
+    expected = (attention_maps(layer.attention, x, rope) @ values).transpose(1, 2)
     torch.testing.assert_close(seen[0, BEFORE], expected, rtol=1e-4, atol=1e-5)
     projected = layer.attention.o_proj(seen[0, AFTER].flatten(2))
     torch.testing.assert_close(projected, layer.attention(x, rope), rtol=1e-4, atol=1e-5)

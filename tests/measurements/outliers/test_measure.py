@@ -42,7 +42,7 @@ def everything(measured: Subject) -> dict[str, torch.Tensor]:
         x = model.embedding(window[:, :-1])
         rope = model._rotary.span(0, 16, x.device)
         for layer in model.layers:
-            q, k, _ = layer.attention.heads(layer.attention_norm(x), rope)
+            q, k, *_ = layer.attention.project(layer.attention_norm(x), rope)
             scores = q @ k.transpose(2, 3) * layer.attention.head_dim**-0.5
             logits.append(scores[..., seen].flatten())
             x = layer(x, rope, None, None)

@@ -18,6 +18,7 @@ from difftransformer.evaluation.subject import Subject
 from difftransformer.measurements.sentences.measure import measure, words_of
 from difftransformer.measurements.sentences.sentences import SENTENCES, Sentence
 from difftransformer.measurements.sentences.settings import DETAILS, MAPS, TOKENS, Suite
+from difftransformer.models.attention.maps import attention_maps
 from difftransformer.models.attention.registry import variants
 from difftransformer.models.transformer import Transformer
 
@@ -91,7 +92,7 @@ def test_rows_are_those_of_the_whole_map(english: PackedDataset, tmp_path: Path)
     with torch.no_grad():
         layer, x = model.layers[0], model.embedding(ids)
         rope = model._rotary.span(0, ids.shape[1], ids.device)
-        maps = layer.attention.attention_maps(layer.attention_norm(x), rope)
+        maps = attention_maps(layer.attention, layer.attention_norm(x), rope)
     torch.testing.assert_close(load_file(tmp_path / DETAILS)["object_1"][0], maps[0, :, -1])
 
 

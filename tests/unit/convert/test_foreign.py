@@ -15,9 +15,9 @@ from difftransformer.convert.foreign.differential import Differential
 from difftransformer.convert.foreign.maps import Maps
 from difftransformer.convert.foreign.registry import reader
 from difftransformer.convert.upstream import to_upstream
-from difftransformer.convert.watching import watched_rows
+from difftransformer.convert.watching import capture_attention
 from difftransformer.errors import CheckpointError
-from difftransformer.models.attention.base import Rows
+from difftransformer.models.attention.maps import AttentionBlock
 from difftransformer.models.language_model import CausalModel
 from difftransformer.models.transformer import Transformer
 
@@ -45,10 +45,10 @@ def spread(model: Any) -> Any:
     return model.double().eval()
 
 
-def read(model: Any, block: int = T) -> dict[int, list[Rows]]:
+def read(model: Any, block: int = T) -> dict[int, list[AttentionBlock]]:
     """Rows of all layers, by layer."""
     found = []
-    with torch.inference_mode(), watched_rows(CausalModel(model), block) as layers:
+    with torch.inference_mode(), capture_attention(CausalModel(model), block) as layers:
         model(tokens())
         found = [list(one) for one in layers]
     return {rows[0].layer: rows for rows in found}
@@ -72,7 +72,7 @@ def test_maps_are_those_of_eager_attention(kind: str, settings: dict[str, Any]) 
     assert [*found] == [0, 1] and model.config._attn_implementation == "eager"
     for layer, weights in enumerate(expected):
         (rows,) = found[layer]
-        assert rows.pair is None
+        assert rows.component_maps is None
         torch.testing.assert_close(rows.weights, weights.double(), **EXACT)
         assert bool((rows.weights.masked_select(~rows.seen) == 0).all())
     slides = {int(rows[0].seen[-1].sum()) for rows in found.values()}
@@ -83,7 +83,7 @@ def test_reading_changes_nothing_of_what_a_model_says() -> None:
     model = spread(model_of("qwen3"))
     with torch.inference_mode():
         before = model(tokens()).logits
-        with watched_rows(CausalModel(model), 4):
+        with capture_attention(CausalModel(model), 4):
             during = model(tokens()).logits
         after = model(tokens()).logits
     torch.testing.assert_close(during, before, **EXACT)
@@ -117,8 +117,8 @@ def test_differential_maps_are_those_of_the_equations(name: str) -> None:
     assert found.keys() == attending.keys() and (name != "Phi" or [*found] == [1, 3, 5, 7])
     for layer, module in attending.items():
         (rows,) = found[layer]
-        assert rows.pair is not None
-        for ours, theirs in zip(rows.pair, (module.first, module.second), strict=True):
+        assert rows.component_maps is not None
+        for ours, theirs in zip(rows.component_maps, (module.first, module.second), strict=True):
             torch.testing.assert_close(ours, theirs, **EXACT)
         expected = module.first - module.factor * module.second
         torch.testing.assert_close(rows.weights, expected, **EXACT)
@@ -145,7 +145,7 @@ def test_the_output_of_a_layer_follows_from_its_maps(
     read(model)
     assert len(layers) == len(outputs) > 1
     for layer, output in zip(layers, outputs, strict=True):
-        heads = layer.norm(layer.maps.context(layer.values)) * layer.factor
+        heads = layer.norm(layer.maps.attend(layer.values)) * layer.factor
         torch.testing.assert_close(layer.projection(heads.flatten(2)), output, **EXACT)
 
 
@@ -168,8 +168,12 @@ def test_blocks_are_the_whole(name: str) -> None:
         for part in parts[layer]:
             stop = part.seen.shape[1]
             assert torch.equal(part.seen, rows.seen[part.start : stop, :stop])
-            assert part.pair is not None and rows.pair is not None
-            both = zip((part.weights, *part.pair), (rows.weights, *rows.pair), strict=True)
+            assert part.component_maps is not None and rows.component_maps is not None
+            both = zip(
+                (part.weights, *part.component_maps),
+                (rows.weights, *rows.component_maps),
+                strict=True,
+            )
             for ours, theirs in both:
                 torch.testing.assert_close(ours, theirs[:, :, part.start : stop, :stop], **EXACT)
 
@@ -187,15 +191,19 @@ def test_an_exported_model_has_the_maps_of_its_run(variant: str, kind: str, kv_h
             if "qkv_proj" in name:
                 weight.mul_(3)
     theirs = read(to_upstream(ours, kind).eval(), 5)
-    with torch.inference_mode(), watched_rows(ours, 5) as layers:
+    with torch.inference_mode(), capture_attention(ours, 5) as layers:
         ours.hidden_states(tokens())
         mine = [list(one) for one in layers]
     for layer, expected in enumerate(mine):
         assert theirs.keys() == {0, 1} and len(expected) == len(theirs[layer]) == 3
         for one, other in zip(expected, theirs[layer], strict=True):
             torch.testing.assert_close(other.weights, one.weights, rtol=0, atol=1e-5)
-            assert (one.pair is None) == (other.pair is None) == (variant == "softmax")
-            for a, b in zip(one.pair or (), other.pair or (), strict=True):
+            assert (
+                (one.component_maps is None)
+                == (other.component_maps is None)
+                == (variant == "softmax")
+            )
+            for a, b in zip(one.component_maps or (), other.component_maps or (), strict=True):
                 torch.testing.assert_close(b, a, rtol=0, atol=1e-5)
 
 

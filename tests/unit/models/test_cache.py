@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from difftransformer.config.model import ModelConfig
+from difftransformer.models.attention.maps import attention_maps
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.transformer import Layer, Transformer
 
@@ -59,7 +60,7 @@ def test_rows_of_one_more_token_are_the_last_rows_of_the_maps(model: Transformer
     x, rope = model.embedding(tokens), model._rotary.span(0, 12, torch.device("cpu"))
     for layer, row in zip(model.layers, rows, strict=True):
         assert isinstance(layer, Layer)
-        maps = layer.attention.attention_maps(layer.attention_norm(x), rope)
+        maps = attention_maps(layer.attention, layer.attention_norm(x), rope)
         torch.testing.assert_close(row, maps[:, :, -1], rtol=1e-5, atol=1e-6)
         x = layer(x, rope, None, None)
     assert cache.get_seq_length() == 12

@@ -70,7 +70,7 @@ def head_entropy(model: "PreTrainedModel", batches: Iterable[Tensor]) -> Tensor:
     rows = 0
 
     def add(maps: Maps) -> None:
-        for block in maps.blocks(_BLOCK):  # weights: [B, H, b, start + b]
+        for block in maps.iter_blocks(_BLOCK):  # weights: [B, H, b, start + b]
             entropy = torch.special.entr(block.weights.double())
             sums[maps.layer] += entropy.sum((0, 2, 3)).cpu()
 

@@ -42,7 +42,7 @@ class Differential(NamedTuple):
 
     def output(self) -> Tensor:
         """Output of the layer at the last position, [B, d_model]."""
-        rows = self.maps.rows(self.maps.length - 1, self.maps.length)
+        rows = self.maps.block(self.maps.length - 1, self.maps.length)
         context = gathered(rows.weights, self.values)
         heads = self.norm(context) * self.factor
         out: Tensor = self.projection(heads.flatten(2))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from difftransformer.models.attention.base import Rows
+from difftransformer.models.attention.maps import AttentionBlock
 from difftransformer.models.gradients import full_precision, no_autocast
 from difftransformer.models.kernels.eager import causal, gathered, per_head
 
@@ -80,25 +80,25 @@ class Maps:
         """T."""
         return self.queries.shape[2]
 
-    def rows(self, start: int, stop: int) -> Rows:
+    def block(self, start: int, stop: int) -> AttentionBlock:
         """Rows of some queries, in float32 or wider."""
         seen = self.seen(start, stop, self.queries.device)
         first = self._softmax(self.queries, self.keys, start, seen)
         if self.noise is None:
-            return Rows(start, first, None, seen, self.layer)
+            return AttentionBlock(start, first, None, seen, self.layer)
         second = self._softmax(self.noise.queries, self.noise.keys, start, seen)
         second = per_head(second, first.shape[1])
         weights = first - self.noise.factor * second
-        return Rows(start, weights, (first, second), seen, self.layer)
+        return AttentionBlock(start, weights, (first, second), seen, self.layer)
 
-    def blocks(self, block: int) -> Iterator[Rows]:
-        """All rows, up to ``block`` queries at a time, made when they are asked for."""
+    def iter_blocks(self, size: int) -> Iterator[AttentionBlock]:
+        """All rows, up to ``size`` queries at a time, each block computed when it is asked for."""
         T = self.length
-        return (self.rows(start, min(start + block, T)) for start in range(0, T, block))
+        return (self.block(start, min(start + size, T)) for start in range(0, T, size))
 
-    def context(self, values: Tensor) -> Tensor:
-        """What the heads gather of values [B, G, T, e]: [B, T, H, e]."""
-        blocks = self.blocks(_BLOCK)
+    def attend(self, values: Tensor) -> Tensor:
+        """Apply the maps to values [B, G, T, e]: [B, T, H, e]."""
+        blocks = self.iter_blocks(_BLOCK)
         found = [gathered(one.weights, values[:, :, : one.seen.shape[1]]) for one in blocks]
         return torch.cat(found, dim=1)
 

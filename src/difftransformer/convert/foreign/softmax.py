@@ -114,7 +114,7 @@ def _attend(
         projection=next((one for name, one in module.named_children() if name in _JOINS), None),
     )
     _watching[-1](Call(maps, value))
-    return maps.context(value), None
+    return maps.attend(value), None
 
 
 def _by_mask(module: Any, mask: Tensor | None) -> Seen:

@@ -48,7 +48,7 @@ from difftransformer.measurements.attention_maps.settings import (
     Suite,
     metric_names,
 )
-from difftransformer.models.attention.base import Rows
+from difftransformer.models.attention.maps import AttentionBlock
 
 _MOST_WINDOWS = 1 << 20
 
@@ -122,7 +122,7 @@ class KeptRows:
             shape = (wanted, 2, layers, len(self._queries), self._width)
             self._found.append(torch.zeros(shape))
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: AttentionBlock) -> None:
         """Take what is wanted of some rows of a layer."""
         if self._full >= self._windows:
             return
@@ -179,11 +179,11 @@ def _add_entropy(tally: Tally, name: str, layer: int, weights: Tensor, seen: Ten
     tally.add(name, layer, nats, torch.ones_like(nats, dtype=torch.bool))
 
 
-def _add_pair(tally: Tally, suite: Suite, rows: Rows, before: int) -> None:
-    if rows.pair is None:
+def _add_pair(tally: Tally, suite: Suite, rows: AttentionBlock, before: int) -> None:
+    if rows.component_maps is None:
         return
     layer, seen = rows.layer, rows.seen
-    first, second = (one.double() for one in rows.pair)
+    first, second = (one.double() for one in rows.component_maps)
     for name, one in (("entropy_first", first), ("entropy_second", second)):
         _add_entropy(tally, name, layer, one, seen)
         _add_entropy(tally, "entropy_maps", layer, one, seen)
@@ -209,7 +209,7 @@ def _add_pair(tally: Tally, suite: Suite, rows: Rows, before: int) -> None:
                 tally.add(f"{kind}_{part}{end}", layer, values, ~values.isnan())
 
 
-def _noise(suite: Suite, rows: Rows, before: int) -> Tensor:
+def _noise(suite: Suite, rows: AttentionBlock, before: int) -> Tensor:
     """Numbers for the weights of some rows, the same in batches and blocks of any size."""
     sizes, device = rows.weights.shape, rows.weights.device
     window, head, query, key = (

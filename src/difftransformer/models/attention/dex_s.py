@@ -22,9 +22,10 @@ from torch import Tensor, nn
 
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
-from difftransformer.models.attention.base import Attention
+from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.differential import lambda_init_of
 from difftransformer.models.matrices import Linear
+from difftransformer.models.rotary import Rope
 
 DEX = "arXiv 2505.16333"
 
@@ -100,11 +101,13 @@ class DexAttention(Attention):
 
     config_class: ClassVar[type[AttentionConfig]] = DexSConfig
 
-    def _make_parameters(self, config: AttentionConfig) -> None:
-        assert isinstance(config, DexSConfig)
-        self.selected = config.selected
+    def __init__(self, config: DexSConfig, d_model: int, layer_index: int, backend: str) -> None:
+        super().__init__(config, d_model, layer_index, backend)
+        H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
+        self.qkv_proj = Linear(d_model, {"q_proj": H * d, "k_proj": G * d, "v_proj": G * d})
+        self.o_proj = Linear(H * d, d_model)
+        self.selected = k = config.selected
         self.lambda_init = lambda_init_of(self, config.lambda_init)
-        k, d = self.selected, self.head_dim
         if config.difference == "head":
             self.difference_proj: Linear = _Own(k, d)  # [B, T, k, d] times W_D
         else:
@@ -112,12 +115,20 @@ class DexAttention(Attention):
             self.further_uses = _FurtherUses(self.difference_proj, k - 1)
         self.lambda_learned = nn.Parameter(torch.empty(1))
 
-    def output(self, context: Tensor, x: Tensor) -> Tensor:
-        """See `Attention.output`: equation 5, and the projection."""
-        selected, others = context.tensor_split((self.selected,), dim=2)
+    def forward(
+        self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        """[B, T, D] -> [B, T, D]; arguments as in `Attention.forward`."""
+        q, k, v, _ = self.project(x, rope)  # [B, H, T, d], [B, G, T, d], [B, G, T, d]
+        if cache is not None:
+            k, v = cache.update(k, v, self.layer_index)
+        heads = self.kernel.attention(q, k, v, scale=self.scale, mask=mask)  # [B, T, H, d]
+        selected, others = heads.tensor_split((self.selected,), dim=2)
         lam = self.lambda_learned.to(selected.dtype)
-        changed = selected - lam * self.difference_proj(selected)
-        return super().output(torch.cat((changed, others), dim=2), x)
+        changed = selected - lam * self.difference_proj(selected)  # equation 5
+        heads = torch.cat((changed, others), dim=2)
+        out: Tensor = self.o_proj(heads.flatten(2))
+        return out
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Set lambda."""

@@ -4,8 +4,9 @@
     eq. 2   lambda = exp(lq1 . lk1) - exp(lq2 . lk2) + lambda_init            one for a layer
     eq. 3   Y = concat(..., (1 - lambda_init) N(O_h), ...) W_O      N: RMSNorm over 2d, eps 1e-5
 
-Shapes as in `models.attention.base`; each of the H heads has two queries of d, each of the G
-key/value heads two keys of d and one value of 2d.
+Shapes: B = batch, T = queries, S = keys (cached ones and T new ones), D = d_model, H = heads,
+G = key/value heads, d = head_dim. Each of the H heads has two queries of d, each of the G key/value
+heads two keys of d and one value of 2d.
 """
 
 from collections.abc import Mapping
@@ -16,12 +17,13 @@ from torch import Tensor, nn
 
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
-from difftransformer.errors import ConfigError
-from difftransformer.models.attention.base import Attention
+from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.differential import LambdaInit, lambda_init_of
 from difftransformer.models.gradients import full_precision
-from difftransformer.models.kernels.eager import attention_map, differential_map
+from difftransformer.models.kernels.eager import attention_map
+from difftransformer.models.matrices import Linear
 from difftransformer.models.normalisation import RMSNorm
+from difftransformer.models.rotary import Rope
 
 LAMBDA_STD = 0.1
 
@@ -71,8 +73,6 @@ class DifferentialAttention(Attention):
     """
 
     config_class: ClassVar[type[AttentionConfig]] = DiffV1Config
-    queries_per_head: ClassVar[int] = 2
-    keys_per_group: ClassVar[int] = 2
     authors_names: ClassVar[Mapping[str, str]] = {
         "q_proj.weight": "q_proj.weight",
         "k_proj.weight": "k_proj.weight",
@@ -82,83 +82,82 @@ class DifferentialAttention(Attention):
         **{name: name for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")},
     }
 
-    def _make_parameters(self, config: AttentionConfig) -> None:
-        assert isinstance(config, DiffV1Config)
+    def __init__(self, config: DiffV1Config, d_model: int, layer_index: int, backend: str) -> None:
+        super().__init__(config, d_model, layer_index, backend)
+        H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
+        self.num_queries, self.num_keys = 2 * H, 2 * G
+        rows = {"q_proj": 2 * H * d, "k_proj": 2 * G * d, "v_proj": G * 2 * d}
+        self.qkv_proj = Linear(d_model, rows)
+        self.o_proj = Linear(H * 2 * d, d_model)
+        self.make_lambda_and_norm(config)
+
+    def make_lambda_and_norm(self, config: DiffV1Config) -> None:
+        """Make what equations 2 and 3 need beside the projections."""
         self.lambda_init = lambda_init_of(self, config.lambda_init)
         self.factor = 1 - self.lambda_init
         fixed = config.lambda_fixed
         self.lambda_fixed = self.lambda_init if fixed == "init" else fixed
         if self.lambda_fixed is None:
-            self._make_lambdas()
+            self.make_lambda()
         self.head_norm = RMSNorm(self.value_dim, config.norm_eps) if config.norm else None
 
-    def _make_lambdas(self) -> None:
+    def make_lambda(self) -> None:
+        """Make the parameters of equation 2."""
         d = self.head_dim
         self.lambda_q1, self.lambda_k1 = nn.Parameter(torch.empty(d)), nn.Parameter(torch.empty(d))
         self.lambda_q2, self.lambda_k2 = nn.Parameter(torch.empty(d)), nn.Parameter(torch.empty(d))
 
-    def current_lambda(self) -> Tensor:
-        """Equation 2, or the fixed number, in float32 at least whatever the precision of the rest.
+    def forward(
+        self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        """[B, T, D] -> [B, T, D]; arguments as in `Attention.forward`."""
+        # Project and rotate: q [B, 2H, T, d], k [B, 2G, T, d], v [B, G, T, 2d].
+        q, k, v, _ = self.project(x, rope)
+        if cache is not None:  # with earlier positions: k [B, 2G, S, d], v [B, G, S, 2d]
+            k, v = cache.update(k, v, self.layer_index)
+        # Attend: (softmax(q1 k1' / sqrt(d)) - lambda softmax(q2 k2' / sqrt(d))) v, [B, T, H, 2d].
+        lam = self.current_lambda()  # equation 2
+        heads = self.kernel.differential_attention(q, k, v, lam, scale=self.scale, mask=mask)
+        # Norm each head, times (1 - lambda_init); join the heads, [B, T, H 2d]; project to D.
+        heads = scaled_norm(heads, self.head_norm, self.factor)
+        out: Tensor = self.o_proj(heads.flatten(2))  # equation 3
+        return out
 
-        A scalar, or [H, 1, 1] in a variant whose heads have one each.
-        """
+    def current_lambda(self) -> Tensor:
+        """Equation 2, or the fixed number: a scalar, in float32 or wider."""
         if self.lambda_fixed is not None:
             return full_precision(self.o_proj.weight.new_empty(())).fill_(self.lambda_fixed)
-        return self._learned_lambda()
-
-    def _learned_lambda(self) -> Tensor:
         first = (full_precision(self.lambda_q1) * full_precision(self.lambda_k1)).sum().exp()
         second = (full_precision(self.lambda_q2) * full_precision(self.lambda_k2)).sum().exp()
         return first - second + self.lambda_init
-
-    def learned_lambdas(self, x: Tensor) -> Tensor:
-        """See `Attention.learned_lambdas`: one for the layer."""
-        return self.current_lambda().view(1, 1, -1)
-
-    def context(
-        self, q: Tensor, k: Tensor, v: Tensor, further: Tensor, mask: Tensor | None
-    ) -> Tensor:
-        """See `Attention.context`: equation 1."""
-        lam = self.current_lambda()
-        if lam.ndim:
-            return self._two_calls(q, k, v, lam, mask)
-        return self.kernel.differential_attention(q, k, v, lam, scale=self.scale, mask=mask)
-
-    def _two_calls(
-        self, q: Tensor, k: Tensor, v: Tensor, lam: Tensor, mask: Tensor | None
-    ) -> Tensor:
-        """Equation 1 with a lambda for each head, which the fused operation does not take."""
-        if lam.shape != (self.num_heads, 1, 1):
-            raise ConfigError(
-                f"{type(self).__name__}: lambda has shape {[*lam.shape]}; it is one number, or one "
-                f"for each head as [{self.num_heads}, 1, 1]"
-            )
-        first, second = (
-            self.kernel.attention(q[:, i::2], k[:, i::2], v, scale=self.scale, mask=mask)
-            for i in (0, 1)
-        )
-        return first - lam.view(-1, 1).to(first.dtype) * second
-
-    def weights(self, q: Tensor, k: Tensor, further: Tensor) -> Tensor:
-        """See `Attention.weights`."""
-        return differential_map(q, k, self.current_lambda(), scale=self.scale, mask=None)
-
-    def pair(self, q: Tensor, k: Tensor, further: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Attention.pair`."""
-        k = k[:, : self.num_keys]
-        first = attention_map(q[:, 0::2], k[:, 0::2], scale=self.scale, mask=None)
-        return first, attention_map(q[:, 1::2], k[:, 1::2], scale=self.scale, mask=None)
-
-    def output(self, context: Tensor, x: Tensor) -> Tensor:
-        """See `Attention.output`: equation 3."""
-        norm, factor = self.head_norm, self.factor
-        return super().output(context * factor if norm is None else norm(context, factor), x)
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Draw the lambda vectors from N(0, 0.1), as the authors do."""
         parameter.normal_(0.0, LAMBDA_STD, generator=generator)
 
+    # For analysis.
+
+    def learned_lambdas(self, x: Tensor) -> Tensor:
+        """See `Attention.learned_lambdas`: one per layer."""
+        return self.current_lambda().view(1, 1, -1)
+
+    def component_maps(self, q: Tensor, k: Tensor, extra: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Attention.component_maps`."""
+        first = attention_map(q[:, 0::2], k[:, 0::2], scale=self.scale, mask=None)
+        return first, attention_map(q[:, 1::2], k[:, 1::2], scale=self.scale, mask=None)
+
+    def attention_weights(self, q: Tensor, k: Tensor, extra: Tensor) -> Tensor:
+        """See `Attention.attention_weights`."""
+        first, second = self.component_maps(q, k, extra)
+        return first - self.current_lambda() * second
+
     @classmethod
     def multiplications_per_pair(cls, config: AttentionConfig) -> int:
         """Two logits of d, and their difference once with the value of 2d, in each head."""
         return config.output_heads * (2 * config.head_dim + config.value_dim)
+
+
+def scaled_norm(heads: Tensor, norm: RMSNorm | None, factor: float) -> Tensor:
+    """Return N(O_h) of [B, T, H, e] times ``factor``; without a norm O_h times ``factor``."""
+    out: Tensor = heads * factor if norm is None else norm(heads, factor)
+    return out

@@ -18,8 +18,10 @@ from torch import Tensor
 
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
-from difftransformer.models.attention.base import Attention
+from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.kernels.eager import attention_map
+from difftransformer.models.matrices import Linear
+from difftransformer.models.rotary import Rope
 
 POST = "Differential Transformer V2 (post)"
 
@@ -51,59 +53,72 @@ class DifferentialAttentionV2(Attention):
     """
 
     config_class: ClassVar[type[AttentionConfig]] = DiffV2Config
-    queries_per_head: ClassVar[int] = 2
     authors_names: ClassVar[Mapping[str, str]] = {
         **{f"{part}_proj.weight": f"{part}_proj.weight" for part in "qkvo"},
         "further_proj.weight": "lambda_proj.weight",
     }
 
-    def _make_parameters(self, config: AttentionConfig) -> None:
-        assert isinstance(config, DiffV2Config)
+    def __init__(self, config: DiffV2Config, d_model: int, layer_index: int, backend: str) -> None:
+        super().__init__(config, d_model, layer_index, backend)
+        H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
+        self.num_queries = 2 * H
         self.pairing, self.lambda_form = config.pairing, config.lambda_form
         self.lambdas_follow_tokens = self.lambda_form != "none"
+        rows = {"q_proj": 2 * H * d, "k_proj": G * d, "v_proj": G * d}
+        rows["further_proj"] = H if self.lambdas_follow_tokens else 0  # W_lambda
+        self.qkv_proj = Linear(d_model, rows)
+        self.o_proj = Linear(H * d, d_model)
 
-    def context(
-        self, q: Tensor, k: Tensor, v: Tensor, further: Tensor, mask: Tensor | None
+    def forward(
+        self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """See `Attention.context`: one call of the kernel for both maps of all heads."""
-        return self._difference(super().context(q, k, v, further, mask), further)
-
-    def weights(self, q: Tensor, k: Tensor, further: Tensor) -> Tensor:
-        """See `Attention.weights`: the first map minus lambda times the second."""
-        both = attention_map(q, k, scale=self.scale, mask=None)
-        return self._difference(both.transpose(1, 2), further).transpose(1, 2)
-
-    def pair(self, q: Tensor, k: Tensor, further: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Attention.pair`."""
-        both = attention_map(q, k, scale=self.scale, mask=None)
-        first, second = self._pair(both.transpose(1, 2))
-        return first.transpose(1, 2), second.transpose(1, 2)
-
-    def learned_lambdas(self, x: Tensor) -> Tensor | None:
-        """See `Attention.learned_lambdas`: one for each position and head."""
-        if self.lambda_form == "none":
-            return None
-        return self._factor(self.qkv_proj(x)[..., -self.num_heads :])
-
-    def _factor(self, lam: Tensor) -> Tensor:
-        return torch.sigmoid(lam) if self.lambda_form == "sigmoid" else lam
+        """[B, T, D] -> [B, T, D]; arguments as in `Attention.forward`."""
+        # [B, 2H, T, d], [B, G, T, d], [B, G, T, d] and X W_lambda [B, T, H]
+        q, k, v, lam = self.project(x, rope)
+        if cache is not None:
+            k, v = cache.update(k, v, self.layer_index)
+        both = self.kernel.attention(q, k, v, scale=self.scale, mask=mask)  # A: [B, T, 2H, d]
+        heads = self._difference(both, lam)  # O: [B, T, H, d]
+        out: Tensor = self.o_proj(heads.flatten(2))
+        return out
 
     def _difference(self, both: Tensor, lam: Tensor) -> Tensor:
         """[B, T, 2H, *] and X W_lambda [B, T, H] -> [B, T, H, *]."""
-        first, second = self._pair(both)
+        first, second = self._split(both)
         if self.lambda_form == "none":
             return first - second
         return first - self._factor(lam).unsqueeze(-1) * second
 
-    def _pair(self, both: Tensor) -> tuple[Tensor, Tensor]:
+    def _split(self, both: Tensor) -> tuple[Tensor, Tensor]:
         """[B, T, 2H, *] -> what is kept and what is subtracted, [B, T, H, *] each."""
         pairs = (-1, 2) if self.pairing == "same_group" else (2, -1)
         split = both.view(*both.shape[:2], *pairs, both.shape[-1])
         first, second = split.unbind(2 + pairs.index(2))
         return first, second
 
+    def _factor(self, lam: Tensor) -> Tensor:
+        return torch.sigmoid(lam) if self.lambda_form == "sigmoid" else lam
+
+    # For analysis.
+
+    def learned_lambdas(self, x: Tensor) -> Tensor | None:
+        """See `Attention.learned_lambdas`: one per position and head."""
+        if self.lambda_form == "none":
+            return None
+        return self._factor(self.qkv_proj(x)[..., -self.num_heads :])
+
+    def component_maps(self, q: Tensor, k: Tensor, extra: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Attention.component_maps`."""
+        both = attention_map(q, k, scale=self.scale, mask=None)
+        first, second = self._split(both.transpose(1, 2))
+        return first.transpose(1, 2), second.transpose(1, 2)
+
+    def attention_weights(self, q: Tensor, k: Tensor, extra: Tensor) -> Tensor:
+        """See `Attention.attention_weights`: the first map minus lambda times the second."""
+        both = attention_map(q, k, scale=self.scale, mask=None)
+        return self._difference(both.transpose(1, 2), extra).transpose(1, 2)
+
     @classmethod
-    def further_rows(cls, config: AttentionConfig) -> int:
-        """One lambda for each head."""
-        assert isinstance(config, DiffV2Config)
-        return config.output_heads if config.lambda_form != "none" else 0
+    def multiplications_per_pair(cls, config: AttentionConfig) -> int:
+        """Two maps, each with its own product with the value."""
+        return 2 * super().multiplications_per_pair(config)

@@ -15,7 +15,12 @@ import torch
 from torch import Tensor
 
 from difftransformer.config.model import AttentionConfig
-from difftransformer.models.attention.diff_v1 import DifferentialAttention, DiffV1Config
+from difftransformer.models.attention.base import Cache
+from difftransformer.models.attention.diff_v1 import (
+    DifferentialAttention,
+    DiffV1Config,
+    scaled_norm,
+)
 from difftransformer.models.gradients import full_precision
 from difftransformer.models.kernels.eager import attention_map, causal
 from difftransformer.models.rotary import Rope
@@ -37,34 +42,43 @@ class DintAttention(DifferentialAttention):
 
     config_class: ClassVar[type[AttentionConfig]] = DintConfig
 
-    def _split(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """See `Attention`; behind the keys lie the first queries, [B, 2G + H, T, d] in all."""
-        q, k, v, further = super()._split(x, rope)
-        return q, torch.cat((k, q[:, 0::2]), dim=1), v, further
+    def project(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """As in V1, and behind the keys the first queries, [B, 2G + H, T, d] in all."""
+        q, k, v, extra = super().project(x, rope)
+        return q, torch.cat((k, q[:, 0::2]), dim=1), v, extra
 
-    def context(
-        self, q: Tensor, k: Tensor, v: Tensor, further: Tensor, mask: Tensor | None
+    def forward(
+        self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """See `Attention.context`."""
-        k, first_q = k.tensor_split((self.num_keys,), dim=1)
-        whole = None if mask is None else _square(mask)
-        scale = self.scale
-        rows = self.kernel.attention(first_q, k[:, 0::2], v, scale=scale, mask=whole)
-        second = self.kernel.attention(q[:, 1::2], k[:, 1::2], v, scale=scale, mask=mask)
+        """[B, T, D] -> [B, T, D]; arguments as in `Attention.forward`."""
+        q, k, v, _ = self.project(x, rope)  # [B, 2H, T, d], [B, 2G + H, T, d], [B, G, T, 2d]
+        if cache is not None:
+            k, v = cache.update(k, v, self.layer_index)
+        k, first_q = k.tensor_split((self.num_keys,), dim=1)  # [B, 2G, S, d], [B, H, S, d]
+        square = None if mask is None else _square(mask)
+        first = self.kernel.attention(first_q, k[:, 0::2], v, scale=self.scale, mask=square)
+        second = self.kernel.attention(q[:, 1::2], k[:, 1::2], v, scale=self.scale, mask=mask)
+        # A1 V is [B, S, H, 2d]; A2 V and the mean A3 V are [B, T, H, 2d].
         T, lam = q.shape[2], self.current_lambda()
-        context = rows[:, -T:] + lam * (_row_means(rows, T, mask) - second)
-        return context.to(rows.dtype)
+        heads = first[:, -T:] + lam * (_row_means(first, T, mask) - second)
+        heads = scaled_norm(heads.to(first.dtype), self.head_norm, self.factor)
+        out: Tensor = self.o_proj(heads.flatten(2))
+        return out
 
-    def weights(self, q: Tensor, k: Tensor, further: Tensor) -> Tensor:
-        """See `Attention.weights`; takes S^2 T / 2 products of numbers for A3, and S T memory."""
-        first, second = self.pair(q, k, further)
+    def component_maps(self, q: Tensor, k: Tensor, extra: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Attention.component_maps`: A1 and A2."""
+        return super().component_maps(q, k[:, : self.num_keys], extra)
+
+    def attention_weights(self, q: Tensor, k: Tensor, extra: Tensor) -> Tensor:
+        """See `Attention.attention_weights`; S^2 T / 2 multiply-adds for A3, and S T memory."""
+        first, second = self.component_maps(q, k, extra)
         T, S = first.shape[2:]
         sums = causal(T, T, q.device).to(first.dtype) @ first + self._earlier(k, S - T)
         counts = torch.arange(S - T + 1, S + 1, device=q.device, dtype=first.dtype)
         return first + self.current_lambda() * (sums / counts[:, None] - second)
 
     def _earlier(self, k: Tensor, rows: int) -> Tensor:
-        """Sum of the first rows of A1, [B, H, 1, S], of what `_split` makes of all S positions."""
+        """Sum of the first rows of A1, [B, H, 1, S], of what `project` makes of all S positions."""
         k, first_q = k.tensor_split((self.num_keys,), dim=1)
         sums = first_q.new_zeros(*first_q.shape[:2], 1, k.shape[2], dtype=torch.float32)
         for start in range(0, rows, ROWS):

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
-from difftransformer.models.attention.base import Attention
+from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.matrices import Linear
+from difftransformer.models.rotary import Rope
 
 
 class GatedConfig(AttentionConfig):
@@ -39,12 +40,23 @@ class GatedAttention(Attention):
 
     config_class: ClassVar[type[AttentionConfig]] = GatedConfig
 
-    def _make_parameters(self, config: AttentionConfig) -> None:
-        assert isinstance(config, GatedConfig)
+    def __init__(self, config: GatedConfig, d_model: int, layer_index: int, backend: str) -> None:
+        super().__init__(config, d_model, layer_index, backend)
+        H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
+        self.qkv_proj = Linear(d_model, {"q_proj": H * d, "k_proj": G * d, "v_proj": G * d})
+        self.o_proj = Linear(H * d, d_model)
         self.gates = config.gates
-        self.gate_proj = Linear(self.d_model, self.num_heads * self.gates)
+        self.gate_proj = Linear(d_model, H * self.gates)
 
-    def output(self, context: Tensor, x: Tensor) -> Tensor:
-        """See `Attention.output`: gate, and project."""
+    def forward(
+        self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        """[B, T, D] -> [B, T, D]; arguments as in `Attention.forward`."""
+        q, k, v, _ = self.project(x, rope)  # [B, H, T, d], [B, G, T, d], [B, G, T, d]
+        if cache is not None:
+            k, v = cache.update(k, v, self.layer_index)
+        heads = self.kernel.attention(q, k, v, scale=self.scale, mask=mask)  # [B, T, H, d]
         gates = torch.sigmoid(self.gate_proj(x))
-        return super().output(context * gates.view(*context.shape[:3], self.gates), x)
+        heads = heads * gates.view(*heads.shape[:3], self.gates)
+        out: Tensor = self.o_proj(heads.flatten(2))
+        return out

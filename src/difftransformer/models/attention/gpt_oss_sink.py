@@ -14,8 +14,10 @@ from torch import Tensor, nn
 
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
-from difftransformer.models.attention.base import Attention
+from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.kernels.eager import logits
+from difftransformer.models.matrices import Linear
+from difftransformer.models.rotary import Rope
 
 
 class GptOssSinkConfig(AttentionConfig):
@@ -34,20 +36,31 @@ class SinkAttention(Attention):
 
     config_class: ClassVar[type[AttentionConfig]] = GptOssSinkConfig
 
-    def _make_parameters(self, config: AttentionConfig) -> None:
-        assert isinstance(config, GptOssSinkConfig)
+    def __init__(
+        self, config: GptOssSinkConfig, d_model: int, layer_index: int, backend: str
+    ) -> None:
+        super().__init__(config, d_model, layer_index, backend)
+        H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
+        self.qkv_proj = Linear(d_model, {"q_proj": H * d, "k_proj": G * d, "v_proj": G * d})
+        self.o_proj = Linear(H * d, d_model)
         self.sink_std = config.sink_std
-        self.sinks = nn.Parameter(torch.empty(self.num_heads))
+        self.sinks = nn.Parameter(torch.empty(H))
 
-    def context(
-        self, q: Tensor, k: Tensor, v: Tensor, further: Tensor, mask: Tensor | None
+    def forward(
+        self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """See `Attention.context`."""
-        out, lse = self.kernel.attention_with_lse(q, k, v, scale=self.scale, mask=mask)
-        return out * torch.sigmoid(lse - self.sinks).unsqueeze(-1).to(out.dtype)
+        """[B, T, D] -> [B, T, D]; arguments as in `Attention.forward`."""
+        q, k, v, _ = self.project(x, rope)  # [B, H, T, d], [B, G, T, d], [B, G, T, d]
+        if cache is not None:
+            k, v = cache.update(k, v, self.layer_index)
+        # [B, T, H, d] and [B, T, H]
+        heads, lse = self.kernel.attention_with_lse(q, k, v, scale=self.scale, mask=mask)
+        heads = heads * torch.sigmoid(lse - self.sinks).unsqueeze(-1).to(heads.dtype)
+        out: Tensor = self.o_proj(heads.flatten(2))
+        return out
 
-    def weights(self, q: Tensor, k: Tensor, further: Tensor) -> Tensor:
-        """See `Attention.weights`: a further logit whose weight is dropped."""
+    def attention_weights(self, q: Tensor, k: Tensor, extra: Tensor) -> Tensor:
+        """See `Attention.attention_weights`: an extra logit whose weight is dropped."""
         z = logits(q, k, scale=self.scale, mask=None)
         sinks = self.sinks.to(z.dtype).view(1, -1, 1, 1).expand(*z.shape[:3], 1)
         return torch.cat((z, sinks), dim=-1).softmax(dim=-1)[..., :-1]

@@ -20,8 +20,15 @@ from typing import ClassVar
 from torch import Tensor
 
 from difftransformer.config.model import AttentionConfig
-from difftransformer.models.attention.diff_v1 import DifferentialAttention, DiffV1Config
+from difftransformer.models.attention.base import Attention, Cache
+from difftransformer.models.attention.diff_v1 import (
+    DifferentialAttention,
+    DiffV1Config,
+    scaled_norm,
+)
 from difftransformer.models.kernels.eager import attention_map, gathered
+from difftransformer.models.matrices import Linear
+from difftransformer.models.rotary import Rope
 
 
 class GroupedDiffConfig(DiffV1Config):
@@ -40,43 +47,52 @@ class GroupedDifferentialAttention(DifferentialAttention):
 
     config_class: ClassVar[type[AttentionConfig]] = GroupedDiffConfig
 
-    def _make_projections(self, config: AttentionConfig) -> None:
-        self.num_queries = self.num_heads + self.num_kv_heads
-        self.ratio = self.num_heads // self.num_kv_heads
-        super()._make_projections(config)
+    def __init__(
+        self, config: GroupedDiffConfig, d_model: int, layer_index: int, backend: str
+    ) -> None:
+        Attention.__init__(self, config, d_model, layer_index, backend)
+        H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
+        self.num_queries, self.num_keys, self.ratio = H + G, 2 * G, H // G
+        rows = {"q_proj": (H + G) * d, "k_proj": 2 * G * d, "v_proj": G * 2 * d}
+        self.qkv_proj = Linear(d_model, rows)
+        self.o_proj = Linear(H * 2 * d, d_model)
+        self.make_lambda_and_norm(config)
+
+    def forward(
+        self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        """[B, T, D] -> [B, T, D]; arguments as in `Attention.forward`."""
+        q, k, v, _ = self.project(x, rope)  # [B, H + G, T, d], [B, 2G, T, d], [B, G, T, 2d]
+        if cache is not None:
+            k, v = cache.update(k, v, self.layer_index)
+        if self.backend == "eager":  # as the equation has it, by the difference of maps
+            first, second = self._maps(q, k, mask)
+            heads = gathered(first - self.current_lambda() * second, v)
+        else:
+            signal, noise = self._signal_and_noise(q)
+            first = self.kernel.attention(signal, k[:, 0::2], v, scale=self.scale, mask=mask)
+            second = self.kernel.attention(noise, k[:, 1::2], v, scale=self.scale, mask=mask)
+            second = second.repeat_interleave(self.ratio, dim=2)  # [B, T, G, 2d] -> [B, T, H, 2d]
+            heads = first - self.current_lambda() * second
+        heads = scaled_norm(heads, self.head_norm, self.factor)
+        out: Tensor = self.o_proj(heads.flatten(2))
+        return out
 
     def _signal_and_noise(self, q: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries [B, G + H, T, d] -> [B, H, T, d] and [B, G, T, d]."""
+        """Queries [B, H + G, T, d] -> [B, H, T, d] and [B, G, T, d]."""
         groups = q.view(len(q), self.num_kv_heads, self.ratio + 1, *q.shape[2:])
         return groups[:, :, : self.ratio].flatten(1, 2), groups[:, :, self.ratio]
 
-    def context(
-        self, q: Tensor, k: Tensor, v: Tensor, further: Tensor, mask: Tensor | None
-    ) -> Tensor:
-        """See `Attention.context`; eager as the equation has it, by the difference of maps."""
-        if self.backend == "eager":
-            return gathered(self._difference(*self._maps(q, k, mask)), v)
-        signal, noise = self._signal_and_noise(q)
-        first = self.kernel.attention(signal, k[:, 0::2], v, scale=self.scale, mask=mask)
-        second = self.kernel.attention(noise, k[:, 1::2], v, scale=self.scale, mask=mask)
-        return first - self.current_lambda() * second.repeat_interleave(self.ratio, dim=2)
-
-    def weights(self, q: Tensor, k: Tensor, further: Tensor) -> Tensor:
-        """See `Attention.weights`."""
-        return self._difference(*self._maps(q, k, None))
-
-    def pair(self, q: Tensor, k: Tensor, further: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Attention.pair`: heads of a group have the same second map."""
-        return self._maps(q, k, None)
-
     def _maps(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Both maps of each head, [B, H, T, S]."""
         signal, noise = self._signal_and_noise(q)
         first = attention_map(signal, k[:, 0::2], scale=self.scale, mask=mask)
         second = attention_map(noise, k[:, 1::2], scale=self.scale, mask=mask)
         return first, second.repeat_interleave(self.ratio, dim=1)
 
-    def _difference(self, first: Tensor, second: Tensor) -> Tensor:
-        return first - self.current_lambda() * second
+    def component_maps(self, q: Tensor, k: Tensor, extra: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Attention.component_maps`: heads of a group have the same second map."""
+        return self._maps(q, k, None)
 
     @classmethod
     def multiplications_per_pair(cls, config: AttentionConfig) -> int:

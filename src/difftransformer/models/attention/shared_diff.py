@@ -17,8 +17,10 @@ from torch import Tensor
 
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
+from difftransformer.models.attention.base import Attention
 from difftransformer.models.attention.diff_v1 import DifferentialAttention, DiffV1Config
 from difftransformer.models.matrices import Linear
+from difftransformer.models.rotary import Rope, split_heads
 
 
 class SharedDiffConfig(DiffV1Config):
@@ -46,19 +48,26 @@ class SharedDiffAttention(DifferentialAttention):
 
     config_class: ClassVar[type[AttentionConfig]] = SharedDiffConfig
 
-    def _make_projections(self, config: AttentionConfig) -> None:
-        assert isinstance(config, SharedDiffConfig)
+    def __init__(
+        self, config: SharedDiffConfig, d_model: int, layer_index: int, backend: str
+    ) -> None:
+        Attention.__init__(self, config, d_model, layer_index, backend)
         H, G, d, self.rank = self.num_heads, self.num_kv_heads, self.head_dim, config.update_rank
-        rows = {"q_proj": H * d, "k_proj": G * d, "v_proj": 2 * G * d}
-        self.base_proj = Linear(self.d_model, rows)
-        self.low_proj = Linear(self.d_model, 4 * self.rank)
+        self.num_queries, self.num_keys = 2 * H, 2 * G
+        rows = {"q_proj": H * d, "k_proj": G * d, "v_proj": G * 2 * d}
+        self.base_proj = Linear(d_model, rows)
+        self.low_proj = Linear(d_model, 4 * self.rank)
         self.updates = torch.nn.ModuleList(Linear(self.rank, n * d) for n in (H, H, G, G))
+        self.o_proj = Linear(H * 2 * d, d_model)
+        self.make_lambda_and_norm(config)
 
-    def _project(self, x: Tensor) -> Tensor:
+    def project(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """See `Attention.project`; shapes are those of V1, [B, 2H, T, d], [B, 2G, T, d], ..."""
         H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
-        q, k, v = torch.split(self.base_proj(x), [H * d, G * d, 2 * G * d], dim=-1)
+        q, k, v = torch.split(self.base_proj(x), [H * d, G * d, G * 2 * d], dim=-1)
         low = torch.split(self.low_proj(x), self.rank, dim=-1)
         q1, q2, k1, k2 = (up(part) for up, part in zip(self.updates, low, strict=True))
         pairs = ((q + q1, q + q2), (k + k1, k + k2))
         sides = [torch.stack([x.view(*x.shape[:2], -1, d) for x in pair], dim=-2) for pair in pairs]
-        return torch.cat([*(side.flatten(-3) for side in sides), v], dim=-1)
+        qkv = torch.cat([*(side.flatten(-3) for side in sides), v], dim=-1)
+        return split_heads(qkv, rope, (2 * H, 2 * G, G), 2 * d)

@@ -15,8 +15,10 @@ from torch import Tensor, nn
 
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
-from difftransformer.models.attention.base import Attention
+from difftransformer.models.attention.base import Attention, Cache
+from difftransformer.models.matrices import Linear
 from difftransformer.models.normalisation import RMSNorm
+from difftransformer.models.rotary import Rope
 
 
 class SoftmaxConfig(AttentionConfig):
@@ -44,18 +46,29 @@ class SoftmaxAttention(Attention):
 
     config_class: ClassVar[type[AttentionConfig]] = SoftmaxConfig
 
-    def _make_parameters(self, config: AttentionConfig) -> None:
-        assert isinstance(config, SoftmaxConfig)
-        self.head_norm = RMSNorm(self.head_dim, config.norm_eps) if config.norm else None
+    def __init__(self, config: SoftmaxConfig, d_model: int, layer_index: int, backend: str) -> None:
+        super().__init__(config, d_model, layer_index, backend)
+        H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
+        self.qkv_proj = Linear(d_model, {"q_proj": H * d, "k_proj": G * d, "v_proj": G * d})
+        self.o_proj = Linear(H * d, d_model)
+        self.head_norm = RMSNorm(d, config.norm_eps) if config.norm else None
         self.gain = config.gain
-        self.head_gain = None if self.gain is None else nn.Parameter(torch.empty(self.head_dim))
+        self.head_gain = None if self.gain is None else nn.Parameter(torch.empty(d))
 
-    def output(self, context: Tensor, x: Tensor) -> Tensor:
-        """See `Attention.output`: the norm and the gain, if there are any, and the projection."""
-        context = context if self.head_norm is None else self.head_norm(context)
+    def forward(
+        self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        """[B, T, D] -> [B, T, D]; arguments as in `Attention.forward`."""
+        q, k, v, _ = self.project(x, rope)  # [B, H, T, d], [B, G, T, d], [B, G, T, d]
+        if cache is not None:
+            k, v = cache.update(k, v, self.layer_index)
+        heads = self.kernel.attention(q, k, v, scale=self.scale, mask=mask)  # [B, T, H, d]
+        if self.head_norm is not None:
+            heads = self.head_norm(heads)
         if self.head_gain is not None:
-            context = context * self.head_gain.to(context.dtype)
-        return super().output(context, x)
+            heads = heads * self.head_gain.to(heads.dtype)
+        out: Tensor = self.o_proj(heads.flatten(2))
+        return out
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Set the gain."""

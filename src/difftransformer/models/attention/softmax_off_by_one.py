@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 
 from difftransformer.config.model import AttentionConfig
-from difftransformer.models.attention.base import Attention
+from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.kernels.eager import logits
+from difftransformer.models.matrices import Linear
+from difftransformer.models.rotary import Rope
 
 
 class OffByOneConfig(AttentionConfig):
@@ -26,14 +28,28 @@ class OffByOneAttention(Attention):
 
     config_class: ClassVar[type[AttentionConfig]] = OffByOneConfig
 
-    def context(
-        self, q: Tensor, k: Tensor, v: Tensor, further: Tensor, mask: Tensor | None
-    ) -> Tensor:
-        """See `Attention.context`."""
-        out, lse = self.kernel.attention_with_lse(q, k, v, scale=self.scale, mask=mask)
-        return out * torch.sigmoid(lse).unsqueeze(-1).to(out.dtype)
+    def __init__(
+        self, config: OffByOneConfig, d_model: int, layer_index: int, backend: str
+    ) -> None:
+        super().__init__(config, d_model, layer_index, backend)
+        H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
+        self.qkv_proj = Linear(d_model, {"q_proj": H * d, "k_proj": G * d, "v_proj": G * d})
+        self.o_proj = Linear(H * d, d_model)
 
-    def weights(self, q: Tensor, k: Tensor, further: Tensor) -> Tensor:
-        """See `Attention.weights`."""
+    def forward(
+        self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        """[B, T, D] -> [B, T, D]; arguments as in `Attention.forward`."""
+        q, k, v, _ = self.project(x, rope)  # [B, H, T, d], [B, G, T, d], [B, G, T, d]
+        if cache is not None:
+            k, v = cache.update(k, v, self.layer_index)
+        # [B, T, H, d] and [B, T, H]
+        heads, lse = self.kernel.attention_with_lse(q, k, v, scale=self.scale, mask=mask)
+        heads = heads * torch.sigmoid(lse).unsqueeze(-1).to(heads.dtype)
+        out: Tensor = self.o_proj(heads.flatten(2))
+        return out
+
+    def attention_weights(self, q: Tensor, k: Tensor, extra: Tensor) -> Tensor:
+        """See `Attention.attention_weights`."""
         z = logits(q, k, scale=self.scale, mask=None)
         return z.softmax(dim=-1) * z.logsumexp(dim=-1, keepdim=True).sigmoid()

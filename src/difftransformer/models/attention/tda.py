@@ -18,9 +18,15 @@ from torch import Tensor, nn
 
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
-from difftransformer.models.attention.diff_v1 import DifferentialAttention, DiffV1Config
+from difftransformer.models.attention.base import Cache
+from difftransformer.models.attention.diff_v1 import (
+    DifferentialAttention,
+    DiffV1Config,
+    scaled_norm,
+)
 from difftransformer.models.gradients import full_precision, no_autocast
 from difftransformer.models.kernels.eager import causal, gathered, hand_to_taps
+from difftransformer.models.rotary import Rope
 
 SOURCE = "github snap-research/TDA"
 
@@ -49,38 +55,35 @@ class ThresholdDifferentialAttention(DifferentialAttention):
 
     config_class: ClassVar[type[AttentionConfig]] = TdaConfig
 
-    def _make_parameters(self, config: AttentionConfig) -> None:
-        super()._make_parameters(config)
-        assert isinstance(config, TdaConfig)
+    def __init__(self, config: TdaConfig, d_model: int, layer_index: int, backend: str) -> None:
+        super().__init__(config, d_model, layer_index, backend)
         self.beta, self.power = config.beta, config.power
         self.factor = 1.0  # V1's is for its own lambda
 
-    def _make_lambdas(self) -> None:
+    def make_lambda(self) -> None:
+        """Make one lambda per head."""
         self.lambdas = nn.Parameter(torch.empty(self.num_heads))
 
-    def context(
-        self, q: Tensor, k: Tensor, v: Tensor, further: Tensor, mask: Tensor | None
+    def forward(
+        self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """See `Attention.context`."""
-        return gathered(self._map(q, k, mask), v)
+        """[B, T, D] -> [B, T, D]; arguments as in `Attention.forward`."""
+        q, k, v, _ = self.project(x, rope)  # [B, 2H, T, d], [B, 2G, T, d], [B, G, T, 2d]
+        if cache is not None:
+            k, v = cache.update(k, v, self.layer_index)
+        first, second = self._maps(q, k, mask)  # [B, H, T, S]
+        heads = gathered(first - self.current_lambda() * second, v)  # [B, T, H, 2d]
+        heads = scaled_norm(heads, self.head_norm, self.factor)
+        out: Tensor = self.o_proj(heads.flatten(2))
+        return out
 
-    def weights(self, q: Tensor, k: Tensor, further: Tensor) -> Tensor:
-        """See `Attention.weights`."""
-        return self._map(q, k, None)
-
-    def pair(self, q: Tensor, k: Tensor, further: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Attention.pair`."""
-        return self._pair(q, k, None)
-
-    def _learned_lambda(self) -> Tensor:
+    def current_lambda(self) -> Tensor:
+        """Lambda of each head, [H, 1, 1], or the fixed number."""
+        if self.lambda_fixed is not None:
+            return super().current_lambda()
         return self.lambdas.clamp(0, 1).view(-1, 1, 1)
 
-    def _map(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
-        """Return R(q1, k1) - lambda R(q2, k2) in float32, [B, H, T, S]."""
-        first, second = self._pair(q, k, mask)
-        return first - self.current_lambda() * second
-
-    def _pair(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _maps(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return R(q1, k1) and R(q2, k2) in float32, [B, H, T, S] each."""
         allowed = causal(q.shape[-2], k.shape[-2], q.device) if mask is None else mask
         q, k = (F.normalize(full_precision(part), dim=-1) for part in (q, k))
@@ -98,3 +101,7 @@ class ThresholdDifferentialAttention(DifferentialAttention):
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Set lambda of every head."""
         parameter.fill_(self.lambda_init)
+
+    def component_maps(self, q: Tensor, k: Tensor, extra: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Attention.component_maps`."""
+        return self._maps(q, k, None)

@@ -1,0 +1,61 @@
+"""Attention maps of a layer for analysis, whole or in blocks of queries.
+
+Shapes as in `models.attention.base`; b = queries of a block.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from torch import Tensor
+
+from difftransformer.models.attention.base import Attention
+from difftransformer.models.kernels.eager import causal
+from difftransformer.models.rotary import Rope
+
+
+class AttentionBlock(NamedTuple):
+    """Rows of a layer's attention maps for b neighbouring queries.
+
+    Attributes:
+        start: Position of the first query.
+        weights: What each head gives to the values, signed, [B, H, b, start + b].
+        component_maps: The two maps that it is made of, each like the weights; None: they are not
+            two.
+        seen: Which keys each query sees, bool [b, start + b]; the weights of others are 0.
+        layer: 0-based index of the layer.
+    """
+
+    start: int
+    weights: Tensor
+    component_maps: tuple[Tensor, Tensor] | None
+    seen: Tensor
+    layer: int
+
+
+def attention_maps(layer: Attention, x: Tensor, rope: Rope) -> Tensor:
+    """Return the weights [B, H, T, T] that each head gives to the values, signed.
+
+    Causal and quadratic in memory; arguments as for `Attention.forward`.
+    """
+    q, k, _, extra = layer.project(x, rope)
+    return layer.attention_weights(q, k, extra)
+
+
+def iter_blocks(layer: Attention, x: Tensor, rope: Rope, size: int) -> Iterator[AttentionBlock]:
+    """Return the rows of `attention_maps`, up to ``size`` queries at a time.
+
+    Keys after a block's last query are left out. Queries and keys are computed now, each block when
+    it is asked for.
+    """
+    q, k, _, extra = layer.project(x, rope)
+    extra = extra.clone()  # a view would keep all that is projected
+    T = x.shape[1]
+
+    def block(start: int) -> AttentionBlock:
+        stop = min(start + size, T)
+        inputs = q[:, :, start:stop], k[:, :, :stop], extra[:, start:stop]
+        weights, components = layer.attention_weights(*inputs), layer.component_maps(*inputs)
+        seen = causal(stop - start, stop, x.device)
+        return AttentionBlock(start, weights, components, seen, layer.layer_index)
+
+    return map(block, range(0, T, size))
