@@ -50,7 +50,7 @@ def calls(folder: Path) -> Calls:
                     "--code", jobs.code("tokenize"),
                 ),
                 step_words(
-                    "count_ngrams", jobs.ngrams_slice(SUITE), {"data": manifest},
+                    "count_ngrams", jobs.ngrams_slice(DATASET, SUITE), {"data": manifest},
                     {"ngrams": ngrams},
                 ),
                 step_words(

@@ -62,7 +62,7 @@ rule count_ngrams:
         f"{ROOT}/{{scale}}/benchmarks/count_ngrams/{{dataset}}/{{suite}}.tsv"
     params:
         rule="count_ngrams",
-        config=lambda wildcards: JOBS.ngrams_slice(wildcards.suite),
+        config=lambda wildcards: JOBS.ngrams_slice(wildcards.dataset, wildcards.suite),
         code=JOBS.code("count_ngrams"),
         files=files,
     message:

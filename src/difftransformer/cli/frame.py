@@ -20,6 +20,7 @@ from difftransformer.config.validation import validate
 from difftransformer.config.yaml_files import parse_value
 from difftransformer.errors import ConfigError, nearest
 from difftransformer.provenance import job as jobs
+from difftransformer.provenance.fingerprint import job_fingerprint
 from difftransformer.provenance.job import Job, JobIdentity
 from difftransformer.provenance.layout import Layout
 from difftransformer.provenance.reporting import reporting
@@ -315,20 +316,44 @@ class Step:
         except ConfigError as error:
             raise ConfigError(f"{error}; run snakemake, which writes it") from None
 
+    def identity(
+        self, config: Any, run: str, inputs: str, seed: int | None = None, **more: Any
+    ) -> JobIdentity:
+        """Return the identity of this job.
+
+        Args:
+            config: Its settings; all of them count.
+            run: What it trains or makes.
+            inputs: Digest of what it reads.
+            seed: Its seed.
+            **more: What else a `JobIdentity` has.
+        """
+        return JobIdentity(
+            rule=self.rule,
+            stage=self.rule,
+            scale=config.scale,
+            run=run,
+            seed=seed,
+            fingerprint=job_fingerprint(self.rule, config, self.code, inputs, seed),
+            **more,
+        )
+
     def state(self, identity: JobIdentity) -> Path:
         """Return the folder of the job's own state; its name has what the result depends on."""
         layout = Layout(str(self.results), identity.scale)
         return Path(layout.state(*state_ids(identity)))
 
     @contextmanager
-    def job(self, identity: JobIdentity, config: BaseModel) -> Iterator[Job]:
-        """Do the work of the block as a tracked job."""
+    def job(
+        self, identity: JobIdentity, config: BaseModel, only: set[str] | None = None
+    ) -> Iterator[Job]:
+        """Do the work of the block as a job that is tracked with all settings, or ``only`` some."""
         with reporting(self.log):
             address = store("", self.results)
         with jobs.job(
             identity,
             state=self.state(identity),
-            params=config.model_dump(mode="json"),
+            params=config.model_dump(mode="json", include=only),
             log=self.log,
             uri=address,
             root=self.results,

@@ -3,8 +3,7 @@
 from importlib import import_module
 
 from difftransformer.cli.frame import Step
-from difftransformer.provenance.fingerprint import job_fingerprint
-from difftransformer.provenance.job import JobIdentity
+from difftransformer.provenance.published import digest
 from difftransformer.provenance.reporting import reporting
 
 
@@ -15,25 +14,24 @@ def build(step: Step) -> None:
     """
     with reporting(step.log):
         from difftransformer.config.artifact_slices import ArtifactSlice
-        from difftransformer.provenance.result import read_result
 
         module = import_module(f"difftransformer.reporting.{step.rule}_job")
         work = getattr(module, f"build_{step.rule}")
-        config, results = step.read(ArtifactSlice), step.inputs("results")
-        upstream = sorted(read_result(path).job_id for path in results)
-        identity = JobIdentity(
-            rule=step.rule,
-            stage=step.rule,
-            scale=config.scale,
-            run=config.artifact,
-            suite=config.kind,
-            fingerprint=job_fingerprint(step.rule, config, step.code, " ".join(upstream), None),
-            upstream=upstream,
+        config, page = step.read(ArtifactSlice), step.output("page")
+        upstream = _upstream(step)
+        identity = step.identity(
+            config, config.artifact, " ".join(upstream), suite=config.kind, upstream=upstream
         )
-        page = step.output("page")
     with step.job(identity, config) as running:
-        for path in work(config, results, page):
+        for path in work(config, step.inputs("results"), page):
             running.tracker.log_artifact(path)
+
+
+def _upstream(step: Step) -> list[str]:
+    """Return the jobs behind the results that are read."""
+    from difftransformer.provenance.result import read_result
+
+    return sorted(read_result(path).job_id for path in step.inputs("results"))
 
 
 def verdicts(step: Step) -> None:
@@ -42,9 +40,12 @@ def verdicts(step: Step) -> None:
         from difftransformer.config.artifact_slices import TestedClaims
         from difftransformer.reporting.verdict_job import build_verdicts
 
-        build_verdicts(
-            step.read(TestedClaims), results=step.inputs("results"), output=step.output("data")
-        )
+        config, output = step.read(TestedClaims), step.output("data")
+        identity = step.identity(config, "verdicts", " ".join(_upstream(step)))
+    with step.job(identity, config, only={"scale", "alpha", "not_testable"}) as running:
+        build_verdicts(config, results=step.inputs("results"), output=output)
+        for suffix in (".csv", ".md", ".json"):
+            running.tracker.log_artifact(output.with_suffix(suffix))
 
 
 def report(step: Step) -> None:
@@ -53,11 +54,17 @@ def report(step: Step) -> None:
         from difftransformer.config.artifact_slices import ReportSlice
         from difftransformer.reporting.report_job import build_report
 
+        config, verdicts = step.read(ReportSlice), step.required("verdicts")
+        page, sums = step.output("site") / "index.html", step.output("sums")
+        shown = [*step.inputs("tables"), *step.inputs("figures"), verdicts]
+        identity = step.identity(config, "report", " ".join(map(digest, shown)))
+    with step.job(identity, config, only={"scale", "seeds", "command"}) as running:
         build_report(
-            step.read(ReportSlice),
+            config,
             tables=step.inputs("tables"),
             figures=step.inputs("figures"),
-            verdicts=step.required("verdicts"),
+            verdicts=verdicts,
             results=step.inputs("results"),
-            output=step.output("site") / "index.html",
+            output=page,
         )
+        running.tracker.log_artifact(sums)

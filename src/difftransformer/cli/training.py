@@ -35,9 +35,13 @@ def train_tokenizer(step: Step) -> None:
         from difftransformer.config.run import DatasetSlice
         from difftransformer.data.tokenizer import train_tokenizer
 
-        config = step.read(DatasetSlice)
+        config, output = step.read(DatasetSlice), step.output("tokenizer")
+        base = step.input("tokenizer")
+        identity = step.identity(config, config.dataset, _digest(base) + _corpus(step))
+    with step.job(identity, config) as running:
         with data_of(config.dataset):
-            train_tokenizer(config.config, step.output("tokenizer"), step.input("tokenizer"))
+            train_tokenizer(config.config, output, base)
+        running.tracker.log_artifact(output)
 
 
 def tokenize(step: Step) -> None:
@@ -48,21 +52,19 @@ def tokenize(step: Step) -> None:
 
         config, manifest = step.read(DatasetSlice), step.output("manifest")
         tokenizer = step.input("tokenizer")
-        inputs = _digest(tokenizer) + "".join(map(digest, step.inputs("corpus")))
-    identity = JobIdentity(
-        rule=step.rule,
-        stage=step.rule,
-        scale=config.scale,
-        run=config.dataset,
-        fingerprint=job_fingerprint(step.rule, config, step.code, inputs, None),
-        threads=step.threads,
-    )
+        inputs = _digest(tokenizer) + _corpus(step)
+        identity = step.identity(config, config.dataset, inputs, threads=step.threads)
     with step.job(identity, config) as running:
         slurm.requeue_in_time()
         with data_of(config.dataset):
             state = step.state(identity)
             tokenise(config.config, tokenizer, manifest.parent, state, step.threads)
         running.tracker.log_artifact(manifest)
+
+
+def _corpus(step: Step) -> str:
+    """Return the digest of the listing of the user's files, '' where there is none."""
+    return "".join(map(digest, step.inputs("corpus")))
 
 
 def _digest(path: Path | None) -> str:
@@ -77,11 +79,17 @@ def _digest(path: Path | None) -> str:
 def count_ngrams(step: Step) -> None:
     """Find the n-grams that are too frequent in training for a suite."""
     with reporting(step.log):
-        from difftransformer.config.measurement import Ngrams
+        from difftransformer.config.measurement import NgramsSlice
         from difftransformer.data.ngrams import count_ngrams
+        from difftransformer.data.packed import PackedDataset
 
-        asked, dataset = step.read(Ngrams), step.required("data").parent
-        count_ngrams(dataset, step.output("ngrams"), asked.n, asked.max_count)
+        config, output = step.read(NgramsSlice), step.output("ngrams")
+        dataset = step.required("data").parent
+        read = PackedDataset.open(dataset).digest
+        identity = step.identity(config, config.dataset, read, suite=config.suite)
+    with step.job(identity, config) as running:
+        count_ngrams(dataset, output, config.ngrams.n, config.ngrams.max_count)
+        running.tracker.log_artifact(output)
 
 
 def train(step: Step) -> None:

@@ -56,6 +56,15 @@ class Ngrams(Settings):
     max_count: int = setting(meaning="Most occurrences of one that counts.", unit="occurrences")
 
 
+class NgramsSlice(Settings):
+    """The n-grams of one dataset that are too frequent for one suite, resolved."""
+
+    scale: str = setting(meaning="Name of the scale.")
+    dataset: str = setting(meaning="Name of the dataset.")
+    suite: str = setting(meaning="Name of the suite.")
+    ngrams: Ngrams = setting(meaning="Which n-grams.")
+
+
 class Suite(Settings):
     """What one suite asks of a model: the base of every measurement's own ``Suite``.
 

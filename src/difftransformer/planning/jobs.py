@@ -13,6 +13,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from difftransformer.config.judges import JudgementSlice, JudgeName, judge_module
+from difftransformer.config.measurement import NgramsSlice
 from difftransformer.config.measurements import EvaluationSlice, module_of
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import DatasetSlice, RunSlice
@@ -147,11 +148,12 @@ class Jobs:
         slice = JudgementSlice(scale=self.scale, run=run, suite=suite, kind=kind, judge=config)
         return self.write("judgement", slice)
 
-    def ngrams_slice(self, suite: str) -> str:
+    def ngrams_slice(self, dataset: str, suite: str) -> str:
         """Return the file that says which n-grams are too frequent for a suite."""
         ngrams = self.catalogue.suite(suite).asked.ngrams
         assert ngrams is not None, suite
-        return self.write("ngrams", ngrams)
+        slice = NgramsSlice(scale=self.scale, dataset=dataset, suite=suite, ngrams=ngrams)
+        return self.write("ngrams", slice)
 
     def timing_gpus(self, name: str) -> int:
         """Return the GPUs that a job of timings asks for."""

@@ -32,7 +32,9 @@ _TRAINING = {
 _MEASURED = {"tags": ("run", "suite", "seed", "scale"), "attributes": ("Duration",)}
 _BUILT = {"tags": ("run", "scale", "rule"), "attributes": ("Duration",)}
 STAGES = {
+    "train_tokenizer": Stage("Tokenizers, trained or taken over.", _BUILT),
     "tokenize": Stage("Corpora, packed into shards that are mapped into memory.", _BUILT),
+    "count_ngrams": Stage("N-grams that are frequent in training.", _MEASURED),
     "pretrain": Stage(
         "Trainings, from scratch or from another one's weights: losses by step.", _TRAINING
     ),
@@ -45,6 +47,8 @@ STAGES = {
     "benchmark": Stage("Models timed side by side on one machine.", _BUILT),
     "table": Stage("Tables, and the runs behind each: its tag `upstream`.", _BUILT),
     "figure": Stage("Figures, and the runs behind each: its tag `upstream`.", _BUILT),
+    "verdicts": Stage("Registered claims, tested on the tables of a scale.", _BUILT),
+    "report": Stage("Reports, by the digests of their pages.", _BUILT),
 }
 """By name, each the experiment ``difftransformer/<stage>``."""
 
