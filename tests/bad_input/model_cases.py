@@ -170,7 +170,7 @@ MODELS: dict[str, Case] = {
         ["run: nll_p", "is nan: the model's weights are damaged or diverged; train it again"],
     ),
     "a context longer than a trained model": (
-        slice("evaluation", "config.length", 999), evaluate, ["length 999", "at most its max_pos"],
+        slice("evaluation", "config.length", 999), evaluate, ["length 999 is longer than its max"],
     ),
     "no folder of a model from elsewhere": (
         nothing, elsewhere, ["model: no such model folder; name one, or an id of the hub"],
