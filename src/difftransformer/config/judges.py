@@ -77,12 +77,6 @@ class EndpointJudge(Settings):
         "waits as `Retry-After` says, else longer each time.",
         ge=0,
     )
-    malformed_retries: int = setting(
-        2,
-        meaning="Times a sample is asked again after a reply without one clear verdict; then it "
-        "counts as unjudged.",
-        ge=0,
-    )
     price_prompt: float | None = setting(
         None,
         meaning="Price of what is sent, for the estimate; null: unknown.",

@@ -119,7 +119,7 @@ class RunSlice(Settings):
         a training goes on from the same checkpoints whatever these become.
         """
         values = self.model_dump(mode="json")
-        for name in ("world", "recompute", "checkpoint_every", "keep_checkpoints"):
+        for name in ("world", "recompute", "checkpoint_every"):
             del values["training"][name]
         return values
 

@@ -186,9 +186,6 @@ class TrainingConfig(Settings):
         unit="steps",
         gt=0,
     )
-    keep_checkpoints: int = setting(
-        2, meaning="Newest checkpoints of the training state that are kept.", gt=0
-    )
     keep_weights: list[Annotated[float, Field(gt=0, lt=1)]] = setting(
         [],
         meaning="Shares of the budget after which the weights are kept beside the final ones, for "

@@ -14,6 +14,7 @@ from difftransformer.planning.plan import Plan
 from difftransformer.planning.published import PublishedCost, published_costs
 from difftransformer.reporting.numbers import count
 from difftransformer.training.methods import configure
+from difftransformer.training.state_folder import KEPT_CHECKPOINTS
 
 WORLDS = (8, 64, 512)
 """GPUs that wall time and communication are said for."""
@@ -184,7 +185,7 @@ def _cost(plan: Plan, run: str, seeds: int, machine: MachineConfig) -> TrainingC
         checkpoint = _BYTES * (planned.trained + planned.kept)
     # Kept weights lie with the checkpoints and with what is published; one checkpoint is written
     # while the others are there.
-    kept = weights * (1 + 2 * len(config.kept_steps)) + checkpoint * (config.keep_checkpoints + 1)
+    kept = weights * (1 + 2 * len(config.kept_steps)) + checkpoint * (KEPT_CHECKPOINTS + 1)
     return TrainingCost(
         run=run,
         seeds=seeds,

@@ -38,7 +38,7 @@ from difftransformer.training.objective import Objective, document_end
 from difftransformer.training.outputs import Metrics, publish, training_metrics
 from difftransformer.training.process import prepare_process, resolve_device, seed_everything
 from difftransformer.training.progress import Progress
-from difftransformer.training.state_folder import FINISHED
+from difftransformer.training.state_folder import FINISHED, KEPT_CHECKPOINTS
 from difftransformer.training.team import Team
 from difftransformer.training.trainer import Trainer
 from difftransformer.training.upstream import open_parent, training_inputs
@@ -137,7 +137,7 @@ def train_run(
         if model is not None:
             trainer.parent = weights_digest(model / TRAINING)
         with CheckpointStore(
-            frame["state"], keep=config.keep_checkpoints, identity=fingerprint, team=team
+            frame["state"], keep=KEPT_CHECKPOINTS, identity=fingerprint, team=team
         ) as store:
             mirror = Mirror(frame["state"], frame.get("mirror", ""), team)
             _resume(trainer, store, mirror, frame)

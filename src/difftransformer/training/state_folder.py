@@ -14,6 +14,8 @@ from difftransformer.provenance.layout import KEPT, TRAINING
 from difftransformer.provenance.result import read_result
 
 FINISHED, SUMS = "finished", "sums.json"
+KEPT_CHECKPOINTS = 2
+"""How many of the newest whole checkpoints of a training are kept."""
 CHECKPOINT = "checkpoint-"
 """How the name of a checkpoint begins, whole or not."""
 

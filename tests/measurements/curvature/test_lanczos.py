@@ -6,7 +6,7 @@ import torch
 from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
 
-from difftransformer.measurements.curvature.lanczos import Product, lanczos, power_iteration
+from difftransformer.measurements.curvature.lanczos import Product, lanczos
 
 
 def matrix(eigenvalues: np.ndarray, seed: int = 0) -> Tensor:
@@ -76,13 +76,3 @@ def test_it_ends_when_no_direction_is_left() -> None:
     assert max(found.errors) < 1e-9
     nothing = lanczos(lambda vector: 0 * vector, start(4), 3)
     assert (nothing.nodes, nothing.weights) == ([0.0], [1.0])
-
-
-def test_power_iteration_takes_out_what_it_found() -> None:
-    dense = matrix(SPREAD)
-    starts = [start(200, seed) for seed in range(5)]
-    found, error = power_iteration(times(dense), starts, iterations=500, tolerance=1e-10)
-    assert found == pytest.approx([7, 5, 4, -3, 2.5], rel=1e-6)
-    assert error < 1e-3
-    rough, bound = power_iteration(times(dense), starts, iterations=3, tolerance=1e-10)
-    assert bound > 0.01 and abs(rough[0]) <= 7

@@ -109,17 +109,6 @@ def test_it_is_the_spectrum_of_the_exact_hessian(trained: Path, text: Path) -> N
     assert metrics["largest"] == pytest.approx(high, rel=1e-4)
 
 
-def test_power_iteration_finds_the_same(trained: Path, text: Path) -> None:
-    by_lanczos, by_power = (subject(trained, text, name) for name in ("lanczos", "power"))
-    measure(suite(steps=40, top=2), by_lanczos)
-    settings = {"top_by": "power", "power_iterations": 2000, "power_tolerance": 1e-9}
-    measure(suite(steps=40, top=2, **settings), by_power)
-    for ours, theirs in zip(
-        spectra(by_lanczos).phases["late"], spectra(by_power).phases["late"], strict=True
-    ):
-        assert theirs.top == pytest.approx(ours.top, rel=1e-3)
-
-
 def test_each_phase_is_of_its_own_weights(trained: Path, text: Path) -> None:
     asked = suite(phases={"middle": 0.5, "early": 0.1})
     found = subject(trained, text)
@@ -139,8 +128,6 @@ def test_the_same_twice_and_known_by_batch(trained: Path, text: Path) -> None:
     first = measure(suite(), subject(trained, text, "first"))
     again = measure(suite(), subject(trained, text, "again"))
     assert first == again
-    other = measure(suite(probe_seed=1), subject(trained, text, "other"))
-    assert other.metrics["negative_curvature"] != first.metrics["negative_curvature"]
     assert all(sizes(units) == [("", 2)] for units in first.units.values())
 
 

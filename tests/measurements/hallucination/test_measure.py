@@ -112,8 +112,6 @@ def test_the_order_and_the_content_of_answers_is_the_same_again(
         run(faithful, rows, tmp_path / name)
     one, two = ((tmp_path / name / ANSWERS).read_bytes() for name in ("a", "b"))
     assert one == two
-    _, answers, _ = run(faithful, rows, tmp_path / "c", samples_seed=7)
-    assert answers[0].document not in one.decode()
 
 
 def test_documents_are_as_long_as_is_said(rows: PackedDataset, tmp_path: Path) -> None:
@@ -192,7 +190,6 @@ def test_documents_are_drawn_by_seed_alone(folder: Path) -> None:
     drawn = [item.id for item in load_items(of_text(folder))["xsum"]]
     assert drawn == [item.id for item in load_items(of_text(folder))["xsum"]]
     assert len(set(drawn)) == 4 and drawn != sorted(drawn)
-    assert drawn != [item.id for item in load_items(of_text(folder, samples_seed=1))["xsum"]]
 
 
 def test_changed_items_are_another_input(folder: Path) -> None:

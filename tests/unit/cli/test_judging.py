@@ -125,14 +125,14 @@ def test_the_job_is_the_judge_and_the_answers_and_not_who_generated_them(answere
 
 def test_unclear_replies_are_counted_and_not_dropped(answered: Path, server: JudgingServer) -> None:
     server.otherwise = lambda case: HALLUCINATED if "<text>\nk07 v31 k02" in case else Reply("No.")
-    assert judge(answered, endpoint(malformed_retries=1)).exit_code == 0
+    assert judge(answered, endpoint()).exit_code == 0
     found = results.read_result(output(answered, "endpoint")).metrics
     assert (found["judged_summary_n2"], found["unjudged_summary_n2"]) == (1, 1)
     assert (found["judged_answer_n2"], found["free_answer_n2"]) == (0, None)
     assert found["average"] == found["average_summary"] == 0.0
     assert found["average_answer"] is None and found["unjudged"] == 2
-    assert found["judge_prompt_tokens"] == 5 * 100
-    assert len(server.requests) == 5
+    assert found["judge_prompt_tokens"] == 7 * 100
+    assert len(server.requests) == 7
 
 
 def test_key_and_address_stand_nowhere(

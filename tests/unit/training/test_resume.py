@@ -28,9 +28,7 @@ from difftransformer.training.interrupt import Interrupted, listening
 def test_killed_again_and_again_ends_in_the_same_bytes(
     train: Train, tmp_path: Path, variant: str
 ) -> None:
-    slice = make_slice(
-        variant, steps=121, log_every=7, validate_every=20, checkpoint_every=3, keep_checkpoints=2
-    )
+    slice = make_slice(variant, steps=121, log_every=7, validate_every=20, checkpoint_every=3)
     undisturbed = train(slice, "undisturbed")
     moment, killed, kills = random.Random(variant), tmp_path / "killed", 0
     for target in (9, 36, 63):  # let it come this far, then kill it at a random moment after

@@ -20,7 +20,13 @@ from difftransformer.config.generated_rows import RecallConfig
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.recall import RecallVocabulary, haystack
 from difftransformer.evaluation.generation import open_tokenizer
-from difftransformer.evaluation.retrieval.settings import Cell, NeedlePrompt, RetrievalSuite, Span
+from difftransformer.evaluation.retrieval.settings import (
+    QUESTIONS_SEED,
+    Cell,
+    NeedlePrompt,
+    RetrievalSuite,
+    Span,
+)
 from difftransformer.evaluation.retrieval.text import PromptBuilder, TextPrompts
 
 
@@ -57,7 +63,7 @@ class RecallPrompts(PromptBuilder):
     def prompt(self, cell: Cell, sample: int) -> NeedlePrompt:
         """See `PromptBuilder.prompt`."""
         H = self._suite.haystack(cell.length, self._recall)
-        seed = self._suite.questions_seed
+        seed = QUESTIONS_SEED
         # The stream of the haystack knows neither N nor depth: prompts share what they can.
         tokens = haystack(self._recall, 1, H, np.random.default_rng([seed, 0, H, sample]))[0]
         draw = np.random.default_rng([seed, 1, H, cell.needles, cell.depth, sample])

@@ -13,6 +13,9 @@ from difftransformer.config.model import ModelConfig
 SPACE_OF_A_NEEDLE = 3
 """Haystack tokens for each needle with which random places without overlap always exist."""
 
+QUESTIONS_SEED = 30_001
+"""Seed of the prompts, the same for every run and seed, so that differences are paired."""
+
 MOST_CITIES = 50
 """Cities that needles of format text may name."""
 
@@ -94,9 +97,6 @@ class RetrievalSuite(PromptSuite):
         unit="prompts",
         source="arXiv 2410.05258v2, section 3.4",
         gt=0,
-    )
-    questions_seed: int = setting(
-        30_001, meaning="Seed of the prompts, the same for every run and seed.", ge=0
     )
 
     @model_validator(mode="after")

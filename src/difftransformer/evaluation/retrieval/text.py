@@ -15,6 +15,7 @@ from difftransformer.errors import ConfigError, DataError
 from difftransformer.evaluation.generation import encode, opening
 from difftransformer.evaluation.retrieval.settings import (
     MOST_CITIES,
+    QUESTIONS_SEED,
     Cell,
     NeedlePrompt,
     RetrievalSuite,
@@ -92,7 +93,7 @@ class TextPrompts(PromptBuilder):
         assert suite.lengths is not None and end is not None
         super().__init__(tokenizer, 48 if new_tokens is None else new_tokens, end, "\n\n")
         self.opening = opening(tokenizer, end)
-        self._seed = suite.questions_seed
+        self._seed = QUESTIONS_SEED
         self._haystacks = _Haystacks(dataset, tokenizer, max(suite.lengths))
 
     def prompt(self, cell: Cell, sample: int) -> NeedlePrompt:

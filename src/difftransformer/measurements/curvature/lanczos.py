@@ -8,11 +8,10 @@ would be made twice. Power iteration is what the paper's procedure takes.
 Shapes: n = rows of the matrix, m = steps.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from scipy.linalg import eigh_tridiagonal
 from torch import Tensor
 
@@ -64,39 +63,3 @@ def lanczos(product: Product, start: Tensor, steps: int) -> Ritz:
     nodes, vectors = eigh_tridiagonal(diagonal[: step + 1], beside[:step])
     errors = np.abs(beside[step] * vectors[-1])
     return Ritz(nodes.tolist(), np.square(vectors[0]).tolist(), errors.tolist())
-
-
-def power_iteration(
-    product: Product, starts: Sequence[Tensor], *, iterations: int, tolerance: float
-) -> tuple[list[float], float]:
-    """Eigenvalues of largest magnitude, one for each vector to start from, with the largest error.
-
-    The eigenvectors found so far are taken out of each next one (deflation).
-
-    Args:
-        product: The matrix.
-        starts: Random vectors [n].
-        iterations: Most products for an eigenvalue, two or more.
-        tolerance: Relative change of the Rayleigh quotient at which it ends.
-    """
-    known = starts[0].new_empty(0, len(starts[0]))
-    values, errors = [], []
-    for start in starts:
-        vector, value = _without(start, known), 0.0
-        for _ in range(iterations):
-            vector = vector / vector.norm()
-            image = _without(product(vector), known)
-            before, value = value, float(vector @ image)
-            rest = float((image - value * vector).norm())
-            if abs(value - before) <= tolerance * abs(value):
-                break
-            vector = image
-        values.append(value)
-        errors.append(rest)
-        known = torch.cat((known, (vector / vector.norm())[None]))
-    return values, max(errors)
-
-
-def _without(vector: Tensor, known: Tensor) -> Tensor:
-    """Take orthonormal rows out of a vector."""
-    return vector - (known @ vector) @ known

@@ -141,15 +141,11 @@ def _notes(view: View[Options]) -> list[str]:
         for result in view.evaluated()
         for phase in suite.all_phases
     )
-    how = {
-        "lanczos": f"{suite.steps} Lanczos steps",
-        "power": f"power iteration, the ends by {suite.steps} Lanczos steps",
-    }[suite.top_by]
     return [
         "Eigenvalues of the Hessian of the mean cross-entropy by all parameters, on "
         f"{suite.batches} batches of {suite.sequences} held-out windows of {suite.seq_len} tokens; "
         f"means over batches. Negative of the top: among the {suite.top} of largest magnitude, by "
-        f"{how}; their errors are at most {error:.2g} of the largest.",
+        f"{suite.steps} Lanczos steps; their errors are at most {error:.2g} of the largest.",
         "Negative curvature: the part of the summed magnitudes of all eigenvalues that is of "
         "negative ones. Mass below zero: the share of eigenvalues that are below minus "
         f"{suite.zero:.0%} of the largest magnitude; nearer to zero, where nearly all are, so few "

@@ -48,7 +48,7 @@ class Spectra(Settings):
 class Suite(AnyModel, SplitSuite):
     """Eigenvalues of the Hessian of the mean cross-entropy, batch by batch of held-out windows.
 
-    Both ends and the density by Lanczos, the few of largest magnitude by it or by power iteration.
+    Both ends, the density and the few of largest magnitude by Lanczos.
     """
 
     kind: Literal["curvature"] = setting(meaning="Which measurement the suite is.")
@@ -71,28 +71,13 @@ class Suite(AnyModel, SplitSuite):
     probes: int = setting(
         1, meaning="Random vectors of a batch, over which its density is a mean.", gt=0
     )
-    probe_seed: int = setting(
-        0, meaning="Seed of the random vectors; every batch has vectors of its own.", ge=0
-    )
     top: int = setting(
         5,
         meaning="How many eigenvalues of largest magnitude are looked at.",
         unit="eigenvalues",
-        source="the procedure that Dex follows, arXiv 2202.06709: five",
+        source="the procedure that Dex follows, arXiv 2202.06709: five, by power iteration, which "
+        "takes four times the products and is less exact where magnitudes are close",
         gt=0,
-    )
-    top_by: Literal["lanczos", "power"] = setting(
-        "lanczos",
-        meaning="How these are found. lanczos: from the same steps as the ends. power: by power "
-        "iteration, each with those before it taken out, as published; four times the products, "
-        "and less exact where magnitudes are close.",
-        source="arXiv 2202.06709 (power)",
-    )
-    power_iterations: int = setting(
-        100, meaning="Most products of a power iteration.", unit="products", gt=1
-    )
-    power_tolerance: float = setting(
-        1e-3, meaning="Relative change of an eigenvalue at which a power iteration ends.", gt=0
     )
     zero: float = setting(
         0.05,

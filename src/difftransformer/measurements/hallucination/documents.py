@@ -15,6 +15,7 @@ from difftransformer.errors import DataError
 from difftransformer.evaluation.item_files import HUB, hub_items, item_lines, parsed
 from difftransformer.measurements.hallucination.settings import (
     HALLUCINATION_SETS,
+    SAMPLES_SEED,
     HallucinationSet,
     Suite,
 )
@@ -57,7 +58,7 @@ def _drawn(
     suite: Suite, records: Sequence[Mapping[str, Any]], known: HallucinationSet, place: str
 ) -> list[Item]:
     """Draw without replacement; the order of the draw is that of the samples."""
-    order = np.random.default_rng(suite.samples_seed).permutation(len(records))
+    order = np.random.default_rng(SAMPLES_SEED).permutation(len(records))
     chosen = [int(index) for index in order[: suite.samples]]
     if not chosen:
         raise DataError(f"{place}: holds no items")

@@ -32,6 +32,7 @@ from difftransformer.measurements.hallucination.answers import Answer, write_ans
 from difftransformer.measurements.hallucination.documents import load_items
 from difftransformer.measurements.hallucination.settings import (
     HALLUCINATION_SETS,
+    SAMPLES_SEED,
     TASKS,
     Suite,
     Task,
@@ -130,7 +131,7 @@ def _about_rows(suite: Suite, dataset: PackedDataset) -> Iterator[Asked]:
     for needles in suite.needles:
         rows, _ = recall_batch(
             recall, needles=needles, queries=queries, samples=suite.samples,
-            seed=suite.samples_seed, haystack_length=suite.haystack_length,
+            seed=SAMPLES_SEED, haystack_length=suite.haystack_length,
         )  # fmt: skip
         for (place, task), (index, row) in product(enumerate(TASKS), enumerate(rows.tolist())):
             document, pairs = row[: -2 * queries], row[-2 * queries :]

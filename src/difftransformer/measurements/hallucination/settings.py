@@ -57,6 +57,8 @@ def _longbench(label: str, task: Task, name: str, licence: str, *extra: str) -> 
     )  # fmt: skip
 
 
+SAMPLES_SEED = 40_001
+"""Seed that draws the documents, or makes the rows: the same for every run and seed."""
 HALLUCINATION_SETS = {
     "xsum": HallucinationSet(
         "XSum", "summary", "MIT (repository); articles (c) BBC", "EdinburghNLP/xsum",
@@ -139,12 +141,6 @@ class Suite(PromptSuite):
         unit="documents",
         source="arXiv 2410.05258v2, section 3.6 (figures of table 4 are hundredths)",
         gt=0,
-    )
-    samples_seed: int = setting(
-        40_001,
-        meaning="Seed that draws the documents, or makes the rows: the same for every run and "
-        "seed, so that differences are paired.",
-        ge=0,
     )
     needles: Sizes = setting(
         [2, 4, 6],

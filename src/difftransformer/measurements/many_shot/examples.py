@@ -17,7 +17,7 @@ from difftransformer.data.loader import SeededOrder
 from difftransformer.data.rows import row_words
 from difftransformer.errors import DataError
 from difftransformer.evaluation.item_files import hub_items, item_lines, parsed
-from difftransformer.measurements.many_shot.settings import SPLITS, Suite
+from difftransformer.measurements.many_shot.settings import ITEMS_SEED, SPLITS, Suite
 from difftransformer.measurements.many_shot.tasks import CLASSIFICATION_TASKS, ClassificationTask
 
 
@@ -89,7 +89,7 @@ def generated_set(
         words: Word of each token id.
         draw: Number of the draw; each has classes and labels of its own.
     """
-    generator = np.random.default_rng([suite.items_seed, suite.num_classes, draw])
+    generator = np.random.default_rng([ITEMS_SEED, suite.num_classes, draw])
     most = max(suite.demonstrations)
     balanced = np.arange(most) % suite.num_classes
     tested = generator.integers(0, suite.num_classes, size=suite.test_items)

@@ -30,7 +30,7 @@ from difftransformer.measurements.many_shot.examples import (
     open_sets,
 )
 from difftransformer.measurements.many_shot.label_decoding import Labels, SharedPrompt
-from difftransformer.measurements.many_shot.settings import Suite, accuracy_metric
+from difftransformer.measurements.many_shot.settings import ITEMS_SEED, Suite, accuracy_metric
 from difftransformer.measurements.many_shot.tasks import CLASSIFICATION_TASKS, SEPARATOR
 from difftransformer.provenance.atomic import write_text
 
@@ -141,7 +141,7 @@ class Draw:
 
     @property
     def _seed(self) -> int:
-        return self.suite.items_seed + self.number
+        return ITEMS_SEED + self.number
 
     @cached_property
     def shared(self) -> SharedPrompt:

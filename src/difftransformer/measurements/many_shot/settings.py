@@ -17,6 +17,8 @@ from difftransformer.measurements.many_shot.tasks import CLASSIFICATION_TASKS
 from difftransformer.provenance.fingerprint import named_digest
 
 GENERATED = "generated"
+ITEMS_SEED = 43
+"""Seed of the choice of demonstrations and items, the same for every run."""
 SPLITS = ("train", "test")
 
 
@@ -104,9 +106,6 @@ class Suite(AnyModel, PromptSuite):
         meaning="greedy: token by token, the likeliest of those that go on to a label; exact: the "
         "label whose tokens have the largest product of probabilities.",
         source="greedy: Ratner et al. 2023, whom the paper follows",
-    )
-    items_seed: int = setting(
-        43, meaning="Seed of the choice of demonstrations and items, the same for every run.", ge=0
     )
     timed_items: int = setting(
         2,

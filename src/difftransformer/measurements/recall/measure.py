@@ -14,7 +14,7 @@ from difftransformer.config.generated_rows import RecallConfig
 from difftransformer.data.recall import recall_batch
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
-from difftransformer.measurements.recall.settings import Suite, accuracy_name
+from difftransformer.measurements.recall.settings import ROWS_SEED, Suite, accuracy_name
 
 
 def measure(suite: Suite, subject: Subject) -> Measured:
@@ -52,7 +52,7 @@ def _right(suite: Suite, needles: int, scorer: Scorer, settings: RecallConfig) -
     """Whether each answer is right at one number of needles, bool [S, R]."""
     rows, positions = recall_batch(
         settings, needles=needles, queries=suite.queries, samples=suite.samples,
-        seed=suite.rows_seed, haystack_length=suite.haystack_length,
+        seed=ROWS_SEED, haystack_length=suite.haystack_length,
     )  # fmt: skip
     inputs, answers = rows[:, :-1], rows[:, 1:][:, positions]
     size = suite.batch_size

@@ -12,6 +12,9 @@ from difftransformer.config.model import ModelConfig
 
 Numbers = Annotated[list[Annotated[int, Field(gt=0)]], AfterValidator(distinct)]
 
+ROWS_SEED = 20_001
+"""Seed of the rows, the same for every run and seed, and never that of a training split."""
+
 
 def accuracy_name(needles: int) -> str:
     """Metric, and column, of the accuracy at N pairs; probes while training use it too."""
@@ -42,12 +45,6 @@ class Suite(measurement.Suite):
         "start where they did there.",
         unit="tokens",
         gt=0,
-    )
-    rows_seed: int = setting(
-        20_001,
-        meaning="Seed of the rows: the same rows for every run and seed, so that differences are "
-        "paired; never those of a training split.",
-        ge=0,
     )
 
     def misfit(self, max_positions: int, rows: GeneratedRows | None) -> str | None:

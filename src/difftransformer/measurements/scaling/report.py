@@ -22,7 +22,7 @@ from difftransformer.measurements.scaling.curves import (
 )
 from difftransformer.measurements.scaling.figure import figure
 from difftransformer.measurements.scaling.power_law import Reading
-from difftransformer.measurements.scaling.settings import Options
+from difftransformer.measurements.scaling.settings import OFFSET_FROM, Options
 from difftransformer.reporting.cells import (
     DIFFERENCE,
     Paper,
@@ -226,9 +226,9 @@ def _point_notes(view: View[Options]) -> list[str]:
 def _curve_notes(options: Options, lines: Sequence[Line]) -> list[str]:
     """Say what was fitted, how it is read, and where the intervals come from."""
     form = (
-        f"a x^−b + c with c ≥ 0, as there are {options.offset_from} points or more"
+        f"a x^−b + c with c ≥ 0, as there are {OFFSET_FROM} points or more"
         if options.has_offset(len(lines[0].points))
-        else f"a x^−b, without an offset c, as it takes {options.offset_from} points"
+        else f"a x^−b, without an offset c, as it takes {OFFSET_FROM} points"
     )
     what = "size" if options.by == "size" else "budget"
     notes = [

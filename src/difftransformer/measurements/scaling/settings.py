@@ -6,6 +6,10 @@ from typing import ClassVar, Literal
 from difftransformer.config.base import setting
 from difftransformer.config.measurement import Options as Base
 
+OFFSET_FROM = 5
+"""Points from which on loss = a * x^-b + c is fitted; fewer fit c = 0. Ours: with c the fit of the
+published points gives the ratios that the paper states, without it not."""
+
 
 class Options(Base):
     """How loss by size, or by training tokens, is fitted and compared between rows."""
@@ -27,13 +31,6 @@ class Options(Base):
         "the budget",
         source="arXiv 2410.05258 figure 3b",
         ge=2,
-    )
-    offset_from: int = setting(
-        5,
-        meaning="Points from which on loss = a * x^-b + c is fitted; fewer fit c = 0. Ours: with c "
-        "the fit of the published points gives the ratios that the paper states, without it not",
-        unit="points",
-        ge=4,
     )
     read_at: float = setting(
         meaning="Where on its curve a row is compared with the other one, as a share of its "
@@ -59,4 +56,4 @@ class Options(Base):
 
     def has_offset(self, points: int) -> bool:
         """Whether so many points are enough for a curve with an offset."""
-        return points >= self.offset_from
+        return points >= OFFSET_FROM

@@ -29,6 +29,8 @@ from difftransformer.provenance.published import publish, read_published
 
 logger = logging.getLogger(__name__)
 
+_MALFORMED_RETRIES = 2
+"""Times an item is sent again after a reply without one clear verdict; then it is unjudged."""
 CHARACTERS_PER_TOKEN = 4
 """A rule of thumb for English, for the estimate alone."""
 
@@ -223,7 +225,7 @@ class Endpoint:
 
     def _ask(self, chat: ChatEndpoint, request: dict[str, Any]) -> Kept:
         replies, usage, served_by = list[str](), Counter[str](), ""
-        for _ in range(1 + self._config.malformed_retries):
+        for _ in range(1 + _MALFORMED_RETRIES):
             body = chat.send(request)
             text, served_by = _text(body), str(body.get("model") or "")
             usage.update(_usage(body))
