@@ -1,6 +1,6 @@
 """What tracking costs a training: the time inside its calls, and steps a second beside none.
 
-Four trainings take turns inside every repeat: without tracking; with the journal that every job
+Four trainings take turns inside every repeat: without tracking; with the history that every job
 writes; and sending while they run to an MLflow server that answers each call after 5 s, and to one
 that is down. Of each it is shown
 
@@ -12,8 +12,8 @@ that is down. Of each it is shown
 
 What a job that sends to a SQLite file pays is timed by itself: once, for the import of mlflow, the
 opening and the first contact, together with the longest wait at its end, as a share of the shortest
-job that pays it (`Delivery.live_after`); and for each later contact, as a share of the time between
-two (`Delivery.live_every`).
+job that pays it (`SyncConfig.live_after`); and for each later contact, as a share of the time
+between two (`SyncConfig.live_every`).
 
 Usage: python benchmarks/tracking_cost.py [--steps 400] [--repeats 5] [--clock wall|cpu] [--record]
 """
@@ -46,13 +46,13 @@ from werkzeug.serving import make_server
 from difftransformer.config.data import DatasetConfig
 from difftransformer.config.run import RunSlice
 from difftransformer.data.tokenise import tokenise
-from difftransformer.provenance import tracking
 from difftransformer.provenance.environment import capture
-from difftransformer.provenance.journal import Delivery, Sender, SpoolTracker
-from difftransformer.provenance.tracking import start_job
+from difftransformer.tracking import run_context
+from difftransformer.tracking.sync import LiveSync, SyncConfig
+from difftransformer.tracking.tracker import RunTracker
 from difftransformer.training.pretrain import pretrain
 
-KINDS = ("off", "journal", "slow", "down")
+KINDS = ("off", "history", "slow", "down")
 DATASET = {
     "sources": {"recall": {"kind": "builtin", "name": "recall"}},
     "tokens": 400_000,
@@ -124,7 +124,7 @@ def slow_server(folder: Path) -> Iterator[str]:
         process.join()
 
 
-class CountedSender(Sender):
+class CountedSync(LiveSync):
     """Keeps the CPU time of its thread."""
 
     spent = 0.0
@@ -133,7 +133,7 @@ class CountedSender(Sender):
         try:
             super()._run()
         finally:
-            CountedSender.spent = time.thread_time()
+            CountedSync.spent = time.thread_time()
 
 
 @dataclass
@@ -179,13 +179,13 @@ class Timed:
 
 def timed(kind: str, slice: RunSlice, root: Path, slow: str, clock: Any) -> Timed:
     """Train once in ``root``."""
-    uri = {"off": "off", "slow": slow, "down": "http://127.0.0.1:9"}.get(kind)
+    uri = {"slow": slow, "down": "http://127.0.0.1:9"}.get(kind)
     live_after = 0.0 if kind in ("slow", "down") else 900.0
-    delivery = Delivery(live_after=live_after, root=root, close_wait=0)
-    uri = uri or f"sqlite:///{root}/mlflow.db"
-    CountedSender.spent, cost, whole = 0.0, Cost(), Cost()
+    config = SyncConfig(live_after=live_after, root=root, close_wait=0)
+    uri = None if kind == "off" else uri or f"sqlite:///{root}/mlflow.db"
+    CountedSync.spent, cost, whole = 0.0, Cost(), Cost()
     with whole:
-        job = start_job("pretrain", kind, kind, root / "state", {}, {}, uri, delivery)
+        job = run_context.start_run("pretrain", kind, kind, root / "state", {}, {}, uri, config)
         with cost:
             tracker = job.__enter__()
         start = clock()
@@ -207,7 +207,7 @@ def timed(kind: str, slice: RunSlice, root: Path, slow: str, clock: Any) -> Time
             thread.join(180)  # some twenty calls of 5 s
             assert not thread.is_alive(), "the thread that sends hangs"
     own = whole.cpu - cost.cpu
-    return Timed(seconds, (cost.cpu + CountedSender.spent) / own, cost.wall / whole.wall)
+    return Timed(seconds, (cost.cpu + CountedSync.spent) / own, cost.wall / whole.wall)
 
 
 def measure(arguments: argparse.Namespace, folder: Path, slow: str) -> dict[str, Any]:
@@ -243,18 +243,18 @@ def summary(values: list[float]) -> dict[str, Any]:
 def sending(root: Path) -> tuple[float, float]:
     """CPU seconds that a job spends on a SQLite store: once, and at each later contact."""
     start = time.process_time()
-    from difftransformer.provenance.mlflow_sink import MlflowSink
+    from difftransformer.tracking.mlflow_runs import MlflowRuns
 
-    sink = MlflowSink(f"sqlite:///{root}/mlflow.db", root)
+    runs = MlflowRuns(f"sqlite:///{root}/mlflow.db", root)
     state = root / f"state-{os.getpid()}"
-    tracker = SpoolTracker(state, stage="pretrain", name=state.name, job_id="benchmark")
+    tracker = RunTracker(state, stage="pretrain", name=state.name, job_id="benchmark")
     took: list[float] = []
     for first in range(0, CONTACTS * ROWS, ROWS):
         for step in range(first, first + ROWS):
             tracker.log_metrics({f"metric_{n}": step / (n + 1) for n in range(METRICS)}, step)
         tracker.flush()
         before = time.process_time()
-        sink.send(state)
+        runs.send(state)
         took.append(time.process_time() - before)
     return time.process_time() - start - sum(took[1:]), statistics.median(took[1:])
 
@@ -264,13 +264,13 @@ def healthy_store(folder: Path, repeats: int) -> dict[str, float]:
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         found = [pool.apply(sending, (folder,)) for _ in range(repeats + 1)][1:]  # 0 makes the file
     once, later = (statistics.median(values) for values in zip(*found, strict=True))
-    delivery = Delivery()
-    spent = once + delivery.close_wait
+    config = SyncConfig()
+    spent = once + config.close_wait
     return {
         "once_cpu_seconds": round(once, 2),
-        "once_share": round(spent / (delivery.live_after + spent), 4),
+        "once_share": round(spent / (config.live_after + spent), 4),
         "contact_cpu_seconds": round(later, 4),
-        "contact_share": round(later / delivery.live_every, 5),
+        "contact_share": round(later / config.live_every, 5),
     }
 
 
@@ -291,9 +291,9 @@ def main() -> int:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         healthy = healthy_store(Path(temporary), repeats=3)
-    import difftransformer.provenance.mlflow_sink  # noqa: F401 - what `sending` counts
+    import difftransformer.tracking.mlflow_runs  # noqa: F401 - what `sending` counts
 
-    tracking.Sender = CountedSender  # type: ignore[misc]
+    run_context.LiveSync = CountedSync  # type: ignore[misc]
 
     with tempfile.TemporaryDirectory() as temporary, slow_server(Path(temporary)) as slow:
         folder = Path(temporary)

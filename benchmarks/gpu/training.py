@@ -147,7 +147,7 @@ def folder(slice: Any) -> Iterator[Path]:
 def train(slice: Any, home: Path, *, stop: int | None = None) -> list[float]:
     """Train as the workflow does; return when each row of the history was there."""
     from difftransformer.machine import gpus
-    from difftransformer.provenance.tracking import NullTracker
+    from difftransformer.tracking.tracker import NullTracker
     from difftransformer.training.pretrain import pretrain
 
     os.environ.setdefault(gpus.TAKEN, "0")  # whoever calls this has the card

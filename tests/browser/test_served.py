@@ -17,11 +17,11 @@ import psutil
 import pytest
 from fake_results import FakeResults
 
-from difftransformer.provenance.mlflow_server import REPORTS_VARIABLE
-from difftransformer.provenance.mlflow_sink import MlflowSink
 from difftransformer.provenance.result import read_result
-from difftransformer.provenance.sync import sync_tracking
-from difftransformer.provenance.tracking import start_job
+from difftransformer.tracking.mlflow_runs import MlflowRuns
+from difftransformer.tracking.run_context import start_run
+from difftransformer.tracking.server import REPORTS_VARIABLE
+from difftransformer.tracking.sync import sync_tracking
 
 Open = Callable[..., Any]
 PATIENCE = 90
@@ -50,7 +50,7 @@ def served(made: FakeResults, site: Path) -> Iterator[Served]:
     root = made.root.parent
     result = read_result(made.root / "evaluations/validation_slices/diff/0.json")
     store = f"sqlite:///{root}/mlflow/mlflow.db"
-    with start_job(
+    with start_run(
         "evaluate", "tiny/diff/0", result.job_id, made.root / "state" / "evaluate", {"n": 2},
         {"run": "diff", "suite": "validation_slices", "seed": 0, "scale": "tiny",
          "mlflow.note.content": NOTE}, store,
@@ -127,7 +127,7 @@ def test_an_experiment_is_shown_by_what_tells_its_runs_apart(
     visit: Open, served: Served, made: FakeResults
 ) -> None:
     root = made.root.parent
-    views = MlflowSink(f"sqlite:///{root}/mlflow/mlflow.db", root).views()
+    views = MlflowRuns(f"sqlite:///{root}/mlflow/mlflow.db", root).views()
     page = visit("about:blank").context.new_page()  # MLflow's own page asks for what is not there
     page.goto(f"{served.mlflow}{views['evaluate']}", timeout=PATIENCE * 1000)
     page.get_by_text("tiny/diff/0").first.wait_for(timeout=PATIENCE * 1000)
@@ -138,7 +138,7 @@ def test_an_experiment_is_shown_by_what_tells_its_runs_apart(
 
 def test_without_the_token_nothing_is_served(served: Served, made: FakeResults) -> None:
     """Other users of the machine reach the ports; `run` is that of the one tracked job."""
-    store = MlflowSink(f"sqlite:///{made.root.parent}/mlflow/mlflow.db", made.root.parent)
+    store = MlflowRuns(f"sqlite:///{made.root.parent}/mlflow/mlflow.db", made.root.parent)
     run = store.client.search_runs(store._experiment_ids())[0].info.run_id
     mlflow, reports = (f"http://127.0.0.1:{served.port + further}" for further in (0, 1))
     delete, upload = "api/2.0/mlflow/runs/delete", "api/2.0/mlflow-artifacts/artifacts/x/y"
@@ -162,7 +162,7 @@ def test_without_the_token_nothing_is_served(served: Served, made: FakeResults) 
 def test_artifacts_are_shown_but_cannot_be_uploaded_in_place(
     served: Served, made: FakeResults
 ) -> None:
-    store = MlflowSink(f"sqlite:///{made.root.parent}/mlflow/mlflow.db", made.root.parent)
+    store = MlflowRuns(f"sqlite:///{made.root.parent}/mlflow/mlflow.db", made.root.parent)
     run = store.client.search_runs(store._experiment_ids())[0].info.run_id
     for path in ("api", "ajax-api"):
         address = f"{served.mlflow}/{path}/2.0/mlflow-artifacts/artifacts/x/y"

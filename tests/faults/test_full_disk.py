@@ -105,7 +105,7 @@ def test_a_read_only_folder_is_named(rebuild: MakeRebuild, disk: Path) -> None:
 
 @pytest.mark.exhaustive
 def test_a_tracking_database_that_cannot_grow(untrained: Rebuild) -> None:
-    import difftransformer.provenance.mlflow_sink  # noqa: F401 - attempts share the import
+    import difftransformer.tracking.mlflow_runs  # noqa: F401 - attempts share the import
 
     uri = f"sqlite:///{untrained.folder}/results/mlflow/mlflow.db"
     assert untrained.run("pretrain", tracking=uri)[0] == 0

@@ -17,9 +17,9 @@ from outages import Mode, Proxy, mlflow_server
 from small_workflow import Checkout
 from tracked import Training, kill_when_sent, only_run, runs
 
-from difftransformer.provenance.spool import JOURNAL
-from difftransformer.provenance.sync import close_stale, sync_tracking
-from difftransformer.provenance.tracking import start_job
+from difftransformer.tracking.history import HISTORY_FILE
+from difftransformer.tracking.run_context import start_run
+from difftransformer.tracking.sync import sync_tracking
 
 
 @pytest.fixture(scope="module")
@@ -104,9 +104,9 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def make_database(uri: str, root: Path) -> str:
-    from difftransformer.provenance.mlflow_sink import MlflowSink
+    from difftransformer.tracking.mlflow_runs import MlflowRuns
 
-    MlflowSink(uri, root).experiment("pretrain")
+    MlflowRuns(uri, root).experiment("pretrain")
     return uri
 
 
@@ -181,7 +181,7 @@ def test_a_database_that_was_deleted_gets_everything_again(tmp_path: Path) -> No
     path = root / "mlflow" / "mlflow.db"
     uri = f"sqlite:///{path}"
     for name in ("a/0", "b/0"):
-        with start_job("pretrain", name, name, root / name, {}, {}, uri) as tracker:
+        with start_run("pretrain", name, name, root / name, {}, {}, uri) as tracker:
             for step in range(10):
                 tracker.log_metrics({"loss": 1 / (step + 1)}, step)
     command = [sys.executable, "-c", "from difftransformer.cli import main; main()"]
@@ -213,7 +213,7 @@ def test_a_killed_run_is_marked_when_it_is_resumed(
     training.assert_all_arrived(client, again)
 
 
-def test_points_that_a_full_disk_kept_from_the_journal_come_back(
+def test_points_that_a_full_disk_kept_from_the_history_come_back(
     finished: Checkout, known: Calls, tmp_path: Path, database: str
 ) -> None:
     training, client = Training(finished, known, tmp_path, database), MlflowClient(database)
@@ -224,15 +224,15 @@ def test_points_that_a_full_disk_kept_from_the_journal_come_back(
     process.kill()
     process.join()
     training.gates = {}
-    journal = training.state / JOURNAL
-    lines = journal.read_text().splitlines(keepends=True)
-    journal.write_text("".join(lines[: len(lines) // 2]))
+    history = training.state / HISTORY_FILE
+    lines = history.read_text().splitlines(keepends=True)
+    history.write_text("".join(lines[: len(lines) // 2]))
     training.run("gaps")
     sync_tracking(training.root, database)
     training.assert_all_arrived(client, only_run(client, "gaps"))
 
 
-def test_a_clean_up_ends_our_dead_runs_and_no_others(
+def test_our_dead_runs_are_ended_and_no_others(
     finished: Checkout, known: Calls, tmp_path: Path, database: str
 ) -> None:
     client = MlflowClient(database)
@@ -246,14 +246,14 @@ def test_a_clean_up_ends_our_dead_runs_and_no_others(
     )
     living.root = forgotten.root  # one results folder
     kill_when_sent(forgotten, client, "forgotten")
-    shutil.rmtree(forgotten.state)  # its journal is gone: sending finds nothing to mark
+    shutil.rmtree(forgotten.state)  # with its history
     living.state = living.root / "living"
     living.gates = {100: FORK.Event()}
     process = living.start("living")
     assert wait_until(lambda: bool(runs(client, "living")), process)
+    with start_run("pretrain", "other", "other", forgotten.root / "other", {}, {}, database):
+        pass
     assert sync_tracking(forgotten.root, database).unsent == ()
-    assert only_run(client, "forgotten").info.status == "RUNNING"
-    assert close_stale(forgotten.root, database) == 1
     assert process.is_alive() and only_run(client, "living").info.status == "RUNNING"
     living.gates[100].set()
     ended = only_run(client, "forgotten")
@@ -263,6 +263,5 @@ def test_a_clean_up_ends_our_dead_runs_and_no_others(
     process.join(120)
     sync_tracking(forgotten.root, database)
     assert only_run(client, "living").info.status == "FINISHED"
-    assert close_stale(forgotten.root, database) == 0
     assert sync_tracking(neighbour.root, database).unsent == ()
     assert only_run(client, "neighbour").info.status == "KILLED"

@@ -14,9 +14,10 @@ from mlflow.entities import Run
 from small_workflow import Checkout
 
 from difftransformer.config.run import RunSlice
-from difftransformer.provenance.journal import Delivery
-from difftransformer.provenance.spool import JOURNAL
-from difftransformer.provenance.tracking import Tracker, start_job
+from difftransformer.tracking.history import HISTORY_FILE
+from difftransformer.tracking.run_context import start_run
+from difftransformer.tracking.sync import SyncConfig
+from difftransformer.tracking.tracker import Tracker
 from difftransformer.training.pretrain import pretrain
 
 Point = tuple[str, int, float, int]
@@ -56,8 +57,8 @@ class Training:
         """Train to the end, here."""
         if self.largest_file is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (self.largest_file, resource.RLIM_INFINITY))
-        delivery = Delivery(self.live_after, 0.05, close_wait=self.close_wait, root=self.root)
-        job = start_job("pretrain", name, "job", self.state, {"lr": 0.1}, {}, self.uri, delivery)
+        config = SyncConfig(self.live_after, 0.05, close_wait=self.close_wait, root=self.root)
+        job = start_run("pretrain", name, "job", self.state, {"lr": 0.1}, {}, self.uri, config)
         with job as tracker:
             pretrain(
                 self._slice,
@@ -87,8 +88,8 @@ class Training:
             assert (self.output / name).read_bytes() == (self._undisturbed / name).read_bytes()
 
     def points(self) -> list[Point]:
-        """What was tracked, by the journal."""
-        records = [json.loads(line) for line in (self.state / JOURNAL).open()]
+        """What was tracked, by the history."""
+        records = [json.loads(line) for line in (self.state / HISTORY_FILE).open()]
         return [
             (name, record["step"], value, record["at"])
             for record in records

@@ -22,8 +22,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from tracked import Training, only_run, runs
 
 from difftransformer.provenance.reporting import reporting
-from difftransformer.provenance.spool import JOURNAL, Sent
-from difftransformer.provenance.sync import initialise_tracking, sync_tracking
+from difftransformer.tracking.history import HISTORY_FILE, Sent
+from difftransformer.tracking.sync import sync_tracking
 
 pytestmark = pytest.mark.postgres
 WRITERS = 4
@@ -39,8 +39,8 @@ def arrived(uri: str, name: str) -> int:
         return 0
 
 
-def journal_of(training: Training) -> int:
-    return (training.state / JOURNAL).stat().st_size
+def size_of_history(training: Training) -> int:
+    return (training.state / HISTORY_FILE).stat().st_size
 
 
 def train_through_outages(trainings: dict[str, Training], uri: str, postgres: Postgres) -> None:
@@ -56,7 +56,7 @@ def train_through_outages(trainings: dict[str, Training], uri: str, postgres: Po
     down.set()
     for name, process in processes.items():  # as far as the gate lets them
         assert wait_until(lambda name=name: trainings[name].step() >= 100, process)
-        assert Sent.load(trainings[name].state, uri).offset < journal_of(trainings[name])
+        assert Sent.load(trainings[name].state, uri).offset < size_of_history(trainings[name])
     postgres.start()
     for name, process in processes.items():
         known = len([one for one in trainings[name].points() if one[0] == "loss"])
@@ -146,16 +146,12 @@ MISTAKES = {
 }
 
 
-def said_at_start(uri: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> str:
-    """All that `initialise_tracking` says."""
+def said_when_asked(uri: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> str:
+    """All that `sync_tracking` says where there is nothing to send."""
     capfd.readouterr()
     started = time.monotonic()
-    try:
-        with reporting(folder / "log"):
-            initialise_tracking(uri, folder / "ready.json", folder)
-    except SystemExit as end:
-        assert end.code == 2
-        assert not (folder / "ready.json").exists()
+    with reporting(folder / "log"):
+        assert sync_tracking(folder, uri).reason
     assert time.monotonic() - started < 15
     said = capfd.readouterr().err.strip()
     assert CANARY not in said + (folder / "log").read_text()
@@ -173,8 +169,8 @@ def test_a_mistake_about_a_database_is_one_line(
     database, variables, expected = MISTAKES[case]
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    said = said_at_start(postgres.address(database), tmp_path, capfd)
-    assert re.fullmatch(r"error: tracking store postgresql://\*\*\*@127[^\n]*", said), said
+    said = said_when_asked(postgres.address(database), tmp_path, capfd)
+    assert re.fullmatch(r"warning: tracking: postgresql://\*\*\*@127[^\n]*", said), said
     assert expected in said
 
 
@@ -182,17 +178,16 @@ def test_a_password_that_a_server_refuses_is_one_line(
     server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", f"{CANARY}-wrong")
-    said = said_at_start(server, tmp_path, capfd)
-    assert re.fullmatch(r"error: tracking store http://127[^\n]*password are refused[^\n]*", said)
+    said = said_when_asked(server, tmp_path, capfd)
+    assert re.fullmatch(r"warning: tracking: http://127[^\n]*password are refused[^\n]*", said)
 
 
-def test_a_database_that_is_down_stops_no_start(
+def test_a_database_that_is_down_is_one_line(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     address = f"postgresql://team:{CANARY}-in-address@127.0.0.1:{free_port()}/mlflow"
-    said = said_at_start(address, tmp_path, capfd)
+    said = said_when_asked(address, tmp_path, capfd)
     assert re.fullmatch(r"warning: tracking: [^\n]* \(nothing listens there\)[^\n]*", said), said
-    assert (tmp_path / "ready.json").exists()
 
 
 def test_the_command_says_it_too_and_keeps_what_it_has(
@@ -214,7 +209,7 @@ def test_the_command_says_it_too_and_keeps_what_it_has(
             cwd=tmp_path, capture_output=True, text=True, check=False,
         )  # fmt: skip
     assert ended.returncode == 1
-    assert "1 of 1 journals are not sent (user name or password are refused" in ended.stderr
+    assert "1 of 1 runs are not sent (user name or password are refused" in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 2, ended.stderr
     assert CANARY not in ended.stderr
     assert_all_arrived({name: training}, uri)

@@ -1,4 +1,4 @@
-"""Secrets of the environment reach no log, result, table, report, store, journal or message."""
+"""Secrets of the environment reach no log, result, table, report, store, history or message."""
 
 import json
 import logging
@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 
 from difftransformer.cli import app, ui
 from difftransformer.errors import ConfigError
-from difftransformer.provenance import mlflow_sink
 from difftransformer.provenance.masking import bare_address, displayed, masked
 from difftransformer.provenance.reporting import reporting
-from difftransformer.provenance.sync import initialise_tracking
-from difftransformer.provenance.tracking import check_uri, resolve_uri
+from difftransformer.tracking import mlflow_runs
+from difftransformer.tracking.address import check_uri, resolve_uri
+from difftransformer.tracking.sync import sync_tracking
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ def test_jobs_write_no_secret_and_take_corpora_of_any_name(
     ended = work.pretrain("--log", "logs/pretrain.log", "--seed", "1", tracking="")
     assert ended.status == 0, ended.stderr
     assert CANARY not in ended.stderr
-    journals = list(tmp_path.rglob("*.jsonl"))
-    assert any("state" in path.parts for path in journals), "nothing was tracked"
+    histories = list(tmp_path.rglob("*.jsonl"))
+    assert any("state" in path.parts for path in histories), "nothing was tracked"
     assert not with_a_canary(tmp_path)
 
 
@@ -160,10 +160,9 @@ def test_an_address_in_the_environment_may_have_one_which_is_written_nowhere(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
-    monkeypatch.setattr(mlflow_sink, "MlflowSink", Mock(side_effect=ConnectionError(address)))
-    initialise_tracking(None, tmp_path / "marker.json", tmp_path)
-    assert "does not answer" in caplog.text
-    assert CANARY not in caplog.text + (tmp_path / "marker.json").read_text()
+    monkeypatch.setattr(mlflow_runs, "MlflowRuns", Mock(side_effect=ConnectionError(address)))
+    assert sync_tracking(tmp_path).reason
+    assert "does not answer" in caplog.text and CANARY not in caplog.text
     assert CANARY not in masked(f"the driver says {address} is wrong")
     assert CANARY not in bare_address(address)
 

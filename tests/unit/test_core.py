@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from tiny_training import VOCAB, make_slice, write_dataset
 from difftransformer.convert.checkpoint import load_model
-from difftransformer.provenance.tracking import NullTracker
+from difftransformer.tracking.tracker import NullTracker
 from difftransformer.training.pretrain import pretrain
 
 tokens = np.arange(6000) % VOCAB

@@ -65,9 +65,9 @@ onstart:
         )
 
 
-# Jobs leave their tracking in local journals; one process sends them all. What it cannot send
+# Jobs leave their tracking in local histories; one process sends them all. What it cannot send
 # stays for the next time, so neither the store nor an impatient user decides how a workflow ends.
-def send_journals():
+def send_histories():
     """False: interrupted; then nothing that takes time is begun."""
     try:
         shell("difftransformer sync_tracking --results {ROOT} || true")
@@ -91,7 +91,7 @@ def share_what_is_known():
 
 onsuccess:
     share_what_is_known()
-    sent, state_url = send_journals(), os.environ.get("DIFFTRANSFORMER_STATE")
+    sent, state_url = send_histories(), os.environ.get("DIFFTRANSFORMER_STATE")
     # Copies of checkpoints are kept until what came of them is where it belongs.
     try:
         if sent and state_url:
@@ -114,4 +114,4 @@ onsuccess:
 
 onerror:
     share_what_is_known()
-    send_journals()
+    send_histories()

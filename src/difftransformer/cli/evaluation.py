@@ -5,9 +5,9 @@ from importlib import import_module
 from pathlib import Path
 
 from difftransformer.cli.frame import Step
-from difftransformer.provenance.job import JobIdentity
 from difftransformer.provenance.layout import Layout
 from difftransformer.provenance.reporting import reporting
+from difftransformer.tracking.run_context import JobIdentity
 
 
 def evaluate(step: Step) -> None:

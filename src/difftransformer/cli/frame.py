@@ -19,12 +19,10 @@ from difftransformer.config.project import LARGEST_SEED, load_project
 from difftransformer.config.validation import validate
 from difftransformer.config.yaml_files import parse_value
 from difftransformer.errors import ConfigError, nearest
-from difftransformer.provenance import job as jobs
 from difftransformer.provenance.fingerprint import job_fingerprint
-from difftransformer.provenance.job import Job, JobIdentity
 from difftransformer.provenance.layout import Layout
-from difftransformer.provenance.reporting import reporting
-from difftransformer.provenance.tracking import adopt, check_uri, resolve_uri
+from difftransformer.tracking.address import OFF, adopt, check_uri, resolve_uri
+from difftransformer.tracking.run_context import Job, JobIdentity, run_context
 
 if TYPE_CHECKING:
     from difftransformer.planning.plan import Plan
@@ -213,11 +211,6 @@ def load_plan(config: Path, scale: str | None, files: Sequence[Path] = (), **mor
     )
 
 
-def store(uri: str, results: Path) -> str:
-    """Return the address of the tracking store, or "off"."""
-    return resolve_uri(uri or None, results) or "off"
-
-
 def find_results(config: Path, results: Path | None, tracking: str) -> tuple[Path, str]:
     """Return the results folder and the address of the tracking store, or "off".
 
@@ -229,7 +222,7 @@ def find_results(config: Path, results: Path | None, tracking: str) -> tuple[Pat
         check_uri(project.tracking.uri, f"{config / 'config.yaml'}: tracking.uri")
         adopt(project.tracking.uri)
     found = results or Path("results")
-    return found, store(tracking, found)
+    return found, resolve_uri(tracking or None, found) or OFF
 
 
 class Files(BaseModel):
@@ -348,15 +341,9 @@ class Step:
         self, identity: JobIdentity, config: BaseModel, only: set[str] | None = None
     ) -> Iterator[Job]:
         """Do the work of the block as a job that is tracked with all settings, or ``only`` some."""
-        with reporting(self.log):
-            address = store("", self.results)
-        with jobs.job(
-            identity,
-            state=self.state(identity),
-            params=config.model_dump(mode="json", include=only),
-            log=self.log,
-            uri=address,
-            root=self.results,
+        state, params = self.state(identity), config.model_dump(mode="json", include=only)
+        with run_context(
+            identity, state=state, params=params, log=self.log, root=self.results
         ) as running:
             yield running
 

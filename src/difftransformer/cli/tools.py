@@ -217,35 +217,16 @@ def export_model(
 
 
 @people(CARE)
-def initialise_tracking(
+def sync_tracking(
     results: FoundResults = None, tracking: FoundUri = "", config: Config = Path("config")
 ) -> None:
-    """Create the tracking store now, to see that it can be had; the first job that sends does."""
-    from difftransformer.provenance.sync import initialise_tracking
-
-    with reporting():
-        root, uri = find_results(config, results, tracking)
-        initialise_tracking(uri, root / "mlflow" / "ready", root)
-
-
-@people(CARE)
-def sync_tracking(
-    results: FoundResults = None,
-    tracking: FoundUri = "",
-    close: Annotated[
-        bool, typer.Option("--close-stale", help="End our runs that stayed RUNNING without a job.")
-    ] = False,
-    config: Config = Path("config"),
-) -> None:
     """Send everything that jobs tracked locally and could not send yet."""
-    from difftransformer.provenance.sync import close_stale, sync_tracking
+    from difftransformer.tracking.sync import sync_tracking
 
     with reporting():
         root, uri = find_results(config, results, tracking)
         if results is not None and not results.is_dir():
             raise UserError(f"{results}: no such folder; give --results one with builds in it")
         report = sync_tracking(root, uri)
-        if close:
-            close_stale(root, uri)
-    if report.unsent:
+    if report.reason:
         raise typer.Exit(1)

@@ -13,12 +13,12 @@ from difftransformer.cli.frame import Step, state_ids
 from difftransformer.errors import DataError, data_of
 from difftransformer.machine import gpus, slurm
 from difftransformer.provenance.fingerprint import job_fingerprint
-from difftransformer.provenance.job import JobIdentity, exclusive
 from difftransformer.provenance.layout import HISTORY, Layout
 from difftransformer.provenance.published import digest
 from difftransformer.provenance.reporting import reporting
-from difftransformer.provenance.spool import COPY, address_key
-from difftransformer.provenance.tracking import NullTracker
+from difftransformer.tracking.history import COPY, hashed
+from difftransformer.tracking.run_context import JobIdentity, exclusive
+from difftransformer.tracking.tracker import NullTracker
 
 if TYPE_CHECKING:
     from difftransformer.config.run import RunSlice
@@ -196,7 +196,7 @@ def _train_here(
         return
     with step.job(identity, config) as running:
         if mirror := _mirror(identity):
-            running.tracker.set_tags({COPY: address_key(mirror)})
+            running.tracker.set_tags({COPY: hashed(mirror)})
         call(tracker=running.tracker)
         output = step.output()
         for name in (HISTORY, output.name):

@@ -37,9 +37,9 @@ def ui(
     """
     with reporting():
         from difftransformer.errors import UserError
-        from difftransformer.provenance.mlflow_views import EXPERIMENTS
-        from difftransformer.provenance.spool import is_database
         from difftransformer.reporting.serving import HOST, report_server, scales
+        from difftransformer.tracking.address import is_database
+        from difftransformer.tracking.views import EXPERIMENTS
 
         root, uri = find_results(config, results, tracking)
         own = is_database(uri) and uri != "off"
@@ -132,9 +132,9 @@ class _Runs:
     def _store(self) -> Any:
         with self._lock:
             if self._opened is None:
-                from difftransformer.provenance.mlflow_sink import MlflowSink
+                from difftransformer.tracking.mlflow_runs import MlflowRuns
 
-                self._opened = MlflowSink(self._uri, self._results)
+                self._opened = MlflowRuns(self._uri, self._results)
             return self._opened
 
 
@@ -161,15 +161,15 @@ def _start(
     uri: str, results: Path, listening: socket.socket, reports: str
 ) -> "subprocess.Popen[bytes]":
     """Start MLflow's server on a socket, which is closed here, and return its process."""
-    from difftransformer.provenance import mlflow_server, mlflow_store
+    from difftransformer.tracking import server, store
 
     quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     # A command line, and a token or password in it, is visible to all users.
-    secret = {"MLFLOW_BACKEND_STORE_URI": uri, mlflow_server.REPORTS_VARIABLE: reports}
-    secret["MLFLOW_DEFAULT_ARTIFACT_ROOT"] = mlflow_store.artifact_location(results)
+    secret = {"MLFLOW_BACKEND_STORE_URI": uri, server.REPORTS_VARIABLE: reports}
+    secret["MLFLOW_DEFAULT_ARTIFACT_ROOT"] = store.artifact_location(results)
     with listening:
         return subprocess.Popen(
-            [sys.executable, "-m", mlflow_server.__name__, str(listening.fileno())],
+            [sys.executable, "-m", server.__name__, str(listening.fileno())],
             env=quiet | os.environ | secret,
             pass_fds=[listening.fileno()],
             start_new_session=True,

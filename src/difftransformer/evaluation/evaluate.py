@@ -31,10 +31,10 @@ from difftransformer.models.device import repeat_bits
 from difftransformer.models.kernels import choose_backend, recorded
 from difftransformer.models.matrices import matmul_backend
 from difftransformer.provenance.atomic import make_lasting_folder
-from difftransformer.provenance.job import Job
 from difftransformer.provenance.layout import TRAINING
 from difftransformer.provenance.model_files import model_files
 from difftransformer.provenance.published import weights_digest
+from difftransformer.tracking.run_context import Job
 
 logger = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from difftransformer.config.measurements import EvaluationSlice
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.provenance.fingerprint import job_fingerprint, slice_fingerprint
-from difftransformer.provenance.job import JobIdentity
 from difftransformer.provenance.model_files import model_digest
 from difftransformer.provenance.published import file_sha256
+from difftransformer.tracking.run_context import JobIdentity
 from difftransformer.training.upstream import require_same_tokenizer, require_trained
 
 

@@ -17,7 +17,7 @@ from difftransformer.machine import gpus
 from difftransformer.machine.child_process import run_in_subprocess
 from difftransformer.provenance.environment import Environment, capture
 from difftransformer.provenance.fingerprint import job_fingerprint
-from difftransformer.provenance.job import Job, JobIdentity
+from difftransformer.tracking.run_context import Job, JobIdentity
 
 Metrics = Mapping[str, float | None]
 SECONDS = "seconds/"

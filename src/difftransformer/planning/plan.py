@@ -29,7 +29,7 @@ from difftransformer.planning.jobs import ENTRIES, Jobs
 from difftransformer.provenance.fingerprint import code_fingerprint, slice_fingerprint
 from difftransformer.provenance.layout import SUMS, Layout
 from difftransformer.provenance.masking import without_folders
-from difftransformer.provenance.tracking import check_uri
+from difftransformer.tracking.address import check_uri
 
 HEADLINE = "headline"
 

@@ -12,8 +12,8 @@ change a number counts, see `syntax`. Left out are
   line in the table, reruns only the runs that use it (likewise the training method, which no
   statement imports);
 * the modules for GPUs alone, `_GPU`, where a job does not compute on one;
-* the observers: tracking, its spool and sink, the environment capture, the job frame and this
-  module. They watch a computation and do not take part in it.
+* the observers: tracking, the context of jobs, the environment capture and this module. They watch
+  a computation and do not take part in it.
 
 Strings that a module uses as data count. Python 3.11 to 3.13 give the same digests.
 """
@@ -42,10 +42,9 @@ _BEHIND_NO_SEAM = frozenset({f"{_ATTENTION}.base", f"{_ATTENTION}.registry"})
 _OBSERVERS = frozenset(
     f"{PACKAGE}.{name}"
     for name in (
-        *("quiet", "provenance.environment", "provenance.fingerprint", "provenance.job"),
-        *("provenance.journal", "provenance.layout", "provenance.mlflow_batch"),
-        *("provenance.mlflow_sink", "provenance.mlflow_store", "provenance.reporting"),
-        *("provenance.spool", "provenance.sync", "provenance.syntax", "provenance.tracking"),
+        *("quiet", "provenance.environment", "provenance.fingerprint", "provenance.layout"),
+        *("provenance.reporting", "provenance.syntax", "tracking", "tracking.address"),
+        *("tracking.history", "tracking.run_context", "tracking.sync", "tracking.tracker"),
     )
 )
 _KERNELS = f"{PACKAGE}.models.kernels"

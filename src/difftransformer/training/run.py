@@ -27,7 +27,7 @@ from difftransformer.provenance.fingerprint import job_fingerprint
 from difftransformer.provenance.layout import TRAINING
 from difftransformer.provenance.published import weights_digest
 from difftransformer.provenance.result import Result, job_id, origin
-from difftransformer.provenance.tracking import Tracker
+from difftransformer.tracking.tracker import Tracker
 from difftransformer.training.checkpoint import CheckpointStore
 from difftransformer.training.interrupt import listening
 from difftransformer.training.joining import joined
@@ -285,7 +285,7 @@ def _resume(trainer: Trainer, store: CheckpointStore, mirror: Mirror, frame: Fra
         tracker.rewind(0)
     if newest is not None:
         trainer.restore(newest)
-        for row in trainer.history.rows:  # what the journal has it keeps; a full disk cost it some
+        for row in trainer.history.rows:  # what is tracked stays; a full disk cost some
             values = {name: float(value) for name, value in row.items() if name != "step"}
             tracker.log_metrics(values, int(row["step"]))
         tracker.rewind(newest.step)

@@ -18,7 +18,7 @@ from difftransformer.models.device import autocast
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.models.matrices import MATMUL, matmul_backend
 from difftransformer.provenance.reporting import is_out_of_memory
-from difftransformer.provenance.tracking import Tracker
+from difftransformer.tracking.tracker import Tracker
 from difftransformer.training.checkpoint import CheckpointStore, Snapshot
 from difftransformer.training.compiled import compiled_states, measured_states
 from difftransformer.training.interrupt import Interrupted, StopRequest

@@ -20,8 +20,8 @@ import difftransformer
 from difftransformer.cli import app, frame, ui
 from difftransformer.config.papers import GROUPS
 from difftransformer.planning.plan import Plan
-from difftransformer.provenance.sync import SyncReport
 from difftransformer.reporting import serving
+from difftransformer.tracking.sync import SyncReport
 
 
 def test_help_names_every_command_by_what_it_is_for() -> None:
@@ -178,7 +178,7 @@ def test_tracking_is_sent_where_the_configuration_says(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
     asked = Mock(return_value=SyncReport())
-    monkeypatch.setattr("difftransformer.provenance.sync.sync_tracking", asked)
+    monkeypatch.setattr("difftransformer.tracking.sync.sync_tracking", asked)
     for environment, options, wanted in (
         ("", (), (Path("elsewhere"), "http://127.0.0.1:9")),
         ("off", (), (Path("elsewhere"), "off")),

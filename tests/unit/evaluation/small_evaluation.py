@@ -32,12 +32,12 @@ from difftransformer.evaluation.identity import identify
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Measured, Metrics, Subject
 from difftransformer.models.transformer import Transformer
-from difftransformer.provenance.job import Job, JobIdentity
 from difftransformer.provenance.published import publish, read_published
 from difftransformer.provenance.result import Result, Units, origin, write_result
-from difftransformer.provenance.tracking import NullTracker, Tracker
 from difftransformer.reporting.document import SeedValue
 from difftransformer.reporting.units import contributions
+from difftransformer.tracking.run_context import Job, JobIdentity
+from difftransformer.tracking.tracker import NullTracker, Tracker
 
 VOCAB = 16
 MAX_POSITIONS = 40

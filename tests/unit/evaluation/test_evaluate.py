@@ -28,7 +28,7 @@ from difftransformer.evaluation.subject import Measured, PretrainedSubject, mean
 from difftransformer.measurements.validation_slices.measure import load_frequent
 from difftransformer.models.matrices import matmul_backend
 from difftransformer.provenance.result import Result, read_result
-from difftransformer.provenance.tracking import NullTracker
+from difftransformer.tracking.tracker import NullTracker
 
 SLICES = {"kind": "validation_slices", "seq_len": 16, "max_count": 6, "batch_size": 8}
 RECALLS = {"kind": "recall", "needles": [1, 2], "samples": 16}

@@ -9,7 +9,8 @@ import torch
 
 from difftransformer.convert.export import new_folder
 from difftransformer.provenance.atomic import link, write_text
-from difftransformer.provenance.spool import Spool
+from difftransformer.tracking.history import HISTORY_FILE
+from difftransformer.tracking.tracker import RunTracker
 from difftransformer.training.checkpoint import CheckpointStore, Snapshot
 
 
@@ -84,8 +85,8 @@ def test_an_exported_folder_is_on_the_disk_before_its_name(tmp_path: Path, disk:
     assert tmp_path / "model" in disk.named
 
 
-def test_a_flushed_journal_is_on_the_disk(tmp_path: Path, disk: Disk) -> None:
-    spool = Spool(tmp_path, {})
-    assert spool.flush()
-    assert spool.path in disk.synced
-    spool.close()
+def test_a_flushed_history_is_on_the_disk(tmp_path: Path, disk: Disk) -> None:
+    tracker = RunTracker(tmp_path, stage="a", name="b", job_id="c")
+    tracker.flush()
+    assert tmp_path / HISTORY_FILE in disk.synced
+    tracker.close("FINISHED")

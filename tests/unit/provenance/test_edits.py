@@ -52,7 +52,7 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
     ("training/process.py", "threads: int) -> bool:", 'threads: "int") -> "bool":', NOTHING),
     ("config/training.py", "gt=0", "ge=1", NOTHING),
     ("config/training.py", 'meaning="', 'meaning="Words. ', NOTHING),
-    ("provenance/tracking.py", "import", "import sys\nimport", NOTHING),
+    ("tracking/tracker.py", "import", "import sys\nimport", NOTHING),
     # code for GPUs
     ("machine/gpus.py", "_PAUSE = 1.0", "_PAUSE = 2.0", ON_GPU),
     ("models/kernels/fused/hazards.py", ": in a branch", ": within a branch", ON_GPU),

@@ -32,7 +32,7 @@ SOURCES = {
     ),
     "provenance/__init__.py": "",
     "provenance/atomic.py": "def write(): return 1\n",
-    "provenance/tracking.py": "class Tracker: pass\n",
+    "tracking/tracker.py": "class Tracker: pass\n",
     "models/__init__.py": "",
     "models/transformer.py": (
         "from difftransformer.models.attention import registry\n"
@@ -62,7 +62,7 @@ SOURCES = {
         "import os, torch\n"
         "from difftransformer.models.transformer import Transformer\n"
         "from difftransformer.provenance import atomic\n"
-        "from difftransformer.provenance.tracking import Tracker\n"
+        "from difftransformer.tracking.tracker import Tracker\n"
         "from difftransformer.config.base import lr\n"
         "from difftransformer.errors import UserError\n"
         "from . import trainer\n"
@@ -107,7 +107,7 @@ SILENT: list[tuple[str, Edit]] = [
     ("models/attention/norms.py", append('"""Added to the variance."""\n')),
     ("config/base.py", lambda source: source.replace('meaning="rate"', 'meaning="the rate"')),
     ("config/base.py", lambda source: source.replace("gt=0", "ge=1")),
-    ("provenance/tracking.py", append("y = 2\n")),
+    ("tracking/tracker.py", append("y = 2\n")),
     ("evaluation/slices.py", append("y = 2\n")),
     ("quiet.py", append("y = 2\n")),
     (

@@ -11,7 +11,7 @@ SOURCES = Path(layout.__file__).parents[2]
 JOINING = {"Path", "glob", "join", "joinpath", "rglob", "with_name"}
 OTHER_FOLDERS = {
     "measurements/hallucination/settings.py": {"data"},  # in an archive of the hub
-    "difftransformer/provenance/mlflow_views.py": {"runs"},  # of MLflow's pages
+    "difftransformer/tracking/views.py": {"runs"},  # of MLflow's pages
     "reporting/site/pages.py": {"data", "figures"},  # in the folder of a report
     "difftransformer/publishing/card.py": {"runs"},  # an example in a message
 }

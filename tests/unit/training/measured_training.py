@@ -10,7 +10,7 @@ import torch
 from tiny_training import make_slice, write_dataset
 
 from difftransformer.config.run import RunSlice
-from difftransformer.provenance.tracking import NullTracker
+from difftransformer.tracking.tracker import NullTracker
 from difftransformer.training.memory import estimate_memory
 from difftransformer.training.pretrain import pretrain
 

@@ -66,7 +66,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from tiny_training import make_slice
-from difftransformer.provenance.tracking import NullTracker
+from difftransformer.tracking.tracker import NullTracker
 from difftransformer.training.pretrain import pretrain
 here = Path({str(tmp_path)!r})
 pretrain(make_slice(), dataset=Path({str(text)!r}), output=here / "out", state=here / "state",

@@ -21,7 +21,7 @@ from steps import step_words
 from tiny_training import make_slice, train_in
 
 from difftransformer.models.attention.registry import variants
-from difftransformer.provenance.job import exclusive
+from difftransformer.tracking.run_context import exclusive
 
 STEPS = 40
 SETTINGS = {

@@ -7,15 +7,15 @@ from pathlib import Path
 from stopping import wait_until
 from tiny_training import Train, column, make_slice
 
-from difftransformer.provenance.journal import Delivery, SpoolTracker
-from difftransformer.provenance.spool import JOURNAL, read_records
+from difftransformer.tracking.history import HISTORY_FILE, read_records
+from difftransformer.tracking.tracker import RunTracker
 
 
 def logged(state: Path) -> Counter[tuple[str, int]]:
-    """How often the journal on the disk has each point."""
-    if not (state / JOURNAL).exists():
+    """How often the history on the disk has each point."""
+    if not (state / HISTORY_FILE).exists():
         return Counter()
-    found = (record for record, _ in read_records(state / JOURNAL) if record["kind"] == "metrics")
+    found = (record for record in read_records(state)[0] if record["kind"] == "metrics")
     return Counter((name, record["step"]) for record in found for name in record["values"])
 
 
@@ -25,8 +25,9 @@ def test_without_checkpoints_points_arrive_while_it_runs_and_once(
     state, slice = tmp_path / "run" / "state", make_slice(steps=300, checkpoint_every=None)
 
     def attempt() -> None:
-        at_once = Delivery(live_every=0.0, system_every=0.0)
-        tracker = SpoolTracker(state, stage="pretrain", name="a", job_id="j", delivery=at_once)
+        tracker = RunTracker(
+            state, stage="pretrain", name="a", job_id="j", flush_every=0.0, system_every=0.0
+        )
         train(slice, tracker=tracker)
         tracker.close("FINISHED")
 

@@ -14,7 +14,7 @@ from tiny_training import Train, make_slice, train_in
 
 from difftransformer.errors import CheckpointError
 from difftransformer.provenance.published import file_sha256
-from difftransformer.provenance.tracking import NullTracker
+from difftransformer.tracking.tracker import NullTracker
 from difftransformer.training import run as training
 from difftransformer.training.mirror import Mirror, forget_finished
 from difftransformer.training.state_folder import FINISHED

@@ -20,7 +20,7 @@ from difftransformer.data.loader import BatchLoader
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import CheckpointError, ConfigError
 from difftransformer.models.loss import token_losses
-from difftransformer.provenance.tracking import NullTracker
+from difftransformer.tracking.tracker import NullTracker
 from difftransformer.training.pretrain import pretrain
 
 

@@ -20,7 +20,7 @@ from difftransformer.data.loader import BatchLoader
 from difftransformer.errors import BackendError, CheckpointError, ConfigError, DivergenceError
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.result import read_result
-from difftransformer.provenance.tracking import NullTracker
+from difftransformer.tracking.tracker import NullTracker
 from difftransformer.training import pretrain as pretraining
 from difftransformer.training.optimiser import split_decay
 from difftransformer.training.pretrain import pretrain
@@ -240,7 +240,7 @@ import resource, sys
 from pathlib import Path
 from difftransformer.config.run import RunSlice
 from difftransformer.errors import UserError
-from difftransformer.provenance.tracking import NullTracker
+from difftransformer.tracking.tracker import NullTracker
 from difftransformer.training import pretrain as pretraining
 
 folder, text = Path(sys.argv[1]), Path(sys.argv[2])

@@ -11,7 +11,7 @@ import numpy as np
 from difftransformer.config.generated_rows import RecallConfig
 from difftransformer.config.run import RunSlice
 from difftransformer.data.packed import Manifest, ShardEntry, SplitEntry, TokenizerEntry
-from difftransformer.provenance.tracking import NullTracker, Tracker
+from difftransformer.tracking.tracker import NullTracker, Tracker
 from difftransformer.training.pretrain import pretrain
 
 VOCAB = 64

@@ -28,9 +28,9 @@ from difftransformer.measurements.hallucination.settings import (
     set_metric,
 )
 from difftransformer.provenance.fingerprint import job_fingerprint
-from difftransformer.provenance.job import Job
 from difftransformer.provenance.published import require_published
 from difftransformer.provenance.result import Result, Units, read_result
+from difftransformer.tracking.run_context import Job
 
 logger = logging.getLogger(__name__)
 

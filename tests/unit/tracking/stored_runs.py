@@ -5,7 +5,8 @@ from pathlib import Path
 from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
 
-from difftransformer.provenance.tracking import Tracker, start_job
+from difftransformer.tracking.run_context import start_run
+from difftransformer.tracking.tracker import Tracker
 
 
 def runs(client: MlflowClient, name: str, view: int = ViewType.ACTIVE_ONLY) -> list[Run]:
@@ -21,7 +22,7 @@ def curve(client: MlflowClient, run: Run, key: str = "loss") -> list[tuple[int, 
 
 
 def train(name: str, state: Path, uri: str, steps: range, *, job_id: str = "j") -> None:
-    with start_job("pretrain", name, job_id, state, {"lr": 0.1}, {"scale": "tiny"}, uri) as one:
+    with start_run("pretrain", name, job_id, state, {"lr": 0.1}, {"scale": "tiny"}, uri) as one:
         log(one, steps)
 
 

@@ -6,15 +6,17 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from difftransformer.provenance.sync import initialise_tracking
+from difftransformer.tracking.mlflow_runs import MlflowRuns
+from difftransformer.tracking.views import STAGES
 
 
 @pytest.fixture(scope="session")
 def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
     root = tmp_path_factory.mktemp("store")
     address = f"sqlite:///{root}/mlflow/mlflow.db"
-    initialise_tracking(address, root / "ready.json", root)
-    assert str(address) in (root / "ready.json").read_text()
+    runs = MlflowRuns(address, root)
+    for stage in STAGES:
+        runs.experiment(stage)
     return address
 
 

@@ -1,4 +1,4 @@
-"""The journal alone: nothing here imports mlflow."""
+"""The history alone: nothing here imports mlflow."""
 
 import errno
 import json
@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -14,21 +15,18 @@ from unittest.mock import Mock
 
 import pytest
 
-from difftransformer.errors import ConfigError, UserError
-from difftransformer.provenance.journal import Delivery, SpoolTracker
-from difftransformer.provenance.masking import displayed
-from difftransformer.provenance.spool import JOURNAL, Sent, Spool, is_written, read_records
-from difftransformer.provenance.tracking import NullTracker, resolve_uri, start_job
+from difftransformer.tracking.history import HISTORY_FILE, Sent, is_written, read_records
+from difftransformer.tracking.run_context import start_run
+from difftransformer.tracking.tracker import NullTracker, RunTracker
 
 
-def tracker(state: Path, delivery: Delivery | None = None) -> SpoolTracker:
-    return SpoolTracker(
-        state, stage="pretrain", name="tiny/a/0", job_id="pretrain-a-0-x", delivery=delivery
-    )
+def tracker(state: Path, system_every: float = 10.0) -> RunTracker:
+    names = {"stage": "pretrain", "name": "tiny/a/0", "job_id": "pretrain-a-0-x"}
+    return RunTracker(state, **names, system_every=system_every)
 
 
 def records(state: Path, kind: str) -> list[dict[str, Any]]:
-    return [record for record, _ in read_records(state / JOURNAL) if record["kind"] == kind]
+    return [record for record in read_records(state)[0] if record["kind"] == kind]
 
 
 def points(state: Path, name: str = "loss") -> list[tuple[int, float]]:
@@ -39,7 +37,7 @@ def points(state: Path, name: str = "loss") -> list[tuple[int, float]]:
 def test_nothing_is_written_before_a_flush(tmp_path: Path) -> None:
     one = tracker(tmp_path)
     one.log_metrics({"loss": 1.0}, 1)
-    assert (tmp_path / JOURNAL).read_bytes() == b""
+    assert (tmp_path / HISTORY_FILE).read_bytes() == b""
     one.flush()
     assert points(tmp_path) == [(1, 1.0)]
     one.close("FINISHED")
@@ -51,7 +49,7 @@ def test_a_resumed_training_logs_each_point_once(tmp_path: Path) -> None:
         killed.log_metrics({"loss": 1 / step, "speed": 10.0}, step)
         if step in (3, 6):
             killed.flush()  # then comes the checkpoint; the one of step 6 is torn by the kill
-    killed._spool.close()  # as the kernel does
+    os.close(killed._descriptor)  # as the kernel does
     resumed = tracker(tmp_path)
     resumed.rewind(3)
     for step in range(4, 10):
@@ -79,8 +77,8 @@ def test_a_line_torn_by_a_kill_is_dropped(tmp_path: Path) -> None:
     one = tracker(tmp_path)
     one.log_metrics({"loss": 1.0}, 1)
     one.flush()
-    one._spool.close()
-    with (tmp_path / JOURNAL).open("ab") as file:
+    os.close(one._descriptor)
+    with (tmp_path / HISTORY_FILE).open("ab") as file:
         file.write(b'{"kind":"metrics","st')
     assert points(tmp_path) == [(1, 1.0)]
     two = tracker(tmp_path)
@@ -91,22 +89,22 @@ def test_a_line_torn_by_a_kill_is_dropped(tmp_path: Path) -> None:
 
 def test_a_damaged_line_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     good = json.dumps({"kind": "tags", "values": {"a": "b"}})
-    (tmp_path / JOURNAL).write_text(f"{good}\n\x00\x00garbage\n{good}\n")
+    (tmp_path / HISTORY_FILE).write_text(f"{good}\n\x00\x00garbage\n{good}\n")
     assert len(records(tmp_path, "tags")) == 2
     assert "damaged line" in caplog.text
 
 
-def test_two_processes_never_write_one_journal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("difftransformer.provenance.spool._LOCK_PATIENCE", 0.2)
-    one = tracker(tmp_path)
-    with pytest.raises(UserError, match="another process is running this job"):
-        tracker(tmp_path)
-    assert is_written(tmp_path)
+def test_two_processes_never_write_one_history(tmp_path: Path) -> None:
+    one, others = tracker(tmp_path), list[RunTracker]()
+    waiting = threading.Thread(target=lambda: others.append(tracker(tmp_path)))
+    waiting.start()
+    waiting.join(0.2)
+    assert not others and is_written(tmp_path)
     one.close("FINISHED")
+    waiting.join()
+    assert is_written(tmp_path)
+    others[0].close("FINISHED")
     assert not is_written(tmp_path)
-    tracker(tmp_path).close("FINISHED")
 
 
 def test_a_full_disk_stops_nothing_and_loses_nothing(
@@ -115,17 +113,22 @@ def test_a_full_disk_stops_nothing_and_loses_nothing(
     code = """
 import resource, signal, sys
 from pathlib import Path
-from difftransformer.provenance.spool import Spool
+from difftransformer.tracking.tracker import RunTracker
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-spool = Spool(Path(sys.argv[1]), {"at": 0})
-spool.append({"kind": "tags", "values": {"first": "x"}})
-assert spool.flush()
-resource.setrlimit(resource.RLIMIT_FSIZE, (200, resource.RLIM_INFINITY))
-spool.append({"kind": "tags", "values": {"second": "x" * 500}})
-assert not spool.flush()
+flushed = []
+one = RunTracker(
+    Path(sys.argv[1]), stage="a", name="b", job_id="c", on_flush=lambda: flushed.append(1)
+)
+one.set_tags({"first": "x"})
+one.flush()
+resource.setrlimit(resource.RLIMIT_FSIZE, (400, resource.RLIM_INFINITY))
+one.set_tags({"second": "x" * 500})
+one.flush()
+assert len(flushed) == 1
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-spool.append({"kind": "tags", "values": {"third": "x"}})
-assert spool.flush()
+one.set_tags({"third": "x"})
+one.flush()
+assert len(flushed) == 2
 """
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
     names = [name for record in records(tmp_path, "tags") for name in record["values"]]
@@ -140,17 +143,8 @@ def test_a_sign_that_no_store_takes_is_no_reason_to_end_a_job(tmp_path: Path) ->
     assert list(record["values"]) == ["peak_flops.Some CPU _2 sockets_ _ 3 GHz"]
 
 
-def test_more_names_than_a_call_takes_are_split(tmp_path: Path) -> None:
-    one = tracker(tmp_path)
-    one.log_params({"model": {f"key{index}": index for index in range(250)}})
-    one.close("FINISHED")
-    parts = [record["values"] for record in records(tmp_path, "params")]
-    assert [len(part) for part in parts] == [100, 100, 50]
-    assert parts[0]["model.key1"] == "1"
-
-
 def test_system_load_is_tracked(tmp_path: Path) -> None:
-    one = tracker(tmp_path, Delivery(system_every=0.0))
+    one = tracker(tmp_path, system_every=0.0)
     one.log_metrics({"loss": 1.0}, 5)
     one.close("FINISHED")
     assert points(tmp_path, "system/cpu_percent")[0][0] == 5
@@ -167,7 +161,7 @@ def test_status_tells_how_the_job_ended(tmp_path: Path) -> None:
     for status, error in endings.items():
         state = tmp_path / status
         try:
-            with start_job("tables", "t", "id", state, {}, {}, "sqlite:///unused.db"):
+            with start_run("tables", "t", "id", state, {}, {}, "sqlite:///unused.db"):
                 if error is not None:
                     raise error
         except BaseException as caught:
@@ -176,7 +170,7 @@ def test_status_tells_how_the_job_ended(tmp_path: Path) -> None:
 
 
 def test_tracking_off_writes_nothing(tmp_path: Path) -> None:
-    with start_job("pretrain", "a", "id", tmp_path / "state", {"a": 1}, {}, "off") as one:
+    with start_run("pretrain", "a", "id", tmp_path / "state", {"a": 1}, {}, None) as one:
         assert isinstance(one, NullTracker)
         one.log_metrics({"loss": 1.0}, 1)
         one.flush()
@@ -187,8 +181,8 @@ def test_a_job_of_seconds_never_imports_mlflow(tmp_path: Path) -> None:
     code = """
 import sys
 from pathlib import Path
-from difftransformer.provenance.tracking import start_job
-with start_job("pretrain", "a", "id", Path(sys.argv[1]), {}, {}, "sqlite:///x.db") as tracker:
+from difftransformer.tracking.run_context import start_run
+with start_run("pretrain", "a", "id", Path(sys.argv[1]), {}, {}, "sqlite:///x.db") as tracker:
     tracker.log_metrics({"loss": 1.0}, 1)
     tracker.flush()
 assert not {"mlflow", "torch", "pandas"} & set(sys.modules)
@@ -203,8 +197,8 @@ def test_sigkill_between_flushes_keeps_what_was_flushed(tmp_path: Path) -> None:
     code = """
 import os, signal, sys
 from pathlib import Path
-from difftransformer.provenance.tracking import start_job
-with start_job("pretrain", "a", "id", Path(sys.argv[1]), {}, {}, "sqlite:///x.db") as tracker:
+from difftransformer.tracking.run_context import start_run
+with start_run("pretrain", "a", "id", Path(sys.argv[1]), {}, {}, "sqlite:///x.db") as tracker:
     tracker.log_metrics({"loss": 1.0}, 1)
     tracker.flush()
     tracker.log_metrics({"loss": 0.5}, 2)
@@ -226,47 +220,25 @@ def test_positions_of_several_stores_stand_beside_each_other(tmp_path: Path) -> 
     assert "canary" not in (tmp_path / "tracking.sent.json").read_text()
 
 
-def test_address_of_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    assert resolve_uri(None) == f"sqlite:///{tmp_path}/results/mlflow/mlflow.db"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
-    assert resolve_uri(None) == "http://127.0.0.1:5000"
-    assert resolve_uri("sqlite:///x.db") == "sqlite:///x.db"
-    assert resolve_uri("off") is None
-    for bad in ("file:///mlruns", "mlruns", "htp://x:pw@host"):
-        with pytest.raises(ConfigError, match="tracking uri") as caught:
-            resolve_uri(bad)
-        assert "pw" not in str(caught.value)
-    assert displayed("https://user:pw@host/x") == "https://***@host/x"
-
-
-def test_a_spool_is_private_to_one_opening(tmp_path: Path) -> None:
-    spool = Spool(tmp_path, {"at": 0})
-    assert spool.earlier == []
-    assert spool.flush()
-    spool.close()
-    assert Spool(tmp_path, {"at": 1}).earlier == [{"kind": "job", "at": 0}]
-
-
 def test_warnings_of_tracking_do_not_name_secrets(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     uri = "http://user:canary@127.0.0.1:9"
     os.environ.pop("MLFLOW_TRACKING_URI", None)
-    with start_job("tables", "t", "id", tmp_path, {}, {}, uri) as one:
+    with start_run("tables", "t", "id", tmp_path, {}, {}, uri) as one:
         one.flush()
     assert "canary" not in caplog.text
-    assert "canary" not in (tmp_path / JOURNAL).read_text()
+    assert "canary" not in (tmp_path / HISTORY_FILE).read_text()
 
 
 def test_a_disk_that_refuses_all_loses_nothing_that_is_written_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Half a line is there, and cannot be taken away until the disk has room again."""
-    spool, written = Spool(tmp_path, {"at": 0}), os.write
-    assert spool.flush()
+    flushed, written = Mock(), os.write
+    one = RunTracker(tmp_path, stage="a", name="b", job_id="c", on_flush=flushed)
+    one.flush()
 
     def half(descriptor: int, data: bytes) -> int:
         if len(data) < 20:
@@ -274,16 +246,16 @@ def test_a_disk_that_refuses_all_loses_nothing_that_is_written_later(
         return written(descriptor, data[:10])
 
     refused = Mock(side_effect=OSError(errno.EIO, os.strerror(errno.EIO)))
-    spool.append({"kind": "points", "values": "many"})
-    whole = (tmp_path / JOURNAL).stat().st_size
+    one.set_tags({"many": "values"})
+    whole = (tmp_path / HISTORY_FILE).stat().st_size
     with monkeypatch.context() as full:
         full.setattr("os.write", half)
-        assert not spool.flush()
-        assert (tmp_path / JOURNAL).stat().st_size == whole  # what is behind it is not sent
+        one.flush()
+        assert (tmp_path / HISTORY_FILE).stat().st_size == whole  # what is behind it is not sent
         full.setattr("os.ftruncate", refused)
-        assert not spool.flush()
-    assert "kept in memory" in caplog.text
-    assert spool.flush()
-    kinds = [record["kind"] for record, _ in read_records(tmp_path / JOURNAL)]
-    assert kinds == ["job", "points"]
-    spool.close()
+        one.flush()
+    assert "kept in memory" in caplog.text and flushed.call_count == 1
+    one.flush()
+    kinds = [record["kind"] for record in read_records(tmp_path)[0]]
+    assert kinds == ["job", "status", "tags"]
+    one.close("FINISHED")

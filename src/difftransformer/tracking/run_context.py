@@ -1,4 +1,4 @@
-"""The frame around a command that does a job: its lock, log, tracking, provenance, and its end.
+"""The context in which a command runs a job: its lock, log, tracking, provenance, and its end.
 
 Locks go with their process: the kernel frees them however it ends.
 """
@@ -21,11 +21,12 @@ from difftransformer.errors import UserError
 from difftransformer.machine import slurm
 from difftransformer.machine.locks import open_lock, sign, wait_for_lock
 from difftransformer.provenance.environment import Environment, capture
-from difftransformer.provenance.journal import Delivery
 from difftransformer.provenance.reporting import reporting
 from difftransformer.provenance.result import Result, Units, job_id, origin, write_result
-from difftransformer.provenance.spool import KEY_METRIC
-from difftransformer.provenance.tracking import ROOT, Tracker, start_job
+from difftransformer.tracking.address import ROOT, VARIABLE, disk_passes, resolve_uri
+from difftransformer.tracking.history import KEY_METRIC
+from difftransformer.tracking.sync import LiveSync, SyncConfig
+from difftransformer.tracking.tracker import NullTracker, RunTracker, Tracker
 
 LOCK = "lock"
 
@@ -136,7 +137,7 @@ class Job:
 
 
 @contextmanager
-def job(
+def run_context(
     identity: JobIdentity,
     *,
     state: Path,
@@ -153,7 +154,7 @@ def job(
             folder around it, so that one of older settings cannot publish after one of newer.
         params: Resolved settings.
         log: File that gets the log beside stderr.
-        uri: Store of the tracking, see `tracking.start_job`.
+        uri: Address of the store, see `address.resolve_uri`.
         root: The results folder.
 
     Raises:
@@ -162,13 +163,73 @@ def job(
     """
     mode = "a" if slurm.was_requeued() else "w"  # what happened before it was
     with reporting(log, mode=mode), _termination(), ExitStack() as stack:
+        store = resolve_uri(uri, root)
         stack.enter_context(exclusive(state))
         state.mkdir(exist_ok=True)
-        job_id, tags, delivery = identity.job_id, identity.tags(), Delivery.here(root)
-        tracking = start_job(
-            identity.stage, identity.name, job_id, state, params, tags, uri, delivery
-        )
-        yield Job(identity, stack.enter_context(tracking), datetime.now(UTC))
+        names = (identity.stage, identity.name, identity.job_id)
+        config = SyncConfig(root=root)
+        run = start_run(*names, state, params, identity.tags(), store, config)
+        yield Job(identity, stack.enter_context(run), datetime.now(UTC))
+
+
+@contextmanager
+def start_run(
+    stage: str,
+    name: str,
+    job_id: str,
+    state: Path,
+    params: Mapping[str, Any],
+    tags: Mapping[str, Any],
+    store: str | None,
+    config: SyncConfig | None = None,
+) -> Iterator[Tracker]:
+    """Track the block as a run; its end decides the run's status.
+
+    Args:
+        stage: Names the experiment, as the rule does: "pretrain", "evaluate", ...
+        name: The job among all of its stage, *without* its fingerprint, such as
+            ``tiny/diff_v1/0``: runs of one name supersede each other.
+        job_id: See `difftransformer.provenance.result.job_id`.
+        state: Folder of this job and fingerprint alone; a job that finds a history there continues
+            its run.
+        params: Resolved settings, may be nested.
+        tags: Labels: rule, scale, run, seed, suite, fingerprint, commit, upstream ids, ...
+        store: Address of the store; None: nothing is tracked.
+        config: When to write and to send, and the results folder.
+
+    An exception ends the run as FAILED; SystemExit (a stop that can be continued) and
+    KeyboardInterrupt as KILLED. Both pass on.
+    """
+    if store is None:
+        if disk_passes() and not os.environ.get(VARIABLE, "").strip():
+            logger.warning("tracking is off: this disk goes with the job, no %s is set", VARIABLE)
+        yield NullTracker(job_id)
+        return
+    config = config or SyncConfig()
+    live = LiveSync(state, store, config)
+    tracker = RunTracker(
+        state,
+        stage=stage,
+        name=name,
+        job_id=job_id,
+        on_flush=live.start_when_due,
+        flush_every=config.live_every,
+        system_every=config.system_every,
+    )
+    tracker.log_params(params)
+    tracker.set_tags(tags)
+    tracker.flush()
+    status = "FAILED"
+    try:
+        yield tracker
+        status = "FINISHED"
+    except (SystemExit, KeyboardInterrupt) as stop:
+        whole = isinstance(stop, SystemExit) and stop.code in (None, 0)
+        status = "FINISHED" if whole else "KILLED"
+        raise
+    finally:
+        tracker.close(status)
+        live.finish()
 
 
 class _Terminated(SystemExit):

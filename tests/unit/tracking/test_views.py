@@ -6,13 +6,11 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from difftransformer.provenance.job import JobIdentity, job
-from difftransformer.provenance.mlflow_links import artifact_tags
-from difftransformer.provenance.mlflow_sink import MlflowSink
-from difftransformer.provenance.mlflow_views import STAGES
 from difftransformer.provenance.result import Units
-from difftransformer.provenance.sync import initialise_tracking, sync_tracking
-from difftransformer.provenance.tracking import start_job
+from difftransformer.tracking.mlflow_runs import MlflowRuns
+from difftransformer.tracking.run_context import JobIdentity, run_context, start_run
+from difftransformer.tracking.sync import sync_tracking
+from difftransformer.tracking.views import STAGES, artifact_tags
 
 pytestmark = pytest.mark.usefixtures("workspace")
 
@@ -29,14 +27,14 @@ def test_an_experiment_of_another_version_gets_our_view(
     made = client.get_experiment_by_name("difftransformer/evaluate")
     assert made is not None
     client.set_experiment_tag(made.experiment_id, "mlflow.sharedViewState.difftransformer", "{}")
-    initialise_tracking(uri, tmp_path / "ready.json")
+    MlflowRuns(uri).experiment("evaluate")
     found = client.get_experiment(made.experiment_id).tags
     view = json.loads(found["mlflow.sharedViewState.difftransformer"])
     assert "tags.`suite`" in view["selectedColumns"]
     place = f"/#/experiments/{made.experiment_id}/runs?viewStateShareKey=difftransformer"
     place += "&workflowType=machine_learning"  # the layout for language models has no runs
     assert found["mlflow.experimentKind"] == "custom_model_development"
-    assert MlflowSink(uri).views()["evaluate"] == place
+    assert MlflowRuns(uri).views()["evaluate"] == place
 
 
 def test_runs_are_tagged_with_the_tables_that_show_them(
@@ -52,14 +50,14 @@ def test_runs_are_tagged_with_the_tables_that_show_them(
         }),
     ):  # fmt: skip
         tags |= {"scale": "tiny", "mlflow.note.content": "a run"}
-        with start_job(stage, name, f"{stage}-{name}", results / stage / name, {}, tags, uri):
+        with start_run(stage, name, f"{stage}-{name}", results / stage / name, {}, tags, uri):
             pass
     sync_tracking(results, uri)
     label = "tags.`shown_in.table6` = 'yes'"
     ids = [experiment.experiment_id for experiment in client.search_experiments()]
     shown = {run.info.run_name for run in client.search_runs(ids, label)}
     assert shown == {"shown/0", "shown/0/suite"}
-    assert MlflowSink(uri, results).mark_shown() == 0  # once is enough
+    assert MlflowRuns(uri, results).mark_shown() == 0  # once is enough
     link = "[table6](reports/tiny/table6.html)"
 
     def notes() -> dict[str, str]:
@@ -82,10 +80,12 @@ def test_the_key_metrics_of_evaluations_are_columns(
         ("sinks", {"sink share": 0.5, "threshold": 0.1}, None),
     ):
         identity = JobIdentity("evaluate", "evaluate", "tiny", "a", "f" * 64, 0, suite)
-        with job(identity, state=results / suite / "x", params={}, uri=uri, root=results) as one:
+        with run_context(
+            identity, state=results / suite / "x", params={}, uri=uri, root=results
+        ) as one:
             one.write_result(results / f"{suite}.json", "evaluation", metrics, {}, units=units)
     sync_tracking(results, uri)
-    initialise_tracking(uri, tmp_path / "ready.json", results)  # which leaves the columns
+    MlflowRuns(uri, results).experiment("evaluate")  # which leaves the columns
     experiment = client.get_experiment_by_name("difftransformer/evaluate")
     assert experiment is not None
     view = json.loads(experiment.tags["mlflow.sharedViewState.difftransformer"])

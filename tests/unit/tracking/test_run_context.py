@@ -1,4 +1,4 @@
-"""Each case is a process: exit status, log, journal, and the lock that it holds."""
+"""Each case is a process: exit status, log, history, and the lock that it holds."""
 
 import json
 import logging
@@ -17,19 +17,20 @@ import pytest
 
 from difftransformer.errors import UserError
 from difftransformer.machine import slurm
-from difftransformer.provenance.job import LOCK, exclusive, hold
 from difftransformer.provenance.result import read_result
+from difftransformer.tracking.run_context import LOCK, exclusive, hold
 
 FRAME = """
 import os, sys, time
 from pathlib import Path
 from difftransformer.errors import ConfigError
-from difftransformer.provenance.job import JobIdentity, job
+from difftransformer.tracking.run_context import JobIdentity, run_context
 identity = JobIdentity(
     rule="evaluate_slices", stage="evaluate", scale="smoke", run="diff_v1", seed=1, suite="slices",
     fingerprint="ab" * 32, upstream=("pretrain-diff_v1-1-cdcdcdcdcd",),
 )
-with job(identity, state=Path("state"), params={"n": 2}, log=Path("logs/job.log")) as current:
+state, log = Path("state"), Path("logs/job.log")
+with run_context(identity, state=state, params={"n": 2}, log=log) as current:
     BODY
 """
 
@@ -45,11 +46,11 @@ def run(folder: Path, body: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def journal(folder: Path) -> list[dict[str, object]]:
+def history(folder: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in (folder / "state/tracking.jsonl").open()]
 
 
-def test_a_job_leaves_result_log_and_journal(tmp_path: Path) -> None:
+def test_a_job_leaves_result_log_and_history(tmp_path: Path) -> None:
     body = "current.write_result(Path('r.json'), 'evaluation', {'loss': 2.5, 'none': None}, {})"
     done = run(tmp_path, body)
     assert (done.returncode, done.stderr) == (0, "")
@@ -57,13 +58,13 @@ def test_a_job_leaves_result_log_and_journal(tmp_path: Path) -> None:
     assert result.job_id == "evaluate-diff_v1-slices-1-ababababab"
     assert result.metrics == {"loss": 2.5, "none": None}
     assert result.provenance.fingerprint == "ab" * 32
-    records = journal(tmp_path)
+    records = history(tmp_path)
     assert records[0]["name"] == "smoke/diff_v1/1/slices"
     tags = next(record["values"] for record in records if record["kind"] == "tags")
     assert isinstance(tags, dict)
     assert tags["upstream"] == "pretrain-diff_v1-1-cdcdcdcdcd"
     assert {"rule", "git_commit", "version.python", "hardware.cpu"} <= set(tags)
-    assert {"kind": "artifact", "path": "tracked/r.json"} in records
+    assert "tracked/r.json" in [record.get("path") for record in records]
     assert records[-1]["status"] == "FINISHED"
 
 
@@ -99,7 +100,7 @@ def test_an_error_is_one_line_in_log_and_on_stderr(
     assert ended.stderr == log
     assert log.splitlines()[-1].startswith(line)
     assert ("Traceback" in log) == (status == 1)
-    assert journal(tmp_path)[-1]["status"] == "FAILED"
+    assert history(tmp_path)[-1]["status"] == "FAILED"
 
 
 def test_sigterm_ends_as_resumable(tmp_path: Path) -> None:
@@ -117,7 +118,7 @@ def test_sigterm_ends_as_resumable(tmp_path: Path) -> None:
     started = time.monotonic()
     assert process.wait(timeout=10) == 128 + signal.SIGTERM
     assert time.monotonic() - started < 5
-    assert journal(tmp_path)[-1]["status"] == "KILLED"
+    assert history(tmp_path)[-1]["status"] == "KILLED"
     assert "warning: stopped: SIGTERM" in (tmp_path / "logs/job.log").read_text()
 
 

@@ -7,16 +7,16 @@ import pytest
 from mlflow import MlflowClient
 from stored_runs import log, runs
 
-from difftransformer.provenance.journal import SpoolTracker
-from difftransformer.provenance.spool import COPY
-from difftransformer.provenance.sync import sync_tracking
+from difftransformer.tracking.history import COPY
+from difftransformer.tracking.sync import sync_tracking
+from difftransformer.tracking.tracker import RunTracker
 
 pytestmark = pytest.mark.usefixtures("workspace")
 
 
-def on_a_machine(folder: Path, uri: str, name: str, copy: str, job_id: str = "j") -> SpoolTracker:
+def on_a_machine(folder: Path, uri: str, name: str, copy: str, job_id: str = "j") -> RunTracker:
     """A training of a machine with a disk of its own, which has sent two points."""
-    tracker = SpoolTracker(folder / "state", stage="pretrain", name=name, job_id=job_id)
+    tracker = RunTracker(folder / "state", stage="pretrain", name=name, job_id=job_id)
     tracker.set_tags({COPY: copy})
     log(tracker, range(1, 3))
     sync_tracking(folder, uri)

@@ -16,7 +16,8 @@ from mlflow.store.tracking.dbmodels.models import SqlExperiment, SqlExperimentTa
 from difftransformer.machine.locks import locked
 from difftransformer.provenance.atomic import replacing
 from difftransformer.provenance.layout import tracking_store
-from difftransformer.provenance.spool import forget_sent, is_database, sqlite_file
+from difftransformer.tracking.address import is_database, sqlite_file
+from difftransformer.tracking.history import SENT
 
 PREFIX = "difftransformer"
 WORKSPACE = f"{PREFIX}.workspace"
@@ -42,35 +43,27 @@ def open_store(uri: str, root: Path) -> tuple[MlflowClient, str]:
     Returns:
         What calls the store, and the id of the results folder ``root``.
     """
-    is_file = uri.startswith("sqlite:")
-    if is_database(uri) and not is_file:
-        _connect_once(uri)
+    file = sqlite_file(uri)
+    if is_database(uri) and file is None:
+        # Raises what the database answers; mlflow would ask it ten times in 100 s, aloud.
+        sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool).connect().close()
     # Processes that make one SQLite file together all crash.
     with locked(tracking_store(root) / "lock"):
-        if is_file and _make_database(uri):
-            forget_sent(root, uri)  # what was sent to a file before it is gone
+        if file is not None and not file.exists():
+            _make_database(uri, file)
+            for sent in root.rglob(SENT):  # to a file before it, which is gone
+                sent.unlink()
         client = MlflowClient(tracking_uri=uri)
-        if is_file:
-            client.search_experiments(max_results=1)
+        if file is not None:
+            client.search_experiments(max_results=1)  # migrates one of an older MLflow
         workspace = _workspace(tracking_store(root) / "workspace")
         if is_database(uri):
             _mend(uri, root, workspace)
         return client, workspace.id
 
 
-def _connect_once(uri: str) -> None:
-    """Raise what the database answers; mlflow would ask it ten times in 100 s, aloud."""
-    engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool)
-    engine.connect().close()
-
-
-def _make_database(uri: str) -> bool:
-    """Make a SQLite file whole: a migration that is killed halfway can never be taken up again.
-
-    False when it is there already.
-    """
-    if (path := sqlite_file(uri)).exists():
-        return False
+def _make_database(uri: str, path: Path) -> None:
+    """Make a SQLite file whole: a migration that is killed halfway can never be taken up again."""
     with replacing(path) as aside:  # which removes what dead processes have left
         for name in ("journal", "wal", "shm"):  # of a process with this id that was killed
             aside.with_name(f"{aside.name}-{name}").unlink(missing_ok=True)
@@ -79,7 +72,6 @@ def _make_database(uri: str) -> bool:
         client = MlflowClient(tracking_uri=whole)
         for default in client.search_experiments():
             client.delete_experiment(default.experiment_id)  # it would stay empty
-    return True
 
 
 def _workspace(path: Path) -> Workspace:
@@ -103,9 +95,8 @@ def _mend(uri: str, root: Path, workspace: Workspace) -> None:
 
     The runs in a SQLite file that was copied with its folder are the copy's own there.
     """
-    is_inside = uri.startswith("sqlite:") and sqlite_file(uri).resolve().is_relative_to(
-        root.resolve()
-    )
+    file = sqlite_file(uri)
+    is_inside = file is not None and file.resolve().is_relative_to(root.resolve())
     engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool)
     if not sqlalchemy.inspect(engine).has_table(SqlExperimentTag.__tablename__):
         return  # a database that has no run yet

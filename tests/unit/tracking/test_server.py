@@ -4,7 +4,7 @@ from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
-from difftransformer.provenance.mlflow_server import REFUSED, require_token
+from difftransformer.tracking.server import REFUSED, require_token
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,6 +1,7 @@
-"""Journals against a real MLflow store on SQLite."""
+"""Histories against a real MLflow store on SQLite."""
 
 import logging
+import os
 import sqlite3
 import threading
 import time
@@ -11,16 +12,17 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import ViewType
 from mlflow.exceptions import MlflowException
+from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from stored_runs import curve, log, runs, train
 
-from difftransformer.provenance.journal import Delivery, SpoolTracker
-from difftransformer.provenance.mlflow_sink import MlflowSink
-from difftransformer.provenance.spool import JOURNAL, SENT, Sent
-from difftransformer.provenance.sync import sync_tracking
-from difftransformer.provenance.tracking import start_job
+from difftransformer.tracking.history import HISTORY_FILE, SENT, Sent
+from difftransformer.tracking.mlflow_runs import MlflowRuns
+from difftransformer.tracking.run_context import start_run
+from difftransformer.tracking.sync import SyncConfig, sync_tracking
+from difftransformer.tracking.tracker import RunTracker
 
 pytestmark = pytest.mark.usefixtures("workspace")
-AT_ONCE = Delivery(live_after=0.0, live_every=0.05)
+AT_ONCE = SyncConfig(live_after=0.0, live_every=0.05)
 CLOSED_PORT = "http://127.0.0.1:9"
 
 
@@ -38,7 +40,7 @@ def test_everything_of_a_job_arrives(
     table.parent.mkdir()
     table.write_text("step,loss\n")
     params = {"model": {"d_model": 64, **{f"p{index}": index for index in range(130)}}}
-    with start_job("pretrain", "all/0", "id-0", state, params, {"seed": 0}, uri) as one:
+    with start_run("pretrain", "all/0", "id-0", state, params, {"seed": 0}, uri) as one:
         for step in range(1, 1501):  # more than one call takes
             one.log_metrics({"loss": 1 / step, "undefined": float("nan")}, step)
         one.log_artifact(table)
@@ -46,7 +48,7 @@ def test_everything_of_a_job_arrives(
     assert "gone.csv is not kept (No such file or directory)" in caplog.text
     table.unlink()  # as where the workflow has moved it into object storage
     report = sync_tracking(tmp_path / "results", uri)
-    assert report.unsent == () and "sending 1 journals" in caplog.text
+    assert report.unsent == () and "sending 1 runs" in caplog.text
     (run,) = runs(client, "all/0")
     assert run.info.status == "FINISHED"
     assert run.info.run_name == "all/0"
@@ -80,26 +82,26 @@ def test_sending_again_after_a_crash_doubles_nothing(
     assert len(curve(client, run, "lr")) == 20
 
 
-def test_a_store_that_fails_at_every_call_once_gets_each_point_once(
+def test_a_store_that_loses_each_answer_once_gets_each_point_once(
     client: MlflowClient, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state, failed = tmp_path / "results" / "state", set[str]()
+    state, lost = tmp_path / "results" / "state", set[str]()
     train("fails", state, uri, range(1, 1001))
-    send = MlflowClient.log_batch
+    log_batch = SqlAlchemyStore.log_batch
 
-    def failing(client: MlflowClient, run_id: str, *parts: Any, **named: Any) -> Any:
-        call = str([[vars(one) for one in part] for part in (*parts, *named.values())])
-        if call not in failed:
-            failed.add(call)
+    def losing(store: SqlAlchemyStore, run_id: str, **parts: Any) -> None:
+        log_batch(store, run_id, **parts)
+        call = str([[vars(one) for one in part] for part in parts.values()])
+        if call not in lost:
+            lost.add(call)
             raise MlflowException("it is down")
-        return send(client, run_id, *parts, **named)
 
-    monkeypatch.setattr(MlflowClient, "log_batch", failing)
+    monkeypatch.setattr(SqlAlchemyStore, "log_batch", losing)
     attempts = 1
     while sync_tracking(tmp_path / "results", uri).unsent:
         attempts += 1
         assert attempts < 20
-    assert attempts > 3  # more than one call takes, each failed before it went through
+    assert attempts > 3  # more than one call takes
     (run,) = runs(client, "fails")
     assert run.info.status == "FINISHED"
     assert curve(client, run) == sorted((step, 1 / step) for step in range(1, 1001))
@@ -114,7 +116,7 @@ def test_a_run_that_the_store_lost_is_sent_whole(
     sync_tracking(root, uri)
     sent = Sent.load(root / "state", uri)
     gone = "0" * 32  # as after `mlflow gc`, which takes the tags too
-    client.set_tag(str(sent.run_id), "difftransformer.spool", "of another journal")
+    client.set_tag(str(sent.run_id), "difftransformer.spool", "of another history")
     Sent(gone, sent.offset).save(root / "state", uri)
     train(name, root / "state", uri, range(11, 21))
     assert sync_tracking(root, uri).unsent == ()
@@ -124,7 +126,7 @@ def test_a_run_that_the_store_lost_is_sent_whole(
 
 def test_a_resumed_job_continues_its_run(client: MlflowClient, uri: str, tmp_path: Path) -> None:
     state = tmp_path / "results" / "state"
-    job = start_job("pretrain", "resumed", "j", state, {"lr": 0.1}, {}, uri)
+    job = start_run("pretrain", "resumed", "j", state, {"lr": 0.1}, {}, uri)
     with pytest.raises(SystemExit), job as one:
         log(one, range(1, 11))
         raise SystemExit(75)
@@ -145,14 +147,14 @@ def test_a_killed_job_does_not_stay_running(
 ) -> None:
     caplog.set_level(logging.INFO)
     state = tmp_path / "results" / "state"
-    tracker = SpoolTracker(state, stage="pretrain", name="dead", job_id="j")
+    tracker = RunTracker(state, stage="pretrain", name="dead", job_id="j")
     log(tracker, range(1, 3))
     sync_tracking(tmp_path / "results", uri)
     (run,) = runs(client, "dead")
-    assert run.info.status == "RUNNING"  # it lives: its journal is locked
-    tracker._spool.close()  # as the kernel does for SIGKILL
-    with (state / "tracking.jsonl").open("a") as journal:
-        journal.write('{"kind":"metr')  # in the middle of a line
+    assert run.info.status == "RUNNING"  # it lives: its history is locked
+    os.close(tracker._descriptor)  # as the kernel does for SIGKILL
+    with (state / "tracking.jsonl").open("a") as history:
+        history.write('{"kind":"metr')  # in the middle of a line
     sync_tracking(tmp_path / "results", uri)
     (run,) = runs(client, "dead")
     assert (run.info.status, run.data.tags["resumable"]) == ("KILLED", "true")
@@ -169,9 +171,9 @@ def test_a_run_lasts_as_long_as_its_job_did(client: MlflowClient, uri: str, tmp_
     root = tmp_path / "results"
     started = time.time()
     train("again", root / "again", uri, range(1, 4))
-    tracker = SpoolTracker(root / "dead", stage="pretrain", name="died", job_id="k")
+    tracker = RunTracker(root / "dead", stage="pretrain", name="died", job_id="k")
     log(tracker, range(1, 3))
-    tracker._spool.close()  # as the kernel does for SIGKILL
+    os.close(tracker._descriptor)  # as the kernel does for SIGKILL
     took = time.time() - started
     time.sleep(took + 0.5)
     sync_tracking(root, uri)  # only now somebody sees that it is dead
@@ -204,7 +206,7 @@ def test_a_rerun_supersedes_and_a_return_restores(
     assert new.data.tags["job_id"] == "new"
 
 
-def test_an_old_journal_sent_late_does_not_supersede(
+def test_an_old_history_sent_late_does_not_supersede(
     client: MlflowClient, uri: str, tmp_path: Path
 ) -> None:
     train("late", tmp_path / "hidden" / "old", uri, range(1, 4), job_id="old")
@@ -229,7 +231,7 @@ def test_another_results_folder_is_left_alone(
 
 
 def test_a_long_job_sends_while_it_runs(client: MlflowClient, uri: str, tmp_path: Path) -> None:
-    with start_job("pretrain", "live", "j", tmp_path / "state", {}, {}, uri, AT_ONCE) as one:
+    with start_run("pretrain", "live", "j", tmp_path / "state", {}, {}, uri, AT_ONCE) as one:
         log(one, range(1, 6))
         deadline = time.monotonic() + 30
         while not (found := runs(client, "live")) and time.monotonic() < deadline:
@@ -246,8 +248,8 @@ def test_a_job_sends_all_before_its_end_where_its_disk_goes_with_it(
 ) -> None:
     monkeypatch.setenv("DIFFTRANSFORMER_DISK", "passing")
     root = tmp_path / "results"
-    here = Delivery.here(root)
-    with start_job("pretrain", "in a pod", "j", root / "state", {}, {}, uri, here) as one:
+    here = SyncConfig(root=root)
+    with start_run("pretrain", "in a pod", "j", root / "state", {}, {}, uri, here) as one:
         log(one, range(1, 4))
     (run,) = runs(client, "in a pod")
     assert run.info.status == "FINISHED" and len(curve(client, run)) == 3
@@ -257,9 +259,9 @@ def test_a_store_that_is_down_stops_nothing_and_gets_all_later(
     client: MlflowClient, uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     state = tmp_path / "results" / "state"
-    delivery = Delivery(live_after=0.0, live_every=0.05, close_wait=0.3)
+    config = SyncConfig(live_after=0.0, live_every=0.05, close_wait=0.3)
     started = time.monotonic()
-    with start_job("pretrain", "down", "j", state, {}, {}, CLOSED_PORT, delivery) as one:
+    with start_run("pretrain", "down", "j", state, {}, {}, CLOSED_PORT, config) as one:
         log(one, range(1, 11))
         assert time.monotonic() - started < 1
         time.sleep(0.2)
@@ -291,14 +293,15 @@ def test_a_locked_database_is_tried_again(
     assert len(curve(client, run)) == 3
 
 
-def test_a_journal_that_does_not_say_whose_it_is_stays_unsent_and_is_named(
+def test_a_history_that_does_not_say_whose_it_is_stays_unsent_and_is_named(
     uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    torn, damaged = tmp_path / "torn" / JOURNAL, tmp_path / "damaged" / JOURNAL
+    torn, damaged = tmp_path / "torn" / HISTORY_FILE, tmp_path / "damaged" / HISTORY_FILE
     for path, text in ((torn, '{"kind": "jo'), (damaged, "garbage\n")):
         path.parent.mkdir()
         path.write_text(text)
-    assert MlflowSink(uri).send(torn.parent) == 0
+    MlflowRuns(uri).send(torn.parent)
+    assert not Sent.load(torn.parent, uri).run_id
     assert sync_tracking(tmp_path, uri).unsent == (damaged.parent,)
     assert f"{damaged}: its first line is damaged" in caplog.text
     assert f"sync_tracking --results {tmp_path}" in caplog.text

@@ -10,13 +10,13 @@ from mlflow.entities import ViewType
 from mlflow.tracking._tracking_service import utils
 from stored_runs import curve, log, runs, train
 
-from difftransformer.provenance import mlflow_store
 from difftransformer.provenance.atomic import write_text
-from difftransformer.provenance.journal import SpoolTracker
-from difftransformer.provenance.mlflow_sink import MlflowSink
-from difftransformer.provenance.mlflow_store import open_store
-from difftransformer.provenance.sync import sync_tracking
-from difftransformer.provenance.tracking import start_job
+from difftransformer.tracking import store as store_module
+from difftransformer.tracking.mlflow_runs import MlflowRuns
+from difftransformer.tracking.run_context import start_run
+from difftransformer.tracking.store import open_store
+from difftransformer.tracking.sync import sync_tracking
+from difftransformer.tracking.tracker import RunTracker
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def store(root: Path) -> str:
 def send(root: Path, job_id: str, address: str = "") -> None:
     """Do a job with an artifact, and send it; jobs of one name supersede each other."""
     address = address or store(root)
-    with start_job("pretrain", "job", job_id, root / "state" / job_id, {}, {}, address) as tracker:
+    with start_run("pretrain", "job", job_id, root / "state" / job_id, {}, {}, address) as tracker:
         write_text(root / "curve.csv", job_id)
         tracker.log_artifact(root / "curve.csv")
     time.sleep(0.01)
@@ -90,12 +90,12 @@ def test_a_copy_leaves_the_runs_of_the_first_folder_alone(
 ) -> None:
     first, copy, name = tmp_path / "first", tmp_path / "copy", "copied"
     train(name, first / "a", uri, range(1, 3), job_id="a")
-    alive = SpoolTracker(first / "alive", stage="pretrain", name=f"{name}/alive", job_id="l")
+    alive = RunTracker(first / "alive", stage="pretrain", name=f"{name}/alive", job_id="l")
     log(alive, range(1, 3))
     sync_tracking(first, uri)
     time.sleep(0.01)
     shutil.copytree(first, copy)
-    assert MlflowSink(uri, copy).find("a") == MlflowSink(uri, first).find("a") is not None
+    assert MlflowRuns(uri, copy).find("a") == MlflowRuns(uri, first).find("a") is not None
     train(name, copy / "b", uri, range(1, 3), job_id="b")  # other settings
     train(f"{name}/alive", copy / "alive", uri, range(3, 5), job_id="l")  # it goes on from there
     sync_tracking(copy, uri)
@@ -107,10 +107,10 @@ def test_a_copy_leaves_the_runs_of_the_first_folder_alone(
     alive.close("FINISHED")
 
 
-def test_the_journal_of_a_living_job_that_was_copied_ends_no_run(
+def test_the_history_of_a_living_job_that_was_copied_ends_no_run(
     client: MlflowClient, uri: str, tmp_path: Path
 ) -> None:
-    alive = SpoolTracker(tmp_path / "first" / "a", stage="pretrain", name="lives", job_id="a")
+    alive = RunTracker(tmp_path / "first" / "a", stage="pretrain", name="lives", job_id="a")
     log(alive, range(1, 3))
     sync_tracking(tmp_path / "first", uri)
     shutil.copytree(tmp_path / "first", tmp_path / "copy")
@@ -149,15 +149,15 @@ def test_a_database_that_another_host_is_making_stays(uri: str, tmp_path: Path) 
     """Two results folders with one file have two locks."""
     theirs = tmp_path / f".mlflow.another-node.{2**22 + 1}.partial.db"
     theirs.write_bytes(b"half")
-    template = Path(uri.removeprefix("sqlite:///"))
+    path, template = tmp_path / "mlflow.db", Path(uri.removeprefix("sqlite:///"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            mlflow_store,
+            store_module,
             "MlflowClient",
             lambda tracking_uri: (
                 shutil.copy(template, tracking_uri.removeprefix("sqlite:///"))
                 and MlflowClient(tracking_uri=tracking_uri)
             ),
         )
-        assert mlflow_store._make_database(f"sqlite:///{tmp_path}/mlflow.db")
-    assert theirs.read_bytes() == b"half"
+        store_module._make_database(f"sqlite:///{path}", path)
+    assert path.exists() and theirs.read_bytes() == b"half"

@@ -1,0 +1,177 @@
+"""What people browse in MLflow: experiments with their columns, and links from runs to the report.
+
+A view is a tag of the experiment, as MLflow's own button "Share" writes it, and is opened by its
+name in the address.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from mlflow import MlflowClient
+from mlflow.entities import Run
+from mlflow.exceptions import MlflowException
+
+_NAME = "difftransformer"
+KEY_METRICS = f"{_NAME}.key_metrics"
+"""Tag of an experiment: the key metrics of its runs, which its view has as columns."""
+_LAYOUT = "workflowType=machine_learning"
+"""Without it MLflow opens the layout for traces of language models, which has none of our runs."""
+_EARLIER = "Runs of settings that were changed since then are in the filter `State: Deleted`."
+
+
+class Stage(NamedTuple):
+    """An experiment: the description that is shown, and its columns, each of a kind."""
+
+    note: str
+    columns: dict[str, tuple[str, ...]]
+
+
+_TRAINING = {
+    "tags": ("run", "seed", "scale"),
+    "params": ("model.attention.variant", "training.lr"),
+    "metrics": ("loss", "validation_loss", "tokens_per_second"),
+    "attributes": ("Duration",),
+}
+_MEASURED = {"tags": ("run", "suite", "seed", "scale"), "attributes": ("Duration",)}
+_BUILT = {"tags": ("run", "scale", "rule"), "attributes": ("Duration",)}
+STAGES = {
+    "train_tokenizer": Stage("Tokenizers, trained or taken over.", _BUILT),
+    "tokenize": Stage("Corpora, packed into shards that are mapped into memory.", _BUILT),
+    "count_ngrams": Stage("N-grams that are frequent in training.", _MEASURED),
+    "pretrain": Stage(
+        "Trainings, from scratch or from another one's weights: losses by step.", _TRAINING
+    ),
+    "extend_context": Stage(
+        "Trained models that continue with longer positions: losses by step.", _TRAINING
+    ),
+    "adapt": Stage("Trained models adapted by Dex, LoRA and others: losses by step.", _TRAINING),
+    "evaluate": Stage("What was measured of a model: a run for each suite.", _MEASURED),
+    "judge_answers": Stage("Answers of models, judged.", _MEASURED),
+    "benchmark": Stage("Models timed side by side on one machine.", _BUILT),
+    "table": Stage("Tables, and the runs behind each: its tag `upstream`.", _BUILT),
+    "figure": Stage("Figures, and the runs behind each: its tag `upstream`.", _BUILT),
+    "verdicts": Stage("Registered claims, tested on the tables of a scale.", _BUILT),
+    "report": Stage("Reports, by the digests of their pages.", _BUILT),
+}
+"""By name, each the experiment ``difftransformer/<stage>``."""
+
+
+def experiment_tags(stage: str, key_metrics: Iterable[str] = ()) -> dict[str, str]:
+    """Return the tags of a stage's experiment; of another than `STAGES` none.
+
+    Args:
+        stage: Name of the stage.
+        key_metrics: Of its runs.
+    """
+    if stage not in STAGES:
+        return {}
+    note, columns = STAGES[stage]
+    shown = [f"{kind}.`{name}`" for kind, names in columns.items() for name in names]
+    known = sorted(set(key_metrics))
+    shown += [f"metrics.`{name}`" for name in known]
+    return {
+        "mlflow.note.content": f"{note} {_EARLIER}",
+        "mlflow.experimentKind": "custom_model_development",
+        f"mlflow.sharedViewState.{_NAME}": json.dumps({"selectedColumns": shown}),
+        KEY_METRICS: json.dumps(known),
+    }
+
+
+def place_of(experiment: str) -> str:
+    """Return where a server shows the view of an experiment, behind its address."""
+    return f"/#/experiments/{experiment}/runs?viewStateShareKey={_NAME}&{_LAYOUT}"
+
+
+def place_of_run(experiment: str, run: str) -> str:
+    """Return where a server shows a run, behind its address."""
+    return f"/#/experiments/{experiment}/runs/{run}?{_LAYOUT}"
+
+
+EXPERIMENTS = f"/#/experiments?{_LAYOUT}"
+"""Where a server lists its experiments, behind its address."""
+
+
+def find_or_create(
+    client: MlflowClient, name: str, stage: str, location: str | None, owned: dict[str, str]
+) -> str:
+    """Return the id of a stage's experiment, made if missing.
+
+    Args:
+        client: Calls the store.
+        name: Of the experiment.
+        stage: Decides its tags.
+        location: Where its artifacts go; None: the server decides.
+        owned: Tags that it gets if it is made here.
+    """
+    if (found := client.get_experiment_by_name(name)) is None:
+        try:
+            tags = experiment_tags(stage) | owned
+            return str(client.create_experiment(name, location, tags))
+        except MlflowException:  # another process was faster
+            if (found := client.get_experiment_by_name(name)) is None:
+                raise
+    show_metrics(client, found.experiment_id, stage, ())
+    return str(found.experiment_id)
+
+
+def show_metrics(
+    client: MlflowClient, experiment: str, stage: str, key_metrics: Iterable[str]
+) -> None:
+    """Add metrics to the columns of an experiment, and set what a version without them left."""
+    tags = client.get_experiment(experiment).tags
+    known = set(json.loads(tags.get(KEY_METRICS, "[]")))
+    for tag, value in experiment_tags(stage, known.union(key_metrics)).items():
+        if tags.get(tag) != value:
+            client.set_experiment_tag(experiment, tag, value)
+
+
+NOTE = "mlflow.note.content"
+REPORTS = "reports"
+"""Path of the reports below the MLflow address of `difftransformer ui`."""
+_IN_THE_REPORT = "\n\nIn the report: "
+
+Tags = dict[str, dict[str, str]]
+"""Tags to set, by run."""
+
+
+def artifact_tags(runs: Iterable[Run], served: bool) -> Tags:
+    """Return the tags that runs still lack, which name the tables and figures that show them.
+
+    An artifact shows its upstream runs and their upstream runs. Each such run gets a tag such as
+    `shown_in.table6`, and its description names the report pages.
+
+    Args:
+        runs: All runs of a results folder.
+        served: Whether `difftransformer ui` serves this store, so that the names can be links.
+    """
+    by_job = {run.data.tags.get("job_id", ""): run for run in runs}
+    pages: dict[str, set[tuple[str, str]]] = {}
+    missing: Tags = {}
+    for artifact in by_job.values():
+        tags = artifact.data.tags
+        if tags.get("rule") not in ("table", "figure"):
+            continue
+        name, queue, visited = tags["run"], [artifact], set[str]()
+        while queue:
+            run = queue.pop()
+            names = set(run.data.tags.get("upstream", "").split()) - visited
+            visited |= names
+            queue += [by_job[name] for name in names if name in by_job]
+            pages.setdefault(run.data.tags["job_id"], set()).add((name, tags.get("scale", "")))
+            if run is not artifact and f"shown_in.{name}" not in run.data.tags:
+                missing.setdefault(run.info.run_id, {})[f"shown_in.{name}"] = "yes"
+    for job, artifacts in pages.items():
+        run = by_job[job]
+        note = run.data.tags.get(NOTE, "")
+        if (description := _with_links(note, artifacts, served)) != note:
+            missing.setdefault(run.info.run_id, {})[NOTE] = description
+    return missing
+
+
+def _with_links(note: str, pages: Iterable[tuple[str, str]], served: bool) -> str:
+    links = [
+        f"[{name}]({REPORTS}/{scale}/{name}.html)" if served else f"{name} at scale {scale}"
+        for name, scale in sorted(pages)
+    ]
+    return note.partition(_IN_THE_REPORT)[0] + _IN_THE_REPORT + ", ".join(links)
