@@ -104,9 +104,8 @@ def joined_heads(model: Any) -> list[Joined]:
         CheckpointError: The layers of a model from elsewhere cannot be read, or differ in heads.
     """
     if not isinstance(model, CausalModel):
-        heads = int(model.config.attention["num_heads"])
-        known = attention_layers(model)
-        return [Joined(one.layer_index, heads, one.get_submodule("o_proj")) for one in known]
+        layers = attention_layers(model)
+        return [Joined(layer.layer_index, layer.num_heads, layer.o_proj) for layer in layers]
     found: list[Joined] = []
 
     def see(maps: Maps) -> None:

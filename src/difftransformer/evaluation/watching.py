@@ -103,7 +103,7 @@ def watched_heads(model: Any, heads: int, see: SeeHeads) -> Iterator[None]:
 
     found: list[tuple[nn.Module, Callable[..., None]]] = []
     for layer in attention_layers(model):
-        norm, projection = getattr(layer, "head_norm", None), layer.get_submodule("o_proj")
+        norm, projection = getattr(layer, "head_norm", None), layer.o_proj
         if norm is None:
             found.append((projection, hook(layer.layer_index, (BEFORE, AFTER))))
         else:

@@ -218,7 +218,13 @@ class Linear(nn.Linear):
 
     ``outputs`` of several matrices that are multiplied as one are a mapping: the rows of each, from
     top to bottom, by the name that it would have beside this one.
+
+    Attributes:
+        uses: How often a token is multiplied by it in a forward pass.
     """
+
+    __call__: Callable[..., Tensor]
+    uses: int = 1
 
     def __init__(self, inputs: int, outputs: int | dict[str, int]) -> None:
         self.parts = outputs if isinstance(outputs, dict) else {"": outputs}

@@ -24,6 +24,12 @@ class RMSNorm(nn.RMSNorm):
             return F.rms_norm(x, self.normalized_shape, gain.to(x.dtype), self.eps)
 
 
+def scaled_norm(x: Tensor, norm: RMSNorm | None, factor: float) -> Tensor:
+    """Return the norm of ``x`` times ``factor``; without a norm ``x`` times ``factor``."""
+    out: Tensor = x * factor if norm is None else norm(x, factor)
+    return out
+
+
 class _RMSNorm(torch.autograd.Function):
     """With u = x / rms(x) and g the incoming gradient times gain: dx = (g - u mean(g u)) / rms."""
 

@@ -97,13 +97,13 @@ def forward_flops(config: ModelConfig, seq_len: int, *, causal: bool = False) ->
     With ``causal`` a query meets the keys that it may see, (T + 1) / 2 of them on average: what has
     to be computed, and what a share of a device's peak is of. Without, all T, as papers count.
     """
-    attention = configure(config.attention, config.d_model)
-    pair = attention_class(attention.variant).multiplications_per_pair(attention)
     model = _one_layer(config)
-    layer = sum(part.weight.numel() for part in model.layers.modules() if isinstance(part, Linear))
+    (attention,) = (part for part in model.modules() if isinstance(part, Attention))
+    matrices = (part for part in model.layers.modules() if isinstance(part, Linear))
+    layer = sum(part.uses * part.weight.numel() for part in matrices)
     weights = config.num_layers * layer + model.output_weight.numel()
     keys = seq_len + 1 if causal else 2 * seq_len
-    return 2 * weights + config.num_layers * pair * keys
+    return 2 * weights + config.num_layers * attention.multiplications_per_pair() * keys
 
 
 def training_flops(config: ModelConfig, seq_len: int, *, causal: bool = False) -> int:

@@ -43,6 +43,8 @@ class Attention(nn.Module):
     config_class: ClassVar[type[AttentionConfig]]
     authors_names: ClassVar[Mapping[str, str]] = {}
     """Names of its tensors in the code its authors published, see `models.authors`."""
+    products_per_head: ClassVar[int] = 1
+    """Maps of a head that are multiplied with values each by itself."""
     factor: float = 1.0
     """What each head's output is multiplied by beside its norm, if there is one."""
     lambdas_follow_tokens: bool = False
@@ -50,30 +52,24 @@ class Attention(nn.Module):
     qkv_proj: Linear
     o_proj: Linear
 
-    def __init__(
-        self, config: AttentionConfig, d_model: int, layer_index: int, backend: str
-    ) -> None:
+    def __init__(self, config: AttentionConfig, d_model: int, index: int, backend: str) -> None:
         """Note the sizes; a variant makes its parameters after this.
 
         Args:
             config: The variant's own, resolved config (see `registry.configure`).
             d_model: Width of the residual stream.
-            layer_index: 0-based index of the layer, which is also its slot in the cache.
+            index: 0-based index of the layer, which is also its slot in the cache.
             backend: A name that `models.kernels.choose_backend` settled.
         """
         super().__init__()
         self.d_model = d_model
-        self.layer_index = layer_index
+        self.layer_index = index
         self.backend = backend
         kernel(backend)  # refuses an unknown name now rather than at the first batch
         self.num_heads, self.num_kv_heads = config.output_heads, config.kv_heads
         self.num_queries, self.num_keys = self.num_heads, self.num_kv_heads
         self.head_dim, self.value_dim = config.head_dim, config.value_dim
-
-    @property
-    def scale(self) -> float:
-        """Factor of the logits, 1 / sqrt(d)."""
-        return float(self.head_dim**-0.5)
+        self.scale = float(self.head_dim**-0.5)  # of the logits
 
     @property
     def kernel(self) -> Kernel:
@@ -129,13 +125,13 @@ class Attention(nn.Module):
         """
         return None
 
-    @classmethod
-    def multiplications_per_pair(cls, config: AttentionConfig) -> int:
-        """Return the multiply-adds of a layer for one query and key (see `models.sizes`).
+    def multiplications_per_pair(self) -> int:
+        """Return the multiply-adds for one query and key (see `models.sizes`).
 
-        Here d for the logit and e for the value in each head.
+        d per logit, e per product of a head's map with its values.
         """
-        return config.output_heads * (config.head_dim + config.value_dim)
+        products = self.products_per_head * self.num_heads
+        return self.num_queries * self.head_dim + products * self.value_dim
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Set a parameter of the layer's own, one that is neither a matrix nor a norm's gain.

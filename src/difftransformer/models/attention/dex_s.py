@@ -14,7 +14,6 @@ has anything to spare, so lambda is learned from equation 4's lambda_init on; W_
 matrices. Shapes as in `models.attention.base`; k = selected heads.
 """
 
-from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 import torch
@@ -58,28 +57,6 @@ class DexSConfig(AttentionConfig):
         return max(round(self.share * self.output_heads), 1)
 
 
-class _FurtherUses(Linear):
-    """What all heads but the first make of one matrix [d, d], for those that count operations.
-
-    `models.sizes` counts them by the sizes of weights, so ``weight`` is the matrix as often as it
-    is used again. It has no parameters, draws nothing and is never called.
-    """
-
-    def __init__(self, matrix: Linear, times: int) -> None:
-        nn.Module.__init__(self)
-        self.in_features, self.out_features, self.times = *matrix.weight.shape[::-1], times
-        self.register_parameter("bias", None)
-        self._used = (matrix,)  # in a tuple it is no part of this one
-
-    @property
-    def weight(self) -> Tensor:  # type: ignore[override]
-        return self._used[0].weight.expand(self.times, -1, -1)
-
-    def matrices(self, name: str) -> Iterator[tuple[str, Tensor]]:
-        """See `Linear.matrices`: none."""
-        return iter(())
-
-
 class _Own(Linear):
     """A matrix for each of k heads, their rows one below the other: [k d, d]."""
 
@@ -101,8 +78,8 @@ class DexAttention(Attention):
 
     config_class: ClassVar[type[AttentionConfig]] = DexSConfig
 
-    def __init__(self, config: DexSConfig, d_model: int, layer_index: int, backend: str) -> None:
-        super().__init__(config, d_model, layer_index, backend)
+    def __init__(self, config: DexSConfig, d_model: int, index: int, backend: str) -> None:
+        super().__init__(config, d_model, index, backend)
         H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
         self.qkv_proj = Linear(d_model, {"q_proj": H * d, "k_proj": G * d, "v_proj": G * d})
         self.o_proj = Linear(H * d, d_model)
@@ -112,7 +89,7 @@ class DexAttention(Attention):
             self.difference_proj: Linear = _Own(k, d)  # [B, T, k, d] times W_D
         else:
             self.difference_proj = Linear(d, d)
-            self.further_uses = _FurtherUses(self.difference_proj, k - 1)
+            self.difference_proj.uses = k
         self.lambda_learned = nn.Parameter(torch.empty(1))
 
     def forward(
@@ -127,8 +104,7 @@ class DexAttention(Attention):
         lam = self.lambda_learned.to(selected.dtype)
         changed = selected - lam * self.difference_proj(selected)  # equation 5
         heads = torch.cat((changed, others), dim=2)
-        out: Tensor = self.o_proj(heads.flatten(2))
-        return out
+        return self.o_proj(heads.flatten(2))
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Set lambda."""

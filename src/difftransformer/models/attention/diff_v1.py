@@ -1,5 +1,6 @@
 """Differential attention, V1 (arXiv 2410.05258v2, equations 1 to 3).
 
+            (Q1, Q2) = rotate(X W_Q),  (K1, K2) = rotate(X W_K),  V = X W_V      for each head
     eq. 1   O_h = (softmax(Q1 K1' / sqrt(d)) - lambda softmax(Q2 K2' / sqrt(d))) V
     eq. 2   lambda = exp(lq1 . lk1) - exp(lq2 . lk2) + lambda_init            one for a layer
     eq. 3   Y = concat(..., (1 - lambda_init) N(O_h), ...) W_O      N: RMSNorm over 2d, eps 1e-5
@@ -22,7 +23,7 @@ from difftransformer.models.differential import LambdaInit, lambda_init_of
 from difftransformer.models.gradients import full_precision
 from difftransformer.models.kernels.eager import attention_map
 from difftransformer.models.matrices import Linear
-from difftransformer.models.normalisation import RMSNorm
+from difftransformer.models.normalisation import RMSNorm, scaled_norm
 from difftransformer.models.rotary import Rope
 
 LAMBDA_STD = 0.1
@@ -74,16 +75,14 @@ class DifferentialAttention(Attention):
 
     config_class: ClassVar[type[AttentionConfig]] = DiffV1Config
     authors_names: ClassVar[Mapping[str, str]] = {
-        "q_proj.weight": "q_proj.weight",
-        "k_proj.weight": "k_proj.weight",
-        "v_proj.weight": "v_proj.weight",
+        **{f"{part}_proj.weight": f"{part}_proj.weight" for part in "qkv"},
         "o_proj.weight": "out_proj.weight",
         "head_norm.weight": "subln.weight",
         **{name: name for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")},
     }
 
-    def __init__(self, config: DiffV1Config, d_model: int, layer_index: int, backend: str) -> None:
-        super().__init__(config, d_model, layer_index, backend)
+    def __init__(self, config: DiffV1Config, d_model: int, index: int, backend: str) -> None:
+        super().__init__(config, d_model, index, backend)
         H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
         self.num_queries, self.num_keys = 2 * H, 2 * G
         rows = {"q_proj": 2 * H * d, "k_proj": 2 * G * d, "v_proj": G * 2 * d}
@@ -111,17 +110,16 @@ class DifferentialAttention(Attention):
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
         """[B, T, D] -> [B, T, D]; arguments as in `Attention.forward`."""
-        # Project and rotate: q [B, 2H, T, d], k [B, 2G, T, d], v [B, G, T, 2d].
+        # Project and rotate: q [B, 2H, T, d], k [B, 2G, T, d], v [B, G, T, 2d]; pairs side by side.
         q, k, v, _ = self.project(x, rope)
         if cache is not None:  # with earlier positions: k [B, 2G, S, d], v [B, G, S, 2d]
             k, v = cache.update(k, v, self.layer_index)
         # Attend: (softmax(q1 k1' / sqrt(d)) - lambda softmax(q2 k2' / sqrt(d))) v, [B, T, H, 2d].
-        lam = self.current_lambda()  # equation 2
+        lam = self.current_lambda()  # equation 2, then 1
         heads = self.kernel.differential_attention(q, k, v, lam, scale=self.scale, mask=mask)
-        # Norm each head, times (1 - lambda_init); join the heads, [B, T, H 2d]; project to D.
-        heads = scaled_norm(heads, self.head_norm, self.factor)
-        out: Tensor = self.o_proj(heads.flatten(2))  # equation 3
-        return out
+        # Norm each head times (1 - lambda_init), join the heads, [B, T, H 2d], and project to D.
+        heads = scaled_norm(heads, self.head_norm, self.factor)  # equation 3
+        return self.o_proj(heads.flatten(2))
 
     def current_lambda(self) -> Tensor:
         """Equation 2, or the fixed number: a scalar, in float32 or wider."""
@@ -150,14 +148,3 @@ class DifferentialAttention(Attention):
         """See `Attention.attention_weights`."""
         first, second = self.component_maps(q, k, extra)
         return first - self.current_lambda() * second
-
-    @classmethod
-    def multiplications_per_pair(cls, config: AttentionConfig) -> int:
-        """Two logits of d, and their difference once with the value of 2d, in each head."""
-        return config.output_heads * (2 * config.head_dim + config.value_dim)
-
-
-def scaled_norm(heads: Tensor, norm: RMSNorm | None, factor: float) -> Tensor:
-    """Return N(O_h) of [B, T, H, e] times ``factor``; without a norm O_h times ``factor``."""
-    out: Tensor = heads * factor if norm is None else norm(heads, factor)
-    return out

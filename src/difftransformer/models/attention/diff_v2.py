@@ -53,13 +53,14 @@ class DifferentialAttentionV2(Attention):
     """
 
     config_class: ClassVar[type[AttentionConfig]] = DiffV2Config
+    products_per_head: ClassVar[int] = 2
     authors_names: ClassVar[Mapping[str, str]] = {
         **{f"{part}_proj.weight": f"{part}_proj.weight" for part in "qkvo"},
         "further_proj.weight": "lambda_proj.weight",
     }
 
-    def __init__(self, config: DiffV2Config, d_model: int, layer_index: int, backend: str) -> None:
-        super().__init__(config, d_model, layer_index, backend)
+    def __init__(self, config: DiffV2Config, d_model: int, index: int, backend: str) -> None:
+        super().__init__(config, d_model, index, backend)
         H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
         self.num_queries = 2 * H
         self.pairing, self.lambda_form = config.pairing, config.lambda_form
@@ -78,26 +79,23 @@ class DifferentialAttentionV2(Attention):
         if cache is not None:
             k, v = cache.update(k, v, self.layer_index)
         both = self.kernel.attention(q, k, v, scale=self.scale, mask=mask)  # A: [B, T, 2H, d]
-        heads = self._difference(both, lam)  # O: [B, T, H, d]
-        out: Tensor = self.o_proj(heads.flatten(2))
-        return out
+        first, second = self._pairs(both, dim=2)  # [B, T, H, d] each
+        heads = first - self._factors(lam) * second
+        return self.o_proj(heads.flatten(2))
 
-    def _difference(self, both: Tensor, lam: Tensor) -> Tensor:
-        """[B, T, 2H, *] and X W_lambda [B, T, H] -> [B, T, H, *]."""
-        first, second = self._split(both)
-        if self.lambda_form == "none":
-            return first - second
-        return first - self._factor(lam).unsqueeze(-1) * second
-
-    def _split(self, both: Tensor) -> tuple[Tensor, Tensor]:
-        """[B, T, 2H, *] -> what is kept and what is subtracted, [B, T, H, *] each."""
-        pairs = (-1, 2) if self.pairing == "same_group" else (2, -1)
-        split = both.view(*both.shape[:2], *pairs, both.shape[-1])
-        first, second = split.unbind(2 + pairs.index(2))
+    def _pairs(self, both: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+        """Split a dimension of 2H into the heads' kept and subtracted entries, H each."""
+        if self.pairing == "across_groups":
+            first, second = both.chunk(2, dim)
+        else:
+            first, second = torch.unflatten(both, dim, (-1, 2)).unbind(dim + 1)
         return first, second
 
-    def _factor(self, lam: Tensor) -> Tensor:
-        return torch.sigmoid(lam) if self.lambda_form == "sigmoid" else lam
+    def _factors(self, lam: Tensor) -> Tensor:
+        """X W_lambda [B, T, H] -> factors of what is subtracted, [B, T, H, 1]."""
+        if self.lambda_form == "none":
+            return lam.new_ones(1, 1, 1, 1)
+        return (torch.sigmoid(lam) if self.lambda_form == "sigmoid" else lam).unsqueeze(-1)
 
     # For analysis.
 
@@ -105,20 +103,13 @@ class DifferentialAttentionV2(Attention):
         """See `Attention.learned_lambdas`: one per position and head."""
         if self.lambda_form == "none":
             return None
-        return self._factor(self.qkv_proj(x)[..., -self.num_heads :])
+        return self._factors(self.qkv_proj(x)[..., -self.num_heads :]).squeeze(-1)
 
     def component_maps(self, q: Tensor, k: Tensor, extra: Tensor) -> tuple[Tensor, Tensor]:
         """See `Attention.component_maps`."""
-        both = attention_map(q, k, scale=self.scale, mask=None)
-        first, second = self._split(both.transpose(1, 2))
-        return first.transpose(1, 2), second.transpose(1, 2)
+        return self._pairs(attention_map(q, k, scale=self.scale, mask=None), dim=1)
 
     def attention_weights(self, q: Tensor, k: Tensor, extra: Tensor) -> Tensor:
-        """See `Attention.attention_weights`: the first map minus lambda times the second."""
-        both = attention_map(q, k, scale=self.scale, mask=None)
-        return self._difference(both.transpose(1, 2), extra).transpose(1, 2)
-
-    @classmethod
-    def multiplications_per_pair(cls, config: AttentionConfig) -> int:
-        """Two maps, each with its own product with the value."""
-        return 2 * super().multiplications_per_pair(config)
+        """See `Attention.attention_weights`."""
+        first, second = self.component_maps(q, k, extra)
+        return first - self._factors(extra).transpose(1, 2) * second

@@ -16,13 +16,10 @@ from torch import Tensor
 
 from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Cache
-from difftransformer.models.attention.diff_v1 import (
-    DifferentialAttention,
-    DiffV1Config,
-    scaled_norm,
-)
+from difftransformer.models.attention.diff_v1 import DifferentialAttention, DiffV1Config
 from difftransformer.models.gradients import full_precision
 from difftransformer.models.kernels.eager import attention_map, causal
+from difftransformer.models.normalisation import scaled_norm
 from difftransformer.models.rotary import Rope
 
 ROWS = 256
@@ -41,6 +38,7 @@ class DintAttention(DifferentialAttention):
     """
 
     config_class: ClassVar[type[AttentionConfig]] = DintConfig
+    products_per_head: ClassVar[int] = 2
 
     def project(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """As in V1, and behind the keys the first queries, [B, 2G + H, T, d] in all."""
@@ -62,8 +60,7 @@ class DintAttention(DifferentialAttention):
         T, lam = q.shape[2], self.current_lambda()
         heads = first[:, -T:] + lam * (_row_means(first, T, mask) - second)
         heads = scaled_norm(heads.to(first.dtype), self.head_norm, self.factor)
-        out: Tensor = self.o_proj(heads.flatten(2))
-        return out
+        return self.o_proj(heads.flatten(2))
 
     def component_maps(self, q: Tensor, k: Tensor, extra: Tensor) -> tuple[Tensor, Tensor]:
         """See `Attention.component_maps`: A1 and A2."""
@@ -88,11 +85,6 @@ class DintAttention(DifferentialAttention):
             )
             sums[..., :stop] += part.sum(dim=2, keepdim=True)
         return sums
-
-    @classmethod
-    def multiplications_per_pair(cls, config: AttentionConfig) -> int:
-        """Two maps, each with its own product with the value of 2d."""
-        return 2 * config.output_heads * (config.head_dim + config.value_dim)
 
 
 def _row_means(rows: Tensor, T: int, mask: Tensor | None) -> Tensor:

@@ -40,8 +40,8 @@ class GatedAttention(Attention):
 
     config_class: ClassVar[type[AttentionConfig]] = GatedConfig
 
-    def __init__(self, config: GatedConfig, d_model: int, layer_index: int, backend: str) -> None:
-        super().__init__(config, d_model, layer_index, backend)
+    def __init__(self, config: GatedConfig, d_model: int, index: int, backend: str) -> None:
+        super().__init__(config, d_model, index, backend)
         H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
         self.qkv_proj = Linear(d_model, {"q_proj": H * d, "k_proj": G * d, "v_proj": G * d})
         self.o_proj = Linear(H * d, d_model)
@@ -58,5 +58,4 @@ class GatedAttention(Attention):
         heads = self.kernel.attention(q, k, v, scale=self.scale, mask=mask)  # [B, T, H, d]
         gates = torch.sigmoid(self.gate_proj(x))
         heads = heads * gates.view(*heads.shape[:3], self.gates)
-        out: Tensor = self.o_proj(heads.flatten(2))
-        return out
+        return self.o_proj(heads.flatten(2))

@@ -36,10 +36,8 @@ class SinkAttention(Attention):
 
     config_class: ClassVar[type[AttentionConfig]] = GptOssSinkConfig
 
-    def __init__(
-        self, config: GptOssSinkConfig, d_model: int, layer_index: int, backend: str
-    ) -> None:
-        super().__init__(config, d_model, layer_index, backend)
+    def __init__(self, config: GptOssSinkConfig, d_model: int, index: int, backend: str) -> None:
+        super().__init__(config, d_model, index, backend)
         H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
         self.qkv_proj = Linear(d_model, {"q_proj": H * d, "k_proj": G * d, "v_proj": G * d})
         self.o_proj = Linear(H * d, d_model)
@@ -56,8 +54,7 @@ class SinkAttention(Attention):
         # [B, T, H, d] and [B, T, H]
         heads, lse = self.kernel.attention_with_lse(q, k, v, scale=self.scale, mask=mask)
         heads = heads * torch.sigmoid(lse - self.sinks).unsqueeze(-1).to(heads.dtype)
-        out: Tensor = self.o_proj(heads.flatten(2))
-        return out
+        return self.o_proj(heads.flatten(2))
 
     def attention_weights(self, q: Tensor, k: Tensor, extra: Tensor) -> Tensor:
         """See `Attention.attention_weights`: an extra logit whose weight is dropped."""

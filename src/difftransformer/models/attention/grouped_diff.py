@@ -21,13 +21,10 @@ from torch import Tensor
 
 from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Attention, Cache
-from difftransformer.models.attention.diff_v1 import (
-    DifferentialAttention,
-    DiffV1Config,
-    scaled_norm,
-)
+from difftransformer.models.attention.diff_v1 import DifferentialAttention, DiffV1Config
 from difftransformer.models.kernels.eager import attention_map, gathered
 from difftransformer.models.matrices import Linear
+from difftransformer.models.normalisation import scaled_norm
 from difftransformer.models.rotary import Rope
 
 
@@ -47,10 +44,8 @@ class GroupedDifferentialAttention(DifferentialAttention):
 
     config_class: ClassVar[type[AttentionConfig]] = GroupedDiffConfig
 
-    def __init__(
-        self, config: GroupedDiffConfig, d_model: int, layer_index: int, backend: str
-    ) -> None:
-        Attention.__init__(self, config, d_model, layer_index, backend)
+    def __init__(self, config: GroupedDiffConfig, d_model: int, index: int, backend: str) -> None:
+        Attention.__init__(self, config, d_model, index, backend)
         H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
         self.num_queries, self.num_keys, self.ratio = H + G, 2 * G, H // G
         rows = {"q_proj": (H + G) * d, "k_proj": 2 * G * d, "v_proj": G * 2 * d}
@@ -75,8 +70,7 @@ class GroupedDifferentialAttention(DifferentialAttention):
             second = second.repeat_interleave(self.ratio, dim=2)  # [B, T, G, 2d] -> [B, T, H, 2d]
             heads = first - self.current_lambda() * second
         heads = scaled_norm(heads, self.head_norm, self.factor)
-        out: Tensor = self.o_proj(heads.flatten(2))
-        return out
+        return self.o_proj(heads.flatten(2))
 
     def _signal_and_noise(self, q: Tensor) -> tuple[Tensor, Tensor]:
         """Queries [B, H + G, T, d] -> [B, H, T, d] and [B, G, T, d]."""
@@ -93,9 +87,3 @@ class GroupedDifferentialAttention(DifferentialAttention):
     def component_maps(self, q: Tensor, k: Tensor, extra: Tensor) -> tuple[Tensor, Tensor]:
         """See `Attention.component_maps`: heads of a group have the same second map."""
         return self._maps(q, k, None)
-
-    @classmethod
-    def multiplications_per_pair(cls, config: AttentionConfig) -> int:
-        """H + G logits of d, and H differences with the value of 2d, as V1 is counted."""
-        logits = (config.output_heads + config.kv_heads) * config.head_dim
-        return logits + config.output_heads * config.value_dim

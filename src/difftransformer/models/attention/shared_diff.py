@@ -48,10 +48,8 @@ class SharedDiffAttention(DifferentialAttention):
 
     config_class: ClassVar[type[AttentionConfig]] = SharedDiffConfig
 
-    def __init__(
-        self, config: SharedDiffConfig, d_model: int, layer_index: int, backend: str
-    ) -> None:
-        Attention.__init__(self, config, d_model, layer_index, backend)
+    def __init__(self, config: SharedDiffConfig, d_model: int, index: int, backend: str) -> None:
+        Attention.__init__(self, config, d_model, index, backend)
         H, G, d, self.rank = self.num_heads, self.num_kv_heads, self.head_dim, config.update_rank
         self.num_queries, self.num_keys = 2 * H, 2 * G
         rows = {"q_proj": H * d, "k_proj": G * d, "v_proj": G * 2 * d}

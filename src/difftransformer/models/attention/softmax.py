@@ -46,8 +46,8 @@ class SoftmaxAttention(Attention):
 
     config_class: ClassVar[type[AttentionConfig]] = SoftmaxConfig
 
-    def __init__(self, config: SoftmaxConfig, d_model: int, layer_index: int, backend: str) -> None:
-        super().__init__(config, d_model, layer_index, backend)
+    def __init__(self, config: SoftmaxConfig, d_model: int, index: int, backend: str) -> None:
+        super().__init__(config, d_model, index, backend)
         H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
         self.qkv_proj = Linear(d_model, {"q_proj": H * d, "k_proj": G * d, "v_proj": G * d})
         self.o_proj = Linear(H * d, d_model)
@@ -67,8 +67,7 @@ class SoftmaxAttention(Attention):
             heads = self.head_norm(heads)
         if self.head_gain is not None:
             heads = heads * self.head_gain.to(heads.dtype)
-        out: Tensor = self.o_proj(heads.flatten(2))
-        return out
+        return self.o_proj(heads.flatten(2))
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Set the gain."""

@@ -28,10 +28,8 @@ class OffByOneAttention(Attention):
 
     config_class: ClassVar[type[AttentionConfig]] = OffByOneConfig
 
-    def __init__(
-        self, config: OffByOneConfig, d_model: int, layer_index: int, backend: str
-    ) -> None:
-        super().__init__(config, d_model, layer_index, backend)
+    def __init__(self, config: OffByOneConfig, d_model: int, index: int, backend: str) -> None:
+        super().__init__(config, d_model, index, backend)
         H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
         self.qkv_proj = Linear(d_model, {"q_proj": H * d, "k_proj": G * d, "v_proj": G * d})
         self.o_proj = Linear(H * d, d_model)
@@ -46,8 +44,7 @@ class OffByOneAttention(Attention):
         # [B, T, H, d] and [B, T, H]
         heads, lse = self.kernel.attention_with_lse(q, k, v, scale=self.scale, mask=mask)
         heads = heads * torch.sigmoid(lse).unsqueeze(-1).to(heads.dtype)
-        out: Tensor = self.o_proj(heads.flatten(2))
-        return out
+        return self.o_proj(heads.flatten(2))
 
     def attention_weights(self, q: Tensor, k: Tensor, extra: Tensor) -> Tensor:
         """See `Attention.attention_weights`."""

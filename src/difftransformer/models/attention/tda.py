@@ -19,13 +19,10 @@ from torch import Tensor, nn
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Cache
-from difftransformer.models.attention.diff_v1 import (
-    DifferentialAttention,
-    DiffV1Config,
-    scaled_norm,
-)
+from difftransformer.models.attention.diff_v1 import DifferentialAttention, DiffV1Config
 from difftransformer.models.gradients import full_precision, no_autocast
 from difftransformer.models.kernels.eager import causal, gathered, hand_to_taps
+from difftransformer.models.normalisation import scaled_norm
 from difftransformer.models.rotary import Rope
 
 SOURCE = "github snap-research/TDA"
@@ -55,8 +52,8 @@ class ThresholdDifferentialAttention(DifferentialAttention):
 
     config_class: ClassVar[type[AttentionConfig]] = TdaConfig
 
-    def __init__(self, config: TdaConfig, d_model: int, layer_index: int, backend: str) -> None:
-        super().__init__(config, d_model, layer_index, backend)
+    def __init__(self, config: TdaConfig, d_model: int, index: int, backend: str) -> None:
+        super().__init__(config, d_model, index, backend)
         self.beta, self.power = config.beta, config.power
         self.factor = 1.0  # V1's is for its own lambda
 
@@ -74,8 +71,7 @@ class ThresholdDifferentialAttention(DifferentialAttention):
         first, second = self._maps(q, k, mask)  # [B, H, T, S]
         heads = gathered(first - self.current_lambda() * second, v)  # [B, T, H, 2d]
         heads = scaled_norm(heads, self.head_norm, self.factor)
-        out: Tensor = self.o_proj(heads.flatten(2))
-        return out
+        return self.o_proj(heads.flatten(2))
 
     def current_lambda(self) -> Tensor:
         """Lambda of each head, [H, 1, 1], or the fixed number."""
