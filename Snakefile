@@ -21,11 +21,12 @@ from difftransformer.machine.slurm import require_partitions
 from difftransformer.planning.imports import common_modules
 from difftransformer.planning.plan import Plan
 from difftransformer.provenance.environment import check_variables, require_own_package
-from difftransformer.tracking.run_context import hold
+from difftransformer.provenance.layout import Layout
 from difftransformer.provenance.places import require_writable
 from difftransformer.provenance.reporting import refusal
 from difftransformer.provenance.shared_records import fetch_records, share_records
 from difftransformer.tracking.address import adopt
+from difftransformer.tracking.run_context import hold
 from difftransformer.training.mirror import forget_finished
 from snakemake_logger_plugin_difftransformer import know
 

@@ -7,7 +7,7 @@ rule benchmark:
     output:
         result=JOBS.layout.timings("{timing}"),
     log:
-        f"{ROOT}/{JOBS.scale}/logs/benchmark/{{timing}}.log",
+        JOBS.layout.log("benchmark", "{timing}"),
     threads: lambda wildcards: JOBS.timing_threads(wildcards.timing, CORES)
     resources:
         gpu=lambda wildcards: JOBS.timing_gpus(wildcards.timing) or None,

@@ -1,5 +1,5 @@
-# Contract: PLAN from the Snakefile. Gives the other files JOBS, ARTIFACTS, ROOT, CORES, the shell command STEP of all
-# rules, and functions that turn wildcards, which are ids only, into inputs by name.
+# Contract: PLAN from the Snakefile. Gives the other files JOBS, ARTIFACTS, ROOT, LAYOUT, CORES, the shell command STEP
+# of all rules, and functions that turn wildcards, which are ids only, into inputs by name.
 import json
 
 from snakemake.jobs import Job
@@ -7,6 +7,8 @@ from snakemake.jobs import Job
 JOBS = PLAN.jobs
 ARTIFACTS = PLAN.artifacts
 ROOT = JOBS.layout.root
+LAYOUT = Layout(ROOT, "{scale}")
+"""Paths of rules, where ids are wildcards."""
 CORES = workflow.resource_settings.cores or 1
 """Of one machine; where jobs run elsewhere, the most that one of them takes."""
 

@@ -8,12 +8,12 @@ rule train_tokenizer:
     input:
         unpack(tokenizer_inputs),
     output:
-        tokenizer=f"{ROOT}/{{scale}}/tokenizers/{{dataset}}/tokenizer.json",
-        description=f"{ROOT}/{{scale}}/tokenizers/{{dataset}}/tokenizer_config.json",
+        tokenizer=LAYOUT.tokenizer("{dataset}"),
+        description=LAYOUT.tokenizer("{dataset}", "tokenizer_config.json"),
     log:
-        f"{ROOT}/{{scale}}/logs/train_tokenizer/{{dataset}}.log",
+        LAYOUT.log("train_tokenizer", "{dataset}"),
     benchmark:
-        f"{ROOT}/{{scale}}/benchmarks/train_tokenizer/{{dataset}}.tsv"
+        LAYOUT.benchmark("train_tokenizer", "{dataset}")
     params:
         rule="train_tokenizer",
         config=lambda wildcards: JOBS.dataset_slice(wildcards.dataset),
@@ -29,14 +29,14 @@ rule tokenize:
     input:
         unpack(tokenize_inputs),
     output:
-        shards=directory(f"{ROOT}/{{scale}}/data/{{dataset}}/shards"),
-        tokenizer=f"{ROOT}/{{scale}}/data/{{dataset}}/tokenizer.json",
-        description=f"{ROOT}/{{scale}}/data/{{dataset}}/tokenizer_config.json",
-        manifest=f"{ROOT}/{{scale}}/data/{{dataset}}/manifest.json",
+        shards=directory(LAYOUT.data("{dataset}", "shards")),
+        tokenizer=LAYOUT.data("{dataset}", "tokenizer.json"),
+        description=LAYOUT.data("{dataset}", "tokenizer_config.json"),
+        manifest=LAYOUT.manifest("{dataset}"),
     log:
-        f"{ROOT}/{{scale}}/logs/tokenize/{{dataset}}.log",
+        LAYOUT.log("tokenize", "{dataset}"),
     benchmark:
-        f"{ROOT}/{{scale}}/benchmarks/tokenize/{{dataset}}.tsv"
+        LAYOUT.benchmark("tokenize", "{dataset}")
     threads: lambda wildcards: JOBS.workers(wildcards.dataset, CORES)
     params:
         rule="tokenize",
@@ -51,15 +51,15 @@ rule tokenize:
 
 rule count_ngrams:
     input:
-        data=f"{ROOT}/{{scale}}/data/{{dataset}}/manifest.json",
-        shards=ancient(f"{ROOT}/{{scale}}/data/{{dataset}}/shards"),
+        data=LAYOUT.manifest("{dataset}"),
+        shards=ancient(LAYOUT.data("{dataset}", "shards")),
     output:
-        ngrams=f"{ROOT}/{{scale}}/frequent_ngrams/{{dataset}}/{{suite}}.npy",
-        sums=f"{ROOT}/{{scale}}/frequent_ngrams/{{dataset}}/{{suite}}.sha256.json",
+        ngrams=LAYOUT.ngrams("{dataset}", "{suite}"),
+        sums=LAYOUT.ngrams("{dataset}", "{suite}", ".sha256.json"),
     log:
-        f"{ROOT}/{{scale}}/logs/count_ngrams/{{dataset}}/{{suite}}.log",
+        LAYOUT.log("count_ngrams", "{dataset}", "{suite}"),
     benchmark:
-        f"{ROOT}/{{scale}}/benchmarks/count_ngrams/{{dataset}}/{{suite}}.tsv"
+        LAYOUT.benchmark("count_ngrams", "{dataset}", "{suite}")
     params:
         rule="count_ngrams",
         config=lambda wildcards: JOBS.ngrams_slice(wildcards.dataset, wildcards.suite),

@@ -7,12 +7,12 @@ rule evaluate:
     input:
         unpack(evaluation_inputs),
     output:
-        directory(f"{ROOT}/{{scale}}/evaluations/{{suite}}/{{run}}/{{seed}}"),
-        result=f"{ROOT}/{{scale}}/evaluations/{{suite}}/{{run}}/{{seed}}.json",
+        directory(LAYOUT.details("{suite}", "{run}", "{seed}")),
+        result=LAYOUT.evaluation("{suite}", "{run}", "{seed}"),
     log:
-        f"{ROOT}/{{scale}}/logs/evaluate/{{suite}}/{{run}}/{{seed}}.log",
+        LAYOUT.log("evaluate", "{suite}", "{run}", "{seed}"),
     benchmark:
-        f"{ROOT}/{{scale}}/benchmarks/evaluate/{{suite}}/{{run}}/{{seed}}.tsv"
+        LAYOUT.benchmark("evaluate", "{suite}", "{run}", "{seed}")
     threads: 1
     resources:
         gpu=lambda wildcards: JOBS.gpus(wildcards.run, wildcards.suite) or None,
@@ -31,15 +31,15 @@ rule evaluate:
 
 rule judge_answers:
     input:
-        answers=f"{ROOT}/{{scale}}/evaluations/{{suite}}/{{run}}/{{seed}}",
-        result=f"{ROOT}/{{scale}}/evaluations/{{suite}}/{{run}}/{{seed}}.json",
+        answers=LAYOUT.details("{suite}", "{run}", "{seed}"),
+        result=LAYOUT.evaluation("{suite}", "{run}", "{seed}"),
     output:
-        directory(f"{ROOT}/{{scale}}/judgements/{{judge}}/{{suite}}/{{run}}/{{seed}}"),
-        result=f"{ROOT}/{{scale}}/judgements/{{judge}}/{{suite}}/{{run}}/{{seed}}.json",
+        directory(LAYOUT.judgement_details("{judge}", "{suite}", "{run}", "{seed}")),
+        result=LAYOUT.judgement("{judge}", "{suite}", "{run}", "{seed}"),
     log:
-        f"{ROOT}/{{scale}}/logs/judge_answers/{{judge}}/{{suite}}/{{run}}/{{seed}}.log",
+        LAYOUT.log("judge_answers", "{judge}", "{suite}", "{run}", "{seed}"),
     benchmark:
-        f"{ROOT}/{{scale}}/benchmarks/judge_answers/{{judge}}/{{suite}}/{{run}}/{{seed}}.tsv"
+        LAYOUT.benchmark("judge_answers", "{judge}", "{suite}", "{run}", "{seed}")
     params:
         rule="judge_answers",
         config=lambda wildcards: JOBS.judgement_slice(

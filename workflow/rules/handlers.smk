@@ -14,7 +14,7 @@ def partitions():
 onstart:
     try:
         hold(
-            Path(JOBS.layout.home, "state", "workflow.lock"),
+            Path(JOBS.layout.workflow_lock),
             f"building {JOBS.layout.home} already",
         )
         if getattr(workflow.executor_plugin, "name", None) == "slurm":

@@ -18,17 +18,15 @@ rule table:
         histories=lambda wildcards: ARTIFACTS.table_histories(wildcards.artifact),
         judgements=lambda wildcards: ARTIFACTS.judgement_details(wildcards.artifact),
     output:
-        multiext(
-            f"{ROOT}/{{scale}}/tables/{{artifact}}", ".csv", ".md", ".tex", ".json"
-        ),
+        multiext(LAYOUT.table("{artifact}"), ".csv", ".md", ".tex", ".json"),
         page=report(
-            f"{ROOT}/{{scale}}/tables/{{artifact}}.html",
+            LAYOUT.table("{artifact}") + ".html",
             caption="../report/table.rst",
             category="Tables",
             labels={"artifact": "{artifact}", "scale": "{scale}"},
         ),
     log:
-        f"{ROOT}/{{scale}}/logs/table/{{artifact}}.log",
+        LAYOUT.log("table", "{artifact}"),
     retries: 0
     params:
         rule="table",
@@ -47,15 +45,15 @@ use rule table as figure with:
         histories=lambda wildcards: ARTIFACTS.histories(wildcards.artifact),
         details=lambda wildcards: ARTIFACTS.details(wildcards.artifact),
     output:
-        multiext(f"{ROOT}/{{scale}}/figures/{{artifact}}", ".png", ".sha256.json"),
+        multiext(LAYOUT.figure("{artifact}"), ".png", ".sha256.json"),
         page=report(
-            f"{ROOT}/{{scale}}/figures/{{artifact}}.svg",
+            LAYOUT.figure("{artifact}") + ".svg",
             caption="../report/figure.rst",
             category="Figures",
             labels={"artifact": "{artifact}", "scale": "{scale}"},
         ),
     log:
-        f"{ROOT}/{{scale}}/logs/figure/{{artifact}}.log",
+        LAYOUT.log("figure", "{artifact}"),
     params:
         rule="figure",
         config=lambda wildcards: ARTIFACTS.slice_file(wildcards.artifact, "figure"),
@@ -73,7 +71,7 @@ rule verdicts:
         multiext(JOBS.layout.verdicts.removesuffix(".json"), ".csv", ".md"),
         data=JOBS.layout.verdicts,
     log:
-        f"{ROOT}/{JOBS.scale}/logs/verdicts.log",
+        JOBS.layout.log("verdicts"),
     retries: 0
     params:
         rule="verdicts",
@@ -106,7 +104,7 @@ rule report:
         ),
         sums=JOBS.layout.report_sums,
     log:
-        f"{ROOT}/{JOBS.scale}/logs/report.log",
+        JOBS.layout.log("report"),
     retries: 0
     params:
         rule="report",

@@ -9,18 +9,18 @@ rule pretrain:
     input:
         unpack(training_inputs),
     output:
-        model=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/model.safetensors",
-        config=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/config.json",
-        source=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/modeling_difftransformer.py",
-        tokenizer=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/tokenizer.json",
-        description=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/tokenizer_config.json",
-        history=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/history.csv",
-        kept=directory(f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/kept"),
-        result=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/training.json",
+        model=LAYOUT.weights("{run}", "{seed}"),
+        config=LAYOUT.model("{run}", "{seed}", "config.json"),
+        source=LAYOUT.model("{run}", "{seed}", "modeling_difftransformer.py"),
+        tokenizer=LAYOUT.model("{run}", "{seed}", "tokenizer.json"),
+        description=LAYOUT.model("{run}", "{seed}", "tokenizer_config.json"),
+        history=LAYOUT.history("{run}", "{seed}"),
+        kept=directory(LAYOUT.model("{run}", "{seed}", "kept")),
+        result=LAYOUT.training("{run}", "{seed}"),
     log:
-        f"{ROOT}/{{scale}}/logs/pretrain/{{run}}/{{seed}}.log",
+        LAYOUT.log("pretrain", "{run}", "{seed}"),
     benchmark:
-        f"{ROOT}/{{scale}}/benchmarks/pretrain/{{run}}/{{seed}}.tsv"
+        LAYOUT.benchmark("pretrain", "{run}", "{seed}")
     wildcard_constraints:
         run=any_of(JOBS.trained_by("pretrain")),
     threads: 1
@@ -42,9 +42,9 @@ rule pretrain:
 
 use rule pretrain as extend_context with:
     log:
-        f"{ROOT}/{{scale}}/logs/extend_context/{{run}}/{{seed}}.log",
+        LAYOUT.log("extend_context", "{run}", "{seed}"),
     benchmark:
-        f"{ROOT}/{{scale}}/benchmarks/extend_context/{{run}}/{{seed}}.tsv"
+        LAYOUT.benchmark("extend_context", "{run}", "{seed}")
     wildcard_constraints:
         run=any_of(JOBS.trained_by("extend_context")),
     params:
@@ -55,18 +55,18 @@ use rule pretrain as extend_context with:
 
 use rule pretrain as adapt with:
     output:
-        model=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/model.safetensors",
-        config=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/config.json",
-        tokenizer=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/tokenizer.json",
-        description=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/tokenizer_config.json",
-        adapter=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/adapter.safetensors",
-        history=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/history.csv",
-        kept=directory(f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/kept"),
-        result=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/training.json",
+        model=LAYOUT.weights("{run}", "{seed}"),
+        config=LAYOUT.model("{run}", "{seed}", "config.json"),
+        tokenizer=LAYOUT.model("{run}", "{seed}", "tokenizer.json"),
+        description=LAYOUT.model("{run}", "{seed}", "tokenizer_config.json"),
+        adapter=LAYOUT.model("{run}", "{seed}", "adapter.safetensors"),
+        history=LAYOUT.history("{run}", "{seed}"),
+        kept=directory(LAYOUT.model("{run}", "{seed}", "kept")),
+        result=LAYOUT.training("{run}", "{seed}"),
     log:
-        f"{ROOT}/{{scale}}/logs/adapt/{{run}}/{{seed}}.log",
+        LAYOUT.log("adapt", "{run}", "{seed}"),
     benchmark:
-        f"{ROOT}/{{scale}}/benchmarks/adapt/{{run}}/{{seed}}.tsv"
+        LAYOUT.benchmark("adapt", "{run}", "{seed}")
     wildcard_constraints:
         run=any_of(JOBS.trained_by("adapt")),
     params:

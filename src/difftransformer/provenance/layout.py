@@ -80,9 +80,9 @@ class Layout:
         """Tokenizer of a dataset; the folder of the packed dataset has a copy."""
         return f"{self.home}/tokenizers/{dataset}/{name}"
 
-    def ngrams(self, dataset: str, suite: str) -> str:
+    def ngrams(self, dataset: str, suite: str, ending: str = ".npy") -> str:
         """N-grams of a dataset that are too frequent for a suite."""
-        return f"{self.home}/frequent_ngrams/{dataset}/{suite}.npy"
+        return f"{self.home}/frequent_ngrams/{dataset}/{suite}{ending}"
 
     def model(self, run: str, seed: int | str, name: str = "") -> str:
         """Folder of a finished training, or a file or folder in it."""

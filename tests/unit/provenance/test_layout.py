@@ -50,6 +50,12 @@ def test_no_other_module_names_a_file_or_folder_of_the_results() -> None:
             assert not (found & names) - OTHER_FOLDERS.get(name, set()), path
 
 
+def test_no_rule_joins_a_path(repository: Path) -> None:
+    for path in (repository / "Snakefile", *(repository / "workflow" / "rules").glob("*.smk")):
+        code = [line for line in path.read_text().splitlines() if not line.lstrip().startswith("#")]
+        assert not [line for line in code if "ROOT}/" in line or "home}/" in line], path
+
+
 def test_paths_with_wildcards_find_what_is_there_and_no_hidden_file(tmp_path: Path) -> None:
     found = Layout.of(tmp_path / "tiny")
     wanted = [found.training("a", 6), found.evaluation("s", "a", 6), found.timings("decoding")]
