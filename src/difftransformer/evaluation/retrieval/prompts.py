@@ -13,7 +13,10 @@ is a prompt of its own on the same context, for a training row never asks for tw
 Shapes: H = tokens of the haystack, N = needles.
 """
 
+from functools import cache
+
 import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from difftransformer.config.generated_rows import RecallConfig
@@ -59,14 +62,13 @@ class RecallPrompts(PromptBuilder):
         super().__init__(tokenizer, 1 if new_tokens is None else new_tokens)
         self._suite, self._recall = suite, recall
         self._vocabulary = RecallVocabulary.of(recall)
+        self._haystack = cache(self._drawn_haystack)
 
     def prompt(self, cell: Cell, sample: int) -> NeedlePrompt:
         """See `PromptBuilder.prompt`."""
         H = self._suite.haystack(cell.length, self._recall)
-        seed = QUESTIONS_SEED
-        # The stream of the haystack knows neither N nor depth: prompts share what they can.
-        tokens = haystack(self._recall, 1, H, np.random.default_rng([seed, 0, H, sample]))[0]
-        draw = np.random.default_rng([seed, 1, H, cell.needles, cell.depth, sample])
+        tokens = self._haystack(H, sample).copy()
+        draw = np.random.default_rng([QUESTIONS_SEED, 1, H, cell.needles, cell.depth, sample])
         keys = draw.permutation(self._vocabulary.keys)[: cell.needles]
         values = draw.permutation(self._vocabulary.values)[: cell.needles]
         start = answer_start(cell.depth, H)
@@ -81,6 +83,12 @@ class RecallPrompts(PromptBuilder):
             value=Span(start + 1, start + 2),
             question=Span(H, H + 1),
         )
+
+    def _drawn_haystack(self, H: int, sample: int) -> NDArray[np.int64]:
+        """Return the haystack [H] that a sample has at every depth and number of needles."""
+        draw = np.random.default_rng([QUESTIONS_SEED, 0, H, sample])
+        tokens: NDArray[np.int64] = haystack(self._recall, 1, H, draw)[0]
+        return tokens
 
     def _words(self, tokens: "np.typing.ArrayLike") -> str:
         text: str = self.tokenizer.decode(np.asarray(tokens).tolist())

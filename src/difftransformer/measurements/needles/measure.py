@@ -57,8 +57,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     samples = {cell: found["samples"][task.task_name] for cell, task in tasks.items()}
     lines = [line for cell, some in samples.items() for line in _lines(cell, some)]
     write_text(subject.details / "samples.jsonl", "".join(json.dumps(x) + "\n" for x in lines))
-    requests = [model.request(one) for task in tasks.values() for one in task.instances]
-    some = _neighbours(requests, suite.timed_prompts)
+    some = _neighbours(model.requests, suite.timed_prompts)
     positions = record_sharing(
         subject.details / "prefix_sharing.json",
         computed=model.generator.computed,
@@ -104,7 +103,11 @@ class NeedleTask(GenerationTask):
 
 
 class SharingModel(LM):  # type: ignore[misc]
-    """Our models for lm-eval's `generate_until`: greedy, prefixes of prompts shared."""
+    """Our models for lm-eval's `generate_until`: greedy, prefixes of prompts shared.
+
+    Attributes:
+        requests: Those of the last call.
+    """
 
     def __init__(self, generator: Generator, builder: PromptBuilder) -> None:
         super().__init__()
@@ -112,8 +115,8 @@ class SharingModel(LM):  # type: ignore[misc]
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
         """See lm-eval's LM."""
-        asked = [self.request(one) for one in requests]
-        answers = self.generator.generate(asked)
+        self.requests = [self.request(one) for one in requests]
+        answers = self.generator.generate(self.requests)
         return [self._ends(one).text(answer) for answer, one in zip(answers, requests, strict=True)]
 
     def request(self, instance: Instance) -> Request:
