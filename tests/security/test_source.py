@@ -100,7 +100,7 @@ def test_shell_commands_hold_paths_and_ids_of_ours_alone(repository: Path) -> No
     names = re.findall(r"\{([^{}]+)\}", " ".join([step, *re.findall(r"\bshell\((.+)\)", text)]))
     assert "ROOT" in names and all(ours.fullmatch(name) for name in names), names
     shells = re.findall(r"^    shell:\n        (.+)", text, re.MULTILINE)
-    assert set(shells) == {"STEP", '"export DIFFTRANSFORMER_WARM=off; " + STEP'}
+    assert set(shells) == {"STEP", 'f"export DIFFTRANSFORMER_WARM=off; {STEP}"'}
 
 
 def test_make_reads_no_yaml_and_quotes_what_it_is_given(repository: Path) -> None:

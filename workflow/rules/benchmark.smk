@@ -19,4 +19,4 @@ rule benchmark:
     message:
         "Measure the timings of {wildcards.timing}"
     shell:
-        "export DIFFTRANSFORMER_WARM=off; " + STEP
+        f"export DIFFTRANSFORMER_WARM=off; {STEP}"

@@ -16,7 +16,7 @@ STEP = (
     "difftransformer step {params.rule} --config {params.config:q} --code '{params.code}'"
     " --threads {threads} --log {log:q} <<< {params.files:q}"
 )
-"""What every rule runs. Results can be thousands of files, more than an argument may hold: they come by stdin."""
+"""What every job runs. Results can be thousands of files, more than an argument may hold: they come by stdin."""
 
 
 wildcard_constraints:
@@ -46,7 +46,7 @@ if not workflow.remote_exec:
 
 
 def files(wildcards, input, output):
-    """The files of a job by the names that its rule gives them, as JSON for STEP."""
+    """The files of a job by the names that they have in it, as JSON for STEP."""
 
     def by_name(known):
         return {
