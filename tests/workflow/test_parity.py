@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from small_workflow import Checkout, copy_of
 
-from difftransformer.cli.step import RULES
+from difftransformer.cli.rules import RULES
 from difftransformer.planning.jobs import ENTRIES
 
 RULE = re.compile(

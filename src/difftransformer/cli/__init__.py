@@ -3,11 +3,11 @@
 Everything heavy is imported inside the command that needs it.
 """
 
-from difftransformer.cli import everyday, ui, publishing, tools, step  # isort: skip - the order of the help
+from difftransformer.cli import everyday, ui, publishing, tools, rules  # isort: skip - the order of the help
 from difftransformer.cli.frame import app
 from difftransformer.machine import search_rarely
 
-__all__ = ["app", "everyday", "main", "publishing", "step", "tools", "ui"]
+__all__ = ["app", "everyday", "main", "publishing", "rules", "tools", "ui"]
 
 
 def main() -> None:

@@ -4,10 +4,9 @@ import os
 from importlib import import_module
 from pathlib import Path
 
-from difftransformer.cli.frame import Step
+from difftransformer.cli.step import Step
 from difftransformer.provenance.layout import Layout
 from difftransformer.provenance.reporting import reporting
-from difftransformer.tracking.run_context import JobIdentity
 
 
 def evaluate(step: Step) -> None:
@@ -54,16 +53,13 @@ def judge_answers(step: Step) -> None:
         # By name: its code is that of the measurement whose answers are judged.
         judge = import_module(module_of(measurement(config.kind).name, "judge"))
         judged = judge.open_answers(config, step.required("result"), step.seed)
-    identity = JobIdentity(
-        rule=step.rule,
-        stage=judge.STAGE,
-        scale=config.scale,
-        run=config.run,
-        suite=judged_suite(config.suite, config.judge.kind),
-        seed=step.seed,
-        fingerprint=judge.judging_fingerprint(config, judged, step.seed, step.code),
-        upstream=(judged.result.job_id,),
-    )
+        about = {
+            "seed": step.seed,
+            "suite": judged_suite(config.suite, config.judge.kind),
+            "upstream": (judged.result.job_id,),
+        }
+        # Whoever generated the answers.
+        identity = step.identity(config.scale, config.run, config, judged.sha256, **about)
     with step.job(identity, config) as running:
         judge.judge_answers(
             config,

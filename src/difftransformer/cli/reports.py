@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from difftransformer.cli.frame import Step
+from difftransformer.cli.step import Step
 from difftransformer.provenance.published import digest
 from difftransformer.provenance.reporting import reporting
 
@@ -19,9 +19,8 @@ def build(step: Step) -> None:
         work = getattr(module, f"build_{step.rule}")
         config, page = step.read(ArtifactSlice), step.output("page")
         upstream = _upstream(step)
-        identity = step.identity(
-            config, config.artifact, " ".join(upstream), suite=config.kind, upstream=upstream
-        )
+        about = {"suite": config.kind, "upstream": upstream}
+        identity = step.identity(config.scale, config.artifact, config, " ".join(upstream), **about)
     with step.job(identity, config) as running:
         for path in work(config, step.inputs("results"), page):
             running.tracker.log_artifact(path)
@@ -41,7 +40,7 @@ def verdicts(step: Step) -> None:
         from difftransformer.reporting.verdict_job import build_verdicts
 
         config, output = step.read(TestedClaims), step.output("data")
-        identity = step.identity(config, "verdicts", " ".join(_upstream(step)))
+        identity = step.identity(config.scale, "verdicts", config, " ".join(_upstream(step)))
     with step.job(identity, config, only={"scale", "alpha", "not_testable"}) as running:
         build_verdicts(config, results=step.inputs("results"), output=output)
         for suffix in (".csv", ".md", ".json"):
@@ -57,7 +56,7 @@ def report(step: Step) -> None:
         config, verdicts = step.read(ReportSlice), step.required("verdicts")
         page, sums = step.output("site") / "index.html", step.output("sums")
         shown = [*step.inputs("tables"), *step.inputs("figures"), verdicts]
-        identity = step.identity(config, "report", " ".join(map(digest, shown)))
+        identity = step.identity(config.scale, "report", config, " ".join(map(digest, shown)))
     with step.job(identity, config, only={"scale", "seeds", "command"}) as running:
         build_report(
             config,

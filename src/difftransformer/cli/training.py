@@ -9,10 +9,9 @@ from os.path import relpath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from difftransformer.cli.frame import Step, state_ids
+from difftransformer.cli.step import Step, state_ids
 from difftransformer.errors import DataError, data_of
 from difftransformer.machine import gpus, slurm
-from difftransformer.provenance.fingerprint import job_fingerprint
 from difftransformer.provenance.layout import HISTORY, Layout
 from difftransformer.provenance.published import digest
 from difftransformer.provenance.reporting import reporting
@@ -37,7 +36,9 @@ def train_tokenizer(step: Step) -> None:
 
         config, output = step.read(DatasetSlice), step.output("tokenizer")
         base = step.input("tokenizer")
-        identity = step.identity(config, config.dataset, _digest(base) + _corpus(step))
+        identity = step.identity(
+            config.scale, config.dataset, config, _digest(base) + _corpus(step)
+        )
     with step.job(identity, config) as running:
         with data_of(config.dataset):
             train_tokenizer(config.config, output, base)
@@ -53,7 +54,7 @@ def tokenize(step: Step) -> None:
         config, manifest = step.read(DatasetSlice), step.output("manifest")
         tokenizer = step.input("tokenizer")
         inputs = _digest(tokenizer) + _corpus(step)
-        identity = step.identity(config, config.dataset, inputs, threads=step.threads)
+        identity = step.identity(config.scale, config.dataset, config, inputs, threads=step.threads)
     with step.job(identity, config) as running:
         slurm.requeue_in_time()
         with data_of(config.dataset):
@@ -86,7 +87,7 @@ def count_ngrams(step: Step) -> None:
         config, output = step.read(NgramsSlice), step.output("ngrams")
         dataset = step.required("data").parent
         read = PackedDataset.open(dataset).digest
-        identity = step.identity(config, config.dataset, read, suite=config.suite)
+        identity = step.identity(config.scale, config.dataset, config, read, suite=config.suite)
     with step.job(identity, config) as running:
         count_ngrams(dataset, output, config.ngrams.n, config.ngrams.max_count)
         running.tracker.log_artifact(output)
@@ -134,16 +135,9 @@ def _identity(step: Step, config: "RunSlice") -> JobIdentity:
     dataset = PackedDataset.open(step.required("data").parent)
     parent = open_parent(config, _parent(step), dataset, step.seed)
     inputs = training_inputs(dataset, parent, config.pretrained)
-    return JobIdentity(
-        rule=step.rule,
-        stage=step.rule,
-        scale=config.scale,
-        run=config.run,
-        seed=step.seed,
-        fingerprint=job_fingerprint(step.rule, config.decisive(), step.code, inputs, step.seed),
-        upstream=() if parent is None else (parent.job_id,),
-        threads=step.threads,
-    )
+    upstream = () if parent is None else (parent.job_id,)
+    about = {"seed": step.seed, "upstream": upstream, "threads": step.threads}
+    return step.identity(config.scale, config.run, config.decisive(), inputs, **about)
 
 
 def _parent(step: Step) -> Path | None:

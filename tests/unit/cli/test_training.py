@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from difftransformer.cli import training
-from difftransformer.cli.frame import Files, Step
+from difftransformer.cli.step import Files, Step
 from difftransformer.machine import slurm
 from difftransformer.training.interrupt import Interrupted
 

@@ -27,14 +27,11 @@ from difftransformer.measurements.hallucination.settings import (
     average_metric,
     set_metric,
 )
-from difftransformer.provenance.fingerprint import job_fingerprint
 from difftransformer.provenance.published import require_published
 from difftransformer.provenance.result import Result, Units, read_result
 from difftransformer.tracking.run_context import Job
 
 logger = logging.getLogger(__name__)
-
-STAGE = "judge_answers"
 
 
 class Judged(NamedTuple):
@@ -62,11 +59,6 @@ def open_answers(slice: JudgementSlice, path: Path, seed: int) -> Judged:
     require_published(folder / ANSWERS, path)
     answers = read_answers(folder)
     return Judged(result, answers, hashlib.sha256((folder / ANSWERS).read_bytes()).hexdigest())
-
-
-def judging_fingerprint(slice: JudgementSlice, judged: Judged, seed: int, code: str) -> str:
-    """Fingerprint of the job: the judge, the code and the answers, whoever generated them."""
-    return job_fingerprint(STAGE, slice, code, judged.sha256, seed)
 
 
 def judge_answers(

@@ -1,0 +1,59 @@
+"""`difftransformer step RULE`: the command that every rule of the workflow runs."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from difftransformer.cli import evaluation, reports, training
+from difftransformer.cli.frame import STEPS, people
+from difftransformer.cli.step import Files, Step
+from difftransformer.config.validation import validate
+from difftransformer.errors import lookup
+from difftransformer.provenance.reporting import reporting
+
+MOST_THREADS = 1024
+RULES: dict[str, Callable[[Step], None]] = {
+    "train_tokenizer": training.train_tokenizer,
+    "tokenize": training.tokenize,
+    "count_ngrams": training.count_ngrams,
+    "pretrain": training.train,
+    "extend_context": training.train,
+    "adapt": training.train,
+    "evaluate": evaluation.evaluate,
+    "judge_answers": evaluation.judge_answers,
+    "benchmark": evaluation.benchmark,
+    "table": reports.build,
+    "figure": reports.build,
+    "verdicts": reports.verdicts,
+    "report": reports.report,
+}
+"""What a rule does, by its name."""
+
+
+@people(STEPS)
+def step(
+    rule: Annotated[str, typer.Argument(help=", ".join(RULES) + ".")],
+    config: Annotated[
+        Path, typer.Option(help="JSON of the resolved settings; the workflow writes it.")
+    ],
+    files: Annotated[
+        str,
+        typer.Option(
+            help='JSON of the files by name: {"inputs": {"model": [...]}, "outputs": {"result": '
+            '[...]}, "seed": 0, "results": "results"}; without it standard input.'
+        ),
+    ] = "",
+    code: Annotated[str, typer.Option(help="Fingerprint of the code, part of the job's id.")] = "",
+    threads: Annotated[
+        int, typer.Option(min=1, max=MOST_THREADS, help="Threads of one operation.")
+    ] = 1,
+    log: Annotated[Path | None, typer.Option(help="File that gets the log beside stderr.")] = None,
+) -> None:
+    """Do one job of the workflow; `snakemake --printshellcmds` shows the calls."""
+    with reporting(log):
+        work = lookup(RULES, rule, "rule", "step")
+        given = validate(Files, (files or sys.stdin.read()).encode(), "step: --files")
+    work(Step(rule, config, given, code, threads, log))
