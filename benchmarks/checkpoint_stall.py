@@ -18,8 +18,8 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from difftransformer.config.model import ModelConfig
 from difftransformer.config.training import TrainingConfig
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.transformer import Transformer
 from difftransformer.training.checkpoint import CheckpointStore, Snapshot
 from difftransformer.training.joining import joined
@@ -76,15 +76,13 @@ def training(
     asked: argparse.Namespace, team: Team
 ) -> tuple[Iterator[None], dict[str, torch.Tensor]]:
     """Return endless steps of a training, and the tensors of its checkpoint."""
-    config = ModelConfig.model_validate(
-        {
-            "vocab_size": 4096,
-            "d_model": asked.d_model,
-            "num_layers": asked.layers,
-            "ffn_dim": 3 * asked.d_model,
-            "max_positions": 128,
-            "attention": {"variant": "diff_v1", "head_dim": 64},
-        }
+    config = ModelConfig(
+        vocab_size=4096,
+        d_model=asked.d_model,
+        num_layers=asked.layers,
+        ffn_dim=3 * asked.d_model,
+        max_positions=128,
+        attention={"variant": "diff_v1", "head_dim": 64},
     )
     model = team.shared(
         lambda: Transformer(config),

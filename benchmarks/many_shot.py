@@ -17,10 +17,10 @@ import numpy as np
 import torch
 
 from difftransformer.config.generated_rows import ClassificationConfig
-from difftransformer.config.model import ModelConfig
 from difftransformer.data.classification import labelled_items
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.measurements.many_shot.label_decoding import Labels, SharedPrompt
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.transformer import Transformer
 
 VARIANTS = ("softmax", "diff_v1")

@@ -13,13 +13,13 @@ from time import perf_counter
 import torch
 
 from difftransformer.config.generated_rows import RecallConfig
-from difftransformer.config.model import ModelConfig
 from difftransformer.data.rows import word_tokenizer
 from difftransformer.evaluation.generation import Generator, Request
 from difftransformer.evaluation.retrieval.prompts import RecallPrompts
 from difftransformer.evaluation.retrieval.settings import Cell
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.measurements.needles.settings import Suite
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.transformer import Transformer
 
 VARIANTS = ("softmax", "diff_v1")

@@ -101,8 +101,8 @@ def subject(name: str, model: Any, loss: Callable[[Any], Any]) -> Subject:
 
 def ours(name: str, shape: Shape, way: str) -> Subject:
     """One of `OURS` with the trainer's loss, its products by one library."""
-    from difftransformer.config.model import ModelConfig
     from difftransformer.config.training import TrainingConfig
+    from difftransformer.models.config import ModelConfig
     from difftransformer.models.kernels import choose_backend
     from difftransformer.models.loss import chunked_cross_entropy
     from difftransformer.models.transformer import Transformer

@@ -6,6 +6,7 @@ They are committed, so that every page reads as it is on a forge; `make docs` wr
 import inspect
 import textwrap
 from collections.abc import Callable
+from dataclasses import fields
 from importlib import import_module
 from inspect import getdoc
 from pathlib import Path
@@ -13,8 +14,8 @@ from pathlib import Path
 import yaml
 
 import difftransformer
-from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.registry import attention_class, interpretation, variants
+from difftransformer.models.config import AttentionConfig
 
 DOCS = Path(__file__).parent
 API: dict[str, tuple[str, ...]] = {
@@ -115,13 +116,13 @@ def _variant(name: str) -> str:
         parts.append(f"*An interpretation*: {ours}.")
     parts += [_verbatim(getdoc(module) or ""), _verbatim(getdoc(kind) or "")]
     own = {
-        key: field
-        for key, field in kind.config_class.model_fields.items()
-        if key not in AttentionConfig.model_fields
+        field.name: field
+        for field in fields(kind.config_class)
+        if field.name not in AttentionConfig.names()
     }
     if own:
         rows = [
-            f"| `{key}` | `{field.get_default()}` | {_cell(field.description or '')} |"
+            f"| `{key}` | `{field.default}` | {_cell(field.metadata['description'])} |"
             for key, field in own.items()
         ]
         parts.append("\n".join(["| setting | default | |", "|---|---|---|", *rows]))

@@ -1,6 +1,7 @@
 """The models that whole steps are measured with: those of scale gpu, 135M parameters."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ def config(setting: Setting, row: str, T: int) -> Any:
     """A row's model for T positions; on a CPU a layer of that of scale smoke."""
     scale = setting.sized("gpu", "smoke")
     changes = {"max_positions": T} | setting.sized({}, {"num_layers": 1})
-    return catalogue(scale).run(ROWS[row]).model.model_copy(update=changes)
+    return replace(catalogue(scale).run(ROWS[row]).model, **changes)
 
 
 @cache

@@ -72,8 +72,8 @@ def states(
     """Hidden states, gradients by matrix, and, not compiled, the states of the last by a cache."""
     import torch
 
-    from difftransformer.config.model import ModelConfig
     from difftransformer.models.cache import PrefixCache
+    from difftransformer.models.config import ModelConfig
     from difftransformer.models.device import autocast
     from difftransformer.models.transformer import Transformer
     from difftransformer.training.compiled import compiled_states

@@ -1,14 +1,15 @@
 """Every variant of the registry, in small configurations derived from its own settings."""
 
 from collections.abc import Iterator
+from dataclasses import fields
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 import torch
 
-from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Attention
 from difftransformer.models.attention.registry import attention_class, configure, variants
+from difftransformer.models.config import AttentionConfig
 from difftransformer.models.rotary import Rope, RotaryTable
 
 D_MODEL = 24
@@ -34,12 +35,12 @@ def configurations() -> Iterator[tuple[str, dict[str, Any]]]:
         for sharing, options in SHARINGS.items():
             yield f"{variant}-{sharing}", {**own, **options}
         kind = attention_class(variant).config_class
-        for name, field in kind.model_fields.items():
-            if name not in AttentionConfig.model_fields:
-                for value in _choices(field.annotation):
+        for field in fields(kind):
+            if field.name not in AttentionConfig.names():
+                for value in _choices(field.type):
                     if value != field.default:
-                        changed = {**own, **SHARINGS["gqa"], name: value}
-                        yield f"{variant}-{name}={value}", changed
+                        changed = {**own, **SHARINGS["gqa"], field.name: value}
+                        yield f"{variant}-{field.name}={value}", changed
 
 
 def _choices(annotation: Any) -> list[Any]:

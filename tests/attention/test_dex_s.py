@@ -7,10 +7,10 @@ import torch
 from oracles import exact_output, exact_weights, softmax_heads
 from small_layers import D_MODEL, build, inputs
 
-from difftransformer.config.model import ModelConfig
 from difftransformer.convert.dex.tuner import changed
 from difftransformer.measurements.quantised.rounding import rounded_weights
 from difftransformer.models.attention.dex_s import DexAttention
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.transformer import Transformer
 
 HEADS = {"head_dim": 6, "num_heads": 4, "num_kv_heads": 2}

@@ -8,10 +8,10 @@ from small_layers import D_MODEL, build
 from torch import Tensor
 
 from difftransformer import AttentionLayer, DifferentialAttention, KeyValueCache
-from difftransformer.config.model import ModelConfig
 from difftransformer.convert.watching import capture_attention
 from difftransformer.errors import BackendError, ConfigError
 from difftransformer.models.attention.registry import variants
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.kernels import fused
 from difftransformer.models.layers import layer_class
 from difftransformer.models.transformer import Transformer

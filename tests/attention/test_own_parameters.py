@@ -9,11 +9,11 @@ import torch
 from oracles import exact_maps, exact_output, exact_weights, shared_pairs
 from small_layers import D_MODEL, build, configurations, inputs
 
-from difftransformer.config.model import ModelConfig
 from difftransformer.models.attention.diff_v1 import DifferentialAttention
 from difftransformer.models.attention.maps import attention_maps
 from difftransformer.models.attention.registry import configure, variants
 from difftransformer.models.attention.shared_diff import SharedDiffAttention
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.transformer import Transformer
 
 HEADS = {"head_dim": 4, "num_heads": 4, "num_kv_heads": 2}

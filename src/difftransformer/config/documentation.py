@@ -6,9 +6,9 @@ from textwrap import fill
 from typing import Any
 
 import yaml
-from pydantic import BaseModel
+from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core.core_schema import ModelSchema
+from pydantic_core.core_schema import DataclassSchema, ModelSchema
 
 from difftransformer.config.known_keys import Schema, branches, inner, referred
 
@@ -25,18 +25,18 @@ _LIMITS = {
 }
 
 
-def config_schema(models: Mapping[str, type[BaseModel]]) -> dict[str, Schema]:
+def config_schema(models: Mapping[str, type]) -> dict[str, Schema]:
     """JSON Schema of each YAML file, for editors that complete and check, in the order of names.
 
     ``models`` has the model of each whole file; schemas hold plain JSON values only.
     """
     return {
-        name: {"$schema": _DIALECT, **models[name].model_json_schema(), "title": name}
+        name: {"$schema": _DIALECT, **TypeAdapter(models[name]).json_schema(), "title": name}
         for name in sorted(models)
     }
 
 
-def config_readme(models: Mapping[str, type[BaseModel]], opening: str = "") -> str:
+def config_readme(models: Mapping[str, type], opening: str = "") -> str:
     """Markdown page with a list of settings for each YAML file, in the order given.
 
     Nested groups are expanded by dotted path; ``<name>`` stands for a key the user chooses,
@@ -46,7 +46,7 @@ def config_readme(models: Mapping[str, type[BaseModel]], opening: str = "") -> s
     lines = ["# Settings", "", opening.strip(), ""] if opening else ["# Settings", ""]
     lines.append("Generated from the typed settings: `difftransformer write_schema` rewrites it.")
     for name, model in models.items():
-        schema = model.model_json_schema(schema_generator=_OwnFirst)
+        schema = TypeAdapter(model).json_schema(schema_generator=_OwnFirst)
         # Unions of containers of one group would repeat its settings.
         items = dict.fromkeys(_Page(schema).items(schema, ""))
         if not items:
@@ -60,9 +60,16 @@ class _OwnFirst(GenerateJsonSchema):
     """A group's own settings before those that it inherits."""
 
     def model_schema(self, schema: ModelSchema) -> Schema:
-        found, own = super().model_schema(schema), get_annotations(schema["cls"])
-        ordered = sorted(found.get("properties", {}).items(), key=lambda one: one[0] not in own)
-        return found | {"properties": dict(ordered)}
+        return _own_first(super().model_schema(schema), schema["cls"])
+
+    def dataclass_schema(self, schema: DataclassSchema) -> Schema:
+        return _own_first(super().dataclass_schema(schema), schema["cls"])
+
+
+def _own_first(schema: Schema, kind: type) -> Schema:
+    own = get_annotations(kind)
+    ordered = sorted(schema.get("properties", {}).items(), key=lambda one: one[0] not in own)
+    return schema | {"properties": dict(ordered)}
 
 
 class _Page:

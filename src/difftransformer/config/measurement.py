@@ -13,8 +13,8 @@ from pydantic import model_validator
 
 from difftransformer.config.base import Backend, Settings, require_half, setting
 from difftransformer.config.generated_rows import GeneratedRows
-from difftransformer.config.model import ModelConfig
 from difftransformer.config.run import RunSlice
+from difftransformer.models.config import ModelConfig
 
 Fact = int | float | bool | str | None
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from difftransformer.config.base import setting
-from difftransformer.config.model import MODEL_TYPE, ModelConfig
 from difftransformer.config.run import PretrainedModel
 from difftransformer.config.validation import validate
 from difftransformer.errors import CheckpointError, in_one_line
+from difftransformer.models.config import MODEL_TYPE, ModelConfig
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -252,7 +252,7 @@ def sizes_of(config: "PreTrainedConfig", name: str) -> ModelConfig:
             "ffn_dim": text.intermediate_size,
             "max_positions": text.max_position_embeddings,
             "norm_eps": text.rms_norm_eps,
-            "rope_theta": rope.get("rope_theta", ModelConfig.model_fields["rope_theta"].default),
+            "rope_theta": rope.get("rope_theta", ModelConfig.rope_theta),
             "tie_embeddings": text.tie_word_embeddings,
             "attention": {
                 "variant": "softmax",

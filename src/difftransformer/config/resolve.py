@@ -5,7 +5,7 @@ an entry's own changes, and validate the outcome. A slice refers to nothing outs
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -296,7 +296,7 @@ class Catalogue:
         base = self.project.pretrained
         assert base is not None
         place = f"{self.said.origin(('pretrained',))}: pretrained.sizes"
-        return base.planned(place).model_dump(mode="json")
+        return asdict(base.planned(place))
 
     def _run_chain(self, name: str) -> dict[str, RunEntry]:
         lookup(self.runs, name, "run", self.runs_place)

@@ -1,6 +1,7 @@
 """Runs and datasets, resolved: what data and training jobs get, and models from elsewhere."""
 
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -8,9 +9,9 @@ from pydantic import model_validator
 
 from difftransformer.config.base import Settings, setting
 from difftransformer.config.data import DatasetConfig
-from difftransformer.config.model import ModelConfig
 from difftransformer.config.training import TrainingConfig
 from difftransformer.errors import ConfigError
+from difftransformer.models.config import ModelConfig
 
 PRETRAINED_BASE = "pretrained_base"
 """Run that `pretrained` of config.yaml adds: what adaptations start from in its place."""
@@ -177,6 +178,6 @@ def same_token_ids(one: DatasetConfig, other: DatasetConfig) -> bool:
 
 
 def _flat(model: ModelConfig) -> dict[str, Any]:
-    values = model.model_dump(mode="json")
+    values = asdict(model)
     attention = values.pop("attention")
     return values | {f"attention.{key}": value for key, value in attention.items()}

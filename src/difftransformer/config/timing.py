@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Protocol, Self
 from pydantic import AfterValidator, Field, SerializeAsAny, model_validator
 
 from difftransformer.config.base import Backend, Name, Settings, distinct, require_half, setting
-from difftransformer.config.model import ModelConfig
+from difftransformer.models.config import ModelConfig
 
 Backends = Annotated[list[Backend], Field(min_length=1), AfterValidator(distinct)]
 

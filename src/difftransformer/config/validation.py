@@ -135,6 +135,7 @@ def _path_in(raw: Any, loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
 
 _NEEDED = {
     "bool_type": "true or false",
+    "dataclass_type": "a mapping of keys",
     "dict_type": "a mapping of keys",
     "float_type": "a number",
     "int_type": "a whole number",
@@ -150,7 +151,7 @@ def _problem(detail: ErrorDetails, path: tuple[int | str, ...], adapter: TypeAda
     found, kind = detail.get("input"), detail["type"]
     got = f"got {_short(found)}"
     match kind:
-        case "extra_forbidden":
+        case "extra_forbidden" | "unexpected_keyword_argument":
             return f"unknown key{_known_key(adapter.json_schema(), path)}"
         case "missing" if isinstance(found, list | tuple):
             text = f"an item is missing, got {_short(list(found))}"

@@ -8,20 +8,20 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from difftransformer.config.model import MODEL_TYPE, ModelConfig
 from difftransformer.config.pretrained import model_type, weight_files
 from difftransformer.config.run import PretrainedModel
-from difftransformer.errors import CheckpointError
+from difftransformer.errors import CheckpointError, ConfigError
+from difftransformer.models.config import MODEL_TYPE, ModelConfig
 from difftransformer.models.language_model import CausalModel, LanguageModel
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import write_bytes, write_text
@@ -67,7 +67,7 @@ def save_model(
         "architectures": [ARCHITECTURE],
         "auto_map": AUTO_MAP,
         "dtype": str(model.output_weight.dtype).removeprefix("torch."),
-        "model": config.model_dump(mode="json"),
+        "model": asdict(config),
         "model_type": MODEL_TYPE,
     }
     if eos_token_id is not None:
@@ -114,15 +114,11 @@ def read_config(folder: Path) -> ModelConfig:
     require_as_trained(path)
     try:
         content: Any = json.loads(path.read_text(encoding="utf-8"))
-        return ModelConfig.model_validate(content["model"])
+        settings = content["model"]
     except FileNotFoundError:
         raise CheckpointError(
             f"{path}: no such file; {folder} holds no trained model, train it first"
         ) from None
-    except ValidationError as error:
-        detail = error.errors()[0]
-        key = ".".join(str(part) for part in ("model", *detail["loc"]))
-        raise CheckpointError(f"{path}: {key}: {detail['msg']}; train the model again") from None
     except (OSError, ValueError):
         raise CheckpointError(f"{path}: not readable as JSON; train the model again") from None
     except (KeyError, TypeError):
@@ -134,6 +130,10 @@ def read_config(folder: Path) -> ModelConfig:
         raise CheckpointError(
             f"{path}: no settings under `model`; name a folder written by difftransformer"
         ) from None
+    try:
+        return ModelConfig.read(settings, f"{path}: model")
+    except ConfigError as error:
+        raise CheckpointError(f"{error}; train the model again") from None
 
 
 def adapted_model(folder: Path) -> PretrainedModel | None:

@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from difftransformer.config.model import lambda_metric
 from difftransformer.convert.checkpoint import ADAPTER
+from difftransformer.models.config import lambda_metric
 from difftransformer.provenance.layout import TRAINING
 from difftransformer.provenance.result import read_result
 

@@ -8,6 +8,7 @@ Shapes: B = batch, T = new positions, S = all positions including cached ones, V
 """
 
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,11 @@ from transformers.generation.utils import GenerationMixin
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.modeling_utils import PreTrainedModel
 
-from difftransformer.config.model import MODEL_TYPE
 from difftransformer.convert.checkpoint import AUTO_MAP, STUB, STUB_MODULE
 from difftransformer.convert.hf_config import DiffTransformerConfig
 from difftransformer.convert.hf_masks import Boundaries, require_masks, segment_ids, visible
 from difftransformer.errors import BackendError, CheckpointError, nearest
+from difftransformer.models.config import MODEL_TYPE
 from difftransformer.models.matrices import linear
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import write_text
@@ -81,7 +82,7 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
             model: The model; its backend stays as it is.
             eos_token_id: Id of the token that ends a generation.
         """
-        settings = model.config.model_dump(mode="json")
+        settings = asdict(model.config)
         config = DiffTransformerConfig(model=settings, eos_token_id=eos_token_id)
         known = (name for name, ours in BACKENDS.items() if ours == model.backend)
         config._attn_implementation = next(known, "sdpa")  # transformers has no word for `blocked`
@@ -144,7 +145,7 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
     def _renew_settings(self) -> None:
         """Let the model's own settings follow those of the config."""
         changed = self.config.model_config()
-        self.model.config = changed.model_copy(update={"attention": self.model.config.attention})
+        self.model.config = replace(changed, attention=self.model.config.attention)
 
     def _set_gradient_checkpointing(
         self,

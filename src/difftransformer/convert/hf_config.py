@@ -10,10 +10,9 @@ from typing import Any, ClassVar
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.generation.configuration_utils import GenerationConfig
 
-from difftransformer.config.model import MODEL_TYPE, ModelConfig
-from difftransformer.config.validation import validate
 from difftransformer.errors import CheckpointError, ConfigError
 from difftransformer.models.attention.registry import DEFAULT_VARIANT, attention_class, configure
+from difftransformer.models.config import MODEL_TYPE, ModelConfig
 
 _OF_TRANSFORMERS = {
     *("attn_implementation", "auto_map", "model_type", "quantization_config"),
@@ -146,7 +145,7 @@ class DiffTransformerConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
         """
         if self.model is None:
             raise CheckpointError("config.json: no key `model`; name a folder of difftransformer")
-        return validate(ModelConfig, _plain(self.model), "config.json: model")
+        return ModelConfig.read(_plain(self.model), "config.json: model")
 
     def to_dict(self) -> dict[str, Any]:
         """Return all settings, by the names of transformers as well, where peft looks for them."""
@@ -174,9 +173,9 @@ def _require_below_model(options: dict[str, Any], settings: dict[str, Any]) -> N
     kind = attention_class(attention.get("variant", DEFAULT_VARIANT)).config_class
     for name, value in options.items():
         own: dict[str, Any] = {name: value}
-        if name not in ModelConfig.model_fields:
+        if name not in ModelConfig.names():
             own = {"attention": own}
-        if name in ModelConfig.model_fields or name in kind.model_fields:
+        if name in ModelConfig.names() or name in kind.names():
             raise ConfigError(f"DiffTransformerConfig: {name}: give model={own}")
 
 
@@ -215,7 +214,7 @@ def _complete(settings: dict[str, Any]) -> None:
 def _head_dim(width: int, heads: int, variant: str) -> int:
     """Return the head_dim with which heads fill the width."""
     kind = attention_class(variant).config_class
-    maps = kind.model_construct(variant=variant, head_dim=2).value_dim // 2
+    maps = kind(variant=variant, head_dim=2).value_dim // 2
     if heads < 1 or width % (2 * maps * heads):
         raise ConfigError(
             f"DiffTransformerConfig: {heads} heads of {variant} do not fill hidden_size {width} "

@@ -1,9 +1,9 @@
 """The model from elsewhere that is adapted, as it is: nothing of it is converted."""
 
-from difftransformer.config.model import ModelConfig
 from difftransformer.config.pretrained import sizes_of, source, unreadable
 from difftransformer.config.run import PretrainedModel
 from difftransformer.errors import ConfigError
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.language_model import CausalModel
 
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch import Tensor
 
-from difftransformer.config.model import AttentionConfig, ModelConfig
 from difftransformer.convert.checkpoint import CONFIG, WEIGHTS, save_weights
 from difftransformer.errors import CheckpointError
 from difftransformer.models.attention.diff_v1 import DiffV1Config
 from difftransformer.models.attention.registry import UPSTREAM, configure
 from difftransformer.models.attention.softmax import SoftmaxConfig
+from difftransformer.models.config import AttentionConfig, ModelConfig
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import write_text
 

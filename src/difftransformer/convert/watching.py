@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from difftransformer.config.model import lambda_metric
 from difftransformer.convert.foreign.maps import Maps
 from difftransformer.convert.foreign.registry import reader
 from difftransformer.convert.foreign.softmax import cannot_read
 from difftransformer.errors import BackendError
 from difftransformer.models.attention.base import Attention
 from difftransformer.models.attention.maps import AttentionBlock, iter_blocks
+from difftransformer.models.config import lambda_metric
 from difftransformer.models.language_model import CausalModel
 
 Lambdas = Mapping[int, Sequence[Tensor]]

@@ -16,8 +16,8 @@ from pathlib import Path
 import torch
 
 from difftransformer.config.measurement import Suite
-from difftransformer.config.model import ModelConfig
 from difftransformer.models.attention.registry import configure
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.loss import rows_of_chunk
 from difftransformer.models.memory import working_bytes
 from difftransformer.models.sizes import cached_numbers, count_parameters

@@ -4,9 +4,7 @@ Light: torch is not needed.
 """
 
 import math
-from typing import Annotated, Literal, Protocol
-
-from pydantic import AfterValidator
+from typing import Literal, Protocol
 
 HeadChoice = Literal["entropy", "low_entropy", "importance"]
 """Ways to choose the heads of Dex by data."""
@@ -14,14 +12,8 @@ LambdaSchedule = Literal["annealed", "learned", "learned_from_zero", "ramped", "
 """What lambda of Dex is at a step."""
 
 
-def _below_one(given: Literal["exponential"] | float) -> Literal["exponential"] | float:
-    """Refuse what would turn heads off, or around, by the factor (1 - lambda_init)."""
-    if given != "exponential" and float(given) >= 1:
-        raise ValueError(f"needs `exponential`, or a number below 1, got {given!r}")
-    return given
-
-
-LambdaInit = Annotated[Literal["exponential"] | float, AfterValidator(_below_one)]
+LambdaInit = Literal["exponential"] | float
+"""lambda_init of each layer: by depth, see `resolve_lambda_init`, or a number."""
 
 
 class _Layer(Protocol):

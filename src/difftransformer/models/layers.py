@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from difftransformer.config.model import AttentionConfig
 from difftransformer.errors import ConfigError
 from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.attention.maps import attention_maps
@@ -29,6 +28,7 @@ from difftransformer.models.attention.registry import (
     variant_location,
     variants,
 )
+from difftransformer.models.config import AttentionConfig
 from difftransformer.models.documents import document_mask, visible_or_itself
 from difftransformer.models.initial_values import draw_weights
 from difftransformer.models.kernels import choose_backend

@@ -8,6 +8,7 @@ Shapes: B = sequences, T = positions, S = positions with those of the cache.
 
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,8 +17,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from difftransformer.config.model import ModelConfig
 from difftransformer.models.cache import PrefixCache
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.device import autocast
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.models.recomputation import is_kept
@@ -249,7 +250,7 @@ def _tensors(tree: Any) -> list[Tensor]:
 
 def _small(config: ModelConfig, backend: str, layers: int, device: torch.device) -> Transformer:
     """Return the model with fewer layers and hardly a vocabulary, its weights zero."""
-    small = config.model_copy(update={"num_layers": layers, "vocab_size": _VOCABULARY})
+    small = replace(config, num_layers=layers, vocab_size=_VOCABULARY)
     with device:
         model = Transformer(small, backend)
     with torch.no_grad():

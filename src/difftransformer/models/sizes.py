@@ -5,15 +5,16 @@ multiply-add of a matrix product, whole T x T attention maps although a causal k
 nothing for sums, norms and softmax. A test holds both to the same number.
 """
 
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import torch
 
-from difftransformer.config.model import AttentionConfig, ModelConfig
 from difftransformer.errors import ConfigError
 from difftransformer.models.attention.base import Attention
 from difftransformer.models.attention.registry import attention_class, configure
 from difftransformer.models.cache import PrefixCache
+from difftransformer.models.config import AttentionConfig, ModelConfig
 from difftransformer.models.matrices import Linear
 from difftransformer.models.rotary import RotaryTable
 from difftransformer.models.transformer import Transformer
@@ -71,9 +72,9 @@ def _attention_parameters(attention: AttentionConfig, d_model: int) -> tuple[int
 
 def llama_matrices(config: ModelConfig) -> dict[str, tuple[int, int]]:
     """Return rows and columns of the matrices of one layer, by their names in a Llama."""
-    attention = configure(config.attention, config.d_model).model_dump()
-    d_model, width = config.d_model, attention["head_dim"]
-    heads, key_heads = attention["num_heads"], attention["num_kv_heads"]
+    attention = configure(config.attention, config.d_model)
+    d_model, width = config.d_model, attention.head_dim
+    heads, key_heads = attention.output_heads, attention.kv_heads
     return {
         "q_proj": (heads * width, d_model),
         "k_proj": (key_heads * width, d_model),
@@ -118,7 +119,7 @@ def training_flops(config: ModelConfig, seq_len: int, *, causal: bool = False) -
 def _one_layer(config: ModelConfig) -> Transformer:
     """Return the model with one layer, all being alike, in no memory."""
     with torch.device("meta"):
-        return Transformer(config.model_copy(update={"num_layers": 1}))
+        return Transformer(replace(config, num_layers=1))
 
 
 @torch.no_grad()
@@ -174,7 +175,7 @@ def match_ffn(
         return count_parameters(config) if by == "parameters" else training_flops(config, seq_len)
 
     def sized(ffn_dim: int) -> int:
-        return size(config.model_copy(update={"ffn_dim": ffn_dim}))
+        return size(replace(config, ffn_dim=ffn_dim))
 
     goal = size(wanted)
     step = sized(2 * multiple_of) - sized(multiple_of)  # both measures are linear in ffn_dim

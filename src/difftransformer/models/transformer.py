@@ -7,17 +7,18 @@ F = ffn_dim, V = vocabulary.
 """
 
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from difftransformer.config.model import AttentionConfig, ModelConfig
 from difftransformer.errors import ConfigError
 from difftransformer.models.attention.base import Cache
 from difftransformer.models.attention.registry import attention_class, configure
 from difftransformer.models.cache import PrefixCache
+from difftransformer.models.config import AttentionConfig, ModelConfig
 from difftransformer.models.documents import document_mask
 from difftransformer.models.gradients import by_hand, first_derivative
 from difftransformer.models.initial_values import draw_module
@@ -120,7 +121,7 @@ class Transformer(LanguageModel):
         """
         super().__init__()
         attention = configure(config.attention, config.d_model)
-        self.config = config.model_copy(update={"attention": attention.model_dump(mode="json")})
+        self.config = replace(config, attention=asdict(attention))
         self.backend = backend
         self.embedding = Embedding(config.vocab_size, config.d_model)
         self.layers = nn.ModuleList(

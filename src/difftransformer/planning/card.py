@@ -4,12 +4,13 @@ Nothing is computed for it: activations are those of tensors without content, st
 sizes. So a training that cannot fit is refused before its first job, on a machine without a GPU.
 """
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field, replace
 
-from difftransformer.config.model import ModelConfig
 from difftransformer.config.run import RunSlice
 from difftransformer.config.scale import MachineConfig
 from difftransformer.errors import ConfigError
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.memory import imagined_bytes_per_layer
 from difftransformer.models.sizes import count_parameters
 from difftransformer.training.memory import (
@@ -95,9 +96,9 @@ class Card:
     def _layer(self, slice: RunSlice) -> float:
         """What a layer keeps of a sequence; layers are alike, whatever is around them."""
         config = slice.training
-        layer = slice.model.model_copy(update={"num_layers": 1, "vocab_size": 1})
+        layer = replace(slice.model, num_layers=1, vocab_size=1)
         masked = config.document_mask
-        key = (layer.model_dump_json(), config.seq_len, config.precision, masked)
+        key = (json.dumps(asdict(layer)), config.seq_len, config.precision, masked)
         if key not in self._layers:
             found = imagined_bytes_per_layer(
                 slice.model, config.seq_len, config.precision, masked=masked

@@ -15,9 +15,9 @@ Nothing is taken to be hidden behind the computation, which FSDP2 does for most 
 from dataclasses import dataclass
 from math import ceil
 
-from difftransformer.config.model import ModelConfig
 from difftransformer.config.scale import MachineConfig
 from difftransformer.config.training import TrainingConfig
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.sizes import layer_and_outside, training_flops
 
 _GATHERED = {"fp32": 4, "bf16": 2}

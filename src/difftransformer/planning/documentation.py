@@ -101,7 +101,7 @@ def write_documentation(folder: Path) -> list[Path]:
     return list(texts)
 
 
-def _pages() -> dict[str, type[BaseModel]]:
+def _pages() -> dict[str, type]:
     """Return heading -> settings below it, in the order of the page."""
     found = [measurement(name) for name in measurements()]
     attention = {name: attention_class(name).config_class for name in variants()}

@@ -1,17 +1,18 @@
 """Models with their heads counted and, where they say `match`, with the size that this takes."""
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
 
 from difftransformer.config.inheritance import Layers, lineage
-from difftransformer.config.model import ModelConfig
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import RunSlice
 from difftransformer.config.validation import validate
 from difftransformer.errors import ConfigError
-from difftransformer.models.attention.registry import configure
+from difftransformer.models.attention.registry import configure, options_class
+from difftransformer.models.config import AttentionConfig, ModelConfig
 from difftransformer.models.sizes import Match, Measure, match_ffn
 
 
@@ -46,12 +47,12 @@ class Sizes:
             ConfigError: Sizes that the model cannot have.
         """
         place = f"{self.catalogue.scale_file}: {key}"
-        own = self.catalogue.run(row).model.model_dump(mode="json")
+        own = asdict(self.catalogue.run(row).model)
         layers = Layers().add(own, f"runs.yaml: runs.{row}").add(dict(changes), f"{place}.model")
         layers.add({"max_positions": max_positions}, place)
         model = validate(ModelConfig, layers.values, f"{place}.model", layers.origin)
         try:
-            configure(model.attention, model.d_model)
+            _attention(model)
         except ConfigError as error:
             raise ConfigError(f"{place}: row {row}: {error}") from None
         return model
@@ -62,7 +63,7 @@ class Sizes:
         if entry is None:
             return model
         found = match_ffn(model, to, "parameters", entry.multiple_of, 1)
-        return model.model_copy(update={"ffn_dim": found.ffn_dim})
+        return replace(model, ffn_dim=found.ffn_dim)
 
     @cache  # noqa: B019 - lives as long as the plan
     def _sized(self, name: str, setup: str | None) -> tuple[RunSlice, Match | None]:
@@ -85,33 +86,40 @@ class Sizes:
         seq_len = slice.training.seq_len
         try:
             found = self._found(
-                slice.model.model_dump_json(),
-                wanted.model.model_dump_json(),
+                json.dumps(asdict(slice.model)),
+                json.dumps(asdict(wanted.model)),
                 entry.by,
                 entry.multiple_of,
                 1 if entry.by == "parameters" else seq_len,
             )
         except ConfigError as error:
             raise ConfigError(f"{place}: {error}") from None
-        model = slice.model.model_copy(update={"ffn_dim": found.ffn_dim})
+        model = replace(slice.model, ffn_dim=found.ffn_dim)
         return slice.model_copy(update={"model": model}), found
 
     @staticmethod
     @cache
     def _found(model: str, wanted: str, by: Measure, multiple_of: int, seq_len: int) -> Match:
         """Match two models, by their JSON: many runs differ in training alone."""
-        sized, after = map(ModelConfig.model_validate_json, (model, wanted))
+        sized, after = (ModelConfig(**json.loads(one)) for one in (model, wanted))
         return match_ffn(sized, after, by, multiple_of, seq_len)
 
     def _with_heads(self, name: str, setup: str | None) -> RunSlice:
         slice = self.catalogue.run(name, setup)
         try:
-            attention = configure(slice.model.attention, slice.model.d_model)
+            attention = _attention(slice.model)
         except ConfigError as error:
             raise ConfigError(f"{self.catalogue.place_of_model(name)}: {error}") from None
-        model = slice.model.model_copy(update={"attention": attention.model_dump(mode="json")})
+        model = replace(slice.model, attention=asdict(attention))
         return slice.model_copy(update={"model": model})
 
     def _matched_to(self, run: str) -> str | None:
         entry = self.catalogue.match(run)
         return None if entry is None else entry.to
+
+
+def _attention(model: ModelConfig) -> AttentionConfig:
+    """Return the options of a model's variant, checked, with heads as numbers."""
+    place = "model.attention"
+    options = validate(options_class(model.attention, place), model.attention, place)
+    return configure(options, model.d_model, place)

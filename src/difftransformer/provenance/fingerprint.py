@@ -24,6 +24,7 @@ import ast
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -217,6 +218,8 @@ def _names_a_class(node: ast.expr) -> bool:
 def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
     if isinstance(value, Path):
         return value.as_posix()
     raise TypeError(f"{type(value).__name__} has no canonical JSON form")

@@ -20,7 +20,9 @@ from collections.abc import Iterator
 from typing import Any
 
 _DOCUMENTING = frozenset({"meaning", "unit", "source", "holds", "description", "title", "examples"})
-_BOUNDS = frozenset({"ge", "gt", "le", "lt", "multiple_of", "pattern", "min_length", "max_length"})
+_BOUNDS = frozenset(
+    {"ge", "gt", "le", "lt", "below", "multiple_of", "pattern", "min_length", "max_length"}
+)
 _FIELDS = frozenset({"setting", "Field"})
 _LOGGERS = frozenset({"logger", "_log", "logging", "warnings"})
 _LEVELS = frozenset({"debug", "info", "warning", "warn", "error", "exception", "critical", "log"})

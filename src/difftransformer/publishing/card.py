@@ -6,7 +6,7 @@ of a model that transformers saved is made from its config.json alone.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +113,7 @@ def _saved_card(folder: Path, licence: str, name: str, *, own_code: bool) -> str
         )
     with torch.device("meta"):
         model = Transformer(read_config(folder))
-    config = model.config.model_dump(mode="json")
+    config = asdict(model.config)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     files = {path for pattern in MODEL_FILES for path in folder.glob(pattern)}
     digests = {path.name: digest(path) for path in sorted(files)}

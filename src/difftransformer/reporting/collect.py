@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from difftransformer.config.judges import judged_suite
-from difftransformer.config.model import layer_metric
 from difftransformer.errors import DataError, UserError
+from difftransformer.models.config import layer_metric
 from difftransformer.provenance.layout import HISTORY, Layout
 from difftransformer.provenance.published import require_published
 from difftransformer.provenance.result import Result, read_result

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from difftransformer.config.artifact_slices import FamilySlice, RowSlice
-from difftransformer.config.model import LAMBDA, lambda_metric, layer_metric
+from difftransformer.models.config import LAMBDA, lambda_metric, layer_metric
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import (
     DIFFERENCE,

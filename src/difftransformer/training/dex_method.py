@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from difftransformer.config.model import lambda_metric
 from difftransformer.convert.dex import DexConfig
+from difftransformer.models.config import lambda_metric
 from difftransformer.models.language_model import CausalModel
 from difftransformer.training.method import Task
 from difftransformer.training.peft_method import PeftMethod

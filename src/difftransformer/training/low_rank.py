@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from difftransformer.config.base import setting
-from difftransformer.config.model import ModelConfig
 from difftransformer.config.training import TrainingConfig
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.language_model import CausalModel
 from difftransformer.models.sizes import llama_matrices
 from difftransformer.training.method import Method, MethodSettings, Planned, Task

@@ -18,10 +18,10 @@ from pathlib import Path
 import psutil
 import torch
 
-from difftransformer.config.model import ModelConfig
 from difftransformer.config.run import RunSlice
 from difftransformer.config.training import TrainingConfig
 from difftransformer.errors import UserError
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.device import autocast
 from difftransformer.models.kernels import choose_backend
 from difftransformer.models.language_model import CausalModel

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Protocol
 from torch import Tensor, nn
 
 from difftransformer.config.base import Settings, setting
-from difftransformer.config.model import ModelConfig
 from difftransformer.config.training import TrainingConfig
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.sizes import count_parameters
 
 

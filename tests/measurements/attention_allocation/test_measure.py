@@ -36,7 +36,7 @@ def suite(**changes: Any) -> Suite:
 
 def by_hand(attention: dict[str, Any]) -> Transformer:
     """A model whose matrices are a formula, so that numpy can follow it."""
-    config = model_config(RECALL.vocab_size).model_copy(update={"attention": attention})
+    config = replace(model_config(RECALL.vocab_size), attention=attention)
     model = Transformer(config, "sdpa").eval()
     with torch.no_grad():
         for number, parameter in enumerate(model.parameters()):
@@ -148,7 +148,7 @@ def test_both_normalisations_are_one_for_softmax_alone(
 def test_layers_are_told_apart_and_make_up_the_whole(
     dataset: PackedDataset, tmp_path: Path
 ) -> None:
-    config = model_config(RECALL.vocab_size).model_copy(update={"attention": DIFF, "num_layers": 3})
+    config = replace(model_config(RECALL.vocab_size), attention=DIFF, num_layers=3)
     model = Transformer.build(config, "sdpa", seed=0).eval()
     found = run(model, dataset, tmp_path)
     for name in ("answer", "noise_signed"):

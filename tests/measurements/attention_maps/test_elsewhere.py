@@ -15,10 +15,10 @@ from small_decoders import model_of
 from small_evaluation import republish, save_run
 from small_language_models import write_tokenizer
 
-from difftransformer.config.model import layer_metric
 from difftransformer.convert.export import export_model
 from difftransformer.errors import UserError
 from difftransformer.measurements.attention_maps.settings import DETAILS, metric_names
+from difftransformer.models.config import layer_metric
 from difftransformer.provenance.result import Result
 
 ASKED = {

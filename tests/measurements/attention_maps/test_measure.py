@@ -15,13 +15,13 @@ from scipy.special import softmax
 from scipy.stats import entropy, pearsonr, spearmanr
 from small_evaluation import VOCAB, metrics_of, model_config, scorer, sizes, subject
 
-from difftransformer.config.model import layer_metric
 from difftransformer.data.packed import PackedDataset
 from difftransformer.evaluation.subject import Subject, validation_inputs
 from difftransformer.evaluation.watching import map_rows
 from difftransformer.measurements.attention_maps.measure import measure
 from difftransformer.measurements.attention_maps.settings import BY_LAYER, DETAILS, Suite
 from difftransformer.models.attention.registry import variants
+from difftransformer.models.config import layer_metric
 from difftransformer.models.transformer import Transformer
 
 LAYERS = 2
@@ -36,8 +36,10 @@ def suite(**changes: Any) -> Suite:
 
 
 def subject_of(text: Path, tmp_path: Path, variant: str, **attention: Any) -> Subject:
-    config = model_config(VOCAB).model_copy(
-        update={"attention": {"variant": variant, "head_dim": 4} | attention, "num_layers": LAYERS}
+    config = replace(
+        model_config(VOCAB),
+        attention={"variant": variant, "head_dim": 4} | attention,
+        num_layers=LAYERS,
     )
     model = Transformer.build(config, "sdpa", 0).eval()
     with torch.no_grad():

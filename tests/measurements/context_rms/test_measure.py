@@ -1,5 +1,6 @@
 """Context magnitudes equal what the layers' own parts give, and keep their bounds."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ def suite(**changes: Any) -> Suite:
 def measured(text: Path, **attention: Any) -> Subject:
     config = model_config(VOCAB)
     known = {"head_dim": 4} | attention
-    model = Transformer.build(config.model_copy(update={"attention": known}), "sdpa", 0)
+    model = Transformer.build(replace(config, attention=known), "sdpa", 0)
     return subject(scorer(model), PackedDataset.open(text))
 
 

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.autograd.functional import hessian
 from torch.func import functional_call
 
-from difftransformer.config.model import ModelConfig
 from difftransformer.measurements.curvature.hessian import LossHessian
 from difftransformer.models import gradients
 from difftransformer.models.attention.registry import variants
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.transformer import Transformer
 
 VOCAB, LENGTH = 5, 6
@@ -34,9 +34,7 @@ def small(name: str, **changes: Any) -> Transformer:
     sizes = {"vocab_size": VOCAB, "d_model": 8, "num_layers": 2, "ffn_dim": 6, "max_positions": 8,
              "rope_theta": THETA}  # fmt: skip
     attention = {"head_dim": 2, "num_heads": 2, "num_kv_heads": 1} | OPTIONS[name]
-    config = ModelConfig.model_validate(
-        sizes | {"attention": attention, "initializer": "fan_in", "embedding_std": 1.0} | changes
-    )
+    config = ModelConfig(**(sizes | {"attention": attention} | changes))
     model = Transformer.build(config, "eager", 0)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():

@@ -1,5 +1,6 @@
 """Decoding by small models: it writes what the whole forward pass chooses, and counts."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,6 @@ import pytest
 import torch
 from small_evaluation import running
 
-from difftransformer.config.model import ModelConfig
 from difftransformer.config.timing import TimingSlice
 from difftransformer.config.validation import validate
 from difftransformer.errors import BackendError, ConfigError, UserError
@@ -15,6 +15,7 @@ from difftransformer.evaluation.timing_job import identify, measure_timings
 from difftransformer.measurements.decoding import measure
 from difftransformer.measurements.decoding.measure import cache_bytes, filled_cache, turn
 from difftransformer.measurements.decoding.settings import MODEL, Timing
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.sizes import cached_numbers, count_parameters
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.result import read_result
@@ -89,7 +90,7 @@ def test_bytes_are_those_of_the_tensors(variant: str) -> None:
 
 
 def test_what_a_token_needs_is_weights_by_sequence_and_its_own_cache() -> None:
-    tied = model("softmax").model_copy(update={"tie_embeddings": True})
+    tied = replace(model("softmax"), tie_embeddings=True)
     for one in (model("softmax"), tied):
         held = count_parameters(one) - (0 if one.tie_embeddings else 32 * 32)
         assert measure.weight_bytes(Transformer.build(one, "sdpa", 0)) == 4 * held
@@ -154,10 +155,10 @@ class Sized:
 
     def changed(self, row: str, changes: Any, max_positions: int, key: str) -> ModelConfig:
         assert (changes, key) == ({"num_layers": 3}, "timings.decoding")
-        return model(row).model_copy(update={"max_positions": max_positions})
+        return replace(model(row), max_positions=max_positions)
 
     def matched(self, row: str, model: ModelConfig, to: ModelConfig) -> ModelConfig:
-        return model.model_copy(update={"ffn_dim": 8}) if row == "diff_v2" else model
+        return replace(model, ffn_dim=8) if row == "diff_v2" else model
 
 
 def test_models_have_room_for_the_longest_context_and_are_matched_with_the_first() -> None:

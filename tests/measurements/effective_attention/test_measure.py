@@ -28,7 +28,7 @@ def suite(**changes: Any) -> Suite:
 
 def subject_of(recall: Path, details: Path, variant: str = "softmax", **own: Any) -> Subject:
     attention = {"variant": variant, "head_dim": 4, **own}
-    config = model_config(RECALL.vocab_size).model_copy(update={"attention": attention})
+    config = replace(model_config(RECALL.vocab_size), attention=attention)
     model = Transformer.build(config, "sdpa", 0).eval()
     return replace(subject(scorer(model), PackedDataset.open(recall)), details=details)
 

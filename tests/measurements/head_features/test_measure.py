@@ -28,9 +28,7 @@ def suite(**changes: Any) -> Suite:
 
 
 def subject_of(text: Path, tmp_path: Path, variant: str = "softmax") -> Subject:
-    config = model_config(VOCAB).model_copy(
-        update={"attention": {"variant": variant, "head_dim": 4}}
-    )
+    config = replace(model_config(VOCAB), attention={"variant": variant, "head_dim": 4})
     model = Transformer.build(config, "sdpa", 0).eval()
     return replace(subject(scorer(model), PackedDataset.open(text)), details=tmp_path)
 

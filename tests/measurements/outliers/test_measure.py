@@ -82,7 +82,7 @@ def test_logits_that_go_to_no_softmax_are_not_counted(text: Path, tmp_path: Path
     dataset = PackedDataset.open(text)
     config = model_config(dataset.manifest.vocab_size)
     attention = {"variant": "tda", "head_dim": 4}
-    model = Transformer.build(config.model_copy(update={"attention": attention}), "eager", 0)
+    model = Transformer.build(replace(config, attention=attention), "eager", 0)
     about = replace(subject(scorer(model), dataset), details=tmp_path)
     metrics = measure(suite(), about)
     assert metrics["attention_logits_values"] == 0

@@ -9,7 +9,6 @@ from torchao.quantization import IntxWeightOnlyConfig, quantize_
 from torchao.quantization.granularity import PerAxis
 from torchao.quantization.quant_primitives import MappingType
 
-from difftransformer.config.model import ModelConfig
 from difftransformer.measurements.quantised.rounding import (
     Granularity,
     RoundingCache,
@@ -19,6 +18,7 @@ from difftransformer.measurements.quantised.rounding import (
     rounded_weights,
 )
 from difftransformer.models.cache import PrefixCache
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.transformer import Transformer
 
 GROUPS: dict[Granularity, tuple[int, ...]] = {"tensor": (0, 1, 2), "head": (1, 2), "row": (2,)}

@@ -30,8 +30,9 @@ def suite(**changes: Any) -> Suite:
 def subject_of(
     dataset: PackedDataset, details: Path, variant: str, positions: int = 256
 ) -> Subject:
-    config = model_config(dataset.manifest.vocab_size, positions).model_copy(
-        update={"attention": {"variant": variant, "head_dim": 4}}
+    config = replace(
+        model_config(dataset.manifest.vocab_size, positions),
+        attention={"variant": variant, "head_dim": 4},
     )
     model = Transformer.build(config, "sdpa", 0).eval()
     return replace(subject(scorer(model), dataset), details=details)

@@ -1,5 +1,6 @@
 """Shares of the first token on rows of weights made by hand, and on a model of known attention."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,7 @@ def test_signed_and_short_rows_compare() -> None:
 
 @pytest.mark.parametrize("variant", ["softmax", "diff_v1", "diff_v2"])
 def test_equal_weights_give_the_uniform_share(text: Path, variant: str) -> None:
-    config = model_config(VOCAB).model_copy(
-        update={"attention": {"variant": variant, "head_dim": 4}}
-    )
+    config = replace(model_config(VOCAB), attention={"variant": variant, "head_dim": 4})
     model = Transformer.build(config, "sdpa", 0)
     with torch.no_grad():
         for layer in model.layers:
@@ -46,9 +45,7 @@ def test_equal_weights_give_the_uniform_share(text: Path, variant: str) -> None:
 
 
 def test_sink_heads_are_those_above_the_threshold(text: Path) -> None:
-    config = model_config(VOCAB).model_copy(
-        update={"attention": {"variant": "softmax", "head_dim": 4}}
-    )
+    config = replace(model_config(VOCAB), attention={"variant": "softmax", "head_dim": 4})
     found = subject(scorer(Transformer.build(config, "sdpa", 0)), PackedDataset.open(text))
     share = metrics_of(measure(suite(batch_size=1), found))["share"]
     assert 0 < share < 1

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from small_evaluation import running
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from difftransformer.config.measurements import TimedSlice
-from difftransformer.config.model import ModelConfig
 from difftransformer.config.timing import Models, TimingSlice
 from difftransformer.config.validation import validate
 from difftransformer.errors import BackendError, ConfigError
@@ -19,6 +19,7 @@ from difftransformer.evaluation.timing_job import identify, measure_timings
 from difftransformer.measurements.throughput import measure
 from difftransformer.measurements.throughput.measure import FLOPS, device_peak, step
 from difftransformer.measurements.throughput.settings import Timing
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.kernels import blocked
 from difftransformer.models.sizes import forward_flops, training_flops
 from difftransformer.models.transformer import Transformer
@@ -116,7 +117,7 @@ class Sized:
 
     def changed(self, row: str, changes: Any, max_positions: int, key: str) -> ModelConfig:
         assert key == "timings.throughput.shapes.short"
-        return model(row).model_copy(update={"max_positions": max_positions, **changes})
+        return replace(model(row), max_positions=max_positions, **changes)
 
     def matched(self, row: str, model: ModelConfig, to: ModelConfig) -> ModelConfig:
         raise AssertionError(row)

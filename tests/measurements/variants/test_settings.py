@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from difftransformer.config.model import ModelConfig
 from difftransformer.config.validation import validate
 from difftransformer.errors import ConfigError
 from difftransformer.measurements.variants.settings import Options
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.sizes import count_parameters, training_flops
 
 SCORE = {"header": "Needles ↑", "suite": "needles", "metric": "accuracy_n6_r2", "decimals": 2}

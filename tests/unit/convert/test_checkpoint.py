@@ -8,10 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from difftransformer.config.model import ModelConfig
 from difftransformer.convert.checkpoint import CONFIG, WEIGHTS, load_model, read_config, save_model
 from difftransformer.errors import CheckpointError
 from difftransformer.models.attention.registry import variants
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.transformer import Transformer
 
 
@@ -88,7 +88,7 @@ def misspelt(folder: Path) -> None:
         (truncated(WEIGHTS, 0.7), r"model\.safetensors: truncated or damaged"),
         (truncated(WEIGHTS, 0.0), r"model\.safetensors: truncated or damaged"),
         (truncated(CONFIG, 0.5), r"config\.json: not readable as JSON"),
-        (misspelt, r"config\.json: model\.d_model"),
+        (misspelt, r"config\.json: model: d_modell: unknown key; did you mean 'd_model'"),
         (
             lambda folder: (folder / CONFIG).write_text('{"model_type": "llama"}'),
             r"config\.json: is a llama: a model from elsewhere, adapted or not, keeps its format",

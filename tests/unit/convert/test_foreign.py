@@ -1,5 +1,6 @@
 """Maps of models from elsewhere, against what their own code makes of random weights."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -182,9 +183,7 @@ def test_blocks_are_the_whole(name: str) -> None:
 @pytest.mark.parametrize(("variant", "kind"), [("softmax", "llama"), ("diff_v1", "diffllama")])
 def test_an_exported_model_has_the_maps_of_its_run(variant: str, kind: str, kv_heads: int) -> None:
     attention = {"variant": variant, "head_dim": 4, "num_heads": 4, "num_kv_heads": kv_heads}
-    config = model_config(48).model_copy(
-        update={"attention": attention, "num_layers": 2, "d_model": 32, "norm_eps": 1e-5}
-    )
+    config = replace(model_config(48), attention=attention, num_layers=2, d_model=32, norm_eps=1e-5)
     ours = Transformer.build(config, "sdpa", 0).eval()
     with torch.no_grad():
         for name, weight in ours.named_parameters():

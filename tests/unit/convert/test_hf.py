@@ -8,10 +8,10 @@ import pytest
 import torch
 from small_layers import FITTING
 
-from difftransformer.config.model import ModelConfig
 from difftransformer.convert.checkpoint import load_model, save_model
 from difftransformer.errors import UserError
 from difftransformer.models.attention.registry import variants
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.transformer import Transformer
 
 TEXT = "attention to the relevant context while noise is cancelled"

@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from torch import Tensor, nn
 
 from difftransformer.config.generated_rows import ClassificationConfig, RecallConfig
 from difftransformer.config.measurements import EvaluationSlice
-from difftransformer.config.model import ModelConfig
 from difftransformer.convert.checkpoint import save_model
 from difftransformer.data.classification import label_positions
 from difftransformer.data.classification import training_rows as labelled_rows
@@ -31,6 +31,7 @@ from difftransformer.evaluation.evaluate import evaluate
 from difftransformer.evaluation.identity import identify
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Measured, Metrics, Subject
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.published import publish, read_published
 from difftransformer.provenance.result import Result, Units, origin, write_result
@@ -213,7 +214,7 @@ def save_run(
     folder: Path, vocab_size: int, *, dataset: Path, seed: int = 3, **settings: Any
 ) -> Path:
     """The folder of a finished training, its weights fresh."""
-    config = model_config(vocab_size).model_copy(update=settings)
+    config = replace(model_config(vocab_size), **settings)
     model = Transformer.build(config, "sdpa", seed)
     save_model(folder, model, model.config)
     if (dataset / "tokenizer.json").is_file():

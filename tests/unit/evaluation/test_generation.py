@@ -7,10 +7,10 @@ import torch
 from small_decoders import KINDS, model_of
 from tokenizers import Tokenizer, models, processors
 
-from difftransformer.config.model import ModelConfig
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.generation import Generator, Request, opening
 from difftransformer.evaluation.scorer import Scorer
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.language_model import CausalModel, LanguageModel
 from difftransformer.models.transformer import Transformer
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,7 @@ def test_weights_alone_can_be_too_large() -> None:
     slice = EvaluationSlice.model_validate(
         {"scale": "unit", "run": "diff", "suite": "measured", "config": config}
     )
-    model = model_config(2**24).model_copy(update={"d_model": 2**17})
+    model = replace(model_config(2**24), d_model=2**17)
     device = torch.device("cpu")
     estimate = memory.estimate_evaluation(slice.config, model, "sdpa", device)
     with pytest.raises(UserError, match=r"weights .* larger machine"):

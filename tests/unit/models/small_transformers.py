@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from difftransformer.config.model import ModelConfig
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.transformer import Transformer
 
 
@@ -14,7 +14,7 @@ def with_gains(attention: dict[str, Any], seed: int, **sizes: Any) -> Transforme
         "vocab_size": 61, "d_model": 48, "num_layers": 3, "ffn_dim": 40, "max_positions": 32,
         "rope_theta": 500.0, "embedding_std": 0.1,
     }  # fmt: skip
-    config = ModelConfig.model_validate({**options, **sizes, "attention": attention})
+    config = ModelConfig(**{**options, **sizes, "attention": attention})
     torch.manual_seed(seed)
     model = Transformer.build(config, "sdpa", seed=seed)
     for name, parameter in model.named_parameters():

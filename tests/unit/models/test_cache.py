@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from difftransformer.config.model import ModelConfig
 from difftransformer.models.attention.maps import attention_maps
 from difftransformer.models.cache import PrefixCache
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.transformer import Layer, Transformer
 
 VARIANTS = {

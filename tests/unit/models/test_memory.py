@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from difftransformer.config.model import ModelConfig
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.kernels import eager, flash
 from difftransformer.models.memory import saved_bytes_per_layer, working_bytes
 
@@ -55,12 +56,12 @@ def test_an_estimate_leaves_autograd_without_threads() -> None:
     """No process that is forked from one with such threads can train."""
     code = f"""
 import os, torch
-from difftransformer.config.model import ModelConfig
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.memory import imagined_bytes_per_layer, selected_bytes_per_layer
 pretend = torch._C._ensureCUDADeviceGuardSet  # a torch for CPUs calls it as well, without effect
 torch._C._ensureCUDADeviceGuardSet = lambda: (print("GPUs are pretended"), pretend())
 for estimate in (imagined_bytes_per_layer, selected_bytes_per_layer):
-    estimate(ModelConfig(**{WIDE.model_dump()!r}), 64, "fp32")
+    estimate(ModelConfig(**{asdict(WIDE)!r}), 64, "fp32")
 torch.ones(2, requires_grad=True).sum().backward()
 names = [open(f"/proc/self/task/{{one}}/comm").read() for one in os.listdir("/proc/self/task")]
 print(sum("autograd" in name for name in names))

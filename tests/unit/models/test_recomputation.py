@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import difftransformer.models.kernels.flash.flash4
 import difftransformer.models.kernels.fused.operations  # noqa: F401  (both have operations)
-from difftransformer.config.model import ModelConfig
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.recomputation import KEPT
 from difftransformer.models.transformer import Transformer
 

@@ -1,6 +1,7 @@
 import importlib
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def test_heads_fill_the_model_unless_said_otherwise() -> None:
 @pytest.mark.parametrize("variant", variants())
 def test_a_resolved_config_resolves_to_itself(variant: str) -> None:
     config = configure({"variant": variant, "head_dim": 8, "num_heads": 6, "num_kv_heads": 3}, 32)
-    assert configure(config.model_dump(mode="json"), 32) == config
+    assert configure(asdict(config), 32) == config
 
 
 @pytest.mark.parametrize(

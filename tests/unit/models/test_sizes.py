@@ -1,13 +1,14 @@
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from difftransformer.config.model import ModelConfig
 from difftransformer.errors import ConfigError
 from difftransformer.models import normalisation
 from difftransformer.models.attention.registry import variants
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.matrices import MATMUL
 from difftransformer.models.sizes import (
     Measure,
@@ -51,7 +52,7 @@ def test_formulas_are_what_torch_counts(
 ) -> None:
     monkeypatch.setenv(MATMUL, "torch")  # whose products torch counts,
     monkeypatch.setattr(normalisation, "by_hand", lambda x: False)  # and does our sums by products
-    sizes = config(**own).model_copy(update={"tie_embeddings": tied})
+    sizes = replace(config(**own), tie_embeddings=tied)
     model = Transformer.build(sizes, "eager", 0)
     tokens = torch.randint(40, (BATCH, LENGTH), generator=torch.Generator().manual_seed(0))
     with FlopCounterMode(display=False) as counter:
@@ -121,7 +122,7 @@ def matched_config(variant: str, **attention: Any) -> ModelConfig:
 def test_a_match_is_within_half_a_step_of_the_built_reference(variant: str, by: Measure) -> None:
     reference, ours = matched_config("softmax"), matched_config(variant)
     found = match_ffn(ours, reference, by, 8, seq_len=16)
-    sized = ours.model_copy(update={"ffn_dim": found.ffn_dim})
+    sized = replace(ours, ffn_dim=found.ffn_dim)
     if by == "parameters":
         built = Transformer.build(sized, "eager", 0)
         assert found.size == sum(parameter.numel() for parameter in built.parameters())
@@ -167,13 +168,13 @@ def test_v2_and_one_and_a_half_times_the_heads_get_the_same_feed_forward() -> No
     [("parameters", "parameters"), ("training_flops", "FLOPs of training for each token")],
 )
 def test_no_feed_forward_left_is_one_line(by: Measure, what: str) -> None:
-    small = matched_config("softmax").model_copy(update={"ffn_dim": 8})
+    small = replace(matched_config("softmax"), ffn_dim=8)
     with pytest.raises(ConfigError, match=f"without any feed-forward it has more {what} than"):
         match_ffn(matched_config("diff_v2", num_heads=32), small, by, 8, 16)
 
 
 def test_parameters_from_one_layer_are_those_of_the_model() -> None:
-    tied = matched_config("diff_v1").model_copy(update={"tie_embeddings": True})
+    tied = replace(matched_config("diff_v1"), tie_embeddings=True)
     for sizes in (matched_config("gated"), tied):
         whole = Transformer(sizes).parameters()
         assert count_parameters(sizes) == sum(parameter.numel() for parameter in whole)

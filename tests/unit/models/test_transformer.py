@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from difftransformer.config.model import ModelConfig
 from difftransformer.errors import BackendError, ConfigError
 from difftransformer.models.attention.registry import attention_class, configure, variants
 from difftransformer.models.cache import PrefixCache
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.initial_values import _generator
 from difftransformer.models.matrices import Linear
 from difftransformer.models.memory import saved_bytes_per_layer

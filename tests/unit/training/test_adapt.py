@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,7 @@ def test_a_plan_knows_what_trains_and_what_the_optimiser_keeps(
     )
     slice = child(method, changes)
     heads = {"variant": "softmax", "num_heads": 4, "num_kv_heads": 2, "head_dim": 8}
-    sizes = slice.model.model_copy(update={"ffn_dim": 48, "attention": heads})
+    sizes = replace(slice.model, ffn_dim=48, attention=heads)
     assert slice.adapt is not None
     settings = configure(slice.adapt)
     tokens = torch.zeros(1, 16, dtype=torch.long)

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._dynamo.utils import counters
 
-from difftransformer.config.model import ModelConfig
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.gradients import plain_formulas
 from difftransformer.models.transformer import Transformer
 from difftransformer.training.compiled import compiled_states, measured_states

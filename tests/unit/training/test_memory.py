@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ def test_a_mask_of_documents_is_part_of_the_estimate() -> None:
 def test_processes_share_the_states_but_not_what_they_compute() -> None:
     def estimate(world: int) -> memory.MemoryEstimate:
         slice = make_slice(world=world, micro_batch_size=1)
-        deep = slice.model.model_copy(update={"num_layers": 32})
+        deep = replace(slice.model, num_layers=32)
         return memory.estimate_memory(slice.model_copy(update={"model": deep}), torch.device("cpu"))
 
     alone, *shared = map(estimate, (1, 2, 4, 16))

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from difftransformer.training.pretrain import pretrain
 def longer(variant: str = "diff_v1", **training: Any) -> RunSlice:
     """The parent's run at four times the length and another theta."""
     short = make_slice(variant, **({"seq_len": 64, "batch_size": 4, "lr": 2.5e-3} | training))
-    model = short.model.model_copy(update={"rope_theta": 80000.0, "max_positions": 64})
+    model = replace(short.model, rope_theta=80000.0, max_positions=64)
     return short.model_copy(update={"run": f"long_{variant}", "init_from": variant, "model": model})
 
 
@@ -128,7 +129,7 @@ def test_what_does_not_fit_is_one_line(
     extend: Train, train: Train, parent: Path, tmp_path: Path
 ) -> None:
     wider = longer()
-    wider = wider.model_copy(update={"model": wider.model.model_copy(update={"d_model": 64})})
+    wider = wider.model_copy(update={"model": replace(wider.model, d_model=64)})
     other_attention = longer("softmax").model_copy(update={"init_from": "diff_v1"})
     unfinished = tmp_path / "unfinished"
     unfinished.mkdir()

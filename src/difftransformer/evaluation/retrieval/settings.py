@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 from difftransformer.config.base import Sizes, distinct, setting
 from difftransformer.config.generated_rows import GeneratedRows, RecallConfig
 from difftransformer.config.measurement import PromptSuite, Reading
-from difftransformer.config.model import ModelConfig
+from difftransformer.models.config import ModelConfig
 
 SPACE_OF_A_NEEDLE = 3
 """Haystack tokens for each needle with which random places without overlap always exist."""

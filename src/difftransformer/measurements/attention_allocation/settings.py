@@ -5,8 +5,8 @@ from typing import ClassVar, Literal
 
 from difftransformer.config import measurement
 from difftransformer.config.base import setting
-from difftransformer.config.model import layer_metric
 from difftransformer.evaluation.retrieval.settings import NOISE, REGIONS, OneNeedleSuite
+from difftransformer.models.config import layer_metric
 
 ROWS, MAPS, PROMPT = "example_rows.npy", "example_maps.safetensors", "example.json"
 """Beside a result, of one prompt: rows of the answering position, whole maps, and its tokens."""

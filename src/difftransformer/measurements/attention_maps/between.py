@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from difftransformer.config.artifact_slices import RowSlice
-from difftransformer.config.model import layer_metric
 from difftransformer.errors import UserError
 from difftransformer.measurements.attention_maps.settings import DETAILS, Options
+from difftransformer.models.config import layer_metric
 from difftransformer.reporting.cells import Place, mean_cell, seed_values
 from difftransformer.reporting.curves import draw, over_seeds
 from difftransformer.reporting.document import Cell, Column, Section

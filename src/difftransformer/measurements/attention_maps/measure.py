@@ -27,7 +27,6 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from difftransformer.config.model import layer_metric
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, means, validation_inputs
 from difftransformer.evaluation.watching import map_rows
 from difftransformer.measurements.attention_maps.agreement import (
@@ -49,6 +48,7 @@ from difftransformer.measurements.attention_maps.settings import (
     metric_names,
 )
 from difftransformer.models.attention.maps import AttentionBlock
+from difftransformer.models.config import layer_metric
 
 _MOST_WINDOWS = 1 << 20
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from difftransformer.config.artifact_slices import RowSlice
-from difftransformer.config.model import layer_metric
 from difftransformer.measurements.attention_maps import between
 from difftransformer.measurements.attention_maps.settings import (
     ALIKE,
@@ -15,6 +14,7 @@ from difftransformer.measurements.attention_maps.settings import (
     KINDS,
     Options,
 )
+from difftransformer.models.config import layer_metric
 from difftransformer.reporting.collect import defined, layers_with, metric
 from difftransformer.reporting.curves import draw, over_seeds
 from difftransformer.reporting.document import Section

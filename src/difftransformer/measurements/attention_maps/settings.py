@@ -8,7 +8,7 @@ from pydantic import model_validator
 from difftransformer.config import measurement
 from difftransformer.config.base import setting
 from difftransformer.config.measurement import AnyModel, Reading, WindowSuite
-from difftransformer.config.model import ModelConfig, layer_metric
+from difftransformer.models.config import ModelConfig, layer_metric
 
 KINDS = ("rank", "pearson", "js", "cosine")
 """Ways to compare the two maps of a head, see `agreement`."""

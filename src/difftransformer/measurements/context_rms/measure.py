@@ -18,12 +18,12 @@ from collections import defaultdict
 import torch
 from torch import Tensor
 
-from difftransformer.config.model import lambda_metric
 from difftransformer.convert.watching import attention_layers, lambda_means, watched_lambdas
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, means, validation_inputs
 from difftransformer.evaluation.watching import AFTER, BEFORE, watched_heads, watched_maps
 from difftransformer.measurements.context_rms.settings import KINDS, QUANTILES, Suite, place_metric
 from difftransformer.models.cache import PrefixCache
+from difftransformer.models.config import lambda_metric
 
 _MAGNIFIED = "magnified"
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from difftransformer.config.model import LAMBDA
 from difftransformer.measurements.context_rms.bounds import bounds, published
 from difftransformer.measurements.context_rms.settings import QUANTILES, Options, place_metric
+from difftransformer.models.config import LAMBDA
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.conditions import span

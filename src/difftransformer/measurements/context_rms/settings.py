@@ -7,8 +7,8 @@ from pydantic import model_validator
 from difftransformer.config import measurement
 from difftransformer.config.base import setting
 from difftransformer.config.measurement import Fact, Reading, WindowSuite, log_places
-from difftransformer.config.model import ModelConfig
 from difftransformer.config.run import RunSlice
+from difftransformer.models.config import ModelConfig
 
 KINDS = ("before", "after", "weights")
 """Readings of a head, see `measure`."""

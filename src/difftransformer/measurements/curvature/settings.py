@@ -6,8 +6,8 @@ from pydantic import Field, StringConstraints, model_validator
 
 from difftransformer.config.base import Settings, setting
 from difftransformer.config.measurement import AnyModel, Reading, SplitSuite
-from difftransformer.config.model import ModelConfig
 from difftransformer.models.attention.registry import configure
+from difftransformer.models.config import ModelConfig
 
 FINAL = "late"
 """Phase of the final weights."""

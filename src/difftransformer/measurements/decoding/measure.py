@@ -8,13 +8,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from difftransformer.config.model import ModelConfig
 from difftransformer.config.timing import TimingSlice
 from difftransformer.convert.watching import attention_layers
 from difftransformer.evaluation.subject import Metrics
 from difftransformer.evaluation.timing import CLOCKS, Clock, Turn, rated, take_turns, time_shape
 from difftransformer.measurements.decoding.settings import MODE, MODEL, Timing, load_name
 from difftransformer.models.cache import PrefixCache
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.matrices import linear
 from difftransformer.models.sizes import cached_numbers, count_parameters
 from difftransformer.models.transformer import Transformer

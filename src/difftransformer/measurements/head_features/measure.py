@@ -18,7 +18,6 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from difftransformer.config.model import layer_metric
 from difftransformer.convert.dex_changes import Changes, read_changes
 from difftransformer.convert.watching import Joined, gate_slopes, hooked, joined_heads
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, validation_windows
@@ -30,6 +29,7 @@ from difftransformer.measurements.head_features.settings import (
     OVERALL,
     Suite,
 )
+from difftransformer.models.config import layer_metric
 from difftransformer.models.gradients import full_precision
 from difftransformer.models.matrices import linear
 

@@ -5,7 +5,7 @@ from typing import Literal
 from difftransformer.config import measurement
 from difftransformer.config.base import setting
 from difftransformer.config.measurement import AnyModel, Reading, WindowSuite
-from difftransformer.config.model import ModelConfig
+from difftransformer.models.config import ModelConfig
 
 CKA, IMPORTANCE = "cka", "importance_even"
 DETAILS = "heads.safetensors"

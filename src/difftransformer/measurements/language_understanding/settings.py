@@ -11,7 +11,6 @@ from difftransformer.config.base import setting
 from difftransformer.config.generated_rows import GeneratedRows
 from difftransformer.config.measurement import LONGEST_ITEM, Reading
 from difftransformer.config.measurement import Suite as Base
-from difftransformer.config.model import ModelConfig
 from difftransformer.config.validation import known_names
 from difftransformer.evaluation.item_files import BUILTIN
 from difftransformer.measurements.language_understanding.tasks import (
@@ -19,6 +18,7 @@ from difftransformer.measurements.language_understanding.tasks import (
     LANGUAGE_TASKS,
     task_files,
 )
+from difftransformer.models.config import ModelConfig
 from difftransformer.provenance.fingerprint import named_digest
 
 

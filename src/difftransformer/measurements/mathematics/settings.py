@@ -11,12 +11,12 @@ from difftransformer.config.generated_rows import GeneratedRows
 from difftransformer.config.measurement import LONGEST_ITEM, Reading
 from difftransformer.config.measurement import Options as BaseOptions
 from difftransformer.config.measurement import Suite as BaseSuite
-from difftransformer.config.model import ModelConfig
 from difftransformer.config.training import TrainingConfig
 from difftransformer.config.validation import known_names
 from difftransformer.data.math_sets import MATH_SETS, PROMPT
 from difftransformer.evaluation.item_files import BUILTIN
 from difftransformer.measurements.mathematics.set_items import set_files
+from difftransformer.models.config import ModelConfig
 from difftransformer.provenance.fingerprint import named_digest
 
 

@@ -10,7 +10,7 @@ from difftransformer.config import measurement
 from difftransformer.config.base import setting
 from difftransformer.config.generated_rows import GeneratedRows
 from difftransformer.config.measurement import Reading, log_places
-from difftransformer.config.model import ModelConfig
+from difftransformer.models.config import ModelConfig
 
 WHOLE = "loss"
 """Loss over whole windows: that at the last position, at every scale under one name."""

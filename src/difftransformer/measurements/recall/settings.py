@@ -8,7 +8,7 @@ from difftransformer.config import measurement
 from difftransformer.config.base import distinct, setting
 from difftransformer.config.generated_rows import GeneratedRows, RecallConfig
 from difftransformer.config.measurement import Reading
-from difftransformer.config.model import ModelConfig
+from difftransformer.models.config import ModelConfig
 
 Numbers = Annotated[list[Annotated[int, Field(gt=0)]], AfterValidator(distinct)]
 

@@ -8,9 +8,9 @@ from difftransformer.config import measurement
 from difftransformer.config.base import setting
 from difftransformer.config.generated_rows import GeneratedRows
 from difftransformer.config.measurement import AnyModel, PromptSuite, Reading
-from difftransformer.config.model import ModelConfig
 from difftransformer.config.validation import known_names
 from difftransformer.measurements.sentences.sentences import SENTENCES
+from difftransformer.models.config import ModelConfig
 
 HELPS, MISLEADS, OTHER = "helps", "misleads", "other"
 LONGEST = 128

@@ -9,10 +9,10 @@ from collections import defaultdict
 import torch
 from torch import Tensor
 
-from difftransformer.config.model import layer_metric
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, means, validation_inputs
 from difftransformer.evaluation.watching import watched_maps
 from difftransformer.measurements.sinks.settings import Suite
+from difftransformer.models.config import layer_metric
 
 
 def measure(suite: Suite, subject: Subject) -> Measured:

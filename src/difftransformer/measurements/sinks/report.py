@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from difftransformer.config.measurement import Options
-from difftransformer.config.model import layer_metric
+from difftransformer.models.config import layer_metric
 from difftransformer.reporting.collect import defined, layers_with
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.drawing import INK, legend_below, printable, tidy

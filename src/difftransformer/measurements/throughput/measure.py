@@ -9,7 +9,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from difftransformer.config.model import ModelConfig
 from difftransformer.config.timing import BatchConfig, TimingSlice
 from difftransformer.convert.watching import attention_layers
 from difftransformer.errors import BackendError
@@ -24,6 +23,7 @@ from difftransformer.evaluation.timing import (
     time_shape,
 )
 from difftransformer.measurements.throughput.settings import Timing
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.device import autocast
 from difftransformer.models.loss import chunked_cross_entropy
 from difftransformer.models.matrices import product

@@ -1,6 +1,7 @@
 """What is timed in training and forward passes."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
@@ -76,9 +77,8 @@ class Timing(timing.Timing):
             for row in rows
         }
         if self.own_sizes is not None:
-            length = {"max_positions": self.own_sizes.seq_len}
             for row in own:
-                model = sized.own(row).model_copy(update=length)
+                model = replace(sized.own(row), max_positions=self.own_sizes.seq_len)
                 found.setdefault(row, {})[OWN_SIZES] = model
         return found
 

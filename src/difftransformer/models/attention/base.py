@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
-from difftransformer.config.model import AttentionConfig
+from difftransformer.models.config import AttentionConfig
 from difftransformer.models.kernels import Kernel, kernel
 from difftransformer.models.kernels.eager import attention_map
 from difftransformer.models.matrices import Linear

@@ -14,14 +14,14 @@ has anything to spare, so lambda is learned from equation 4's lambda_init on; W_
 matrices. Shapes as in `models.attention.base`; k = selected heads.
 """
 
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from difftransformer.config.base import setting
-from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Attention, Cache
+from difftransformer.models.config import AttentionConfig, setting
 from difftransformer.models.differential import lambda_init_of
 from difftransformer.models.matrices import Linear
 from difftransformer.models.rotary import Rope
@@ -29,6 +29,7 @@ from difftransformer.models.rotary import Rope
 DEX = "arXiv 2505.16333"
 
 
+@dataclass(frozen=True, kw_only=True)
 class DexSConfig(AttentionConfig):
     """Options of `dex_s`."""
 

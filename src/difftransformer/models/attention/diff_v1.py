@@ -11,14 +11,14 @@ heads two keys of d and one value of 2d.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from difftransformer.config.base import setting
-from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Attention, Cache
+from difftransformer.models.config import AttentionConfig, setting
 from difftransformer.models.differential import LambdaInit, lambda_init_of
 from difftransformer.models.gradients import full_precision
 from difftransformer.models.kernels.eager import attention_map
@@ -29,6 +29,7 @@ from difftransformer.models.rotary import Rope
 LAMBDA_STD = 0.1
 
 
+@dataclass(frozen=True, kw_only=True)
 class DiffV1Config(AttentionConfig):
     """Options of `diff_v1`; ``num_heads`` counts differential heads (two softmax maps each)."""
 
@@ -37,6 +38,7 @@ class DiffV1Config(AttentionConfig):
         meaning="lambda at the start: `exponential` is 0.8 - 0.6 exp(-0.3 l) in the layer of "
         "0-based index l, a number is the same in all layers.",
         source="DIFF paper, section 2.1; table 6 (0.8, 0.5)",
+        below=1,  # the factor (1 - lambda_init) would turn heads off, or around
     )
     lambda_fixed: float | Literal["init"] | None = setting(
         None,

@@ -11,14 +11,14 @@ Its design ablations 1 to 3 are settings of `DiffV2Config`; the fourth is a Tran
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from difftransformer.config.base import setting
-from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Attention, Cache
+from difftransformer.models.config import AttentionConfig, setting
 from difftransformer.models.kernels.eager import attention_map
 from difftransformer.models.matrices import Linear
 from difftransformer.models.rotary import Rope
@@ -26,6 +26,7 @@ from difftransformer.models.rotary import Rope
 POST = "Differential Transformer V2 (post)"
 
 
+@dataclass(frozen=True, kw_only=True)
 class DiffV2Config(AttentionConfig):
     """Options of `diff_v2`; ``num_heads`` counts differential heads, each with two queries."""
 

@@ -9,14 +9,15 @@ layout, lambda, norm and the factor (1 - lambda_init) are V1's. Shapes as in
 `models.attention.base`.
 """
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Cache
 from difftransformer.models.attention.diff_v1 import DifferentialAttention, DiffV1Config
+from difftransformer.models.config import AttentionConfig
 from difftransformer.models.gradients import full_precision
 from difftransformer.models.kernels.eager import attention_map, causal
 from difftransformer.models.normalisation import scaled_norm
@@ -26,6 +27,7 @@ ROWS = 256
 """Rows of a map that are summed at one time where their sum alone is needed."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class DintConfig(DiffV1Config):
     """Options of `dint`, which are V1's."""
 

@@ -8,18 +8,19 @@ authors make it extra rows of the query projection; a matrix of its own computes
 as in `models.attention.base`.
 """
 
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from difftransformer.config.base import setting
-from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Attention, Cache
+from difftransformer.models.config import AttentionConfig, setting
 from difftransformer.models.matrices import Linear
 from difftransformer.models.rotary import Rope
 
 
+@dataclass(frozen=True, kw_only=True)
 class GatedConfig(AttentionConfig):
     """Options of `gated`."""
 

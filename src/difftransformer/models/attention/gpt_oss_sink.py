@@ -7,19 +7,20 @@ With lse_i = log sum_k exp(z_ik) that is sigmoid(lse_i - s_h) softmax(z_i), so a
 returns the log-sum-exp computes it. Shapes as in `models.attention.base`.
 """
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from difftransformer.config.base import setting
-from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Attention, Cache
+from difftransformer.models.config import AttentionConfig, setting
 from difftransformer.models.kernels.eager import logits
 from difftransformer.models.matrices import Linear
 from difftransformer.models.rotary import Rope
 
 
+@dataclass(frozen=True, kw_only=True)
 class GptOssSinkConfig(AttentionConfig):
     """Options of `gpt_oss_sink`."""
 

@@ -15,19 +15,21 @@ fewer), and a lambda_init that counts layers from 0 as V1's does: theirs is a la
 -0.01 in the first. Shapes as in `models.attention.base`.
 """
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
 
-from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.attention.diff_v1 import DifferentialAttention, DiffV1Config
+from difftransformer.models.config import AttentionConfig
 from difftransformer.models.kernels.eager import attention_map, gathered
 from difftransformer.models.matrices import Linear
 from difftransformer.models.normalisation import scaled_norm
 from difftransformer.models.rotary import Rope
 
 
+@dataclass(frozen=True, kw_only=True)
 class GroupedDiffConfig(DiffV1Config):
     """Options of `grouped_diff`, which are V1's; ``num_heads`` counts the signal heads.
 

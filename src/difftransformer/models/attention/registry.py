@@ -8,12 +8,12 @@ contract tests, tables) follows.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from difftransformer.config.model import AttentionConfig
-from difftransformer.config.validation import validate
 from difftransformer.errors import ConfigError, lookup
+from difftransformer.models.config import AttentionConfig
 
 if TYPE_CHECKING:
     from difftransformer.models.attention.base import Attention
@@ -143,13 +143,25 @@ def attention_class(name: str) -> type[Attention]:
     return found
 
 
+def options_class(options: Mapping[str, Any], where: str) -> type[AttentionConfig]:
+    """Return the class of a variant's options; imports its file and no other variant's.
+
+    Raises:
+        ConfigError: ``options`` name no variant, or one that there is not.
+    """
+    if "variant" not in options:
+        raise ConfigError(f"{where}.variant: missing; choose one of {', '.join(_VARIANTS)}")
+    _variant(options["variant"], f"{where}.variant")
+    return attention_class(options["variant"]).config_class
+
+
 def configure(
-    options: dict[str, Any], d_model: int, where: str = "model.attention"
+    options: Mapping[str, Any] | AttentionConfig, d_model: int, where: str = "model.attention"
 ) -> AttentionConfig:
     """Check the attention settings and fill in what follows from ``d_model``.
 
     Args:
-        options: The mapping as written in the configuration; ``variant`` is required.
+        options: The variant's config, or the mapping that it is read from.
         d_model: Width of the residual stream, in dimensions.
         where: File and key path that errors name.
 
@@ -160,17 +172,12 @@ def configure(
     Raises:
         ConfigError: naming the key, what was found, what is allowed and the nearest name.
     """
-    if "variant" not in options:
-        raise ConfigError(f"{where}.variant: missing; choose one of {', '.join(_VARIANTS)}")
-    _variant(options["variant"], f"{where}.variant")
-    kind = attention_class(options["variant"]).config_class
-    return _resolve(validate(kind, options, where), d_model, where)
-
-
-def _resolve(config: AttentionConfig, d_model: int, where: str) -> AttentionConfig:
-    config = config.model_copy(
-        update={"head_dim": config.head_dim * config.head_dim_multiplier, "head_dim_multiplier": 1}
-    )
+    if isinstance(options, AttentionConfig):
+        config = options
+    else:
+        config = options_class(options, where).read(options, where)
+    head_dim = config.head_dim * config.head_dim_multiplier
+    config = replace(config, head_dim=head_dim, head_dim_multiplier=1)
     width = config.value_dim
     if config.num_heads is None and d_model % width:
         raise ConfigError(
@@ -189,8 +196,10 @@ def _resolve(config: AttentionConfig, d_model: int, where: str) -> AttentionConf
         )
     num_heads = int(num_heads * factor)
     _require_divisor(num_kv_heads, num_heads, f"{where}.num_kv_heads")
-    heads = {"num_heads": num_heads, "num_kv_heads": num_kv_heads}
-    return config.model_copy(update={**heads, "num_heads_multiplier": 1, "heads_per_kv_head": 1})
+    return replace(
+        config, num_heads=num_heads, num_kv_heads=num_kv_heads, num_heads_multiplier=1,
+        heads_per_kv_head=1,
+    )  # fmt: skip
 
 
 def _require_divisor(found: int, num_heads: int, place: str) -> None:

@@ -10,19 +10,20 @@ rank, 0.975 under `normal` with 0.02 and a rank of 64, where the two maps start 
 Shapes as in `models.attention.base`, and r = rank.
 """
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from difftransformer.config.base import setting
-from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Attention
 from difftransformer.models.attention.diff_v1 import DifferentialAttention, DiffV1Config
+from difftransformer.models.config import AttentionConfig, setting
 from difftransformer.models.matrices import Linear
 from difftransformer.models.rotary import Rope, split_heads
 
 
+@dataclass(frozen=True, kw_only=True)
 class SharedDiffConfig(DiffV1Config):
     """Options of `shared_diff`: V1's, and the rank."""
 

@@ -8,19 +8,20 @@ latter with `norm` ("+GroupNorm"). With `gain` N is the product with a vector of
 what the norm has, but for the division. Shapes as in `models.attention.base`.
 """
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from difftransformer.config.base import setting
-from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Attention, Cache
+from difftransformer.models.config import AttentionConfig, setting
 from difftransformer.models.matrices import Linear
 from difftransformer.models.normalisation import RMSNorm
 from difftransformer.models.rotary import Rope
 
 
+@dataclass(frozen=True, kw_only=True)
 class SoftmaxConfig(AttentionConfig):
     """Options of `softmax`."""
 

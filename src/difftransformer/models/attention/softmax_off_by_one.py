@@ -7,18 +7,20 @@ A sink of logit 0 that is not learned: sigmoid(lse_i) softmax(z_i). Shapes as in
 `models.attention.base`.
 """
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Attention, Cache
+from difftransformer.models.config import AttentionConfig
 from difftransformer.models.kernels.eager import logits
 from difftransformer.models.matrices import Linear
 from difftransformer.models.rotary import Rope
 
 
+@dataclass(frozen=True, kw_only=True)
 class OffByOneConfig(AttentionConfig):
     """`softmax_off_by_one` has no options of its own."""
 

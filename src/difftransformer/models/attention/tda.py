@@ -10,16 +10,16 @@ are V1's, the latter because R is not normalised; lambda is learned for each hea
 Shapes as in `models.attention.base`.
 """
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from difftransformer.config.base import setting
-from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Cache
 from difftransformer.models.attention.diff_v1 import DifferentialAttention, DiffV1Config
+from difftransformer.models.config import AttentionConfig, setting
 from difftransformer.models.gradients import full_precision, no_autocast
 from difftransformer.models.kernels.eager import causal, gathered, hand_to_taps
 from difftransformer.models.normalisation import scaled_norm
@@ -28,6 +28,7 @@ from difftransformer.models.rotary import Rope
 SOURCE = "github snap-research/TDA"
 
 
+@dataclass(frozen=True, kw_only=True)
 class TdaConfig(DiffV1Config):
     """Options of `tda`; ``num_heads`` counts differential heads, as in V1."""
 

@@ -8,7 +8,7 @@ from itertools import count, takewhile
 from typing import TYPE_CHECKING, Any
 
 from difftransformer.config.artifact_slices import ReportSlice
-from difftransformer.config.model import lambda_metric
+from difftransformer.models.config import lambda_metric
 from difftransformer.provenance.masking import without_folders
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import Results

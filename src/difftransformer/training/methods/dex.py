@@ -5,8 +5,8 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from difftransformer.config.base import distinct, setting
-from difftransformer.config.model import ModelConfig
 from difftransformer.models.attention.registry import configure
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.differential import HeadChoice, LambdaSchedule
 from difftransformer.models.language_model import CausalModel
 from difftransformer.models.sizes import projections
@@ -104,12 +104,12 @@ class Settings(MethodSettings):
 
     def trains(self, model: ModelConfig) -> int:
         """As the control, and W_D and lambda of each layer."""
-        attention = configure(model.attention, model.d_model).model_dump()
-        heads, width = attention["num_heads"], attention["head_dim"]
+        attention = configure(model.attention, model.d_model)
+        heads, width = attention.output_heads, attention.head_dim
         chosen = len(self.heads) if isinstance(self.heads, list) else round(self.share * heads)
         chosen = heads if self.heads == "all" else max(1, chosen)
         matrices = chosen if self.difference == "head" else 1
-        return model.num_layers * (projections(model) + matrices * int(width) ** 2 + 1)
+        return model.num_layers * (projections(model) + matrices * width**2 + 1)
 
 
 def prepare(model: CausalModel, settings: Settings, task: Task) -> Method:

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from difftransformer.config.base import setting
-from difftransformer.config.model import ModelConfig
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.language_model import CausalModel
 from difftransformer.models.sizes import projections
 from difftransformer.training.method import Method, MethodSettings, Task

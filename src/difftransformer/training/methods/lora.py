@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from difftransformer.config.base import setting
-from difftransformer.config.model import ModelConfig
+from difftransformer.models.config import ModelConfig
 from difftransformer.models.language_model import CausalModel
 from difftransformer.models.sizes import llama_matrices
 from difftransformer.training.method import Method, MethodSettings, Task

@@ -1,0 +1,301 @@
+"""Settings of a model: frozen dataclasses of the standard library, which check their values.
+
+Only the standard library is needed, so a layer can be borrowed with torch alone. The configuration
+of the pipeline reads the same classes with pydantic, by the types of their fields and by what
+`setting` notes of each: bounds, and what documents a field.
+"""
+
+import math
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
+from types import UnionType
+from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
+
+from difftransformer.errors import ConfigError, nearest
+
+MODEL_TYPE = "difftransformer"
+"""In config.json, by which transformers and we know it."""
+LAMBDA = "lambda"
+"""What layers multiply the maps by that they subtract: each has a metric of it."""
+
+
+def layer_metric(name: str, layer: int) -> str:
+    """Metric of a layer, by that of the whole model; layers count from 0."""
+    return f"{name}_l{layer}"
+
+
+def lambda_metric(layer: int) -> str:
+    """Metric of that in a layer."""
+    return layer_metric(LAMBDA, layer)
+
+
+def setting(
+    default: Any = MISSING,
+    *,
+    meaning: str,
+    unit: str | None = None,
+    source: str | None = None,
+    holds: Iterable[str] = (),
+    **bounds: float,
+) -> Any:
+    """Declare a field of `Options` with its documentation.
+
+    Args:
+        default: Value when the key is left out; without it the key is required.
+        meaning: One sentence on what the setting does.
+        unit: Unit of the value, such as "tokens"; None for names and switches.
+        source: Where the default or the definition comes from (paper section, equation).
+        holds: Keys of a mapping that is typed later, for hints to those who write them beside it.
+        **bounds: Of `_BOUNDS`, such as ``gt=0``.
+    """
+    said = {"unit": unit, "source": source, "holds": list(holds)}
+    documentation = {key: one for key, one in said.items() if one}
+    noted = {"description": meaning, "json_schema_extra": documentation or None, **bounds}
+    return field(default=default, metadata=noted)
+
+
+_BOUNDS = {
+    "gt": (operator.gt, "above"),
+    "ge": (operator.ge, "of at least"),
+    "lt": (operator.lt, "below"),
+    "below": (operator.lt, "below"),  # of a number or a name, which pydantic's `lt` does not take
+    "le": (operator.le, "of at most"),
+    "multiple_of": (lambda value, factor: value % factor == 0, "that is a multiple of"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """A frozen group of settings; making one checks the type and the bounds of each value.
+
+    Raises:
+        ConfigError: Names the key, what was found and what is allowed.
+    """
+
+    __pydantic_config__: ClassVar = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """Let pydantic read a mapping, strict as its values are."""
+        return {**handler(source), "strict": False}
+
+    def __post_init__(self) -> None:
+        types = _types(type(self))  # type: ignore[arg-type]  # a class can be hashed
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if not _fits(value, types[one.name]):
+                raise ConfigError(f"{one.name}: needs {_words(types[one.name])}, got {value!r}")
+            for bound, (holds, words) in _BOUNDS.items():
+                limit = one.metadata.get(bound)
+                is_number = isinstance(value, int | float)
+                if limit is not None and is_number and not holds(value, limit):
+                    raise ConfigError(f"{one.name}: needs a number {words} {limit}, got {value!r}")
+
+    @classmethod
+    def read(cls, raw: Any, where: str) -> Self:
+        """Return the settings in a mapping.
+
+        Args:
+            raw: Keys and values, as read from JSON.
+            where: File and key path that errors name.
+
+        Raises:
+            ConfigError: An unknown key, with the nearest one; a key that is missing; a value of
+                another type or beyond its bounds.
+        """
+        if not isinstance(raw, Mapping):
+            raise ConfigError(f"{where}: needs a mapping of keys, got {raw!r}")
+        names = cls.names()
+        for name in raw:
+            if name not in names:
+                raise ConfigError(f"{where}: {name}: unknown key{nearest(name, names)}")
+        for one in fields(cls):
+            if one.default is MISSING and one.name not in raw:
+                raise ConfigError(f"{where}: {one.name}: required key is missing")
+        try:
+            return cls(**raw)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Names of all settings."""
+        return tuple(one.name for one in fields(cls))
+
+
+@cache
+def _types(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+_WORDS = {
+    bool: "true or false",
+    dict: "a mapping of keys",
+    float: "a finite number",
+    int: "a whole number",
+    str: "text",
+    type(None): "null",
+}
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        return any(_fits(value, one) for one in get_args(kind))
+    if origin is Literal:
+        return isinstance(value, str) and value in get_args(kind)
+    if kind is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    return type(value) is (origin or kind)
+
+
+def _words(kind: Any) -> str:
+    """What a value of a type is called."""
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        return " or ".join(map(_words, get_args(kind)))
+    if origin is Literal:
+        return " or ".join(map(repr, get_args(kind)))
+    return _WORDS[origin or kind]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionConfig(Options):
+    """What every attention variant has; a variant subclasses this in its own file."""
+
+    variant: str = setting(meaning="Name of the variant in models/attention/registry.py.")
+    num_heads: int | None = setting(
+        None,
+        meaning="Output heads of the layer (for DIFF: differential heads, each with two softmax "
+        "maps). Left out: as many as fill d_model.",
+        unit="heads",
+        source="DIFF paper, section 2.1 (h = d_model / 2d)",
+        gt=0,
+    )
+    num_kv_heads: int | None = setting(
+        None,
+        meaning="Value heads that the output heads share in groups (GQA); each has one key head "
+        "for each softmax map. Left out: one for each output head (MHA).",
+        unit="heads",
+        source="github microsoft/unilm Diff-Transformer/multihead_flashdiff_1.py",
+        gt=0,
+    )
+    head_dim: int = setting(
+        meaning="Query and key dimension d of one softmax map; even, since rotary pairs need it.",
+        unit="dimensions",
+        source="DIFF paper, section 3.1 (128)",
+        gt=0,
+        le=2**17,
+        multiple_of=2,
+    )
+    head_dim_multiplier: int = setting(
+        1,
+        meaning="Factor on head_dim, so that a run can say 'heads twice as wide' at every scale.",
+        source="DIFF paper, table 6 (row with 8 heads of 256)",
+        gt=0,
+    )
+
+    num_heads_multiplier: float = setting(
+        1,
+        meaning="Factor on the number of output heads alone: key/value heads stay as many, so that "
+        "a run can say 'half as many heads again' at every scale.",
+        source="Differential Transformer V2 (post), design ablation 4 (1.5h heads)",
+        gt=0,
+    )
+    heads_per_kv_head: int = setting(
+        1,
+        meaning="Output heads that share a key/value head where num_kv_heads is left out, counted "
+        "before num_heads_multiplier.",
+        unit="heads",
+        gt=0,
+    )
+
+    @property
+    def value_dim(self) -> int:
+        """Dimensions one output head contributes before the output projection."""
+        return self.head_dim
+
+    @property
+    def output_heads(self) -> int:
+        """`num_heads` of a resolved config."""
+        assert self.num_heads is not None, "attention config was not resolved by configure()"
+        return self.num_heads
+
+    @property
+    def kv_heads(self) -> int:
+        """`num_kv_heads` of a resolved config."""
+        assert self.num_kv_heads is not None, "attention config was not resolved by configure()"
+        return self.num_kv_heads
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(Options):
+    """A decoder: pre-RMSNorm, SwiGLU, rotary positions, no biases; attention chosen by name."""
+
+    vocab_size: int = setting(meaning="Number of token ids.", unit="tokens", gt=0, le=2**24)
+    d_model: int = setting(
+        meaning="Width of the residual stream.",
+        unit="dimensions",
+        source="DIFF paper, table 10",
+        gt=0,
+        le=2**17,
+    )
+    num_layers: int = setting(
+        meaning="Number of decoder blocks.",
+        unit="layers",
+        source="DIFF paper, table 10",
+        gt=0,
+        le=10_000,
+    )
+    ffn_dim: int = setting(
+        meaning="Inner width of the SwiGLU feed-forward.",
+        unit="dimensions",
+        source="DIFF paper, section 3.2 (8/3 d_model)",
+        gt=0,
+        le=2**20,
+    )
+    attention: dict[str, Any] = setting(
+        meaning="Variant and its options, checked by models.attention.registry.configure.",
+        holds=AttentionConfig.names(),
+    )
+    max_positions: int = setting(
+        meaning="Longest sequence the model accepts.", unit="positions", gt=0, le=2**27
+    )
+    rope_theta: float = setting(
+        10000.0,
+        meaning="Base of the rotary frequencies.",
+        source="the paper does not state it; 10000 is RoFormer's and the authors' default",
+        gt=0,
+    )
+    norm_eps: float = setting(
+        1e-5,
+        meaning="Added to the mean square in every RMSNorm.",
+        source="github microsoft/unilm Diff-Transformer",
+        gt=0,
+    )
+    residual_in_fp32: bool = setting(
+        True,
+        meaning="Whether the residual stream is in float32 where products are in bf16, by "
+        "`precision`. Without it, it is in bf16, too: half the bytes that norms and sums move. "
+        "Adaptations keep it in float32.",
+    )
+    tie_embeddings: bool = setting(
+        False, meaning="Use the embedding matrix as output projection as well."
+    )
+    initializer: Literal["fan_in", "normal"] = setting(
+        "fan_in",
+        meaning="fan_in: std = 1/sqrt(inputs of the matrix); normal: std = init_std. In both, "
+        "projections into the residual stream are divided by sqrt(2 num_layers).",
+        source="the paper states none; fan_in lowered both models' loss (project measurement)",
+    )
+    init_std: float = setting(
+        0.02, meaning="Standard deviation of the `normal` initializer.", source="GPT-2", gt=0
+    )
+    embedding_std: float = setting(
+        1.0,
+        meaning="Standard deviation of the token embeddings.",
+        source="goes with fan_in; use init_std's value with normal",
+        gt=0,
+    )
