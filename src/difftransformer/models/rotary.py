@@ -5,7 +5,7 @@ are. The authors' code pairs neighbours (2i, 2i + 1) instead: the same function 
 rows of the query and key projections.
 
 Shapes: B = batch, T = positions, d = head_dim, and of heads: Q queries, K keys, V values of e;
-R = further columns of a joint projection.
+R = extra columns of a joint projection.
 """
 
 from typing import Any
@@ -104,15 +104,15 @@ def split_heads(
         Queries [B, Q, T, d], keys [B, K, T, d], values [B, V, T, e], and what is left, [B, T, R].
     """
     if by_hand(projected):
-        q, k, v, further = _SplitHeads.apply(  # type: ignore[no-untyped-call]
+        q, k, v, extra = _SplitHeads.apply(  # type: ignore[no-untyped-call]
             projected, *rope, heads, value_dim
         )
-        return q, k, v, further
-    turned, v, further = _parts(projected, rope, heads, value_dim)
+        return q, k, v, extra
+    turned, v, extra = _parts(projected, rope, heads, value_dim)
     q, k = rotate(turned, rope).tensor_split(heads[:1], dim=1)
     if projected.shape[-1] % _ALIGNED:  # values lie in rows of the whole projection
         v = v.contiguous()
-    return q, k, v, further
+    return q, k, v, extra
 
 
 class _SplitHeads(torch.autograd.Function):
@@ -130,9 +130,9 @@ class _SplitHeads(torch.autograd.Function):
         cos, sin = (_per_head(table).to(projected.dtype) for table in (cos, sin))
         ctx.save_for_backward(cos, sin)
         ctx.heads, ctx.value_dim, ctx.width = heads, value_dim, projected.shape[-1]
-        turned, v, further = _parts(projected, (cos, sin), heads, value_dim)
+        turned, v, extra = _parts(projected, (cos, sin), heads, value_dim)
         turned = _turn(turned, cos, sin, turned.new_empty(turned.shape))
-        return *turned.tensor_split(heads[:1], dim=1), v.contiguous(), further.contiguous()
+        return *turned.tensor_split(heads[:1], dim=1), v.contiguous(), extra.contiguous()
 
     @staticmethod
     @first_derivative
@@ -140,11 +140,11 @@ class _SplitHeads(torch.autograd.Function):
         cos, sin = ctx.saved_tensors
         B, _, T, _ = grads[0].shape
         out = grads[0].new_empty(B, T, ctx.width)
-        turned, v, further = _parts(out, (cos, sin), ctx.heads, ctx.value_dim)
+        turned, v, extra = _parts(out, (cos, sin), ctx.heads, ctx.value_dim)
         for grad, part in zip(grads[:2], turned.tensor_split(ctx.heads[:1], dim=1), strict=True):
             _turn(grad, cos, -sin, part)
         v.copy_(grads[2])
-        further.copy_(grads[3])
+        extra.copy_(grads[3])
         return out, None, None, None, None
 
 
@@ -163,12 +163,12 @@ def _parts(
     """Views: queries and keys together, [B, Q + K, T, d], values [B, V, T, e], what is left."""
     Q, K, V = heads
     end = (Q + K) * rope[0].shape[-1]
-    turned, v, further = projected.tensor_split((end, end + V * value_dim), dim=-1)
+    turned, v, extra = projected.tensor_split((end, end + V * value_dim), dim=-1)
     turned, v = (
         part.view(*part.shape[:2], count, -1).transpose(1, 2)
         for part, count in ((turned, Q + K), (v, V))
     )
-    return turned, v, further
+    return turned, v, extra
 
 
 def _per_head(table: Tensor) -> Tensor:

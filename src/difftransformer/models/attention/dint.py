@@ -58,7 +58,7 @@ class DintAttention(DifferentialAttention):
         square = None if mask is None else _square(mask)
         first = self.kernel.attention(first_q, k[:, 0::2], v, scale=self.scale, mask=square)
         second = self.kernel.attention(q[:, 1::2], k[:, 1::2], v, scale=self.scale, mask=mask)
-        # A1 V is [B, S, H, 2d]; A2 V and the mean A3 V are [B, T, H, 2d].
+        # A1 V + lambda (A3 V - A2 V), [B, T, H, 2d]; ``first`` is A1 V of all S queries.
         T, lam = q.shape[2], self.current_lambda()
         heads = first[:, -T:] + lam * (_row_means(first, T, mask) - second)
         heads = scaled_norm(heads.to(first.dtype), self.head_norm, self.factor)
