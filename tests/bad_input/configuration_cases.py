@@ -100,6 +100,10 @@ CONFIGURATION: dict[str, Case] = {
         variable("OMP_NUM_THREADS", "abc"), check,
         ["environment variable OMP_NUM_THREADS", "'abc'", "a whole number from 1"],
     ),
+    "profiled steps": (
+        variable("DIFFTRANSFORMER_PROFILE_STEPS", "-1"), check,
+        ["environment variable DIFFTRANSFORMER_PROFILE_STEPS", "'-1'", "a whole number"],
+    ),
     "no configuration": (
         remove("config"), check, [f"{CONFIG}: no such file", "name the folder of a configuration"],
     ),

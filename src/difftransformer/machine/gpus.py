@@ -6,6 +6,7 @@ believed; several that it gives to many jobs together are handed out here, too.
 
 import logging
 import os
+import re
 import stat
 import tempfile
 import time
@@ -27,9 +28,21 @@ SHARED = "DIFFTRANSFORMER_JOBS_PER_GPU"
 """How many jobs a card has at a time. Where models are so small that a step takes the time in which
 its kernels are started, a few share one at little cost; each looks at the memory that is free."""
 
+_BF16_PEAKS = {
+    **{"H100 PCIe": 7.56e14, "H100 NVL": 8.35e14, "H200 NVL": 8.35e14},
+    **{"H100": 9.89e14, "H200": 9.89e14, "A100": 3.12e14},
+}
+"""FLOP/s of dense matrix products, by the first words of a GPU's name that match. Source: NVIDIA's
+data sheets."""
 _PAUSE = 1.0  # seconds between two looks at what is free
 
 logger = logging.getLogger(__name__)
+
+
+def bf16_peak(name: str) -> float | None:
+    """Return the FLOP/s of a GPU in bf16 by its name; whole words: a GH200 is no H200."""
+    known = (peak for words, peak in _BF16_PEAKS.items() if re.search(rf"\b{words}\b", name))
+    return next(known, None)
 
 
 def pool() -> list[str]:

@@ -31,7 +31,7 @@ _PACKAGES = (
 _OWN = "DIFFTRANSFORMER_"
 _KNOWN = (
     *("DISK", "FROM_SCRATCH", "GPUS_TAKEN", "JOBS_PER_GPU", "MATMUL", "MEETING"),
-    *("MEMORY_CHECK", "PATIENCE", "SHARED_DATA", "STATE", "WARM"),
+    *("MEMORY_CHECK", "PATIENCE", "PROFILE_STEPS", "SHARED_DATA", "STATE", "WARM"),
 )
 """Environment variables of ours behind that; docs/reproducing.md says what those for people do."""
 _OF_KUBERNETES = re.compile(r"(?:.*_)?(?:SERVICE_(?:HOST|PORT.*)|PORT(?:_\d+_.*)?)")
@@ -79,6 +79,12 @@ def check_variables() -> None:
                 f"environment variable {name}: {given!r} means nothing; set it to {known}, or "
                 "unset it"
             )
+    steps = os.environ.get(f"{_OWN}PROFILE_STEPS") or "0"
+    if not steps.isdecimal():
+        raise ConfigError(
+            f"environment variable {_OWN}PROFILE_STEPS: {steps!r} is no number of steps; set it to "
+            "a whole number, such as 5, or unset it"
+        )
     for name in _THREAD_VARIABLES:
         given = os.environ.get(name, "").strip()
         if given and not (given.isdecimal() and 0 < int(given) <= _MOST_THREADS):

@@ -46,6 +46,7 @@ _OBSERVERS = frozenset(
         *("quiet", "provenance.environment", "provenance.fingerprint", "provenance.layout"),
         *("provenance.reporting", "provenance.syntax", "tracking", "tracking.address"),
         *("tracking.history", "tracking.run_context", "tracking.sync", "tracking.tracker"),
+        "training.profiling",
     )
 )
 _KERNELS = f"{PACKAGE}.models.kernels"

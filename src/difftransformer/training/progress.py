@@ -15,7 +15,8 @@ class Progress:
     The heartbeat ``progress.json`` in ``state`` has ``{run, seed, step, steps, loss,
     tokens_per_second, eta_seconds, updated}`` (updated: Unix time) and is replaced whole, so a
     live display never reads half of it. It is no result and is not synced to disk. Of several
-    processes that train together one alone is ``shown``.
+    processes that train together one alone is ``shown``. With ``peak_speed``, the tokens per second
+    at which the devices compute at their peak, the line has the share of it: the MFU.
     """
 
     def __init__(
@@ -26,6 +27,7 @@ class Progress:
         seed: int,
         step: int,
         tokens_per_step: int,
+        peak_speed: float | None = None,
         interval: float = 3.0,
         shown: bool = True,
     ) -> None:
@@ -33,7 +35,7 @@ class Progress:
         self._run, self._seed = run, seed
         self._tokens_per_step, self._interval = tokens_per_step, interval
         self._mark = (time.monotonic(), step)
-        self._shown = shown
+        self._peak_speed, self._shown = peak_speed, shown
         self.tokens_per_second = 0.0
 
     def due(self) -> bool:
@@ -58,14 +60,16 @@ class Progress:
             return
         left = (steps - step) * self._tokens_per_step
         eta = left / self.tokens_per_second if self.tokens_per_second else None
+        mfu = f" MFU {self.tokens_per_second / self._peak_speed:.0%}" if self._peak_speed else ""
         logger.info(
-            "step %d/%d (%d%%) loss %s lr %.1e %s ETA %s",
+            "step %d/%d (%d%%) loss %s lr %.1e %s%s ETA %s",
             step,
             steps,
             100 * step // steps,
             "-" if loss is None else f"{loss:.3f}",
             lr,
             rate(self.tokens_per_second),
+            mfu,
             "-" if eta is None else clock(eta),
         )
         self._heartbeat(step, steps, loss, eta)

@@ -19,9 +19,11 @@ from difftransformer.convert.checkpoint import WEIGHTS, load_weights, read_confi
 from difftransformer.data.loader import BatchLoader
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError
+from difftransformer.machine.gpus import bf16_peak
 from difftransformer.models.kernels import recorded
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.models.matrices import matmul_backend
+from difftransformer.models.sizes import training_flops
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.fingerprint import job_fingerprint
 from difftransformer.provenance.layout import TRAINING
@@ -37,6 +39,7 @@ from difftransformer.training.mirror import Mirror
 from difftransformer.training.objective import Objective, document_end
 from difftransformer.training.outputs import Metrics, publish, training_metrics
 from difftransformer.training.process import prepare_process, resolve_device, seed_everything
+from difftransformer.training.profiling import profiled
 from difftransformer.training.progress import Progress
 from difftransformer.training.state_folder import FINISHED, KEPT_CHECKPOINTS
 from difftransformer.training.team import Team
@@ -147,10 +150,11 @@ def train_run(
                 seed=seed,
                 step=trainer.step,
                 tokens_per_step=config.tokens_per_step,
+                peak_speed=_peak_speed(slice, start.model, device),
                 shown=team.leads,
             )
-            with mirror.copying():
-                trainer.train(store, progress, tracker, stop)
+            with mirror.copying(), profiled(frame["state"], tracker, team.leads) as after_step:
+                trainer.train(store, progress, tracker, stop, after_step)
         history, adapter = trainer.history, start.adapter()
         through, lambdas = trainer.diverged_at is None, dict[str, float]()
         by_tokens = lambdas_follow_tokens(start.model)
@@ -259,6 +263,20 @@ def _trainer(
         device=device,
         team=team,
     )
+
+
+def _peak_speed(slice: RunSlice, model: LanguageModel, device: torch.device) -> float | None:
+    """Return the tokens per second at the peak of the GPUs, where all parameters of ours train.
+
+    None where the peak is not known: on a CPU, in fp32, and on GPUs that `bf16_peak` lacks.
+    """
+    whole = not slice.pretrained and all(one.requires_grad for one in model.parameters())
+    if device.type != "cuda" or slice.training.precision != "bf16" or not whole:
+        return None
+    if (peak := bf16_peak(torch.cuda.get_device_name(device))) is None:
+        return None
+    flops = training_flops(slice.model, slice.training.seq_len, causal=True)
+    return slice.training.world * peak / flops
 
 
 def _resume(trainer: Trainer, store: CheckpointStore, mirror: Mirror, frame: Frame) -> None:

@@ -87,7 +87,12 @@ class Trainer:
         self._checks_each_step = device.type == "cpu"
 
     def train(
-        self, store: CheckpointStore, progress: Progress, tracker: Tracker, stop: StopRequest
+        self,
+        store: CheckpointStore,
+        progress: Progress,
+        tracker: Tracker,
+        stop: StopRequest,
+        after_step: Callable[[], None] = lambda: None,
     ) -> None:
         """Go on to the last step, or to the one at which a run diverges that is to record it.
 
@@ -102,6 +107,7 @@ class Trainer:
         try:
             while self.step < self.last_step:
                 self._advance(store, progress, tracker, stop)
+                after_step()
         except DivergenceError as error:
             if self.config.on_divergence == "stop":
                 raise
