@@ -107,6 +107,18 @@ def test_every_epoch_sees_every_window_once(
     assert seen[:windows] != seen[windows : 2 * windows] or windows < 8
 
 
+@pytest.mark.parametrize("batch_size", [7, 700, 1100])
+def test_batches_follow_the_order_of_each_epoch(tmp_path: Path, batch_size: int) -> None:
+    """Over 4400 windows, across the blocks in which the order is computed."""
+    windows = 1100
+    dataset = dataset_of(windows * 8 + 1, tmp_path)
+    loader = BatchLoader(dataset, "train", batch_size=batch_size, seq_len=8, seed=3)
+    steps = 4 * windows // batch_size
+    seen = torch.cat([loader.next_batch()[:, 0] // 8 for _ in range(steps)])
+    epochs = [SeededOrder(windows, seed=3, epoch=epoch)(np.arange(windows)) for epoch in range(4)]
+    assert seen.tolist() == np.concatenate(epochs)[: len(seen)].tolist()
+
+
 def test_reading_ahead_changes_no_batch_and_no_position(tmp_path: Path) -> None:
     dataset = dataset_of(8 * 20 + 1, tmp_path)
     plain, ahead = (
