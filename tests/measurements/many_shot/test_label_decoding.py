@@ -146,9 +146,8 @@ def test_labels_may_all_begin_alike(decoding: Decoding) -> None:
 
 def test_items_share_the_prompt_and_alone_they_do_not() -> None:
     one, prompt, items = model(0), list(range(10)), [[3, 4], [5], [6, 7]]
-    together = SharedPrompt(one, Labels([(2,), (3,)], "ab"), "greedy", 4)
-    alone = SharedPrompt(one, Labels([(2,), (3,)], "ab"), "greedy", 4, share=False)
-    assert together.answers(prompt, items) == alone.answers(prompt, items)
+    together, alone = (SharedPrompt(one, Labels([(2,), (3,)], "ab"), "greedy", 4) for _ in range(2))
+    assert together.answers(prompt, items) == [alone.answers(prompt, [x])[0] for x in items]
     assert (together.computed, alone.computed) == (10 + 5, 3 * 10 + 5)
     assert together.given == alone.given == alone.computed
 

@@ -22,7 +22,7 @@ VOCABULARY = RecallVocabulary.of(RECALL)
 
 
 def suite(**changes: Any) -> Suite:
-    settings = {"pairs": [[1, 1], [2, 2], [4, 2]], "samples": 6, "timed_prompts": 4}
+    settings = {"pairs": [[1, 1], [2, 2], [4, 2]], "samples": 6}
     return Suite(kind="needles", **(settings | changes))
 
 
@@ -98,8 +98,6 @@ def test_prompts_that_share_a_context_share_its_cache(
     assert found["given_positions"] == given
     # The second question of a sample computes its own token alone.
     assert found["computed_positions"] <= given // 2 + 6
-    speed = json.loads((tmp_path / "prefix_sharing.json").read_text())["provenance"]
-    assert speed["speed_up"] > 0 and speed["timed"] == 4
 
 
 def test_every_model_is_asked_the_same(dataset: PackedDataset, tmp_path: Path) -> None:

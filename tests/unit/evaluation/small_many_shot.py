@@ -7,7 +7,7 @@ from difftransformer.measurements.many_shot.settings import Suite
 
 GENERATED = {
     "task": "trec", "data": "generated", "classes": 3, "demonstrations": [3, 6, 9],
-    "order_seeds": 3, "test_items": 20, "timed_items": 2,
+    "order_seeds": 3, "test_items": 20,
 }  # fmt: skip
 
 

@@ -103,7 +103,6 @@ class SharedPrompt:
         labels: What can be answered.
         decoding: How.
         chunk: Positions of a prompt computed at one time.
-        share: Whether items share the prompt; if not, each computes it anew.
         computed: Positions computed so far.
         given: Positions that items would have computed alone so far.
     """
@@ -112,7 +111,6 @@ class SharedPrompt:
     labels: Labels
     decoding: Decoding
     chunk: int
-    share: bool = True
     computed: int = 0
     given: int = 0
 
@@ -134,11 +132,9 @@ class SharedPrompt:
                 "set `numbers: fitting`"
             )
         cache, found = self.scorer.new_cache(capacity), list[int]()
-        for place, item in enumerate(items):
-            if place == 0 or not self.share:
-                cache.keep(0)
-                self.scorer.read(prompt, cache, self.chunk)
-                self.computed += len(prompt)
+        self.scorer.read(prompt, cache, self.chunk)
+        self.computed += len(prompt)
+        for item in items:
             cache.keep(len(prompt))
             self.given += len(prompt)
             found.append(self._answer(item, cache))

@@ -1,13 +1,12 @@
 """Many-shot in-context learning: accuracy by the number of demonstrations and by their order.
 
 Prompts depend on the suite, the labelled set and the tokenizer alone, so all runs and seeds answer
-the same questions. Beside the numbers stand every answer (predictions.jsonl) and what sharing a
-prompt among its items saved (prefix_sharing.json).
+the same questions. Every answer is in predictions.jsonl.
 """
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -19,7 +18,6 @@ from tokenizers import Tokenizer
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.generation import encode, open_tokenizer, opening
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.evaluation.sharing import record_sharing
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
 from difftransformer.measurements.many_shot.examples import (
     Example,
@@ -68,16 +66,11 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         right[number][draw.number, seed] = [one["correct"] for one in some]
         lines += some
     write_text(subject.details / "predictions.jsonl", "".join(json.dumps(x) + "\n" for x in lines))
-    first = draws[0]
-    prompt, items = first.prompt(max(numbers), 0), first.items[: suite.timed_items]
-    positions = record_sharing(
-        subject.details / "prefix_sharing.json",
-        computed=sum(one.shared.computed for one in draws),
-        given=sum(one.shared.given for one in draws),
-        timed=len(items),
-        ask=lambda share: replace(first.shared, share=share).answers(prompt, items),
-    )
     measured = _measured(suite, right)
+    positions = {
+        "computed_positions": sum(one.shared.computed for one in draws),
+        "given_positions": sum(one.shared.given for one in draws),
+    }
     return measured._replace(metrics={**measured.metrics, **positions})
 
 

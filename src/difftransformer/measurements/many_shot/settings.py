@@ -107,13 +107,6 @@ class Suite(AnyModel, PromptSuite):
         "label whose tokens have the largest product of probabilities.",
         source="greedy: Ratner et al. 2023, whom the paper follows",
     )
-    timed_items: int = setting(
-        2,
-        meaning="Items answered a second time, each alone, to measure what sharing a prompt saves "
-        "(in the details, never among the metrics); 0: none.",
-        unit="items",
-        ge=0,
-    )
 
     @property
     def generated(self) -> bool:

@@ -1,7 +1,7 @@
 """Multi-needle retrieval: accuracy by needles, context length and depth, through lm-eval.
 
-Prompts depend on the suite and the dataset alone, so all runs answer the same questions. Beside the
-numbers stand every sample (samples.jsonl) and what sharing prefixes saved (prefix_sharing.json).
+Prompts depend on the suite and the dataset alone, so all runs answer the same questions. Every
+sample is in samples.jsonl.
 
 One task is one cell: N needles, R of them asked for, a context length and a depth. Any lm-eval
 model can be given the tasks; ours shares the prefixes of prompts.
@@ -23,7 +23,6 @@ from difftransformer.evaluation.generation_task import GenerationTask
 from difftransformer.evaluation.retrieval.prompts import open_builder
 from difftransformer.evaluation.retrieval.settings import Cell, NeedlePrompt
 from difftransformer.evaluation.retrieval.text import PromptBuilder
-from difftransformer.evaluation.sharing import record_sharing
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
 from difftransformer.measurements.needles.settings import COUNTS, Suite, group_name
 from difftransformer.provenance.atomic import write_text
@@ -57,19 +56,13 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     samples = {cell: found["samples"][task.task_name] for cell, task in tasks.items()}
     lines = [line for cell, some in samples.items() for line in _lines(cell, some)]
     write_text(subject.details / "samples.jsonl", "".join(json.dumps(x) + "\n" for x in lines))
-    some = _neighbours(model.requests, suite.timed_prompts)
-    positions = record_sharing(
-        subject.details / "prefix_sharing.json",
-        computed=model.generator.computed,
-        given=model.generator.given,
-        timed=len(some),
-        ask=lambda share: Generator(subject.scorer, suite.chunk, share).generate(some),
-    )
     answers = {
         cell: [answered(one["doc"], one["filtered_resps"]) for one in some]
         for cell, some in samples.items()
     }
     measured = _measured(suite, answers)
+    generator = model.generator
+    positions = {"computed_positions": generator.computed, "given_positions": generator.given}
     return measured._replace(metrics={**measured.metrics, **positions})
 
 
@@ -103,11 +96,7 @@ class NeedleTask(GenerationTask):
 
 
 class SharingModel(LM):  # type: ignore[misc]
-    """Our models for lm-eval's `generate_until`: greedy, prefixes of prompts shared.
-
-    Attributes:
-        requests: Those of the last call.
-    """
+    """Our models for lm-eval's `generate_until`: greedy, prefixes of prompts shared."""
 
     def __init__(self, generator: Generator, builder: PromptBuilder) -> None:
         super().__init__()
@@ -115,8 +104,7 @@ class SharingModel(LM):  # type: ignore[misc]
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
         """See lm-eval's LM."""
-        self.requests = [self.request(one) for one in requests]
-        answers = self.generator.generate(self.requests)
+        answers = self.generator.generate([self.request(one) for one in requests])
         return [self._ends(one).text(answer) for answer, one in zip(answers, requests, strict=True)]
 
     def request(self, instance: Instance) -> Request:
@@ -171,10 +159,3 @@ def _lines(cell: Cell, samples: Iterable[dict[str, Any]]) -> Iterator[dict[str, 
                 "target": wanted,
                 "correct": [number in text for number in wanted],
             }
-
-
-def _neighbours(requests: list[Request], count: int) -> list[Request]:
-    """Return some prompts that follow each other in order, so that they share what they can."""
-    ordered = sorted(requests, key=lambda one: one.prompt)
-    start = max(0, (len(ordered) - count) // 2)
-    return ordered[start : start + count]

@@ -62,13 +62,6 @@ class Suite(AnyModel, RetrievalSuite):
         unit="tokens",
         gt=0,
     )
-    timed_prompts: int = setting(
-        16,
-        meaning="Prompts generated a second time without sharing prefixes, to measure its speed-up "
-        "(in the details, never among the metrics); 0: none.",
-        unit="prompts",
-        ge=0,
-    )
 
     @property
     def most_needles(self) -> int:
