@@ -121,7 +121,7 @@ class Step:
             **more: What else a `JobIdentity` has.
         """
         fingerprint = job_fingerprint(self.rule, settings, self.code, inputs, more.get("seed"))
-        return JobIdentity(self.rule, self.rule, scale, run, fingerprint, **more)
+        return JobIdentity(self.rule, scale, run, fingerprint, **more)
 
     def state(self, identity: JobIdentity) -> Path:
         """Return the folder of the job's own state; its name has what the result depends on."""

@@ -61,7 +61,6 @@ def identify(
     inputs["items"] = slice.config.asked.digest()
     return JobIdentity(
         rule="evaluate",
-        stage="evaluate",
         scale=slice.scale,
         run=slice.run,
         suite=slice.suite,

@@ -40,7 +40,6 @@ def identify(slice: TimingSlice, threads: int, code: str) -> JobIdentity:
     """
     return JobIdentity(
         rule="benchmark",
-        stage="benchmark",
         scale=slice.scale,
         run=slice.measurement,
         fingerprint=job_fingerprint("benchmark", slice, code, "", None),

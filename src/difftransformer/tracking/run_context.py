@@ -38,7 +38,7 @@ class JobIdentity:
     """Which job this is; the fingerprint comes from `fingerprint.job_fingerprint`."""
 
     rule: str
-    stage: str
+    """Rule of the workflow, which names the experiment and the state folder, too."""
     scale: str
     run: str
     fingerprint: str
@@ -51,11 +51,11 @@ class JobIdentity:
     def job_id(self) -> str:
         """Deterministic id that results and tables carry."""
         subject = f"{self.run}-{self.suite}" if self.suite else self.run
-        return job_id(self.stage, subject, self.seed, self.fingerprint)
+        return job_id(self.rule, subject, self.seed, self.fingerprint)
 
     @property
     def name(self) -> str:
-        """The job among all of its stage, whatever its fingerprint."""
+        """The job among all of its rule, whatever its fingerprint."""
         parts = (self.scale, self.run, self.seed, self.suite)
         return "/".join(str(part) for part in parts if part is not None)
 
@@ -166,7 +166,7 @@ def run_context(
         store = resolve_uri(uri, root)
         stack.enter_context(exclusive(state))
         state.mkdir(exist_ok=True)
-        names = (identity.stage, identity.name, identity.job_id)
+        names = (identity.rule, identity.name, identity.job_id)
         config = SyncConfig(root=root)
         run = start_run(*names, state, params, identity.tags(), store, config)
         yield Job(identity, stack.enter_context(run), datetime.now(UTC))

@@ -26,7 +26,7 @@ from pathlib import Path
 from difftransformer.errors import ConfigError
 from difftransformer.tracking.run_context import JobIdentity, run_context
 identity = JobIdentity(
-    rule="evaluate_slices", stage="evaluate", scale="smoke", run="diff_v1", seed=1, suite="slices",
+    rule="evaluate", scale="smoke", run="diff_v1", seed=1, suite="slices",
     fingerprint="ab" * 32, upstream=("pretrain-diff_v1-1-cdcdcdcdcd",),
 )
 state, log = Path("state"), Path("logs/job.log")

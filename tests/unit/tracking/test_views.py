@@ -79,7 +79,7 @@ def test_the_key_metrics_of_evaluations_are_columns(
         ("slices", {"tokens": 9, "loss": 3.0}, {"loss": Units(unit="windows", shares=[])}),
         ("sinks", {"sink share": 0.5, "threshold": 0.1}, None),
     ):
-        identity = JobIdentity("evaluate", "evaluate", "tiny", "a", "f" * 64, 0, suite)
+        identity = JobIdentity("evaluate", "tiny", "a", "f" * 64, 0, suite)
         with run_context(
             identity, state=results / suite / "x", params={}, uri=uri, root=results
         ) as one:
