@@ -10,6 +10,7 @@ from small_workflow import ROWS, Checkout
 TRAINER = "src/difftransformer/training/trainer.py"
 VARIANT = "src/difftransformer/models/attention/diff_v1.py"
 REPORT = "src/difftransformer/measurements/validation_slices/report.py"
+SCORER = "src/difftransformer/evaluation/scorer.py"
 COLUMNS = "artifact,row,column,value,std,ci_low,ci_high,n,paper_value,run_ids"
 MADE = {"Build the table table6", "Draw the figure table6"}
 PAGES = {"Test the claims", "Write the report"}
@@ -26,6 +27,34 @@ def jobs(*runs: str, seed: int = 0) -> set[str]:
             f"Evaluate validation_slices on {run}, seed {seed}",
         )
     }
+
+
+EVALUATED = {text for text in jobs(*ROWS) if text.startswith("Evaluate")}
+NGRAMS = {"Find the n-grams that are frequent in stdlib_text"}
+PACKED = {"Train the tokenizer of stdlib_text", "Tokenize stdlib_text"} | NGRAMS
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "reruns"),
+    [
+        ("config/scales/smoke.yaml", "share: 0.2\n", "share: 0.3\n", PACKED | jobs(*ROWS) | END),
+        ("config/evaluations.yaml", "    n: 2 ", "    n: 3 ", NGRAMS | EVALUATED | END),
+        (SCORER, "", "ADDED = 1\n", EVALUATED | END),
+        ("config/runs.yaml", "label: 'DIFF", "label: 'V1", END),
+        (
+            "config/artifacts/table6.yaml",
+            "Cross-entropy",
+            "Entropy",
+            {"Build the table table6"} | PAGES,
+        ),
+    ],
+    ids=["dataset", "suite", "scoring", "label", "caption"],
+)
+def test_an_edit_reruns_what_is_made_of_it(
+    file: str, old: str, new: str, reruns: set[str], checkout: Checkout
+) -> None:
+    checkout.edit(file, old, new)
+    assert checkout.planned() == reruns
 
 
 def test_comments_and_docstrings_rerun_nothing(checkout: Checkout) -> None:

@@ -10,22 +10,24 @@ Shapes: D = d_model, n = heads of a kind (H output, G key/value heads), d = head
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
 import torch
 from torch import Tensor
 
 from difftransformer.convert.checkpoint import CONFIG, WEIGHTS, save_weights
 from difftransformer.errors import CheckpointError
-from difftransformer.models.attention.diff_v1 import DiffV1Config
 from difftransformer.models.attention.registry import UPSTREAM, configure
-from difftransformer.models.attention.softmax import SoftmaxConfig
 from difftransformer.models.config import AttentionConfig, ModelConfig
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import write_text
 
 if TYPE_CHECKING:
+    # Not imported at run time: an edit of V1 would rerun the adaptations of every Llama.
     from transformers import PreTrainedConfig, PreTrainedModel
+
+    from difftransformer.models.attention.diff_v1 import DiffV1Config
+    from difftransformer.models.attention.softmax import SoftmaxConfig
 
 _CLASSES = {"llama": "Llama", "diffllama": "DiffLlama"}
 """Upstream's name of each model type."""
@@ -109,7 +111,7 @@ def from_upstream(upstream: "PreTrainedModel", backend: str = "sdpa") -> Transfo
     theirs = {name: tensor.detach() for name, tensor in upstream.state_dict().items()}
     ours = {mine: theirs[other] for mine, other in _NAMES.items() if mine in model.state_dict()}
     attention = configure(config.attention, config.d_model)
-    paired = isinstance(attention, DiffV1Config)
+    paired = _is_diffllama(attention)
     names = _LAYER_NAMES | (_DIFF_NAMES if paired else {})
     for index in range(config.num_layers):
         mine, other = f"layers.{index}.", f"model.layers.{index}."
@@ -129,7 +131,7 @@ def from_upstream(upstream: "PreTrainedModel", backend: str = "sdpa") -> Transfo
 def upstream_weights(model: Transformer) -> dict[str, Tensor]:
     """Return the upstream weights by name, as differentiable functions of ours."""
     attention = configure(model.config.attention, model.config.d_model)
-    paired = isinstance(attention, DiffV1Config)
+    paired = _is_diffllama(attention)
     ours: dict[str, Tensor] = dict(model.named_parameters())
     theirs = {other: ours[mine] for mine, other in _NAMES.items() if mine in ours}
     theirs.setdefault("lm_head.weight", model.output_weight)
@@ -215,14 +217,14 @@ def _check_expressible(config: ModelConfig, attention: AttentionConfig, kind: st
         raise CheckpointError(f"unknown model type {kind!r}; known: {', '.join(UPSTREAM)}")
     if attention.variant != UPSTREAM[kind]:
         refuse(f"the model's attention is {attention.variant}, {kind} is {UPSTREAM[kind]}")
-    if isinstance(attention, SoftmaxConfig):
+    if _is_llama(attention):
         if attention.norm:
             refuse("Llama has no headwise norm")
         if attention.gain is not None:
             refuse("Llama has no headwise gain")
         if config.d_model % attention.output_heads:
             refuse(f"Llama wants num_heads ({attention.output_heads}) to divide d_model")
-    if isinstance(attention, DiffV1Config):
+    if _is_diffllama(attention):
         if not attention.norm:
             refuse("DiffLlama always has the headwise norm")
         if attention.lambda_init != "exponential":
@@ -231,6 +233,14 @@ def _check_expressible(config: ModelConfig, attention: AttentionConfig, kind: st
             refuse(f"DiffLlama learns lambda, here it is {attention.lambda_fixed}")
         if attention.norm_eps != config.norm_eps:
             refuse(f"DiffLlama has one norm_eps, here {attention.norm_eps} and {config.norm_eps}")
+
+
+def _is_llama(attention: AttentionConfig) -> "TypeGuard[SoftmaxConfig]":
+    return attention.variant == UPSTREAM["llama"]
+
+
+def _is_diffllama(attention: AttentionConfig) -> "TypeGuard[DiffV1Config]":
+    return attention.variant == UPSTREAM["diffllama"]
 
 
 def _swapped(rows: Tensor, outer: int, inner: int, head_dim: int) -> Tensor:

@@ -181,7 +181,8 @@ class Jobs:
         """
         if rule == "judge_answers":
             kind = self.catalogue.suite(parts[1]).kind
-            return code_fingerprint(module_of(kind, "judge"), (judge_module(kind, parts[0]),))
+            modules = module_of(kind, "judge"), (judge_module(kind, parts[0]),)
+            return code_fingerprint(*modules, on_gpu=False)  # it computes with no model
         selected, on_gpu = tuple(self._selected(rule, parts)), self._on_gpu(rule, parts, seed)
         return code_fingerprint(ENTRIES[rule], selected, on_gpu=on_gpu)
 

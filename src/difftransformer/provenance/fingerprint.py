@@ -169,21 +169,31 @@ def _module(name: str, root: Path) -> tuple[str, tuple[str, ...]]:
     """Digest of a module's own code, and the modules of the package that it imports."""
     path = _source(name, root)
     assert path is not None, name
-    source = path.read_bytes()
     try:
-        tree = ast.parse(source)
+        digest, wanted = _parsed(path.read_bytes(), name, path.name == "__init__.py")
     except SyntaxError as error:
         raise ConfigError(f"{path}:{error.lineno}: not valid Python: {error.msg}") from None
-    imported = _imports(tree, name, path.name == "__init__.py", root)
+    imported = {target for target in wanted if _source(target, root)} - {name}
     if name in _SEAMS:
         variants = {target for target in imported if target.startswith(f"{_ATTENTION}.")}
         imported -= variants - _BEHIND_NO_SEAM
+    return digest, tuple(sorted(imported))
+
+
+@cache
+def _parsed(source: bytes, name: str, is_package: bool) -> tuple[str, frozenset[str]]:
+    """Digest of the code of a text, and what it imports with all packages on the way.
+
+    By content, so that a copy of the sources with one edited file is read in a moment.
+    """
+    tree = ast.parse(source)
+    imported = _imports(tree, name, is_package)
+    if name in _SEAMS:
         tree.body = [node for node in tree.body if not _is_class_table(node)]
-    digest = hashlib.sha256(dumped(numeric_tree(tree, source)))
-    return digest.hexdigest(), tuple(sorted(imported))
+    return hashlib.sha256(dumped(numeric_tree(tree, source))).hexdigest(), imported
 
 
-def _imports(tree: ast.Module, name: str, is_package: bool, root: Path) -> set[str]:
+def _imports(tree: ast.Module, name: str, is_package: bool) -> frozenset[str]:
     found: set[str] = set()
     for node in executed(tree):
         if isinstance(node, ast.Import):
@@ -199,9 +209,8 @@ def _imports(tree: ast.Module, name: str, is_package: bool, root: Path) -> set[s
             continue
         for target in wanted:
             steps = target.split(".")
-            prefixes = (".".join(steps[:depth]) for depth in range(1, len(steps) + 1))
-            found.update(prefix for prefix in prefixes if _source(prefix, root))
-    return found - {name}
+            found.update(".".join(steps[:depth]) for depth in range(1, len(steps) + 1))
+    return frozenset(found)
 
 
 def _is_class_table(node: ast.stmt) -> bool:
