@@ -6,7 +6,7 @@ The package is on no index: extras are installed in a checkout.
 import re
 from importlib import metadata
 
-_OTHER_NAMES = {"flash_attn": "flash_attn_4", "psycopg2": "psycopg2_binary"}
+_OTHER_NAMES = {"flash_attn": "flash_attn_4", "psycopg2": "psycopg2_binary", "yaml": "pyyaml"}
 """Module -> its distribution, where they differ by more than signs."""
 
 

@@ -36,8 +36,8 @@ ARCHITECTURE = "DiffTransformerForCausalLM"
 STUB_MODULE = "modeling_difftransformer"
 STUB = f'''"""Lets `trust_remote_code` find this model's classes in the package difftransformer.
 
-The package must be installed where this folder is loaded (`pip install .` in a checkout of it). To
-load the model without it, export the folder to the format llama or diffllama instead.
+The package must be installed where this folder is loaded (`pip install '.[eval]'` in a checkout of
+it). To load the model without it, export the folder to the format llama or diffllama instead.
 """
 
 from difftransformer import DiffTransformerConfig, {ARCHITECTURE}
