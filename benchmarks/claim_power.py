@@ -2,8 +2,8 @@
 
     python benchmarks/claim_power.py [--repeats 4000]
 
-Differences over seeds are drawn from normal distributions with the deviations that exploratory
-seeds showed at scale tiny, times on the grid of a training's probes, and tested by the code for
+Differences over seeds are drawn from normal distributions with the deviations that seeds looked at
+before showed at scale tiny, times on the grid of a training's probes, and tested by the code for
 verdicts. Prints the tables of docs/verdicts.md; takes some 20 minutes on one core. Claims on times
 get an eighth of the repeats, since their test takes a hundred times as long.
 """
@@ -58,18 +58,20 @@ class Variation(NamedTuple):
 
 # An interval of half-width h over S seeds gives the deviation h sqrt(S) / t, with t of S - 1
 # degrees of freedom; it includes what the items add.
-BUDGET_RECORD, POWER = "retrieval_budget-2026-11-28", "claim_power-2026-11-28"
+POWER = "claim_power_second-2026-11-28"
 EVIDENCE, DEX = "evidence-2026-11-23", "dex_tiny-2026-11-26"
 OBSERVED: Mapping[str, Variation] = {
-    "V1.retrieval": Variation((0.062,), 3, BUDGET_RECORD, unit_variance=6.9e-6, unit_freedom=255),
-    "V1.retrieval_control": Variation((0.040,), 3, BUDGET_RECORD, unit_freedom=255),
-    "V1.mechanism": Variation((0.130, 0.037), 4, POWER, correlation=0.90, steps=(5.78, 0.11)),
+    "V1.equal_tokens": Variation((0.036,), 10, POWER),
+    "V1.equal_tokens_control": Variation((0.0117,), 10, POWER),
+    "V1.mechanism": Variation((0.081, 0.050), 10, POWER, correlation=0.48, steps=(5.80, 0.08)),
     # Pooled with seeds 11 to 15 of fresh_seeds-2026-11-28, C3.9 and C3.6.
-    "V1.attention": Variation((0.059, 0.023), 9, POWER, correlation=0.77, unit_freedom=49),
+    "V1.attention": Variation(
+        (0.055, 0.025), 15, POWER, correlation=0.86, unit_variance=1.3e-5, unit_freedom=49
+    ),
     "V1.loss": Variation((0.0153,), 12, EVIDENCE),  # DIFF - Transformer
-    "V1.wide_heads": Variation((0.152,), 4, POWER, steps=(5.97, 0.12)),
-    "V1.head_norm": Variation((0.118,), 4, POWER, steps=(5.71, 0.16)),
-    "V1.needles": Variation((0.042,), 4, POWER, unit_variance=1.6e-5, unit_freedom=49),
+    "V1.wide_heads": Variation((0.148,), 10, POWER, steps=(5.99, 0.08)),
+    "V1.head_norm": Variation((0.096,), 10, POWER, steps=(5.74, 0.12)),
+    "V1.needles": Variation((0.055,), 10, POWER, unit_variance=4.4e-5, unit_freedom=49),
     "Dex.control": Variation((0.00145,), 5, DEX),  # its D.1
     "Dex.forgetting": Variation((0.00072,), 5, DEX),  # D.2
     "Dex.lora": Variation((0.0708,), 5, DEX),  # D.5

@@ -266,12 +266,12 @@ CONFIGURATION: dict[str, Case] = {
         [f"{TABLE}: sections[0].options: by: unknown key"],
     ),
     "a claim twice in the registry": (
-        replace(CLAIMS, "  V1.loss:", "  V1.retrieval:"), check,
-        [CLAIMS, "'V1.retrieval' stands twice; remove one"],
+        replace(CLAIMS, "  V1.loss:", "  V1.equal_tokens:"), check,
+        [CLAIMS, "'V1.equal_tokens' stands twice; remove one"],
     ),
     "a claim about a column that no table has": (
-        replace(CLAIMS, "metric: hardest", "metric: hardst"), check,
-        [f"{CLAIMS}: claims.V1.retrieval.contrasts[0].metric", "did you mean 'hardest'?"],
+        replace(CLAIMS, "metric: steps_to_bind", "metric: steps_to_bin"), check,
+        [f"{CLAIMS}: claims.V1.mechanism.contrasts[0].metric", "did you mean 'steps_to_bind'?"],
     ),
     "a setting of an unknown run on the command line": (
         nothing, plan(set="{dif: {training: {lr: 0.002}}}"),

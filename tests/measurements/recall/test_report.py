@@ -5,11 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
-from fake_results import PROBE_EVERY, TOKENS_PER_STEP, FakeResults
+from fake_results import PROBE_EVERY, STEPS, TOKENS_PER_STEP, FakeResults
 from fake_slices import CATALOGUE, SCALE, artifact_slice
 from pictures import picture_of
 
+from difftransformer.config.artifact_slices import ArtifactSlice
+from difftransformer.errors import UserError
+from difftransformer.measurements.recall.settings import AT_BUDGET
 from difftransformer.reporting.collect import Results, load_results
 from difftransformer.reporting.evidence import evidence
 from difftransformer.reporting.table_job import build_table, make_table
@@ -92,6 +96,49 @@ def test_a_time_is_known_to_lie_after_the_probe_before(known: Results) -> None:
     assert found.values == [200, 400, None] and found.baseline_values == [800, 300, None]
     assert found.after == [200 - PROBE_EVERY, 400 - PROBE_EVERY, 700]
     assert found.baseline_after == [800 - PROBE_EVERY, 300 - PROBE_EVERY, 900]
+
+
+@pytest.mark.parametrize(
+    ("budget", "step"), [(200 * TOKENS_PER_STEP, 200), (219 * TOKENS_PER_STEP, 200), (10**9, STEPS)]
+)
+def test_accuracy_at_equal_tokens_is_that_of_the_last_probe_within_the_budget(
+    budget: int, step: int, fake: FakeResults
+) -> None:
+    """Of a training that ended before it is the last one."""
+    table = make_table(with_budget(budget), load_results(fake.results, SCALE))
+    cell = table.find("recall_diff", AT_BUDGET)
+    assert cell is not None and len(cell.seeds) == 3
+    for one in cell.seeds:
+        history = pd.read_csv(fake.root / f"runs/recall_diff/{one.seed}/history.csv")
+        assert one.value == history.set_index("step").accuracy_n4[step]
+    assert cell.value == pytest.approx(np.mean([one.value for one in cell.seeds]))
+
+
+def test_a_budget_before_the_first_probe_is_refused(fake: FakeResults) -> None:
+    with pytest.raises(UserError, match=r"no probe within the budget of 1\.5K tokens: probe more"):
+        make_table(with_budget(TOKENS_PER_STEP), load_results(fake.results, SCALE))
+
+
+def test_claims_at_equal_tokens_are_about_the_registered_budget(fake: FakeResults) -> None:
+    artifact, name = artifact_slice("recall_evidence"), "V1.equal_tokens"
+    claim, results = CATALOGUE.registry.claims[name], load_results(fake.results, SCALE)
+    (contrast,) = claim.contrasts
+    found = evidence(contrast, claim, name, artifact, make_table(artifact, results), results)
+    series = results.histories.series("recall_diff", 0, "accuracy_n4")
+    assert (
+        found.values[0] == series.values[series.steps.index(983_040 // TOKENS_PER_STEP // 20 * 20)]
+    )
+    # 480 steps of the batches of scale tiny, as the definition says.
+    recall = CATALOGUE.run("recall_diff").training
+    assert 480 * recall.batch_size * recall.seq_len == 983_040
+
+
+def with_budget(budget: int) -> ArtifactSlice:
+    """The table with another budget."""
+    artifact = artifact_slice("recall_evidence")
+    (part,) = artifact.sections
+    options = part.options.model_copy(update={"budget": budget})
+    return artifact.model_copy(update={"sections": [part.model_copy(update={"options": options})]})
 
 
 def test_restricted_mean_is_the_area_below_the_curve_that_is_drawn(

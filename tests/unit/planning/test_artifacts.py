@@ -49,7 +49,7 @@ def test_where_nothing_is_learned_no_claim_is_tested(plan: Plan) -> None:
     elif plan.jobs.scale == "tiny":
         assert not tested.not_testable
     else:  # no budget has been chosen there
-        assert set(tested.not_testable) == {"V1.retrieval", "V1.retrieval_control"}
+        assert set(tested.not_testable) == {"V1.equal_tokens", "V1.equal_tokens_control"}
 
 
 def test_tables_of_settings_train_nothing(plan: Plan) -> None:

@@ -174,7 +174,9 @@ def test_items_reach_every_claim_on_a_mean(results: Results) -> None:
                     without.add(one.metric)
                 elif seed.value is not None:
                     contributions(seed)
-    assert without == {"steps_to_bind", "new_at_equal_old", "gradient_spikes_large", "ratio"}
+    assert without == {
+        "accuracy_at_budget", "steps_to_bind", "new_at_equal_old", "gradient_spikes_large", "ratio",
+    }  # fmt: skip
 
 
 def test_sizes_come_from_the_trainings_behind_the_jobs(results: Results) -> None:

@@ -1,13 +1,15 @@
 """Key-value retrieval: share of seeds that bind, tokens to bind, accuracy by N, and learning."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from difftransformer.config.artifact_slices import RowSlice
-from difftransformer.config.measurement import Options
-from difftransformer.measurements.recall.settings import accuracy_name
+from difftransformer.errors import UserError
+from difftransformer.measurements.recall.settings import AT_BUDGET, Options, accuracy_name
+from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import (
     DIFFERENCE,
     Paper,
@@ -47,7 +49,10 @@ def section(view: View[Options]) -> Section:
     """Make the section; accuracies are shares of right answers, times training tokens."""
     numbers, what = view.suite.needles, row_facts(view)
     metrics = [Metric(accuracy_name(n), f"N = {n} ↑") for n in numbers]
-    metrics.append(Metric("hardest", "Hardest ↑", accuracy_name(numbers[-1]), hidden=True))
+    accuracies = [
+        *_budget_columns(view),
+        *(Column(id=one.id, header=one.header) for one in metrics),
+    ]
     columns = [
         *what.columns,
         Column(id="bound", header="Seeds that bind ↑"),
@@ -58,20 +63,22 @@ def section(view: View[Options]) -> Section:
             for unit, parts in _PARTS.items()
             for what in parts
         ),
-        *(Column(id=one.id, header=one.header, tidy_only=one.hidden) for one in metrics),
+        *accuracies,
     ]
     if view.compared:
         columns += [
             Column(id=one.id + DIFFERENCE, header=f"Δ {one.header}", tidy_only=True)
-            for one in metrics
+            for one in accuracies
         ]
     horizon = _horizon(view)
-    accuracies = metric_cells(view, metrics, _DECIMALS, view.paper)
+    measured = metric_cells(view, metrics, _DECIMALS, view.paper)
+    if view.options.budget is not None:
+        measured += [_at_budget(view, row, view.options.budget) for row in view.rows]
     cells = [
         *what.cells,
         *(cell for row in view.rows for cell in _binding(view, row, horizon)),
-        *accuracies,
-        *paired_differences(view.rows, [one.id for one in metrics], accuracies, _DECIMALS),
+        *measured,
+        *paired_differences(view.rows, [one.id for one in accuracies], measured, _DECIMALS),
     ]
     return section_of(view, columns, cells, [*what.notes, *_notes(view, horizon)])
 
@@ -153,6 +160,36 @@ def _restricted_mean(place: Place, times: list[SeedValue], horizon: float | None
     return cell.model_copy(update={"text": text})
 
 
+def _budget_columns(view: View[Options]) -> list[Column]:
+    """Return the column of the accuracy at the budget of the section, if it has one."""
+    budget = view.options.budget
+    if budget is None:
+        return []
+    probe = shared_setting(view.trained(), "training", "probe")
+    return [Column(id=AT_BUDGET, header=f"N = {probe['bind_needles']}, {count(budget)} tokens ↑")]
+
+
+def _at_budget(view: View[Options], row: RowSlice, budget: int) -> Cell:
+    """Mean accuracy of the last probe within a budget of training tokens.
+
+    Raises:
+        UserError: A training has no probe within it.
+    """
+    found = list[tuple[Result, float | None]]()
+    for result in view.trained(row):
+        needles = result.settings["training"]["probe"]["bind_needles"]
+        series = view.results.histories.series(row.run, result.seed, accuracy_name(needles))
+        probes = bisect_right(series.tokens, budget)
+        if not probes:
+            raise UserError(
+                f"{result.job_id}: has no probe within the budget of {count(budget)} tokens: probe "
+                "more often, or raise `budget` in the artifact's options"
+            )
+        found.append((result, series.values[probes - 1]))
+    seeds = seed_values(found, _DECIMALS)
+    return mean_cell(Place(row.run, AT_BUDGET), seeds, _DECIMALS, view.paper)
+
+
 def _notes(view: View[Options], horizon: float | None) -> list[str]:
     trained, suite = view.trained(), view.suite
     probe = shared_setting(trained, "training", "probe")
@@ -172,6 +209,13 @@ def _notes(view: View[Options], horizon: float | None) -> list[str]:
         f"each of {suite.samples} rows for every N; guessing among the values of a row gives 1/N.",
         view.training_note(),
     ]
+    if view.options.budget is not None:
+        notes.append(
+            f"N = {probe['bind_needles']}, {count(view.options.budget)} tokens: accuracy of the "
+            "last probe within so many training tokens, which is the end of training where a model "
+            f"stopped before; {probe['queries']} queries in each of {probe['samples']} rows, the "
+            "same for every model and seed. Its interval is over seeds."
+        )
     if view.compared:
         notes.append(f"The csv also has paired differences of accuracy: {view.compared_with()}.")
     return notes

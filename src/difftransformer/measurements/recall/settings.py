@@ -10,6 +10,9 @@ from difftransformer.config.generated_rows import GeneratedRows, RecallConfig
 from difftransformer.config.measurement import Reading
 from difftransformer.models.config import ModelConfig
 
+AT_BUDGET = "accuracy_at_budget"
+"""Column of the accuracy after equal training tokens."""
+
 Numbers = Annotated[list[Annotated[int, Field(gt=0)]], AfterValidator(distinct)]
 
 ROWS_SEED = 20_001
@@ -73,4 +76,20 @@ class Suite(measurement.Suite):
 class Options(measurement.Options):
     """What a section shows of it."""
 
-    claim_columns: ClassVar[tuple[str, ...]] = ("steps_to_bind", "hardest")
+    budget: int | None = setting(
+        None,
+        meaning="Training tokens at which models are compared by the accuracy of their probes, at "
+        "the end of training where it ended before; null: no such column.",
+        unit="tokens",
+        gt=0,
+    )
+
+    @property
+    def claim_columns(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Steps to learn, and the accuracy at the budget."""
+        return ("steps_to_bind", *([] if self.budget is None else [AT_BUDGET]))
+
+    @property
+    def reads_histories(self) -> bool:
+        """They have the probes."""
+        return self.budget is not None
