@@ -101,6 +101,12 @@ def whole_size(state: Path) -> int:
     return (state / HISTORY_FILE).read_bytes().rfind(b"\n") + 1
 
 
+def was_killed(state: Path) -> bool:
+    """Return whether the job of a history ended without a word."""
+    statuses = [one["status"] for one in read_records(state)[0] if one["kind"] == "status"]
+    return statuses[-1:] == ["RUNNING"] and not is_written(state)
+
+
 def is_written(state: Path) -> bool:
     """Return whether a running process writes the history."""
     with (state / HISTORY_FILE).open("r+b") as file:  # NFS locks no file that is only read

@@ -47,6 +47,7 @@ from difftransformer.tracking.history import (  # noqa: E402
     header,
     is_written,
     read_records,
+    was_killed,
 )
 from difftransformer.tracking.store import PREFIX, WORKSPACE, artifact_location, open_store  # noqa: E402
 from difftransformer.tracking.views import (  # noqa: E402
@@ -61,6 +62,7 @@ from difftransformer.tracking.views import (  # noqa: E402
 SENDING = "tracking.lock"
 """Held by one sender at a time: the job's own thread, or a later synchronisation."""
 _HISTORY_ID, _JOB = f"{PREFIX}.spool", f"{PREFIX}.job"
+"""Tags of a run: the id in the first line of its history, and the name of its job."""
 _SEEN = f"{PREFIX}.seen"
 """When a run ended last; its end says when it ended first, if it was done again."""
 _SUPERSEDED, _CONTINUED = "superseded_by", "continued_by"
@@ -181,7 +183,7 @@ class MlflowRuns:
         # A run has its history before the store has the run: so the histories are searched last.
         for path in self._root.rglob(HISTORY_FILE) if running else ():
             run_id = running.pop(header(path.parent).get("spool"), None)
-            if run_id and not is_written(path.parent):  # it ended when it last wrote something
+            if run_id and was_killed(path.parent):  # it ended when it last wrote something
                 self._end(run_id, int(path.stat().st_mtime * 1000))
         for run_id in running.values():  # its history was deleted
             self._end(run_id)

@@ -203,7 +203,7 @@ def start_run(
     if store is None:
         if disk_passes() and not os.environ.get(VARIABLE, "").strip():
             logger.warning("tracking is off: this disk goes with the job, no %s is set", VARIABLE)
-        yield NullTracker(job_id)
+        yield NullTracker()
         return
     config = config or SyncConfig()
     live = LiveSync(state, store, config)

@@ -37,9 +37,6 @@ logger = logging.getLogger(__name__)
 class NullTracker:
     """Tracking switched off: the methods of `RunTracker`, doing nothing."""
 
-    def __init__(self, job_id: str = "") -> None:
-        self.job_id = job_id
-
     def _nothing(self, *_args: Any, **_named: Any) -> None:
         """Do nothing."""
 
@@ -73,7 +70,7 @@ class RunTracker:
         system_every: float = 10.0,
     ) -> None:
         assert _NAME.fullmatch(stage) and _NAME.fullmatch(name), (stage, name)
-        self.job_id, self._state, self._on_flush = job_id, state, on_flush
+        self._state, self._on_flush = state, on_flush
         self._flush_every, self._system_every = flush_every, system_every
         state.mkdir(parents=True, exist_ok=True)
         path = state / HISTORY_FILE

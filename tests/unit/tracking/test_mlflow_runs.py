@@ -167,6 +167,20 @@ def test_a_killed_job_does_not_stay_running(
     assert run.info.status == "FINISHED"
 
 
+def test_a_job_that_has_just_finished_was_not_killed(
+    client: MlflowClient, uri: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "results"
+    tracker = RunTracker(root / "state", stage="pretrain", name="ends", job_id="j")
+    log(tracker, range(1, 3))
+    sync_tracking(root, uri)
+    tracker.close("FINISHED")  # after others were sent, and before killed runs are looked for
+    MlflowRuns(uri, root).end_killed([])
+    assert [run.info.status for run in runs(client, "ends")] == ["RUNNING"]
+    sync_tracking(root, uri)
+    assert [run.info.status for run in runs(client, "ends")] == ["FINISHED"]
+
+
 def test_a_run_lasts_as_long_as_its_job_did(client: MlflowClient, uri: str, tmp_path: Path) -> None:
     root = tmp_path / "results"
     started = time.time()

@@ -55,7 +55,7 @@ def main(
     estimated = estimate_memory(slice, device).peak
     pretrain(
         slice, dataset=dataset, output=folder / "output", state=folder / "state", seed=0,
-        threads=1, tracker=NullTracker("measured"), code="",
+        threads=1, tracker=NullTracker(), code="",
     )  # fmt: skip
     print(json.dumps({"estimated": estimated, "measured": peak() - before}))
 
