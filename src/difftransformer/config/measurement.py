@@ -128,7 +128,7 @@ class Suite(Settings):
         """Whether `benchmarks` of config.yaml says where the items of an entry come from."""
         return False
 
-    def misfit(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
+    def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
         """Say in one line what of it a model or its data cannot be asked; None: all fits.
 
         Args:
@@ -202,7 +202,7 @@ class SplitSuite(Suite):
         gt=1,
     )
 
-    def misfit(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
+    def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
         """Windows must not be longer than the model's context."""
         if self.seq_len <= max_positions:
             return None

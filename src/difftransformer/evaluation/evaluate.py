@@ -101,8 +101,8 @@ def evaluate(
         else:
             scorer, resolved = _load_foreign(foreign, dataset, slice.config, device)
         rows = dataset.manifest.recall or dataset.manifest.classification
-        if misfit := slice.config.asked.misfit(scorer.max_positions, rows):
-            raise ConfigError(f"suite {slice.suite} on {slice.run} and {dataset.folder}: {misfit}")
+        if reason := slice.config.asked.incompatibility(scorer.max_positions, rows):
+            raise ConfigError(f"suite {slice.suite} on {slice.run} and {dataset.folder}: {reason}")
         subject = Subject(
             scorer, dataset, device, ngrams, details=aside, state=state, seed=seed, model=model
         )

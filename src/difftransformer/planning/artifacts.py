@@ -16,8 +16,8 @@ from difftransformer.config.scales import is_adapted, sweep_run
 from difftransformer.config.timing import TimingSlice
 from difftransformer.errors import lookup
 from difftransformer.models.attention.registry import interpretation, norms_heads, variant_location
+from difftransformer.planning.checks import check_suites
 from difftransformer.planning.devices import computes_on_gpu
-from difftransformer.planning.fit import check_suites
 from difftransformer.planning.jobs import ENTRIES, Jobs
 from difftransformer.planning.slices import Declarations
 from difftransformer.provenance.fingerprint import code_fingerprint, slice_fingerprint

@@ -22,8 +22,8 @@ from difftransformer.errors import ConfigError, data_of
 from difftransformer.machine import gpus
 from difftransformer.models.attention.registry import variant_location
 from difftransformer.planning.card import host_mb
+from difftransformer.planning.checks import check_run, check_token_ids
 from difftransformer.planning.devices import computes_on_gpu
-from difftransformer.planning.fit import check_extension, check_token_ids, check_training
 from difftransformer.planning.foreign import Foreign
 from difftransformer.planning.sizes import Sizes
 from difftransformer.planning.user_files import UserFiles
@@ -97,9 +97,8 @@ class Jobs:
     def run(self, name: str) -> RunSlice:
         """Return a run with its attention checked and all sizes filled in."""
         slice = self.sizes.run(name)
-        check_training(self.catalogue, slice)
-        if slice.init_from is not None and slice.pretrained is None:
-            check_extension(self.catalogue, slice, self.run(slice.init_from))
+        parent = slice.init_from if slice.pretrained is None else None
+        check_run(self.catalogue, slice, None if parent is None else self.run(parent))
         return slice
 
     def stage(self, run: str) -> str:
@@ -320,9 +319,9 @@ class Jobs:
                 check_token_ids(self.catalogue, self.catalogue.read_by(run, text), slice, place)
             positions = slice.model.max_positions
             rows = self.catalogue.dataset(slice.dataset).generated
-        if (misfit := self.catalogue.suite(suite).asked.misfit(positions, rows)) is not None:
+        if reason := self.catalogue.suite(suite).asked.incompatibility(positions, rows):
             at = f"{self.catalogue.folder / 'evaluations.yaml'}: suites.{suite}"
-            raise ConfigError(f"{at} on run {run} at scale {self.scale}: {misfit}")
+            raise ConfigError(f"{at} on run {run} at scale {self.scale}: {reason}")
 
     def _on_gpu(self, rule: str, parts: Sequence[str], seed: int | None) -> bool:
         """Return whether the code for GPUs is part of what a job computes with."""

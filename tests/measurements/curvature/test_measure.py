@@ -226,8 +226,8 @@ def test_settings_that_cannot_be(changes: dict[str, Any], said: str) -> None:
 
 
 def test_a_model_with_too_short_a_context_is_refused_before_any_job() -> None:
-    assert suite().misfit(16, None) is None
-    assert suite().misfit(15, None) == "seq_len 16 is longer than its max_positions 15"
+    assert suite().incompatibility(16, None) is None
+    assert suite().incompatibility(15, None) == "seq_len 16 is longer than its max_positions 15"
 
 
 def test_details_are_plain_json(trained: Path, text: Path) -> None:

@@ -132,7 +132,7 @@ def test_documents_are_as_long_as_is_said(rows: PackedDataset, tmp_path: Path) -
     ],
 )
 def test_what_does_not_fit_is_refused(changes: dict[str, Any], says: str) -> None:
-    assert says in (suite(**changes).misfit(40, RECALL) or "")
+    assert says in (suite(**changes).incompatibility(40, RECALL) or "")
 
 
 def write(path: Path, *items: dict[str, Any]) -> Path:

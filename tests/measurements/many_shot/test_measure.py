@@ -143,7 +143,7 @@ def test_numbers_beyond_the_context(items: PackedDataset, tmp_path: Path) -> Non
     assert {"accuracy_n3", "accuracy_n12"} <= set(fitting) and "accuracy_n15" not in fitting
     largest = run(reader, items, tmp_path, demonstrations=[3, 12, 15], numbers="largest")
     assert "accuracy_n12" in largest and "accuracy_n3" not in largest
-    line = suite(demonstrations=[3, 12, 15]).misfit(40, ITEMS)
+    line = suite(demonstrations=[3, 12, 15]).incompatibility(40, ITEMS)
     assert "take 47 positions, the model has max_positions 40" in str(line)
 
 

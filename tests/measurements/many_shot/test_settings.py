@@ -33,11 +33,13 @@ def test_wrong_settings_are_one_line(changes: dict[str, Any], message: str) -> N
 
 
 def test_a_suite_and_its_dataset_go_together() -> None:
-    assert suite().misfit(40, ITEMS) is None
-    assert "data: generated does not go" in str(suite().misfit(40, None))
+    assert suite().incompatibility(40, ITEMS) is None
+    assert "data: generated does not go" in str(suite().incompatibility(40, None))
     text = suite(data="hub", classes=None, demonstrations=[6])
-    assert text.misfit(40, None) is None and "data: hub" in str(text.misfit(40, ITEMS))
+    assert text.incompatibility(40, None) is None and "data: hub" in str(
+        text.incompatibility(40, ITEMS)
+    )
     many = suite(classes=7, demonstrations=[7])
-    assert many.misfit(40, ITEMS) == "classes: 7, the dataset has 6 at most"
-    assert "take 29 positions" in str(suite().misfit(28, ITEMS))
-    assert suite(numbers="largest").misfit(28, ITEMS) is None
+    assert many.incompatibility(40, ITEMS) == "classes: 7, the dataset has 6 at most"
+    assert "take 29 positions" in str(suite().incompatibility(28, ITEMS))
+    assert suite(numbers="largest").incompatibility(28, ITEMS) is None

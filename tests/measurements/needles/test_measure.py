@@ -119,7 +119,7 @@ def test_every_model_is_asked_the_same(dataset: PackedDataset, tmp_path: Path) -
     ],
 )
 def test_prompts_that_do_not_fit_are_one_line(changes: dict[str, Any], said: str) -> None:
-    line = suite(**changes).misfit(40, RECALL) or ""
+    line = suite(**changes).incompatibility(40, RECALL) or ""
     assert said in line and "\n" not in line
 
 

@@ -115,7 +115,7 @@ def test_bad_input_is_one_line(make_text: MakeText, recall: Path, asked: Any) ->
         with pytest.raises(kind, match=said) as error:
             measure(suite(), asked(uniform, dataset))
         assert "\n" not in str(error.value)
-    assert suite().misfit(31, None) == "length 32 is longer than its max_positions 31"
+    assert suite().incompatibility(31, None) == "length 32 is longer than its max_positions 31"
 
 
 def test_losses_are_known_by_document(text: Path, text_run: Path, asked: Any) -> None:

@@ -122,11 +122,11 @@ def test_needles_that_do_not_fit(dataset: PackedDataset) -> None:
 
 def test_a_model_or_data_that_rows_do_not_fit_are_refused_before_any_job() -> None:
     asked = suite(haystack_length=40)
-    assert asked.misfit(43, RECALL) is None
+    assert asked.incompatibility(43, RECALL) is None
     assert "rows of 43 positions are longer than its max_positions 42" in str(
-        asked.misfit(42, RECALL)
+        asked.incompatibility(42, RECALL)
     )
-    assert "the dataset has no recall rows" in str(asked.misfit(43, None))
+    assert "the dataset has no recall rows" in str(asked.incompatibility(43, None))
 
 
 def test_accuracies_are_known_by_row_and_rows_of_other_needles_are_others(

@@ -100,6 +100,6 @@ def test_rows_are_those_of_the_whole_map(english: PackedDataset, tmp_path: Path)
 def test_what_a_model_cannot_read_is_said(english: PackedDataset, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"object_1 has \d+ tokens, .* max_positions 8: leave it"):
         measure(suite(), subject_of(english, tmp_path, "softmax", 8))
-    assert "no sentences" in (suite().misfit(64, RECALL) or "")
+    assert "no sentences" in (suite().incompatibility(64, RECALL) or "")
     with pytest.raises(ValueError, match="unknown sentence 'object_3'; did you mean"):
         suite(sentences=["object_3"])

@@ -139,7 +139,7 @@ def test_text_that_does_not_fit_is_one_line(english: PackedDataset) -> None:
     with pytest.raises(ConfigError, match="80 tokens have no room for 4 needles"):
         builder(english, format="text", lengths=[80]).prompt(Cell(4, 1, 80, 0), 0)
     crowded = Suite(needles=51, **TEXT)  # type: ignore[arg-type]
-    assert crowded.misfit(1024, None) == "51 needles name a city each, there are 50"
+    assert crowded.incompatibility(1024, None) == "51 needles name a city each, there are 50"
     many = Suite(format="text", lengths=[10**6], needles=1)
     with pytest.raises(DataError, match=r"validation split has \d+ tokens, a haystack of 1000000"):
         open_builder(many, english)

@@ -11,7 +11,7 @@ from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import RunSlice
 from difftransformer.errors import CheckpointError, ConfigError, DataError
-from difftransformer.planning.fit import check_training
+from difftransformer.planning.checks import check_run
 from difftransformer.planning.plan import Plan
 
 
@@ -46,10 +46,10 @@ def test_data_for_one_batch_are_enough(
         scale = found.scale.model_copy(update={"datasets": found.scale.datasets | changed})
         catalogue = replace(found, scale=scale)
         if tokens == fewest:
-            check_training(catalogue, catalogue.run(run))
+            check_run(catalogue, catalogue.run(run))
             continue
         with pytest.raises(ConfigError, match=rf"{tokens} is less than one batch of {fewest} tok"):
-            check_training(catalogue, catalogue.run(run))
+            check_run(catalogue, catalogue.run(run))
 
 
 @pytest.mark.parametrize(
@@ -69,10 +69,10 @@ def test_text_to_validate_on_is_at_least_one_window(
     scale = found.scale.model_copy(update={"datasets": found.scale.datasets | changed})
     catalogue = replace(found, scale=scale)
     if refused is None:
-        check_training(catalogue, catalogue.run("diff"))
+        check_run(catalogue, catalogue.run("diff"))
         return
     with pytest.raises(ConfigError, match=rf"datasets\.stdlib_text\..*{refused}.*run diff"):
-        check_training(catalogue, catalogue.run("diff"))
+        check_run(catalogue, catalogue.run("diff"))
 
 
 def test_a_model_from_elsewhere_is_evaluated_once_and_trained_by_nothing(repository: Path) -> None:

@@ -132,8 +132,8 @@ class RetrievalSuite(PromptSuite):
         reading = super().reading(model, longest)
         return reading._replace(lower=f"{reading.lower} or {self.kind}.lengths ({longest})")
 
-    def misfit(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
-        """See `Suite.misfit`."""
+    def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
+        """See `Suite.incompatibility`."""
         needles, recall = self.most_needles, rows if isinstance(rows, RecallConfig) else None
         if (self.format == "recall") != (recall is not None):
             here = "text" if recall is None else "recall rows"
@@ -143,8 +143,8 @@ class RetrievalSuite(PromptSuite):
         for length in self.contexts:
             if recall is not None:
                 haystack = self.haystack(length, recall)
-                if misfit := _recall_misfit(needles, haystack, recall):
-                    return misfit
+                if reason := _recall_incompatibility(needles, haystack, recall):
+                    return reason
             positions = length if length is not None else haystack + 2
             if positions > max_positions:
                 return (
@@ -178,7 +178,7 @@ class OneNeedleSuite(RetrievalSuite):
         return self.needles
 
 
-def _recall_misfit(needles: int, haystack: int, recall: RecallConfig) -> str | None:
+def _recall_incompatibility(needles: int, haystack: int, recall: RecallConfig) -> str | None:
     if needles > min(recall.num_keys, recall.num_values):
         return (
             f"{needles} needles differ in key and value, the dataset has {recall.num_keys} keys "

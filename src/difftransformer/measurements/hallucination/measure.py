@@ -123,7 +123,7 @@ def _fitting(tokenizer: Tokenizer, document: str, tail: str, room: int) -> str:
 def _about_rows(suite: Suite, dataset: PackedDataset) -> Iterator[Asked]:
     """Ask for a summary and for an answer about each row, by the number of its facts."""
     recall = dataset.manifest.recall
-    assert recall is not None, "see Suite.misfit"
+    assert recall is not None, "see Suite.incompatibility"
     tokenizer, keys = open_tokenizer(dataset), RecallVocabulary.of(recall).keys
     words: Callable[[list[int]], str] = tokenizer.decode
     rooms = {"summary": 2 * suite.statements - 1, "answer": 1}

@@ -214,7 +214,7 @@ class Suite(PromptSuite):
         files = self.set_files()
         return named_digest(files.items()) if files else None
 
-    def misfit(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
+    def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
         """Rows and documents must leave room for what is written about them."""
         recall = rows if isinstance(rows, RecallConfig) else None
         if (self.format == "recall") != (recall is not None):

@@ -161,7 +161,7 @@ class Suite(Base):
         own = LANGUAGE_TASKS[task].room
         return own if self.max_new_tokens is None else min(own, self.max_new_tokens)
 
-    def misfit(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
+    def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
         """A question must fit before a written answer."""
         task = max(self.asked_tasks, key=self.room)
         if self.room(task) < max_positions:

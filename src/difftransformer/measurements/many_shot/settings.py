@@ -172,7 +172,7 @@ class Suite(AnyModel, PromptSuite):
         files = self.files()
         return named_digest(zip(SPLITS, files, strict=True)) if files else None
 
-    def misfit(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
+    def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
         """Generated items must have the classes, and their prompts fit; sets are seen later."""
         items = rows if isinstance(rows, ClassificationConfig) else None
         if self.generated != (items is not None):

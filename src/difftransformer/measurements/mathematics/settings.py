@@ -112,7 +112,7 @@ class Suite(BaseSuite):
         """It always does."""
         return True
 
-    def misfit(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
+    def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
         """A prompt must fit before the output."""
         if self.max_new_tokens < max_positions:
             return None

@@ -79,7 +79,7 @@ class Suite(measurement.Suite):
         """Positions with a metric, ascending; the last one is ``length``."""
         return log_places(self.first_position, self.length, self.positions)
 
-    def misfit(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
+    def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
         """Documents must not be longer than the model's context."""
         if self.length <= max_positions:
             return None

@@ -31,7 +31,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         DataError: A number of needles does not fit.
     """
     settings = subject.dataset.manifest.recall
-    assert settings is not None, "see Suite.misfit"
+    assert settings is not None, "see Suite.incompatibility"
     metrics: Metrics = {"chance_vocabulary": 1 / subject.scorer.vocab_size}
     units = {}
     for needles in suite.needles:

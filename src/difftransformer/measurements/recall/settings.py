@@ -50,7 +50,7 @@ class Suite(measurement.Suite):
         gt=0,
     )
 
-    def misfit(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
+    def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
         """Rows of pairs must fit into the model's context."""
         if not isinstance(rows, RecallConfig):
             return "the dataset has no recall rows: leave the suite out, or train the run on one"

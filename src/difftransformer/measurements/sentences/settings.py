@@ -35,7 +35,7 @@ class Suite(AnyModel, PromptSuite):
         list(SENTENCES), meaning="Which of the sentences are read.", min_length=1
     )
 
-    def misfit(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
+    def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
         """Sentences are of text."""
         if rows is not None:
             return "the dataset is of generated rows, which have no sentences"

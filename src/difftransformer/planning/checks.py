@@ -11,11 +11,16 @@ from difftransformer.errors import CheckpointError, ConfigError, lookup, nearest
 from difftransformer.training.methods import configure
 
 
-def check_training(catalogue: Catalogue, slice: RunSlice) -> None:
-    """Check that a run's batches fit its data and its model, and that it can be adapted as asked.
+def check_run(catalogue: Catalogue, slice: RunSlice, parent: RunSlice | None = None) -> None:
+    """Check that a run's batches fit its data and its model, and that it can start as asked.
+
+    Args:
+        catalogue: The configuration.
+        slice: The run.
+        parent: The run that it continues, if that is trained here.
 
     Raises:
-        ConfigError: What does not.
+        ConfigError: What does not fit.
     """
     place = f"{catalogue.scale_file}: run {slice.run}"
     if slice.adapt is not None:
@@ -42,6 +47,10 @@ def check_training(catalogue: Catalogue, slice: RunSlice) -> None:
             f"{slice.model.max_positions}"
         )
     _check_rows(slice, dataset.generated, place)
+    if parent is not None:
+        start = f"{catalogue.runs_place}.{slice.run}.init_from"
+        require_same_model(slice.model, parent.model, start, parent.run)
+        check_token_ids(catalogue, slice.dataset, parent, start)
 
 
 def _check_validation(catalogue: Catalogue, slice: RunSlice, dataset: DatasetConfig) -> None:
@@ -111,17 +120,6 @@ def _check_adaptation(slice: RunSlice, place: str) -> None:
     ):
         if given:
             raise ConfigError(f"{place}: training.{key} has no meaning with adapt; leave it out")
-
-
-def check_extension(catalogue: Catalogue, child: RunSlice, parent: RunSlice) -> None:
-    """Check that the model and the token ids of a run are those of the run that it continues.
-
-    Raises:
-        ConfigError: They are not.
-    """
-    place = f"{catalogue.runs_place}.{child.run}.init_from"
-    require_same_model(child.model, parent.model, place, parent.run)
-    check_token_ids(catalogue, child.dataset, parent, place)
 
 
 def check_token_ids(catalogue: Catalogue, dataset: str, run: RunSlice, place: str) -> None:
