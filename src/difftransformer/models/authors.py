@@ -2,10 +2,9 @@
 
 V1 is Diff-Transformer/multihead_flashdiff_1.py, V2 Diff-Transformer/Diff-Transformer-V2. Theirs
 turns neighbouring dimensions (2i, 2i + 1) together, ours the halves (i, i + d/2), so the rows of a
-head of queries and keys are permuted; ours holds all projections of the input in one matrix. Which
-tensor is which, a variant says itself (`Attention.authors_names`). Their function is ours where
-the settings are theirs: lambda_init by depth with ``layer_index`` for their ``depth``, norm_eps
-1e-5, neighbours paired, sigmoid.
+head of queries and keys are permuted; ours holds all projections of the input in one matrix. Their
+function is ours where the settings are theirs: lambda_init by depth with ``layer_index`` for their
+``depth``, norm_eps 1e-5, neighbours paired, sigmoid.
 """
 
 from collections.abc import Mapping
@@ -14,9 +13,22 @@ import torch
 from torch import Tensor
 
 from difftransformer.errors import CheckpointError
+from difftransformer.models import attention
 from difftransformer.models.attention.base import Attention
-from difftransformer.models.attention.registry import attention_class, variants
 
+_NAMES: Mapping[str, Mapping[str, str]] = {
+    "diff_v1": {
+        **{f"{part}_proj.weight": f"{part}_proj.weight" for part in "qkv"},
+        "o_proj.weight": "out_proj.weight",
+        "head_norm.weight": "subln.weight",
+        **{name: name for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")},
+    },
+    "diff_v2": {
+        **{f"{part}_proj.weight": f"{part}_proj.weight" for part in "qkvo"},
+        "further_proj.weight": "lambda_proj.weight",
+    },
+}
+"""Their name of each tensor, by the module of the variant."""
 _TURNED = ("q_proj.weight", "k_proj.weight")
 _JOINT = "qkv_proj"
 
@@ -58,10 +70,10 @@ def load_authors(layer: Attention, weights: Mapping[str, Tensor]) -> None:
 
 
 def _names(layer: Attention) -> Mapping[str, str]:
-    """What the registered class says itself: a variant made of another one inherits nothing."""
-    registered = {attention_class(name) for name in variants()}
-    kind = next(kind for kind in type(layer).__mro__ if kind in registered)
-    names: Mapping[str, str] | None = vars(kind).get("authors_names")
+    """Return the authors' names of a layer's tensors; variants made of another inherit none."""
+    modules = (kind.__module__.rpartition(".") for kind in type(layer).__mro__)
+    variant = next(name for package, _, name in modules if package == attention.__name__)
+    names = _NAMES.get(variant)
     if names is None:
         raise CheckpointError(f"{type(layer).__name__}: its authors published no layer of it")
     return names

@@ -4,7 +4,6 @@ Shapes: B = batch, T = query positions, S = key positions (cached ones and T new
 D = d_model, H = output heads, G = key/value heads, d = head_dim, e = value_dim.
 """
 
-from collections.abc import Mapping
 from typing import ClassVar, Protocol
 
 import torch
@@ -41,8 +40,6 @@ class Attention(nn.Module):
     """
 
     config_class: ClassVar[type[AttentionConfig]]
-    authors_names: ClassVar[Mapping[str, str]] = {}
-    """Names of its tensors in the code its authors published, see `models.authors`."""
     products_per_head: ClassVar[int] = 1
     """Maps of a head that are multiplied with values each by itself."""
     factor: float = 1.0

@@ -58,18 +58,6 @@ class DexSConfig(AttentionConfig):
         return max(round(self.share * self.output_heads), 1)
 
 
-class _Own(Linear):
-    """A matrix for each of k heads, their rows one below the other: [k d, d]."""
-
-    def __init__(self, heads: int, head_dim: int) -> None:
-        super().__init__(head_dim, heads * head_dim)
-
-    def forward(self, heads: Tensor) -> Tensor:
-        """[B, T, k, d] -> [B, T, k, d]."""
-        weight = self.weight.view(*heads.shape[2:], -1)
-        return torch.einsum("btke,kfe->btkf", heads, weight)
-
-
 class DexAttention(Attention):
     """Grouped-query softmax attention; `attention_maps` are those of the softmax.
 
@@ -86,11 +74,9 @@ class DexAttention(Attention):
         self.o_proj = Linear(H * d, d_model)
         self.selected = k = config.selected
         self.lambda_init = lambda_init_of(self, config.lambda_init)
-        if config.difference == "head":
-            self.difference_proj: Linear = _Own(k, d)  # [B, T, k, d] times W_D
-        else:
-            self.difference_proj = Linear(d, d)
-            self.difference_proj.uses = k
+        self.matrices = k if config.difference == "head" else 1  # W_D, one below the other
+        self.difference_proj = Linear(d, self.matrices * d)
+        self.difference_proj.uses = k // self.matrices
         self.lambda_learned = nn.Parameter(torch.empty(1))
 
     def forward(
@@ -102,8 +88,12 @@ class DexAttention(Attention):
             k, v = cache.update(k, v, self.layer_index)
         heads = self.kernel.attention(q, k, v, scale=self.scale, mask=mask)  # [B, T, H, d]
         selected, others = heads.tensor_split((self.selected,), dim=2)
-        lam = self.lambda_learned.to(selected.dtype)
-        changed = selected - lam * self.difference_proj(selected)  # equation 5
+        if self.matrices == 1:
+            difference = self.difference_proj(selected)
+        else:
+            w_d = self.difference_proj.weight.view(self.selected, -1, self.head_dim)
+            difference = torch.einsum("btke,kfe->btkf", selected, w_d)
+        changed = selected - self.lambda_learned.to(selected.dtype) * difference  # equation 5
         heads = torch.cat((changed, others), dim=2)
         return self.o_proj(heads.flatten(2))
 

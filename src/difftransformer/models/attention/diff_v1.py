@@ -10,7 +10,6 @@ G = key/value heads, d = head_dim. Each of the H heads has two queries of d, eac
 heads two keys of d and one value of 2d.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -76,12 +75,6 @@ class DifferentialAttention(Attention):
     """
 
     config_class: ClassVar[type[AttentionConfig]] = DiffV1Config
-    authors_names: ClassVar[Mapping[str, str]] = {
-        **{f"{part}_proj.weight": f"{part}_proj.weight" for part in "qkv"},
-        "o_proj.weight": "out_proj.weight",
-        "head_norm.weight": "subln.weight",
-        **{name: name for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")},
-    }
 
     def __init__(self, config: DiffV1Config, d_model: int, index: int, backend: str) -> None:
         super().__init__(config, d_model, index, backend)

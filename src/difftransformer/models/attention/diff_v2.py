@@ -10,7 +10,6 @@ Its design ablations 1 to 3 are settings of `DiffV2Config`; the fourth is a Tran
 `num_heads_multiplier`). Shapes as in `models.attention.base`.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -55,10 +54,6 @@ class DifferentialAttentionV2(Attention):
 
     config_class: ClassVar[type[AttentionConfig]] = DiffV2Config
     products_per_head: ClassVar[int] = 2
-    authors_names: ClassVar[Mapping[str, str]] = {
-        **{f"{part}_proj.weight": f"{part}_proj.weight" for part in "qkvo"},
-        "further_proj.weight": "lambda_proj.weight",
-    }
 
     def __init__(self, config: DiffV2Config, d_model: int, index: int, backend: str) -> None:
         super().__init__(config, d_model, index, backend)

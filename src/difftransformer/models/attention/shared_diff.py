@@ -69,4 +69,4 @@ class SharedDiffAttention(DifferentialAttention):
         pairs = ((q + q1, q + q2), (k + k1, k + k2))
         sides = [torch.stack([x.view(*x.shape[:2], -1, d) for x in pair], dim=-2) for pair in pairs]
         qkv = torch.cat([*(side.flatten(-3) for side in sides), v], dim=-1)
-        return split_heads(qkv, rope, (2 * H, 2 * G, G), 2 * d)
+        return split_heads(qkv, rope, (self.num_queries, self.num_keys, G), self.value_dim)
