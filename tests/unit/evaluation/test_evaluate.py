@@ -38,7 +38,6 @@ class RecordingTracker(NullTracker):
     """Keeps what it is told."""
 
     def __init__(self) -> None:
-        super().__init__("job")
         self.metrics: dict[str, float] = {}
         self.artifacts: list[Path] = []
 
