@@ -52,6 +52,18 @@ def test_allowed_programs_are_run_without_the_environment(
         assert task.process_results(item, [[code]])["pass_at_1"] == score
 
 
+def test_ifeval_scores_an_answer_the_same_each_time(tmp_path: Path) -> None:
+    """Its languages are guessed by langdetect, which draws at random unless it has a seed."""
+    loaded = load_task(task_manager(["ifeval"]), suite(tasks=["ifeval"]), "ifeval", tmp_path)
+    item = {
+        "key": 1, "prompt": "p", "instruction_id_list": ["change_case:english_lowercase"],
+        "kwargs": [{}],
+    }  # fmt: skip
+    task = loaded["tasks"]["ifeval"]
+    scores = [task.process_results(item, [" 1to to "]) for _ in range(40)]
+    assert len({score["prompt_level_strict_acc"] for score in scores}) == 1
+
+
 def test_sentences_of_ifeval_need_the_data_of_nltk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
