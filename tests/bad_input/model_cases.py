@@ -136,7 +136,7 @@ MODELS: dict[str, Case] = {
             replace("run/config.json", '"max_positions": 16', f'"max_positions": {10**15}')
         ),
         evaluate,
-        ["run/config.json: model.max_positions", "134217728", "train the model again"],
+        ["run/config.json: model: max_positions", "134217728", "train the model again"],
     ),
     "a trained model larger than the memory": (
         republished(

@@ -39,7 +39,7 @@ def test_jobs_write_no_secret_and_take_corpora_of_any_name(
     work: Work = finish(tmp_path, repository / "config")
     evil = "a b'\"$(touch gone)`touch gone`;touch gone.jsonl"
     (tmp_path / "corpus" / "text.jsonl").rename(tmp_path / "corpus" / evil)
-    assert work.tokenise().status == 0
+    assert work.tokenize().status == 0
     assert not list(tmp_path.rglob("gone"))
     ended = work.pretrain("--log", "logs/pretrain.log", "--seed", "1", tracking="")
     assert ended.status == 0, ended.stderr

@@ -194,5 +194,6 @@ def test_a_file_that_could_not_be_asked_for_is_one_line(
 
 def test_every_rule_of_the_workflow_is_known(repository: Path) -> None:
     files = [repository / "Snakefile", *(repository / "workflow" / "rules").glob("*.smk")]
-    rules = {name for file in files for name in re.findall(r"(?m)^rule (\w+):", file.read_text())}
+    rule = r"(?m)^(?:rule|use rule \w+ as) (\w+)(?: with)?:"
+    rules = {name for file in files for name in re.findall(rule, file.read_text())}
     assert rules | {"all", "sweeps"} == TARGETS.keys()

@@ -318,5 +318,5 @@ def test_a_new_line_and_an_edited_variant_of_ours_touch_no_other(tmp_path: Path)
     before = measure(PACKAGE_FILES)
     line = '_VARIANTS = {\n    "mine": Variant("mine:Mine", "all"),'
     assert edited("line", "registry.py", "_VARIANTS = {", line) == before
-    after = edited("v2", "diff_v2.py", ".unsqueeze(-1) * second", ".unsqueeze(-1) + second")
+    after = edited("v2", "diff_v2.py", "transpose(1, 2) * second", "transpose(1, 2) + second")
     assert {name for name in places if before[name] != after[name]} == {"diff_v2"}
