@@ -25,7 +25,7 @@ PORT ?= 5000
 BIN := .venv/bin
 comma := ,
 # Extras of this package by uv, or by pip where uv cannot be had.
-pip_install = UV_FIND_LINKS="$$PIP_FIND_LINKS" $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[$(1)]' \
+pip_install = UV_FIND_LINKS="$$PIP_FIND_LINKS" $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[$(1)]' \
 	  || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(1)]'
 # A .venv that was copied or moved runs the code of the folder that it was made in, or nothing: make it again.
 ifneq ($(shell test -x $(BIN)/python && cat .venv/installed 2>/dev/null),$(shell pwd -P))
@@ -33,6 +33,8 @@ ifneq ($(shell test -x $(BIN)/python && cat .venv/installed 2>/dev/null),$(shell
 endif
 # Jobs call `difftransformer` by name.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+# Modules are compiled as they are first imported, once, and not all of them at the installation.
+unexport PYTHONDONTWRITEBYTECODE
 export MLFLOW_DISABLE_TELEMETRY := true
 export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
 # Where SCALE or SEEDS is not given, config.yaml and the scale say; make reads neither.
@@ -50,7 +52,6 @@ help:  ## this list
 
 install: .venv/installed  ## .venv with what the pipeline needs, pinned
 
-# Bytecode is compiled once, here: where Python may not write caches, each of many short jobs would compile it.
 # The stamp holds this folder, for the check at the top.
 .venv/installed: pyproject.toml constraints.txt
 	@if [ $(origin PYTHON) = file ] && [ "$$(cat $@ 2>/dev/null)" = "$$(pwd -P)" ] && $(BIN)/python -c $(NEW_ENOUGH) 2>/dev/null; then true; \

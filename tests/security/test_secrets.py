@@ -41,7 +41,7 @@ def test_jobs_write_no_secret_and_take_corpora_of_any_name(
     (tmp_path / "corpus" / "text.jsonl").rename(tmp_path / "corpus" / evil)
     assert work.tokenize().status == 0
     assert not list(tmp_path.rglob("gone"))
-    ended = work.pretrain("--log", "logs/pretrain.log", "--seed", "1", tracking="")
+    ended = work.pretrain("--log", "logs/pretrain.log")
     assert ended.status == 0, ended.stderr
     assert CANARY not in ended.stderr
     histories = list(tmp_path.rglob("*.jsonl"))

@@ -41,21 +41,28 @@ def measurements() -> tuple[str, ...]:
     Raises:
         ConfigError: A folder lacks something; one line with its name.
     """
-    found = (path for path in _ROOM.iterdir() if path.is_dir() and path.name[0] not in "._")
-    folders = sorted(found, key=lambda path: path.name)
-    for folder in folders:
-        _check_folder(folder)
-    return tuple(folder.name for folder in folders)
+    names = sorted(_folders())
+    for name in names:
+        _check_folder(_ROOM / name)
+    return tuple(names)
+
+
+def _folders() -> frozenset[str]:
+    folders = (path for path in _ROOM.iterdir() if path.is_dir())
+    return frozenset(path.name for path in folders if path.name[0] not in "._")
 
 
 @cache
 def measurement(name: str, where: str = "measurement") -> Measurement:
-    """Return a measurement; only its ``settings.py`` is imported.
+    """Return a measurement; only its folder is checked and its ``settings.py`` imported.
 
     Raises:
         ConfigError: There is none of this name, offers the nearest; or it breaks the contract.
     """
-    lookup(dict.fromkeys(measurements()), name, "measurement", where)
+    if name in _folders():
+        _check_folder(_ROOM / name)
+    else:
+        lookup(dict.fromkeys(measurements()), name, "measurement", where)
     settings = import_module(module_of(name, "settings"))
     options = getattr(settings, "Options", Options)
     suite, timing = getattr(settings, "Suite", None), getattr(settings, "Timing", None)
@@ -81,6 +88,8 @@ def suite_class(kind: object, where: str) -> type[Suite]:
     Raises:
         ConfigError: No measurement of this name has suites; offers the nearest name.
     """
+    if kind in _folders() and (suite := measurement(str(kind)).suite):
+        return suite  # without the settings of all others
     suites = {name: suite for name in measurements() if (suite := measurement(name).suite)}
     return lookup(suites, str(kind), "kind", where)
 
