@@ -14,6 +14,7 @@ from difftransformer.config.measurements import measurement, measurements
 from difftransformer.errors import ConfigError, lookup
 from difftransformer.planning import artifacts, jobs
 from difftransformer.planning.plan import Plan
+from difftransformer.planning.rules import ENTRIES
 from difftransformer.provenance.fingerprint import code_fingerprint, import_closure
 
 PACKAGE = Path(contract.__file__).resolve().parents[1]
@@ -124,7 +125,7 @@ def test_an_added_constant_changes_the_fingerprint(name: str, tmp_path: Path) ->
     for one in measurements():
         if measurement(one).suite is not None:
             modules = [f"difftransformer.measurements.{one}.{f}" for f in ("settings", "measure")]
-            entry = jobs.ENTRIES["evaluate"]
+            entry = ENTRIES["evaluate"]
             before, after = (code_fingerprint(entry, modules, root=r) for r in (root, other))
             changed |= {one} if before != after else set()
     assert changed == {name}

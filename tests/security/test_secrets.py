@@ -192,8 +192,8 @@ def test_folders_of_the_shell_and_settings_of_libraries_are_no_secrets(
         *("PWD", "OLDPWD", "TOKENIZERS_PARALLELISM", "PATH", "PYTHONPATH", "PATTERN", "SIGNAL"),
         *("GIT_AUTHOR_NAME", "XAUTHORITY", "DESIGN"),
     ):
-        monkeypatch.setenv(name, "/data/user/work")
-        assert masked("/data/user/work/a.json") == "/data/user/work/a.json"
+        monkeypatch.setenv(name, "/models/llama")
+        assert masked("/models/llama/a.json") == "/models/llama/a.json"
         monkeypatch.delenv(name)
     for name in (
         "DB_PWD",

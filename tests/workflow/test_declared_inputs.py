@@ -8,7 +8,7 @@ import pytest
 from alone import DeclaredJob, declared_jobs, make_alone, one_of_each_rule, run_alone
 from small_workflow import Checkout, copy_of
 
-from difftransformer.planning.jobs import ENTRIES
+from difftransformer.planning.rules import ENTRIES
 
 TIMED = "results/smoke/timings/throughput.json"
 JUDGED = "results/smoke/judgements/lexical/hallucination/recall_diff/0.json"

@@ -10,7 +10,7 @@ import pytest
 from small_workflow import Checkout, copy_of
 
 from difftransformer.cli.rules import RULES
-from difftransformer.planning.jobs import ENTRIES
+from difftransformer.planning.rules import ENTRIES
 
 RULE = re.compile(
     r"^(?:use )?rule (?:\w+ as )?(\w+)(?: with)?:.*?(?=^(?:use )?rule |\Z)",

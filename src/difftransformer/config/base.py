@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 from pydantic_core import PydanticUndefined
 
+from difftransformer.models.config import documented
+
 Value = TypeVar("Value", int, str)
 
 LONGEST_NAME = 100
@@ -36,19 +38,8 @@ def setting(
     holds: Iterable[str] = (),
     **limits: Any,
 ) -> Any:
-    """Declare a field with its documentation.
-
-    Args:
-        default: Value when the key is left out; without it the key is required.
-        meaning: One sentence on what the setting does.
-        unit: Unit of the value, such as "tokens"; None for names and switches.
-        source: Where the default or the definition comes from (paper section, equation).
-        holds: Keys of a mapping that is typed later, for hints to those who write them beside it.
-        **limits: pydantic constraints such as ``gt=0``.
-    """
-    said = {"unit": unit, "source": source, "holds": list(holds)}
-    documentation: Any = {key: one for key, one in said.items() if one}
-    return Field(default, description=meaning, json_schema_extra=documentation or None, **limits)
+    """Declare a field with its documentation; arguments as for `models.config.setting`."""
+    return Field(default, **documented(meaning, unit, source, holds), **limits)
 
 
 def require_half(backends: Iterable[str], precision: str, device: str) -> None:

@@ -50,10 +50,16 @@ def setting(
         holds: Keys of a mapping that is typed later, for hints to those who write them beside it.
         **bounds: Of `_BOUNDS`, such as ``gt=0``.
     """
-    said = {"unit": unit, "source": source, "holds": list(holds)}
-    documentation = {key: one for key, one in said.items() if one}
-    noted = {"description": meaning, "json_schema_extra": documentation or None, **bounds}
-    return field(default=default, metadata=noted)
+    return field(default=default, metadata=documented(meaning, unit, source, holds) | bounds)
+
+
+def documented(
+    meaning: str, unit: str | None, source: str | None, holds: Iterable[str]
+) -> dict[str, Any]:
+    """Return the documentation of a setting by pydantic's names; arguments as for `setting`."""
+    extra = {"unit": unit, "source": source, "holds": list(holds)}
+    extra = {key: value for key, value in extra.items() if value}
+    return {"description": meaning, "json_schema_extra": extra or None}
 
 
 _BOUNDS = {

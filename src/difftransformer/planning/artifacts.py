@@ -18,7 +18,8 @@ from difftransformer.errors import lookup
 from difftransformer.models.attention.registry import interpretation, norms_heads, variant_location
 from difftransformer.planning.checks import check_suites
 from difftransformer.planning.devices import computes_on_gpu
-from difftransformer.planning.jobs import ENTRIES, Jobs
+from difftransformer.planning.jobs import Jobs
+from difftransformer.planning.rules import ENTRIES
 from difftransformer.planning.slices import Declarations
 from difftransformer.provenance.fingerprint import code_fingerprint, slice_fingerprint
 

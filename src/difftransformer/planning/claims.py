@@ -7,7 +7,7 @@ from difftransformer.config.artifact_slices import TestedClaims
 from difftransformer.config.measurements import module_of
 from difftransformer.config.scales import not_testable, stand_in_claims
 from difftransformer.planning.artifacts import Artifacts
-from difftransformer.planning.jobs import ENTRIES
+from difftransformer.planning.rules import ENTRIES
 from difftransformer.provenance.fingerprint import code_fingerprint
 
 

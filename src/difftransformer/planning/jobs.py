@@ -25,6 +25,7 @@ from difftransformer.planning.card import host_mb
 from difftransformer.planning.checks import check_run, check_token_ids
 from difftransformer.planning.devices import computes_on_gpu
 from difftransformer.planning.foreign import Foreign
+from difftransformer.planning.rules import ENTRIES
 from difftransformer.planning.sizes import Sizes
 from difftransformer.planning.user_files import UserFiles
 from difftransformer.provenance.atomic import write_text
@@ -32,23 +33,6 @@ from difftransformer.provenance.fingerprint import code_fingerprint, slice_finge
 from difftransformer.provenance.layout import KEPT, Layout
 from difftransformer.provenance.model_files import model_files
 from difftransformer.training.methods import method_module
-
-ENTRIES = {
-    "train_tokenizer": "difftransformer.data.tokenizer",
-    "tokenize": "difftransformer.data.tokenise",
-    "count_ngrams": "difftransformer.data.ngrams",
-    "pretrain": "difftransformer.training.pretrain",
-    "extend_context": "difftransformer.training.pretrain",
-    "adapt": "difftransformer.training.adapt",
-    "evaluate": "difftransformer.evaluation.evaluate",
-    "benchmark": "difftransformer.evaluation.timing_job",
-    "table": "difftransformer.reporting.table_job",
-    "figure": "difftransformer.reporting.figure_job",
-    "verdicts": "difftransformer.reporting.verdict_job",
-    "report": "difftransformer.reporting.report_job",
-}
-"""Module whose import closure is the code of a rule; a measurement's own modules join it, and
-answers are judged by one of these alone."""
 
 TOKENS_PER_WORKER = 10_000_000
 """Below this a second process costs more than it saves: about ten seconds of tokenising."""

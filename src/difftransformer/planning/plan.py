@@ -25,7 +25,8 @@ from difftransformer.planning.artifacts import Artifacts, templates
 from difftransformer.planning.card import Card
 from difftransformer.planning.claims import Claims
 from difftransformer.planning.contents import lacking, paper_contents
-from difftransformer.planning.jobs import ENTRIES, Jobs
+from difftransformer.planning.jobs import Jobs
+from difftransformer.planning.rules import ENTRIES
 from difftransformer.provenance.fingerprint import code_fingerprint, slice_fingerprint
 from difftransformer.provenance.layout import SUMS, Layout
 from difftransformer.provenance.masking import without_folders
