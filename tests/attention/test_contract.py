@@ -164,7 +164,7 @@ def test_a_mask_leaves_padding_out(options: dict[str, Any], backend: str) -> Non
     torch.testing.assert_close(out[1:], layer(x, rope)[1:], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.skipif(fused.interpreted(), reason="the interpreter multiplies the bits of bfloat16")
+@pytest.mark.skipif(fused.interpreted(), reason="Triton's interpreter takes bfloat16 for integers")
 @pytest.mark.parametrize("backend", CPU_BACKENDS)
 def test_bfloat16_is_close_to_float32(options: dict[str, Any], backend: str) -> None:
     layer = build(options, backend)

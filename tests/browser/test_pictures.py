@@ -9,7 +9,7 @@ import pytest
 
 FOLDER = os.environ.get("REPORT_PICTURES")
 """Where they go; without it nothing is drawn."""
-pytestmark = pytest.mark.skipif(FOLDER is None, reason="make pictures draws the report's pictures")
+pytestmark = pytest.mark.skipif(FOLDER is None, reason="draws pictures for the docs: make pictures")
 Open = Callable[..., Any]
 
 

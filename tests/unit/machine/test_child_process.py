@@ -86,7 +86,7 @@ def test_what_it_logs_is_logged_here(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs Linux: /proc")
 def test_none_hears_what_all_of_a_job_are_told() -> None:
     """Not the first one that a process starts, either."""
     asks = "from difftransformer.machine.child_process import run_in_subprocess\n"
@@ -101,7 +101,7 @@ def test_none_hears_what_all_of_a_job_are_told() -> None:
             assert mask >> (one - 1) & 1, one
 
 
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs Linux: /proc")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("all_of_them", [False, True])
 def test_it_ends_with_who_started_it(how: signal.Signals, all_of_them: bool) -> None:

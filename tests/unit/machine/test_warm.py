@@ -15,7 +15,7 @@ import pytest
 
 from difftransformer.machine import warm
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs pidfd, /proc")
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux: pidfd")
 
 COMMAND = f"""#!{sys.executable}
 import os, sys

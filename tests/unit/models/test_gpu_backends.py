@@ -66,7 +66,7 @@ def test_fused_refuses_a_machine_without_triton(monkeypatch: pytest.MonkeyPatch)
         choose_backend("fused", "cuda", "bf16")
 
 
-@pytest.mark.skipif(fused.interpreted(), reason="the interpreter runs on a CPU")
+@pytest.mark.skipif(fused.interpreted(), reason="Triton's interpreter runs on a CPU")
 def test_fused_refuses_a_cpu() -> None:
     with pytest.raises(BackendError, match="needs an NVIDIA GPU and the device is cpu; take sdpa"):
         choose_backend("fused", "cpu", "bf16")

@@ -30,7 +30,7 @@ def outcome(x: Tensor, weight: Tensor) -> list[Tensor]:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Multiply by one backend."""
     if request.param == "onednn" and not matrices.onednn_is_sound():
-        pytest.skip("this torch has no product by oneDNN")
+        pytest.skip("torch has no oneDNN matmul here")
     monkeypatch.setenv(MATMUL, request.param)
     return str(request.param)
 
@@ -90,7 +90,7 @@ def test_autocast_decides_the_precision() -> None:
         assert matrices.linear(x, weight).dtype == torch.bfloat16
 
 
-@pytest.mark.skipif(not matrices.onednn_is_sound(), reason="without oneDNN torch's own decides")
+@pytest.mark.skipif(not matrices.onednn_is_sound(), reason="torch has no oneDNN matmul here")
 @pytest.mark.parametrize("wanted", [[0], [1], [0, 1]])
 def test_only_the_gradients_that_are_wanted_are_computed(
     wanted: list[int], monkeypatch: pytest.MonkeyPatch

@@ -51,7 +51,7 @@ def test_the_probe_calls_a_backend_in_the_precision_of_the_run(
     assert set(seen) == {torch.bfloat16}
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc")
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs Linux: /proc")
 def test_an_estimate_leaves_autograd_without_threads() -> None:
     """No process that is forked from one with such threads can train."""
     code = f"""

@@ -178,7 +178,7 @@ def test_a_checkpoint_of_a_gpu_goes_on_elsewhere_and_says_so(
     assert before == {name: (folder / "out" / name).read_bytes() for name in OUTPUTS}
 
 
-@pytest.mark.skipif(not onednn_is_sound(), reason="torch has one matmul backend here")
+@pytest.mark.skipif(not onednn_is_sound(), reason="torch has no oneDNN matmul here")
 def test_a_training_resumed_by_another_matmul_backend_says_so(
     train: Train, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
