@@ -88,10 +88,11 @@ def suite_class(kind: object, where: str) -> type[Suite]:
     Raises:
         ConfigError: No measurement of this name has suites; offers the nearest name.
     """
-    if kind in _folders() and (suite := measurement(str(kind)).suite):
-        return suite  # without the settings of all others
+    name = str(kind)
+    if name in _folders() and (suite := measurement(name).suite):
+        return suite  # without importing the settings of all other measurements
     suites = {name: suite for name in measurements() if (suite := measurement(name).suite)}
-    return lookup(suites, str(kind), "kind", where)
+    return lookup(suites, name, "kind", where)
 
 
 def timing_class(name: str, where: str = "measurement") -> type[Timing]:

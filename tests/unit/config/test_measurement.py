@@ -105,5 +105,7 @@ def test_a_misspelt_measurement_is_answered_with_the_nearest() -> None:
         found.measurement("sink", "here")
     with pytest.raises(ConfigError, match="kind: unknown kind 'recal'; did you mean 'recall'"):
         found.suite_class("recal", "kind")
+    with pytest.raises(ConfigError, match=r"unknown kind '\['recall'\]'"):
+        found.suite_class(["recall"], "kind")
     with pytest.raises(ConfigError, match="unknown kind 'throughput'"):
         found.suite_class("throughput", "kind")  # it has timings and no suite
