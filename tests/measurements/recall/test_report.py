@@ -27,7 +27,9 @@ def read(path: Path) -> dict[tuple[str, str], dict[str, str]]:
         return {(line["row"], line["column"]): line for line in csv.DictReader(file)}
 
 
-def test_recall_says_who_binds_and_what_is_censored(fake: FakeResults, tmp_path: Path) -> None:
+def test_times_of_seeds_that_do_not_learn_retrieval_are_censored(
+    fake: FakeResults, tmp_path: Path
+) -> None:
     build_table(artifact_slice("table6_recall"), fake.results, tmp_path / "recall")
     cells = read(tmp_path / "recall.csv")
     assert cells["recall_transformer", "bound"]["value"] == "0.0"
@@ -35,15 +37,15 @@ def test_recall_says_who_binds_and_what_is_censored(fake: FakeResults, tmp_path:
     assert cells["recall_transformer", "steps_to_bind_censored"]["value"] == "3.0"
     assert cells["recall_diff", "bound"]["value"] == "1.0"
     text = (tmp_path / "recall.md").read_text()
-    assert "0/3 (0.00 to 0.56)" in text and "> 1.2M; 0 of 3 bind" in text.replace("\\", "")
-    assert "not bound after 1.2M, until when all rows were watched" in text
+    assert "0/3 (0.00 to 0.56)" in text and "> 1.2M; 0 of 3 learn" in text.replace("\\", "")
+    assert "not learned after 1.2M tokens counts as 1.2M, the shortest training" in text
     for end in ("", "_min", "_max"):
         steps, tokens = (cells["recall_diff", f"{u}_to_bind{end}"]["value"] for u in UNITS)
         assert float(tokens) == float(steps) * TOKENS_PER_STEP
 
 
 def timed(results: Results, row: str, *times: tuple[int | None, int]) -> Results:
-    """Give the seeds of a row steps to bind and steps of training."""
+    """Give the seeds of a row steps to learn retrieval and steps of training."""
     known = {
         (row, seed): results.trainings[row, seed].model_copy(
             update={
@@ -59,7 +61,7 @@ def timed(results: Results, row: str, *times: tuple[int | None, int]) -> Results
 
 @pytest.fixture
 def known(fake: FakeResults) -> Results:
-    """Two rows whose runs end at times of their own; all others never bind."""
+    """Two rows whose runs end at times of their own; all others never learn."""
     results = load_results(fake.results, SCALE)
     for row in artifact_slice("table6_recall").sections[0].rows:
         results = timed(results, row.run, *[(None, 900)] * 3)
@@ -67,14 +69,14 @@ def known(fake: FakeResults) -> Results:
     return timed(results, "recall_transformer", (800, 900), (300, 400), (None, 900))
 
 
-def test_who_binds_at_once_counts_no_tokens(known: Results) -> None:
+def test_a_seed_that_learns_at_the_first_step_counts_no_tokens(known: Results) -> None:
     results = timed(known, "recall_diff", (0, 300), (400, 500), (None, 700))
     table = make_table(artifact_slice("table6_recall"), results)
     cell = table.find("recall_diff", "tokens_to_bind_mean")
     assert cell is not None and cell.value == (0 + 4000 + 7000) / 3
 
 
-def test_who_does_not_bind_is_censored_where_its_own_run_ended(known: Results) -> None:
+def test_a_seed_that_does_not_learn_is_censored_at_the_end_of_its_training(known: Results) -> None:
     table = make_table(artifact_slice("table6_recall"), known)
 
     def values(column: str) -> list[float | None]:
@@ -82,7 +84,7 @@ def test_who_does_not_bind_is_censored_where_its_own_run_ended(known: Results) -
         return [None if cell is None else cell.value for cell in cells]
 
     assert values("tokens_to_bind") == [4000, 8000]
-    # Watched until 7000 all of them, so the one that bound at 8000 counts these.
+    # One seed is censored at 7000 tokens, so the one that learned at 8000 counts as 7000.
     assert values("tokens_to_bind_mean") == [(2000 + 4000 + 7000) / 3, (7000 + 3000 + 7000) / 3]
 
 
@@ -104,14 +106,14 @@ def test_a_time_is_known_to_lie_after_the_probe_before(known: Results) -> None:
 def test_accuracy_at_equal_tokens_is_that_of_the_last_probe_within_the_budget(
     budget: int, step: int, fake: FakeResults
 ) -> None:
-    """Of a training that ended before it is the last one."""
+    """A training that ended before the budget is compared by its last probe."""
     table = make_table(with_budget(budget), load_results(fake.results, SCALE))
     cell = table.find("recall_diff", AT_BUDGET)
     assert cell is not None and len(cell.seeds) == 3
-    for one in cell.seeds:
-        history = pd.read_csv(fake.root / f"runs/recall_diff/{one.seed}/history.csv")
-        assert one.value == history.set_index("step").accuracy_n4[step]
-    assert cell.value == pytest.approx(np.mean([one.value for one in cell.seeds]))
+    for result in cell.seeds:
+        history = pd.read_csv(fake.root / f"runs/recall_diff/{result.seed}/history.csv")
+        assert result.value == history.set_index("step").accuracy_n4[step]
+    assert cell.value == pytest.approx(np.mean([result.value for result in cell.seeds]))
 
 
 def test_a_budget_before_the_first_probe_is_refused(fake: FakeResults) -> None:
@@ -119,7 +121,7 @@ def test_a_budget_before_the_first_probe_is_refused(fake: FakeResults) -> None:
         make_table(with_budget(TOKENS_PER_STEP), load_results(fake.results, SCALE))
 
 
-def test_claims_at_equal_tokens_are_about_the_registered_budget(fake: FakeResults) -> None:
+def test_claims_at_equal_tokens_use_the_registered_budget(fake: FakeResults) -> None:
     artifact, name = artifact_slice("recall_evidence"), "V1.equal_tokens"
     claim, results = CATALOGUE.registry.claims[name], load_results(fake.results, SCALE)
     (contrast,) = claim.contrasts
@@ -134,7 +136,7 @@ def test_claims_at_equal_tokens_are_about_the_registered_budget(fake: FakeResult
 
 
 def with_budget(budget: int) -> ArtifactSlice:
-    """The table with another budget."""
+    """Return the artifact recall_evidence with another budget."""
     artifact = artifact_slice("recall_evidence")
     (part,) = artifact.sections
     options = part.options.model_copy(update={"budget": budget})

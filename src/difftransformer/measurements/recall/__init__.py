@@ -1,1 +1,1 @@
-"""Key-value retrieval: accuracy by the number of pairs, and when a model learns to bind."""
+"""Key-value retrieval: accuracy by the number of pairs, and when a model learns it."""

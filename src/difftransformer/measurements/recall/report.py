@@ -1,4 +1,4 @@
-"""Key-value retrieval: share of seeds that bind, tokens to bind, accuracy by N, and learning."""
+"""Key-value retrieval: share of seeds that learn it, tokens to learn, accuracy by N, curves."""
 
 import math
 from bisect import bisect_right
@@ -40,7 +40,7 @@ _PANELS = 4
 _ASIDE = 0.022  # octaves between neighbouring rows, so that equal curves can be told apart
 _ABOVE = 0.008  # shares, likewise
 _UNITS: dict[str, Callable[[float], str]] = {"tokens": count, "steps": partial(plain, decimals=0)}
-"""Units of the time to bind, and how they are written."""
+"""Units of the time to learn retrieval, and how they are written."""
 _PARTS = {"tokens": ("_min", "_max", "_censored"), "steps": ("", "_min", "_max", "_censored")}
 """Endings of the columns of a time that are in the csv alone."""
 
@@ -55,8 +55,8 @@ def section(view: View[Options]) -> Section:
     ]
     columns = [
         *what.columns,
-        Column(id="bound", header="Seeds that bind ↑"),
-        Column(id="tokens_to_bind", header="Tokens to bind ↓"),
+        Column(id="bound", header="Seeds that learn ↑"),
+        Column(id="tokens_to_bind", header="Tokens to learn ↓"),
         Column(id="tokens_to_bind_mean", header="Restricted mean ↓"),
         *(
             Column(id=f"{unit}_to_bind{what}", header=f"{unit}{what}", tidy_only=True)
@@ -67,8 +67,8 @@ def section(view: View[Options]) -> Section:
     ]
     if view.compared:
         columns += [
-            Column(id=one.id + DIFFERENCE, header=f"Δ {one.header}", tidy_only=True)
-            for one in accuracies
+            Column(id=column.id + DIFFERENCE, header=f"Δ {column.header}", tidy_only=True)
+            for column in accuracies
         ]
     horizon = _horizon(view)
     measured = metric_cells(view, metrics, _DECIMALS, view.paper)
@@ -76,21 +76,21 @@ def section(view: View[Options]) -> Section:
         measured += [_at_budget(view, row, view.options.budget) for row in view.rows]
     cells = [
         *what.cells,
-        *(cell for row in view.rows for cell in _binding(view, row, horizon)),
+        *(cell for row in view.rows for cell in _times_and_share(view, row, horizon)),
         *measured,
-        *paired_differences(view.rows, [one.id for one in accuracies], measured, _DECIMALS),
+        *paired_differences(view.rows, [column.id for column in accuracies], measured, _DECIMALS),
     ]
     return section_of(view, columns, cells, [*what.notes, *_notes(view, horizon)])
 
 
 def figure(view: View[Options]) -> "Figure":
-    """Draw accuracy and who has bound above, and learning below, a panel for each row."""
+    """Draw accuracy and times to learn on top, and learning curves below, one panel per model."""
     lines = -(-len(view.rows) // _PANELS)
     heights = (3.6, 1.5 * lines + 0.2)
     figure, top, bottom = halves((11, sum(heights)), heights, 0.04)
     left, right = top.subplots(1, 2)
     _by_needles(left, view)
-    _unbound(right, view)
+    _times_to_learn(right, view)
     legend_below(top, left)
     probe = shared_setting(view.trained(), "training", "probe")
     for place, (axes, row, lowest) in enumerate(one_a_row(bottom, view.rows, _PANELS)):
@@ -101,19 +101,19 @@ def figure(view: View[Options]) -> "Figure":
     return figure
 
 
-def _binding(view: View[Options], row: RowSlice, horizon: float | None) -> list[Cell]:
+def _times_and_share(view: View[Options], row: RowSlice, horizon: float | None) -> list[Cell]:
     bound = [(result, metric(result, "bound")) for result in view.trained(row)]
     cells = [share_cell(Place(row.run, "bound"), seed_values(bound, 0))]
     for unit, write in _UNITS.items():
         place, times = Place(row.run, f"{unit}_to_bind"), _times(view, unit, row)
-        cells += censored_cells(place, times, write, "bind")
+        cells += censored_cells(place, times, write, "learn")
         if unit == "tokens":
             cells.append(_restricted_mean(place, times, horizon))
     return cells
 
 
 def _times(view: View[Options], unit: str, *rows: RowSlice) -> list[SeedValue]:
-    """When each seed of some rows or all bound, or until when it did not, in steps or tokens."""
+    """Time to learn retrieval by seed, in steps or tokens; censored at the end of training."""
     found = []
     for result in view.trained(*rows):
         step, steps = metric(result, "steps_to_bind"), defined(result, "steps")
@@ -136,15 +136,15 @@ def _times(view: View[Options], unit: str, *rows: RowSlice) -> list[SeedValue]:
 
 
 def _horizon(view: View[Options]) -> float | None:
-    """Tokens up to which every seed of all rows was watched; None: until all had bound."""
+    """Shortest training of a seed that has not learned retrieval, in tokens; None: all have."""
     ends = (one.beyond for one in _times(view, "tokens"))
     return min((end for end in ends if end is not None), default=None)
 
 
 def _restricted_mean(place: Place, times: list[SeedValue], horizon: float | None) -> Cell:
-    """Mean time where whoever has not bound at the horizon counts it.
+    """Mean time, in which a seed without retrieval at the horizon counts as the horizon.
 
-    It is the area below Kaplan and Meier's curve up to there, since nobody is censored before.
+    It equals the area below the Kaplan-Meier curve up to there, as no seed is censored before.
     """
     limit = math.inf if horizon is None else horizon
     limited = [
@@ -170,12 +170,12 @@ def _budget_columns(view: View[Options]) -> list[Column]:
 
 
 def _at_budget(view: View[Options], row: RowSlice, budget: int) -> Cell:
-    """Mean accuracy of the last probe within a budget of training tokens.
+    """Return the mean accuracy at the last probe within a budget of training tokens.
 
     Raises:
-        UserError: A training has no probe within it.
+        UserError: A training has no probe within the budget.
     """
-    found = list[tuple[Result, float | None]]()
+    accuracies = list[tuple[Result, float | None]]()
     for result in view.trained(row):
         needles = result.settings["training"]["probe"]["bind_needles"]
         series = view.results.histories.series(row.run, result.seed, accuracy_name(needles))
@@ -185,8 +185,8 @@ def _at_budget(view: View[Options], row: RowSlice, budget: int) -> Cell:
                 f"{result.job_id}: has no probe within the budget of {count(budget)} tokens: probe "
                 "more often, or raise `budget` in the artifact's options"
             )
-        found.append((result, series.values[probes - 1]))
-    seeds = seed_values(found, _DECIMALS)
+        accuracies.append((result, series.values[probes - 1]))
+    seeds = seed_values(accuracies, _DECIMALS)
     return mean_cell(Place(row.run, AT_BUDGET), seeds, _DECIMALS, view.paper)
 
 
@@ -194,17 +194,18 @@ def _notes(view: View[Options], horizon: float | None) -> list[str]:
     trained, suite = view.trained(), view.suite
     probe = shared_setting(trained, "training", "probe")
     counted = (
-        "every seed bound"
+        "all seeds learned"
         if horizon is None
-        else f"one that has not bound after {count(horizon)}, until when all rows were watched, "
-        "counts these"
+        else f"a seed that has not learned after {count(horizon)} tokens counts as "
+        f"{count(horizon)}, the shortest training of a seed that does not learn"
     )
     notes = [
-        f"A seed binds at the first probe with an accuracy of at least {probe['bind_threshold']} "
-        f"at N = {probe['bind_needles']} pairs; probes are {probe['every']} steps apart. Seeds "
-        "that do not bind are censored where they end. Share: Wilson's 95% interval. Tokens to "
-        "bind: median of Kaplan and Meier's curve (smallest to largest of those that bind); steps "
-        f"are in the csv. Restricted mean: mean tokens over seeds, {counted}.",
+        "A seed has learned retrieval at the first probe with an accuracy of at least "
+        f"{probe['bind_threshold']} at N = {probe['bind_needles']} pairs; probes are "
+        f"{probe['every']} steps apart. Seeds that do not learn it are censored at the end of "
+        "their training. Share: Wilson's 95% interval. Tokens to learn: median of the Kaplan-Meier "
+        "curve (smallest to largest of the seeds that learn); steps are in the csv. Restricted "
+        f"mean: mean tokens over seeds; {counted}.",
         f"Accuracy: share of right answers among the whole vocabulary, {suite.queries} queries in "
         f"each of {suite.samples} rows for every N; guessing among the values of a row gives 1/N.",
         view.training_note(),
@@ -212,9 +213,9 @@ def _notes(view: View[Options], horizon: float | None) -> list[str]:
     if view.options.budget is not None:
         notes.append(
             f"N = {probe['bind_needles']}, {count(view.options.budget)} tokens: accuracy of the "
-            "last probe within so many training tokens, which is the end of training where a model "
-            f"stopped before; {probe['queries']} queries in each of {probe['samples']} rows, the "
-            "same for every model and seed. Its interval is over seeds."
+            "last probe up to this number of training tokens, or at the end of a shorter training; "
+            f"{probe['queries']} queries in each of {probe['samples']} rows, the same for every "
+            "model and seed. The interval is over seeds."
         )
     if view.compared:
         notes.append(f"The csv also has paired differences of accuracy: {view.compared_with()}.")
@@ -236,8 +237,8 @@ def _by_needles(axes: "Axes", view: View[Options]) -> None:
     tidy(axes, x="pairs in the row, N", y="accuracy", title="Accuracy after training")
 
 
-def _unbound(axes: "Axes", view: View[Options]) -> None:
-    """Kaplan and Meier's curve of each row, with a stroke where seeds are censored."""
+def _times_to_learn(axes: "Axes", view: View[Options]) -> None:
+    """Draw the Kaplan-Meier curve of each model, with a stroke where seeds are censored."""
     for place, row in enumerate(view.rows):
         seeds, look = _times(view, "tokens", row), view.look[row.run]
         censored = [one.beyond for one in seeds if one.beyond is not None]
@@ -250,22 +251,24 @@ def _unbound(axes: "Axes", view: View[Options]) -> None:
         )  # fmt: skip
         axes.plot(censored, [known[time] for time in censored], "|", color=look.colour, ms=8)
     axes.set_ylim(-0.04, 1.04)
-    tidy(axes, x="training tokens", y="share of seeds", title="Seeds that have not bound yet")
+    tidy(
+        axes, x="training tokens", y="share of seeds", title="Seeds that have not learned retrieval"
+    )
     axes.xaxis.set_major_formatter(lambda tokens, _: count(tokens))
 
 
 def _learning(axes: "Axes", view: View[Options], row: RowSlice, probe: dict[str, float]) -> None:
-    """Probe accuracy by tokens, one line a seed, a dot where the seed binds."""
+    """Draw probe accuracy by tokens: one line per seed, a dot where it has learned retrieval."""
     needles, threshold = int(probe["bind_needles"]), probe["bind_threshold"]
     axes.axhline(threshold, color=FAINT, lw=1.2)
     axes.axhline(1 / needles, color=INK, lw=0.8, ls=(0, (2, 2)))
-    look, bound = view.look[row.run], 0
+    look, learned = view.look[row.run], 0
     for seed, result in zip(view.seeds, view.trained(row), strict=True):
         series = view.results.histories.series(row.run, seed, accuracy_name(needles))
         axes.plot(series.tokens, series.values, color=look.colour, lw=1.0, alpha=0.85)
         step = metric(result, "steps_to_bind")
         if step is not None:
-            bound += 1
+            learned += 1
             place = series.steps.index(int(step))
             axes.plot(
                 series.tokens[place], series.values[place], "o",
@@ -276,7 +279,7 @@ def _learning(axes: "Axes", view: View[Options], row: RowSlice, probe: dict[str,
     axes.locator_params("x", nbins=4)
     axes.set_title(printable(row.label, 30), fontsize=8.5, pad=6)
     axes.text(
-        0.98, 0.5, f"{bound}/{len(view.seeds)} bind", transform=axes.transAxes,
+        0.98, 0.5, f"{learned}/{len(view.seeds)} learn", transform=axes.transAxes,
         ha="right", va="center", color=SOFT, fontsize=8,
     )  # fmt: skip
     axes.set_ylim(0, 1.04)

@@ -16,7 +16,7 @@ AT_BUDGET = "accuracy_at_budget"
 Numbers = Annotated[list[Annotated[int, Field(gt=0)]], AfterValidator(distinct)]
 
 ROWS_SEED = 20_001
-"""Seed of the rows, the same for every run and seed, and never that of a training split."""
+"""Seed of the rows, the same for every run and seed; no training split has this seed."""
 
 
 def accuracy_name(needles: int) -> str:
@@ -78,8 +78,8 @@ class Options(measurement.Options):
 
     budget: int | None = setting(
         None,
-        meaning="Training tokens at which models are compared by the accuracy of their probes, at "
-        "the end of training where it ended before; null: no such column.",
+        meaning="Training tokens at which models are compared, by the accuracy of the last probe "
+        "up to then; null: no such column.",
         unit="tokens",
         gt=0,
     )
@@ -91,5 +91,5 @@ class Options(measurement.Options):
 
     @property
     def reads_histories(self) -> bool:
-        """They have the probes."""
+        """Histories have the probes."""
         return self.budget is not None
