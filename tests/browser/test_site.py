@@ -166,7 +166,7 @@ def test_runs_are_laid_over_each_other(site: Path, visit: Open) -> None:
     page = visit(f"file://{site}/runs.html")
     assert page.locator("#chart canvas").count() == 1
     heads = page.locator("#run-table thead th").all_inner_texts()
-    assert {"Validation loss", "Steps to bind"} < set(heads)
+    assert {"Validation loss", "Steps to learn"} < set(heads)
     assert page.locator("#curve option").first.inner_text() == "validation loss"
     page.click("#no-runs")
     assert "Choose runs" in page.locator("#chart").inner_text()

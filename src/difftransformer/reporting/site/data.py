@@ -26,8 +26,8 @@ _POINTS = 160
 _DIGITS = 4
 _NO_SETTING = ("upstream", "scale", "run", "resolved", "held_out")
 _FACTS = ("parameters", "tokens")
-_ENDS = ("validation_loss", "steps_to_bind")
-"""Metrics of trainings that the list of runs has as columns, where one has them."""
+_ENDS = {"validation_loss": "validation_loss", "steps_to_bind": "steps_to_learn"}
+"""Metrics of trainings in the list of runs, with the names of their columns."""
 
 
 def script(name: str, content: object) -> str:
@@ -115,9 +115,9 @@ def _run(
     memory = [one.provenance.peak_memory_gib for one in results]
     tokens = [float(one.metrics.get("tokens") or 0) for one in results]
     ends = {
-        name: _short(math.fsum(known) / len(known))
-        for name in _ENDS
-        if (known := [float(v) for one in results if (v := one.metrics.get(name)) is not None])
+        column: _short(math.fsum(values) / len(values))
+        for metric, column in _ENDS.items()
+        if (values := [float(v) for one in results if (v := one.metrics.get(metric)) is not None])
     }
     return {
         "label": about.label if about else run,
