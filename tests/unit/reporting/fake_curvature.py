@@ -4,13 +4,7 @@ import random
 from statistics import fmean
 from typing import Any
 
-from difftransformer.measurements.curvature.settings import (
-    NAMES,
-    SPECTRA,
-    Spectra,
-    Spectrum,
-    phase_metric,
-)
+from difftransformer.measurements.curvature.settings import SPECTRA, Spectra, Spectrum, phase_metric
 
 PHASES = {"early": 0.1, "middle": 0.5}
 SUITE = "curvature_phases"
@@ -38,7 +32,7 @@ def curvature(
             "negative_mass": 0.004,
             "error": 0.02,
         }
-        metrics |= {phase_metric(name, phase): numbers[name] for name in NAMES}
+        metrics |= {phase_metric(name, phase): number for name, number in numbers.items()}
     details = fake.root / f"evaluations/{suite}/{run}/{seed}"
     details.mkdir(parents=True, exist_ok=True)
     (details / SPECTRA).write_text(Spectra(phases=found).model_dump_json())

@@ -11,11 +11,6 @@ from difftransformer.models.config import ModelConfig
 
 FINAL = "late"
 """Phase of the final weights."""
-NAMES = (
-    *("largest", "smallest", "ratio", "negative_top"),
-    *("negative_curvature", "negative_mass", "error"),
-)
-"""Metrics of a phase, see `measure.measure`; two are of sums over batches, see there."""
 SPECTRA = "spectra.json"
 """File beside a result, a `Spectra`."""
 
