@@ -13,7 +13,6 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         loss, known by document, too, and tokens.
 
     Raises:
-        ConfigError: windows longer than the model's context.
         DataError: the validation split is missing or too short.
     """
     split = subject.dataset.split("validation")

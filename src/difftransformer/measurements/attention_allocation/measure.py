@@ -43,7 +43,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         which prompts of all depths have in common.
 
     Raises:
-        ConfigError: The prompts do not fit the model or its dataset.
+        ConfigError: A length has no room for the needles and the question.
         DataError: Held-out text or the tokenizer is missing.
     """
     builder = open_builder(suite, subject.dataset)

@@ -40,7 +40,6 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         of the sizes, and magnification, are known by window, too.
 
     Raises:
-        ConfigError: windows longer than the model's context.
         DataError: the validation split is missing or too short.
     """
     at = torch.tensor(suite.places) - 1

@@ -38,7 +38,7 @@ from difftransformer.training.state_folder import kept_weights
 
 logger = logging.getLogger(__name__)
 _SEED = 0
-"""Of the random vectors; every batch has vectors of its own."""
+"""Seed of the random vectors; each batch draws its own."""
 
 
 def measure(suite: Suite, subject: Subject) -> Measured:
@@ -58,7 +58,6 @@ def measure(suite: Suite, subject: Subject) -> Measured:
 
     Raises:
         CheckpointError: training did not keep the weights of a phase, or some are damaged.
-        ConfigError: windows longer than the model's context.
         DataError: the validation split is missing, or has too few windows.
     """
     batches = validation_batches(suite, subject)
@@ -87,7 +86,6 @@ def validation_batches(suite: Suite, subject: Subject) -> list[Tensor]:
     """Windows spread evenly over the validation split, int64 [B, T + 1] for each batch.
 
     Raises:
-        ConfigError: windows longer than the model's context.
         DataError: the split is missing, or has too few windows.
     """
     windows = Windows(subject.dataset, "validation", suite.seq_len)

@@ -48,7 +48,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
 
     Raises:
         CheckpointError: The maps of a model from elsewhere cannot be read.
-        ConfigError: The prompts do not fit the model or its dataset.
+        ConfigError: A length has no room for the needles and the question.
         DataError: Held-out text or the tokenizer is missing.
     """
     scorer = subject.scorer

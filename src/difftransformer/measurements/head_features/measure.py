@@ -45,7 +45,6 @@ def measure(suite: Suite, subject: Subject) -> Measured:
 
     Raises:
         CheckpointError: heads of a model from elsewhere cannot be read.
-        ConfigError: windows longer than the model's context.
         DataError: the validation split is missing or too short.
     """
     model = subject.scorer.model

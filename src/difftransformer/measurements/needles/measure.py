@@ -42,7 +42,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         by haystack, too: samples of a number share one over cells.
 
     Raises:
-        ConfigError: The prompts do not fit the model or its dataset.
+        ConfigError: A length has no room for the needles and the question.
         DataError: Held-out text or the tokenizer is missing.
     """
     builder = open_builder(suite, subject.dataset, new_tokens=suite.max_new_tokens)

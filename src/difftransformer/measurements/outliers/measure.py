@@ -33,7 +33,6 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
         details, a histogram of each kind.
 
     Raises:
-        ConfigError: windows longer than the model's context.
         DataError: the validation split is missing or too short.
     """
     windows = validation_inputs(suite, subject)

@@ -27,7 +27,6 @@ def measure(suite: Suite, subject: Subject) -> Measured:
 
     Raises:
         CheckpointError: the maps of a model from elsewhere cannot be read.
-        ConfigError: windows longer than the model's context.
         DataError: the validation split is missing or too short.
     """
     windows = validation_inputs(suite, subject)
