@@ -2,10 +2,10 @@
 
     python benchmarks/claim_power.py [--repeats 4000]
 
-Differences over seeds are drawn from normal distributions with the deviations that seeds looked at
-before showed at scale tiny, times on the grid of a training's probes, and tested by the code for
-verdicts. Prints the tables of docs/verdicts.md; takes some 20 minutes on one core. Claims on times
-get an eighth of the repeats, since their test takes a hundred times as long.
+Differences over seeds are drawn from normal distributions with the standard deviations of earlier
+seeds at scale tiny; times are rounded to the steps of probes. The draws are tested by
+the code for verdicts. Prints the tables of docs/verdicts.md; takes some 20 minutes on one core.
+Claims on times get an eighth of the repeats, since their test takes a hundred times as long.
 """
 
 import argparse
@@ -191,7 +191,7 @@ def family_error(p_values: Sequence[NDArray[np.float64]], alpha: float) -> float
 
 def least_p(claim: Claim, variation: Variation, seeds: int) -> float:
     """Return the smallest p-value: almost no variance, and an effect that no test misses."""
-    still = variation._replace(
+    noiseless = variation._replace(
         deviations=tuple(deviation / 1000 for deviation in variation.deviations),
         unit_variance=0.0,
         steps=(variation.steps[0], 0.0),
@@ -201,7 +201,7 @@ def least_p(claim: Claim, variation: Variation, seeds: int) -> float:
         effect = tuple(
             math.copysign(FAR * deviation, effect[0]) for deviation in variation.deviations
         )
-    return simulate(claim, still, effect, seeds, np.random.default_rng(0)).p
+    return simulate(claim, noiseless, effect, seeds, np.random.default_rng(0)).p
 
 
 def registered() -> tuple[TestedClaims, list[str]]:
