@@ -68,7 +68,7 @@ class _OwnFirst(GenerateJsonSchema):
 
 def _own_first(schema: Schema, kind: type) -> Schema:
     own = get_annotations(kind)
-    ordered = sorted(schema.get("properties", {}).items(), key=lambda one: one[0] not in own)
+    ordered = sorted(schema.get("properties", {}).items(), key=lambda item: item[0] not in own)
     return schema | {"properties": dict(ordered)}
 
 

@@ -62,7 +62,7 @@ class NgramsSlice(Settings):
     scale: str = setting(meaning="Name of the scale.")
     dataset: str = setting(meaning="Name of the dataset.")
     suite: str = setting(meaning="Name of the suite.")
-    ngrams: Ngrams = setting(meaning="Which n-grams.")
+    ngrams: Ngrams = setting(meaning="Length and most occurrences of the n-grams.")
 
 
 class Suite(Settings):
@@ -129,7 +129,7 @@ class Suite(Settings):
         return False
 
     def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
-        """Say in one line what of it a model or its data cannot be asked; None: all fits.
+        """Say in one line why a model or its data does not fit the suite; None: it fits.
 
         Args:
             max_positions: Longest context of the model.

@@ -104,21 +104,23 @@ def indexed_weights(index: Path) -> list[Path]:
 
 
 def weight_files(path: Path) -> list[Path]:
-    """Return a file of weights; if it is missing those that its index names, empty without one.
+    """Return a file of weights or, if it is missing, the files that its index lists.
+
+    Empty without an index.
 
     Raises:
-        CheckpointError: The index names none, or one that is not there or not below its folder.
+        CheckpointError: The index lists no file, or one that is missing or not below its folder.
     """
     if path.is_file():
         return [path]
     index = path.with_name(f"{path.name}.index.json")
     if not index.is_file():
         return []
-    found = indexed_weights(index)
-    for file in found:
+    files = indexed_weights(index)
+    for file in files:
         if not file.is_file():
             raise CheckpointError(f"{file}: no such file; {index.name} names it: copy it, too")
-    return found
+    return files
 
 
 def _require_own_code(model: PretrainedModel, name: str, revision: str) -> None:

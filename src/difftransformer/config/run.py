@@ -52,13 +52,13 @@ class PretrainedOptions(Settings):
     )
 
     def require_pin(self, name: str) -> None:
-        """Refuse code from the hub without the commit that is trusted: a branch or a tag can move.
+        """Check that code from the hub is pinned to a commit, since branches and tags can move.
 
         Args:
             name: The model's id on the hub, or its folder.
 
         Raises:
-            ValueError: The revision is no commit.
+            ValueError: The revision is not a commit.
         """
         pinned = _model_folder(name) is not None or _COMMIT.fullmatch(self.revision or "")
         if self.trust_remote_code and not pinned:

@@ -128,7 +128,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def validate_yaml(kind: type[T], path: Path) -> T:
-    """Return a file as an instance of ``kind``; errors as of `read_yaml` and `validate`."""
+    """Return the content of a file as an instance of ``kind``.
+
+    Raises:
+        ConfigError: See `read_yaml` and `validate`.
+    """
     return validate(kind, read_yaml(path), str(path))
 
 

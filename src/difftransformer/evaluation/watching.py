@@ -36,10 +36,10 @@ def watched_maps(model: Any, see: SeeMaps) -> Iterator[None]:
     """
     if isinstance(model, CausalModel):
 
-        def whole(maps: Maps) -> None:
+        def see_map(maps: Maps) -> None:
             see(maps.layer, maps.block(0, maps.length).weights)
 
-        with reader(model.inner)(model.inner, whole):
+        with reader(model.inner)(model.inner, see_map):
             yield
         return
 

@@ -101,7 +101,7 @@ class Sizes:
     @cache
     def _found(model: str, wanted: str, by: Measure, multiple_of: int, seq_len: int) -> Match:
         """Match two models, by their JSON: many runs differ in training alone."""
-        sized, after = (ModelConfig(**json.loads(one)) for one in (model, wanted))
+        sized, after = (ModelConfig(**json.loads(text)) for text in (model, wanted))
         return match_ffn(sized, after, by, multiple_of, seq_len)
 
     def _with_heads(self, name: str, setup: str | None) -> RunSlice:

@@ -148,7 +148,7 @@ def _look(folder: Path) -> _Known:
         return _Known(training, [training], [], None, None)
     layout, run = Layout.of(around[2]), training.run
     seeds = [read_result(path) for path in layout.existing(layout.training(run, "*"))]
-    evaluations = [read_result(one) for one in layout.existing(layout.evaluation("*", run, "*"))]
+    evaluations = [read_result(path) for path in layout.existing(layout.evaluation("*", run, "*"))]
     manifest = Path(layout.manifest(str(training.settings.get("dataset"))))
     verdicts = Path(layout.verdicts)
     return _Known(
@@ -306,7 +306,8 @@ def _verdicts(known: _Known) -> Iterator[str]:
         yield f"{title}\n\nThere are no verdicts beside the run."
         return
     job = f"-{known.training.run}-"
-    own = [one for one in known.verdicts.verdicts if any(job in name for name in one.job_ids)]
+    all_verdicts = known.verdicts.verdicts
+    own = [verdict for verdict in all_verdicts if any(job in name for name in verdict.job_ids)]
     if not own:
         all_claims = counted(len(known.verdicts.verdicts), "claim")
         yield f"{title}\n\nNone of the {all_claims} of its scale."

@@ -62,7 +62,7 @@ def port_error(port: int, error: OSError) -> UserError:
 def scales(results: Path) -> list[str]:
     """Scales that have a report."""
     layouts = (Layout.of(path) for path in results.glob("*"))
-    return sorted(one.scale for one in layouts if Path(one.page("index")).is_file())
+    return sorted(layout.scale for layout in layouts if Path(layout.page("index")).is_file())
 
 
 class _Server(ThreadingHTTPServer):

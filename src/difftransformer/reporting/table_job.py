@@ -110,7 +110,7 @@ def _with_overrides(
     changed = artifact.overrides
     if not changed:
         return sections
-    jobs = {one.job_id: one.run for one in results.everything()}
+    jobs = {result.job_id: result.run for result in results.everything()}
 
     def noted(cell: Cell) -> Cell:
         runs = [cell.row, cell.row.partition("/")[0], *map(jobs.get, cell.job_ids())]

@@ -110,7 +110,7 @@ def test_every_model_is_asked_the_same(dataset: PackedDataset, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"format": "text", "lengths": [30]}, "format: text does not go with a dataset of recall"),
         ({"lengths": [41]}, "a context of 41 is longer than the model's positions"),
@@ -118,9 +118,11 @@ def test_every_model_is_asked_the_same(dataset: PackedDataset, tmp_path: Path) -
         ({"lengths": [10]}, "4 needles at random places need a haystack of 12 tokens, got 8"),
     ],
 )
-def test_prompts_that_do_not_fit_are_one_line(changes: dict[str, Any], said: str) -> None:
+def test_prompts_that_do_not_fit_give_a_one_line_reason(
+    changes: dict[str, Any], message: str
+) -> None:
     line = suite(**changes).incompatibility(40, RECALL) or ""
-    assert said in line and "\n" not in line
+    assert message in line and "\n" not in line
 
 
 def test_accuracies_are_known_by_haystack(dataset: PackedDataset, tmp_path: Path) -> None:

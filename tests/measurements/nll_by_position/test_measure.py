@@ -108,11 +108,11 @@ def test_places_are_even_on_a_logarithmic_axis(settings: Any, places: list[int])
 def test_bad_input_is_one_line(make_text: MakeText, recall: Path, asked: Any) -> None:
     uniform = scorer(Uniform(VOCAB))
     short = make_text([[1] * 20 + [0], [1] * 9 + [0]])
-    for dataset, kind, said in (
+    for dataset, error_class, message in (
         (short, DataError, "more than 32 tokens, the longest has 21: lower"),
         (PackedDataset.open(recall), ConfigError, "has generated rows"),
     ):
-        with pytest.raises(kind, match=said) as error:
+        with pytest.raises(error_class, match=message) as error:
             measure(suite(), asked(uniform, dataset))
         assert "\n" not in str(error.value)
     assert suite().incompatibility(31, None) == "length 32 is longer than its max_positions 31"

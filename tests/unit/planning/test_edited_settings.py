@@ -1,6 +1,6 @@
 """Edits of the configuration, and the jobs whose parameters each changes.
 
-tests/workflow has the jobs that follow from those; tests/unit/provenance/test_edits.py has code.
+tests/workflow checks which jobs rerun; tests/unit/provenance/test_edits.py edits code.
 """
 
 from pathlib import Path
@@ -25,7 +25,7 @@ LABEL = "  diff:\n    label: DIFF\n    look: 1\n"
 
 
 def parameters(folder: Path) -> dict[str, str]:
-    """Files of settings that jobs get at scale smoke, each named by its content."""
+    """Return the settings files of jobs at scale smoke, each named by its content."""
     plan = Plan.load(folder, {"scale": "smoke"})
     jobs, artifacts = plan.jobs, plan.artifacts
     return {
@@ -50,9 +50,9 @@ DIFF = ("diff", "diff_no_groupnorm", "recall_diff", "long_diff", "diff_size_16")
 ADAPTED = of("train", "adapted_full", "adapted_lora", "adapted_dex")
 TABLE6 = {"table table6", "figure table6", "report"}
 SHOWN = TABLE6 | {"table evidence", "figure figure3a", "verdicts"}
-"""What shows the run diff."""
+"""Jobs that show the run `diff`."""
 EDITS: list[tuple[str, str, str, set[str]]] = [
-    # what changes no number
+    # edits that change no number
     ("runs.yaml", "runs:\n", "# a remark\nruns:\n\n", set()),
     (
         "runs.yaml",
@@ -61,7 +61,7 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
         set(),
     ),
     ("config.yaml", "  uri: null ", "  uri: sqlite:///elsewhere.db ", set()),
-    # runs, and what builds on them
+    # runs, and runs that inherit from them
     (
         "runs.yaml",
         "set: {model: {attention: {variant: softmax}}}",
@@ -120,7 +120,7 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
         "    repeats: 4\n    backends",
         of("time", "throughput"),
     ),
-    # what is shown
+    # tables, figures and the report
     ("runs.yaml", LABEL, LABEL.replace("DIFF", "V1"), SHOWN),
     ("runs.yaml", LABEL, LABEL.replace("1", "7"), SHOWN | of("table", "table4", "table6_recall")),
     ("artifacts/table6.yaml", "Cross-entropy in nats", "Cross-entropy", {"table table6", "report"}),
@@ -170,7 +170,7 @@ def test_an_edit_changes_the_parameters_of_its_jobs(
 ) -> None:
     monkeypatch.chdir(config_folder.parent)
     text = (config_folder / file).read_text()
-    assert old in text, "the edit must be one"
+    assert old in text, f"{file} no longer has the text to replace"
     (config_folder / file).write_text(text.replace(old, new, 1))
     after = parameters(config_folder)
     assert {job for job in before if before[job] != after[job]} == changed

@@ -20,7 +20,7 @@ def claims_on(*names: str, seeds: tuple[int, ...] = (0, 1, 2), **changes: Any) -
 
 def verdicts_of(tested: TestedClaims, results: Results) -> dict[str, Verdict]:
     """The verdicts that results come to, by claim."""
-    found: dict[str, list[Evidence]] = {}
+    evidence: dict[str, list[Evidence]] = {}
     for artifact in tested.tables:
-        found |= gather(tested, artifact, results)
-    return {one.claim: one for one in decide(tested, found)}
+        evidence |= gather(tested, artifact, results)
+    return {verdict.claim: verdict for verdict in decide(tested, evidence)}

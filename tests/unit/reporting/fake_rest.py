@@ -1,8 +1,8 @@
 """Results that artifacts read and no other file here makes up, so that an added one is tested, too.
 
 A result is like the nearest there is: of the run that a run is based on, else of a neighbour in
-its section, else of any, each number a little smaller. The metrics of a measurement that no file
-here makes up are named in `METRICS`.
+its section, else of any, each number a little smaller. `METRICS` names the metrics of
+measurements without a fake of their own.
 """
 
 import json

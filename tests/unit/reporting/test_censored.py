@@ -18,7 +18,7 @@ def seen(times: list[float], width: float) -> list[Observed]:
 
 
 def at(time: float) -> Observed:
-    """Seen at a probe, 20 steps after the one before, or not in 2,000 steps."""
+    """Time of an event that probes every 20 steps detect; NEVER: not within 2,000 steps."""
     return Observed(2000, NEVER) if time == NEVER else Observed(time - 20, time)
 
 
@@ -63,18 +63,18 @@ def test_mean_and_likelihood_are_those_of_lifelines_and_scipy(
 ) -> None:
     """LogNormalFitter().fit_interval_censoring of lifelines 0.30.3 on ratios gave the numbers.
 
-    That version needs pandas below 3, so it is not installed with the tests. A mean of its is
-    within 3e-5 of the likeliest.
+    That version needs pandas below 3, so it is not installed with the tests. Its mean is within
+    3e-5 of the maximum-likelihood estimate.
     """
-    found = log_ratio(*([at(time) for time in times] for times in (ours, theirs)))
-    assert isinstance(found, CensoredContrast)
-    assert found._log_likelihood(mean, deviation) == pytest.approx(likelihood, abs=1e-11)
-    assert found._best == pytest.approx((mean, likelihood), abs=3e-5)
-    data = stats.CensoredData.interval_censored(found.lows, found.highs)
+    fitted = log_ratio(*([at(time) for time in times] for times in (ours, theirs)))
+    assert isinstance(fitted, CensoredContrast)
+    assert fitted._log_likelihood(mean, deviation) == pytest.approx(likelihood, abs=1e-11)
+    assert fitted._best == pytest.approx((mean, likelihood), abs=3e-5)
+    data = stats.CensoredData.interval_censored(fitted.lows, fitted.highs)
     at_best = stats.norm.fit(data, optimizer=tight)
-    ends = (stats.norm.cdf(side, *at_best) for side in (found.highs, found.lows))
+    ends = (stats.norm.cdf(side, *at_best) for side in (fitted.highs, fitted.lows))
     log_likelihood = np.log(np.subtract(*ends)).sum()
-    assert found._best == pytest.approx((at_best[0], log_likelihood), abs=1e-6)
+    assert fitted._best == pytest.approx((at_best[0], log_likelihood), abs=1e-6)
 
 
 def tight(*start: Any, args: Any, disp: Any) -> Any:

@@ -78,7 +78,7 @@ def test_tables(name: str, fake: FakeResults) -> None:
 @pytest.mark.parametrize("name", shown("table"))
 def test_every_seed_is_compared_with_it(name: str, fake: FakeResults) -> None:
     artifact, run = foreign(name, "table")
-    # The exploratory seed is one of trainings here.
+    # The seed number of pretrained models is exploratory, which excludes only trained models.
     artifact = artifact.model_copy(update={"exploratory_seeds": [PRETRAINED_SEED]})
     results = once(load_results(fake.results, SCALE), run)
     table = make_table(artifact, results)

@@ -93,18 +93,19 @@ class TextPrompts(PromptBuilder):
         assert suite.lengths is not None and end is not None
         super().__init__(tokenizer, 48 if new_tokens is None else new_tokens, end, "\n\n")
         self.opening = opening(tokenizer, end)
-        self._seed = QUESTIONS_SEED
         self._haystacks = _Haystacks(dataset, tokenizer, max(suite.lengths))
 
     def prompt(self, cell: Cell, sample: int) -> NeedlePrompt:
         """See `PromptBuilder.prompt`."""
         assert cell.length is not None
-        draw = np.random.default_rng([self._seed, 1, *cell[:2], cell.length, cell.depth, sample])
+        draw = np.random.default_rng(
+            [QUESTIONS_SEED, 1, *cell[:2], cell.length, cell.depth, sample]
+        )
         needles = _needles(cell, draw)
         asked = needles[: cell.asked]
         question = _question([needle.city for needle in asked])
         room = cell.length - len(self.opening) - self.new_tokens
-        start = int(np.random.default_rng([self._seed, 0, sample]).integers(1 << 62))
+        start = int(np.random.default_rng([QUESTIONS_SEED, 0, sample]).integers(1 << 62))
         size = room - sum(len(self._encode(n.sentence).ids) for n in needles)
         size -= len(self._encode(question).ids)
         while True:

@@ -58,7 +58,7 @@ def _longbench(label: str, task: Task, name: str, licence: str, *extra: str) -> 
 
 
 SAMPLES_SEED = 40_001
-"""Seed that draws the documents, or makes the rows: the same for every run and seed."""
+"""Seed for drawing documents or generating rows, the same for every run and seed."""
 HALLUCINATION_SETS = {
     "xsum": HallucinationSet(
         "XSum", "summary", "MIT (repository); articles (c) BBC", "EdinburghNLP/xsum",

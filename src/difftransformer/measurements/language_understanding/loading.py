@@ -167,7 +167,7 @@ def _checkers(task: str, data: str) -> Iterator[None]:
             if task == IFEVAL:
                 from langdetect import DetectorFactory
 
-                DetectorFactory.seed = 0  # else the language of a short answer is drawn at random
+                DetectorFactory.seed = 0  # without a seed, its result for a short answer is random
             if task == IFEVAL and data != HUB:
                 changes.enter_context(patch("nltk.download"))
             if LANGUAGE_TASKS[task].runs_code:

@@ -141,12 +141,11 @@ def _keep(folder: Path, suite: Suite, task: str, found: dict[str, Any], cut: flo
         "cut": cut,
         "version": float(versions[0]),
     }
-    # Folders of this machine are left out: those of the items, and that of the file of the task.
+    # Local paths are left out: those of the items and of the task's file.
     config = dict(found["configs"][next(iter(found["configs"]))])
     config.pop("dataset_kwargs", None)
-    config["metadata"] = {
-        k: v for k, v in config.get("metadata", {}).items() if k != "config_source"
-    }
+    metadata = config.get("metadata", {})
+    config["metadata"] = {key: metadata[key] for key in metadata if key != "config_source"}
     summary = {
         "metrics": {metric_of(task, part): value for part, value in metrics.items()},
         "results": results,

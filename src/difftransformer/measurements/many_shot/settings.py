@@ -18,7 +18,7 @@ from difftransformer.provenance.fingerprint import named_digest
 
 GENERATED = "generated"
 ITEMS_SEED = 43
-"""Seed of the choice of demonstrations and items, the same for every run."""
+"""Seed for drawing demonstrations and items, the same for every run."""
 SPLITS = ("train", "test")
 
 

@@ -7,8 +7,8 @@ from difftransformer.config.base import setting
 from difftransformer.config.measurement import Options as Base
 
 OFFSET_FROM = 5
-"""Points from which on loss = a * x^-b + c is fitted; fewer fit c = 0. Ours: with c the fit of the
-published points gives the ratios that the paper states, without it not."""
+"""Points from which on loss = a * x^-b + c is fitted; fewer fit c = 0. Our choice: only
+with c does the fit of the published points give the ratios that the paper states."""
 
 
 class Options(Base):
