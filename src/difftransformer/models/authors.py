@@ -2,9 +2,9 @@
 
 V1 is Diff-Transformer/multihead_flashdiff_1.py, V2 Diff-Transformer/Diff-Transformer-V2. Theirs
 turns neighbouring dimensions (2i, 2i + 1) together, ours the halves (i, i + d/2), so the rows of a
-head of queries and keys are permuted; ours holds all projections of the input in one matrix. Their
-function is ours where the settings are theirs: lambda_init by depth with ``layer_index`` for their
-``depth``, norm_eps 1e-5, neighbours paired, sigmoid.
+head of queries and keys are permuted; ours holds all projections of the input in one matrix. Both
+compute the same function with the authors' settings: lambda_init by depth with ``layer_index`` for
+their ``depth``, norm_eps 1e-5, neighbours paired, sigmoid.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
         "further_proj.weight": "lambda_proj.weight",
     },
 }
-"""Their name of each tensor, by the module of the variant."""
+"""The authors' name of each tensor, by variant."""
 _TURNED = ("q_proj.weight", "k_proj.weight")
 _JOINT = "qkv_proj"
 
@@ -70,7 +70,7 @@ def load_authors(layer: Attention, weights: Mapping[str, Tensor]) -> None:
 
 
 def _names(layer: Attention) -> Mapping[str, str]:
-    """Return the authors' names of a layer's tensors; variants made of another inherit none."""
+    """Return the authors' names of a layer's tensors; subclasses of a variant inherit none."""
     modules = (kind.__module__.rpartition(".") for kind in type(layer).__mro__)
     variant = next(name for package, _, name in modules if package == attention.__name__)
     names = _NAMES.get(variant)
@@ -85,7 +85,7 @@ def _tensors(layer: Attention) -> dict[str, Tensor]:
     for name, tensor in layer.state_dict().items():
         if name == f"{_JOINT}.weight":
             parts = layer.qkv_proj.matrices(_JOINT)
-            found |= {f"{part}.weight": rows.detach() for part, rows in parts if len(rows)}
+            found |= {f"{part}.weight": rows.detach() for part, rows in parts}
         else:
             found[name] = tensor
     return {name.lstrip("."): tensor for name, tensor in found.items()}

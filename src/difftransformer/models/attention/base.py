@@ -30,33 +30,31 @@ class Attention(nn.Module):
     """One attention layer: [B, T, D] -> [B, T, D].
 
     A variant makes its matrices and parameters in `__init__` and computes its equations in
-    `forward`. `attention_weights` and `component_maps` write its maps out for analysis.
+    `forward`. `attention_weights` and `component_maps` return its maps for analysis.
 
-    Matrices are `matrices.Linear`. Rows of ``qkv_proj`` are queries [`num_queries`, d], keys
-    [`num_keys`, d], values [G, e] and extra columns of the input's projection, such as a lambda per
-    token. The initializer divides the matrix named ``o_proj`` by sqrt(2 num_layers), since it
-    writes into the residual stream. `init_parameter` sets what is neither a matrix nor a norm's
-    gain.
+    Matrices are `matrices.Linear`. The initializer divides the matrix named ``o_proj`` by
+    sqrt(2 num_layers), since it writes into the residual stream. `init_parameter` sets parameters
+    that are neither a matrix nor a norm's gain.
     """
 
     config_class: ClassVar[type[AttentionConfig]]
     products_per_head: ClassVar[int] = 1
-    """Maps of a head that are multiplied with values each by itself."""
+    """Matrix products of maps and values that a head computes."""
     factor: float = 1.0
-    """What each head's output is multiplied by beside its norm, if there is one."""
+    """Constant factor of each head's output, next to its norm."""
     lambdas_follow_tokens: bool = False
     """Whether `learned_lambdas` depend on the tokens, and not on parameters alone."""
     qkv_proj: Linear
     o_proj: Linear
 
     def __init__(self, config: AttentionConfig, d_model: int, index: int, backend: str) -> None:
-        """Note the sizes; a variant makes its parameters after this.
+        """Set the sizes; a variant makes its parameters afterwards.
 
         Args:
             config: The variant's own, resolved config (see `registry.configure`).
             d_model: Width of the residual stream.
             index: 0-based index of the layer, which is also its slot in the cache.
-            backend: A name that `models.kernels.choose_backend` settled.
+            backend: A name that `models.kernels.choose_backend` returned.
         """
         super().__init__()
         self.d_model = d_model
@@ -67,6 +65,22 @@ class Attention(nn.Module):
         self.num_queries, self.num_keys = self.num_heads, self.num_kv_heads
         self.head_dim, self.value_dim = config.head_dim, config.value_dim
         self.scale = float(self.head_dim**-0.5)  # of the logits
+
+    def make_projections(self, extra: int = 0) -> None:
+        """Make ``qkv_proj`` and ``o_proj`` for the numbers of queries, keys and values.
+
+        Rows of ``qkv_proj`` are queries [`num_queries`, d], keys [`num_keys`, d], values [G, e] and
+        ``extra`` ones, such as a lambda per head.
+        """
+        rows = {
+            "q_proj": self.num_queries * self.head_dim,
+            "k_proj": self.num_keys * self.head_dim,
+            "v_proj": self.num_kv_heads * self.value_dim,
+        }
+        if extra:
+            rows["further_proj"] = extra
+        self.qkv_proj = Linear(self.d_model, rows)
+        self.o_proj = Linear(self.num_heads * self.value_dim, self.d_model)
 
     @property
     def kernel(self) -> Kernel:
@@ -97,7 +111,7 @@ class Attention(nn.Module):
         raise NotImplementedError
 
     def attention_weights(self, q: Tensor, k: Tensor, extra: Tensor) -> Tensor:
-        """Return the weights that heads give to values, causal and signed: [B, H, T, S].
+        """Return the weight of each value in each head's output, causal and signed: [B, H, T, S].
 
         Args:
             q: Queries of the last T positions, from `project`.
@@ -107,9 +121,9 @@ class Attention(nn.Module):
         return attention_map(q, k, scale=self.scale, mask=None)
 
     def component_maps(self, q: Tensor, k: Tensor, extra: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Return the map that each head keeps and the one that it subtracts, before any factor.
+        """Return the positive and the subtracted map of each head, before any factor.
 
-        Each [B, H, T, S]; arguments as for `attention_weights`. None: heads have one map, or more
+        Each [B, H, T, S]; arguments as for `attention_weights`. None if heads have one map, or more
         than two.
         """
         return None
@@ -117,8 +131,8 @@ class Attention(nn.Module):
     def learned_lambdas(self, x: Tensor) -> Tensor | None:
         """Return the factor of each head's subtracted map, of either sign.
 
-        For inputs [B, T, D] it broadcasts to [B, T, H]. None: nothing is subtracted, or without a
-        factor.
+        For inputs [B, T, D] it broadcasts to [B, T, H]. None if nothing is subtracted, or without
+        a factor.
         """
         return None
 

@@ -69,14 +69,12 @@ class DexAttention(Attention):
 
     def __init__(self, config: DexSConfig, d_model: int, index: int, backend: str) -> None:
         super().__init__(config, d_model, index, backend)
-        H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
-        self.qkv_proj = Linear(d_model, {"q_proj": H * d, "k_proj": G * d, "v_proj": G * d})
-        self.o_proj = Linear(H * d, d_model)
-        self.selected = k = config.selected
+        self.make_projections()
+        self.selected, d = config.selected, self.head_dim
         self.lambda_init = lambda_init_of(self, config.lambda_init)
-        self.matrices = k if config.difference == "head" else 1  # W_D, one below the other
-        self.difference_proj = Linear(d, self.matrices * d)
-        self.difference_proj.uses = k // self.matrices
+        self.num_matrices = self.selected if config.difference == "head" else 1
+        self.difference_proj = Linear(d, self.num_matrices * d)  # rows of each W_D in turn
+        self.difference_proj.uses = self.selected // self.num_matrices
         self.lambda_learned = nn.Parameter(torch.empty(1))
 
     def forward(
@@ -88,7 +86,7 @@ class DexAttention(Attention):
             k, v = cache.update(k, v, self.layer_index)
         heads = self.kernel.attention(q, k, v, scale=self.scale, mask=mask)  # [B, T, H, d]
         selected, others = heads.tensor_split((self.selected,), dim=2)
-        if self.matrices == 1:
+        if self.num_matrices == 1:
             difference = self.difference_proj(selected)
         else:
             w_d = self.difference_proj.weight.view(self.selected, -1, self.head_dim)

@@ -21,7 +21,6 @@ from difftransformer.models.config import AttentionConfig, setting
 from difftransformer.models.differential import LambdaInit, lambda_init_of
 from difftransformer.models.gradients import full_precision
 from difftransformer.models.kernels.eager import attention_map
-from difftransformer.models.matrices import Linear
 from difftransformer.models.normalisation import RMSNorm, scaled_norm
 from difftransformer.models.rotary import Rope
 
@@ -78,15 +77,12 @@ class DifferentialAttention(Attention):
 
     def __init__(self, config: DiffV1Config, d_model: int, index: int, backend: str) -> None:
         super().__init__(config, d_model, index, backend)
-        H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
-        self.num_queries, self.num_keys = 2 * H, 2 * G
-        rows = {"q_proj": 2 * H * d, "k_proj": 2 * G * d, "v_proj": G * 2 * d}
-        self.qkv_proj = Linear(d_model, rows)
-        self.o_proj = Linear(H * 2 * d, d_model)
+        self.num_queries, self.num_keys = 2 * self.num_heads, 2 * self.num_kv_heads
+        self.make_projections()  # W_Q [D, 2H d], W_K [D, 2G d], W_V [D, G 2d], W_O [H 2d, D]
         self.make_lambda_and_norm(config)
 
     def make_lambda_and_norm(self, config: DiffV1Config) -> None:
-        """Make what equations 2 and 3 need beside the projections."""
+        """Make the parameters of lambda in equation 2 and the norm of equation 3."""
         self.lambda_init = lambda_init_of(self, config.lambda_init)
         self.factor = 1 - self.lambda_init
         fixed = config.lambda_fixed

@@ -19,7 +19,6 @@ from torch import Tensor
 from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.config import AttentionConfig, setting
 from difftransformer.models.kernels.eager import attention_map
-from difftransformer.models.matrices import Linear
 from difftransformer.models.rotary import Rope
 
 POST = "Differential Transformer V2 (post)"
@@ -57,14 +56,11 @@ class DifferentialAttentionV2(Attention):
 
     def __init__(self, config: DiffV2Config, d_model: int, index: int, backend: str) -> None:
         super().__init__(config, d_model, index, backend)
-        H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
-        self.num_queries = 2 * H
+        self.num_queries = 2 * self.num_heads
         self.pairing, self.lambda_form = config.pairing, config.lambda_form
         self.lambdas_follow_tokens = self.lambda_form != "none"
-        rows = {"q_proj": 2 * H * d, "k_proj": G * d, "v_proj": G * d}
-        rows["further_proj"] = H if self.lambdas_follow_tokens else 0  # W_lambda
-        self.qkv_proj = Linear(d_model, rows)
-        self.o_proj = Linear(H * d, d_model)
+        # W_Q [D, 2H d], W_K and W_V [D, G d], W_lambda [D, H], W_O [H d, D]
+        self.make_projections(extra=self.num_heads if self.lambdas_follow_tokens else 0)
 
     def forward(
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
@@ -80,7 +76,7 @@ class DifferentialAttentionV2(Attention):
         return self.o_proj(heads.flatten(2))
 
     def _pairs(self, both: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        """Split a dimension of 2H into the heads' kept and subtracted entries, H each."""
+        """Split a dimension of 2H into the positive and the subtracted entries, H each."""
         if self.pairing == "across_groups":
             first, second = both.chunk(2, dim)
         else:
@@ -88,7 +84,7 @@ class DifferentialAttentionV2(Attention):
         return first, second
 
     def _factors(self, lam: Tensor) -> Tensor:
-        """X W_lambda [B, T, H] -> factors of what is subtracted, [B, T, H, 1]."""
+        """X W_lambda [B, T, H] -> factors of the subtracted entries, [B, T, H, 1]."""
         if self.lambda_form == "none":
             return lam.new_ones(1, 1, 1, 1)
         return (torch.sigmoid(lam) if self.lambda_form == "sigmoid" else lam).unsqueeze(-1)

@@ -43,7 +43,7 @@ class DintAttention(DifferentialAttention):
     products_per_head: ClassVar[int] = 2
 
     def project(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """As in V1, and behind the keys the first queries, [B, 2G + H, T, d] in all."""
+        """As in V1, with each head's first query appended to the keys: [B, 2G + H, T, d]."""
         q, k, v, extra = super().project(x, rope)
         return q, torch.cat((k, q[:, 0::2]), dim=1), v, extra
 
@@ -77,7 +77,7 @@ class DintAttention(DifferentialAttention):
         return first + self.current_lambda() * (sums / counts[:, None] - second)
 
     def _earlier(self, k: Tensor, rows: int) -> Tensor:
-        """Sum of the first rows of A1, [B, H, 1, S], of what `project` makes of all S positions."""
+        """Sum of the first ``rows`` rows of A1, [B, H, 1, S]; ``k`` as `project` returns it."""
         k, first_q = k.tensor_split((self.num_keys,), dim=1)
         sums = first_q.new_zeros(*first_q.shape[:2], 1, k.shape[2], dtype=torch.float32)
         for start in range(0, rows, ROWS):

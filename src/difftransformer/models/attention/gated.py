@@ -43,11 +43,9 @@ class GatedAttention(Attention):
 
     def __init__(self, config: GatedConfig, d_model: int, index: int, backend: str) -> None:
         super().__init__(config, d_model, index, backend)
-        H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
-        self.qkv_proj = Linear(d_model, {"q_proj": H * d, "k_proj": G * d, "v_proj": G * d})
-        self.o_proj = Linear(H * d, d_model)
+        self.make_projections()
         self.gates = config.gates
-        self.gate_proj = Linear(d_model, H * self.gates)
+        self.gate_proj = Linear(d_model, self.num_heads * self.gates)
 
     def forward(
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None

@@ -24,7 +24,6 @@ from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.attention.diff_v1 import DifferentialAttention, DiffV1Config
 from difftransformer.models.config import AttentionConfig
 from difftransformer.models.kernels.eager import attention_map, gathered
-from difftransformer.models.matrices import Linear
 from difftransformer.models.normalisation import scaled_norm
 from difftransformer.models.rotary import Rope
 
@@ -48,11 +47,9 @@ class GroupedDifferentialAttention(DifferentialAttention):
 
     def __init__(self, config: GroupedDiffConfig, d_model: int, index: int, backend: str) -> None:
         Attention.__init__(self, config, d_model, index, backend)
-        H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
+        H, G = self.num_heads, self.num_kv_heads
         self.num_queries, self.num_keys, self.ratio = H + G, 2 * G, H // G
-        rows = {"q_proj": (H + G) * d, "k_proj": 2 * G * d, "v_proj": G * 2 * d}
-        self.qkv_proj = Linear(d_model, rows)
-        self.o_proj = Linear(H * 2 * d, d_model)
+        self.make_projections()
         self.make_lambda_and_norm(config)
 
     def forward(
@@ -62,7 +59,7 @@ class GroupedDifferentialAttention(DifferentialAttention):
         q, k, v, _ = self.project(x, rope)  # [B, H + G, T, d], [B, 2G, T, d], [B, G, T, 2d]
         if cache is not None:
             k, v = cache.update(k, v, self.layer_index)
-        if self.backend == "eager":  # as the equation has it, by the difference of maps
+        if self.backend == "eager":  # the difference of maps, as in the equation
             first, second = self._maps(q, k, mask)
             heads = gathered(first - self.current_lambda() * second, v)
         else:
@@ -87,5 +84,5 @@ class GroupedDifferentialAttention(DifferentialAttention):
         return first, second.repeat_interleave(self.ratio, dim=1)
 
     def component_maps(self, q: Tensor, k: Tensor, extra: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Attention.component_maps`: heads of a group have the same second map."""
+        """See `Attention.component_maps`: heads of a group share the subtracted map."""
         return self._maps(q, k, None)

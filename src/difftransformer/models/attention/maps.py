@@ -1,4 +1,4 @@
-"""Attention maps of a layer for analysis, whole or in blocks of queries.
+"""Attention maps of a layer for analysis, in full or in blocks of queries.
 
 Shapes as in `models.attention.base`; b = queries of a block.
 """
@@ -18,10 +18,10 @@ class AttentionBlock(NamedTuple):
 
     Attributes:
         start: Position of the first query.
-        weights: What each head gives to the values, signed, [B, H, b, start + b].
-        component_maps: The two maps that it is made of, each like the weights; None: they are not
-            two.
-        seen: Which keys each query sees, bool [b, start + b]; the weights of others are 0.
+        weights: Attention weights of each head, signed, [B, H, b, start + b].
+        component_maps: The positive and the subtracted map, each of the shape of ``weights``; None
+            for heads with one map, or more than two.
+        seen: Keys that each query attends to, bool [b, start + b]; all other weights are 0.
         layer: 0-based index of the layer.
     """
 
@@ -33,7 +33,7 @@ class AttentionBlock(NamedTuple):
 
 
 def attention_maps(layer: Attention, x: Tensor, rope: Rope) -> Tensor:
-    """Return the weights [B, H, T, T] that each head gives to the values, signed.
+    """Return the attention weights of each head, signed, [B, H, T, T].
 
     Causal and quadratic in memory; arguments as for `Attention.forward`.
     """
@@ -42,13 +42,13 @@ def attention_maps(layer: Attention, x: Tensor, rope: Rope) -> Tensor:
 
 
 def iter_blocks(layer: Attention, x: Tensor, rope: Rope, size: int) -> Iterator[AttentionBlock]:
-    """Return the rows of `attention_maps`, up to ``size`` queries at a time.
+    """Return an iterator over the rows of `attention_maps`, up to ``size`` queries at a time.
 
-    Keys after a block's last query are left out. Queries and keys are computed now, each block when
-    it is asked for.
+    Keys after a block's last query are left out. Queries and keys are computed by this call, each
+    block when the iterator reaches it.
     """
     q, k, _, extra = layer.project(x, rope)
-    extra = extra.clone()  # a view would keep all that is projected
+    extra = extra.clone()  # a view would keep the whole projection in memory
     T = x.shape[1]
 
     def block(start: int) -> AttentionBlock:

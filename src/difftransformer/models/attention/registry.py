@@ -147,7 +147,7 @@ def options_class(options: Mapping[str, Any], where: str) -> type[AttentionConfi
     """Return the class of a variant's options; imports its file and no other variant's.
 
     Raises:
-        ConfigError: ``options`` name no variant, or one that there is not.
+        ConfigError: ``options`` have no variant, or an unknown one.
     """
     if "variant" not in options:
         raise ConfigError(f"{where}.variant: missing; choose one of {', '.join(_VARIANTS)}")

@@ -61,7 +61,7 @@ class SharedDiffAttention(DifferentialAttention):
         self.make_lambda_and_norm(config)
 
     def project(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """See `Attention.project`; shapes are those of V1, [B, 2H, T, d], [B, 2G, T, d], ..."""
+        """See `Attention.project`; shapes are those of V1."""
         H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
         q, k, v = torch.split(self.base_proj(x), [H * d, G * d, G * 2 * d], dim=-1)
         low = torch.split(self.low_proj(x), self.rank, dim=-1)

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.config import AttentionConfig, setting
-from difftransformer.models.matrices import Linear
 from difftransformer.models.normalisation import RMSNorm
 from difftransformer.models.rotary import Rope
 
@@ -49,12 +48,10 @@ class SoftmaxAttention(Attention):
 
     def __init__(self, config: SoftmaxConfig, d_model: int, index: int, backend: str) -> None:
         super().__init__(config, d_model, index, backend)
-        H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
-        self.qkv_proj = Linear(d_model, {"q_proj": H * d, "k_proj": G * d, "v_proj": G * d})
-        self.o_proj = Linear(H * d, d_model)
-        self.head_norm = RMSNorm(d, config.norm_eps) if config.norm else None
+        self.make_projections()
+        self.head_norm = RMSNorm(self.head_dim, config.norm_eps) if config.norm else None
         self.gain = config.gain
-        self.head_gain = None if self.gain is None else nn.Parameter(torch.empty(d))
+        self.head_gain = None if self.gain is None else nn.Parameter(torch.empty(self.head_dim))
 
     def forward(
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None

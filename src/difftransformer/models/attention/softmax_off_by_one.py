@@ -16,7 +16,6 @@ from torch import Tensor
 from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.config import AttentionConfig
 from difftransformer.models.kernels.eager import logits
-from difftransformer.models.matrices import Linear
 from difftransformer.models.rotary import Rope
 
 
@@ -32,9 +31,7 @@ class OffByOneAttention(Attention):
 
     def __init__(self, config: OffByOneConfig, d_model: int, index: int, backend: str) -> None:
         super().__init__(config, d_model, index, backend)
-        H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
-        self.qkv_proj = Linear(d_model, {"q_proj": H * d, "k_proj": G * d, "v_proj": G * d})
-        self.o_proj = Linear(H * d, d_model)
+        self.make_projections()
 
     def forward(
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
