@@ -29,20 +29,27 @@ SHARED = "DIFFTRANSFORMER_JOBS_PER_GPU"
 its kernels are started, a few share one at little cost; each looks at the memory that is free."""
 
 _BF16_PEAKS = {
-    **{"H100 PCIe": 7.56e14, "H100 NVL": 8.35e14, "H200 NVL": 8.35e14},
-    **{"H100": 9.89e14, "H200": 9.89e14, "A100": 3.12e14},
+    "H100 PCIe": 7.56e14,
+    "H100 NVL": 8.35e14,
+    "H200 NVL": 8.35e14,
+    "H100": 9.89e14,
+    "H200": 9.89e14,
+    "A100": 3.12e14,
 }
-"""FLOP/s of dense matrix products, by the first words of a GPU's name that match. Source: NVIDIA's
-data sheets."""
+"""Peak FLOP/s of dense matrix products by model; the first match counts. Source: NVIDIA's data
+sheets."""
 _PAUSE = 1.0  # seconds between two looks at what is free
 
 logger = logging.getLogger(__name__)
 
 
 def bf16_peak(name: str) -> float | None:
-    """Return the FLOP/s of a GPU in bf16 by its name; whole words: a GH200 is no H200."""
-    known = (peak for words, peak in _BF16_PEAKS.items() if re.search(rf"\b{words}\b", name))
-    return next(known, None)
+    """Return the peak FLOP/s of a GPU in bf16 by its name; None for models without an entry.
+
+    Names match as whole words: a GH200 is not an H200.
+    """
+    peaks = (peak for model, peak in _BF16_PEAKS.items() if re.search(rf"\b{model}\b", name))
+    return next(peaks, None)
 
 
 def pool() -> list[str]:
@@ -62,18 +69,18 @@ def places() -> int:
     return len(pool()) * _jobs_per_card()
 
 
-def choose_device(name: str, place: str, *, alone: bool = False) -> "torch.device":
-    """Return the device of a job; ``auto`` takes CUDA where there is one and says so.
+def choose_device(name: str, setting: str, *, alone: bool = False) -> "torch.device":
+    """Return the device of a job; ``auto`` picks CUDA if it is available, and logs the choice.
 
-    A GPU is then this process's own, see `take`.
+    A GPU is reserved for this process until it ends, see `take`.
 
     Args:
         name: "cpu", "cuda" or "auto".
-        place: Setting that says so, for messages.
-        alone: Whether no other job may compute on it, where jobs share cards.
+        setting: Name of the setting, for messages.
+        alone: Whether to use the GPU exclusively where jobs share GPUs.
 
     Raises:
-        BackendError: CUDA was asked for and is not there.
+        BackendError: ``name`` is "cuda" and torch sees no CUDA device.
     """
     import torch
 
@@ -82,12 +89,12 @@ def choose_device(name: str, place: str, *, alone: bool = False) -> "torch.devic
     has_cuda = torch.cuda.is_available()
     if name == "cuda" and not has_cuda:
         raise BackendError(
-            f"{place} is cuda but torch sees no CUDA device: use cpu or auto, or install a CUDA "
+            f"{setting} is cuda but torch sees no CUDA device: use cpu or auto, or install a CUDA "
             "build of torch"
         )
     device = torch.device("cuda" if has_cuda and name != "cpu" else "cpu")
     if name == "auto":
-        logger.info("%s auto: picked %s", place, device)
+        logger.info("%s auto: picked %s", setting, device)
     return device
 
 

@@ -105,8 +105,8 @@ def hand_over() -> None:
         try:
             connection.connect(address)
             if _is_own(connection):
-                call = json.dumps([sys.argv, dict(os.environ), forking.conditions()]).encode()
-                # The job may run before the handlers are set, and must be the first packet.
+                call = json.dumps([sys.argv, dict(os.environ), forking.inherited_state()]).encode()
+                # The call must be the first packet, so signals wait until the handlers are set.
                 mask = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
                 try:
                     socket.send_fds(connection, [call], [0, 1, 2])
@@ -182,7 +182,7 @@ class _Server:
 
         Between calls the modules of ``later`` are imported.
         """
-        self._conditions = forking.conditions()
+        self._state = forking.inherited_state()
         self._share(imported)
         while self._listener is not None or self._jobs:
             ready = self._ready.select(_IDLE if later else None)
@@ -205,7 +205,7 @@ class _Server:
             print(f"warning: {imported} left a thread or card: no job is forked", file=sys.stderr)
         gc.collect()
         gc.freeze()  # jobs shall not write to the pages of what is shared
-        self._code = forking.code()
+        self._modules = forking.module_stamps()
 
     def _accept(self, listener: socket.socket) -> bool:
         connection, _ = listener.accept()
@@ -231,9 +231,10 @@ class _Server:
         """Fork a job for a call that has come, or refuse it; True in the job."""
         self._ready.unregister(connection)
         packet, streams, _, _ = socket.recv_fds(connection, _LONGEST, 3)
-        words, variables, conditions = json.loads(packet) if packet else ([], {}, None)
+        words, variables, state = json.loads(packet) if packet else ([], {}, None)
         server, job = os.getpid(), None
-        if conditions == self._conditions and forking.code() == self._code and forking.may_fork():
+        unchanged = state == self._state and forking.module_stamps() == self._modules
+        if unchanged and forking.may_fork():
             with suppress(OSError):  # no room for one more: the call fails by itself, if it does
                 job = os.fork()
             if job == 0:

@@ -233,7 +233,7 @@ def test_what_a_new_process_would_have_otherwise_starts_one(it: Warm, before: st
 
 
 def test_a_call_that_posix_spawn_starts_is_as_warm(it: Warm) -> None:
-    """It lets a child ignore two signals of glibc's; Python 3.13 starts processes by it."""
+    """Python 3.13 starts processes by posix_spawn, whose child ignores two glibc signals."""
     for how in ("warm", "cold"):
         said, written = os.pipe()
         spawned = os.posix_spawn(
