@@ -154,7 +154,7 @@ def test_auto_on_a_card_is_what_the_table_says(
     card: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert choose_backend("auto", "cuda", "bf16") == "sdpa"
-    with pytest.raises(BackendError, match=f"nobody has measured {CARD} in bf16; take auto"):
+    with pytest.raises(BackendError, match=f"its table lacks {CARD} in bf16; take auto"):
         choose_backend("by_card", "cuda", "bf16")
     steps: dict[str, Any] = {
         "attention": [[64, [[1, "sdpa"]]]],
@@ -172,7 +172,7 @@ def test_auto_on_a_card_is_what_the_table_says(
     steps["attention"] = [[64, [[1, "flash_attn"]]]]
     monkeypatch.setattr(flash, "generation", lambda: None)
     assert choose_backend("auto", "cuda", "bf16") == "sdpa"
-    with pytest.raises(BackendError, match=r"the table has flash_attn for .* is not installed"):
+    with pytest.raises(BackendError, match=r"its table has flash_attn for .* is not installed"):
         choose_backend("by_card", "cuda", "bf16")
 
 

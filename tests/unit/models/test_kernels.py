@@ -60,7 +60,7 @@ def test_what_cannot_run_is_refused_with_the_way_out() -> None:
         choose_backend("flash_attn", "cpu", "bf16")
     with pytest.raises(BackendError, match="unknown backend 'flash'; did you mean 'flash_attn'"):
         choose_backend("flash", "cpu")
-    with pytest.raises(BackendError, match="auto is not one yet: choose_backend says which"):
+    with pytest.raises(BackendError, match="auto must be resolved first: call choose_backend"):
         kernel("auto")
 
 

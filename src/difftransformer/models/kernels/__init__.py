@@ -1,17 +1,17 @@
-"""Attention backends: `choose_backend` settles which one runs, `kernel` gives its operations.
+"""Attention backends: `choose_backend` picks one, `kernel` returns its operations.
 
-| name | runs on | what it is |
+| name | runs on | implementation |
 |---|---|---|
-| `eager` | anything | the formula, maps written out |
-| `sdpa` | anything | PyTorch's fused attention, and FlexAttention where a log-sum-exp is wanted |
-| `blocked` | a CPU | by blocks of queries, with gradients by hand |
-| `cpu_dispatch` | a CPU | each call to `blocked` or `sdpa`, by its length |
+| `eager` | any device | the equations, with materialized attention maps |
+| `sdpa` | any device | PyTorch's fused attention; FlexAttention if a log-sum-exp is needed |
+| `blocked` | CPU | blocks of queries, with a custom backward pass |
+| `cpu_dispatch` | CPU | `blocked` or `sdpa` for each call, by sequence length |
 | `flash_attn` | NVIDIA GPUs, half precision | flash-attn 2, 3 or 4 |
-| `fused` | NVIDIA GPUs from 8.0, half precision | our Triton kernels |
-| `by_card` | GPUs in `by_card.json` | each call to what was measured to be the fastest |
+| `fused` | NVIDIA GPUs from capability 8.0, half precision | Triton kernels of this package |
+| `by_card` | GPUs in `by_card.json` | the backend that was the fastest there for each call |
 
-`auto` is `cpu_dispatch` on a CPU; on a GPU `by_card` if its table has the card, else `sdpa`. The
-last three are imported when they are chosen.
+`auto` is `cpu_dispatch` on a CPU; on a GPU `by_card` if its table has the GPU, else `sdpa`. The
+last three are imported only if they are chosen.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ _FOR_GPUS = ("flash_attn", "fused", "by_card")
 
 
 def choose_backend(name: str, device: torch.device | str, precision: str = "fp32") -> str:
-    """Settle which attention backend runs.
+    """Return the attention backend to run.
 
     Args:
-        name: Of the table above; "auto" picks one and logs it.
+        name: A name in the table above; "auto" picks one and logs it.
         device: Where the model runs.
         precision: "fp32" or "bf16".
 
@@ -90,8 +90,8 @@ def choose_backend(name: str, device: torch.device | str, precision: str = "fp32
         picked = "cpu_dispatch" if kind == "cpu" else on_gpu
         logger.info("backend auto: picked %s on %s in %s", picked, kind, precision)
         return picked
-    if found := obstacle(name, kind, precision):
-        raise BackendError(f"backend {name} cannot run: {found}")
+    if reason := obstacle(name, kind, precision):
+        raise BackendError(f"backend {name} cannot run: {reason}")
     return name
 
 
@@ -107,14 +107,14 @@ def kernel(name: str) -> Kernel:
 
 
 def obstacle(name: str, device: str, precision: str) -> str | None:
-    """Return why a backend cannot run on a kind of device, and what to take; None: it can.
+    """Return why a backend cannot run on a device type, and what to use instead; None if it can.
 
     Raises:
         BackendError: no backend of that name.
     """
-    chosen: Any = kernel(name)
-    found: str | None = chosen.obstacle(device, precision) if name in _FOR_GPUS else None
-    return found
+    backend: Any = kernel(name)
+    reason: str | None = backend.obstacle(device, precision) if name in _FOR_GPUS else None
+    return reason
 
 
 def recorded(name: str, precision: str) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def recorded(name: str, precision: str) -> dict[str, Any]:
 
 
 def _load(name: str) -> Kernel:
-    # Statements and no strings: the code fingerprint of a job on a GPU follows imports.
+    # Import statements, since the code fingerprint of a job on a GPU follows them.
     if name == "flash_attn":
         from difftransformer.models.kernels import flash
 
@@ -141,5 +141,5 @@ def _load(name: str) -> Kernel:
 
         return by_card
     if name == "auto":
-        raise BackendError("backend auto is not one yet: choose_backend says which it is here")
+        raise BackendError("backend auto must be resolved first: call choose_backend")
     raise BackendError(f"unknown backend {name!r}{nearest(name, [*_LOADED, *_FOR_GPUS, 'auto'])}")

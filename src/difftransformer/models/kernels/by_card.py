@@ -21,8 +21,8 @@ TABLE = Path(__file__).with_suffix(".json")
 OPERATIONS = ("attention", "attention_with_lse", "differential_attention")
 _TABLE: dict[str, Any] = json.loads(TABLE.read_text())
 _cards: list[str] = []
-_WIDEST = 128
-"""Of the keys that are measured, as in `fused.tiles`."""
+_WIDEST_HEAD = 128
+"""Largest head_dim that was measured; as in `fused.tiles`, which is imported only if chosen."""
 _ALIGNED = 16
 _PRECISIONS = {torch.bfloat16: "bf16", torch.float16: "bf16", torch.float32: "fp32"}
 
@@ -58,15 +58,15 @@ def card() -> str:
 
 
 def obstacle(device: str, precision: str) -> str | None:
-    """Return why it cannot run on a kind of device, and what to take; None: it can."""
+    """See `kernels.obstacle`."""
     if device != "cuda" or not torch.cuda.is_available():
         return f"it is for NVIDIA GPUs and the device is {device}; take sdpa or auto"
     name = card()
     if not knows(name, precision):
-        return f"nobody has measured {name} in {precision}; take auto, or run benchmarks/gpu"
+        return f"its table lacks {name} in {precision}; take auto, or run benchmarks/gpu"
     for backend in sorted(backends(name, precision)):
-        if found := kernels.obstacle(backend, device, precision):
-            return f"the table has {backend} for {name}, and {found}"
+        if reason := kernels.obstacle(backend, device, precision):
+            return f"its table has {backend} for {name}, which cannot run: {reason}"
     return None
 
 
@@ -100,7 +100,7 @@ def _fastest(operation: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | Non
     card_of_q, precision = _cards[q.device.index or 0], _PRECISIONS.get(q.dtype, "")
     d, e = q.shape[-1], v.shape[-1]
     # Rows that are no multiple of 16 numbers are read one by one, and spill registers.
-    measured = d <= _WIDEST and e <= 2 * d and d % _ALIGNED == e % _ALIGNED == 0
+    measured = d <= _WIDEST_HEAD and e <= 2 * d and d % _ALIGNED == e % _ALIGNED == 0
     if mask is not None or not measured or not knows(card_of_q, precision):
         return sdpa
     return kernels.kernel(fastest(card_of_q, precision, operation, d, k.shape[-2]))

@@ -21,8 +21,8 @@ from difftransformer.models.kernels import flex, sdpa
 
 WIDEST = 256
 """Of keys, and of values that are no wider, for any generation."""
-_NEEDED = {2: (8, 0), 3: (9, 0), 4: (9, 0)}
-"""Compute capability, by generation."""
+_COMPUTE_CAPABILITY = {2: (8, 0), 3: (9, 0), 4: (9, 0)}
+"""Lowest compute capability that each generation supports."""
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
@@ -54,14 +54,14 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
 
 
 def obstacle(device: str, precision: str) -> str | None:
-    """Return why it cannot run on a kind of device, and what to take; None: it can."""
+    """See `kernels.obstacle`."""
     if device != "cuda":
         return f"it needs an NVIDIA GPU and the device is {device}; take sdpa or auto"
     if (installed := generation()) is None:
         return "flash-attn is not installed; pip install '.[gpu]' in a checkout, or take sdpa"
     if precision == "fp32":
         return "it computes in half precision only; set precision bf16, or take sdpa"
-    needed = _NEEDED[installed]
+    needed = _COMPUTE_CAPABILITY[installed]
     if torch.cuda.is_available() and torch.cuda.get_device_capability() < needed:
         return (
             f"flash-attn {installed} needs compute capability {needed[0]}.{needed[1]}, "

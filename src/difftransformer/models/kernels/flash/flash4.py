@@ -61,16 +61,7 @@ def _differentiate(
 
 
 @_differentiate.register_fake
-def _(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    scale: float,
-    deterministic: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
     q_grad, k_grad, v_grad = (torch.empty_like(x) for x in (q, k, v))
     return q_grad, k_grad, v_grad
 
