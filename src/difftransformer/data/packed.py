@@ -191,7 +191,7 @@ class PackedSplit:
         self._folder = folder / SHARDS
         dtype = np.dtype(manifest.dtype).newbyteorder("<")
         shards: list[Tokens] = [
-            # As a plain array: each slice of a memmap is made in Python, some 20 us.
+            # A plain array over the memmap, whose own slicing takes some 20 us in Python.
             np.asarray(
                 np.memmap(self._folder / shard.file, dtype=dtype, mode="r", shape=(shard.tokens,))
             )

@@ -1,4 +1,4 @@
-"""Sources of a few files, as tests make them."""
+"""Small file sources for tests."""
 
 import json
 from pathlib import Path
@@ -10,11 +10,11 @@ from difftransformer.data.sources import open_sources
 
 
 def open_source(**settings: Any) -> Source:
-    """The only source of a dataset with these settings."""
+    """Open a source with these settings."""
     dataset = {"sources": {"mine": settings}, "tokenizer": {"kind": "bpe", "vocab_size": 300}}
     return open_sources(DatasetConfig.model_validate(dataset))["mine"]
 
 
 def write_lines(path: Path, texts: list[str]) -> None:
-    """Write a file of JSON lines, a text each."""
+    """Write a JSON Lines file with one text per line."""
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))

@@ -1,4 +1,4 @@
-"""Links in a corpus: what leads out of it is refused, unless it is named itself."""
+"""Symbolic links in a corpus: links that lead outside are refused unless the globs name them."""
 
 from pathlib import Path
 
@@ -19,17 +19,17 @@ def test_plan_and_job_read_linked_folders(tmp_path: Path, monkeypatch: pytest.Mo
     Path("data/linked").symlink_to(tmp_path / "elsewhere")
     Path("data/again.jsonl").symlink_to(tmp_path / "elsewhere" / "deep" / "a.jsonl")
     globs = ["data", "data/linked", "data/again.jsonl"]
-    asked = {"kind": "files", "globs": globs, "licence": "x", "hold_out": "package"}
+    settings = {"kind": "files", "globs": globs, "licence": "x", "hold_out": "package"}
     tokenizer = {"kind": "bpe", "vocab_size": 300}
-    dataset = DatasetConfig.model_validate({"sources": {"mine": asked}, "tokenizer": tokenizer})
+    dataset = DatasetConfig.model_validate({"sources": {"mine": settings}, "tokenizer": tokenizer})
     source = open_sources(dataset)["mine"]
     assert isinstance(source, Files) and source.files == corpus_files(dataset)
-    assert [one.text for one in source.read("train", Cursor())] == ["data", "elsewhere/deep"]
+    assert [doc.text for doc in source.read("train", Cursor())] == ["data", "elsewhere/deep"]
     Path("data/again.jsonl").unlink()
     globs.pop()
-    dataset = DatasetConfig.model_validate({"sources": {"mine": asked}, "tokenizer": tokenizer})
+    dataset = DatasetConfig.model_validate({"sources": {"mine": settings}, "tokenizer": tokenizer})
     assert corpus_files(dataset) == [Path("data/a.jsonl"), Path("data/linked/deep/a.jsonl")]
-    packages = [one.package for one in open_sources(dataset)["mine"].read("train", Cursor())]
+    packages = [doc.package for doc in open_sources(dataset)["mine"].read("train", Cursor())]
     assert packages == [None, "0 linked"]
 
 
@@ -45,11 +45,11 @@ def test_a_link_out_of_a_corpus_is_refused(
     secret = Path("../..", f"{tmp_path.name}-secret")
     link = tmp_path / "data" / "000.txt"
     link.symlink_to(secret if relative else (link.parent / secret).resolve())
-    with pytest.raises(DataError, match=r"data/000.txt: is a link to .*secret, outside") as said:
+    with pytest.raises(DataError, match=r"data/000.txt: is a link to .*secret, outside") as error:
         open_source(kind="files", globs=[pattern], licence="x")
-    assert "globs of source mine" in str(said.value) and "\n" not in str(said.value)
-    both = open_source(kind="files", globs=[pattern, "data/000.txt", "data/own.txt"], licence="x")
-    assert [one.text for one in both.read("train", Cursor())] == ["secret", "own"]
+    assert "globs of source mine" in str(error.value) and "\n" not in str(error.value)
+    named = open_source(kind="files", globs=[pattern, "data/000.txt", "data/own.txt"], licence="x")
+    assert [doc.text for doc in named.read("train", Cursor())] == ["secret", "own"]
 
 
 def test_a_linked_folder_may_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,7 +109,7 @@ def test_every_epoch_sees_every_window_once(
 
 @pytest.mark.parametrize("batch_size", [7, 700, 1100])
 def test_batches_follow_the_order_of_each_epoch(tmp_path: Path, batch_size: int) -> None:
-    """Over 4400 windows, across the blocks in which the order is computed."""
+    """4400 windows span several of the blocks in which the order is computed."""
     windows = 1100
     dataset = dataset_of(windows * 8 + 1, tmp_path)
     loader = BatchLoader(dataset, "train", batch_size=batch_size, seq_len=8, seed=3)
