@@ -215,19 +215,19 @@ def test_attention_maps_are_causal_and_apply_to_the_values(options: dict[str, An
     last = maps[:, :, -1].unflatten(1, (layer.num_kv_heads, -1)).double()  # [B, G, H / G, S]
     change = torch.randn(values.shape, generator=torch.Generator().manual_seed(0)).double()
     unseen = change - torch.linalg.pinv(last) @ (last @ change)
-    for one, expected in ((unseen, True), (change, False)):
-        found = layer(x, rope, None, ChangedValues(13, one))[:, -1]
-        assert torch.allclose(found, out[:, -1], rtol=1e-6, atol=1e-6) == expected
+    for added, is_same in ((unseen, True), (change, False)):
+        changed = layer(x, rope, None, ChangedValues(13, added))[:, -1]
+        assert torch.allclose(changed, out[:, -1], rtol=1e-6, atol=1e-6) == is_same
 
 
-JOINED = ("softmax_off_by_one", "gpt_oss_sink", "diff_v2")
-"""Variants without a norm whose output projection gets the head outputs as they are."""
+UNCHANGED_HEADS = ("softmax_off_by_one", "gpt_oss_sink", "diff_v2")
+"""Variants without a per-head norm that pass the head outputs to ``o_proj`` unchanged."""
 
 
 @torch.no_grad()
 def test_head_outputs_are_maps_times_values(options: dict[str, Any]) -> None:
     layer = build(options, "eager")
-    if getattr(layer, "head_norm", None) is None and options["variant"] not in JOINED:
+    if getattr(layer, "head_norm", None) is None and options["variant"] not in UNCHANGED_HEADS:
         return
     if options.get("pairing") == "across_groups":
         return  # its two maps apply to different values
@@ -237,8 +237,8 @@ def test_head_outputs_are_maps_times_values(options: dict[str, Any]) -> None:
     with watched_heads(layer, number, lambda _, kind, output: heads.update({kind: output})):
         layer(x, rope)
     values = layer.project(x, rope)[2].repeat_interleave(number // layer.num_kv_heads, dim=1)
-    made = (attention_maps(layer, x, rope) @ values).transpose(1, 2)
-    torch.testing.assert_close(heads[BEFORE], made, rtol=1e-5, atol=1e-5)
+    expected = (attention_maps(layer, x, rope) @ values).transpose(1, 2)
+    torch.testing.assert_close(heads[BEFORE], expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("rows", [1, 4])
@@ -253,8 +253,8 @@ def test_rows_from_cached_keys_are_the_last_rows_of_the_maps(
     keys, _ = cache.held(layer.layer_index)
     last = slice(9 - rows, 9)
     q, _, _, extra = layer.project(x[:, last], (rope[0][last], rope[1][last]))
-    found = layer.attention_weights(q, keys, extra)
-    torch.testing.assert_close(found, attention_maps(layer, x, rope)[:, :, last])
+    weights = layer.attention_weights(q, keys, extra)
+    torch.testing.assert_close(weights, attention_maps(layer, x, rope)[:, :, last])
 
 
 def test_maps_that_are_not_kept_give_the_same_gradients(

@@ -41,7 +41,7 @@ def test_the_mean_counts_no_padding_while_decoding() -> None:
 def test_rows_before_a_block_are_summed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = build(OPTIONS, "eager")
     x, rope = inputs(layer, 13)
-    whole = attention_maps(layer, x, rope)
+    full = attention_maps(layer, x, rope)
     monkeypatch.setattr(dint, "ROWS", 3)
     *_, last = iter_blocks(layer, x, rope, 4)
-    torch.testing.assert_close(last.weights, whole[:, :, 12:])
+    torch.testing.assert_close(last.weights, full[:, :, 12:])

@@ -1,1 +1,1 @@
-"""Models as files, in the formats of other packages, and the attention of models from elsewhere."""
+"""Model folders, conversion to and from other formats, and attention of pretrained models."""

@@ -187,7 +187,7 @@ def load_weights(
     try:
         with ExitStack() as opened:
             files = weight_files(path) or [path]
-            shards = [opened.enter_context(safe_open(one, framework="pt")) for one in files]
+            shards = [opened.enter_context(safe_open(file, framework="pt")) for file in files]
             held = {name: shard for shard in shards for name in shard.keys()}  # noqa: SIM118
             for name in sorted(wanted.keys() ^ held.keys()):
                 what = "is missing" if name in wanted else "is unknown to the model"

@@ -1,6 +1,6 @@
 """What Dex subtracts of what heads put out, read from what an adaptation left beside the weights.
 
-It has no place in `convert.dex`, which imports peft: models without Dex are measured, too.
+It is not in `convert.dex`, which imports peft: evaluations read it for every model.
 
 Shapes: L = layers, H = heads, e = width of a head's output.
 """

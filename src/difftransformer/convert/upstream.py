@@ -23,7 +23,7 @@ from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import write_text
 
 if TYPE_CHECKING:
-    # Not imported at run time: an edit of V1 would rerun the adaptations of every Llama.
+    # Imported for types only: otherwise an edit of V1 would rerun the adaptations of every Llama.
     from transformers import PreTrainedConfig, PreTrainedModel
 
     from difftransformer.models.attention.diff_v1 import DiffV1Config

@@ -52,22 +52,24 @@ def attention_layers(model: Any) -> list[Attention]:
 
 @contextmanager
 def capture_attention(model: Any, block: int) -> Iterator[list[Iterator[AttentionBlock]]]:
-    """Collect what gives the rows of each layer, up to ``block`` queries at a time, as it runs.
+    """Collect the attention maps of each layer as the model runs.
 
-    Layers of a model from elsewhere that have no attention give none.
+    Yields:
+        A list that gets one iterator per layer, of blocks of up to ``block`` queries. Layers of a
+        pretrained model without attention add none.
 
     Raises:
-        BackendError: The model runs with a mask or a cache, of which rows know nothing.
+        BackendError: The model runs with a mask or a cache, which the maps would leave out.
         CheckpointError: The maps of a model from elsewhere cannot be read.
     """
-    found: list[Iterator[AttentionBlock]] = []
+    layers: list[Iterator[AttentionBlock]] = []
     if isinstance(model, CausalModel):
 
         def see(maps: Maps) -> None:
-            found.append(maps.iter_blocks(block))
+            layers.append(maps.iter_blocks(block))
 
         with reader(model.inner)(model.inner, see):
-            yield found
+            yield layers
         return
 
     def hook(layer: Attention, inputs: Any) -> None:
@@ -76,10 +78,10 @@ def capture_attention(model: Any, block: int) -> Iterator[list[Iterator[Attentio
                 "attention maps are those of plain causal attention: run the model without mask, "
                 "segment_ids and cache, each document in a row of its own"
             )
-        found.append(iter_blocks(layer, inputs[0], inputs[1], block))
+        layers.append(iter_blocks(layer, inputs[0], inputs[1], block))
 
     with hooked([(layer, hook) for layer in attention_layers(model)]):
-        yield found
+        yield layers
 
 
 class Joined(NamedTuple):

@@ -13,7 +13,7 @@ LambdaSchedule = Literal["annealed", "learned", "learned_from_zero", "ramped", "
 
 
 LambdaInit = Literal["exponential"] | float
-"""lambda_init of each layer: by depth, see `resolve_lambda_init`, or a number."""
+"""lambda_init: "exponential" in the depth, see `resolve_lambda_init`, or one number per model."""
 
 
 class _Layer(Protocol):

@@ -220,7 +220,7 @@ class Linear(nn.Linear):
     top to bottom, by the name that it would have beside this one.
 
     Attributes:
-        uses: How often a token is multiplied by it in a forward pass.
+        uses: Multiplications by the matrix per token in a forward pass, to count FLOPs.
     """
 
     __call__: Callable[..., Tensor]

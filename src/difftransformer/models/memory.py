@@ -99,7 +99,7 @@ def selected_bytes_per_layer(config: ModelConfig, seq_len: int, precision: str) 
 
 
 def _shapes_alone() -> "FakeTensorMode":
-    """Return a mode in which CPU tensors have shapes and no data."""
+    """Return a mode in which CPU tensors have a shape but no data."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     class OfTheCpu(FakeTensorMode):  # type: ignore[no-untyped-call]

@@ -25,7 +25,7 @@ class RMSNorm(nn.RMSNorm):
 
 
 def scaled_norm(x: Tensor, norm: RMSNorm | None, factor: float) -> Tensor:
-    """Return the norm of ``x`` times ``factor``; without a norm ``x`` times ``factor``."""
+    """Return ``norm(x)``, or ``x`` where there is no norm, times ``factor``."""
     out: Tensor = x * factor if norm is None else norm(x, factor)
     return out
 

@@ -261,7 +261,8 @@ def forget_finished(url: str, scale: str, is_stored: Callable[[str, str], bool])
     """
     with refusing(url, "cannot be cleared"):
         fs, root = open_place(url.rstrip("/"))
-        marks = fs.glob(Layout(root, scale).copied_state(*"****", FINISHED))
+        any_state = ("*",) * 4  # stage, run, seed and fingerprint
+        marks = fs.glob(Layout(root, scale).copied_state(*any_state, FINISHED))
         gone = [mark for mark in marks if is_stored(*str(mark).split("/")[-4:-2])]
         for mark in gone:
             fs.rm(str(mark).rpartition("/")[0], recursive=True)

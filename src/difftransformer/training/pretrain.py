@@ -1,9 +1,9 @@
 """Pre-training: a model on a packed dataset, from scratch or from the weights of a finished run.
 
-Differential Transformer continues with longer positions (section 3.3: 1.5B tokens at 64K, theta
-640000), which `extend_context` does, and with other text (appendix C: mathematics, then distilled
-reasoning). Everything but the weights starts from scratch then, the optimiser and the learning rate
-among them: the paper does not say that it kept any.
+The paper continues training on longer contexts (section 3.3: 1.5B tokens at 64K, theta 640000;
+see `extend_context`) and on other text (appendix C: mathematics, then distilled reasoning). Only
+the weights are carried over; optimizer state and learning rate start anew, since the paper does not
+say otherwise.
 """
 
 import logging
@@ -49,10 +49,10 @@ def pretrain(slice: RunSlice, *, model: Path | None = None, **frame: Unpack[Fram
 
 
 def extend_context(slice: RunSlice, *, model: Path, **frame: Unpack[Frame]) -> None:
-    """Continue a finished run with longer positions; arguments and errors are those of `pretrain`.
+    """Continue a finished run on longer contexts; arguments and errors are those of `pretrain`.
 
-    The model of ``slice`` has its parent's weights, with more ``max_positions`` and, as a rule,
-    another ``rope_theta``.
+    The model of ``slice`` starts from its parent's weights, with a larger ``max_positions`` and
+    usually another ``rope_theta``.
     """
     _train("extend_context", slice, model, frame)
 

@@ -1,4 +1,4 @@
-"""A trace of some training steps by `torch.profiler`, where one is asked for."""
+"""An optional `torch.profiler` trace of some training steps."""
 
 import logging
 import os
@@ -9,7 +9,8 @@ from pathlib import Path
 from difftransformer.tracking.tracker import Tracker
 
 PROFILE_STEPS = "DIFFTRANSFORMER_PROFILE_STEPS"
-"""Steps to trace. No setting of the run: profiling changes no number and retrains nothing."""
+"""Environment variable: how many steps to trace. It is not a setting of the run, since a setting
+would retrain it."""
 TRACE = "profile.json.gz"
 
 logger = logging.getLogger(__name__)
@@ -17,15 +18,15 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def profiled(state: Path, tracker: Tracker, leads: bool = True) -> Iterator[Callable[[], None]]:
-    """Trace steps of the block, after two; the trace is an artifact of the run, for Perfetto.
+    """Trace the third and following steps of the block; the trace becomes an artifact of the run.
 
     Args:
-        state: State folder of the training, which gets the trace, too.
-        tracker: Gets the trace.
-        leads: Whether this process does; of several that train together one is traced.
+        state: State folder of the training, which the trace is written to.
+        tracker: Logs the trace as an artifact.
+        leads: Whether this process has rank 0, which alone is traced.
 
     Yields:
-        What the block calls after each step.
+        A function to call after each step.
     """
     steps = int(os.environ.get(PROFILE_STEPS) or 0)
     if not (steps and leads):
@@ -33,11 +34,11 @@ def profiled(state: Path, tracker: Tracker, leads: bool = True) -> Iterator[Call
         return
     from torch.profiler import profile, schedule
 
-    def keep(profiler: profile) -> None:
+    def export(profiler: profile) -> None:
         profiler.export_chrome_trace(str(state / TRACE))
         tracker.log_artifact(state / TRACE)
         logger.info("%s: open it at https://ui.perfetto.dev", state / TRACE)
 
-    order = schedule(wait=1, warmup=1, active=steps, repeat=1)
-    with profile(schedule=order, on_trace_ready=keep) as profiler:
+    steps_to_trace = schedule(wait=1, warmup=1, active=steps, repeat=1)
+    with profile(schedule=steps_to_trace, on_trace_ready=export) as profiler:
         yield profiler.step

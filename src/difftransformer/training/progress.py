@@ -16,7 +16,7 @@ class Progress:
     tokens_per_second, eta_seconds, updated}`` (updated: Unix time) and is replaced whole, so a
     live display never reads half of it. It is no result and is not synced to disk. Of several
     processes that train together one alone is ``shown``. With ``peak_speed``, the tokens per second
-    at which the devices compute at their peak, the line has the share of it: the MFU.
+    at the peak FLOP/s of the devices, the log line includes the model FLOPs utilization (MFU).
     """
 
     def __init__(

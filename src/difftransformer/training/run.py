@@ -266,12 +266,13 @@ def _trainer(
 
 
 def _peak_speed(slice: RunSlice, model: LanguageModel, device: torch.device) -> float | None:
-    """Return the tokens per second at the peak of the GPUs, where all parameters of ours train.
+    """Return the tokens per second at the peak FLOP/s of the GPUs.
 
-    None where the peak is not known: on a CPU, in fp32, and on GPUs that `bf16_peak` lacks.
+    None on a CPU, in fp32, on GPUs that `bf16_peak` lacks, and where FLOPs are not counted: for
+    pretrained models and where some parameters are frozen.
     """
-    whole = not slice.pretrained and all(one.requires_grad for one in model.parameters())
-    if device.type != "cuda" or slice.training.precision != "bf16" or not whole:
+    counted = not slice.pretrained and all(p.requires_grad for p in model.parameters())
+    if device.type != "cuda" or slice.training.precision != "bf16" or not counted:
         return None
     if (peak := bf16_peak(torch.cuda.get_device_name(device))) is None:
         return None
@@ -303,7 +304,7 @@ def _resume(trainer: Trainer, store: CheckpointStore, mirror: Mirror, frame: Fra
         tracker.rewind(0)
     if newest is not None:
         trainer.restore(newest)
-        for row in trainer.history.rows:  # what is tracked stays; a full disk cost some
+        for row in trainer.history.rows:  # a full disk may have lost some; the others are ignored
             values = {name: float(value) for name, value in row.items() if name != "step"}
             tracker.log_metrics(values, int(row["step"]))
         tracker.rewind(newest.step)

@@ -15,7 +15,7 @@ from difftransformer.provenance.result import read_result
 
 FINISHED, SUMS = "finished", "sums.json"
 KEPT_CHECKPOINTS = 2
-"""How many of the newest whole checkpoints of a training are kept."""
+"""How many of the latest complete checkpoints a training keeps."""
 CHECKPOINT = "checkpoint-"
 """How the name of a checkpoint begins, whole or not."""
 

@@ -92,15 +92,15 @@ class Maps:
         return AttentionBlock(start, weights, (first, second), seen, self.layer)
 
     def iter_blocks(self, size: int) -> Iterator[AttentionBlock]:
-        """All rows, up to ``size`` queries at a time, each block computed when it is asked for."""
+        """Return an iterator over all rows, up to ``size`` queries at a time, computed lazily."""
         T = self.length
         return (self.block(start, min(start + size, T)) for start in range(0, T, size))
 
     def attend(self, values: Tensor) -> Tensor:
         """Apply the maps to values [B, G, T, e]: [B, T, H, e]."""
         blocks = self.iter_blocks(_BLOCK)
-        found = [gathered(one.weights, values[:, :, : one.seen.shape[1]]) for one in blocks]
-        return torch.cat(found, dim=1)
+        heads = [gathered(rows.weights, values[:, :, : rows.seen.shape[1]]) for rows in blocks]
+        return torch.cat(heads, dim=1)
 
     def _softmax(self, queries: Tensor, keys: Tensor, start: int, seen: Tensor) -> Tensor:
         q, k = queries[:, :, start : start + len(seen)], keys[:, :, : seen.shape[1]]
