@@ -52,8 +52,8 @@ def _require_no_two_maps(layer: Attention, x: torch.Tensor) -> None:
     name = type(layer).__name__
     maps = layer.num_queries / layer.num_heads
     assert maps != 2, (
-        f"{name}.component_maps gives None, and its heads have two maps: let it give the one that "
-        "is kept and the one that is subtracted"
+        f"{name}.component_maps returns None for heads with two maps: return the positive and the "
+        "subtracted map"
     )
     subtracts = maps > 1
     assert subtracts or layer.learned_lambdas(x) is None, (
@@ -67,9 +67,8 @@ def test_heads_of_two_maps_alone_need_a_pair(maps: int, monkeypatch: pytest.Monk
     monkeypatch.setattr(layer, "num_queries", maps * layer.num_heads)
     x, _ = inputs(layer, 3)
     if maps == 2:
-        with pytest.raises(
-            AssertionError, match=r"SoftmaxAttention\.component_maps gives None.*two maps"
-        ):
+        message = r"SoftmaxAttention\.component_maps returns None for heads with two maps"
+        with pytest.raises(AssertionError, match=message):
             _require_no_two_maps(layer, x)
     else:
         _require_no_two_maps(layer, x)

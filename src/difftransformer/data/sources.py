@@ -300,7 +300,7 @@ def _matches(name: str, globs: list[str]) -> list[Path]:
                 f"source {name}: no file matches {pattern!r} (relative globs start at "
                 f"{Path.cwd()}; what can be read is {SUFFIXES}{hint}){conversion_hint(endings)}"
             )
-        for file in sorted(map(str, matched)):  # however it is spelt, a file is read once
+        for file in sorted(map(str, matched)):  # once per file, whatever its path is
             found.setdefault(Path(file).resolve(), file)
     return [Path(path) for path in sorted(found.values())]
 

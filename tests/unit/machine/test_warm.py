@@ -235,15 +235,15 @@ def test_what_a_new_process_would_have_otherwise_starts_one(it: Warm, before: st
 def test_a_call_that_posix_spawn_starts_is_as_warm(it: Warm) -> None:
     """Python 3.13 starts processes by posix_spawn, whose child ignores two glibc signals."""
     for how in ("warm", "cold"):
-        said, written = os.pipe()
+        reader, writer = os.pipe()
         spawned = os.posix_spawn(
             it.command, [str(it.command), SAY], it.variables,
-            file_actions=[(os.POSIX_SPAWN_DUP2, written, 1)],
+            file_actions=[(os.POSIX_SPAWN_DUP2, writer, 1)],
             setsigmask=[signal.SIGUSR1] if how == "cold" else [],
         )  # fmt: skip
-        os.close(written)
+        os.close(writer)
         assert os.waitpid(spawned, 0)[1] == 0
-        with os.fdopen(said) as output:
+        with os.fdopen(reader) as output:
             assert output.read() == f"{how}\n"
 
 

@@ -58,8 +58,8 @@ def test_an_estimate_leaves_autograd_without_threads() -> None:
 import os, torch
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.memory import imagined_bytes_per_layer, selected_bytes_per_layer
-pretend = torch._C._ensureCUDADeviceGuardSet  # a torch for CPUs calls it as well, without effect
-torch._C._ensureCUDADeviceGuardSet = lambda: (print("GPUs are pretended"), pretend())
+simulate = torch._C._ensureCUDADeviceGuardSet  # a CPU build of torch calls it without effect
+torch._C._ensureCUDADeviceGuardSet = lambda: (print("GPUs are simulated"), simulate())
 for estimate in (imagined_bytes_per_layer, selected_bytes_per_layer):
     estimate(ModelConfig(**{asdict(WIDE)!r}), 64, "fp32")
 torch.ones(2, requires_grad=True).sum().backward()

@@ -106,14 +106,14 @@ class DifferentialAttention(Attention):
         if cache is not None:  # with earlier positions: k [B, 2G, S, d], v [B, G, S, 2d]
             k, v = cache.update(k, v, self.layer_index)
         # Attend: (softmax(q1 k1' / sqrt(d)) - lambda softmax(q2 k2' / sqrt(d))) v, [B, T, H, 2d].
-        lam = self.current_lambda()  # equation 2, then 1
+        lam = self.current_lambda()  # equation 2
         heads = self.kernel.differential_attention(q, k, v, lam, scale=self.scale, mask=mask)
         # Norm each head times (1 - lambda_init), join the heads, [B, T, H 2d], and project to D.
         heads = scaled_norm(heads, self.head_norm, self.factor)  # equation 3
         return self.o_proj(heads.flatten(2))
 
     def current_lambda(self) -> Tensor:
-        """Equation 2, or the fixed number: a scalar, in float32 or wider."""
+        """Return lambda by equation 2, or the fixed one: a scalar in float32 or wider."""
         if self.lambda_fixed is not None:
             return full_precision(self.o_proj.weight.new_empty(())).fill_(self.lambda_fixed)
         first = (full_precision(self.lambda_q1) * full_precision(self.lambda_k1)).sum().exp()

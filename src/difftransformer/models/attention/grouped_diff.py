@@ -77,7 +77,7 @@ class GroupedDifferentialAttention(DifferentialAttention):
         return groups[:, :, : self.ratio].flatten(1, 2), groups[:, :, self.ratio]
 
     def _maps(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Both maps of each head, [B, H, T, S]."""
+        """Return the positive and the subtracted map of each head, [B, H, T, S] each."""
         signal, noise = self._signal_and_noise(q)
         first = attention_map(signal, k[:, 0::2], scale=self.scale, mask=mask)
         second = attention_map(noise, k[:, 1::2], scale=self.scale, mask=mask)

@@ -75,7 +75,7 @@ class ThresholdDifferentialAttention(DifferentialAttention):
         return self.o_proj(heads.flatten(2))
 
     def current_lambda(self) -> Tensor:
-        """Lambda of each head, [H, 1, 1], or the fixed number."""
+        """Return lambda per head, [H, 1, 1], or the fixed one, a scalar."""
         if self.lambda_fixed is not None:
             return super().current_lambda()
         return self.lambdas.clamp(0, 1).view(-1, 1, 1)
