@@ -10,7 +10,7 @@ from snakemake.utils import min_version
 
 from difftransformer.machine import search_rarely
 
-search_rarely()  # before what imports torch
+search_rarely()  # before any import of torch
 
 from difftransformer.config.folders import as_named
 from difftransformer.config.project import settings_given
@@ -33,27 +33,27 @@ from snakemake_logger_plugin_difftransformer import know
 min_version("9.27")
 
 
-# Taken with `--sdm apptainer` alone; docs/gpu.md says how it is made.
+# Used with `--sdm apptainer` only; docs/gpu.md describes how to build it.
 container: "envs/difftransformer.sif"
 
 
-# Jobs call `difftransformer` by name; it lies beside the Python that runs this.
+# Jobs call `difftransformer` by name; it is installed next to the Python that runs this.
 os.environ.update(
     PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()])
 )
 
-# Slurm sends this to all processes of a job before its time is over. Training listens; by whom it was
-# started must not die of it.
+# Slurm sends this to all processes of a job before its time limit. Training handles it; the processes that
+# started it must survive it.
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
-# Without a core snakemake would wait for one without end.
+# With no core Snakemake would wait forever.
 _cores = workflow.resource_settings.cores
 if _cores is not None and _cores < 1:
     sys.exit(
         f"error: --cores {_cores}: nothing could ever run; give a number from 1, or all"
     )
 
-# A variable that is misspelled would change nothing, and nobody would know.
+# A misspelled variable would otherwise be ignored silently.
 try:
     check_variables()
     if not workflow.remote_exec:  # a pod has the package of its image
@@ -61,8 +61,8 @@ try:
 except UserError as error:
     sys.exit(f"error: {error}")
 
-# Without a limit as many jobs as there are cores would share the cards; `--resources gpu=N` sets another.
-# Where jobs run elsewhere, the cards of this machine limit nothing.
+# Without a limit as many jobs as there are cores would share the GPUs; `--resources gpu=N` sets another limit.
+# Where jobs run elsewhere, the GPUs of this machine limit nothing.
 try:
     _places, _limits = places(), workflow.resource_settings.resources
     if workflow.local_exec and "gpu" not in _limits and _places:
@@ -70,9 +70,9 @@ try:
 except UserError as error:
     sys.exit(f"error: {error}")
 
-# Where Snakemake notes with which settings and code it has built a file.
+# Where Snakemake records the settings and code that made each file.
 RECORDS = Path(".snakemake", "metadata")
-BUCKET = None  # the address of all that is built, where it lies in one
+BUCKET = None  # address of the results in object storage
 
 # All configuration is read and checked here, before any job starts. What --config and --configfile set is read
 # again: Snakemake's own readers take the last of two equal keys, and 010 for 8 or 10.
@@ -95,11 +95,11 @@ try:
         require_writable(BUCKET)
         if not workflow.remote_exec:
             fetch_records(BUCKET, RECORDS)
-            # Without it Snakemake takes records for those of an old version.
+            # Without this folder Snakemake considers the records to be of an old version.
             RECORDS.with_name("incomplete").mkdir(parents=True, exist_ok=True)
         from snakemake_storage_plugin_s3 import StorageObject
 
-        # The plugin remembers that a folder was not there and would not find what a pod has put into it since; tests/storage
+        # The plugin caches that a folder is missing and would not find what a pod has written to it since; tests/storage
         # has pods that write folders.
         StorageObject.is_dir = lambda self: any(self.get_subkeys())
     if not workflow.remote_exec and (_state := os.environ.get("DIFFTRANSFORMER_STATE")):
@@ -107,7 +107,7 @@ try:
 except (UserError, OSError) as error:
     sys.exit(f"error: {refusal(error)}")
 
-# What the environment says wins over config.yaml.
+# The environment takes precedence over config.yaml.
 adopt(PLAN.catalogue.project.tracking.uri)
 
 

@@ -1,6 +1,6 @@
-# Contract: needs nothing; makes {ROOT}/{scale}/timings/{timing}.json, what a measurement times on the machine that it
-# runs on, in several processes that it starts anew, one after the other. By the wall clock it takes all cores, so that no
-# other job of the workflow disturbs it. It is started anew itself: it tells torch something before it is imported.
+# Contract: needs nothing; makes {ROOT}/{scale}/timings/{timing}.json, the timings of models on this machine, measured
+# in new processes, one after the other. A benchmark by the wall clock takes all cores, so that no other job of the
+# workflow disturbs it. The job is not forked from the warm process: it sets a variable that torch reads when imported.
 
 
 rule benchmark:

@@ -10,13 +10,13 @@ ROOT = JOBS.layout.root
 LAYOUT = Layout(ROOT, "{scale}")
 """Paths of rules, where ids are wildcards."""
 CORES = workflow.resource_settings.cores or 1
-"""Of one machine; where jobs run elsewhere, the most that one of them takes."""
+"""Cores of this machine; where jobs run elsewhere, the most that one job takes."""
 
 STEP = (
     "difftransformer step {params.rule} --config {params.config:q} --code '{params.code}'"
     " --threads {threads} --log {log:q} <<< {params.files:q}"
 )
-"""What every job runs. Results can be thousands of files, more than an argument may hold: they come by stdin."""
+"""Shell command of every job. Its files are passed by stdin: thousands of paths are too long for an argument."""
 
 
 wildcard_constraints:
@@ -33,25 +33,25 @@ wildcard_constraints:
 _postprocess = Job.postprocess
 
 
-# With `keep-incomplete`, as on clusters, a failed job leaves what was made before, and Snakemake records it as made with
-# the settings of the job that failed: the next call would take it for up to date. snakemake/snakemake#3808
-async def _marked_if_failed(job, *given, error=False, **more):
-    await _postprocess(job, *given, error=error, **more)
+# With `keep-incomplete`, as on clusters, the outputs of an earlier job survive a failed one. Snakemake records them as made
+# with the settings of the failed job, so the next call would consider them up to date. snakemake/snakemake#3808
+async def _mark_if_failed(job, *args, error=False, **kwargs):
+    await _postprocess(job, *args, error=error, **kwargs)
     if error and job.dag.workflow.execution_settings.keep_incomplete:
         job.dag.workflow.persistence.started(job)
 
 
 if not workflow.remote_exec:
-    Job.postprocess = _marked_if_failed
+    Job.postprocess = _mark_if_failed
 
 
 def files(wildcards, input, output):
-    """The files of a job by the names that they have in it, as JSON for STEP."""
+    """Input and output files of a job by the names of its rule, as JSON for STEP."""
 
-    def by_name(known):
+    def by_name(named):
         return {
-            name: [one] if isinstance(one, str) else [*one]
-            for name, one in known.items()
+            name: [paths] if isinstance(paths, str) else [*paths]
+            for name, paths in named.items()
         }
 
     return json.dumps(
@@ -64,18 +64,18 @@ def files(wildcards, input, output):
     )
 
 
-def asked_for():
-    """Artifacts that the command line asks for: the report is on these."""
+def requested():
+    """Artifacts that the command line names; the report is about these."""
     return PLAN.asked(workflow.dag_settings.targets if workflow.dag_settings else ())
 
 
 def any_of(names):
-    """The constraint of a wildcard that is one of these names."""
+    """Pattern of a wildcard that is one of these names; without names it matches nothing."""
     return "|".join(names) or "(?!)"
 
 
 def run_config(wildcards):
-    """For a training that does not fit the machine of its scale no job starts."""
+    """Config of a training; exits before the first job if the machine of the scale is too small."""
     try:
         PLAN.require_room([wildcards.run])
     except UserError as error:
@@ -84,14 +84,16 @@ def run_config(wildcards):
 
 
 def on_this_machine(listings):
-    """The user's files are on this machine, wherever results are stored: without a shared file system
-    the jobs that read them run here. A listing is named by its content, so its time does not count.
+    """Mark listings of the user's files as local, whatever their modification time.
+
+    The files stay on this machine wherever results are stored; without a shared file system the jobs
+    that read them run here. The name of a listing contains the digest of its content.
     """
     return [ancient(local(listing)) for listing in listings]
 
 
 def beside(names, files):
-    """What is read beside files. Those contain its digests, so that it is no reason to run."""
+    """Files next to others that contain their digests, so their modification times do not count."""
     return [
         ancient(str(Path(file).with_name(name))) for file in files for name in names
     ]
@@ -102,13 +104,13 @@ def with_suffix(suffix, files):
 
 
 def data(manifests):
-    """A packed dataset by its manifest."""
+    """Inputs of a job that reads a packed dataset."""
     names = ("shards", "tokenizer.json", "tokenizer_config.json")
     return {"data": manifests, "dataset": beside(names, manifests)}
 
 
 def tokenizer(files):
-    """A tokenizer, and the file beside it that says of which kind it is."""
+    """Inputs of a job that reads a tokenizer: tokenizer.json and tokenizer_config.json."""
     return {
         "tokenizer": files,
         "description": [

@@ -1,6 +1,6 @@
-# Contract: needs a trained run and its dataset, or a model from elsewhere; makes
-# {ROOT}/{scale}/evaluations/{suite}/{run}/{seed}.json and, in {seed}/, what stands behind it. Answers
-# that are to be judged lie there; judging makes {ROOT}/{scale}/judgements/{judge}/{suite}/{run}/...
+# Contract: needs a trained run and its dataset, or a pretrained model; makes
+# {ROOT}/{scale}/evaluations/{suite}/{run}/{seed}.json and, in {seed}/, its items and arrays, among them the
+# answers that judges read; judging makes {ROOT}/{scale}/judgements/{judge}/{suite}/{run}/...
 
 
 rule evaluate:

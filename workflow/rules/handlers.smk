@@ -1,12 +1,15 @@
-# Contract: PLAN, JOBS and ARTIFACTS. What happens before the first job and after the last one.
+# Contract: needs PLAN, JOBS and ARTIFACTS. Runs before the first job and after the last one.
 
 
 def partitions():
-    """Partitions that jobs are sent to, but for those of another cluster: each job would be refused, time and again."""
-    asked = [job.resources for job in workflow.dag.needrun_jobs()]
-    elsewhere = ("slurm_cluster", "cluster", "clusters")
-    here = (one for one in asked if not any(map(one.get, elsewhere)))
-    return {*filter(None, (one.get("slurm_partition") for one in here))}
+    """Slurm partitions of the planned jobs, without those of other clusters.
+
+    Slurm would refuse each job of an unknown partition, at each retry.
+    """
+    resources = [job.resources for job in workflow.dag.needrun_jobs()]
+    other_cluster = ("slurm_cluster", "cluster", "clusters")
+    here = (job for job in resources if not any(map(job.get, other_cluster)))
+    return {*filter(None, (job.get("slurm_partition") for job in here))}
 
 
 # One workflow at a time builds a scale. Snakemake's own lock outlives a killed process and would ask
@@ -22,26 +25,26 @@ onstart:
     except (UserError, OSError) as error:
         sys.exit(f"error: {refusal(error)}")
     # A forced training starts from scratch, though its checkpoint would let it resume.
-    said = workflow.dag_settings
-    asked = [*said.forcerun, *(said.targets if said.forcetargets else [])]
-    asked += ["pretrain", "extend_context", "adapt"] if said.forceall else []
-    os.environ.update(DIFFTRANSFORMER_FROM_SCRATCH=" ".join(asked))
-    for name in filter(ARTIFACTS.known.__contains__, asked):
+    settings = workflow.dag_settings
+    forced = [*settings.forcerun, *(settings.targets if settings.forcetargets else [])]
+    forced += ["pretrain", "extend_context", "adapt"] if settings.forceall else []
+    os.environ.update(DIFFTRANSFORMER_FROM_SCRATCH=" ".join(forced))
+    for name in filter(ARTIFACTS.known.__contains__, forced):
         print(
             f"{name}: a target has no work of its own to force; `make rerun ABLATION={name}` trains"
             " and evaluates it again",
             file=sys.stderr,
         )
-    for runs in PLAN.equal_trainings(asked_for()):
+    for runs in PLAN.equal_trainings(requested()):
         print(
-            f"{', '.join(runs)}: one and the same training at scale {JOBS.scale}, done for each name; `stand_ins`"
-            " of the scale, or one name, has it done once",
+            f"{', '.join(runs)}: the same training at scale {JOBS.scale}, repeated for each name; to train"
+            " once, use one name or `stand_ins` of the scale",
             file=sys.stderr,
         )
     if exploratory := ARTIFACTS.exploratory():
         print(
-            f"seeds {', '.join(map(str, exploratory))} are exploratory at scale {JOBS.scale}: their results had been"
-            " looked at, so tables show them and they test no claim; seeds=3 takes three others",
+            f"seeds {', '.join(map(str, exploratory))} are exploratory at scale {JOBS.scale}: their results were seen before,"
+            " so tables show them but they test no claim; seeds=3 takes three others",
             file=sys.stderr,
         )
     # On one machine no limit of starts per second is needed. With one, each job that ends begins another chain of
@@ -49,8 +52,8 @@ onstart:
     # snakemake/snakemake#3744
     if workflow.local_exec:
         workflow.scheduler.job_rate_limiter = None
-    # Last, since jobs start warm in the environment that they would have had anyway: Snakemake's to jobs of
-    # one thread. In a container or on another machine there is nothing to connect to.
+    # Last, since forked jobs get the environment of this moment, with the variables that Snakemake sets for jobs
+    # of one thread. Jobs in a container or on another machine cannot be forked here.
     if workflow.local_exec and not workflow.deployment_settings.deployment_method:
         threads = "OMP GOTO OPENBLAS MKL NUMEXPR".split()
         variables = {f"{name}_NUM_THREADS": "1" for name in threads}
@@ -61,14 +64,14 @@ onstart:
         warm.start(
             shutil.which("difftransformer"),
             variables,
-            common_modules(PLAN, asked_for()),
+            common_modules(PLAN, requested()),
         )
 
 
-# Jobs leave their tracking in local histories; one process sends them all. What it cannot send
-# stays for the next time, so neither the store nor an impatient user decides how a workflow ends.
+# Jobs write their tracking to local histories, and one process sends them all. What cannot be sent now is sent
+# by the next call, so neither the store nor Ctrl-C changes how a workflow ends.
 def send_histories():
-    """False: interrupted; then nothing that takes time is begun."""
+    """Send the histories of all jobs; False if interrupted: then nothing slow must follow."""
     try:
         shell("difftransformer sync_tracking --results {ROOT} || true")
     except KeyboardInterrupt:
@@ -80,8 +83,8 @@ def send_histories():
     return True
 
 
-# Another head shall know with which settings the files in a bucket were made.
-def share_what_is_known():
+# A later Snakemake process elsewhere needs the settings and code that made the files in a bucket.
+def share_build_records():
     if BUCKET:
         try:
             share_records(BUCKET, RECORDS)
@@ -90,9 +93,9 @@ def share_what_is_known():
 
 
 onsuccess:
-    share_what_is_known()
+    share_build_records()
     sent, state_url = send_histories(), os.environ.get("DIFFTRANSFORMER_STATE")
-    # Copies of checkpoints are kept until what came of them is where it belongs.
+    # Copies of checkpoints stay until the results of their trainings are stored.
     try:
         if sent and state_url:
             forget_finished(
@@ -113,5 +116,5 @@ onsuccess:
 
 
 onerror:
-    share_what_is_known()
+    share_build_records()
     send_histories()

@@ -1,10 +1,10 @@
 # Contract: needs result files and nothing else; makes {ROOT}/{scale}/tables/{artifact}.* ,
-# {ROOT}/{scale}/figures/{artifact}.{svg,png} and {ROOT}/{scale}/report, a small site on what is asked for and
-# on what earlier calls have built, whose digests beside it are written last.
+# {ROOT}/{scale}/figures/{artifact}.{svg,png} and {ROOT}/{scale}/report, a small site about the requested
+# artifacts and those of earlier calls. The digests of its pages are next to it and written last.
 
 
-# Where jobs run elsewhere, the head does these: no command line there says what was asked for, and each
-# takes seconds, less than a job's way through a queue. What they refuse no second try mends.
+# Where jobs run elsewhere, the Snakemake process runs these itself: only its command line names the requested
+# artifacts, and each rule takes seconds, less than a job waits in a queue. Their errors would recur, so retries are 0.
 localrules:
     table,
     figure,
@@ -63,10 +63,10 @@ use rule table as figure with:
 
 
 rule verdicts:
-    """Test the registered claims that what is asked for beside it answers"""
+    """Test the registered claims that the artifacts requested with it answer"""
     input:
-        results=lambda wildcards: PLAN.results(PLAN.claims.answering(asked_for())),
-        histories=lambda wildcards: PLAN.histories(PLAN.claims.answering(asked_for())),
+        results=lambda wildcards: PLAN.results(PLAN.claims.answering(requested())),
+        histories=lambda wildcards: PLAN.histories(PLAN.claims.answering(requested())),
     output:
         multiext(JOBS.layout.verdicts.removesuffix(".json"), ".csv", ".md"),
         data=JOBS.layout.verdicts,
@@ -75,7 +75,7 @@ rule verdicts:
     retries: 0
     params:
         rule="verdicts",
-        config=lambda wildcards: PLAN.verdicts_slice(asked_for()),
+        config=lambda wildcards: PLAN.verdicts_slice(requested()),
         code=PLAN.claims.code(),
         files=files,
     message:
@@ -85,15 +85,15 @@ rule verdicts:
 
 
 rule report:
-    """Build the report alone, on what is asked for beside it and what is built"""
+    """Build the report alone, about the artifacts requested with it and those built before"""
     input:
-        tables=lambda wildcards: PLAN.tables(asked_for()),
-        figures=lambda wildcards: PLAN.figures(asked_for()),
-        sums=lambda wildcards: PLAN.figures(asked_for(), ".sha256.json"),
+        tables=lambda wildcards: PLAN.tables(requested()),
+        figures=lambda wildcards: PLAN.figures(requested()),
+        sums=lambda wildcards: PLAN.figures(requested(), ".sha256.json"),
         verdicts=JOBS.layout.verdicts,
-        results=lambda wildcards: PLAN.results(asked_for()),
-        histories=lambda wildcards: PLAN.histories(asked_for()),
-        maps=lambda wildcards: PLAN.browsed(asked_for()),
+        results=lambda wildcards: PLAN.results(requested()),
+        histories=lambda wildcards: PLAN.histories(requested()),
+        maps=lambda wildcards: PLAN.browsed(requested()),
     output:
         site=report(
             directory(JOBS.layout.report),
@@ -108,7 +108,7 @@ rule report:
     retries: 0
     params:
         rule="report",
-        config=lambda wildcards: PLAN.report_slice(asked_for()),
+        config=lambda wildcards: PLAN.report_slice(requested()),
         code=PLAN.report_code(),
         files=files,
     message:

@@ -11,7 +11,9 @@ DESCRIPTIONS |= {
     for name, paper in PLAN.catalogue.papers.papers.items()
     if name in PLAN.groups
 }
-DESCRIPTIONS |= {name: one.description for name, one in ARTIFACTS.known.items()}
+DESCRIPTIONS |= {
+    name: artifact.description for name, artifact in ARTIFACTS.known.items()
+}
 
 know(["headline", *DESCRIPTIONS], PLAN.other_scales(), PLAN.lacking())
 

@@ -1,8 +1,8 @@
 # Contract: needs a packed dataset, and for a run that continues another one (other text, longer
 # positions) or adapts it (Dex, LoRA, ...) the finished training of the same seed that `init_from` names; makes
-# {ROOT}/{scale}/runs/{run}/{seed}/: weights, config, history.csv, in kept/ weights of earlier steps and, last, as
-# it goes into storage, too, training.json. Checkpoints live in {ROOT}/{scale}/state, outside the outputs, so a
-# killed job continues from its newest whole one.
+# {ROOT}/{scale}/runs/{run}/{seed}/: weights, config, history.csv, in kept/ the weights of earlier steps and, last
+# (in object storage, too), training.json. Checkpoints are in {ROOT}/{scale}/state, outside the outputs, so a killed
+# job resumes from the last complete one.
 
 
 rule pretrain:

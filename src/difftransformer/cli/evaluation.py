@@ -44,22 +44,22 @@ def evaluate(step: Step) -> None:
 
 
 def judge_answers(step: Step) -> None:
-    """Judge the answers of one run, by a language model or by looking words up."""
+    """Judge the answers of one run, by a language model or by their words alone."""
     with reporting(step.log):
         from difftransformer.config.judges import JudgementSlice, judged_suite
         from difftransformer.config.measurements import measurement, module_of
 
         config, output = step.read(JudgementSlice), step.output()
-        # By name: its code is that of the measurement whose answers are judged.
+        # Imported by name: each evaluation with answers has a judge of its own.
         judge = import_module(module_of(measurement(config.kind).name, "judge"))
         judged = judge.open_answers(config, step.required("result"), step.seed)
-        about = {
+        fields = {
             "seed": step.seed,
             "suite": judged_suite(config.suite, config.judge.kind),
             "upstream": (judged.result.job_id,),
         }
-        # Whoever generated the answers.
-        identity = step.identity(config.scale, config.run, config, judged.sha256, **about)
+        # The same answers of another model are judged alike.
+        identity = step.identity(config.scale, config.run, config, judged.sha256, **fields)
     with step.job(identity, config) as running:
         judge.judge_answers(
             config,
@@ -72,8 +72,8 @@ def judge_answers(step: Step) -> None:
 
 
 def benchmark(step: Step) -> None:
-    """Time all rows of a measurement on this machine."""
-    # torch reads this when it is imported; the profiler's C++ says when it starts and stops.
+    """Time the models of a benchmark on this machine."""
+    # Silences the messages of torch's profiler; read when torch is imported.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     with reporting(step.log):
         from difftransformer.config.measurements import TimedSlice

@@ -1,4 +1,4 @@
-"""What people type: build a table, build one ablation again, see the report and the verdicts."""
+"""Everyday commands: build a table, rerun an ablation, open the report, print the verdicts."""
 
 import os
 import sys
@@ -18,8 +18,8 @@ from difftransformer.cli.frame import (
     Scale,
     Seeds,
     beginning_with,
+    command,
     load_plan,
-    people,
 )
 from difftransformer.config.project import load_project, settings_given
 from difftransformer.config.yaml_files import as_settings
@@ -28,12 +28,12 @@ from difftransformer.provenance.layout import Layout
 from difftransformer.provenance.reporting import reporting
 
 Cores = Annotated[int, typer.Option(min=1, help="Jobs at one time.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Say what would run.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Print what would run.")]
 _CORES = os.cpu_count() or 1
 _SETTINGS = ArgumentParser(add_help=False, allow_abbrev=False)
 _SETTINGS.add_argument("--config", "-C", nargs="*", action="extend", default=[])
 _SETTINGS.add_argument("--configfile", "--configfiles", nargs="+", action="extend", default=[])
-"""Snakemake's options for settings; where one stands twice, Snakemake takes the last alone."""
+"""Snakemake's options for settings; of a repeated one Snakemake would use only the last."""
 _SNAKEMAKES, _ALIKE = "--dryrun", 0.85
 """Its one option that is more like one of ours than this."""
 
@@ -41,14 +41,14 @@ _SNAKEMAKES, _ALIKE = "--dryrun", 0.85
 _PASSING_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
-@people(BUILD, context_settings=_PASSING_ON)
+@command(BUILD, context_settings=_PASSING_ON)
 def reproduce(
     call: typer.Context,
     artifacts: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Tables, figures, ablations, or all of them; without any the headline. Options "
-            "that are not below go to Snakemake.",
+            help="Tables, figures, ablations or groups such as `all`; default: `headline`. Options "
+            "that are not listed below go to Snakemake.",
             autocompletion=beginning_with,
         ),
     ] = None,
@@ -68,7 +68,7 @@ def reproduce(
         _snakemake(words, settings, files)
 
 
-@people(BUILD, context_settings=_PASSING_ON)
+@command(BUILD, context_settings=_PASSING_ON)
 def rerun(
     call: typer.Context,
     artifact: Artifact,
@@ -98,9 +98,9 @@ def rerun(
         _snakemake(words, as_settings(asked), files)
 
 
-@people(BUILD)
+@command(BUILD)
 def show_verdicts(scale: Scale = None, config: Config = Path("config")) -> None:
-    """Print what the verdicts come to at a scale, and what to run next."""
+    """Print a summary of the verdicts of a scale, and what to run next."""
     with reporting():
         plan = load_plan(config, scale)
         from difftransformer.reporting.verdict_job import read_verdicts
@@ -108,22 +108,22 @@ def show_verdicts(scale: Scale = None, config: Config = Path("config")) -> None:
         path = Path(plan.jobs.layout.verdicts)
         for line in read_verdicts(path).summary:
             typer.echo(line)
-        typer.echo(f"Each of them: {path.with_suffix('.md')}")
+        typer.echo(f"All verdicts: {path.with_suffix('.md')}")
 
 
-@people(BUILD, name="open")
+@command(BUILD, name="open")
 def open_report(
     artifact: Annotated[
         str | None,
         typer.Argument(
-            help="Table or figure whose page it shall be; without one the report's first.",
+            help="Table or figure whose page to open; default: the first page of the report.",
             autocompletion=beginning_with,
         ),
     ] = None,
     scale: Scale = None,
     config: Config = Path("config"),
 ) -> None:
-    """Open the report in a browser, from disk; without a browser say where it lies."""
+    """Open the report in a browser and print its path."""
     from difftransformer.errors import DataError
 
     with reporting():
@@ -138,12 +138,12 @@ def open_report(
             )
         typer.echo(page)
         if not webbrowser.open(page.resolve().as_uri()):
-            typer.echo("no browser was found here; open that file in one", err=True)
+            typer.echo("no browser was found on this machine; open the file above in one", err=True)
 
 
-@people(BUILD, hidden=True)
+@command(BUILD, hidden=True)
 def results_folder(scale: Scale = None, config: Config = Path("config")) -> None:
-    """Print the folder of all that is built at a scale, for the Makefile."""
+    """Print the folder of the results of a scale, for the Makefile."""
     with reporting():
         project, _ = load_project(config, {} if scale is None else {"scale": scale})
         typer.echo(Layout(project.results, project.scale).home)
@@ -152,7 +152,7 @@ def results_folder(scale: Scale = None, config: Config = Path("config")) -> None
 def _passed_on(
     call: typer.Context, words: Sequence[str]
 ) -> tuple[list[str], list[Path], list[str]]:
-    """Part what a command hands to Snakemake into settings, files of settings and the rest."""
+    """Split the arguments for Snakemake into settings, files of settings and the rest."""
     own = [name for one in call.command.params for name in one.opts if name.startswith("--")]
     _refuse_misspelled(words, own)
     given, others = _SETTINGS.parse_known_args(words)
@@ -160,7 +160,7 @@ def _passed_on(
 
 
 def _refuse_misspelled(words: Sequence[str], own: Sequence[str]) -> None:
-    """Refuse what looks like an option of ours; Snakemake would answer with all of its own."""
+    """Reject a misspelled option of ours; Snakemake would answer with its whole usage."""
     for name in (word.partition("=")[0] for word in words):
         known = name in own or name == _SNAKEMAKES
         if name.startswith("--") and not known:
@@ -169,7 +169,7 @@ def _refuse_misspelled(words: Sequence[str], own: Sequence[str]) -> None:
 
 
 def _snakemake(words: Sequence[str], settings: Sequence[str], files: Sequence[Path]) -> None:
-    """Become Snakemake, so that signals, output and exit status are its own."""
+    """Replace this process by Snakemake, so that signals, output and exit status are its own."""
     words = [*words, *(["--configfile", *map(str, files)] if files else [])]
     words = [*words, *(["--config", *settings] if settings else [])]
     typer.echo(" ".join(["snakemake", *words]), err=True)

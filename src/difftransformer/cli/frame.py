@@ -29,18 +29,18 @@ _PAPER = re.compile(r"^  (\w+):$", re.MULTILINE)
 
 
 class Commands(TyperGroup):
-    """The group of all commands; a wrong call is one line, as every other mistake."""
+    """The group of all commands; a wrong call fails with a one-line error."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Take the name of what can be built for the command that builds it."""
+        """Resolve a command; the name of an artifact stands for the command that builds it."""
         if args and args[0] not in self.commands and args[0] in targets():
             args = [BUILDER, *args]
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         """Complete the names of commands, and of what can be built."""
-        found = super().shell_complete(ctx, incomplete)
-        return found + [CompletionItem(name) for name in beginning_with(incomplete)]
+        completions = super().shell_complete(ctx, incomplete)
+        return completions + [CompletionItem(name) for name in beginning_with(incomplete)]
 
     def main(self, *args: Any, standalone_mode: bool = True, **more: Any) -> Any:
         """Run a command; exit with its status, 2 for a wrong call."""
@@ -54,9 +54,9 @@ class Commands(TyperGroup):
         except Exception as error:
             if not hasattr(error, "format_message"):  # of the kinds that typer raises by itself
                 raise
-            said = " ".join(error.format_message().split()).partition(" Did you mean")[0]
-            if said := said.rstrip("."):  # nothing for a bare call, which has printed the help
-                typer.echo(f"error: {said}{_cure(error, words)}", err=True)
+            message = " ".join(error.format_message().split()).partition(" Did you mean")[0]
+            if message := message.rstrip("."):  # empty for a bare call, which has printed the help
+                typer.echo(f"error: {message}{_cure(error, words)}", err=True)
             status = 2
         if not standalone_mode:
             return status
@@ -64,14 +64,14 @@ class Commands(TyperGroup):
 
 
 def _cure(error: Any, words: list[str]) -> str:
-    """The value that an error is about, as it stands in the call, and where to look."""
+    """Return the rejected value of a call, or the nearest names, and the help to read."""
     if "No such command" in error.format_message():
         built = targets()
         where = "" if built else "; tables are built in a checkout of the project, from its folder"
         return nearest(words[0], {*app_names(), *built}) + where
     names = getattr(getattr(error, "param", None), "opts", [])
-    found = [value for name, value in pairwise(words) if name in names]
-    got = f", got {found[-1]!r}" if found else ""
+    values = [value for name, value in pairwise(words) if name in names]
+    got = f", got {values[-1]!r}" if values else ""
     path = error.ctx.command_path if getattr(error, "ctx", None) else "difftransformer"
     return f"{got}; see `{path} --help`"
 
@@ -101,7 +101,7 @@ def _text(path: Path) -> str:
 
 def app_names() -> list[str]:
     """Return the names of all commands."""
-    return [str(one.name) for one in app.registered_commands]
+    return [str(registered.name) for registered in app.registered_commands]
 
 
 app = typer.Typer(
@@ -115,8 +115,8 @@ app = typer.Typer(
 )
 
 
-def _say_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"difftransformer {metadata.version('difftransformer')}")
         raise typer.Exit
 
@@ -124,7 +124,10 @@ def _say_version(asked: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say which.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
     del version
@@ -140,19 +143,19 @@ Artifact = Annotated[
 ]
 FoundResults = Annotated[
     Path | None,
-    typer.Option("--results", help="Folder of everything that is built; else config.yaml's."),
+    typer.Option("--results", help="Folder of all results; default: `results` of config.yaml."),
 ]
 FoundUri = Annotated[
     str,
     typer.Option(
-        "--tracking", help="MLflow URI or 'off'; else the environment's or config.yaml's."
+        "--tracking", help="MLflow URI or 'off'; default: MLFLOW_TRACKING_URI, then config.yaml."
     ),
 ]
 """The two that `find_results` completes."""
 
 
 def _seeds(text: str) -> Any:
-    """Read a number, or a list; config.yaml's own check says what they may be."""
+    """Read a number or a list; the check of config.yaml validates it."""
     try:
         return parse_value(text, "--seeds")
     except ConfigError as error:
@@ -160,28 +163,29 @@ def _seeds(text: str) -> Any:
 
 
 Scale = Annotated[
-    str | None, typer.Option(help="File of config/scales; without it as config.yaml says.")
+    str | None,
+    typer.Option(help="Name of a file in config/scales; default: `scale` of config.yaml."),
 ]
 Seeds = Annotated[
     Any,
     typer.Option(
         parser=_seeds,
         metavar="N|[A,B,...]",
-        help="Number of seeds, or which; without it as the scale says.",
+        help="Number of seeds, or a list of them; default: those of the scale.",
     ),
 ]
 Config = Annotated[Path, typer.Option("--config", help="Folder of the configuration.")]
 
 
-BUILD = "Build, and see what came out"
-LOOK = "Look before it runs"
-TAKE = "Take a model elsewhere"
-CARE = "Keep the house"
+BUILD = "Build and view"
+INSPECT = "Inspect before a run"
+EXPORT = "Export a model"
+MAINTAIN = "Maintain"
 STEPS = "For the workflow"
 
 
-def people(panel: str, **more: Any) -> Callable[[F], F]:
-    """Register a subcommand for people under the function's own name, in a part of the help."""
+def command(panel: str, **more: Any) -> Callable[[F], F]:
+    """Register a subcommand under the function's name, in a panel of the help."""
 
     def register(function: F) -> F:
         app.command(**{"name": function.__name__, "rich_help_panel": panel, **more})(function)
@@ -191,27 +195,31 @@ def people(panel: str, **more: Any) -> Callable[[F], F]:
 
 
 def load_plan(config: Path, scale: str | None, files: Sequence[Path] = (), **more: Any) -> "Plan":
-    """Return the plan of a scale, else that of config.yaml, with everything checked.
+    """Return the checked plan of a scale; None for a setting means that of config.yaml.
 
-    ``files`` are YAML files with keys of config.yaml, keywords further keys; None: as it says.
+    Args:
+        config: Folder of the configuration.
+        scale: Name of the scale.
+        files: YAML files with keys of config.yaml.
+        **more: Further keys of config.yaml.
     """
     from difftransformer.planning.plan import Plan
 
-    asked = {"scale": scale} | more
+    settings = {"scale": scale} | more
     return Plan.load(
-        config, {key: value for key, value in asked.items() if value is not None}, files
+        config, {key: value for key, value in settings.items() if value is not None}, files
     )
 
 
 def find_results(config: Path, results: Path | None, tracking: str) -> tuple[Path, str]:
     """Return the results folder and the address of the tracking store, or "off".
 
-    What the command line says comes first, then the environment, then config.yaml if it is there.
+    The command line takes precedence over the environment, and that over config.yaml.
     """
     if (config / "config.yaml").is_file():
         project, _ = load_project(config, {})
         results = results or Path(project.results)
         check_uri(project.tracking.uri, f"{config / 'config.yaml'}: tracking.uri")
         adopt(project.tracking.uri)
-    found = results or Path("results")
-    return found, resolve_uri(tracking or None, found) or OFF
+    root = results or Path("results")
+    return root, resolve_uri(tracking or None, root) or OFF

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from difftransformer.cli.frame import TAKE, people
+from difftransformer.cli.frame import EXPORT, command
 from difftransformer.errors import UserError
 from difftransformer.provenance.reporting import reporting
 
 
-@people(TAKE)
+@command(EXPORT)
 def publish(
     run: Annotated[
         Path,

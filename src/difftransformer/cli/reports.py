@@ -8,10 +8,7 @@ from difftransformer.provenance.reporting import reporting
 
 
 def build(step: Step) -> None:
-    """Build a table, or draw a figure, from result files.
-
-    It is identified by its settings, its code and the results it shows.
-    """
+    """Build a table or draw a figure from result files."""
     with reporting(step.log):
         from difftransformer.config.artifact_slices import ArtifactSlice
 
@@ -19,22 +16,24 @@ def build(step: Step) -> None:
         work = getattr(module, f"build_{step.rule}")
         config, page = step.read(ArtifactSlice), step.output("page")
         upstream = _upstream(step)
-        about = {"suite": config.kind, "upstream": upstream}
-        identity = step.identity(config.scale, config.artifact, config, " ".join(upstream), **about)
+        fields = {"suite": config.kind, "upstream": upstream}
+        identity = step.identity(
+            config.scale, config.artifact, config, " ".join(upstream), **fields
+        )
     with step.job(identity, config) as running:
         for path in work(config, step.inputs("results"), page):
             running.tracker.log_artifact(path)
 
 
 def _upstream(step: Step) -> list[str]:
-    """Return the jobs behind the results that are read."""
+    """Return the ids of the jobs that made the input results, sorted."""
     from difftransformer.provenance.result import read_result
 
     return sorted(read_result(path).job_id for path in step.inputs("results"))
 
 
 def verdicts(step: Step) -> None:
-    """Test the registered claims on result files: verdicts.csv, json, md."""
+    """Test the registered claims on result files; write verdicts.csv, .json and .md."""
     with reporting(step.log):
         from difftransformer.config.artifact_slices import TestedClaims
         from difftransformer.reporting.verdict_job import build_verdicts
@@ -48,7 +47,7 @@ def verdicts(step: Step) -> None:
 
 
 def report(step: Step) -> None:
-    """Write the report: a small site that needs no server, and one page that has all of it."""
+    """Write the report, a small site that needs no server."""
     with reporting(step.log):
         from difftransformer.config.artifact_slices import ReportSlice
         from difftransformer.reporting.report_job import build_report

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from difftransformer.cli import evaluation, reports, training
-from difftransformer.cli.frame import STEPS, people
+from difftransformer.cli.frame import STEPS, command
 from difftransformer.cli.step import Files, Step
 from difftransformer.config.validation import validate
 from difftransformer.errors import lookup
@@ -30,10 +30,10 @@ RULES: dict[str, Callable[[Step], None]] = {
     "verdicts": reports.verdicts,
     "report": reports.report,
 }
-"""What a rule does, by its name."""
+"""Function that does a job, by the name of its rule."""
 
 
-@people(STEPS)
+@command(STEPS)
 def step(
     rule: Annotated[str, typer.Argument(help=", ".join(RULES) + ".")],
     config: Annotated[
@@ -43,7 +43,7 @@ def step(
         str,
         typer.Option(
             help='JSON of the files by name: {"inputs": {"model": [...]}, "outputs": {"result": '
-            '[...]}, "seed": 0, "results": "results"}; without it standard input.'
+            '[...]}, "seed": 0, "results": "results"}; default: standard input.'
         ),
     ] = "",
     code: Annotated[str, typer.Option(help="Fingerprint of the code, part of the job's id.")] = "",
@@ -55,5 +55,5 @@ def step(
     """Do one job of the workflow; `snakemake --printshellcmds` shows the calls."""
     with reporting(log):
         work = lookup(RULES, rule, "rule", "step")
-        given = validate(Files, (files or sys.stdin.read()).encode(), "step: --files")
-    work(Step(rule, config, given, code, threads, log))
+        paths = validate(Files, (files or sys.stdin.read()).encode(), "step: --files")
+    work(Step(rule, config, paths, code, threads, log))

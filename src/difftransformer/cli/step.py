@@ -1,4 +1,4 @@
-"""A job of the workflow, as `difftransformer step` is asked for it."""
+"""A job of the workflow: what its rule passes to `difftransformer step`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,13 +19,13 @@ S = TypeVar("S", bound=BaseModel)
 
 
 def state_ids(identity: JobIdentity) -> list[str]:
-    """Return the names of the folders down to a job's own state."""
+    """Return the names of the nested folders that lead to the state of a job."""
     parts = (identity.rule, identity.run, identity.suite, identity.seed, identity.fingerprint[:16])
     return [str(part) for part in parts if part is not None]
 
 
 class Files(BaseModel):
-    """The files of a job, by the names that its rule gives them."""
+    """Input and output files of a job by the names of its rule, its seed and the results folder."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -37,7 +37,7 @@ class Files(BaseModel):
 
 @dataclass(frozen=True)
 class Step:
-    """A job of the workflow, as its rule asks for it."""
+    """The arguments of `difftransformer step`."""
 
     rule: str
     config: Path
@@ -48,7 +48,7 @@ class Step:
 
     @property
     def results(self) -> Path:
-        """Folder of everything that is built."""
+        """Folder of all results."""
         return self.files.results
 
     @property
@@ -57,15 +57,15 @@ class Step:
         return self.files.seed
 
     def inputs(self, name: str) -> list[Path]:
-        """Return the input files of a name; none where the rule has none for this job."""
+        """Return the input files of a name; empty if this job has none."""
         return self.files.inputs.get(name, [])
 
     def input(self, name: str) -> Path | None:
-        """Return the one input file of a name, if there is one."""
+        """Return the single input file of a name, or None."""
         return next(iter(self.inputs(name)), None)
 
     def required(self, name: str) -> Path:
-        """Return the one input file of a name.
+        """Return the single input file of a name.
 
         Raises:
             ConfigError: There is none.
@@ -80,12 +80,12 @@ class Step:
         Raises:
             ConfigError: There is none.
         """
-        if not (found := self.files.outputs.get(name)):
+        if not (paths := self.files.outputs.get(name)):
             raise ConfigError(f"{self.rule}: --files: outputs.{name} is missing: name its file")
-        return found[0]
+        return paths[0]
 
-    def words(self) -> list[str]:
-        """Return the command line of this job, with all that came by standard input."""
+    def arguments(self) -> list[str]:
+        """Return the command line of this job, with the files of standard input as `--files`."""
         log = [] if self.log is None else ["--log", str(self.log)]
         return [
             *("step", self.rule, "--config", str(self.config), "--code", self.code),
@@ -93,10 +93,10 @@ class Step:
         ]
 
     def read(self, kind: type[S]) -> S:
-        """Return the settings.
+        """Return the settings in the file `--config`, of the class ``kind``.
 
         Raises:
-            ConfigError: The file is missing or holds something else.
+            ConfigError: The file is missing or has other content.
         """
         try:
             content = self.config.read_bytes()
@@ -109,29 +109,29 @@ class Step:
             raise ConfigError(f"{error}; run snakemake, which writes it") from None
 
     def identity(
-        self, scale: str, run: str, settings: Any, inputs: str, **more: Any
+        self, scale: str, run: str, settings: Any, inputs: str, **fields: Any
     ) -> JobIdentity:
         """Return the identity of this job.
 
         Args:
             scale: Name of the scale.
-            run: What it trains or makes.
-            settings: All of its settings that count.
-            inputs: Digest of what it reads.
-            **more: What else a `JobIdentity` has.
+            run: Name of the run, dataset or artifact that the job makes.
+            settings: All settings on which the result depends.
+            inputs: Digest of the input files.
+            **fields: Further fields of `JobIdentity`.
         """
-        fingerprint = job_fingerprint(self.rule, settings, self.code, inputs, more.get("seed"))
-        return JobIdentity(self.rule, scale, run, fingerprint, **more)
+        fingerprint = job_fingerprint(self.rule, settings, self.code, inputs, fields.get("seed"))
+        return JobIdentity(self.rule, scale, run, fingerprint, **fields)
 
     def state(self, identity: JobIdentity) -> Path:
-        """Return the folder of the job's own state; its name has what the result depends on."""
+        """Return the folder of the job's state, whose path ends with the fingerprint."""
         return Path(Layout(str(self.results), identity.scale).state(*state_ids(identity)))
 
     @contextmanager
     def job(
         self, identity: JobIdentity, config: BaseModel, only: set[str] | None = None
     ) -> Iterator[Job]:
-        """Do the work of the block as a job that is tracked with all settings, or ``only`` some."""
+        """Run the block as a job tracked with all fields of ``config``, or those in ``only``."""
         state, params = self.state(identity), config.model_dump(mode="json", include=only)
         with run_context(
             identity, state=state, params=params, log=self.log, root=self.results

@@ -1,4 +1,4 @@
-"""Subcommands for people: look at the plan, export a model, keep the tracking store."""
+"""Commands that inspect the plan, export a model, compare builds and send the tracking."""
 
 import json
 import shlex
@@ -9,27 +9,27 @@ from typing import Annotated
 import typer
 
 from difftransformer.cli.frame import (
-    CARE,
-    LOOK,
-    TAKE,
+    EXPORT,
+    INSPECT,
+    MAINTAIN,
     Artifact,
     Config,
     FoundResults,
     FoundUri,
     Scale,
     Seeds,
+    command,
     find_results,
     load_plan,
-    people,
 )
 from difftransformer.config.yaml_files import as_settings, parse_value
 from difftransformer.errors import UserError
 from difftransformer.provenance.reporting import reporting
 
 
-@people(LOOK)
+@command(INSPECT)
 def check(scale: Scale = None, config: Config = Path("config")) -> None:
-    """Read and check the whole configuration at a scale; say how much there is."""
+    """Check the whole configuration at a scale and print how much it has."""
     with reporting():
         plan = load_plan(config, scale)
         typer.echo(
@@ -39,30 +39,30 @@ def check(scale: Scale = None, config: Config = Path("config")) -> None:
         )
 
 
-@people(LOOK, name="list")
+@command(INSPECT, name="list")
 def list_known(
-    runs: Annotated[bool, typer.Option("--runs", help="Runs, not tables and figures.")] = False,
+    runs: Annotated[bool, typer.Option("--runs", help="List runs instead.")] = False,
     scale: Scale = None,
     config: Config = Path("config"),
 ) -> None:
-    """Name what there is at a scale: tables and figures, those built with their seeds, or runs."""
+    """List the tables and figures of a scale with the seeds that are built, or its runs."""
     with reporting():
         plan = load_plan(config, scale)
         if runs:
-            lines = {name: (one.label, "") for name, one in plan.catalogue.runs.items()}
+            lines = {name: (model.label, "") for name, model in plan.catalogue.runs.items()}
         else:
             from difftransformer.planning.built import built, seeds_of
 
-            known, states = plan.artifacts.known, dict.fromkeys(built(plan), "built")
+            artifacts, states = plan.artifacts.known, dict.fromkeys(built(plan), "built")
             for name, seeds in seeds_of(plan, states).items():
                 states[name] = f"{len(seeds)} seed{'s' * (len(seeds) > 1)}"
-            lines = {name: (one.title, states.get(name, "-")) for name, one in known.items()}
+            lines = {name: (item.title, states.get(name, "-")) for name, item in artifacts.items()}
         widths = [max(map(len, lines)), max(len(state) for _, state in lines.values())]
         for name, (title, state) in lines.items():
             typer.echo(f"{name:{widths[0]}}  {state:{widths[1]}}  {title}")
 
 
-@people(LOOK)
+@command(INSPECT)
 def show(
     run: Annotated[str, typer.Argument(help="Run of runs.yaml.")],
     scale: Scale = None,
@@ -86,40 +86,39 @@ def show(
                 f"query heads ({queries}) and key heads ({keys})"
             )
         typer.echo(text, err=True)
-        if (found := plan.jobs.sizes.match(run)) is not None:
+        if (match := plan.jobs.sizes.match(run)) is not None:
             matched_to = plan.catalogue.match(run)
             assert matched_to is not None
             typer.echo(
-                f"ffn_dim {found.ffn_dim}, matched to {matched_to.to} by {found.by}: "
-                f"{found.size:,} for {found.wanted:,}, {found.residual:+.2%}",
+                f"ffn_dim {match.ffn_dim}, matched to {matched_to.to} by {match.by}: "
+                f"{match.size:,} for {match.wanted:,}, {match.residual:+.2%}",
                 err=True,
             )
 
 
-@people(LOOK)
+@command(INSPECT)
 def show_costs(
     targets: Annotated[
-        list[str] | None, typer.Argument(help="Artifacts or groups; without any the headline.")
+        list[str] | None, typer.Argument(help="Artifacts or groups; default: `headline`.")
     ] = None,
     scale: Annotated[
-        str | None, typer.Option(help="File of config/scales; without it `paper`.")
+        str | None, typer.Option(help="Name of a file in config/scales; default: `paper`.")
     ] = None,
     seeds: Seeds = None,
     pretrained: Annotated[
-        str | None,
-        typer.Option(help="Model from elsewhere that is adapted, as config.yaml's `pretrained`."),
+        str | None, typer.Option(help="Pretrained model to adapt, as `pretrained` of config.yaml.")
     ] = None,
     as_planned: Annotated[
         bool,
         typer.Option(
             hidden=True,
-            help="For `make plan`: without a scale that of config.yaml, and nothing is said of a "
-            "scale without a machine.",
+            help="For `make plan`: the scale is that of config.yaml, and a scale without a "
+            "machine has no output.",
         ),
     ] = False,
     config: Config = Path("config"),
 ) -> None:
-    """Say what the trainings behind artifacts cost: GPU-hours, days, disk; nothing is run."""
+    """Estimate what the trainings behind artifacts cost: GPU-hours, days, disk; runs nothing."""
     from difftransformer.errors import lookup
     from difftransformer.planning.costs import lines
 
@@ -129,66 +128,68 @@ def show_costs(
         plan = load_plan(config, scale, seeds=seeds, pretrained=model)
         if as_planned and plan.catalogue.scale.machine is None:
             return
-        known = {**plan.groups, **plan.artifacts.known}
+        names = {**plan.groups, **plan.artifacts.known}
         for target in targets or []:
             if target in plan.catalogue.artifacts:
                 plan.require(target, "show_costs")
-            lookup(known, target, "artifact or group", "show_costs")
+            lookup(names, target, "artifact or group", "show_costs")
         artifacts = plan.asked(targets or [])
         plan.require_room(plan.trainings(artifacts))
         for line in lines(plan, artifacts):
             typer.echo(line)
 
 
-@people(LOOK)
+@command(INSPECT)
 def estimate_judging(
     artifact: Artifact, scale: Scale = None, seeds: Seeds = None, config: Config = Path("config")
 ) -> None:
-    """Say what the endpoint would cost on the answers there are; no key, nothing is sent."""
+    """Estimate what the endpoint would cost for the existing answers; sends nothing."""
     with reporting():
         from difftransformer.config.measurements import module_of
 
-        # What `judge` asks for is no matter here, and the endpoint would need its key.
+        # The setting `judge` does not matter here, and an endpoint would need its key.
         plan = load_plan(config, scale, seeds=seeds, judge="lexical")
         kept, missing = Path(plan.jobs.layout.kept_judgements), 0
         plan.require(artifact, "estimate_judging")
-        found = plan.artifacts.answer_folders(artifact)
-        if not found:
+        folders_by_kind = plan.artifacts.answer_folders(artifact)
+        if not folders_by_kind:
             judged = filter(plan.artifacts.answer_folders, plan.artifacts.known)
             raise UserError(f"{artifact}: has nothing to judge; what has is {', '.join(judged)}")
-        for kind, answers in found.items():
+        for kind, answers in folders_by_kind.items():
             judge, folders = import_module(module_of(kind, "judge")), [*map(Path, answers)]
-            there, said = judge.estimate(plan.catalogue.project.judges.endpoint, folders, kept)
-            typer.echo(said)
-            missing += len(folders) - there
+            present, estimate = judge.estimate(
+                plan.catalogue.project.judges.endpoint, folders, kept
+            )
+            typer.echo(estimate)
+            missing += len(folders) - present
         if missing:
-            given = shlex.join(as_settings({"scale": plan.catalogue.project.scale, "seeds": seeds}))
+            words = shlex.join(as_settings({"scale": plan.catalogue.project.scale, "seeds": seeds}))
             typer.echo(
                 f"{missing} runs have not answered yet: "
-                f"`snakemake {artifact} --config {given}` makes them answer"
+                f"`snakemake {artifact} --config {words}` makes them answer"
             )
 
 
-@people(CARE)
+@command(MAINTAIN)
 def compare_builds(
     kept: Annotated[Path, typer.Argument(help="Folder of a scale, such as results/smoke.")],
-    rebuilt: Annotated[Path, typer.Argument(help="The same of a rebuild, file by file.")],
+    rebuilt: Annotated[Path, typer.Argument(help="The same folder of a rebuild.")],
 ) -> None:
-    """Compare the checksums of a rebuild with what there is; fail where they differ."""
+    """Compare the checksums of two builds; exit with status 1 if a file differs."""
     from difftransformer.provenance.published import compare_builds
 
     with reporting():
         compared = compare_builds(kept, rebuilt)
     for file in compared:
-        said = "same" if file.same else "MISSING" if file.kept is None else "DIFFERENT"
-        typer.echo(f"{said:9} {file.rebuilt[:16]} {file.name}")
+        state = "same" if file.same else "MISSING" if file.kept is None else "DIFFERENT"
+        typer.echo(f"{state:9} {file.rebuilt[:16]} {file.name}")
     different = sum(not file.same for file in compared)
     typer.echo(f"{len(compared) - different} of {len(compared)} files are the same")
     if different:
         raise typer.Exit(1)
 
 
-@people(CARE)
+@command(MAINTAIN)
 def write_schema(config: Config = Path("config")) -> None:
     """Regenerate config/README.md and config/schema/*.json from the typed settings."""
     from difftransformer.planning.documentation import write_documentation
@@ -200,7 +201,7 @@ def write_schema(config: Config = Path("config")) -> None:
             typer.echo(path)
 
 
-@people(TAKE)
+@command(EXPORT)
 def export_model(
     model: Annotated[Path, typer.Argument(help="Folder of a trained run.")],
     output: Annotated[Path, typer.Argument(help="Folder to write.")],
@@ -216,11 +217,11 @@ def export_model(
         typer.echo(output)
 
 
-@people(CARE)
+@command(MAINTAIN)
 def sync_tracking(
     results: FoundResults = None, tracking: FoundUri = "", config: Config = Path("config")
 ) -> None:
-    """Send everything that jobs tracked locally and could not send yet."""
+    """Send MLflow what jobs have tracked and not sent yet, and end the runs of killed jobs."""
     from difftransformer.tracking.sync import sync_tracking
 
     with reporting():

@@ -23,22 +23,21 @@ if TYPE_CHECKING:
     from difftransformer.config.run import RunSlice
 
 FROM_SCRATCH = "DIFFTRANSFORMER_FROM_SCRATCH"
-"""Trainings to do again though they had finished: a rule for all of its own, or files."""
+"""Finished trainings to repeat: names of rules, for all their trainings, or output files."""
 STATE = "DIFFTRANSFORMER_STATE"
-"""Folder or bucket (file:, s3:) that gets checkpoints, for another machine to resume from."""
+"""URL (file:, s3:) that gets copies of checkpoints, from which another machine can resume."""
 
 
 def train_tokenizer(step: Step) -> None:
-    """Train, or resolve, the tokenizer of a dataset, or take over that of its base."""
+    """Train the tokenizer of a dataset, or copy the one that it or its base names."""
     with reporting(step.log):
         from difftransformer.config.run import DatasetSlice
         from difftransformer.data.tokenizer import train_tokenizer
 
         config, output = step.read(DatasetSlice), step.output("tokenizer")
         base = step.input("tokenizer")
-        identity = step.identity(
-            config.scale, config.dataset, config, _digest(base) + _corpus(step)
-        )
+        inputs = _tokenizer_digest(base) + _corpus_digest(step)
+        identity = step.identity(config.scale, config.dataset, config, inputs)
     with step.job(identity, config) as running:
         with data_of(config.dataset):
             train_tokenizer(config.config, output, base)
@@ -53,7 +52,7 @@ def tokenize(step: Step) -> None:
 
         config, manifest = step.read(DatasetSlice), step.output("manifest")
         tokenizer = step.input("tokenizer")
-        inputs = _digest(tokenizer) + _corpus(step)
+        inputs = _tokenizer_digest(tokenizer) + _corpus_digest(step)
         identity = step.identity(config.scale, config.dataset, config, inputs, threads=step.threads)
     with step.job(identity, config) as running:
         slurm.requeue_in_time()
@@ -63,13 +62,13 @@ def tokenize(step: Step) -> None:
         running.tracker.log_artifact(manifest)
 
 
-def _corpus(step: Step) -> str:
-    """Return the digest of the listing of the user's files, '' where there is none."""
+def _corpus_digest(step: Step) -> str:
+    """Return the digest of the listing of the user's files, or '' without one."""
     return "".join(map(digest, step.inputs("corpus")))
 
 
-def _digest(path: Path | None) -> str:
-    """The sha256 of a tokenizer's file, or '' where there is none."""
+def _tokenizer_digest(path: Path | None) -> str:
+    """Return the digest of a tokenizer's file, or '' without one."""
     if path is None:
         return ""
     if not path.is_file():
@@ -78,7 +77,7 @@ def _digest(path: Path | None) -> str:
 
 
 def count_ngrams(step: Step) -> None:
-    """Find the n-grams that are too frequent in training for a suite."""
+    """Find the n-grams that occur more often in the training text than a suite allows."""
     with reporting(step.log):
         from difftransformer.config.measurement import NgramsSlice
         from difftransformer.data.ngrams import count_ngrams
@@ -86,15 +85,15 @@ def count_ngrams(step: Step) -> None:
 
         config, output = step.read(NgramsSlice), step.output("ngrams")
         dataset = step.required("data").parent
-        read = PackedDataset.open(dataset).digest
-        identity = step.identity(config.scale, config.dataset, config, read, suite=config.suite)
+        inputs = PackedDataset.open(dataset).digest
+        identity = step.identity(config.scale, config.dataset, config, inputs, suite=config.suite)
     with step.job(identity, config) as running:
         count_ngrams(dataset, output, config.ngrams.n, config.ngrams.max_count)
         running.tracker.log_artifact(output)
 
 
 def train(step: Step) -> None:
-    """Train as one job; one that Slurm stops before its time is over goes back to the queue."""
+    """Train as one job; requeue the job if Slurm announces its time limit."""
     with reporting(step.log):
         from difftransformer.config.run import RunSlice
         from difftransformer.training.interrupt import Interrupted
@@ -108,11 +107,11 @@ def train(step: Step) -> None:
         call = _call(work, step, config, identity)
     world = config.training.world
     if world > 1 and not is_launched():
-        with reporting(step.log, mode="a"):  # the process that leads begins it
+        with reporting(step.log, mode="a"):  # rank 0 starts the log
             with exclusive(step.state(identity)):
-                pass  # a job that is left over ends first: else all but one lose patience
+                pass  # wait for a leftover job here, where no other rank can time out
             on_gpus = config.training.device != "cpu" and bool(gpus.pool())
-            status = launch(world, step.words(), on_gpus)
+            status = launch(world, step.arguments(), on_gpus)
         raise SystemExit(status)
     try:
         _train_here(call, step, config, identity)
@@ -124,10 +123,10 @@ def train(step: Step) -> None:
 
 
 def _identity(step: Step, config: "RunSlice") -> JobIdentity:
-    """Return which training this is.
+    """Return the identity of a training.
 
     Raises:
-        UserError: Its data or parent cannot be used.
+        UserError: Its data or parent run cannot be used.
     """
     from difftransformer.data.packed import PackedDataset
     from difftransformer.training.upstream import open_parent, training_inputs
@@ -136,8 +135,8 @@ def _identity(step: Step, config: "RunSlice") -> JobIdentity:
     parent = open_parent(config, _parent(step), dataset, step.seed)
     inputs = training_inputs(dataset, parent, config.pretrained)
     upstream = () if parent is None else (parent.job_id,)
-    about = {"seed": step.seed, "upstream": upstream, "threads": step.threads}
-    return step.identity(config.scale, config.run, config.decisive(), inputs, **about)
+    fields = {"seed": step.seed, "upstream": upstream, "threads": step.threads}
+    return step.identity(config.scale, config.run, config.decisive(), inputs, **fields)
 
 
 def _parent(step: Step) -> Path | None:
@@ -146,9 +145,9 @@ def _parent(step: Step) -> Path | None:
 
 
 def _is_forced(step: Step) -> bool:
-    """Whether the training is to start from scratch though it had finished."""
+    """Return whether to train from scratch although the training had finished."""
     forced = os.environ.get(FROM_SCRATCH, "").split()
-    # Outputs in object storage are here below a folder that stands for their bucket.
+    # Outputs in object storage are on this disk below a folder named after their bucket.
     folder = f"/{relpath(step.output().parent)}"
     files = (relpath(Path(file).parent) for file in forced)
     return step.rule in forced or any(folder.endswith(f"/{path}") for path in files)
@@ -157,7 +156,7 @@ def _is_forced(step: Step) -> bool:
 def _call(
     train: Callable[..., None], step: Step, config: "RunSlice", identity: JobIdentity
 ) -> Callable[..., None]:
-    """Return the training as a call that needs a tracker."""
+    """Return the training as a function of its tracker."""
     return partial(
         train,
         config,
@@ -174,7 +173,7 @@ def _call(
 
 
 def _mirror(identity: JobIdentity) -> str:
-    """Return the URL that gets a copy of the job's state; '' where there is none."""
+    """Return the URL that gets a copy of the job's state, or '' without `STATE`."""
     url = os.environ.get(STATE, "").rstrip("/")
     return Layout(url, identity.scale).copied_state(*state_ids(identity)) if url else ""
 

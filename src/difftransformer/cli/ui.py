@@ -13,17 +13,19 @@ from typing import Annotated, Any
 
 import typer
 
-from difftransformer.cli.frame import BUILD, Config, FoundResults, FoundUri, find_results, people
+from difftransformer.cli.frame import BUILD, Config, FoundResults, FoundUri, command, find_results
 from difftransformer.errors import in_one_line
 from difftransformer.provenance.masking import bare_address
 from difftransformer.provenance.reporting import reporting
 
 logger = logging.getLogger(__name__)
-Port = Annotated[int, typer.Option(min=1, max=65_534, help="Of MLflow; the reports have the next.")]
-_PATIENCE = 10.0  # seconds
+Port = Annotated[
+    int, typer.Option(min=1, max=65_534, help="Port for MLflow; the report uses PORT + 1.")
+]
+_STOP_TIMEOUT = 10.0  # seconds
 
 
-@people(BUILD)
+@command(BUILD)
 def ui(
     results: FoundResults = None,
     tracking: FoundUri = "",
@@ -79,7 +81,7 @@ def ui(
             raise UserError(f"MLflow exited with status {running.returncode}")
 
 
-@people(BUILD)
+@command(BUILD)
 def compare(
     kept: Annotated[
         Path, typer.Argument(metavar="A", help="Folder of a scale, such as results/tiny.")
@@ -89,16 +91,16 @@ def compare(
     ],
     output: Annotated[Path, typer.Option(help="Page to write.")] = Path("comparison.html"),
 ) -> None:
-    """Compare the tables of two builds, within noise or not, as a page that stands alone."""
+    """Compare the tables of two builds on a page that marks differences beyond noise."""
     with reporting():
         from difftransformer.reporting.comparison import write_comparison
 
-        found = write_comparison(kept, other, output)
-        typer.echo(f"{output}: {found.summary}")
+        comparison = write_comparison(kept, other, output)
+        typer.echo(f"{output}: {comparison.summary}")
 
 
 class _Runs:
-    """Where MLflow shows the runs of a store, which is opened at the first question.
+    """Addresses of runs in MLflow; the store is opened at the first call.
 
     Args:
         uri: The store, or "off".
@@ -112,22 +114,22 @@ class _Runs:
         self._opened: Any = None
 
     def find(self, job: str) -> str | None:
-        """Return the address of a job's run, if it is there."""
+        """Return the address of a job's run, or None without one."""
         if self._uri == "off":
             return None
-        found = self._store().find(job)
-        return f"{self._mlflow}{found}" if found else None
+        path = self._store().find(job)
+        return f"{self._mlflow}{path}" if path else None
 
     def views(self) -> dict[str, str]:
         """Return the address of each experiment's view, for file stores: a server may be down."""
         if not self._uri.startswith("sqlite:"):
             return {}
         try:
-            found = self._store().views()
-        except Exception as error:  # of many kinds; reports are served without
+            paths = self._store().views()
+        except Exception as error:  # of many kinds; reports are served without views
             logger.warning("%s: %s: no views of its experiments", self._uri, in_one_line(error))
             return {}
-        return {stage: self._mlflow + place for stage, place in found.items()}
+        return {stage: self._mlflow + path for stage, path in paths.items()}
 
     def _store(self) -> Any:
         with self._lock:
@@ -196,6 +198,6 @@ def _stop(running: "subprocess.Popen[bytes] | None") -> None:
     for kind in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(running.pid, kind)
-            running.wait(_PATIENCE)
+            running.wait(_STOP_TIMEOUT)
         except (ProcessLookupError, subprocess.TimeoutExpired):
             continue
