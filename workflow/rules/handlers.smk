@@ -26,7 +26,10 @@ onstart:
         sys.exit(f"error: {refusal(error)}")
     # A forced training starts from scratch, though its checkpoint would let it resume.
     settings = workflow.dag_settings
-    forced = [*settings.forcerun, *(settings.targets if settings.forcetargets else [])]
+    forced = [
+        *settings.forcerun,
+        *(settings.targets if settings.forcetargets else []),
+    ]
     forced += ["pretrain", "extend_context", "adapt"] if settings.forceall else []
     os.environ.update(DIFFTRANSFORMER_FROM_SCRATCH=" ".join(forced))
     for name in filter(ARTIFACTS.known.__contains__, forced):

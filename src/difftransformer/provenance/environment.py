@@ -82,7 +82,7 @@ def check_variables() -> None:
     steps = os.environ.get(f"{_OWN}PROFILE_STEPS") or "0"
     if not steps.isdecimal():
         raise ConfigError(
-            f"environment variable {_OWN}PROFILE_STEPS: {steps!r} is no number of steps; set it to "
+            f"environment variable {_OWN}PROFILE_STEPS: {steps!r} is not a number; set it to "
             "a whole number, such as 5, or unset it"
         )
     for name in _THREAD_VARIABLES:

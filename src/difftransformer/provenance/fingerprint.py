@@ -12,8 +12,8 @@ change a number counts, see `syntax`. Left out are
   line in the table, reruns only the runs that use it (likewise the training method, which no
   statement imports);
 * the modules for GPUs alone, `_GPU`, where a job does not compute on one;
-* the observers: tracking, the context of jobs, the environment capture and this module. They watch
-  a computation and do not take part in it.
+* the observers: tracking, the context of jobs, the layout of results, the environment capture,
+  profiling and this module. They record a computation and do not change it.
 
 Strings that a module uses as data count. Python 3.11 to 3.13 give the same digests.
 """
@@ -182,9 +182,9 @@ def _module(name: str, root: Path) -> tuple[str, tuple[str, ...]]:
 
 @cache
 def _parsed(source: bytes, name: str, is_package: bool) -> tuple[str, frozenset[str]]:
-    """Digest of the code of a text, and what it imports with all packages on the way.
+    """Return the digest of a source text, and the modules and packages that it imports.
 
-    By content, so that a copy of the sources with one edited file is read in a moment.
+    Cached by content, so a copy of the sources with one edited file is parsed quickly.
     """
     tree = ast.parse(source)
     imported = _imports(tree, name, is_package)

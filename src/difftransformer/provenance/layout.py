@@ -1,4 +1,4 @@
-"""Names of everything below the results folder; no other module writes one."""
+"""Names of all files below the results folder; no other module has one."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from pathlib import Path
 
 TRAINING, HISTORY, WEIGHTS = "training.json", "history.csv", "model.safetensors"
 KEPT = "kept"
-"""Folder of intermediate checkpoints, in the folders of a training's state and of its model."""
+"""Folder of intermediate checkpoints, in a training's state folder and in its model folder."""
 MANIFEST, SHARDS = "manifest.json", "shards"
 SUMS = ".sha256.json"
-"""Ending of the main file of a job that makes no JSON."""
+"""Ending of the main output of a job that has no JSON result."""
 REPRODUCIBLE = (
     *("tokenizers", "data", "frequent_ngrams", "runs", "evaluations", "judgements"),
     *("tables", "figures"),
 )
-"""Folders of a scale in which the same commit, settings and machine make the same bytes.
+"""Folders of a scale whose bytes are the same for the same commit, settings and machine.
 
-An endpoint may judge differently when it is called again. Timings, verdicts and the report record
-how long jobs took and are not among them.
+An endpoint may judge differently when it is called again. Timings, verdicts and the report are not
+included, since they record how long jobs took.
 """
 
 
@@ -29,9 +29,9 @@ def tracking_store(root: Path) -> Path:
 
 @dataclass(frozen=True)
 class Layout:
-    """Paths of one scale, as the text that rules compare.
+    """Paths of one scale as strings, which Snakemake compares.
 
-    Where an id is ``"{run}"`` the path is the pattern of a rule, where it is ``"*"`` of `existing`.
+    With an id such as ``"{run}"`` a path is a pattern for a rule, with ``"*"`` one for `existing`.
 
     Args:
         root: The results folder, or the URL of copies of checkpoints.
@@ -48,18 +48,18 @@ class Layout:
 
     @classmethod
     def of_log(cls, log: str) -> Layout | None:
-        """Return the layout in which a file is the log of a job."""
+        """Return the layout of the scale to which a job's log belongs; None for other files."""
         home = log.rpartition("/logs/")[0]
         return cls.of(Path(home)) if home else None
 
     def existing(self, *patterns: str) -> list[Path]:
         """Return the files of this scale that match paths with wildcards, sorted by path.
 
-        The hidden file that a killed job was writing matches none.
+        Hidden files, which killed jobs leave, do not match.
         """
         home, start = Path(self.home), len(self.home) + 1
-        found = [path for pattern in patterns for path in sorted(home.glob(pattern[start:]))]
-        return [path for path in found if not path.name.startswith(".")]
+        paths = (path for pattern in patterns for path in sorted(home.glob(pattern[start:])))
+        return [path for path in paths if not path.name.startswith(".")]
 
     @property
     def home(self) -> str:
@@ -120,7 +120,7 @@ class Layout:
 
     @property
     def kept_judgements(self) -> str:
-        """Folder of judgements that cost something, shared by all scales."""
+        """Folder of the judgements of a language model, which cost money; shared by all scales."""
         return f"{self.root}/kept_judgements"
 
     def timings(self, measurement: str) -> str:
@@ -148,33 +148,33 @@ class Layout:
 
     @property
     def verdicts(self) -> str:
-        """Verdicts as data; csv and md are beside it."""
+        """Verdicts as JSON; .csv and .md are next to it."""
         return f"{self.home}/verdicts.json"
 
     @property
     def report(self) -> str:
-        """Folder of the report's pages and of all that they need."""
+        """Folder of the report's pages with their scripts and pictures."""
         return f"{self.home}/report"
 
     def page(self, artifact: str) -> str:
-        """Page of the report: of an artifact, or its first one, ``index``."""
+        """Page of an artifact in the report; ``index`` is the first page."""
         return f"{self.report}/{artifact}.html"
 
     @property
     def report_sums(self) -> str:
-        """Digests of everything in the report's folder, written last."""
+        """Digests of all files in the report's folder, written last."""
         return f"{self.report}{SUMS}"
 
     # --- state ---
 
     @property
     def plan(self) -> str:
-        """Folder of the slices that jobs get."""
+        """Folder of the resolved settings that jobs read."""
         return f"{self.home}/plan"
 
     @property
     def states(self) -> str:
-        """Folder of what jobs need to resume, by rule."""
+        """Folder of the state from which jobs resume, by rule."""
         return f"{self.home}/state"
 
     def state(self, *ids: str) -> str:

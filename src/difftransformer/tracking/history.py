@@ -1,13 +1,14 @@
-"""The history of a job: what it tracks, on its own disk first: no store can slow or stop it.
+"""The history of a job: what it tracks, written to disk first, so no store can slow or stop it.
 
-``tracking.jsonl`` in the state folder of a job is append-only. Its first line says which run it is,
-the others are params, tags, metric points, artifacts and statuses. The job locks the file while it
-runs, which tells other processes that it does. Beside it are copies of the artifacts, and for each
-store how far the history was sent (`Sent`). `sync` sends it; nothing here imports mlflow.
+``tracking.jsonl`` in the state folder of a job is append-only. Its first line identifies the run,
+the others are params, tags, metric points, artifacts and statuses. The job holds a lock on the file
+while it runs, so other processes know. Next to it are copies of the artifacts, and for each store
+the position up to which the history was sent (`Sent`). `sync` sends it; this module imports no
+mlflow.
 
-A point carries the time at which it was made, so MLflow keeps a point that is sent twice once. A
-training writes its points every half minute and *before* each checkpoint. When it resumes, it makes
-the points after its checkpoint again; the history keeps the first of each.
+A point has the time of its creation, so MLflow stores it once even if it is sent twice. A training
+writes its points every half minute and *before* each checkpoint. When it resumes, it repeats the
+points after its checkpoint; the history keeps the first of each.
 """
 
 from __future__ import annotations
@@ -28,10 +29,13 @@ SENT = "tracking.sent.json"
 ARTIFACTS = "tracked"
 """Folder with the copies of the artifacts."""
 COPY = "difftransformer.copy"
-"""Tag of a training whose checkpoints are copied: a hash of where to (`hashed`). It is all that
-machines without a common disk share; two `file:` folders of one name on two disks look the same."""
+"""Tag of a training whose checkpoints are copied: a hash of the target's URL (`hashed`). It is all
+that machines without a common disk share; `file:` folders of one name on two disks look the same.
+"""
 KEY_METRIC = "difftransformer.key_metric"
 """Tag of a run: the metric that its experiment shows as a column."""
+HISTORY_ID = "spool"
+"""Key of the id in the first line of a history; the name is that of earlier versions' files."""
 TERMINAL = frozenset({"FINISHED", "FAILED", "KILLED"})
 
 logger = logging.getLogger(__name__)
@@ -40,7 +44,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Sent:
-    """How far a history was sent to one store, and whether its run has ended there."""
+    """Position up to which a history was sent to one store, and whether its run has ended there."""
 
     run_id: str | None = None
     offset: int = 0
@@ -48,7 +52,7 @@ class Sent:
 
     @classmethod
     def load(cls, state: Path, store: str) -> Sent:
-        """Read the position for ``store``; the start when there is none or it is unreadable."""
+        """Read the position for ``store``; the start if it is missing or unreadable."""
         entry = _load_sent(state).get(hashed(store))
         return cls(**entry) if entry else cls()
 
@@ -62,7 +66,7 @@ def _load_sent(state: Path) -> dict[str, Any]:
     try:
         entries = json.loads((state / SENT).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
-        return {}  # sending again from the start is harmless: the store knows each point
+        return {}  # sending again from the start is harmless: the store keeps no point twice
     return entries if isinstance(entries, dict) else {}
 
 
@@ -88,7 +92,7 @@ def read_records(state: Path, offset: int = 0) -> tuple[list[Record], int]:
 
 
 def header(state: Path) -> Record:
-    """Return the first record of a history, which says which run it is; {} where there is none."""
+    """Return the first record of a history, which identifies the run; {} if it is not written."""
     with (state / HISTORY_FILE).open("rb") as file, suppress(ValueError):
         line = file.readline()
         first: Record = json.loads(line) if line.endswith(b"\n") else {}
@@ -97,13 +101,14 @@ def header(state: Path) -> Record:
 
 
 def whole_size(state: Path) -> int:
-    """Return the bytes of a history's whole lines: a kill may have torn the last one."""
+    """Return the bytes of a history's complete lines: a kill may have cut the last one."""
     return (state / HISTORY_FILE).read_bytes().rfind(b"\n") + 1
 
 
 def was_killed(state: Path) -> bool:
-    """Return whether the job of a history ended without a word."""
-    statuses = [one["status"] for one in read_records(state)[0] if one["kind"] == "status"]
+    """Return whether the job of a history ended without recording its status."""
+    records, _ = read_records(state)
+    statuses = [record["status"] for record in records if record["kind"] == "status"]
     return statuses[-1:] == ["RUNNING"] and not is_written(state)
 
 
@@ -114,5 +119,5 @@ def is_written(state: Path) -> bool:
 
 
 def hashed(address: str) -> str:
-    """Return a name for an address that contains no secret of it."""
+    """Return a hash of an address, which reveals no secret in it."""
     return hashlib.sha256(address.encode()).hexdigest()[:16]

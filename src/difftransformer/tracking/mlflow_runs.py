@@ -1,14 +1,14 @@
 """Histories as runs of MLflow.
 
-Sending can be cut anywhere and repeated. A run is found again by the id of its history, a metric
-point is the same point by its time, step and value, params and tags are set to what they are.
+Sending can be interrupted anywhere and repeated: a run is found by the id of its history, MLflow
+stores a point of the same time, step and value once, and params and tags are set again.
 
 Jobs of one stage and name (``tiny/diff_v1/0``) but different fingerprints supersede each other:
 when one has finished, the others get the tag ``superseded_by`` and are deleted softly, so the
-default view of the UI shows what the tables use; the UI's filter "State: Deleted" shows them and
-can restore them. One that finishes anew is restored. Only runs of this results folder are
-continued, ended or superseded, by its id (`store.open_store`); a training that resumed from the
-copy of a lost machine also ends the run that this machine left.
+default view of the UI shows the runs that tables use; its filter "State: Deleted" shows and
+restores the others. A job that finishes again restores its run. Only runs of this results folder
+are continued, ended or superseded, by its id (`store.open_store`); a training that resumed from the
+copied checkpoint of a lost machine also ends the run of that machine.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from difftransformer.tracking.address import ROOT, is_database  # noqa: E402
 from difftransformer.tracking.history import (  # noqa: E402
     COPY,
     HISTORY_FILE,
+    HISTORY_ID,
     KEY_METRIC,
     TERMINAL,
     Record,
@@ -54,34 +55,35 @@ from difftransformer.tracking.views import (  # noqa: E402
     STAGES,
     artifact_tags,
     find_or_create,
-    place_of,
-    place_of_run,
+    run_path,
     show_metrics,
+    view_path,
 )
 
 SENDING = "tracking.lock"
 """Held by one sender at a time: the job's own thread, or a later synchronisation."""
-_HISTORY_ID, _JOB = f"{PREFIX}.spool", f"{PREFIX}.job"
-"""Tags of a run: the id in the first line of its history, and the name of its job."""
+_HISTORY, _JOB = f"{PREFIX}.{HISTORY_ID}", f"{PREFIX}.job"
+"""Tags of a run: the id of its history, and the name of its job."""
 _SEEN = f"{PREFIX}.seen"
-"""When a run ended last; its end says when it ended first, if it was done again."""
+"""Tag of a run: when its job last finished; its end time is when the job first finished."""
 _SUPERSEDED, _CONTINUED = "superseded_by", "continued_by"
-"""Tags of a run that is no longer the one of its job: of other settings, or on a lost machine."""
+"""Tags of a run that another run of its job replaces: one of other settings, or of a training that
+resumed after its machine was lost."""
 
 for _name in ("mlflow", "alembic"):
-    _theirs = logging.getLogger(_name)
-    _theirs.setLevel(logging.WARNING)  # migrations are not our news
-    _theirs.handlers.clear()  # they go where ours go, which mask secrets
-    _theirs.propagate = True
+    _library = logging.getLogger(_name)
+    _library.setLevel(logging.WARNING)  # hides the messages of migrations
+    _library.handlers.clear()  # our handlers mask secrets
+    _library.propagate = True
 logger = logging.getLogger(__name__)
 
 
 class MlflowRuns:
-    """The runs of a results folder in a store, which is opened, or made if it is a SQLite file.
+    """The runs of a results folder in a store; a missing SQLite file is created.
 
     Args:
         uri: Address as `address.resolve_uri` returns it.
-        root: The results folder; has the artifacts of a database without a server.
+        root: The results folder, which stores the artifacts of a database without a server.
     """
 
     def __init__(self, uri: str, root: Path = ROOT) -> None:
@@ -91,7 +93,7 @@ class MlflowRuns:
         self._mine = f"tags.`{WORKSPACE}` = '{self._workspace}'"
 
     def experiment(self, stage: str) -> str:
-        """Return the id of a stage's experiment, made if missing."""
+        """Return the id of a stage's experiment, created if missing."""
         if stage not in self._experiments:
             location, owned = None, dict[str, str]()
             if is_database(self._uri):
@@ -101,11 +103,11 @@ class MlflowRuns:
         return self._experiments[stage]
 
     def send(self, state: Path) -> None:
-        """Send what is new in the history in ``state``.
+        """Send the new records of the history in ``state``.
 
         Raises:
-            DataError: the history does not begin with the job that it is of.
-            Exception: anything the store answers; all of it is sent again the next time.
+            DataError: the first line of the history is damaged.
+            Exception: any error of the store; the same records are sent again the next time.
         """
         with locked(state / SENDING):
             job, sent = header(state), Sent.load(state, self._uri)
@@ -113,15 +115,15 @@ class MlflowRuns:
                 return
             if job["kind"] != "job":
                 raise DataError(
-                    f"{state / HISTORY_FILE}: its first line is damaged, so that nobody knows "
-                    "whose it is; delete it to go on without"
+                    f"{state / HISTORY_FILE}: its first line is damaged, so its run is unknown; "
+                    "delete the file to continue without it"
                 )
             run = self._open_run(job, sent.run_id)
             run_id = run.info.run_id
-            news, end = read_records(state, sent.offset if run_id == sent.run_id else 0)
+            records, end = read_records(state, sent.offset if run_id == sent.run_id else 0)
             metrics, artifacts, status = list[Metric](), list[str](), None
             texts: dict[str, dict[str, str]] = {"params": {}, "tags": {}}
-            for record in news:
+            for record in records:
                 match record["kind"]:
                     case "metrics":
                         at, step, values = record["at"], record["step"], record["values"]
@@ -145,25 +147,27 @@ class MlflowRuns:
             Sent(run_id, end, ended).save(state, self._uri)
 
     def find(self, job_id: str) -> str | None:
-        """Return where a server shows the run of a job, after its address; None: it has none.
+        """Return the path of a job's run on the server, or None without one.
 
-        In a copy of a results folder, a run of the folder that it was copied from.
+        In a copy of a results folder it can be a run of the original folder.
         """
         ids, same = self._experiment_ids(), f"tags.job_id = '{job_id}'"
         for mine in (f" and {self._mine}", "") if ids else ():
             for run in self.client.search_runs(ids, same + mine, ViewType.ALL, 1):
-                return place_of_run(run.info.experiment_id, run.info.run_id)
+                return run_path(run.info.experiment_id, run.info.run_id)
         return None
 
     def views(self) -> dict[str, str]:
-        """Return what to open of each experiment, after the address of MLflow, by its stage."""
-        there = {one.name.removeprefix(f"{PREFIX}/") for one in self._search_experiments()}
-        return {stage: place_of(self.experiment(stage)) for stage in STAGES if stage in there}
+        """Return the path of the view of each existing experiment on the server, by its stage."""
+        names = {experiment.name for experiment in self._search_experiments()}
+        stages = (stage for stage in STAGES if f"{PREFIX}/{stage}" in names)
+        return {stage: view_path(self.experiment(stage)) for stage in stages}
 
     def mark_shown(self) -> int:
-        """Tag each run of this results folder with the tables and figures that show it.
+        """Tag each active run of this results folder with the tables and figures that show it.
 
-        See `artifact_tags`; looks at the runs that the UI shows. Returns how many tags it set.
+        Returns:
+            The number of new tags.
         """
         missing = artifact_tags(self._own_runs(), is_database(self._uri))
         for run_id, tags in missing.items():
@@ -171,21 +175,21 @@ class MlflowRuns:
         return sum(map(len, missing.values()))
 
     def end_killed(self, sent: Iterable[Path]) -> None:
-        """End the runs of this results folder that are RUNNING though no job writes their history.
+        """End the RUNNING runs of this results folder whose history no job is writing.
 
         Args:
-            sent: State folders; what is known of each in the store is written down.
+            sent: State folders that were just sent; those of ended jobs are recorded as ended.
         """
         running = {
-            run.data.tags.get(_HISTORY_ID): run.info.run_id
+            run.data.tags.get(_HISTORY): run.info.run_id
             for run in self._own_runs(" and attributes.status = 'RUNNING'")
         }
-        # A run has its history before the store has the run: so the histories are searched last.
+        # A history exists before its run does, so histories are searched after runs.
         for path in self._root.rglob(HISTORY_FILE) if running else ():
-            run_id = running.pop(header(path.parent).get("spool"), None)
-            if run_id and was_killed(path.parent):  # it ended when it last wrote something
+            run_id = running.pop(header(path.parent).get(HISTORY_ID), None)
+            if run_id and was_killed(path.parent):  # at the time of its last write
                 self._end(run_id, int(path.stat().st_mtime * 1000))
-        for run_id in running.values():  # its history was deleted
+        for run_id in running.values():  # those whose history was deleted
             self._end(run_id)
         for state in sent:
             if not is_written(state):
@@ -196,7 +200,7 @@ class MlflowRuns:
         self.client.set_terminated(run_id, "KILLED", end_time=at)
 
     def _tag(self, run_id: str, tags: dict[str, str]) -> None:
-        """Set tags in one call: a store waits for its disk at each."""
+        """Set tags in one call, since a store waits for its disk at each call."""
         self.client.log_batch(run_id, tags=[RunTag(*tag) for tag in tags.items()])
 
     def _search_experiments(self) -> Iterable[Experiment]:
@@ -205,33 +209,33 @@ class MlflowRuns:
     def _experiment_ids(self) -> list[str]:
         return [experiment.experiment_id for experiment in self._search_experiments()]
 
-    def _own_runs(self, more: str = "") -> list[Run]:
-        """Return all active runs of this results folder that meet a condition."""
+    def _own_runs(self, condition: str = "") -> list[Run]:
+        """Return all active runs of this results folder that meet a further condition."""
         ids, runs, page = self._experiment_ids(), list[Run](), None
-        while ids:  # there are none on a fresh store
-            found = self.client.search_runs(ids, self._mine + more, page_token=page)
-            runs += found
-            if not (page := found.token):
+        while ids:  # empty for a new store
+            results = self.client.search_runs(ids, self._mine + condition, page_token=page)
+            runs += results
+            if not (page := results.token):
                 break
         return runs
 
     def _open_run(self, job: Record, run_id: str | None) -> Run:
-        """Return the run of a history: known, found by its tag, or created; active in any case."""
+        """Return the run of a history, by its id or its tag, restored if deleted, or a new one."""
         experiment = self.experiment(job["stage"])
-        found = self._own_run(run_id) if run_id else None
-        if found is None:
-            same = f"tags.`{_HISTORY_ID}` = '{job['spool']}' and {self._mine}"
-            found = next(iter(self.client.search_runs([experiment], same, ViewType.ALL, 1)), None)
-        if found is None:
-            tags = {_HISTORY_ID: job["spool"], _JOB: job["name"], WORKSPACE: self._workspace}
+        run = self._own_run(run_id) if run_id else None
+        if run is None:
+            same = f"tags.`{_HISTORY}` = '{job[HISTORY_ID]}' and {self._mine}"
+            run = next(iter(self.client.search_runs([experiment], same, ViewType.ALL, 1)), None)
+        if run is None:
+            tags = {_HISTORY: job[HISTORY_ID], _JOB: job["name"], WORKSPACE: self._workspace}
             tags |= {"job_id": job["job_id"], "mlflow.source.name": PREFIX, MLFLOW_USER: _user()}
-            found = self.client.create_run(experiment, job["at"], tags, run_name=job["name"])
-        if found.info.lifecycle_stage == "deleted":
-            self.client.restore_run(found.info.run_id)
-        return found
+            run = self.client.create_run(experiment, job["at"], tags, run_name=job["name"])
+        if run.info.lifecycle_stage == "deleted":
+            self.client.restore_run(run.info.run_id)
+        return run
 
     def _own_run(self, run_id: str) -> Run | None:
-        """Return a run; None where the store lost it, or it is of another results folder."""
+        """Return a run; None if the store lost it or it belongs to another results folder."""
         try:
             run = self.client.get_run(run_id)
             return run if run.data.tags.get(WORKSPACE) == self._workspace else None
@@ -247,7 +251,7 @@ class MlflowRuns:
             logger.warning("tracking: artifact %s is gone, not sent", path)
 
     def _set_status(self, run: Run, tags: dict[str, str], job: Record, record: Record) -> None:
-        """Pass a status on; a job that is done again keeps its end, and gets no longer."""
+        """Set the status of a run; a job that finishes again keeps its first end time."""
         run_id, status, at = run.info.run_id, record["status"], record["at"]
         if status not in TERMINAL:
             self.client.update_run(run_id, status=status)
@@ -279,8 +283,8 @@ class MlflowRuns:
     def _end_left_behind(self, run_id: str, tags: dict[str, str], job: Record, began: int) -> None:
         """End the runs of this training that machines left RUNNING when they were lost.
 
-        They have the same job and copy of its state, and began before this attempt. No lock keeps
-        such machines apart: if one still runs, it corrects this when it ends.
+        They have the same job and URL of copied checkpoints, and began before this attempt.
+        Such machines share no lock: if one is still running, it corrects its status when it ends.
         """
         if COPY not in tags:
             return
@@ -294,7 +298,7 @@ class MlflowRuns:
 
 
 def _ending_tags(record: Record) -> dict[str, str]:
-    """Return the tags that go with a status."""
+    """Return the tags that a run gets with its final status."""
     if (status := record["status"]) not in TERMINAL:
         return {}
     seen = {_SEEN: str(record["at"])} if status == "FINISHED" else {}
@@ -306,7 +310,7 @@ def _last_seen(run: Run) -> int:
 
 
 def _user() -> str:
-    """Return whose runs these are on a shared server: who logs in there, else here."""
-    with suppress(OSError, KeyError):  # a container may know no name
+    """Return the owner of runs on a shared server: its user, else the user of this machine."""
+    with suppress(OSError, KeyError):  # a container may have no user name
         return os.environ.get("MLFLOW_TRACKING_USERNAME") or getpass.getuser()
     return "unknown"

@@ -1,6 +1,6 @@
-"""The context in which a command runs a job: its lock, log, tracking, provenance, and its end.
+"""The context in which a command runs a job: its lock, log, tracking, provenance and exit.
 
-Locks go with their process: the kernel frees them however it ends.
+The kernel releases the locks of a process however it ends.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class JobIdentity:
-    """Which job this is; the fingerprint comes from `fingerprint.job_fingerprint`."""
+    """Identity of a job; the fingerprint comes from `fingerprint.job_fingerprint`."""
 
     rule: str
-    """Rule of the workflow, which names the experiment and the state folder, too."""
+    """Rule of the workflow, also the name of the experiment and of the state folder."""
     scale: str
     run: str
     fingerprint: str
@@ -49,28 +49,28 @@ class JobIdentity:
 
     @property
     def job_id(self) -> str:
-        """Deterministic id that results and tables carry."""
+        """Deterministic id of the job in results and tables."""
         subject = f"{self.run}-{self.suite}" if self.suite else self.run
         return job_id(self.rule, subject, self.seed, self.fingerprint)
 
     @property
     def name(self) -> str:
-        """The job among all of its rule, whatever its fingerprint."""
+        """Name of the job within its rule, without its fingerprint."""
         parts = (self.scale, self.run, self.seed, self.suite)
         return "/".join(str(part) for part in parts if part is not None)
 
     @property
     def description(self) -> str:
-        """One line on the job, for who browses."""
+        """One line on the job, shown by MLflow."""
         of = f" of {self.suite}" if self.suite else ""
         seed = "" if self.seed is None else f", seed {self.seed}"
         return f"`{self.rule}`{of}: {self.run}{seed}, at scale {self.scale}"
 
     def tags(self) -> dict[str, Any]:
-        """Labels of the MLflow run: the identity and the environment."""
+        """Return the tags of the MLflow run: the identity and the environment."""
         environment = capture(self.threads)
-        own = ("rule", "scale", "run", "seed", "suite", "fingerprint")
-        tags: dict[str, Any] = {name: getattr(self, name) for name in own}
+        names = ("rule", "scale", "run", "seed", "suite", "fingerprint")
+        tags: dict[str, Any] = {name: getattr(self, name) for name in names}
         tags["upstream"] = " ".join(self.upstream) or None
         tags["mlflow.note.content"] = self.description
         tags |= {
@@ -83,7 +83,7 @@ class JobIdentity:
 
 
 def hardware_tags(environment: Environment) -> dict[str, Any]:
-    """Labels of the MLflow run that say on what it ran."""
+    """Return the tags of the MLflow run that describe the hardware."""
     return {f"hardware.{name}": value for name, value in environment.hardware.items()}
 
 
@@ -106,14 +106,15 @@ class Job:
         units: Mapping[str, Units] | None = None,
         environment: Environment | None = None,
     ) -> None:
-        """Write the result file of this job, and track its metrics, or some, and the file.
+        """Write the result file of this job, and track the file and its metrics.
 
-        ``environment`` is of the process that computed, where this one did not.
+        ``tracked`` replaces the metrics in tracking. ``environment`` is that of the process that
+        computed, if not of this one.
         """
         identity = self.identity
-        made = origin(identity.fingerprint, started=self.started, threads=identity.threads)
+        provenance = origin(identity.fingerprint, started=self.started, threads=identity.threads)
         if environment is not None:
-            made = made.model_copy(update=dict(environment))
+            provenance = provenance.model_copy(update=dict(environment))
             self.tracker.set_tags(hardware_tags(environment))
         result = Result(
             kind=kind,
@@ -125,13 +126,13 @@ class Job:
             metrics=dict(metrics),
             units=dict(units or {}),
             settings=settings,
-            provenance=made,
+            provenance=provenance,
         )
         write_result(path, result, beside)
-        points = metrics if tracked is None else tracked
-        known = {name: value for name, value in points.items() if value is not None}
-        self.tracker.log_metrics(known)
-        if key := next((name for name in known if name in (units or known)), None):
+        values = metrics if tracked is None else tracked
+        points = {name: value for name, value in values.items() if value is not None}
+        self.tracker.log_metrics(points)
+        if key := next((name for name in points if name in (units or points)), None):
             self.tracker.set_tags({KEY_METRIC: key})
         self.tracker.log_artifact(path)
 
@@ -149,19 +150,18 @@ def run_context(
     """Run the block as one job.
 
     Args:
-        identity: Which job it is.
-        state: Folder that belongs to this job and fingerprint alone. The job holds the lock of the
-            folder around it, so that one of older settings cannot publish after one of newer.
+        identity: Identity of the job.
+        state: Folder of this job and fingerprint only. The job holds the lock of the parent folder,
+            so that a job with older settings cannot write its result after one with newer.
         params: Resolved settings.
         log: File that gets the log beside stderr.
         uri: Address of the store, see `address.resolve_uri`.
         root: The results folder.
 
     Raises:
-        SystemExit: in place of a `UserError`, a full disk and the like, and of any other
-            exception, after their ``error:`` line.
+        SystemExit: in place of any exception, after its ``error:`` line.
     """
-    mode = "a" if slurm.was_requeued() else "w"  # what happened before it was
+    mode = "a" if slurm.was_requeued() else "w"  # keeps the log from before the requeue
     with reporting(log, mode=mode), _termination(), ExitStack() as stack:
         store = resolve_uri(uri, root)
         stack.enter_context(exclusive(state))
@@ -186,23 +186,25 @@ def start_run(
     """Track the block as a run; its end decides the run's status.
 
     Args:
-        stage: Names the experiment, as the rule does: "pretrain", "evaluate", ...
-        name: The job among all of its stage, *without* its fingerprint, such as
+        stage: Name of the experiment, that of the rule: "pretrain", "evaluate", ...
+        name: Name of the job within its stage, *without* its fingerprint, such as
             ``tiny/diff_v1/0``: runs of one name supersede each other.
         job_id: See `difftransformer.provenance.result.job_id`.
-        state: Folder of this job and fingerprint alone; a job that finds a history there continues
+        state: Folder of this job and fingerprint only; a job that finds a history there continues
             its run.
         params: Resolved settings, may be nested.
-        tags: Labels: rule, scale, run, seed, suite, fingerprint, commit, upstream ids, ...
+        tags: Tags of the run: rule, scale, run, seed, suite, fingerprint, commit, upstream ids, ...
         store: Address of the store; None: nothing is tracked.
-        config: When to write and to send, and the results folder.
+        config: Times of writing and sending, and the results folder.
 
-    An exception ends the run as FAILED; SystemExit (a stop that can be continued) and
-    KeyboardInterrupt as KILLED. Both pass on.
+    An exception ends the run as FAILED; SystemExit (from a job that can resume) and
+    KeyboardInterrupt end it as KILLED. All of them propagate.
     """
     if store is None:
         if disk_passes() and not os.environ.get(VARIABLE, "").strip():
-            logger.warning("tracking is off: this disk goes with the job, no %s is set", VARIABLE)
+            logger.warning(
+                "tracking is off: this disk is lost with the job, and no %s is set", VARIABLE
+            )
         yield NullTracker()
         return
     config = config or SyncConfig()
@@ -224,8 +226,8 @@ def start_run(
         yield tracker
         status = "FINISHED"
     except (SystemExit, KeyboardInterrupt) as stop:
-        whole = isinstance(stop, SystemExit) and stop.code in (None, 0)
-        status = "FINISHED" if whole else "KILLED"
+        succeeded = isinstance(stop, SystemExit) and stop.code in (None, 0)
+        status = "FINISHED" if succeeded else "KILLED"
         raise
     finally:
         tracker.close(status)
@@ -239,7 +241,7 @@ class _Terminated(SystemExit):
 
 @contextmanager
 def _termination() -> Iterator[None]:
-    """Let SIGTERM end the job like an exit, so that its run is marked; training listens itself."""
+    """Turn SIGTERM into SystemExit, so that the run gets a status; training handles it itself."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -256,7 +258,7 @@ def _termination() -> Iterator[None]:
 
 @contextmanager
 def _requeued_in_time() -> Iterator[None]:
-    """Hear of Slurm that the time is nearly over while the block waits; outside of it nothing."""
+    """Requeue the job if its time limit is near while the block waits; a no-op without Slurm."""
     if slurm.job_id() is None or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -270,13 +272,12 @@ def _requeued_in_time() -> Iterator[None]:
 
 @contextmanager
 def exclusive(state: Path) -> Iterator[None]:
-    """Hold the lock of a job, whatever its fingerprint, waiting for who has it.
+    """Hold the lock of a job, shared by all its fingerprints; wait while another process has it.
 
-    That is a job left over from a workflow that was killed, or the same command in another
-    terminal; behind one of the same settings there is little left to do.
+    That process is a job left over from a killed workflow, or the same command in another terminal.
 
     Args:
-        state: The job's folder, which need not be there; the lock lies beside it.
+        state: The job's folder, which need not exist; the lock is next to it.
     """
     descriptor, holder = open_lock(state.parent / LOCK)
     try:
@@ -293,7 +294,7 @@ def exclusive(state: Path) -> Iterator[None]:
 
 
 def hold(path: Path, doing: str) -> int:
-    """Take the lock ``path`` until this process ends; returns its descriptor.
+    """Lock ``path`` until this process ends, and return its descriptor.
 
     Raises:
         UserError: another process has it; the line names it, its host and what it is ``doing``.

@@ -58,7 +58,7 @@ def require_token(app: _App, reports: str) -> _App:
 
 
 def main(listening: int) -> None:
-    """Serve the store of MLFLOW_BACKEND_STORE_URI on a socket until SIGTERM.
+    """Serve the store at MLFLOW_BACKEND_STORE_URI on a socket until SIGTERM.
 
     Args:
         listening: File descriptor of the socket, which the parent process has bound.

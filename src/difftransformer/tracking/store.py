@@ -1,8 +1,8 @@
-"""Opening a store of MLflow: a database answers, a SQLite file is made whole.
+"""Open the MLflow store: check that a database answers, create a SQLite file.
 
-Each results folder has an id, which its runs carry as a tag. A folder that was moved keeps the id,
-and a copy gets one of its own, so that neither of the two touches the other's runs. Artifact
-locations are absolute in MLflow; those of a folder that was moved or copied are mended here.
+Each results folder has an id, which its runs have as a tag. A folder that was moved keeps its id,
+and a copy gets a new one, so that neither changes the runs of the other. Artifact locations are
+absolute in MLflow; those of a folder that was moved or copied are updated here.
 """
 
 import uuid
@@ -21,85 +21,86 @@ from difftransformer.tracking.history import SENT
 
 PREFIX = "difftransformer"
 WORKSPACE = f"{PREFIX}.workspace"
-"""Tag of a run: the results folder that wrote it; of an experiment: whose artifacts lie where."""
+"""Tag of a run: id of the results folder that wrote it; of an experiment: id of the results folder
+that stores its artifacts."""
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """Id of a results folder, and of the folder that it was copied from, or ""."""
+    """Id of a results folder, and the id of the folder that it was copied from, or ""."""
 
     id: str
     copied_from: str = ""
 
 
 def artifact_location(root: Path) -> str:
-    """Return where the artifacts of a results folder go if its store is a database."""
+    """Return the URI under which a database store has the artifacts of a results folder."""
     return (tracking_store(root) / "artifacts").resolve().as_uri()
 
 
 def open_store(uri: str, root: Path) -> tuple[MlflowClient, str]:
-    """Open the store at ``uri``, made first where it is a SQLite file that is not there.
+    """Open the store at ``uri``; a missing SQLite file is created.
 
     Returns:
-        What calls the store, and the id of the results folder ``root``.
+        The client of the store, and the id of the results folder ``root``.
     """
     file = sqlite_file(uri)
     if is_database(uri) and file is None:
-        # Raises what the database answers; mlflow would ask it ten times in 100 s, aloud.
+        # Raises the error of the database at once; mlflow would retry ten times in 100 s.
         sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool).connect().close()
-    # Processes that make one SQLite file together all crash.
+    # Processes that create one SQLite file at the same time all crash.
     with locked(tracking_store(root) / "lock"):
         if file is not None and not file.exists():
             _make_database(uri, file)
-            for sent in root.rglob(SENT):  # to a file before it, which is gone
+            for sent in root.rglob(SENT):  # positions in a deleted file
                 sent.unlink()
         client = MlflowClient(tracking_uri=uri)
         if file is not None:
             client.search_experiments(max_results=1)  # migrates one of an older MLflow
         workspace = _workspace(tracking_store(root) / "workspace")
         if is_database(uri):
-            _mend(uri, root, workspace)
+            _update_locations(uri, root, workspace)
         return client, workspace.id
 
 
 def _make_database(uri: str, path: Path) -> None:
-    """Make a SQLite file whole: a migration that is killed halfway can never be taken up again."""
-    with replacing(path) as aside:  # which removes what dead processes have left
-        for name in ("journal", "wal", "shm"):  # of a process with this id that was killed
+    """Create a SQLite file atomically, since a migration that was killed cannot be resumed."""
+    with replacing(path) as aside:  # removes the temporary files of dead processes
+        for name in ("journal", "wal", "shm"):  # of a killed process with the same id
             aside.with_name(f"{aside.name}-{name}").unlink(missing_ok=True)
         scheme, _, name = uri.partition("///")
-        whole = f"{scheme}///{aside}" + "".join(name.partition("?")[1:])
-        client = MlflowClient(tracking_uri=whole)
+        temporary = f"{scheme}///{aside}" + "".join(name.partition("?")[1:])
+        client = MlflowClient(tracking_uri=temporary)
         for default in client.search_experiments():
-            client.delete_experiment(default.experiment_id)  # it would stay empty
+            client.delete_experiment(default.experiment_id)  # it would never get a run
 
 
 def _workspace(path: Path) -> Workspace:
-    """Read or make the file with the id of a results folder, its inode, and whose copy it is.
+    """Read or write the file with the id of a results folder, its inode and its original's id.
 
-    The inode stays when the folder is moved; a copy has another one. An earlier version
-    wrote only the id: the first copy that is opened keeps the id, which its stored runs have.
+    The inode is the same after a move and different in a copy. An earlier version wrote only the
+    id: the first folder with it that is opened keeps the id, which its stored runs have.
     """
     words = path.read_text().split() if path.exists() else []
     if len(words) > 1 and words[1] == str(path.stat().st_ino):
         return Workspace(words[0], *words[2:])
-    found = Workspace(words[0]) if len(words) == 1 else Workspace(uuid.uuid4().hex, *words[:1])
+    new = Workspace(words[0]) if len(words) == 1 else Workspace(uuid.uuid4().hex, *words[:1])
     with replacing(path) as aside:
         aside.touch()
-        aside.write_text(f"{found.id} {aside.stat().st_ino} {found.copied_from}\n")
-    return found
+        aside.write_text(f"{new.id} {aside.stat().st_ino} {new.copied_from}\n")
+    return new
 
 
-def _mend(uri: str, root: Path, workspace: Workspace) -> None:
-    """Set the artifact locations of this results folder, and whose runs those of a copy are.
+def _update_locations(uri: str, root: Path, workspace: Workspace) -> None:
+    """Update the artifact locations of a results folder that was moved or copied.
 
-    The runs in a SQLite file that was copied with its folder are the copy's own there.
+    The runs in a SQLite file that was copied with its folder get the id of the copy.
     """
     file = sqlite_file(uri)
     is_inside = file is not None and file.resolve().is_relative_to(root.resolve())
     engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool)
     if not sqlalchemy.inspect(engine).has_table(SqlExperimentTag.__tablename__):
-        return  # a database that has no run yet
+        return  # a new database
     location = artifact_location(root)
     with engine.begin() as store:
         for tags in (SqlTag, SqlExperimentTag) if is_inside and workspace.copied_from else ():
@@ -112,7 +113,7 @@ def _mend(uri: str, root: Path, workspace: Workspace) -> None:
             SqlExperimentTag.experiment_id == SqlExperiment.experiment_id,
             SqlExperimentTag.key == WORKSPACE,
         )
-        unowned = workspace.id if is_inside else ""  # such as those of a version without the tag
+        unowned = workspace.id if is_inside else ""  # experiments of a version without the tag
         elsewhere = sqlalchemy.select(
             SqlExperiment.experiment_id, SqlExperiment.artifact_location
         ).where(
@@ -124,5 +125,5 @@ def _mend(uri: str, root: Path, workspace: Workspace) -> None:
             runs = sqlalchemy.update(SqlRun).where(SqlRun.experiment_id == experiment)
             moved = sqlalchemy.func.replace(SqlRun.artifact_uri, f"{old}/", f"{location}/")
             store.execute(runs.values(artifact_uri=moved))
-            one = sqlalchemy.update(SqlExperiment).where(SqlExperiment.experiment_id == experiment)
-            store.execute(one.values(artifact_location=location))
+            same = sqlalchemy.update(SqlExperiment).where(SqlExperiment.experiment_id == experiment)
+            store.execute(same.values(artifact_location=location))

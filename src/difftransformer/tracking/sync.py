@@ -1,9 +1,9 @@
-"""When histories go to MLflow: a long job's while it runs, all others' after the last job.
+"""Send histories to MLflow: of long jobs while they run, of all others after the last job.
 
 `difftransformer sync_tracking` runs at the end of a workflow, or by hand: one process sends
-everything with one import of mlflow (4 s of CPU, which a job of seconds must not pay). A job that
-has run for ``live_after`` seconds sends from a thread from then on, and every job at its end where
-its disk goes with it. What could not be sent is sent the next time.
+everything with one import of mlflow (4 s of CPU, too much for a job of seconds). A job that has run
+for ``live_after`` seconds starts a thread that sends; where the disk is lost with the job, every
+job sends at its end. What could not be sent is sent the next time.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ if TYPE_CHECKING:
     from difftransformer.tracking.mlflow_runs import MlflowRuns
 
 _LONGEST_PAUSE = 300.0  # seconds between attempts while a store is down
-_LONGEST_WAIT = 60.0  # seconds that a job waits at its end where nothing is sent after it
+_LONGEST_WAIT = 60.0  # seconds that a job waits at its end if its disk is lost with it
 _SECONDS_BETWEEN_LINES = 15.0
-_MOST_FAILURES = 3  # in a row; then the store is down and the others wait too
-_ENTER = "check MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or PGPASSWORD of a database"
+_MOST_FAILURES = 3  # in a row; then the store counts as down and the rest is not tried
+_CHECK_LOGIN = (
+    "check MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or PGPASSWORD of a database"
+)
 _REASONS = {
     r"password authentication failed|no password supplied|Access denied for user|error code 401": (
-        f"user name or password are refused; {_ENTER}"
+        f"user name or password are refused; {_CHECK_LOGIN}"
     ),
     r"error code 403": "this user may not write there; ask for MANAGE on its experiments",
     r'database "[^"]*" does not exist|Unknown database': (
@@ -58,7 +60,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SyncConfig:
-    """When a job writes and sends its points, in seconds, and the results folder of the store."""
+    """Times in seconds at which a job writes and sends its points, and the results folder."""
 
     live_after: float = 900.0  # 4-5 s of import and the wait at the end stay below 1% of the time
     live_every: float = 30.0
@@ -68,7 +70,7 @@ class SyncConfig:
 
 
 class LiveSync:
-    """Sends the history in ``state`` while its job runs; a daemon keeps no finished job alive."""
+    """Sends the history in ``state`` while its job runs, from a daemon thread."""
 
     def __init__(self, state: Path, uri: str, config: SyncConfig) -> None:
         self._state, self._uri, self._config = state, uri, config
@@ -82,7 +84,7 @@ class LiveSync:
             self._start()
 
     def finish(self) -> None:
-        """Send the rest, for a limited time; a job that never sent may leave it all to others."""
+        """Send the rest within a limited time; a short job leaves it to `sync_tracking`."""
         if self._thread is None and not disk_passes():
             return
         self._closed.set()
@@ -91,7 +93,7 @@ class LiveSync:
         if Sent.load(self._state, self._uri).offset < whole_size(self._state):
             logger.warning(
                 f"tracking: the store was not reached in time; {self._state / HISTORY_FILE} keeps "
-                "what is left: send it with `difftransformer sync_tracking --results "
+                "the rest: send it with `difftransformer sync_tracking --results "
                 f"{self._config.root}`"
             )
 
@@ -111,24 +113,24 @@ class LiveSync:
                 runs = runs or MlflowRuns(self._uri, self._config.root)
                 runs.send(self._state)
                 pause = self._config.live_every
-            except Exception as error:  # whatever a store does, the job goes on
+            except Exception as error:  # no error of a store stops the job
                 logger.warning("tracking: not sent, will try again (%s)", reason_of(error))
                 pause = min(2 * max(pause, self._config.live_every), _LONGEST_PAUSE)
 
 
 @dataclass(frozen=True)
 class SyncReport:
-    """State folders of the runs that one synchronisation could not send, and why."""
+    """State folders of the runs that could not be sent, and the reason, "" without an error."""
 
     unsent: tuple[Path, ...] = ()
     reason: str = ""
 
 
 def sync_tracking(root: Path = ROOT, uri: str | None = None) -> SyncReport:
-    """Send every history below ``root`` that has something unsent, oldest job first.
+    """Send the unsent records of every history below ``root``, oldest job first.
 
-    Also ends runs of this folder whose job was killed. With nothing to send, a server or database
-    is asked whether it answers, and a SQLite file needs no import of mlflow.
+    Also ends the runs of this folder whose job was killed. With nothing to send, a connection to a
+    server or database is tested; for a SQLite file mlflow is not imported.
     """
     store = resolve_uri(uri, root)
     if store is None:
@@ -151,11 +153,11 @@ def sync_tracking(root: Path = ROOT, uri: str | None = None) -> SyncReport:
 
 
 def reason_of(error: Exception) -> str:
-    """Return in one line what a store, or the way to it, answered, and the cure if it is known."""
+    """Return one line with the reason for an error of a store, and the cure for common ones."""
     if isinstance(error, ModuleNotFoundError):
         return how_to_get(error) or f"{error.name} is not installed"
-    found = (reason for pattern, reason in _REASONS.items() if re.search(pattern, str(error)))
-    return next(found, "") or one_line(error)
+    reasons = (reason for pattern, reason in _REASONS.items() if re.search(pattern, str(error)))
+    return next(reasons, "") or one_line(error)
 
 
 def _send_all(pending: list[Path], store: str, root: Path) -> SyncReport:
@@ -166,38 +168,38 @@ def _send_all(pending: list[Path], store: str, root: Path) -> SyncReport:
     except Exception as error:
         return SyncReport(tuple(pending), reason_of(error))
     sent, unsent = list[Path](), list[Path]()
-    reason, failures, told = "", 0, time.monotonic()
+    reason, failures, logged = "", 0, time.monotonic()
     for number, state in enumerate(pending):
-        if time.monotonic() - told >= _SECONDS_BETWEEN_LINES:
+        if time.monotonic() - logged >= _SECONDS_BETWEEN_LINES:
             logger.info("tracking: %d of %d runs sent", number, len(pending))
-            told = time.monotonic()
+            logged = time.monotonic()
         if failures < _MOST_FAILURES:
             try:
                 runs.send(state)
                 sent.append(state)
                 failures = 0
                 continue
-            except Exception as error:  # one store, many runs: the next one may pass
+            except Exception as error:  # of one run; the next may succeed
                 reason, failures = reason_of(error), failures + 1
         unsent.append(state)
     try:
         runs.end_killed(sent)
         if sent:
             runs.mark_shown()
-    except Exception as error:  # it is done again when something else is sent
+    except Exception as error:  # repeated when something else is sent
         reason = reason or reason_of(error)
     return SyncReport(tuple(unsent), reason)
 
 
 def _pending(root: Path, store: str) -> list[Path]:
-    """State folders with something to send, or whose job was killed, oldest job first."""
+    """Return the state folders with unsent records or a killed job, oldest job first."""
     file = sqlite_file(store)
-    gone = file is not None and not file.exists()  # with whatever was sent to it
+    deleted = file is not None and not file.exists()  # with all runs, so all are sent again
     states = [path.parent for path in root.rglob(HISTORY_FILE)]
-    news = [state for state in states if gone or _has_news(state, store)]
-    return sorted(news, key=lambda state: (header(state).get("at", 0), str(state)))
+    pending = [state for state in states if deleted or _is_pending(state, store)]
+    return sorted(pending, key=lambda state: (header(state).get("at", 0), str(state)))
 
 
-def _has_news(state: Path, store: str) -> bool:
+def _is_pending(state: Path, store: str) -> bool:
     sent = Sent.load(state, store)
     return sent.offset < whole_size(state) or not (sent.ended or is_written(state))

@@ -1,4 +1,4 @@
-"""What a job reports to: it appends to the job's history, or does nothing where tracking is off."""
+"""Trackers of jobs: one appends to the job's history, one does nothing if tracking is off."""
 
 from __future__ import annotations
 
@@ -22,14 +22,18 @@ from difftransformer.provenance.atomic import link
 from difftransformer.tracking.history import (
     ARTIFACTS,
     HISTORY_FILE,
+    HISTORY_ID,
     TERMINAL,
     Record,
     read_records,
     whole_size,
 )
 
-_SIGNS = r"\w\-./: "
-_NAME, _FOREIGN = re.compile(rf"[{_SIGNS}]{{1,250}}"), re.compile(rf"[^{_SIGNS}]")
+_CHARACTERS = r"\w\-./: "
+_NAME, _OTHER_CHARACTERS = (
+    re.compile(rf"[{_CHARACTERS}]{{1,250}}"),
+    re.compile(rf"[^{_CHARACTERS}]"),
+)
 
 logger = logging.getLogger(__name__)
 
@@ -44,18 +48,18 @@ class NullTracker:
 
 
 class RunTracker:
-    """Appends to the history in ``state``, continuing the one that is there.
+    """Appends to the history in ``state``, or starts one.
 
     No method fails or waits because of a store.
 
     Args:
         state: Folder of this job and fingerprint alone.
         stage: Name of the experiment.
-        name: The job among all of its stage, without its fingerprint.
+        name: Name of the job within its stage, without its fingerprint.
         job_id: Id of the job.
-        on_flush: Called when points are on the disk.
-        flush_every: Seconds between two writes of points.
-        system_every: Seconds between two points of the process's load.
+        on_flush: Called after points are written to disk.
+        flush_every: Seconds between two writes of points to disk.
+        system_every: Seconds between two measurements of CPU and memory.
     """
 
     def __init__(
@@ -76,17 +80,17 @@ class RunTracker:
         path = state / HISTORY_FILE
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         wait_for_lock(self._descriptor)
-        self._size = whole_size(state)  # a line torn by a kill goes with the next write
+        self._size = whole_size(state)  # the next write removes a line cut by a kill
         self._buffer: list[Record] = []
         self._points: dict[tuple[str, int], float] = {}
-        self._known: dict[tuple[str, str], str] = {}
+        self._texts: dict[tuple[str, str], str] = {}
         self._replaying, self._began = False, _now()
         self._first_finish: int | None = None
         self._process = psutil.Process()
-        self._process.cpu_percent()  # the first call has nothing to compare with
+        self._process.cpu_percent()  # the first call always returns 0
         self._last_system = self._last_flush = time.monotonic()
         if self._size == 0:
-            job = {"stage": stage, "name": name, "job_id": job_id, "spool": uuid.uuid4().hex}
+            job = {"stage": stage, "name": name, "job_id": job_id, HISTORY_ID: uuid.uuid4().hex}
             self._buffer.append({"kind": "job", **job, "at": self._began})
         self._recall()
         self._append("status", status="RUNNING")
@@ -100,7 +104,7 @@ class RunTracker:
         self._log_texts("tags", {key: str(value) for key, value in tags.items()})
 
     def log_metrics(self, values: Mapping[str, float], step: int = 0) -> None:
-        """Record points of curves at ``step``; now and then all so far are written."""
+        """Record metric points at ``step``; every `flush_every` seconds they are written."""
         if time.monotonic() - self._last_system >= self._system_every:
             values = {**values, **self._system_load()}
         self._log_points(values, step)
@@ -108,9 +112,9 @@ class RunTracker:
             self.flush()
 
     def log_artifact(self, path: Path) -> None:
-        """Keep a small file for the store as it is now.
+        """Copy a small file for the store in its present state.
 
-        Before it is sent the workflow may have moved it into object storage, or made it anew.
+        Before it is sent, the workflow may move the file to object storage or rebuild it.
         """
         try:
             link(path, self._state / ARTIFACTS / path.name)
@@ -120,21 +124,21 @@ class RunTracker:
         self._append("artifact", path=f"{ARTIFACTS}/{path.name}")
 
     def rewind(self, step: int) -> None:
-        """Resume after ``step``, 0 for the start: points of later steps that are known stay.
+        """Resume after ``step`` (0: from scratch); points of later steps in the history stay.
 
-        They are made again, some with another speed, and would be points of their own.
+        The resumed job makes them again, some with another value, such as its speed.
         """
         self._replaying = True
         self._points = {key: value for key, value in self._points.items() if key[1] > step}
 
     def flush(self) -> None:
-        """Write everything so far; before a checkpoint, not after it."""
+        """Write everything recorded so far; to be called before a checkpoint, not after it."""
         self._last_flush = time.monotonic()
         if self._write():
             self._on_flush()
 
     def close(self, status: str) -> None:
-        """End with FINISHED, FAILED or KILLED; what cannot be written now is lost."""
+        """End with FINISHED, FAILED or KILLED; records that cannot be written now are lost."""
         assert status in TERMINAL, status
         times, memory = self._process.cpu_times(), self._process.memory_info().rss / 2**30
         summary = {"system/cpu_seconds": times.user + times.system, "system/memory_gib": memory}
@@ -149,9 +153,9 @@ class RunTracker:
         self._buffer.append({"kind": kind, "at": _now(), **content})
 
     def _write(self) -> bool:
-        """Write and fsync what is buffered; True when it is on the disk.
+        """Write and fsync the buffered records; return whether they are on disk.
 
-        If the disk refuses, the job goes on; the records stay in memory and come first next time.
+        After a disk error the job continues; the records stay in memory for the next write.
         """
         if not self._buffer:
             return True
@@ -173,27 +177,27 @@ class RunTracker:
         return True
 
     def _log_points(self, values: Mapping[str, float], step: int) -> None:
-        fresh: dict[str, float] = {}
+        new: dict[str, float] = {}
         for name, value in values.items():
             assert _NAME.fullmatch(name), f"metric name {name!r}"
-            known = self._points.get((name, step))
-            if known is None or not (self._replaying or _same(known, value)):
-                fresh[name] = self._points[name, step] = float(value)
-        if fresh:
-            self._append("metrics", step=step, values=fresh)
+            recorded = self._points.get((name, step))
+            if recorded is None or not (self._replaying or _equal(recorded, value)):
+                new[name] = self._points[name, step] = float(value)
+        if new:
+            self._append("metrics", step=step, values=new)
 
     def _log_texts(self, kind: str, values: Mapping[str, str]) -> None:
-        fresh: dict[str, str] = {}
+        new: dict[str, str] = {}
         for name, value in values.items():
             assert _NAME.fullmatch(name), f"{kind} name {name!r}"
-            known = self._known.get((kind, name))
-            if known is None or (kind == "tags" and known != value):
-                fresh[name] = self._known[kind, name] = value
-        if fresh:
-            self._append(kind, values=fresh)
+            recorded = self._texts.get((kind, name))
+            if recorded is None or (kind == "tags" and recorded != value):
+                new[name] = self._texts[kind, name] = value
+        if new:
+            self._append(kind, values=new)
 
     def _recall(self) -> None:
-        """Take over what earlier attempts of the same job left."""
+        """Read the points, texts and statuses that earlier attempts of the job recorded."""
         attempts, status = 0, None
         for record in read_records(self._state)[0]:
             kind = record["kind"]
@@ -201,7 +205,7 @@ class RunTracker:
                 step = record["step"]
                 self._points.update({(k, step): v for k, v in record["values"].items()})
             elif kind in ("params", "tags"):
-                self._known.update({(kind, k): v for k, v in record["values"].items()})
+                self._texts.update({(kind, k): v for k, v in record["values"].items()})
             elif kind == "status":
                 status = record["status"]
                 attempts += (status == "RUNNING") - (status == "FINISHED")
@@ -230,14 +234,14 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         if isinstance(value, Mapping):
             flat |= _flat(value, f"{prefix}{key}.")
         else:
-            flat[_FOREIGN.sub("_", f"{prefix}{key}")] = str(value)
+            flat[_OTHER_CHARACTERS.sub("_", f"{prefix}{key}")] = str(value)
     return flat
 
 
-def _same(one: float, other: float) -> bool:
-    return one == other or (math.isnan(one) and math.isnan(other))
+def _equal(first: float, second: float) -> bool:
+    return first == second or (math.isnan(first) and math.isnan(second))
 
 
 def _now() -> int:
-    """Milliseconds since 1970, the unit of MLflow."""
+    """Return the milliseconds since 1970, the unit of MLflow."""
     return time.time_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""What people browse in MLflow: experiments with their columns, and links from runs to the report.
+"""Views of MLflow: experiments with their columns, and links from runs to the report.
 
 A view is a tag of the experiment, as MLflow's own button "Share" writes it, and is opened by its
 name in the address.
@@ -14,14 +14,16 @@ from mlflow.exceptions import MlflowException
 
 _NAME = "difftransformer"
 KEY_METRICS = f"{_NAME}.key_metrics"
-"""Tag of an experiment: the key metrics of its runs, which its view has as columns."""
+"""Tag of an experiment: the key metrics of its runs, which are columns of its view."""
+NOTE = "mlflow.note.content"
+"""Tag with the description of an experiment or run."""
 _LAYOUT = "workflowType=machine_learning"
-"""Without it MLflow opens the layout for traces of language models, which has none of our runs."""
-_EARLIER = "Runs of settings that were changed since then are in the filter `State: Deleted`."
+"""Without it MLflow opens the layout for traces of language models, which does not show runs."""
+_SUPERSEDED = "Runs of earlier settings are listed by the filter `State: Deleted`."
 
 
 class Stage(NamedTuple):
-    """An experiment: the description that is shown, and its columns, each of a kind."""
+    """An experiment: its description, and the columns of its view by kind."""
 
     note: str
     columns: dict[str, tuple[str, ...]]
@@ -36,97 +38,94 @@ _TRAINING = {
 _MEASURED = {"tags": ("run", "suite", "seed", "scale"), "attributes": ("Duration",)}
 _BUILT = {"tags": ("run", "scale", "rule"), "attributes": ("Duration",)}
 STAGES = {
-    "train_tokenizer": Stage("Tokenizers, trained or taken over.", _BUILT),
-    "tokenize": Stage("Corpora, packed into shards that are mapped into memory.", _BUILT),
-    "count_ngrams": Stage("N-grams that are frequent in training.", _MEASURED),
+    "train_tokenizer": Stage("Tokenizers, trained or copied.", _BUILT),
+    "tokenize": Stage("Corpora, tokenized into memory-mapped shards.", _BUILT),
+    "count_ngrams": Stage("N-grams that are frequent in the training text.", _MEASURED),
     "pretrain": Stage(
-        "Trainings, from scratch or from another one's weights: losses by step.", _TRAINING
+        "Trainings, from scratch or from the weights of another run: losses by step.", _TRAINING
     ),
-    "extend_context": Stage(
-        "Trained models that continue with longer positions: losses by step.", _TRAINING
-    ),
+    "extend_context": Stage("Trained models whose context is extended: losses by step.", _TRAINING),
     "adapt": Stage("Trained models adapted by Dex, LoRA and others: losses by step.", _TRAINING),
-    "evaluate": Stage("What was measured of a model: a run for each suite.", _MEASURED),
-    "judge_answers": Stage("Answers of models, judged.", _MEASURED),
+    "evaluate": Stage("Evaluations: one run per model and suite.", _MEASURED),
+    "judge_answers": Stage("Judgements of models' answers.", _MEASURED),
     "benchmark": Stage("Models timed side by side on one machine.", _BUILT),
     "table": Stage("Tables, and the runs behind each: its tag `upstream`.", _BUILT),
     "figure": Stage("Figures, and the runs behind each: its tag `upstream`.", _BUILT),
     "verdicts": Stage("Registered claims, tested on the tables of a scale.", _BUILT),
     "report": Stage("Reports, by the digests of their pages.", _BUILT),
 }
-"""By name, each the experiment ``difftransformer/<stage>``."""
+"""By name; the experiment of each is ``difftransformer/<stage>``."""
 
 
 def experiment_tags(stage: str, key_metrics: Iterable[str] = ()) -> dict[str, str]:
-    """Return the tags of a stage's experiment; of another than `STAGES` none.
+    """Return the tags of a stage's experiment; none for a stage that is not in `STAGES`.
 
     Args:
         stage: Name of the stage.
-        key_metrics: Of its runs.
+        key_metrics: Key metrics of its runs.
     """
     if stage not in STAGES:
         return {}
     note, columns = STAGES[stage]
     shown = [f"{kind}.`{name}`" for kind, names in columns.items() for name in names]
-    known = sorted(set(key_metrics))
-    shown += [f"metrics.`{name}`" for name in known]
+    metrics = sorted(set(key_metrics))
+    shown += [f"metrics.`{name}`" for name in metrics]
     return {
-        "mlflow.note.content": f"{note} {_EARLIER}",
+        NOTE: f"{note} {_SUPERSEDED}",
         "mlflow.experimentKind": "custom_model_development",
         f"mlflow.sharedViewState.{_NAME}": json.dumps({"selectedColumns": shown}),
-        KEY_METRICS: json.dumps(known),
+        KEY_METRICS: json.dumps(metrics),
     }
 
 
-def place_of(experiment: str) -> str:
-    """Return where a server shows the view of an experiment, behind its address."""
+def view_path(experiment: str) -> str:
+    """Return the path of an experiment's view, to append to the address of a server."""
     return f"/#/experiments/{experiment}/runs?viewStateShareKey={_NAME}&{_LAYOUT}"
 
 
-def place_of_run(experiment: str, run: str) -> str:
-    """Return where a server shows a run, behind its address."""
+def run_path(experiment: str, run: str) -> str:
+    """Return the path of a run, to append to the address of a server."""
     return f"/#/experiments/{experiment}/runs/{run}?{_LAYOUT}"
 
 
 EXPERIMENTS = f"/#/experiments?{_LAYOUT}"
-"""Where a server lists its experiments, behind its address."""
+"""Path of the list of experiments, to append to the address of a server."""
 
 
 def find_or_create(
     client: MlflowClient, name: str, stage: str, location: str | None, owned: dict[str, str]
 ) -> str:
-    """Return the id of a stage's experiment, made if missing.
+    """Return the id of a stage's experiment, created if missing.
 
     Args:
-        client: Calls the store.
-        name: Of the experiment.
-        stage: Decides its tags.
-        location: Where its artifacts go; None: the server decides.
-        owned: Tags that it gets if it is made here.
+        client: Client of the store.
+        name: Name of the experiment.
+        stage: Stage, which decides the tags.
+        location: URI of its artifacts; None: the server decides.
+        owned: Further tags if it is created.
     """
-    if (found := client.get_experiment_by_name(name)) is None:
+    if (experiment := client.get_experiment_by_name(name)) is None:
         try:
             tags = experiment_tags(stage) | owned
             return str(client.create_experiment(name, location, tags))
         except MlflowException:  # another process was faster
-            if (found := client.get_experiment_by_name(name)) is None:
+            if (experiment := client.get_experiment_by_name(name)) is None:
                 raise
-    show_metrics(client, found.experiment_id, stage, ())
-    return str(found.experiment_id)
+    show_metrics(client, experiment.experiment_id, stage, ())
+    return str(experiment.experiment_id)
 
 
 def show_metrics(
     client: MlflowClient, experiment: str, stage: str, key_metrics: Iterable[str]
 ) -> None:
-    """Add metrics to the columns of an experiment, and set what a version without them left."""
+    """Add metrics to the columns of an experiment, and update tags of earlier versions."""
     tags = client.get_experiment(experiment).tags
-    known = set(json.loads(tags.get(KEY_METRICS, "[]")))
-    for tag, value in experiment_tags(stage, known.union(key_metrics)).items():
+    shown = set(json.loads(tags.get(KEY_METRICS, "[]")))
+    for tag, value in experiment_tags(stage, shown.union(key_metrics)).items():
         if tags.get(tag) != value:
             client.set_experiment_tag(experiment, tag, value)
 
 
-NOTE = "mlflow.note.content"
 REPORTS = "reports"
 """Path of the reports below the MLflow address of `difftransformer ui`."""
 _IN_THE_REPORT = "\n\nIn the report: "
@@ -136,7 +135,7 @@ Tags = dict[str, dict[str, str]]
 
 
 def artifact_tags(runs: Iterable[Run], served: bool) -> Tags:
-    """Return the tags that runs still lack, which name the tables and figures that show them.
+    """Return the missing tags of runs that name the tables and figures that show them.
 
     An artifact shows its upstream runs and their upstream runs. Each such run gets a tag such as
     `shown_in.table6`, and its description names the report pages.
