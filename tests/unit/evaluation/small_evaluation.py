@@ -4,7 +4,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -227,7 +227,10 @@ def save_run(
         run="diff",
         seed=seed,
         metrics={},
-        settings={},
+        settings={
+            "model": asdict(model.config),
+            "training": {"batch_size": 2, "seq_len": 8, "lr": 1e-3, "precision": "fp32"},
+        },
         provenance=origin(digest, started=datetime.now(UTC), threads=1),
     )
     write_result(folder / "training.json", result, list(folder.iterdir()))
