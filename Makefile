@@ -133,7 +133,7 @@ lint: .venv/dev  ## ruff, mypy, snakefmt, snakemake --lint, import-linter
 pictures: .venv/dev  ## SCALE=tiny: docs/report_*.png of the report there, by the browser tests
 	REPORT_PICTURES=docs $(if $(SCALE),REPORT_SCALE=$(call quoted,$(SCALE))) pytest tests/browser/test_pictures.py
 
-schema: install  ## regenerate config/README.md and config/schema from the typed settings
+schema: install  ## regenerate config/schema from the typed settings
 	difftransformer write_schema
 
 docs: .venv/dev  ## the site, docs/_site/index.html, without network; warnings and dead links are errors

@@ -1,5 +1,6 @@
 """Sphinx builds the site from these Markdown files: `make docs`, without network."""
 
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,9 @@ SIDEBAR = {
     "Inside": "rooms",
 }
 """Captions and pages of the site's sidebar."""
-# The reference of all settings is a page of config/, and on the site one of this folder.
-SETTINGS = DOCS / "settings.md"
-SETTINGS.write_text((DOCS.parent / "config" / "README.md").read_text("utf-8"), "utf-8")
+# Links to config/README.md lead, on the site, to the page of all settings.
+settings_page = runpy.run_path(str(DOCS / "settings_page.py"))["settings_page"]
+(DOCS / "settings.md").write_text(settings_page(), "utf-8")
 
 
 def adapt_page(app: Any, page: str, source: list[str]) -> None:

@@ -19,7 +19,7 @@ LENGTH = 32
 
 
 def new_model(variant: str = "diff_v2") -> Any:
-    """A model of two layers over bytes; its settings are those of config/README.md, `model`."""
+    """A model of two layers over bytes; its settings are `model` of a run."""
     settings = {
         "vocab_size": 256,
         "d_model": 64,

@@ -191,13 +191,13 @@ def compare_builds(
 
 @command(MAINTAIN)
 def write_schema(config: Config = Path("config")) -> None:
-    """Regenerate config/README.md and config/schema/*.json from the typed settings."""
-    from difftransformer.planning.documentation import write_documentation
+    """Regenerate config/schema/*.json from the typed settings."""
+    from difftransformer.planning.schemas import write_schemas
 
     with reporting():
         if not config.is_dir():
             raise UserError(f"{config}: no such folder; give --config that of a checkout")
-        for path in write_documentation(config):
+        for path in write_schemas(config):
             typer.echo(path)
 
 
