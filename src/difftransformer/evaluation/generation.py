@@ -2,13 +2,16 @@
 
 What many prompts have in common is computed once. They are answered in the order of their tokens,
 so that each follows the one it shares the longest prefix with, and their keys and values lie in one
-cache that is cut back to that prefix. Nothing else differs from generating for each prompt alone.
+cache that is cut back to that prefix. Short prompts for one token can be computed in batches
+instead. Nothing else differs from generating for each prompt alone.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
+import torch
 from tokenizers import Encoding, Tokenizer
 
 from difftransformer.data.packed import TOKENIZER, PackedDataset
@@ -89,12 +92,13 @@ class Request:
 
 @dataclass
 class Generator:
-    """Answers requests greedily, one at a time.
+    """Generates greedy answers.
 
     Attributes:
         scorer: The model.
-        chunk: Positions of a prompt computed at one time.
+        chunk: Positions computed at one time.
         share: Whether a prompt reuses the prefix it shares with the one before.
+        batch_size: Most prompts in a batch of ``chunk`` positions, if answers have one token.
         computed: Prompt positions computed so far.
         given: Prompt positions asked for so far.
     """
@@ -102,15 +106,17 @@ class Generator:
     scorer: Scorer
     chunk: int
     share: bool = True
+    batch_size: int = 1
     computed: int = 0
     given: int = 0
 
     def generate(self, requests: Sequence[Request]) -> list[list[int]]:
         """New tokens of every request, in the order of the requests."""
+        answers = self._one_token_each(requests)
         capacity = max((len(one.prompt) + one.new_tokens for one in requests), default=0)
-        answers: list[list[int]] = [[] for _ in requests]
         cache, held = self.scorer.new_cache(capacity), list[int]()
-        for index in sorted(range(len(requests)), key=lambda i: requests[i].prompt):
+        others = (index for index in range(len(requests)) if index not in answers)
+        for index in sorted(others, key=lambda i: requests[i].prompt):
             request = requests[index]
             # The last token is computed anew: its state is what the answer starts from.
             common = min(common_prefix(held, request.prompt), len(request.prompt) - 1)
@@ -119,7 +125,26 @@ class Generator:
             cache.keep(common)
             answers[index] = list(self._answer(request, common, cache))
             held = request.prompt
+        return [answers[index] for index in range(len(requests))]
+
+    def _one_token_each(self, requests: Sequence[Request]) -> dict[int, list[int]]:
+        """Answer short prompts for one token, in batches of one length, by index of the request."""
+        indices, answers = defaultdict[int, list[int]](list), dict[int, list[int]]()
+        for index, request in enumerate(requests):
+            length = len(request.prompt)
+            if request.new_tokens == 1 and self._batch(length) > 1:
+                indices[length].append(index)
+        for length, group in indices.items():
+            for start in range(0, len(group), self._batch(length)):
+                batch = group[start : start + self._batch(length)]
+                tokens = torch.tensor([requests[index].prompt for index in batch])
+                answers |= zip(batch, self.scorer.choices(tokens, [-1]).tolist(), strict=True)
+                self.given += tokens.numel()
+                self.computed += tokens.numel()
         return answers
+
+    def _batch(self, length: int) -> int:
+        return min(self.batch_size, self.chunk // length)
 
     def _answer(self, request: Request, common: int, cache: CutCache) -> Iterator[int]:
         prompt, new = request.prompt, list[int]()

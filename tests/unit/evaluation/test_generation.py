@@ -1,6 +1,7 @@
 """Sharing prefixes changes nothing but the work: token for token the same answers."""
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -65,6 +66,19 @@ def test_shared_prefixes_give_the_naive_answers(model: Transformer) -> None:
 
 def test_chunks_give_the_same_answers(model: Transformer) -> None:
     assert generate(model, share=True, chunk=7)[0] == generate(model, share=True)[0]
+
+
+def test_prompts_for_one_token_are_computed_in_batches_of_one_length(model: Transformer) -> None:
+    context = prompts()[0]
+    asked = [[*context[:length], token] for length in (5, 9, 5, 20) for token in range(6)]
+    requests = [*(Request(prompt, 1, never) for prompt in asked), Request(context[:5], 2, never)]
+    generator = Generator(Scorer(model, torch.device("cpu")), 64, batch_size=4)
+    with patch.object(Scorer, "choices", autospec=True, side_effect=Scorer.choices) as choices:
+        answers = generator.generate(requests)
+    shapes = [tuple(call.args[1].shape) for call in choices.call_args_list]
+    assert shapes == [(4, 6)] * 3 + [(4, 10), (2, 10)] + [(3, 21)] * 2  # 63 of 64 positions
+    assert answers == Generator(Scorer(model, torch.device("cpu")), 64).generate(requests)
+    assert generator.given == sum(map(len, asked)) + 5
 
 
 def test_naive_answers_are_those_of_transformers(model: Transformer) -> None:

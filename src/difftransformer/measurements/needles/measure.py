@@ -50,7 +50,9 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         cell: NeedleTask(cell, (builder.prompt(cell, i) for i in range(suite.samples)), builder)
         for cell in suite.cells
     }
-    model = SharingModel(Generator(subject.scorer, suite.chunk), builder)
+    model = SharingModel(
+        Generator(subject.scorer, suite.chunk, batch_size=suite.batch_size), builder
+    )
     named = {task.task_name: task for task in tasks.values()}
     found = evaluate(model, {"tasks": named, "groups": {}}, bootstrap_iters=0)
     samples = {cell: found["samples"][task.task_name] for cell, task in tasks.items()}

@@ -8,8 +8,9 @@ from pydantic import AfterValidator, Field
 
 from difftransformer.config import measurement
 from difftransformer.config.base import setting
-from difftransformer.config.measurement import AnyModel
+from difftransformer.config.measurement import AnyModel, Reading
 from difftransformer.evaluation.retrieval.settings import Cell, RetrievalSuite
+from difftransformer.models.config import ModelConfig
 
 COUNTS = ("accuracy", "correct", "asked")
 """What there is of every group of cells: a share, and what it is a share of."""
@@ -43,8 +44,9 @@ def accuracy_name(pair: Sequence[int], length: int | None = None, depth: int | N
 
 class Suite(AnyModel, RetrievalSuite):
     """Multi-needle retrieval: the model generates greedily, and a needle counts as answered if its
-    number occurs in the output. Prompts are lm-eval tasks of ours, one for each cell; they are
-    answered one by one, whatever the batch size, so that each reuses what it shares with the last.
+    number occurs in the output. Prompts are lm-eval tasks of ours, one for each cell. Answers of
+    one token are generated in batches that fit in a chunk; other prompts are answered one by one,
+    and each reuses the prefix it shares with the last.
     """
 
     repeatable: ClassVar[bool] = True
@@ -67,6 +69,12 @@ class Suite(AnyModel, RetrievalSuite):
     def most_needles(self) -> int:
         """Largest N."""
         return max(needles for needles, _ in self.pairs)
+
+    def reading(self, model: ModelConfig, longest: int) -> Reading:
+        """Return one prompt, or a batch of prompts in format recall."""
+        reading = super().reading(model, longest)
+        size = self.batch_size if self.format == "recall" else 1
+        return reading._replace(sequences=min(size, max(self.chunk // reading.total, 1)))
 
     @property
     def cells(self) -> list[Cell]:
