@@ -2,7 +2,7 @@
 
 python benchmarks/gpu/all.py --processes 16   # compile ahead on all cores, where there are many
 python benchmarks/gpu/all.py --minutes 9      # as often as there is time; it says what is left
-python benchmarks/gpu/all.py --adopt          # what was measured becomes what `auto` takes
+python benchmarks/gpu/all.py --adopt          # the tiles that were found become those of `fused`
 """
 
 import argparse
@@ -30,10 +30,7 @@ SCRIPTS = (
     "table7",
 )
 TILES = "tune"
-ADOPTED = (TILES, "attention")
-"""Those whose answers become tables in git, which the scripts behind them run with."""
-FASTER = 1.03
-"""Times that a backend is faster before it takes another's place from a length on."""
+"""The script whose answers become a table in git, which the scripts behind it run with."""
 
 
 def main() -> None:
@@ -51,7 +48,7 @@ def main() -> None:
         if not known and not runs.unanswered(
             TILES, import_module(TILES).questions(setting), arguments
         ):
-            known = is_adopted(TILES, arguments)
+            known = is_adopted(arguments)
         compile_ahead(scripts if known else [TILES], arguments)
         if not known and len(scripts) > 1:
             print(f"call `{TILES}` without --processes, then with --adopt, then as now")
@@ -59,11 +56,11 @@ def main() -> None:
     left = 0
     for script in scripts:
         left += runs.answer(script, import_module(script).questions, arguments)
-        if script not in ADOPTED or arguments.again:
+        if script != TILES or arguments.again:
             continue
         if left:
             break  # what comes after runs with what this finds
-        if not is_adopted(script, arguments):
+        if not is_adopted(arguments):
             said = f"{script} is answered: call with --adopt, then go on"
             break
     else:
@@ -73,37 +70,31 @@ def main() -> None:
     sys.exit(1 if wrong else 0)
 
 
-def is_adopted(script: str, arguments: argparse.Namespace) -> bool:
-    """Whether the table in git has what a script found on the cards of the folder of records."""
-    if arguments.device == "cpu":
-        return True
-    path, found = tables(arguments.records)[ADOPTED.index(script)]
-    table = json.loads(path.read_text())
-    return all(table.get(card) == one for card, one in found.items())
-
-
-def tables(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """Files in git and what the answers in a folder make of them, in the order of `ADOPTED`."""
-    from difftransformer.models.kernels.by_card import TABLE
+def is_adopted(arguments: argparse.Namespace) -> bool:
+    """Whether the table in git has the tiles found on the cards of the folder of records."""
     from difftransformer.models.kernels.fused.tiles import MEASURED
 
-    return [(MEASURED, tiles(folder)), (TABLE, fastest(folder))]
+    if arguments.device == "cpu":
+        return True
+    table = json.loads(MEASURED.read_text())
+    return all(table.get(card) == one for card, one in tiles(arguments.records).items())
 
 
 def adopt_answers(arguments: argparse.Namespace) -> None:
-    """Write the tables in git from the answers of all cards in the folder of records."""
-    for one in answers(arguments.records, "tune"):
+    """Write the table in git from the answers of all cards in the folder of records."""
+    from difftransformer.models.kernels.fused.tiles import MEASURED
+
+    for one in answers(arguments.records, TILES):
         for kernel, wrong in one["answer"].get("wrong", {}).items():
             print(
                 f"{one['device']}, {kernel}: wrong with {wrong}; compile_tiles.py should know why"
             )
-    for path, found in tables(arguments.records):
-        if not found:
-            print(f"{path.name}: no answers of a card in {arguments.records}")
-            continue
-        table = json.loads(path.read_text()) | found
-        path.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n")
-        print(f"{path.name}: {', '.join(found)}")
+    if not (found := tiles(arguments.records)):
+        print(f"{MEASURED.name}: no answers of a card in {arguments.records}")
+        return
+    table = json.loads(MEASURED.read_text()) | found
+    MEASURED.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n")
+    print(f"{MEASURED.name}: {', '.join(found)}")
 
 
 def answers(folder: Path, script: str) -> Iterator[dict[str, Any]]:
@@ -146,70 +137,6 @@ def fastest_shipped(seconds: dict[str, Any], part: str) -> dict[str, list[int]]:
         if able:
             found[kernel] = min(able, key=lambda tile: by_tile[str(tile)]["median"])
     return found
-
-
-def fastest(folder: Path) -> dict[str, Any]:
-    """What `by_card.json` holds: by card, operation and width the fastest backend by keys.
-
-    Training decides, and the newest answer; of our kernels those as they are, with the tiles that
-    are taken now: of changed ones no card has said that they are fast, or right.
-    """
-    newest: dict[tuple[str, int, int], dict[str, Any]] = {}
-    kernels = runs.kernels_digest()
-    taken = {card: runs.digest_of_tiles(one) for card, one in tiles(folder).items()}
-    for one in answers(folder, "attention"):
-        _, keys, _, width, mode, *others = one["question"].split()
-        if mode != "training" or others:
-            continue
-        where, seconds = (one["device"], int(width), int(keys)), one["answer"]["seconds"]
-        versions = one["versions"]
-        ours = (
-            versions.get("tiles") == taken.get(one["device"]) and versions.get("kernels") == kernels
-        )
-        if ours:
-            newest[where] = seconds
-        elif not any("fused" in name for name in newest.get(where, ())):
-            newest[where] = {name: time for name, time in seconds.items() if "fused" not in name}
-    found: dict[str, Any] = {}
-    for (card, width, keys), seconds in sorted(newest.items()):
-        operations = found.setdefault(card, {}).setdefault("bf16", {})
-        for operation, by_backend in backends(seconds).items():
-            by_width = operations.setdefault(operation, [])
-            if not by_width or by_width[-1][0] != width:
-                by_width.append([width, []])
-            steps = by_width[-1][1]
-            best = min(sorted(by_backend), key=lambda name: by_backend[name]["median"], default="")
-            if best and (not steps or _is_faster(best, steps[-1][1], by_backend)):
-                steps.append([keys if steps else 1, best])
-    for operations in (one["bf16"] for one in found.values()):
-        for _, steps in (pair for by_width in operations.values() for pair in by_width):
-            steps.extend([] if steps else [[1, "sdpa"]])  # not measured at any length
-    return found
-
-
-def _is_faster(best: str, held: str, by_backend: dict[str, Any]) -> bool:
-    """Whether a backend is faster than the one that the length before has, by more than chance."""
-    if held not in by_backend:
-        return True
-    return bool(by_backend[held]["median"] > FASTER * by_backend[best]["median"])
-
-
-def backends(seconds: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Seconds of the rows of attention.py that are a backend's, by operation."""
-    forms = {
-        "attention": "plain {}",
-        "attention_with_lse": "lse {}",
-        "differential_attention": "{}",
-    }
-    own = seconds | {"sdpa": seconds["padded (sdpa)"]} if "padded (sdpa)" in seconds else seconds
-    return {
-        operation: {
-            name: own[form.format(name)]
-            for name in ("sdpa", "fused", "flash_attn")
-            if form.format(name) in own
-        }
-        for operation, form in forms.items()
-    }
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def parse(description: str | None, scripts: Sequence[str] = ()) -> argparse.Name
     parser.add_argument("--records", type=Path, help=f"folder of the answers (default {RECORDS})")
     if scripts:
         parser.add_argument("scripts", nargs="*", help=f"which of {', '.join(scripts)}; all")
-        parser.add_argument("--adopt", action="store_true", help="write the tables, ask nothing")
+        parser.add_argument("--adopt", action="store_true", help="write the table, ask nothing")
         parser.add_argument(
             "--processes", type=int, default=0, help="compile ahead in so many, and time nothing"
         )
@@ -270,7 +270,6 @@ def surroundings(script: str, setting: Setting) -> Answer:
             continue
     if setting.device == "cpu":
         return {"device": "cpu", "capability": None, "versions": versions}
-    from difftransformer.models.kernels.by_card import TABLE
     from difftransformer.models.kernels.fused.tiles import measured, part_of, shipped
     from difftransformer.provenance.fingerprint import modules_digest
     from difftransformer.provenance.published import json_digest
@@ -286,8 +285,6 @@ def surroundings(script: str, setting: Setting) -> Answer:
         versions["tiles"] = tiles
     if script not in OF_KERNELS:
         versions["models"] = modules_digest(model_modules())[:12]
-    if script == "training":  # the one that asks for `auto`
-        versions["by_card"] = json_digest(json.loads(TABLE.read_text()).get(card))[:12]
     return {
         "device": card,
         "capability": list(capability),

@@ -316,7 +316,7 @@ def test_a_call_ends_with_what_is_wrong(
     monkeypatch.setattr(every.runs, "wrong", lambda *_: iter(said))
     monkeypatch.setattr(sys, "argv", ["all.py", "--device", "cpu", "--records", str(tmp_path)])
     for adopted in (True, False):
-        monkeypatch.setattr(every, "is_adopted", lambda *_, adopted=adopted: adopted)
+        monkeypatch.setattr(every, "is_adopted", lambda _, adopted=adopted: adopted)
         for said in ([], ["WRONG: contract a, fused: no"]):
             with pytest.raises(SystemExit) as ended:
                 every.main()

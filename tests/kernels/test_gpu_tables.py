@@ -1,4 +1,4 @@
-"""What a card answered becomes the tables in git, which `auto` and the kernels go by."""
+"""What a card answered becomes the table in git, which the kernels go by."""
 
 import argparse
 import json
@@ -14,57 +14,11 @@ pytest.importorskip("triton", reason="Triton is for Linux")
 pytestmark = pytest.mark.usefixtures("gpu_scripts")
 
 
-def answered(
-    script: str, question: str, answer: dict[str, Any], device: str = "H200", kernels: str = ""
-) -> str:
-    versions = {"torch": "2.11", "kernels": kernels or import_module("runs").kernels_digest()}
-    origin = {"device": device, "capability": [9, 0], "versions": versions}
+def answered(script: str, question: str, answer: dict[str, Any]) -> str:
+    versions = {"torch": "2.11", "kernels": import_module("runs").kernels_digest()}
+    origin = {"device": "H200", "capability": [9, 0], "versions": versions}
     dated = {"date": "2026-12-01", "script": script, "question": question}
     return json.dumps({**origin, **dated, "answer": answer}) + "\n"
-
-
-def test_answers_become_the_tables_that_auto_takes(tmp_path: Path) -> None:
-    every = import_module("all")
-    seconds = {
-        1024: {"fused": 3.0, "padded (sdpa)": 2.0, "plain fused": 2.0, "plain sdpa": 1.0},
-        8192: {"fused": 3.0, "padded (sdpa)": 4.0, "plain fused": 0.5, "plain sdpa": 1.0},
-    }
-    lines = [
-        answered(
-            "attention",
-            f"keys {T} d 64 {mode}",
-            {"seconds": {name: {"median": value} for name, value in taken.items()}},
-        )
-        for T, taken in seconds.items()
-        for mode in ("training", "forward")
-    ]
-    old = {"seconds": {"padded (sdpa)": {"median": 99.0}, "plain fused": {"median": 0.1}}}
-    lines.insert(0, answered("attention", "T 1024 d 64 training", old))  # in another way
-    wide = {"padded (sdpa)": 2.0, "fused": 1.0, "lse fused": 1.0, "lse sdpa": 2.0}
-    wider = {"seconds": {name: {"median": value} for name, value in wide.items()}}
-    lines.append(answered("attention", "keys 8192 d 128 training", wider))
-    lines.append(answered("attention", "keys 8192 d 128 training others", old))
-    lines.append(answered("attention", "keys 9 d 64 training", {"out_of_memory": "no"}))
-    lines.append(answered("attention", "keys 9 d 64 training", {"seconds": {}}, device="cpu"))
-    (tmp_path / "attention.jsonl").write_text("".join(lines))
-    sdpa, fused = [[1, "sdpa"]], [[1, "fused"]]
-    further = {"plain fused": 9.0, "plain sdpa": 1.0, "lse fused": 1.0, "lse sdpa": 2.0}
-    longer = {"seconds": {name: {"median": value} for name, value in further.items()}}
-    lines.append(answered("attention", "keys 65536 d 128 training", longer))  # no row of DIFF ran
-    (tmp_path / "attention.jsonl").write_text("".join(lines))
-    assert every.fastest(tmp_path) == {
-        "H200": {
-            "bf16": {
-                "differential_attention": [[64, [[1, "sdpa"], [8192, "fused"]]], [128, fused]],
-                "attention": [[64, [[1, "sdpa"], [8192, "fused"]]], [128, sdpa]],
-                "attention_with_lse": [[64, sdpa], [128, fused]],
-            }
-        }
-    }
-    answer = {"tiles": {}, "backward": {"together": {"median": 1.0}}, "seconds": {}}
-    (tmp_path / "tune.jsonl").write_text(answered("tune", "2/64/128", answer))
-    operations = every.fastest(tmp_path)["H200"]["bf16"]
-    assert operations["differential_attention"] == [[64, sdpa], [128, sdpa]]
 
 
 def test_the_fastest_tile_is_one_that_is_still_shipped(tmp_path: Path) -> None:
@@ -94,62 +48,23 @@ def test_the_fastest_tile_is_one_that_is_still_shipped(tmp_path: Path) -> None:
     assert found(tuned | {"tiles": {name: second}})["backward"] == {"backward/2/64/128": "apart"}
 
 
-def test_the_tables_in_git_are_what_the_records_in_git_make_of_them() -> None:
+def test_the_table_in_git_is_what_the_records_in_git_make_of_it() -> None:
     import runs
 
-    for path, found in import_module("all").tables(runs.RECORDS):
-        assert json.loads(path.read_text()) == found
+    assert json.loads(tiles.MEASURED.read_text()) == import_module("all").tiles(runs.RECORDS)
 
 
-def test_another_backend_is_taken_where_it_is_clearly_faster(tmp_path: Path) -> None:
-    every = import_module("all")
-    fused = {1024: 1.0, 2048: 1.02, 4096: 1.04, 8192: 1.0}
-    (tmp_path / "attention.jsonl").write_text(
-        "".join(
-            answered(
-                "attention",
-                f"keys {T} d 64 training",
-                {"seconds": {"fused": {"median": time}, "padded (sdpa)": {"median": other}}},
-            )
-            for T, time in fused.items()
-            for other in [1.0 if T < 8192 else 1.02]
-        )
-    )
-    found = every.fastest(tmp_path)["H200"]["bf16"]["differential_attention"]
-    assert found == [[64, [[1, "fused"], [4096, "sdpa"]]]]
-
-
-def test_kernels_of_another_commit_are_not_taken(tmp_path: Path) -> None:
-    every = import_module("all")
-    answer = {"seconds": {"fused": {"median": 1.0}, "padded (sdpa)": {"median": 2.0}}}
-
-    def taken(*kernels: str) -> list[Any]:
-        lines = [
-            answered("attention", "keys 1024 d 64 training", answer, "H200", one) for one in kernels
-        ]
-        (tmp_path / "attention.jsonl").write_text("".join(lines))
-        (by_width,) = every.fastest(tmp_path)["H200"]["bf16"]["differential_attention"]
-        found: list[Any] = by_width[1]
-        return found
-
-    assert taken("another") == [[1, "sdpa"]]
-    assert taken("another", "") == taken("", "another") == [[1, "fused"]]
-
-
-def test_what_comes_behind_waits_until_the_tables_are_adopted(
+def test_what_comes_behind_waits_until_the_tiles_are_adopted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from difftransformer.models.kernels import by_card
-
     every = import_module("all")
-    for module, name in ((by_card, "TABLE"), (tiles, "MEASURED")):
-        monkeypatch.setattr(module, name, tmp_path / f"{name}.json")
-        (tmp_path / f"{name}.json").write_text("{}")
+    monkeypatch.setattr(tiles, "MEASURED", tmp_path / "measured.json")
+    tiles.MEASURED.write_text("{}")
     given = argparse.Namespace(device="cuda", records=tmp_path)
-    assert every.is_adopted("tune", given)  # nothing was found
+    assert every.is_adopted(given)  # nothing was found
     (tmp_path / "tune.jsonl").write_text(
         answered("tune", "2", {"tiles": {}, "backward": {"atomic": {"median": 1}}, "seconds": {}})
     )
-    assert not every.is_adopted("tune", given) and every.is_adopted("attention", given)
+    assert not every.is_adopted(given)
     every.adopt_answers(given)
-    assert every.is_adopted("tune", given)
+    assert every.is_adopted(given)

@@ -28,7 +28,7 @@ from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Metrics, PretrainedSubject, Subject
 from difftransformer.machine.gpus import choose_device
 from difftransformer.models.device import repeat_bits
-from difftransformer.models.kernels import choose_backend, recorded
+from difftransformer.models.kernels import choose_backend
 from difftransformer.models.matrices import matmul_backend
 from difftransformer.provenance.atomic import make_lasting_folder
 from difftransformer.provenance.layout import TRAINING
@@ -136,7 +136,7 @@ def _load(
     needed = estimate_evaluation(suite, config, backend, device, manifest.row_length)
     require_memory_to_evaluate(needed, device, f"{model}: measuring {suite.kind}")
     loaded = load_model(model, backend).to(device)
-    resolved: dict[str, Any] = {"device": str(device), **recorded(backend, suite.precision)}
+    resolved: dict[str, Any] = {"device": str(device), "backend": backend}
     if device.type == "cpu":
         resolved["matmul_backend"] = matmul_backend()
     return Scorer(loaded, device, suite.precision), resolved

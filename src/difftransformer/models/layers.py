@@ -76,9 +76,8 @@ class AttentionLayer(Attention):
             layer_index: Index of the layer in its model, counted from 0. It is the layer's slot in
                 a cache and the depth in V1's lambda_init, so each layer of a model has its own.
                 None: the layer takes no cache, and settings by depth are refused.
-            backend: "eager", "blocked", "sdpa", "flash_attn", "fused", or "auto", which takes the
-                fastest that runs on the device and in the precision of the weights, now and after
-                `to`.
+            backend: "eager", "blocked", "sdpa", "flash_attn", "fused", or "auto", which picks
+                by the device of the weights, now and after `to`.
             rope_theta: Base of the rotary positions; None: without positions, unless `forward`
                 is given some.
             device: Where the parameters are made, as in torch's modules.
@@ -259,9 +258,7 @@ class AttentionLayer(Attention):
             return
         weight = self.o_proj.weight
         device = torch.device("cpu") if weight.is_meta else weight.device
-        # Of a card's calls those in half precision, by autocast too, go by the table for bf16.
-        half = weight.dtype in _HALF or device.type == "cuda"
-        self.backend = choose_backend(self._asked, device, "bf16" if half else "fp32")
+        self.backend = choose_backend(self._asked, device)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move or cast as torch does, then let `auto` pick again."""

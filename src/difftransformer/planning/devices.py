@@ -8,7 +8,7 @@ from pathlib import Path
 
 from difftransformer.machine import gpus
 
-_FOR_GPUS = frozenset({"by_card", "flash_attn", "fused"})
+_FOR_GPUS = frozenset({"flash_attn", "fused"})
 
 
 def computes_on_gpu(device: str, backends: Iterable[str], result: str | None) -> bool:

@@ -51,10 +51,7 @@ _OBSERVERS = frozenset(
 )
 _KERNELS = f"{PACKAGE}.models.kernels"
 _GPU = frozenset(
-    {
-        f"{PACKAGE}.machine.gpus",
-        *(f"{_KERNELS}.{name}" for name in ("by_card", "flash", "flex", "fused")),
-    }
+    {f"{PACKAGE}.machine.gpus", *(f"{_KERNELS}.{name}" for name in ("flash", "flex", "fused"))}
 )
 """Modules, with those below them, that a job on a CPU imports and does not compute with."""
 

@@ -20,7 +20,6 @@ from difftransformer.data.loader import BatchLoader
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError
 from difftransformer.machine.gpus import bf16_peak
-from difftransformer.models.kernels import recorded
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.models.matrices import matmul_backend
 from difftransformer.models.sizes import training_flops
@@ -131,7 +130,7 @@ def train_run(
         fingerprint = job_fingerprint(stage, slice.decisive(), frame["code"], inputs, seed)
         seed_everything(seed)
         start = starting(dataset, device, team)
-        resolved |= recorded(start.backend, config.precision)
+        resolved["backend"] = start.backend
         tracker.log_params({"resolved": resolved})
         upstream = [] if parent is None else [parent.job_id]
         if upstream:

@@ -1,26 +1,15 @@
 """What is decided for GPUs before anything runs on one; there is none here."""
 
-import json
 import subprocess
 import sys
 import types
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from difftransformer.errors import BackendError
-from difftransformer.models.kernels import (
-    by_card,
-    choose_backend,
-    eager,
-    flash,
-    fused,
-    kernel,
-    recorded,
-    sdpa,
-)
+from difftransformer.models.kernels import choose_backend, fused
 from difftransformer.models.kernels.fused import tiles
 from difftransformer.models.kernels.fused.tiles import Kernel, Tile, kernel_for, tile_for, trying
 from difftransformer.models.layers import layer_class
@@ -150,90 +139,20 @@ def test_what_is_tried_ends_with_its_context() -> None:
     assert tiles.way_for(wanted, device) == "together"
 
 
-def test_auto_on_a_card_is_what_the_table_says(
-    card: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert choose_backend("auto", "cuda", "bf16") == "sdpa"
-    with pytest.raises(BackendError, match=f"its table lacks {CARD} in bf16; take auto"):
-        choose_backend("by_card", "cuda", "bf16")
-    steps: dict[str, Any] = {
-        "attention": [[64, [[1, "sdpa"]]]],
-        "attention_with_lse": [[64, [[1, "sdpa"]]]],
-        "differential_attention": [[64, [[1, "sdpa"], [2048, "fused"]]], [128, [[1, "fused"]]]],
-    }
-    monkeypatch.setitem(by_card._TABLE, CARD, {"bf16": steps})
-    assert choose_backend("auto", "cuda", "bf16") == "by_card"
-    assert choose_backend("auto", "cuda", "fp32") == "sdpa"
-    assert recorded("by_card", "bf16") == {"backend": "by_card", "backend_by_call": steps}
-    assert recorded("sdpa", "bf16") == {"backend": "sdpa"}
-    asked = ((32, 5), (64, 2047), (64, 2048), (65, 5), (128, 9000), (256, 9000))
-    found = [by_card.fastest(CARD, "bf16", "differential_attention", *one) for one in asked]
-    assert found == ["sdpa", "sdpa", "fused", "fused", "fused", "fused"]
-    steps["attention"] = [[64, [[1, "flash_attn"]]]]
-    monkeypatch.setattr(flash, "generation", lambda: None)
-    assert choose_backend("auto", "cuda", "bf16") == "sdpa"
-    with pytest.raises(BackendError, match=r"its table has flash_attn for .* is not installed"):
-        choose_backend("by_card", "cuda", "bf16")
+def test_auto_on_a_card_is_sdpa(card: types.SimpleNamespace) -> None:
+    assert choose_backend("auto", "cuda", "bf16") == choose_backend("auto", "cuda") == "sdpa"
 
 
-def test_a_layer_on_a_card_goes_by_the_table_whatever_its_weights(
-    card: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+def test_a_layer_that_is_moved_to_a_card_takes_what_is_for_cards(
+    card: types.SimpleNamespace,
 ) -> None:
-    """Under autocast its calls are in half precision."""
-    steps = {name: [[64, [[1, "sdpa"]]]] for name in by_card.OPERATIONS}
-    monkeypatch.setitem(by_card._TABLE, CARD, {"bf16": steps})
     layer = layer_class("softmax")(64, num_heads=4)
     assert layer.backend == "cpu_dispatch"
     del layer.o_proj
     weight = types.SimpleNamespace(is_meta=False, device=torch.device("cuda"), dtype=torch.float32)
     layer.__dict__["o_proj"] = types.SimpleNamespace(weight=weight)
     layer._settle_backend()
-    assert layer.backend == "by_card"
-
-
-def test_by_card_calls_what_the_table_has(
-    card: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    steps = {name: [[64, [[1, "fused"], [4, "eager"]]]] for name in by_card.OPERATIONS}
-    monkeypatch.setitem(by_card._TABLE, CARD, {"fp32": steps})
-    q, v = torch.randn(1, 2, 5, 16), torch.randn(1, 1, 5, 32)
-    given: dict[str, Any] = {"scale": 0.3, "mask": None}
-    lam = torch.tensor(0.3)
-    for name, inputs in {
-        "attention": (q, q, q),
-        "attention_with_lse": (q, q, q),
-        "differential_attention": (q, q, v, lam),
-    }.items():
-        found = getattr(kernel("by_card"), name)(*inputs, **given)
-        torch.testing.assert_close(found, getattr(eager, name)(*inputs, **given), rtol=0, atol=0)
-    with pytest.raises(BackendError, match="backend fused computes"):
-        by_card.attention(q[:, :, :3], q[:, :, :3], q[:, :, :3], **given)
-
-
-@pytest.mark.parametrize(
-    ("d", "e", "dtype"),
-    [(8, 8, torch.float32), (16, 24, torch.float32), (16, 64, torch.float32), (16, 16, torch.half)],
-)
-def test_what_was_not_measured_is_left_to_sdpa(
-    d: int, e: int, dtype: torch.dtype, card: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    steps = {name: [[64, [[1, "fused"]]]] for name in by_card.OPERATIONS}
-    monkeypatch.setitem(by_card._TABLE, CARD, {"fp32": steps})
-    q, v = torch.randn(1, 2, 5, d, dtype=dtype), torch.randn(1, 2, 5, e, dtype=dtype)
-    found = by_card.attention(q, q, v, scale=0.3, mask=None)
-    wanted = sdpa.attention(q, q, v, scale=0.3, mask=None)
-    torch.testing.assert_close(found, wanted, rtol=0, atol=0)
-
-
-def test_the_table_is_read_inside_of_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    operation = [[16, [[1, "sdpa"], [4, "eager"]]], [32, [[1, "sdpa"]]]]
-    monkeypatch.setitem(by_card._TABLE, CARD, {"fp32": {"attention": operation}})
-    monkeypatch.setattr(by_card, "_cards", [CARD])
-    q = torch.randn(1, 2, 5, 16)
-    compiled = torch.compile(by_card.attention, backend="eager", fullgraph=True)
-    found = compiled(q, q, q, scale=0.3, mask=None)
-    wanted = eager.attention(q, q, q, scale=0.3, mask=None)
-    torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+    assert layer.backend == "sdpa"
 
 
 def test_a_way_backward_has_its_masked_kernels_too() -> None:
@@ -245,18 +164,6 @@ def test_a_way_backward_has_its_masked_kernels_too() -> None:
             assert tiles.ways_shipped(part, maps, d, e)
 
 
-def test_the_table_in_git_names_what_there_is() -> None:
-    table = json.loads(by_card.TABLE.read_text())
-    for by_precision in table.values():
-        for operations in by_precision.values():
-            assert set(operations) == set(by_card.OPERATIONS)
-            for by_width in operations.values():
-                assert by_width == sorted(by_width)
-                for _, steps in by_width:
-                    assert steps[0][0] == 1
-                    assert all(kernel(name) for _, name in steps)
-
-
 def test_nothing_measured_lies_outside_of_git() -> None:
-    for path in (tiles.MEASURED, tiles.COMPILED, by_card.TABLE):
+    for path in (tiles.MEASURED, tiles.COMPILED):
         assert path.is_file() and Path(fused.__file__).parents[1] in path.parents

@@ -96,7 +96,6 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
     # code for GPUs
     ("machine/gpus.py", "_PAUSE = 1.0", "_PAUSE = 2.0", ON_GPU),
     (f"{KERNELS}/fused/hazards.py", ": in a branch", ": within a branch", ON_GPU),
-    (f"{KERNELS}/by_card.py", "_ALIGNED = 16", "_ALIGNED = 32", ON_GPU),
     (f"{KERNELS}/fused/backward_keys.py", "PAIR: tl.constexpr", "PAIR: tl.int32", ON_GPU),
     (f"{KERNELS}/fused/__init__.py", "NEEDED = (8, 0)", "NEEDED = (9, 0)", ON_GPU),
     (f"{KERNELS}/flash/__init__.py", *ADDED, ON_GPU),

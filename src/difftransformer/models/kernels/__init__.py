@@ -8,10 +8,9 @@
 | `cpu_dispatch` | CPU | `blocked` or `sdpa` for each call, by sequence length |
 | `flash_attn` | NVIDIA GPUs, half precision | flash-attn 2, 3 or 4 |
 | `fused` | NVIDIA GPUs from capability 8.0, half precision | Triton kernels of this package |
-| `by_card` | GPUs in `by_card.json` | the backend that was the fastest there for each call |
 
-`auto` is `cpu_dispatch` on a CPU; on a GPU `by_card` if its table has the GPU, else `sdpa`. The
-last three are imported only if they are chosen.
+`auto` is `cpu_dispatch` on a CPU and `sdpa` on other devices. The last two are imported only if
+they are chosen.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ _LOADED: dict[str, Kernel] = {
     "cpu_dispatch": cpu_dispatch,
     "sdpa": sdpa,
 }
-_FOR_GPUS = ("flash_attn", "fused", "by_card")
+_FOR_GPUS = ("flash_attn", "fused")
 
 
 def choose_backend(name: str, device: torch.device | str, precision: str = "fp32") -> str:
@@ -86,9 +85,8 @@ def choose_backend(name: str, device: torch.device | str, precision: str = "fp32
     """
     kind = torch.device(device).type
     if name == "auto":
-        on_gpu = "sdpa" if kind != "cuda" or obstacle("by_card", kind, precision) else "by_card"
-        picked = "cpu_dispatch" if kind == "cpu" else on_gpu
-        logger.info("backend auto: picked %s on %s in %s", picked, kind, precision)
+        picked = "cpu_dispatch" if kind == "cpu" else "sdpa"
+        logger.info("backend auto: picked %s on %s", picked, kind)
         return picked
     if reason := obstacle(name, kind, precision):
         raise BackendError(f"backend {name} cannot run: {reason}")
@@ -117,15 +115,6 @@ def obstacle(name: str, device: str, precision: str) -> str | None:
     return reason
 
 
-def recorded(name: str, precision: str) -> dict[str, Any]:
-    """Return what results tell of a backend that runs: its name, and the table it goes by."""
-    if name != "by_card":
-        return {"backend": name}
-    from difftransformer.models.kernels import by_card
-
-    return {"backend": name, "backend_by_call": by_card.table(by_card.card(), precision)}
-
-
 def _load(name: str) -> Kernel:
     # Import statements, since the code fingerprint of a job on a GPU follows them.
     if name == "flash_attn":
@@ -136,10 +125,6 @@ def _load(name: str) -> Kernel:
         from difftransformer.models.kernels import fused
 
         return fused
-    if name == "by_card":
-        from difftransformer.models.kernels import by_card
-
-        return by_card
     if name == "auto":
         raise BackendError("backend auto must be resolved first: call choose_backend")
     raise BackendError(f"unknown backend {name!r}{nearest(name, [*_LOADED, *_FOR_GPUS, 'auto'])}")
