@@ -30,7 +30,7 @@ def requests(length: int, samples: int) -> list[Request]:
     """Prompts of N = 6, R = 2."""
     recall = RecallConfig()
     suite = Suite(kind="needles", pairs=[[6, 2]], lengths=[length])
-    builder = RecallPrompts(suite, recall, word_tokenizer(recall), None)
+    builder = RecallPrompts(suite, recall, word_tokenizer(recall))
     return [
         Request(builder.ids(prompt.context + question), builder.new_tokens, lambda _: False)
         for depth in DEPTHS

@@ -5,7 +5,7 @@ A measurement is a folder of ``difftransformer.measurements``: ``settings.py`` h
 ``measure.py`` measures; ``report.py`` has ``section(view)``, ``figure(view)`` or both.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -137,17 +137,13 @@ class Suite(Settings):
         """
         return None
 
-    def files(self) -> Iterable[Path]:
-        """Files with its items.
+    def files(self) -> Mapping[str, Path]:
+        """Files with its items, by names that do not change with the folder they lie in.
 
         Raises:
             DataError: A folder is missing, or lacks something.
         """
-        return ()
-
-    def digest(self) -> str | None:
-        """sha256 of the content of its items; None where it reads none."""
-        return None
+        return {}
 
     @property
     def planned_tokens(self) -> int | None:

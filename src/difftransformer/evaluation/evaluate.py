@@ -101,7 +101,7 @@ def evaluate(
         else:
             scorer, resolved = _load_foreign(foreign, dataset, slice.config, device)
         rows = dataset.manifest.recall or dataset.manifest.classification
-        if reason := slice.config.asked.incompatibility(scorer.max_positions, rows):
+        if reason := slice.config.asked.incompatibility(scorer.model.max_positions, rows):
             raise ConfigError(f"suite {slice.suite} on {slice.run} and {dataset.folder}: {reason}")
         subject = Subject(
             scorer, dataset, device, ngrams, details=aside, state=state, seed=seed, model=model
@@ -158,21 +158,15 @@ def _require_finite(metrics: Metrics, subject: Subject | PretrainedSubject, mode
     odd = next((n for n, v in metrics.items() if v is not None and not math.isfinite(v)), None)
     if odd is None:
         return
+    undefined = "or measure should return None for what is undefined"
     if isinstance(subject, PretrainedSubject):  # its weights were seen by the suite alone
-        raise CheckpointError(
-            f"{model}: {odd} is {metrics[odd]}: either the model computes such numbers (see its "
-            "`dtype`), or measure should return None for what is undefined"
-        )
-    if all(bool(one.isfinite().all()) for one in subject.scorer.model.parameters()):
-        raise CheckpointError(
-            f"{model}: {odd} is {metrics[odd]}, with weights that are finite: either the model "
-            "computes such numbers (train it again), or measure should return None for what is "
-            "undefined"
-        )
-    raise CheckpointError(
-        f"{model}: {odd} is {metrics[odd]}: the model's weights are damaged or diverged; train it "
-        "again"
-    )
+        why = f": either the model computes such numbers (see its `dtype`), {undefined}"
+    elif all(bool(one.isfinite().all()) for one in subject.scorer.model.parameters()):
+        why = ", with weights that are finite: either the model computes such numbers (train it "
+        why += f"again), {undefined}"
+    else:
+        why = ": the model's weights are damaged or diverged; train it again"
+    raise CheckpointError(f"{model}: {odd} is {metrics[odd]}{why}")
 
 
 def _headline(metrics: Metrics, means: Collection[str]) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 from difftransformer.config.measurements import EvaluationSlice
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError, DataError
-from difftransformer.provenance.fingerprint import job_fingerprint, slice_fingerprint
+from difftransformer.provenance.fingerprint import job_fingerprint, named_digest, slice_fingerprint
 from difftransformer.provenance.model_files import model_digest
 from difftransformer.provenance.published import file_sha256
 from difftransformer.tracking.run_context import JobIdentity
@@ -58,7 +58,8 @@ def identify(
         inputs |= {"dataset": dataset.digest, "model": trained.provenance.fingerprint}
         inputs["ngrams"] = None if ngrams is None else _digest_of_ngrams(ngrams)
         upstream = (trained.job_id,)
-    inputs["items"] = slice.config.asked.digest()
+    items = slice.config.asked.files()
+    inputs["items"] = named_digest(items.items()) if items else None
     return JobIdentity(
         rule="evaluate",
         scale=slice.scale,

@@ -54,21 +54,6 @@ class Scorer:
         """The model, which is ours wherever more is asked of it than losses and choices."""
         return cast("Transformer", self._model)
 
-    @property
-    def num_layers(self) -> int:
-        """Number of decoder blocks."""
-        return self._model.num_layers
-
-    @property
-    def vocab_size(self) -> int:
-        """V, the tokens the model can read and choose from."""
-        return self._model.vocab_size
-
-    @property
-    def max_positions(self) -> int:
-        """Longest context of the model."""
-        return self._model.max_positions
-
     def new_cache(self, capacity: int) -> CutCache:
         """Return an empty cache of the model's for at most ``capacity`` positions.
 
@@ -151,18 +136,24 @@ class Scorer:
 
     @torch.inference_mode()
     def last_attention(self, tokens: Sequence[int], chunk: int) -> LastAttention:
-        """As `last_rows`, of any model, with the values that the weights are of.
+        """Attention of the last of S tokens in all layers.
 
-        A model from elsewhere reads all of its tokens at once.
+        ``chunk`` positions before it are computed at one time; a model from elsewhere reads all of
+        its tokens at once.
 
         Raises:
             CheckpointError: The maps of a model from elsewhere cannot be read.
         """
         if not isinstance(self._model, CausalModel):
             cache = PrefixCache(len(tokens))
-            rows = self.last_rows(tokens, chunk, cache)
-            held = [cache.held(layer)[1][0].float().cpu() for layer in range(self.num_layers)]
-            return LastAttention(rows, torch.stack(held))
+            self.read(tokens[:-1], cache, chunk)
+            last = torch.tensor([tokens[-1:]], device=self.device)
+            with autocast(self.device, self._precision):
+                weights = [row[0].float().cpu() for row in self.model.attention_rows(last, cache)]
+            held = [
+                cache.held(layer)[1][0].float().cpu() for layer in range(self._model.num_layers)
+            ]
+            return LastAttention(torch.stack(weights), torch.stack(held))
         found: list[tuple[Tensor, Tensor]] = []
 
         def see(maps: Maps) -> None:
@@ -177,21 +168,3 @@ class Scorer:
             cannot_read(inner, "its layers differ in their heads")
         rows, values = (torch.stack(one) for one in zip(*found, strict=True))
         return LastAttention(rows, values)
-
-    @torch.inference_mode()
-    def last_rows(
-        self, tokens: Sequence[int], chunk: int, cache: PrefixCache | None = None
-    ) -> Tensor:
-        """Attention weights of the last of S tokens in all layers, float32 [L, H, S], on the CPU.
-
-        Args:
-            tokens: S ids.
-            chunk: Positions before the last that are computed at one time.
-            cache: An empty one, for who wants keys and values, too.
-        """
-        cache = PrefixCache(len(tokens)) if cache is None else cache
-        self.read(tokens[:-1], cache, chunk)
-        last = torch.tensor([tokens[-1:]], device=self.device)
-        with autocast(self.device, self._precision):
-            rows = [row[0].float().cpu() for row in self.model.attention_rows(last, cache)]
-        return torch.stack(rows)

@@ -267,7 +267,8 @@ class Jobs:
     @cache  # noqa: B019 - a plan lives as long as the process
     def benchmarks(self, suite: str) -> list[str]:
         """List the user's files with the items of a suite."""
-        return self.user_files.listing(f"suite-{suite}", self.catalogue.suite(suite).asked.files())
+        files = self.catalogue.suite(suite).asked.files()
+        return self.user_files.listing(f"suite-{suite}", files.values())
 
     def parent_result(self, run: str, seed: int) -> list[str]:
         """Return the result of the training that a run continues, if it continues one."""

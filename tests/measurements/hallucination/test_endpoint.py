@@ -14,17 +14,16 @@ from difftransformer.config.judges import EndpointJudge
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.evaluation import endpoints
 from difftransformer.evaluation.endpoints import EndpointError, Pace
-from difftransformer.measurements.hallucination.answers import Answer
-from difftransformer.measurements.hallucination.judges import Judgement
+from difftransformer.measurements.hallucination.answers import Answer, Judgement
 from difftransformer.measurements.hallucination.judges.endpoint import (
     PROMPTS,
     Endpoint,
     Kept,
-    KeptJudgements,
     messages,
     open_judge,
     verdict,
 )
+from difftransformer.provenance.published import publish
 
 KEY = "sk-canary-8d1f"
 ANSWERS = [of_facts(f"v{number:02d}", index=number) for number in (31, 1, 2)]
@@ -91,18 +90,18 @@ def test_two_that_ask_for_the_same_at_once_pay_once(server: JudgingServer, tmp_p
 
 
 def test_what_is_kept_answers_one_request_alone(tmp_path: Path) -> None:
-    kept, judge = KeptJudgements(tmp_path), endpoint(tmp_path)
+    judge = endpoint(tmp_path)
     request = judge.request(ANSWERS[0])
-    kept.keep(Kept(prompt="v1", request=request, replies=["x"], served_by=""))
-    assert kept.find("v1", dict(reversed(request.items()))) is not None
-    assert kept.find("v2", request) is None
+    kept = Kept(prompt="v1", request=request, replies=["x"], served_by="")
+    publish(judge._path(request), kept.model_dump(mode="json"))
+    assert judge._find(dict(reversed(request.items()))) == kept
     for other in (
         judge.request(ANSWERS[1]),
         endpoint(tmp_path, max_tokens=7).request(ANSWERS[0]),
         request | {"temperature": 1},
         request | {"messages": request["messages"][1:]},
     ):
-        assert kept.find("v1", other) is None
+        assert judge._find(other) is None
 
 
 @pytest.mark.parametrize(

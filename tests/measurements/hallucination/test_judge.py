@@ -4,8 +4,8 @@ import pytest
 from small_answers import of_facts, of_text
 from small_evaluation import metrics_of, sizes
 
+from difftransformer.measurements.hallucination.answers import Cause, Judgement
 from difftransformer.measurements.hallucination.judge import counts
-from difftransformer.measurements.hallucination.judges import Cause, Judgement
 from difftransformer.measurements.hallucination.settings import Task
 
 TASKS_OF: dict[str, Task] = {

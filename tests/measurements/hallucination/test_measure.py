@@ -19,22 +19,20 @@ from difftransformer.errors import DataError
 from difftransformer.evaluation.subject import Metrics
 from difftransformer.measurements.hallucination.answers import (
     ANSWERS,
+    JUDGEMENTS,
     Answer,
     read_answers,
-    write_answers,
+    read_judgements,
+    states_nothing,
+    write_lines,
 )
 from difftransformer.measurements.hallucination.documents import load_items
 from difftransformer.measurements.hallucination.judge import counts
-from difftransformer.measurements.hallucination.judges import (
-    JUDGEMENTS,
-    read_judgements,
-    unjudged,
-    write_judgements,
-)
 from difftransformer.measurements.hallucination.judges.lexical import open_judge
 from difftransformer.measurements.hallucination.measure import measure
 from difftransformer.measurements.hallucination.settings import Suite
 from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.fingerprint import named_digest
 
 VOCABULARY = RecallVocabulary.of(RECALL)
 
@@ -193,9 +191,9 @@ def test_documents_are_drawn_by_seed_alone(folder: Path) -> None:
 
 
 def test_changed_items_are_another_input(folder: Path) -> None:
-    before = of_text(folder).digest()
+    before = named_digest(of_text(folder).files().items())
     write(folder / "qasper" / "test.jsonl", {"context": "D", "input": "Q", "answers": ["A"]})
-    assert of_text(folder).digest() not in (before, None) and suite().digest() is None
+    assert named_digest(of_text(folder).files().items()) != before and not suite().files()
 
 
 @pytest.mark.parametrize(
@@ -242,10 +240,10 @@ def test_answers_and_judgements_with_any_line_end_in_a_text_are_read_back(tmp_pa
         set="xsum", index=0, id="1", task="summary", format="text", document=text, cut=False,
         question=None, reference=text, prompt=text, output=text,
     )  # fmt: skip
-    write_answers(tmp_path, [answer, answer])
+    write_lines(tmp_path / ANSWERS, [answer, answer])
     assert read_answers(tmp_path) == [answer, answer]
-    judgement = unjudged(answer, "empty", text)
-    write_judgements(tmp_path, [judgement])
+    judgement = states_nothing(answer).model_copy(update={"reason": text})
+    write_lines(tmp_path / JUDGEMENTS, [judgement])
     assert read_judgements(tmp_path / JUDGEMENTS) == [judgement]
 
 

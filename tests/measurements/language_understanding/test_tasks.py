@@ -19,6 +19,7 @@ from difftransformer.errors import DataError
 from difftransformer.measurements.language_understanding import tasks
 from difftransformer.measurements.language_understanding.item_checks import check_items
 from difftransformer.measurements.language_understanding.tasks import LANGUAGE_TASKS, task_files
+from difftransformer.provenance.fingerprint import named_digest
 
 
 def items(task: str) -> list[dict]:
@@ -90,15 +91,15 @@ def test_our_items_are_those_that_were_published(
 
 
 def test_the_hub_has_no_files_and_a_folder_takes_either_ending(tmp_path: Path) -> None:
-    assert suite(data="hub").files() == []
+    assert suite(data="hub").files() == {}
     path = copy_items(tmp_path, "piqa")
     other = path.with_name("train.jsonl.gz")
     other.write_bytes(gzip.compress(path.read_bytes()))
     settings = suite(tasks=["piqa"], data=str(tmp_path))
-    assert set(settings.files()) == {path, other}
-    before = settings.digest()
+    assert set(settings.files().values()) == {path, other}
+    before = named_digest(settings.files().items())
     path.write_text(path.read_text() + path.read_text().splitlines()[0] + "\n")
-    assert settings.digest() != before
+    assert named_digest(settings.files().items()) != before
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,10 @@ from difftransformer.errors import CheckpointError, DataError
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Metrics, Subject
 from difftransformer.measurements.mathematics import measure as measurement
-from difftransformer.measurements.mathematics.measure import MathTask, judge
+from difftransformer.measurements.mathematics.measure import judge, math_task
 from difftransformer.measurements.mathematics.set_items import set_items
 from difftransformer.measurements.mathematics.settings import Suite
+from difftransformer.provenance.fingerprint import named_digest
 
 CPU = torch.device("cpu")
 
@@ -95,7 +96,7 @@ def test_items_of_a_folder_are_asked_as_generated_ones(tmp_path: Path) -> None:
     for name in MATH_SETS:
         write_items(tmp_path, name, [p.item for p in held_out_problems(name, 4, 0)])
         settings = suite(tasks=[name], data=str(tmp_path), limit=2)
-        task = MathTask(name, asked(name, settings), settings)
+        task = math_task(name, asked(name, settings), settings).task
         problem = held_out_problems(name, 4, 0)[1]
         assert len(task.test_docs()) == 2
         assert task.doc_to_text(task.test_docs()[1]) == f"Question: {problem.question}\nAnswer:"
@@ -104,9 +105,9 @@ def test_items_of_a_folder_are_asked_as_generated_ones(tmp_path: Path) -> None:
         ).correct
     settings = suite(tasks=list(MATH_SETS), data=str(tmp_path))
     assert len(settings.files()) == len(MATH_SETS)
-    before = settings.digest()
+    before = named_digest(settings.files().items())
     write_items(tmp_path, "svamp", [held_out_problems("svamp", 1, 9)[0].item])
-    assert settings.digest() != before
+    assert named_digest(settings.files().items()) != before
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ def test_scores_are_those_of_lm_evals_own_run_on_the_export(tmp_path: Path) -> N
     items = asked("carp_en", settings)
     ours = measure(tmp_path, run, data, settings)
     export_model(run, tmp_path / "exported")
-    task = MathTask("carp_en", items, settings)
+    task = math_task("carp_en", items, settings).task
     theirs = lm_eval.simple_evaluate(
         model="hf",
         model_args={"pretrained": str(tmp_path / "exported"), "trust_remote_code": True},

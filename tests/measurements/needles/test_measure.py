@@ -1,4 +1,4 @@
-"""Needle suites through lm-eval: scripted models get the accuracy they were written for."""
+"""Needle suites: scripted models get the accuracy they were written for."""
 
 import json
 from collections.abc import Callable
@@ -8,15 +8,18 @@ from typing import Any
 
 import pytest
 import torch
-from small_evaluation import RECALL, Remembering, metrics_of, scorer, sizes, subject
+from small_evaluation import RECALL, Remembering, metrics_of, model_config, scorer, sizes, subject
 from torch import Tensor
 
 from difftransformer.convert.checkpoint import load_model
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.recall import RecallVocabulary
+from difftransformer.evaluation.generation import AnswerEnds
+from difftransformer.evaluation.retrieval.prompts import open_builder
 from difftransformer.evaluation.subject import Metrics
 from difftransformer.measurements.needles.measure import measure
 from difftransformer.measurements.needles.settings import Suite
+from difftransformer.models.transformer import Transformer
 
 VOCABULARY = RecallVocabulary.of(RECALL)
 
@@ -136,3 +139,20 @@ def test_accuracies_are_known_by_haystack(dataset: PackedDataset, tmp_path: Path
     assert {*found.units} == {one for one in found.metrics if one.startswith("accuracy_")}
     assert {*map(tuple, map(sizes, found.units.values()))} == {(("", suite().samples),)}
     assert 0 < (found.metrics["accuracy_n4_r2"] or 0) < 1
+
+
+def test_the_suite_runs_in_english_until_an_empty_line(
+    english: PackedDataset, tmp_path: Path
+) -> None:
+    config = model_config(english.manifest.vocab_size, max_positions=300)
+    model = Transformer.build(config, "sdpa", seed=0).eval()
+    asked = {"format": "text", "lengths": [300], "depths": [0, 100], "samples": 3, "chunk": 100}
+    found = run(model, english, tmp_path, pairs=[[2, 2]], **asked)
+    assert found["asked_n2_r2"] == 12 and found["accuracy_n2_r2"] == 0
+    lines = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
+    assert len(lines) == 6 and all(len(line["target"]) == 2 for line in lines)
+    builder = open_builder(suite(**asked), english)
+    ends = AnswerEnds(builder.tokenizer, builder.end, builder.until)
+    tokens = builder.tokenizer.encode("one\n\ntwo", add_special_tokens=False).ids
+    assert not ends.ended(tokens[:1]) and ends.ended(tokens) and ends.ended([builder.end or 0])
+    assert ends.text(tokens) == "one"

@@ -100,7 +100,7 @@ def test_it_runs_as_what_it_repeats() -> None:
 def test_as_a_job_its_result_is_written_with_eager_attention(
     recall_run: Path, recall: Path, tmp_path: Path
 ) -> None:
-    asked = suite(RECALL, "accuracy_n2", what=["weights"], bits=[8, 4])
+    asked = suite(RECALL, "accuracy_n2", bits=[8, 4])
     evaluate_as_job(
         EvaluationSlice(scale="unit", run="diff", suite="quantised", config=asked),
         tmp_path / "result.json",
@@ -109,7 +109,8 @@ def test_as_a_job_its_result_is_written_with_eager_attention(
         threads=torch.get_num_threads(),
     )
     result = read_result(tmp_path / "result.json")
-    assert set(result.metrics) == {"score_unquantised", "score_weights_b8", "score_weights_b4"}
+    scores = {f"score_{what}_b{bits}" for what in WHAT for bits in (8, 4)}
+    assert set(result.metrics) == {"score_unquantised", *scores}
     assert result.settings["resolved"]["backend"] == "eager"
 
 

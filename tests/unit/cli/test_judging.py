@@ -16,8 +16,7 @@ from typer.testing import CliRunner, Result
 from difftransformer.cli import app
 from difftransformer.config.judges import EndpointJudge, JudgementSlice, LexicalJudge
 from difftransformer.measurements.hallucination.answers import ANSWERS as FILE
-from difftransformer.measurements.hallucination.answers import Answer, write_answers
-from difftransformer.measurements.hallucination.judges import read_judgements
+from difftransformer.measurements.hallucination.answers import Answer, read_judgements, write_lines
 from difftransformer.planning.plan import Plan
 from difftransformer.provenance import result as results
 from difftransformer.provenance.published import compare_builds
@@ -52,7 +51,7 @@ def answer_file(path: Path, answers: list[Answer] = ANSWERS) -> Path:
         settings={"config": {"kind": "hallucination"}},
         provenance=results.origin("ab" * 32, started=datetime.now(UTC), threads=1),
     )
-    write_answers(path.with_suffix(""), answers)
+    write_lines(path.with_suffix("") / FILE, answers)
     results.write_result(path, made, [path.with_suffix("") / FILE])
     return path
 

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from difftransformer.measurements.hallucination.judges import Judgement, write_judgements
+from difftransformer.measurements.hallucination.answers import JUDGEMENTS, Judgement, write_lines
 from difftransformer.measurements.hallucination.settings import Suite
 
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ def write(
     path = fake.root / f"judgements/{judge}/hallucination/{row}/{seed}.json"
     details = path.with_suffix("")
     details.mkdir(parents=True, exist_ok=True)
-    write_judgements(
-        details, [Judgement(set=name, index=i, free=free) for (name, i), free in said.items()]
-    )
+    judgements = [Judgement(set=name, index=i, free=free) for (name, i), free in said.items()]
+    write_lines(details / JUDGEMENTS, judgements)
     fake.write(path, "judgement", row, seed, f"hallucination_by_{judge}", metrics, settings)

@@ -41,7 +41,7 @@ def many_shot_suite(
     config = {
         "kind": "many_shot", "task": task, "data": "generated", "classes": TASKS[task],
         "stray_words": 0.4, "demonstrations": numbers, "order": order, "order_seeds": orders,
-        "draws": 1, "test_items": ITEMS, "decoding": "greedy",
+        "draws": 1, "test_items": ITEMS,
         "selection": selection,
     }  # fmt: skip
     fake.evaluation(run, seed, suite, metrics, config)

@@ -4,7 +4,6 @@ import random
 from typing import Any
 
 WHAT, BITS = ("attention_logits", "weights", "kv_cache"), (16, 8, 6, 4)
-GROUPS = {"attention_logits": "head", "weights": "row", "kv_cache": "row"}
 
 
 def quantised(fake: Any, run: str, seed: int) -> None:
@@ -20,7 +19,7 @@ def quantised(fake: Any, run: str, seed: int) -> None:
             change = -harm * (exact - 0.25) if recall else harm
             metrics[f"score_{what}_b{bits}"] = metrics["score_unquantised"] + change
     config: dict[str, Any] = {
-        "kind": "quantised", "bits": list(BITS), "granularity": GROUPS, "score": "loss",
+        "kind": "quantised", "bits": list(BITS), "score": "loss",
         "measured": "validation_slices", "suite": {"kind": "validation_slices", "seq_len": 128},
     }  # fmt: skip
     if recall:

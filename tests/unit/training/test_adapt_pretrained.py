@@ -185,7 +185,7 @@ def test_it_and_what_adapting_made_are_asked_for_needles_in_the_same_text(
     data = write_data(tmp_path / "data", base)
     out = train(child(base, "lora"), "lora", dataset=data, seed=3) / "out"
     known = {"kind": "needles", "format": "text", "pairs": [[2, 1]], "lengths": [300]}
-    settings = known | {"depths": [0, 100], "samples": 2, "max_new_tokens": 4}
+    settings = known | {"depths": [0, 100], "samples": 2}
     prompts = []
     for run, folder in ((PRETRAINED_BASE, base), ("lora", out)):
         own = {"pretrained": {"name": str(base)}} if folder == base else {}

@@ -33,33 +33,23 @@ from difftransformer.evaluation.retrieval.settings import (
 from difftransformer.evaluation.retrieval.text import PromptBuilder, TextPrompts
 
 
-def open_builder(
-    suite: RetrievalSuite, dataset: PackedDataset, *, new_tokens: int | None = None
-) -> PromptBuilder:
+def open_builder(suite: RetrievalSuite, dataset: PackedDataset) -> PromptBuilder:
     """Return the builder of a suite's format on a dataset, whose validation split gives text.
-
-    Answers have room for ``new_tokens``; None is the format's own.
 
     Raises:
         DataError: The dataset has no tokenizer.
     """
     recall, tokenizer = dataset.manifest.recall, open_tokenizer(dataset)
     if recall is not None:
-        return RecallPrompts(suite, recall, tokenizer, new_tokens)
-    return TextPrompts(suite, dataset, tokenizer, new_tokens)
+        return RecallPrompts(suite, recall, tokenizer)
+    return TextPrompts(suite, dataset, tokenizer)
 
 
 class RecallPrompts(PromptBuilder):
     """Prompts in the words of the recall corpus."""
 
-    def __init__(
-        self,
-        suite: RetrievalSuite,
-        recall: RecallConfig,
-        tokenizer: Tokenizer,
-        new_tokens: int | None,
-    ) -> None:
-        super().__init__(tokenizer, 1 if new_tokens is None else new_tokens)
+    def __init__(self, suite: RetrievalSuite, recall: RecallConfig, tokenizer: Tokenizer) -> None:
+        super().__init__(tokenizer, new_tokens=1)
         self._suite, self._recall = suite, recall
         self._vocabulary = RecallVocabulary.of(recall)
         self._haystack = cache(self._drawn_haystack)

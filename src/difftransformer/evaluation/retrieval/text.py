@@ -5,6 +5,7 @@ inserted at the last sentence end before their depth in tokens, at depth 100 at 
 """
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -64,10 +65,13 @@ class PromptBuilder:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, new_tokens: int, end: int | None = None, until: str = ""
+        self,
+        tokenizer: Tokenizer,
+        new_tokens: int,
+        end: int | None = None,
+        until: Sequence[str] = (),
     ) -> None:
-        self.tokenizer, self.new_tokens, self.end = tokenizer, new_tokens, end
-        self.until = [until] if until else []
+        self.tokenizer, self.new_tokens, self.end, self.until = tokenizer, new_tokens, end, until
         self.opening: list[int] = []
 
     def prompt(self, cell: Cell, sample: int) -> NeedlePrompt:
@@ -82,16 +86,10 @@ class PromptBuilder:
 class TextPrompts(PromptBuilder):
     """Prompts in English sentences."""
 
-    def __init__(
-        self,
-        suite: RetrievalSuite,
-        dataset: PackedDataset,
-        tokenizer: Tokenizer,
-        new_tokens: int | None,
-    ) -> None:
+    def __init__(self, suite: RetrievalSuite, dataset: PackedDataset, tokenizer: Tokenizer) -> None:
         end = dataset.manifest.tokenizer.eos_id
         assert suite.lengths is not None and end is not None
-        super().__init__(tokenizer, 48 if new_tokens is None else new_tokens, end, "\n\n")
+        super().__init__(tokenizer, new_tokens=48, end=end, until=["\n\n"])
         self.opening = opening(tokenizer, end)
         self._haystacks = _Haystacks(dataset, tokenizer, max(suite.lengths))
 

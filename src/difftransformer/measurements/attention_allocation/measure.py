@@ -54,7 +54,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         for sample in range(suite.samples):
             prompt = builder.prompt(Cell(suite.needles, 1, length, depth), sample)
             ids = builder.ids(prompt.context + prompt.questions[0])
-            rows = subject.scorer.last_rows(ids, suite.chunk).numpy().astype(np.float64)
+            rows = subject.scorer.last_attention(ids, suite.chunk).rows.numpy().astype(np.float64)
             regions = regions_of(prompt, len(ids), suite.answer)
             shares.append(region_shares(rows, regions))
             if (place, sample) == example:

@@ -7,10 +7,9 @@ mean, and so are heads, layers and windows.
 Readings of what the paper leaves open:
     salient    Figure 1 says "top-5% tokens with highest attention score in each sequence", and
                there are two scores. Here: of the tokens that a query sees those with the highest
-               A1, the map that is kept. `Suite.salient_by` has other picks, which bias by
-               themselves: by the sum of both, maps that have nothing to do with each other
-               correlate far below 0, by A above 0, by A1 at 0. Any pick narrows the range of
-               values, which brings a correlation nearer to 0.
+               A1, the map that is kept. Other picks bias by themselves: by the sum of both, maps
+               that have nothing to do with each other correlate far below 0, by A above 0, by A1
+               at 0. Any pick narrows the range of values, which brings a correlation nearer to 0.
     distance   1 - cosine of two heads' signed maps of one window, each map one vector of T (T + 1)
                / 2 weights.
 
@@ -72,19 +71,26 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         CheckpointError: the maps of a model from elsewhere cannot be read.
         DataError: the validation split is missing or too short.
     """
-    kept, tallies, distances, tokens = KeptRows(suite), [], [], 0
+    first, last = suite.first_query - 1, suite.seq_len - 1
+    places = torch.linspace(first, last, min(suite.kept_queries, last - first + 1)).round().long()
+    kept, tallies, distances, tokens = [], [], [], 0
     for batch in validation_inputs(suite, subject):
-        tally, heads, gram = _read(suite, subject, batch, kept, tokens // suite.seq_len)
+        before = tokens // suite.seq_len
+        windows = max(0, min(len(batch), suite.kept_windows - before))
+        size = (windows, 2, subject.scorer.model.num_layers, len(places), suite.seq_len)
+        kept.append(torch.zeros(size))
+        tally, heads, gram = _read(suite, subject, batch, before, places.tolist(), kept[-1])
         apart = 1 - gram / (own := gram.diagonal(dim1=1, dim2=2).sqrt())[:, None] / own[..., None]
         _add_distances(tally, apart, heads)
         tallies.append({name: sums.cpu() for name, sums in tally.sums.items()})
         distances.append(apart.cpu())
         tokens += batch.numel()
     matrix = torch.cat(distances).nanmean(0)
-    details = {"distance": matrix, **kept.tensors()}
+    signed, absolute = torch.cat(kept).unbind(1)
+    details = {"distance": matrix, "signed": signed, "absolute": absolute, "queries": places}
     save_file({key: one.contiguous() for key, one in details.items()}, subject.details / DETAILS)
     sums = {name: torch.cat([one[name] for one in tallies], dim=2) for name in tallies[0]}
-    return _measured(metric_names(subject.scorer.num_layers), sums, tokens)
+    return _measured(metric_names(subject.scorer.model.num_layers), sums, tokens)
 
 
 class Tally:
@@ -103,51 +109,15 @@ class Tally:
         sums[1, layer] += counted.expand_as(values).flatten(1).sum(1)
 
 
-class KeptRows:
-    """Means over heads of some rows of the first windows, signed ones and of absolute weights."""
-
-    def __init__(self, suite: Suite) -> None:
-        first, last = suite.first_query - 1, suite.seq_len - 1
-        places = torch.linspace(first, last, min(suite.kept_queries, last - first + 1))
-        self._queries, self._width = places.round().long(), suite.seq_len
-        self._windows, self._full = suite.kept_windows, 0
-        self._found: list[Tensor] = []
-
-    def begin(self, layers: int, windows: int) -> None:
-        """Make room for a batch, as far as windows are missing."""
-        self._full = sum(len(one) for one in self._found)
-        wanted = min(windows, self._windows - self._full)
-        if wanted > 0:
-            shape = (wanted, 2, layers, len(self._queries), self._width)
-            self._found.append(torch.zeros(shape))
-
-    def add(self, rows: AttentionBlock) -> None:
-        """Take what is wanted of some rows of a layer."""
-        if self._full >= self._windows:
-            return
-        batch = self._found[-1]
-        weights = rows.weights[: len(batch)].float()
-        for place, query in enumerate(self._queries.tolist()):
-            if rows.start <= query < rows.start + weights.shape[2]:
-                row = weights[:, :, query - rows.start, : query + 1]
-                for kind, one in enumerate((row, row.abs())):
-                    batch[:, kind, rows.layer, place, : query + 1] = one.mean(1).cpu()
-
-    def tensors(self) -> dict[str, Tensor]:
-        """See `settings.DETAILS`."""
-        signed, absolute = torch.cat(self._found).unbind(1)
-        return {"signed": signed, "absolute": absolute, "queries": self._queries}
-
-
 def _read(
-    suite: Suite, subject: Subject, tokens: Tensor, kept: KeptRows, before: int
+    suite: Suite, subject: Subject, tokens: Tensor, before: int, queries: list[int], kept: Tensor
 ) -> tuple[Tally, dict[int, int], Tensor]:
     """Sums over a batch, H by layer, and products of every two heads' maps, float64 [B, L H, L H].
 
-    A layer that has no maps is not among them. ``before``: windows of earlier batches.
+    A layer that has no maps is not among them. ``before``: windows of earlier batches. ``kept`` of
+    the first windows gets means over heads of some rows, signed and absolute, [W, 2, L, Q, T].
     """
-    tally = Tally(subject.scorer.num_layers, len(tokens))
-    kept.begin(subject.scorer.num_layers, len(tokens))
+    tally = Tally(subject.scorer.model.num_layers, len(tokens))
     gram, heads = torch.zeros(()), dict[int, int]()
     for block in map_rows(subject.scorer, tokens, suite.block):
         flat = []
@@ -155,12 +125,21 @@ def _read(
             weights = rows.weights.double()
             _add_scores(tally, rows.layer, weights, rows.seen)
             _add_pair(tally, suite, rows, before)
-            kept.add(rows)
+            _keep_rows(kept, rows, queries)
             flat.append(weights.flatten(2))
             heads[rows.layer] = weights.shape[1]
         joined = torch.cat(flat, dim=1)
         gram = gram.to(joined.device) + joined @ joined.mT
     return tally, heads, gram
+
+
+def _keep_rows(kept: Tensor, rows: AttentionBlock, queries: list[int]) -> None:
+    weights = rows.weights[: len(kept)].float()
+    for place, query in enumerate(queries):
+        if len(kept) and rows.start <= query < rows.start + weights.shape[2]:
+            row = weights[:, :, query - rows.start, : query + 1]
+            for kind, one in enumerate((row, row.abs())):
+                kept[:, kind, rows.layer, place, : query + 1] = one.mean(1).cpu()
 
 
 def _add_scores(tally: Tally, layer: int, weights: Tensor, seen: Tensor) -> None:
@@ -194,15 +173,12 @@ def _add_pair(tally: Tally, suite: Suite, rows: AttentionBlock, before: int) -> 
     kept, subtracted = ranked(first, seen_by_all), ranked(second, seen_by_all)
     noise = _noise(suite, rows, before)[:, :, late]
     drawn = ranked(alike_everywhere(first, second, seen, noise), seen_by_all)
-    factor = (first - rows.weights[:, :, late]).sum(-1, keepdim=True) / second.sum(-1, keepdim=True)
+    at, counted = most_salient(first, seen, suite.top_share)
+    counted = counted.expand_as(at)
+    top = ranked(first.gather(-1, at), counted)
     for end, other in (("", subtracted), (ALIKE, drawn)):
-        if not end or suite.salient_by != "first":  # which is the same beside both
-            kinds = {"first": first, "both": first + other.weights}
-            kinds["weights"] = first - factor * other.weights
-            at, counted = most_salient(kinds[suite.salient_by], seen, suite.top_share)
-            counted = counted.expand_as(at)
-        top = [ranked(one.gather(-1, at), counted) for one in (first, other.weights)]
-        by_part = ((kept, other, seen_by_all), (top[0], top[1], counted))
+        salient = ranked(other.weights.gather(-1, at), counted)
+        by_part = ((kept, other, seen_by_all), (top, salient, counted))
         for part, compared in zip(PARTS, by_part, strict=True):
             for kind, values in agreement(*compared).items():
                 tally.add(f"{kind}_{part}{end}", layer, values, ~values.isnan())

@@ -87,19 +87,12 @@ def _agreement(view: View[Options]) -> Section:
     note = (
         "Agreement of the two maps of a head in a row, mean over rows, heads and layers: over all "
         f"tokens that a query sees, and over the {view.suite.top_share:.0%} most salient of them, "
-        f"{_SALIENT[view.suite.salient_by]}, from position {view.suite.first_query} on. Whatever "
+        f"by the map that is kept, from position {view.suite.first_query} on. Whatever "
         "the maps, the few tokens of largest weight agree less than all; beyond alike: by how much "
         "top − all lies beyond that of second maps whose likeness to the first is the same for "
         "all tokens: logarithms of weights about one line a row, with residuals permuted (ours). "
     )
     return _table(view, metrics, 3, note)
-
-
-_SALIENT = {
-    "both": "by the sum of the two maps",
-    "first": "by the map that is kept",
-    "weights": "by the signed weights",
-}
 
 
 def _scores(view: View[Options]) -> Section:

@@ -58,16 +58,11 @@ class Suite(AnyModel, WindowSuite):
     kind: Literal["attention_maps"] = setting(meaning="Which measurement the suite is.")
     top_share: float = setting(
         0.05,
-        meaning="Share of the tokens that a query sees that are its most salient, rounded up.",
-        source="arXiv 2505.16333, figure 1: 5%",
+        meaning="Share of the tokens that a query sees that are its most salient, by the map that "
+        "is kept, rounded up.",
+        source="arXiv 2505.16333, figure 1: 5% of highest attention score, of two maps",
         gt=0,
         lt=1,
-    )
-    salient_by: Literal["first", "both", "weights"] = setting(
-        "first",
-        meaning="What makes a token salient: the map that is kept, the sum of both maps, or the "
-        "signed weights. By the last two, maps that have nothing in common correlate, too.",
-        source="ours; arXiv 2505.16333 says the highest attention score, of two maps",
     )
     first_query: int = setting(
         61,

@@ -24,6 +24,8 @@ from difftransformer.measurements.curvature.lanczos import Product, lanczos
 from difftransformer.measurements.curvature.settings import (
     FINAL,
     SPECTRA,
+    TOP,
+    ZERO,
     Spectra,
     Spectrum,
     Suite,
@@ -50,10 +52,10 @@ def measure(suite: Suite, subject: Subject) -> Measured:
 
     Returns:
         largest and smallest eigenvalue; ratio, of the smallest's size to the largest (0 where none
-        is negative); negative_top, share of negative ones among the ``top`` of largest magnitude;
+        is negative); negative_top, share of negative ones among the ``TOP`` of largest magnitude;
         negative_curvature, the part of the spectrum's summed magnitudes that is negative;
-        negative_mass, share of eigenvalues below -``zero`` times the largest magnitude; error, the
-        largest bound of the error of one of the ``top``, in units of the largest of its batch.
+        negative_mass, share of eigenvalues below -``ZERO`` times the largest magnitude; error, the
+        largest bound of the error of one of the ``TOP``, in units of the largest of its batch.
         All but the last are known by batch. Those of a phase of ``suite.phases`` end in its name.
 
     Raises:
@@ -76,7 +78,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     metrics: Metrics = {}
     units: dict[str, Units] = {}
     for phase, found in spectra.phases.items():
-        numbers, by_batch = summary(suite, found)
+        numbers, by_batch = summary(found)
         metrics |= {phase_metric(name, phase): value for name, value in numbers.items()}
         units |= {phase_metric(name, phase): one for name, one in by_batch.items()}
     return Measured(metrics, units)
@@ -118,7 +120,7 @@ def spectrum_of(
         return torch.from_numpy(drawn.standard_normal(size)).to(device)
 
     found = [lanczos(product, vector(), suite.steps) for _ in range(suite.probes)]
-    top, error = min((one.top(suite.top) for one in found), key=lambda one: one[1])
+    top, error = min((one.top(TOP) for one in found), key=lambda one: one[1])
     return Spectrum(
         nodes=[one.nodes for one in found],
         weights=[one.weights for one in found],
@@ -127,9 +129,9 @@ def spectrum_of(
     )
 
 
-def summary(suite: Suite, found: list[Spectrum]) -> tuple[Metrics, dict[str, Units]]:
+def summary(found: list[Spectrum]) -> tuple[Metrics, dict[str, Units]]:
     """Metrics of a phase from its batches, see `measure`, and those that are means, by batch."""
-    rows = [_numbers(suite, one) for one in found]
+    rows = [_numbers(one) for one in found]
     column = {name: [row[name] for row in rows] for name in rows[0]}
     units = {
         "largest": means("batches", column["largest"]),
@@ -151,7 +153,7 @@ def _mean(units: Units) -> float:
     return sum(share.values) / sum(weights)
 
 
-def _numbers(suite: Suite, one: Spectrum) -> dict[str, float]:
+def _numbers(one: Spectrum) -> dict[str, float]:
     nodes, weights = np.concatenate(one.nodes), np.concatenate(one.weights) / len(one.weights)
     size = float(np.abs(nodes).max())
     curvature = weights * nodes
@@ -161,7 +163,7 @@ def _numbers(suite: Suite, one: Spectrum) -> dict[str, float]:
         "negative_top": sum(value < 0 for value in one.top) / len(one.top),
         "negative": float(-curvature[nodes < 0].sum()),
         "magnitude": float(np.abs(curvature).sum()),
-        "negative_mass": float(weights[nodes < -suite.zero * size].sum()),
+        "negative_mass": float(weights[nodes < -ZERO * size].sum()),
         "error": one.error / size,
     }
 

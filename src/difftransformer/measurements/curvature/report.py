@@ -10,6 +10,8 @@ from difftransformer.errors import DataError
 from difftransformer.measurements.curvature.settings import (
     FINAL,
     SPECTRA,
+    TOP,
+    ZERO,
     Spectra,
     Spectrum,
     phase_metric,
@@ -144,11 +146,11 @@ def _notes(view: View[Options]) -> list[str]:
     return [
         "Eigenvalues of the Hessian of the mean cross-entropy by all parameters, on "
         f"{suite.batches} batches of {suite.sequences} held-out windows of {suite.seq_len} tokens; "
-        f"means over batches. Negative of the top: among the {suite.top} of largest magnitude, by "
+        f"means over batches. Negative of the top: among the {TOP} of largest magnitude, by "
         f"{suite.steps} Lanczos steps; their errors are at most {error:.2g} of the largest.",
         "Negative curvature: the part of the summed magnitudes of all eigenvalues that is of "
         "negative ones. Mass below zero: the share of eigenvalues that are below minus "
-        f"{suite.zero:.0%} of the largest magnitude; nearer to zero, where nearly all are, so few "
+        f"{ZERO:.0%} of the largest magnitude; nearer to zero, where nearly all are, so few "
         "steps do not tell a sign.",
         view.training_note(),
     ]

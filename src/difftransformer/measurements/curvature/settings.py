@@ -11,6 +11,13 @@ from difftransformer.models.config import ModelConfig
 
 FINAL = "late"
 """Phase of the final weights."""
+TOP = 5
+"""Eigenvalues of largest magnitude that are looked at, as in the procedure that Dex follows (arXiv
+2202.06709), there by power iteration, which takes four times the products and is less exact where
+magnitudes are close."""
+ZERO = 0.05
+"""Eigenvalues nearer to zero than this share of the largest magnitude count as zero in the mass
+below zero: most are, and so few steps do not tell their signs."""
 SPECTRA = "spectra.json"
 """File beside a result, a `Spectra`."""
 
@@ -61,25 +68,10 @@ class Suite(AnyModel, SplitSuite):
         20,
         meaning="Lanczos steps from a random vector; each is one product with the Hessian.",
         unit="steps",
-        ge=2,
+        ge=TOP,
     )
     probes: int = setting(
         1, meaning="Random vectors of a batch, over which its density is a mean.", gt=0
-    )
-    top: int = setting(
-        5,
-        meaning="How many eigenvalues of largest magnitude are looked at.",
-        unit="eigenvalues",
-        source="the procedure that Dex follows, arXiv 2202.06709: five, by power iteration, which "
-        "takes four times the products and is less exact where magnitudes are close",
-        gt=0,
-    )
-    zero: float = setting(
-        0.05,
-        meaning="Eigenvalues nearer to zero than this share of the largest magnitude count as zero "
-        "in the density's mass: most are, and so few steps do not tell their signs.",
-        gt=0,
-        lt=1,
     )
     phases: dict[
         Annotated[str, StringConstraints(pattern="^[a-z]+$")], Annotated[float, Field(gt=0, lt=1)]
@@ -104,8 +96,6 @@ class Suite(AnyModel, SplitSuite):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if self.top > self.steps:
-            raise ValueError(f"top {self.top} exceeds the {self.steps} eigenvalues of steps")
         if FINAL in self.phases:
             raise ValueError(f"phases: '{FINAL}' is that of the final weights, name it otherwise")
         return self

@@ -1,9 +1,8 @@
-"""What a model wrote about a given document, as the suite leaves it and the judges read it."""
+"""What a model wrote about a given document, as the suite leaves it, and what judges say of it."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -15,6 +14,10 @@ from difftransformer.provenance.atomic import write_text
 
 ANSWERS = "answers.jsonl"
 """File in the details of the suite, one answer a line."""
+JUDGEMENTS = "judgements.jsonl"
+"""File of single judgements, one a line, in the order of the answers."""
+Cause = Literal["", "contradicted", "invented", "malformed", "empty"]
+_Record = TypeVar("_Record", bound=Settings)
 
 
 class Answer(Settings):
@@ -41,10 +44,31 @@ class Answer(Settings):
         return f"{key} {self.output}".strip()
 
 
-def write_answers(folder: Path, answers: Iterable[Answer]) -> None:
-    """Write the answers, one a line."""
-    lines = [json.dumps(one.model_dump(mode="json"), ensure_ascii=False) + "\n" for one in answers]
-    write_text(folder / ANSWERS, "".join(lines))
+class Judgement(Settings):
+    """What a judge says about one answer."""
+
+    set: str = Field(description="Set of the answer")
+    index: int = Field(description="Place of the answer in its set")
+    free: bool | None = Field(description="Free of hallucination; None: not judged")
+    cause: Cause = Field(
+        "",
+        description="Why it is not free, where the judge can tell: it contradicts the document, or "
+        "has invented something; or why it is unjudged: no reply was clear, or nothing is stated",
+    )
+    reason: str = Field("", description="What the judge goes by, in words")
+    usage: dict[str, int] = Field({}, description="Tokens that the judge was sent and sent back")
+
+
+def states_nothing(answer: Answer) -> Judgement:
+    """Return the judgement of an empty answer, which no judge judges."""
+    return Judgement(
+        set=answer.set, index=answer.index, free=None, cause="empty", reason="states nothing"
+    )
+
+
+def write_lines(path: Path, records: Iterable[Settings]) -> None:
+    """Write answers or judgements, one a line."""
+    write_text(path, "".join(f"{one.model_dump_json()}\n" for one in records))
 
 
 def read_answers(folder: Path) -> list[Answer]:
@@ -53,20 +77,30 @@ def read_answers(folder: Path) -> list[Answer]:
     Raises:
         DataError: The file is missing, empty or damaged; names the line.
     """
-    path = folder / ANSWERS
+    return _read(folder / ANSWERS, Answer, "run the suite again")
+
+
+def read_judgements(path: Path) -> list[Judgement]:
+    """Read a file of judgements.
+
+    Raises:
+        DataError: It is missing, empty or damaged; names the line.
+    """
+    return _read(path, Judgement, "judge again")
+
+
+def _read(path: Path, kind: type[_Record], cure: str) -> list[_Record]:
+    found, name = list[_Record](), kind.__name__.lower()
     try:
-        lines = written_lines(path.read_text(encoding="utf-8"))
+        for line in written_lines(path.read_text(encoding="utf-8")):
+            found.append(kind.model_validate_json(line))
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); run the suite again") from None
-    found = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            found.append(Answer.model_validate_json(line))
-        except ValidationError as error:
-            fault = error.errors()[0]
-            where = ".".join(map(str, fault["loc"])) or "line"
-            said = f"{path}: line {number}: not an answer ({where}: {fault['msg']})"
-            raise DataError(f"{said}; run the suite again") from None
+        raise DataError(f"{path}: cannot be read ({error.strerror}); {cure}") from None
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(map(str, fault["loc"])) or "line"
+        said = f"{path}: line {len(found) + 1}: no {name} ({where}: {fault['msg']})"
+        raise DataError(f"{said}; {cure}") from None
     if not found:
-        raise DataError(f"{path}: holds no answers; run the suite again")
+        raise DataError(f"{path}: holds no {name}s; {cure}")
     return found

@@ -36,7 +36,7 @@ def load_items(suite: Suite) -> dict[str, list[Item]]:
     Raises:
         DataError: There are none at all, an item is damaged, or the hub cannot be reached.
     """
-    files = suite.set_files()
+    files = suite.files()
     names = suite.sets if suite.data == HUB else [name for name in suite.sets if name in files]
     if not names:
         raise DataError(

@@ -12,13 +12,13 @@ from typing import NamedTuple
 from difftransformer.config.judges import EndpointJudge, JudgementSlice, judge_module
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.subject import Measured, Metrics, means
-from difftransformer.measurements.hallucination.answers import ANSWERS, Answer, read_answers
-from difftransformer.measurements.hallucination.judges import (
+from difftransformer.measurements.hallucination.answers import (
+    ANSWERS,
     JUDGEMENTS,
-    Judge,
+    Answer,
     Judgement,
-    OpenJudge,
-    write_judgements,
+    read_answers,
+    write_lines,
 )
 from difftransformer.measurements.hallucination.settings import (
     TASKS,
@@ -84,8 +84,10 @@ def judge_answers(
     """
     shutil.rmtree(details, ignore_errors=True)
     details.mkdir(parents=True)
-    judgements = open_judge(slice, kept).judge(judged.answers)
-    write_judgements(details, judgements)
+    # The module of the judge is loaded by name, so that its imports are its own.
+    module = import_module(judge_module(slice.kind, slice.judge.kind))
+    judgements = module.open_judge(slice.judge, kept).judge(judged.answers)
+    write_lines(details / JUDGEMENTS, judgements)
     config = judged.result.settings["config"]
     metrics, units = counts(Suite.model_validate(config).set_tasks, judged.answers, judgements)
     settings = {
@@ -104,12 +106,6 @@ def judge_answers(
         "n/a" if metrics["average"] is None else f"{metrics['average']:.3f}",
         metrics["unjudged"],
     )
-
-
-def open_judge(slice: JudgementSlice, kept: Path) -> Judge:
-    """Open the judge by its own module: loaded by name, so that its imports are its own."""
-    opened: OpenJudge = import_module(judge_module(slice.kind, slice.judge.kind)).open_judge
-    return opened(slice.judge, kept)
 
 
 def counts(
@@ -170,6 +166,6 @@ def estimate(config: EndpointJudge, folders: Sequence[Path], kept: Path) -> tupl
     """
     there = [folder for folder in folders if (folder / ANSWERS).is_file()]
     answers = [one for folder in there for one in read_answers(folder)]
-    # By name as in `open_judge`: it is no part of other judges' code.
+    # By name as in `judge_answers`: it is no part of other judges' code.
     judge = import_module(judge_module("hallucination", config.kind)).open_judge(config, kept)
     return len(there), f"{len(answers)} answers of {len(there)} runs: {judge.estimate(answers)}"

@@ -28,7 +28,7 @@ from difftransformer.evaluation.generation import (
     opening,
 )
 from difftransformer.evaluation.subject import Metrics, Subject
-from difftransformer.measurements.hallucination.answers import Answer, write_answers
+from difftransformer.measurements.hallucination.answers import ANSWERS, Answer, write_lines
 from difftransformer.measurements.hallucination.documents import load_items
 from difftransformer.measurements.hallucination.settings import (
     HALLUCINATION_SETS,
@@ -73,14 +73,14 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
     if suite.format == "recall":
         asked = list(_about_rows(suite, dataset))
     else:
-        asked = list(_about_documents(suite, dataset, scorer.max_positions))
+        asked = list(_about_documents(suite, dataset, scorer.model.max_positions))
     generator = Generator(scorer, suite.chunk)
     generated = generator.generate([one.request for one in asked])
     answers = [
         one.answer.model_copy(update={"output": one.text(new).strip()})
         for one, new in zip(asked, generated, strict=True)
     ]
-    write_answers(subject.details, answers)
+    write_lines(subject.details / ANSWERS, answers)
     metrics: Metrics = {}
     for name in suite.set_tasks:
         metrics |= _counts(name, [one for one in answers if one.set == name])

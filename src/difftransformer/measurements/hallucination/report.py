@@ -5,8 +5,8 @@ from itertools import product
 from typing import Any
 
 from difftransformer.config.measurement import Options
+from difftransformer.measurements.hallucination.answers import JUDGEMENTS, read_judgements
 from difftransformer.measurements.hallucination.figure import asked, figure, judged_view, share
-from difftransformer.measurements.hallucination.judges import JUDGEMENTS, read_judgements
 from difftransformer.measurements.hallucination.settings import (
     HALLUCINATION_SETS,
     TASKS,

@@ -1,6 +1,6 @@
 """What is asked about contextual hallucination: the six sets of table 4, and the settings."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -12,7 +12,6 @@ from difftransformer.config.generated_rows import GeneratedRows, RecallConfig
 from difftransformer.config.measurement import PromptSuite
 from difftransformer.config.validation import known_names
 from difftransformer.evaluation.item_files import BUILTIN, ENDINGS, HUB, items_folder
-from difftransformer.provenance.fingerprint import named_digest
 
 Task = Literal["summary", "answer"]
 """What a model is asked for: the summary of a document, or the answer to a question about it."""
@@ -184,11 +183,7 @@ class Suite(PromptSuite):
         """Rows of the recall corpus come from nowhere else."""
         return entry.get("format") != "recall"
 
-    def files(self) -> Iterable[Path]:
-        """See `set_files`."""
-        return self.set_files().values()
-
-    def set_files(self) -> dict[str, Path]:
+    def files(self) -> dict[str, Path]:
         """Return the file of every set that a folder holds; none for the hub or format recall.
 
         Of a set that is the test split before validation before the first by name.
@@ -208,11 +203,6 @@ class Suite(PromptSuite):
         for path in files.values():
             require_inside(path, root)
         return files
-
-    def digest(self) -> str | None:
-        """sha256 over the names and the content of every file; None without any."""
-        files = self.set_files()
-        return named_digest(files.items()) if files else None
 
     def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
         """Rows and documents must leave room for what is written about them."""

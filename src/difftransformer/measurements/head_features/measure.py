@@ -72,7 +72,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     places_of, even = [one.layer for one in joined], importance.mean(1).tolist()
     for name, values in ((CKA, within), (IMPORTANCE, even)):
         by_layer = dict(zip(places_of, values, strict=True))
-        for layer in range(subject.scorer.num_layers):
+        for layer in range(subject.scorer.model.num_layers):
             found[layer_metric(name, layer)] = by_layer.get(layer)
     found |= {CKA: _mean(within), "cka_all": _off_diagonal(matrix)}
     found[IMPORTANCE] = sum(even) / len(even)

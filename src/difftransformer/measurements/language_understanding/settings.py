@@ -19,7 +19,6 @@ from difftransformer.measurements.language_understanding.tasks import (
     task_files,
 )
 from difftransformer.models.config import ModelConfig
-from difftransformer.provenance.fingerprint import named_digest
 
 
 def metric_of(task: str, part: str = "") -> str:
@@ -171,17 +170,13 @@ class Suite(Base):
             f"question in its max_positions {max_positions}: set max_new_tokens"
         )
 
-    def files(self) -> list[Path]:
+    def files(self) -> dict[str, Path]:
         """Files of all tasks that are asked."""
-        return [path for task in self.asked_tasks for path in task_files(task, self.data).values()]
-
-    def digest(self) -> str:
-        """Digest of all of them."""
-        return named_digest(
-            (f"{task}/{split}", path)
+        return {
+            f"{task}/{split}": path
             for task in self.asked_tasks
             for split, path in task_files(task, self.data).items()
-        )
+        }
 
     @property
     def planned_tokens(self) -> int | None:

@@ -62,19 +62,19 @@ def labelled_set(suite: Suite) -> LabelledSet:
     """
     task, files = CLASSIFICATION_TASKS[suite.task], suite.files()
     train, test = (
-        [list(_from_file(task, path)) for path in files]
+        [list(_from_file(task, path)) for path in files.values()]
         if files
         else [list(_from_hub(task, split)) for split in SPLITS]
     )
     labels = sorted({example.label for example in train})
-    where = files[0] if files else task.dataset
+    where = files.get("train", task.dataset)
     if len(labels) != task.classes:
         raise DataError(f"{where}: has {len(labels)} labels, {task.title} has {task.classes}")
     for example in test:
         if example.label not in labels:
             raise DataError(f"{where}: no example of label '{example.label}', which is asked for")
     if not test:
-        raise DataError(f"{files[1] if files else task.dataset}: holds no items to ask")
+        raise DataError(f"{files.get('test', task.dataset)}: holds no items to ask")
     return LabelledSet(train, test, labels)
 
 

@@ -6,8 +6,6 @@ the same questions. Every answer is in predictions.jsonl.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -51,7 +49,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         DataError: Items are missing or damaged.
     """
     rows = subject.dataset.manifest.classification
-    longest = subject.scorer.max_positions
+    longest = subject.scorer.model.max_positions
     sets, prompts = open_sets(suite, rows), Prompts(suite, subject)
     draws = [
         Draw(suite, subject.scorer, sets(number), prompts, number) for number in range(suite.draws)
@@ -122,43 +120,32 @@ class Prompts:
         return ids
 
 
-@dataclass(frozen=True)
 class Draw:
-    """One choice of demonstrations and items."""
+    """One choice of demonstrations and items.
 
-    suite: Suite
-    scorer: Scorer
-    known: LabelledSet
-    prompts: Prompts
-    number: int
+    Attributes:
+        number: Its number.
+        items: Tokens of the items asked.
+        shared: What answers them among their labels.
+    """
 
-    @property
-    def _seed(self) -> int:
-        return ITEMS_SEED + self.number
-
-    @cached_property
-    def shared(self) -> SharedPrompt:
-        """What answers its items among its labels."""
-        labels = Labels([self.prompts.label(one) for one in self.known.labels], self.known.labels)
-        return SharedPrompt(self.scorer, labels, self.suite.decoding, self.suite.chunk)
-
-    @cached_property
-    def _asked(self) -> list[Example]:
-        return asked(self.known.test, self.suite.test_items, seed=self._seed)
-
-    @cached_property
-    def items(self) -> list[list[int]]:
-        """Tokens of the items asked."""
-        return [self.prompts.item(example.text) for example in self._asked]
+    def __init__(
+        self, suite: Suite, scorer: Scorer, known: LabelledSet, prompts: Prompts, number: int
+    ) -> None:
+        self._suite, self._known, self._prompts, self.number = suite, known, prompts, number
+        self._seed = ITEMS_SEED + number
+        self._asked = asked(known.test, suite.test_items, seed=self._seed)
+        self.items = [prompts.item(example.text) for example in self._asked]
+        labels = Labels([prompts.label(one) for one in known.labels], known.labels)
+        self.shared = SharedPrompt(scorer, labels, suite.chunk)
 
     def prompt(self, number: int, order_seed: int) -> list[int]:
         """Tokens of so many demonstrations in an order."""
-        chosen = choose(
-            self.known.train, self.known.labels, number, self.suite.selection, seed=self._seed
-        )
-        arranged = arrange(chosen, self.suite.order, seed=order_seed)
-        tokens = [token for one in arranged for token in self.prompts.demonstration(one)]
-        return self.prompts.opening + tokens
+        known, selection = self._known, self._suite.selection
+        chosen = choose(known.train, known.labels, number, selection, seed=self._seed)
+        arranged = arrange(chosen, self._suite.order, seed=order_seed)
+        tokens = [token for one in arranged for token in self._prompts.demonstration(one)]
+        return self._prompts.opening + tokens
 
     def lines(self, number: int, order_seed: int, found: Sequence[int]) -> list[dict[str, Any]]:
         """One record for each answer."""
@@ -169,8 +156,8 @@ class Draw:
                 "order_seed": order_seed,
                 "item": item,
                 "label": example.label,
-                "answer": self.known.labels[answer],
-                "correct": self.known.labels[answer] == example.label,
+                "answer": self._known.labels[answer],
+                "correct": self._known.labels[answer] == example.label,
             }
             for item, (example, answer) in enumerate(zip(self._asked, found, strict=True))
         ]

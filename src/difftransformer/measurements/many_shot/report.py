@@ -110,8 +110,7 @@ def _asked(view: View[Options]) -> str:
             "training has none."
         )
     several = f" in each of {suite.draws} draws of demonstrations" if suite.draws > 1 else ""
-    decoding = {"greedy": "greedily", "exact": "by the likeliest label"}
     return (
-        f"{what} {suite.test_items} items{several}, decoded {decoding[suite.decoding]} among the "
-        f"labels of the set; guessing gives {100 * defined(view.evaluated()[0], 'chance'):.1f}."
+        f"{what} {suite.test_items} items{several}, decoded greedily among the labels of the set; "
+        f"guessing gives {100 * defined(view.evaluated()[0], 'chance'):.1f}."
     )

@@ -14,7 +14,6 @@ from difftransformer.config.validation import known_names
 from difftransformer.errors import DataError
 from difftransformer.evaluation.item_files import BUILTIN, HUB, items_folder, jsonl_file
 from difftransformer.measurements.many_shot.tasks import CLASSIFICATION_TASKS
-from difftransformer.provenance.fingerprint import named_digest
 
 GENERATED = "generated"
 ITEMS_SEED = 43
@@ -34,9 +33,9 @@ def _known(task: str) -> str:
 class Suite(AnyModel, PromptSuite):
     """Accuracy at classifying items from demonstrations alone, by their number and their order.
 
-    A prompt is demonstrations and one item whose label the model continues with, among the labels
-    of the set. Which demonstrations stand in a prompt depends on their number, never on the order's
-    seed.
+    A prompt is demonstrations and one item whose label the model continues with, greedily among the
+    labels of the set, as Ratner et al. (2023), whom the paper follows. Which demonstrations stand
+    in a prompt depends on their number, never on the order's seed.
     """
 
     kind: Literal["many_shot"] = setting(meaning="Which measurement the suite is.")
@@ -101,12 +100,6 @@ class Suite(AnyModel, PromptSuite):
         source="figures 6 and 7: accuracies step by 1%, in 7b by 3.3% (digitised)",
         gt=0,
     )
-    decoding: Literal["greedy", "exact"] = setting(
-        "greedy",
-        meaning="greedy: token by token, the likeliest of those that go on to a label; exact: the "
-        "label whose tokens have the largest product of probabilities.",
-        source="greedy: Ratner et al. 2023, whom the paper follows",
-    )
 
     @property
     def generated(self) -> bool:
@@ -147,16 +140,16 @@ class Suite(AnyModel, PromptSuite):
         """Generated items belong to the model's own words, and no others are builtin."""
         return entry.get("data") != GENERATED and benchmarks != BUILTIN
 
-    def files(self) -> list[Path]:
+    def files(self) -> dict[str, Path]:
         """Both splits; none for the hub and for generated items.
 
         Raises:
             DataError: The folder is missing, or it lacks a split of the task.
         """
         if self.generated or self.data == HUB:
-            return []
+            return {}
         root = items_folder(self.data, "<task>/train.jsonl and test.jsonl, or 'hub'")
-        name, found = CLASSIFICATION_TASKS[self.task].folder, []
+        name, found = CLASSIFICATION_TASKS[self.task].folder, {}
         for split in SPLITS:
             path = jsonl_file(root, name, split)
             if path is None:
@@ -164,13 +157,8 @@ class Suite(AnyModel, PromptSuite):
                     f"benchmarks: {root / name}: holds no {split}.jsonl (or .jsonl.gz), which "
                     f"{self.task} needs; put it there, or set `data` of the suite to hub"
                 )
-            found.append(path)
+            found[split] = path
         return found
-
-    def digest(self) -> str | None:
-        """sha256 over the content of both splits; None without files."""
-        files = self.files()
-        return named_digest(zip(SPLITS, files, strict=True)) if files else None
 
     def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
         """Generated items must have the classes, and their prompts fit; sets are seen later."""

@@ -13,13 +13,14 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 import lm_eval
+from datasets import Dataset
+from lm_eval.api.task import ConfigurableTask
 from math_verify import parse, verify
 
 from difftransformer.config.measurement import AVERAGE
 from difftransformer.config.training import TrainingConfig
 from difftransformer.convert.checkpoint import WEIGHTS, load_weights
-from difftransformer.data.math_sets import MATH_SETS, Item, boxed
-from difftransformer.evaluation.generation_task import GenerationTask
+from difftransformer.data.math_sets import MATH_SETS, PROMPT, Item, boxed
 from difftransformer.evaluation.harness import (
     CountingLM,
     KeptTask,
@@ -47,6 +48,8 @@ from difftransformer.training.state_folder import kept_weights
 logger = logging.getLogger(__name__)
 
 METRIC = "exact_match"
+UNTIL = "Question:"
+"""Ends an output, as the end of the document does."""
 
 
 class Point(NamedTuple):
@@ -128,39 +131,46 @@ def judge(output: str, answer: str) -> Verdict:
     return Verdict(read, right or same)
 
 
-class MathTask(GenerationTask):
-    """The items of one set, each asked without solved examples; its score is 1 or 0.
+class Asked(NamedTuple):
+    """One set for lm-eval, and what became of each output, by item, once it is judged."""
 
-    Attributes:
-        verdicts: By item, once lm-eval has judged it.
-    """
+    task: ConfigurableTask
+    verdicts: dict[int, Verdict]
 
-    def __init__(self, name: str, items: list[Item], suite: Suite) -> None:
-        known = MATH_SETS[name]
-        self.verdicts: dict[int, Verdict] = {}
-        self._prompt = suite.prompt
-        documents = [
-            {"index": index, "question": known.question(item), "answer": known.answer(item)}
-            for index, item in enumerate(items)
-        ]
-        super().__init__(
-            f"mathematics_{name}", documents, until=suite.until,
-            new_tokens=suite.max_new_tokens, metric=METRIC,
-        )  # fmt: skip
 
-    def doc_to_text(self, doc: Mapping[str, Any]) -> str:
-        """Prompt of an item."""
-        return self._prompt.replace("{question}", doc["question"])
+def math_task(name: str, items: list[Item], suite: Suite) -> Asked:
+    """Make a task of lm-eval of the items of a set, each asked without solved examples."""
+    known, verdicts = MATH_SETS[name], dict[int, Verdict]()
+    documents = [
+        {"index": index, "question": known.question(item), "answer": known.answer(item)}
+        for index, item in enumerate(items)
+    ]
 
-    def doc_to_target(self, doc: Mapping[str, Any]) -> str:
-        """Published answer."""
-        return str(doc["answer"])
+    def score(doc: Mapping[str, Any], results: list[str]) -> dict[str, float]:
+        verdicts[doc["index"]] = verdict = judge(results[0], doc["answer"])
+        return {METRIC: float(verdict.correct)}
 
-    def score(self, doc: Mapping[str, Any], results: list[str]) -> float:
-        """1 if the answer of the output is right, else 0."""
-        verdict = judge(results[0], doc["answer"])
-        self.verdicts[doc["index"]] = verdict
-        return float(verdict.correct)
+    task = ConfigurableTask(
+        config={
+            "task": f"mathematics_{name}",
+            "custom_dataset": lambda **_: {"test": Dataset.from_list(documents)},
+            "test_split": "test",
+            "doc_to_text": _prompt,
+            "doc_to_target": "answer",
+            "process_results": score,
+            "metric_list": [{"metric": METRIC, "aggregation": "mean", "higher_is_better": True}],
+            "generation_kwargs": {
+                "until": [UNTIL], "max_gen_toks": suite.max_new_tokens, "do_sample": False
+            },
+            "num_fewshot": 0,
+            "metadata": {"version": 1},
+        }
+    )  # fmt: skip
+    return Asked(task, verdicts)
+
+
+def _prompt(document: Mapping[str, Any]) -> str:
+    return PROMPT.format(question=document["question"])
 
 
 def _points(suite: Suite, subject: Subject) -> list[Point]:
@@ -198,11 +208,12 @@ def _evaluate(suite: Suite, subject: Subject, points: list[Point]) -> None:
         load_weights(ours, point.weights)
         for name in names:
             started = monotonic()
-            task = MathTask(name, items[name], suite)
+            asked = math_task(name, items[name], suite)
             with bars_for_people():
-                found = ask(model, task, None)
-            lines = [_line(model, task, sample) for sample in found["samples"][task.task_name]]
-            summary = _summary(suite, name, lines, found["results"][task.task_name], model)
+                found = ask(model, asked.task, None)
+            title = asked.task.task_name
+            lines = [_line(model, asked, sample) for sample in found["samples"][title]]
+            summary = _summary(suite, name, lines, found["results"][title], model)
             point.kept(subject, name).keep(lines, summary)
             seconds = monotonic() - started
             logger.info("%s%s: %d items in %.1f s", name, point.ending, len(items[name]), seconds)
@@ -224,10 +235,9 @@ def _summary(
     return {metric_of(name, part): value for part, value in values.items()}
 
 
-def _line(model: CountingLM, task: MathTask, sample: dict[str, Any]) -> dict[str, Any]:
+def _line(model: CountingLM, asked: Asked, sample: dict[str, Any]) -> dict[str, Any]:
     document, output = sample["doc"], sample["filtered_resps"][0]
-    prompt = task.doc_to_text(document)
-    verdict = task.verdicts[document["index"]]
+    prompt, verdict = _prompt(document), asked.verdicts[document["index"]]
     return {
         "item": document["index"],
         "prompt": prompt,

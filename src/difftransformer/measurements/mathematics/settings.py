@@ -13,11 +13,10 @@ from difftransformer.config.measurement import Options as BaseOptions
 from difftransformer.config.measurement import Suite as BaseSuite
 from difftransformer.config.training import TrainingConfig
 from difftransformer.config.validation import known_names
-from difftransformer.data.math_sets import MATH_SETS, PROMPT
+from difftransformer.data.math_sets import MATH_SETS
 from difftransformer.evaluation.item_files import BUILTIN
 from difftransformer.measurements.mathematics.set_items import set_files
 from difftransformer.models.config import ModelConfig
-from difftransformer.provenance.fingerprint import named_digest
 
 
 def metric_of(name: str, part: str = "", tokens: int | None = None) -> str:
@@ -39,12 +38,6 @@ def ending_of(tokens: int | None) -> str:
 def kept_tokens(training: TrainingConfig) -> list[int]:
     """Tokens after which a training keeps its weights, ascending, the last ones left out."""
     return [step * training.tokens_per_step for step in training.kept_steps]
-
-
-def _asks(prompt: str) -> str:
-    if prompt.count("{question}") != 1:
-        raise ValueError("prompt must have {question} once, where the question goes")
-    return prompt
 
 
 class Suite(BaseSuite):
@@ -72,12 +65,6 @@ class Suite(BaseSuite):
         meaning="'hub': a pinned commit of a public repository; 'builtin': generated items in the "
         "fields of the sets; else a folder with <set>/test.jsonl or .jsonl.gz. `benchmarks` of "
         "config.yaml wins over it.",
-    )
-    prompt: Annotated[str, AfterValidator(_asks)] = setting(
-        PROMPT, meaning="What the model continues; {question} stands for the question."
-    )
-    until: list[str] = setting(
-        ["Question:"], meaning="Texts that end an output, beside the end of the document."
     )
     max_new_tokens: int = setting(
         1024,
@@ -121,17 +108,13 @@ class Suite(BaseSuite):
             f"max_positions {max_positions}"
         )
 
-    def files(self) -> list[Path]:
+    def files(self) -> dict[str, Path]:
         """Files of all sets."""
-        return [path for name in self.tasks for path in set_files(name, self.data)]
-
-    def digest(self) -> str:
-        """Digest of all of them."""
-        return named_digest(
-            (f"{name}/{path.name.partition('.jsonl')[0]}", path)
+        return {
+            f"{name}/{path.name.partition('.jsonl')[0]}": path
             for name in self.tasks
             for path in set_files(name, self.data)
-        )
+        }
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
         """Prompts with room for their outputs, a batch at a time."""

@@ -12,9 +12,6 @@ from difftransformer.config.measurement import AnyModel, Reading
 from difftransformer.evaluation.retrieval.settings import Cell, RetrievalSuite
 from difftransformer.models.config import ModelConfig
 
-COUNTS = ("accuracy", "correct", "asked")
-"""What there is of every group of cells: a share, and what it is a share of."""
-
 
 def _pair(pair: list[int]) -> list[int]:
     needles, asked = pair
@@ -44,9 +41,10 @@ def accuracy_name(pair: Sequence[int], length: int | None = None, depth: int | N
 
 class Suite(AnyModel, RetrievalSuite):
     """Multi-needle retrieval: the model generates greedily, and a needle counts as answered if its
-    number occurs in the output. Prompts are lm-eval tasks of ours, one for each cell. Answers of
-    one token are generated in batches that fit in a chunk; other prompts are answered one by one,
-    and each reuses the prefix it shares with the last.
+    number occurs in the output. In format recall each question is a prompt of its own, answered by
+    one token, in batches that fit in a chunk. In text one question asks for R numbers in at most 48
+    tokens; such prompts are answered one by one, and each reuses the prefix it shares with the
+    last.
     """
 
     repeatable: ClassVar[bool] = True
@@ -56,13 +54,6 @@ class Suite(AnyModel, RetrievalSuite):
         meaning="Settings [N, R]: R of N needles are asked for, an accuracy each.",
         unit="needles",
         source="arXiv 2410.05258v2, table 2",
-    )
-    max_new_tokens: int | None = setting(
-        None,
-        meaning="Room for an answer; null: 1 in format recall, where each question is a prompt of "
-        "its own, and 48 in text, where one question asks for R numbers.",
-        unit="tokens",
-        gt=0,
     )
 
     @property

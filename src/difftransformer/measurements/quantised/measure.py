@@ -12,6 +12,7 @@ from importlib import import_module
 
 from difftransformer.config.measurements import module_of
 from difftransformer.errors import ConfigError, nearest
+from difftransformer.evaluation.returned import as_measured
 from difftransformer.evaluation.subject import Measured, Metrics, Subject
 from difftransformer.measurements.quantised.rounding import ROUNDED
 from difftransformer.measurements.quantised.settings import Suite, score_name
@@ -32,8 +33,8 @@ def measure(suite: Suite, subject: Subject) -> Measured:
             with all metrics of it and what the repeated suite leaves there.
 
     Returns:
-        score_unquantised; score_{what}_b{bits} for each of `suite.what` and `suite.bits`; chance,
-        the score of guessing, where `suite.chance` names it. Scores are known by what the repeated
+        score_unquantised; score_{what}_b{bits} for each of `ROUNDED` and `suite.bits`; chance, the
+        score of guessing, where `suite.chance` names it. Scores are known by what the repeated
         suite knows them by.
 
     Raises:
@@ -45,10 +46,9 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     repeated = {score_name(): exact}
     if suite.chance is not None:
         metrics["chance"] = _value(suite, "chance", suite.chance, exact.metrics)
-    for what in suite.what:
+    for what, rounding in ROUNDED.items():
         for bits in suite.bits:
-            shared = getattr(suite.granularity, what)
-            rounded = ROUNDED[what](subject.scorer.model, bits, shared)
+            rounded = rounding(subject.scorer.model, bits, suite.granularity.attention_logits)
             found = _repeat(suite, subject, f"{what}_b{bits}", rounded)
             metrics[score_name(what, bits)] = found.metrics[suite.score]
             repeated[score_name(what, bits)] = found
@@ -69,8 +69,8 @@ def _repeat(
     place = replace(subject, details=details, state=subject.state / name)
     measurement = import_module(module_of(suite.asked.kind, "measure"))
     with rounded:
-        found: Metrics | Measured = measurement.measure(suite.asked, place)
-    measured = found if isinstance(found, Measured) else Measured(found, {})
+        found = measurement.measure(suite.asked, place)
+    measured = as_measured(found, suite.asked.kind)
     write_text(details / METRICS, json.dumps(measured.metrics, indent=1) + "\n")
     logger.info("%s: %s %s", name, suite.score, measured.metrics.get(suite.score))
     return measured

@@ -23,20 +23,10 @@ Widths = Sequence[int | None]
 _PANELS = 4
 _ITS_SCORE = "The paper's score, HellaSwag, is beyond models of this scale: its curves are drawn."
 _GROUPS = {
-    "tensor": {
-        "attention_logits": "all logits of a call",
-        "weights": "a matrix",
-        "kv_cache": "all keys, or values, stored in one call",
-    },
-    "head": {
-        "attention_logits": "the logits of one sequence and softmax map",
-        "kv_cache": "the keys, or values, of one sequence and head",
-    },
-    "row": {
-        "attention_logits": "the logits of one query",
-        "weights": "the weights of one output",
-        "kv_cache": "one position of a head",
-    },
+    "head": "the logits of one sequence and softmax map",
+    "row": "the logits of one query",
+    "weights": "the weights of one output",
+    "kv_cache": "one position of a head",
 }
 
 
@@ -71,7 +61,7 @@ def section(view: View[Options]) -> Section:
         guessing = f"; guessing gives {plain(chance, 1 if view.options.percent else 2)}"
     notes = [
         f"Score: {_score(view)}{guessing}. One scale for "
-        f"{_GROUPS[getattr(suite.granularity, what)][what]}."
+        f"{_GROUPS.get(what, _GROUPS[suite.granularity.attention_logits])}."
     ]
     # The published numbers answer other questions.
     if paper is not None and suite.measured != view.options.published:

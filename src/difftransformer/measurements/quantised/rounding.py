@@ -27,26 +27,21 @@ from difftransformer.models.kernels.eager import Tap, tapped
 from difftransformer.models.matrices import Linear
 from difftransformer.models.transformer import Layer
 
-Granularity = Literal["tensor", "head", "row"]
-
-_DIMENSIONS: Mapping[Granularity, int] = {"tensor": 0, "head": -2, "row": -1}
-"""First of the dimensions that share a scale, up to the last one."""
+Granularity = Literal["head", "row"]
+"""What shares a largest logit: those of one sequence and map, or those of one query."""
 
 
 def absmax_tap(bits: int, granularity: Granularity) -> Tap:
     """Return a tap for `kernels.eager.tapped` that quantises the logits that are attended to.
 
-    Args:
-        bits: Bits of a logit, its sign among them; at least 2.
-        granularity: What shares a largest magnitude: all logits of a call (``tensor``; under it the
-            result depends on the batch), those of one sequence and map, or those of one query.
+    A logit has so many bits, its sign among them; at least 2.
     """
     assert bits >= 2, bits
     steps = 2 ** (bits - 1) - 1
 
     def tap(logits: Tensor, allowed: Tensor) -> Tensor:
         seen = torch.where(allowed, logits, 0.0)
-        shared = tuple(range(logits.ndim))[_DIMENSIONS[granularity] :]
+        shared = (-2, -1) if granularity == "head" else (-1,)
         largest = seen.abs().amax(dim=shared, keepdim=True)
         step = torch.where(largest > 0, largest, 1.0) / steps
         rounded: Tensor = (seen / step).round_().mul_(step)
@@ -86,19 +81,11 @@ def rounded_logits(model: nn.Module, bits: int, granularity: Granularity) -> Ite
         yield
 
 
-def round_affine(x: Tensor, bits: int, granularity: Granularity) -> Tensor:
-    """Return ``x`` on a grid of 2^bits levels, in its own type.
-
-    Args:
-        x: Any shape of two dimensions or more.
-        bits: Bits of a number, its sign among them; 2 to 16.
-        granularity: What shares a step: all of ``x``, each matrix in its last two dimensions
-            (``head``: one head of one sequence), or each row of its last one.
-    """
+def round_affine(x: Tensor, bits: int) -> Tensor:
+    """Return ``x`` in its own type on a grid of 2^bits levels, 2 to 16 bits, for each last row."""
     assert 2 <= bits <= 16, bits
     torchao = _primitives()
-    shared = tuple(x.shape)[_DIMENSIONS[granularity] :]
-    block = (1,) * (x.ndim - len(shared)) + shared
+    block = (1,) * (x.ndim - 1) + (x.shape[-1],)
     integers = torch.int8 if bits <= 8 else torch.int32
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
     scale, zero = torchao.choose_qparams_affine(
@@ -117,14 +104,14 @@ def round_affine(x: Tensor, bits: int, granularity: Granularity) -> Tensor:
 
 
 @contextmanager
-def rounded_weights(model: nn.Module, bits: int, granularity: Granularity) -> Iterator[None]:
+def rounded_weights(model: nn.Module, bits: int, _: object = None) -> Iterator[None]:
     """Round every matrix [O, I] of the model's layers, and put the exact ones back at the end."""
     layers = [module for module in model.modules() if isinstance(module, Layer)]
     matrices = [one for layer in layers for one in layer.modules() if isinstance(one, Linear)]
     exact = [matrix.weight.data for matrix in matrices]
     try:
         for matrix in matrices:
-            matrix.weight.data = round_affine(matrix.weight.data, bits, granularity)
+            matrix.weight.data = round_affine(matrix.weight.data, bits)
         yield
     finally:
         for matrix, weight in zip(matrices, exact, strict=True):
@@ -137,17 +124,14 @@ class RoundingCache:
     Of what comes as keys, the first ``key_heads``; None: all (see `Attention`).
     """
 
-    def __init__(
-        self, inner: Cache | None, bits: int, granularity: Granularity, key_heads: int | None = None
-    ) -> None:
-        self._inner, self._bits, self._granularity = inner, bits, granularity
-        self._key_heads = key_heads
+    def __init__(self, inner: Cache | None, bits: int, key_heads: int | None = None) -> None:
+        self._inner, self._bits, self._key_heads = inner, bits, key_heads
 
     def update(self, keys: Tensor, values: Tensor, layer_index: int, /) -> tuple[Tensor, Tensor]:
         """See `Cache.update`: what attention reads is rounded, that of new positions too."""
         keys, part = keys.clone(), keys[:, : self._key_heads]
-        keys[:, : self._key_heads] = round_affine(part, self._bits, self._granularity)
-        values = round_affine(values, self._bits, self._granularity)
+        keys[:, : self._key_heads] = round_affine(part, self._bits)
+        values = round_affine(values, self._bits)
         if self._inner is None:
             return keys, values
         return self._inner.update(keys, values, layer_index)
@@ -158,7 +142,7 @@ class RoundingCache:
 
 
 @contextmanager
-def rounded_cache(model: nn.Module, bits: int, granularity: Granularity) -> Iterator[None]:
+def rounded_cache(model: nn.Module, bits: int, _: object = None) -> Iterator[None]:
     """Let every attention layer read rounded keys and values, whether it is given a cache or not.
 
     The keys of our models are stored behind the rotary embedding, so they are rounded behind it.
@@ -166,7 +150,7 @@ def rounded_cache(model: nn.Module, bits: int, granularity: Granularity) -> Iter
 
     def round_stored(module: Attention, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         *others, inner = arguments
-        return (*others, RoundingCache(inner, bits, granularity, module.num_keys))
+        return (*others, RoundingCache(inner, bits, module.num_keys))
 
     with hooked([(layer, round_stored) for layer in attention_layers(model)]):
         yield
@@ -178,7 +162,7 @@ ROUNDED: Mapping[Quantity, Rounding] = {
     "weights": rounded_weights,
     "kv_cache": rounded_cache,
 }
-"""What rounds each quantity of a model while it is entered."""
+"""What rounds each quantity of a model while it is entered; only logits have a choice of groups."""
 
 
 @cache

@@ -21,30 +21,24 @@ def score_name(what: Quantity | None = None, bits: int | None = None) -> str:
 
 
 class Granularity(Settings):
-    """What shares one scale."""
+    """What shares one scale, of weights those of one output, of the cache a position of a head."""
 
-    attention_logits: Literal["tensor", "head", "row"] = setting(
+    attention_logits: Literal["head", "row"] = setting(
         "head",
-        meaning="All logits of a call, those of one sequence and softmax map, or those of one "
-        "query. Under `tensor` a score depends on the batch, and under `head`, too, where "
-        "questions of a batch are filled up to the longest.",
+        meaning="The logits of one sequence and softmax map, or those of one query. Under `head` a "
+        "score depends on the batch where its questions are filled up to the longest.",
         source="not stated by arXiv 2410.05258v2",
-    )
-    weights: Literal["tensor", "row"] = setting(
-        "row", meaning="A whole matrix, or the weights of one output.", source="torchao: row"
-    )
-    kv_cache: Literal["tensor", "head", "row"] = setting(
-        "row",
-        meaning="All keys of a layer that are stored in one call, and all its values; those of one "
-        "sequence and head; or one position of a head.",
     )
 
 
 class Suite(measurement.Suite):
     """Another suite, repeated with attention logits, weights or the key/value cache rounded.
 
-    Rounding is fake: the numbers lie on the grid of so many bits and are computed with as they are
-    otherwise. Attention is eager throughout, the only implementation that has logits to round.
+    Logits, as in section 3.7 of arXiv 2410.05258v2, by dynamic absmax before each softmax, of both
+    maps of a differential head. Ours, and by torchao, are the matrices of the layers, without the
+    embedding and the output matrix, and keys, with their positions in them, and values. Rounding is
+    fake: the numbers lie on the grid of so many bits and are computed with as they are otherwise.
+    Attention is eager throughout, the only implementation that has logits to round.
     """
 
     repeats: ClassVar[str | None] = "measured"
@@ -60,15 +54,6 @@ class Suite(measurement.Suite):
     )
     chance: str | None = setting(
         None, meaning="Metric of that suite which is the score of guessing; null: there is none."
-    )
-    what: Annotated[list[Quantity], Field(min_length=1), AfterValidator(distinct)] = setting(
-        ["attention_logits", "weights", "kv_cache"],
-        meaning="What is rounded, one at a time. attention_logits: dynamic absmax before each "
-        "softmax, of both maps of a differential head; weights: matrices of the layers, not the "
-        "embedding and the output matrix; kv_cache: keys, with their positions in them, and "
-        "values. The last two by torchao.",
-        source="arXiv 2410.05258v2, section 3.7 and figure 8, rounds logits; weights and cache are "
-        "ours",
     )
     bits: Annotated[list[Bits], Field(min_length=2), AfterValidator(distinct)] = setting(
         [16, 8, 6, 4],

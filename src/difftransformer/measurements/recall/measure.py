@@ -32,7 +32,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     """
     settings = subject.dataset.manifest.recall
     assert settings is not None, "see Suite.incompatibility"
-    metrics: Metrics = {"chance_vocabulary": 1 / subject.scorer.vocab_size}
+    metrics: Metrics = {"chance_vocabulary": 1 / subject.scorer.model.vocab_size}
     units = {}
     for needles in suite.needles:
         right = _right(suite, needles, subject.scorer, settings)

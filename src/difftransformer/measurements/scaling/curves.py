@@ -14,7 +14,7 @@ from difftransformer.measurements.scaling.power_law import (
     fit_power_law,
     read_equal_loss,
 )
-from difftransformer.measurements.scaling.settings import Options
+from difftransformer.measurements.scaling.settings import POINTS, Options
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import Paper, Place, seed_values
 from difftransformer.reporting.collect import defined
@@ -232,13 +232,13 @@ def _by_size(view: View[Options], family: FamilySlice) -> list[Point]:
 
 def _by_tokens(view: View[Options], family: FamilySlice) -> list[Point]:
     """Read validation losses along the one run of the family with the largest budget."""
-    run, parts, histories = family.members[-1], view.options.points, view.results.histories
+    run, histories = family.members[-1], view.results.histories
     trained = [view.results.training(run, seed) for seed in view.seeds]
     series = same_steps(run, [histories.series(run, n, "validation_loss") for n in view.seeds])
     tokens = series[0].tokens
     if not tokens:
         raise DataError(f"history of {run}: no validation loss: it diverged before the first one")
-    places = sorted({series[0].nearest(part + 1, parts) for part in range(parts)})
+    places = sorted({series[0].nearest(part + 1, POINTS) for part in range(POINTS)})
     if len(places) < 2:
         raise DataError(
             f"history of {run}: {len(tokens)} validation is no curve: set validate_every in its "

@@ -9,6 +9,9 @@ from difftransformer.config.measurement import Options as Base
 OFFSET_FROM = 5
 """Points from which on loss = a * x^-b + c is fitted; fewer fit c = 0. Our choice: only
 with c does the fit of the published points give the ratios that the paper states."""
+POINTS = 9
+"""Points of a curve by tokens, as in figure 3b of arXiv 2410.05258: the validations nearest to so
+many equal parts of the budget."""
 
 
 class Options(Base):
@@ -24,13 +27,6 @@ class Options(Base):
         meaning="What the size of a model counts: all but its vocabulary matrices, these and one "
         "of them, or everything. One, so that tying the embeddings changes no size",
         source="arXiv 2410.05258 table 10: the stated sizes count one embedding matrix",
-    )
-    points: int = setting(
-        9,
-        meaning="Points of a curve by tokens: the validations nearest to so many equal parts of "
-        "the budget",
-        source="arXiv 2410.05258 figure 3b",
-        ge=2,
     )
     read_at: float = setting(
         meaning="Where on its curve a row is compared with the other one, as a share of its "

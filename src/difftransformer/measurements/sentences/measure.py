@@ -51,10 +51,10 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         sentence = SENTENCES[name]
         encoding = encode(tokenizer, sentence.text)
         ids = [*begins, *encoding.ids]
-        if len(ids) > subject.scorer.max_positions:
+        if len(ids) > subject.scorer.model.max_positions:
             raise ConfigError(
                 f"sentences: {name} has {len(ids)} tokens, the model has max_positions "
-                f"{subject.scorer.max_positions}: leave it out of `sentences`"
+                f"{subject.scorer.model.max_positions}: leave it out of `sentences`"
             )
         words = [*(OTHER for _ in begins), *words_of(sentence, encoding.offsets)]
         rows[name] = subject.scorer.last_attention(ids, suite.chunk).rows

@@ -46,7 +46,8 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     share, weight, mass = by_window.mean(dim=2).unbind(dim=1)  # [L, 3, N, H] to [L, H]
     known = {layer: float(row.mean()) for layer, row in zip(attending, share, strict=True)}
     by_layer: Metrics = {
-        layer_metric("share", layer): known.get(layer) for layer in range(subject.scorer.num_layers)
+        layer_metric("share", layer): known.get(layer)
+        for layer in range(subject.scorer.model.num_layers)
     }
     queries = torch.arange(suite.first_query, suite.seq_len + 1, dtype=torch.float64)
     metrics = by_layer | {

@@ -10,9 +10,8 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,8 +22,7 @@ from difftransformer.config.judges import EndpointJudge
 from difftransformer.errors import DataError
 from difftransformer.evaluation.endpoints import ChatEndpoint
 from difftransformer.machine.locks import locked
-from difftransformer.measurements.hallucination.answers import Answer
-from difftransformer.measurements.hallucination.judges import Judgement, unjudged
+from difftransformer.measurements.hallucination.answers import Answer, Judgement, states_nothing
 from difftransformer.provenance.published import publish, read_published
 
 logger = logging.getLogger(__name__)
@@ -109,56 +107,23 @@ class Kept(Settings):
     usage: dict[str, int] = Field({}, description="Tokens over all replies, as the server counts")
 
 
-class KeptJudgements:
-    """Judgements below a folder, by the hash of prompt version and request."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def find(self, prompt: str, request: dict[str, Any]) -> Kept | None:
-        """Return what is kept for a request.
-
-        Raises:
-            DataError: The file is damaged.
-        """
-        path = self._path(prompt, request)
-        try:
-            return Kept.model_validate_json(read_published(path))
-        except FileNotFoundError:
-            return None
-        except (ValidationError, DataError):
-            raise DataError(
-                f"{path}: not a whole judgement as kept; delete it, and it is asked for again"
-            ) from None
-
-    @contextmanager
-    def asking(self, prompt: str, request: dict[str, Any]) -> Iterator[None]:
-        """Have others wait, threads and jobs, who would ask for the same meanwhile."""
-        with locked(self._path(prompt, request).with_name("lock")):
-            yield
-
-    def keep(self, kept: Kept) -> None:
-        """Keep a judgement that was asked for, whole or not at all."""
-        publish(self._path(kept.prompt, kept.request), kept.model_dump(mode="json"))
-
-    def _path(self, prompt: str, request: dict[str, Any]) -> Path:
-        content = json.dumps([prompt, request], sort_keys=True, ensure_ascii=True)
-        name = hashlib.sha256(content.encode()).hexdigest()
-        return self._folder / name[:2] / f"{name}.json"
-
-
 class Endpoint:
-    """See `judges.Judge`."""
+    """Judges by asking a model, at most once about the same."""
 
     def __init__(self, config: EndpointJudge, kept: Path) -> None:
-        self._config, self._kept = config, KeptJudgements(kept)
-        self._pace = kept / "pace"
+        self._config, self._folder = config, kept
 
     def judge(self, answers: Sequence[Answer]) -> list[Judgement]:
-        """See `Judge.judge`; says beforehand what it will take."""
+        """Judge answers, in their order; log beforehand what it will take.
+
+        An empty answer is unjudged, since it states nothing.
+
+        Raises:
+            UserError: The endpoint cannot be reached; what it has judged is kept for the next time.
+        """
         estimate = self.estimate(answers)
         logger.info("judge %s: %s", self._config.model, estimate)
-        chat = ChatEndpoint(self._config, self._pace) if estimate.calls else None
+        chat = ChatEndpoint(self._config, self._folder / "pace") if estimate.calls else None
         failures: list[Exception] = []
 
         def work(answer: Answer) -> Judgement | None:
@@ -183,7 +148,7 @@ class Endpoint:
         """Say what judging these answers would take, without sending anything."""
         stated = [one for one in answers if one.output.split()]
         requests = [self.request(one) for one in stated]
-        new = [one for one in requests if self._kept.find(self._config.prompt, one) is None]
+        new = [one for one in requests if self._find(one) is None]
         characters = sum(len(part["content"]) for one in new for part in one["messages"])
         sent, back = characters // CHARACTERS_PER_TOKEN, len(new) * self._config.max_tokens
         rates = (self._config.price_prompt, self._config.price_completion)
@@ -203,16 +168,17 @@ class Endpoint:
 
     def _judge(self, answer: Answer, chat: ChatEndpoint | None) -> Judgement:
         if not answer.output.split():
-            return unjudged(answer, "empty", "states nothing")
-        prompt, request = self._config.prompt, self.request(answer)
-        kept = self._kept.find(prompt, request)
+            return states_nothing(answer)
+        request = self.request(answer)
+        kept = self._find(request)
         if kept is None:
-            with self._kept.asking(prompt, request):
-                kept = self._kept.find(prompt, request)  # by who was faster
+            # Threads and jobs wait that would ask for the same meanwhile.
+            with locked(self._path(request).with_name("lock")):
+                kept = self._find(request)  # by who was faster
                 if kept is None:
                     assert chat is not None, "an estimate without calls"
                     kept = self._ask(chat, request)
-                    self._kept.keep(kept)
+                    publish(self._path(request), kept.model_dump(mode="json"))
         free = verdict(kept.replies[-1])
         return Judgement(
             set=answer.set,
@@ -222,6 +188,23 @@ class Endpoint:
             reason=kept.replies[-1].strip(),
             usage=kept.usage,
         )
+
+    def _find(self, request: dict[str, Any]) -> Kept | None:
+        """Return what is kept for a request: a file by the hash of prompt version and request."""
+        path = self._path(request)
+        try:
+            return Kept.model_validate_json(read_published(path))
+        except FileNotFoundError:
+            return None
+        except (ValidationError, DataError):
+            raise DataError(
+                f"{path}: not a whole judgement as kept; delete it, and it is asked for again"
+            ) from None
+
+    def _path(self, request: dict[str, Any]) -> Path:
+        content = json.dumps([self._config.prompt, request], sort_keys=True, ensure_ascii=True)
+        name = hashlib.sha256(content.encode()).hexdigest()
+        return self._folder / name[:2] / f"{name}.json"
 
     def _ask(self, chat: ChatEndpoint, request: dict[str, Any]) -> Kept:
         replies, usage, served_by = list[str](), Counter[str](), ""

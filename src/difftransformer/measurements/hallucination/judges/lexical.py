@@ -11,8 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from difftransformer.config.judges import LexicalJudge
-from difftransformer.measurements.hallucination.answers import Answer
-from difftransformer.measurements.hallucination.judges import Cause, Judgement, unjudged
+from difftransformer.measurements.hallucination.answers import (
+    Answer,
+    Cause,
+    Judgement,
+    states_nothing,
+)
 
 _WORD = re.compile(r"\d+(?:[.,:]\d+)*|[^\W\d_]+(?:['’-][^\W\d_]+)*")
 _SENTENCE_START = re.compile(r"(?:^|[.!?:]['\"”)\]]*\s+|\n\s*)['\"“(\[]*$")
@@ -37,18 +41,18 @@ class Words(NamedTuple):
 
 
 class Lexical(NamedTuple):
-    """See `judges.Judge`; it keeps nothing."""
+    """Judges by words, and keeps nothing."""
 
     config: LexicalJudge
     kept: Path
 
     def judge(self, answers: Sequence[Answer]) -> list[Judgement]:
-        """See `Judge.judge`."""
+        """Judge answers, in their order; an empty one is unjudged, since it states nothing."""
         return [self._judge(one) for one in answers]
 
     def _judge(self, answer: Answer) -> Judgement:
         if not answer.output.split():
-            return unjudged(answer, "empty", "states nothing")
+            return states_nothing(answer)
         cause, reason = (
             false_pair(answer.document, answer.stated)
             if answer.format == "recall"
