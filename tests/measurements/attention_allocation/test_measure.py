@@ -188,13 +188,11 @@ def test_shares_of_a_row_make_up_the_whole(
 
 
 def test_regions_of_a_prompt() -> None:
-    prompt = NeedlePrompt("", (), (), needle=Span(3, 6), value=Span(5, 6), question=Span(8, 10))
-    names = [REGIONS[region] for region in regions_of(prompt, 10, "needle")]
+    prompt = NeedlePrompt("", (), (), needle=Span(3, 6), question=Span(8, 10))
+    names = [REGIONS[region] for region in regions_of(prompt, 10)]
     assert names == ["bos", *["before"] * 2, *["answer"] * 3, *["after"] * 2, *["query"] * 2]
-    names = [REGIONS[region] for region in regions_of(prompt, 10, "value")]
-    assert names == ["bos", *["before"] * 4, "answer", *["after"] * 2, *["query"] * 2]
     first = replace(prompt, needle=Span(0, 2))
-    assert [REGIONS[r] for r in regions_of(first, 10, "needle")][:3] == ["answer"] * 2 + ["after"]
+    assert [REGIONS[r] for r in regions_of(first, 10)][:3] == ["answer"] * 2 + ["after"]
 
 
 def test_signed_rows_are_divided_by_their_sum() -> None:

@@ -106,7 +106,7 @@ def test_the_hub_has_no_files_and_a_folder_takes_either_ending(tmp_path: Path) -
     ("task", "line", "complaint"),
     [
         ("piqa", '{"goal": "g", "sol1": "a", "label": 0}', "line 21: field 'sol2' is missing"),
-        ("piqa", '{"goal": "g", "sol1": "a", "sol2": "b", "label": 2}', "'label' is 2, not 0 to 1"),
+        ("piqa", '{"goal": "g", "sol1": "a", "sol2": "b", "label": 2}', "'label' is 2, not 0 or 1"),
         ("boolq", "{", "line 21: not JSON"),
         (
             "copa",

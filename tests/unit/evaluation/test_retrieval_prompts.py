@@ -64,7 +64,7 @@ def test_recall_needles_stand_where_the_depth_says(
         assert pairs[question.strip()][1] == answer
     start = answer_start(depth, H)
     assert pairs[found.questions[0].strip()][0] == start == found.needle.start
-    assert (found.needle.stop, *found.value) == (start + 2, start + 1, start + 2)
+    assert found.needle.stop == start + 2
     ids = recall_prompts.ids(found.context + found.questions[0])
     assert found.question == (H, H + 1) == (H, len(ids))
 
@@ -109,7 +109,6 @@ def test_text_needles_stand_behind_the_last_sentence_end(
         assert city in found.questions[0] and len(found.answers[0]) == pair[1]
         sentence = prompts.tokenizer.decode(ids[slice(*found.needle)])
         assert sentence.strip() == f"The special magic {city} number is: {number}"
-        assert prompts.tokenizer.decode(ids[slice(*found.value)]).strip() == number
         asked = prompts.tokenizer.decode(ids[slice(*found.question)])
         assert asked.strip() == found.questions[0].strip()
         assert found.question.stop == len(ids) and ids[0] == prompts.end

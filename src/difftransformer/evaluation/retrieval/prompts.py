@@ -70,7 +70,6 @@ class RecallPrompts(PromptBuilder):
             questions=tuple(f" {self._words([key])}" for key in keys[asked]),
             answers=tuple((self._words([value]),) for value in values[asked]),
             needle=Span(start, start + 2),
-            value=Span(start + 1, start + 2),
             question=Span(H, H + 1),
         )
 

@@ -12,17 +12,16 @@ from difftransformer.evaluation.retrieval.settings import REGIONS, NeedlePrompt
 Floats = NDArray[np.floating]
 
 
-def regions_of(prompt: NeedlePrompt, length: int, answer: str) -> NDArray[np.int64]:
+def regions_of(prompt: NeedlePrompt, length: int) -> NDArray[np.int64]:
     """Region of each position of a prompt, as an index of REGIONS, [S].
 
     An answer that starts at the first token is an answer and not the first token.
     """
-    span = prompt.needle if answer == "needle" else prompt.value
     regions = np.full(length, REGIONS.index("after"), dtype=np.int64)
-    regions[: span.start] = REGIONS.index("before")
+    regions[: prompt.needle.start] = REGIONS.index("before")
     regions[0] = REGIONS.index("bos")
     regions[slice(*prompt.question)] = REGIONS.index("query")
-    regions[slice(*span)] = REGIONS.index("answer")
+    regions[slice(*prompt.needle)] = REGIONS.index("answer")
     return regions
 
 

@@ -52,7 +52,6 @@ class NeedlePrompt:
         questions: Each is appended to the context and generated from.
         answers: Numbers that each question asks for.
         needle: Positions of the answer needle among the tokens of the prompt.
-        value: Positions of its number.
         question: Positions of the first question, up to the end of its prompt.
     """
 
@@ -60,7 +59,6 @@ class NeedlePrompt:
     questions: tuple[str, ...]
     answers: tuple[tuple[str, ...], ...]
     needle: Span
-    value: Span
     question: Span
 
 
@@ -155,16 +153,14 @@ class RetrievalSuite(PromptSuite):
 
 
 class OneNeedleSuite(RetrievalSuite):
-    """Prompts of one length that ask for one of their needles, to see what is attended to then."""
+    """Prompts of one length that ask for one of their needles, to see what is attended to then.
+
+    The answer is the whole needle, since a head may read a value from any token behind which an
+    earlier layer has put it; table 3 of arXiv 2410.05258 and table 2 of 2505.16333 say `answer
+    span` without defining it.
+    """
 
     needles: int  # each measurement says what its paper has
-    answer: Literal["needle", "value"] = setting(
-        "needle",
-        meaning="Tokens that are the answer: the whole needle, since a head may read a value from "
-        "any token behind which an earlier layer has put it, or the value alone.",
-        source="arXiv 2410.05258, table 3, and 2505.16333, table 2, say `answer span` without "
-        "defining it",
-    )
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:

@@ -144,7 +144,6 @@ class TextPrompts(PromptBuilder):
 
         return {
             "needle": tokens(first, last),
-            "value": tokens(last - len(needle.number), last),
             "question": tokens(len(context), max(b for _, b in offsets)),
         }
 

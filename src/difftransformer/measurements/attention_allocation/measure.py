@@ -55,7 +55,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
             prompt = builder.prompt(Cell(suite.needles, 1, length, depth), sample)
             ids = builder.ids(prompt.context + prompt.questions[0])
             rows = subject.scorer.last_attention(ids, suite.chunk).rows.numpy().astype(np.float64)
-            regions = regions_of(prompt, len(ids), suite.answer)
+            regions = regions_of(prompt, len(ids))
             shares.append(region_shares(rows, regions))
             if (place, sample) == example:
                 _save(subject, ROWS, rows)

@@ -49,7 +49,6 @@ _ASKED = {
     "own haystack",
     "text": ": English sentences in held-out text",
 }
-_ANSWER = {"needle": "the whole answer needle", "value": "the value of the answer needle"}
 _MOST_LAYERS = 8
 """So many ticks on an axis of layers."""
 
@@ -89,7 +88,7 @@ def section(view: View[Options]) -> Section:
     ]
     notes = [
         f"{suite.samples} prompts at each depth, {suite.needles} needles of which one is asked "
-        f"for{_ASKED[suite.format]}. Answer: {_ANSWER[suite.answer]}. Noise: the context without "
+        f"for{_ASKED[suite.format]}. Answer: the whole answer needle. Noise: the context without "
         "it and without the first token.",
         "Shares are of absolute weights, divided by their sum. Signed: a row is divided by its own "
         "sum, so shares keep their sign, and are large where maps cancel; for softmax both are the "

@@ -62,7 +62,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         for sample in range(suite.samples):
             prompt = builder.prompt(Cell(suite.needles, 1, length, depth), sample)
             ids = builder.ids(prompt.context + prompt.questions[0])
-            regions = regions_of(prompt, len(ids), suite.answer)
+            regions = regions_of(prompt, len(ids))
             rows, values = (one.double() for one in scorer.last_attention(ids, suite.chunk))
             found = effective(rows, values, None if changes is None else changes.matrices, suite)
             for kind, weights in found.items():

@@ -61,6 +61,7 @@ class LanguageTask(NamedTuple):
         return {one: f"{self.prefix}_{one}" for one in self.subjects}
 
 
+_YES_NO = {"label": (0, 1)}
 _CHOICES = ("choices.text", "choices.label", "answerKey")
 _ARC_COMMIT = "210d026faf9955653af8916fad021475a3f00453"
 _ARC = ("allenai/ai2_arc", _ARC_COMMIT, ("question", *_CHOICES))
@@ -93,7 +94,7 @@ LANGUAGE_TASKS = {
     "arc_easy": LanguageTask("ARC-E", "acc", "arc", 371_000, *_ARC, normed=True),
     "boolq": LanguageTask(
         "BoolQ", "acc", "super_glue/boolq", 1_065_000, *_SUPER_GLUE,
-        ("question", "passage", "label"),
+        ("question", "passage", "label"), _YES_NO,
     ),
     "hellaswag": LanguageTask(
         "HellaSwag", "acc_norm", "hellaswag", 3_606_000,
@@ -108,16 +109,17 @@ LANGUAGE_TASKS = {
     "piqa": LanguageTask(
         "PIQA", "acc", "piqa", 142_000,
         "baber/piqa", "142f6d7367fd9877f0fb3b5734ea6a545f54cdd1",
-        ("goal", "sol1", "sol2", "label"), normed=True,
+        ("goal", "sol1", "sol2", "label"), _YES_NO, normed=True,
     ),
     "winogrande": LanguageTask(
         "WinoGrande", "acc", "winogrande", 68_000,
         "allenai/winogrande", "01e74176c63542e6b0bcb004dcdea22d94fb67b5",
-        ("sentence", "option1", "option2", "answer"),
+        ("sentence", "option1", "option2", "answer"), {"answer": ("1", "2")},
     ),
     "copa": LanguageTask(
         "COPA", "acc", "super_glue/copa", 4_000, *_SUPER_GLUE,
-        ("premise", "choice1", "choice2", "question", "label"), {"question": ("cause", "effect")},
+        ("premise", "choice1", "choice2", "question", "label"),
+        {"question": ("cause", "effect"), **_YES_NO},
     ),
     "mnli": LanguageTask(
         "MNLI", "acc", "glue/mnli", 1_472_000,
@@ -126,11 +128,11 @@ LANGUAGE_TASKS = {
     ),
     "wic": LanguageTask(
         "WiC", "acc", "super_glue/wic", 59_000, *_SUPER_GLUE,
-        ("sentence1", "sentence2", "start1", "end1", "label"),
+        ("sentence1", "sentence2", "start1", "end1", "label"), _YES_NO,
     ),
     "wsc": LanguageTask(
         "WSC", "acc", "super_glue/wsc", 15_000, *_SUPER_GLUE,
-        ("text", "span1_text", "span2_text", "span2_index", "label"),
+        ("text", "span1_text", "span2_text", "span2_index", "label"), _YES_NO,
     ),
     "mmlu": LanguageTask(
         "MMLU", "acc", "mmlu/default", 1_743_000,
