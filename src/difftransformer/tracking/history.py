@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,8 @@ from difftransformer.machine.locks import try_lock
 from difftransformer.provenance.atomic import write_text
 
 HISTORY_FILE = "tracking.jsonl"
-SENT = "tracking.sent.json"
+SENT = "tracking.sent-*.json"
+"""Pattern of the files with the positions in stores (`Sent`)."""
 ARTIFACTS = "tracked"
 """Folder with the copies of the artifacts."""
 COPY = "difftransformer.copy"
@@ -35,11 +35,12 @@ that machines without a common disk share; `file:` folders of one name on two di
 KEY_METRIC = "difftransformer.key_metric"
 """Tag of a run: the metric that its experiment shows as a column."""
 HISTORY_ID = "spool"
-"""Key of the id in the first line of a history; the name is that of earlier versions' files."""
+"""Key of the id in the first line of a history."""
 TERMINAL = frozenset({"FINISHED", "FAILED", "KILLED"})
 
 logger = logging.getLogger(__name__)
 Record = dict[str, Any]
+_DAMAGED: Record = {"kind": "damaged"}
 
 
 @dataclass(frozen=True)
@@ -53,21 +54,23 @@ class Sent:
     @classmethod
     def load(cls, state: Path, store: str) -> Sent:
         """Read the position for ``store``; the start if it is missing or unreadable."""
-        entry = _load_sent(state).get(hashed(store))
-        return cls(**entry) if entry else cls()
+        try:
+            return cls(**json.loads(_sent_file(state, store).read_text(encoding="utf-8")))
+        except (FileNotFoundError, ValueError, TypeError):
+            return cls()  # sending again from the start is harmless: the store keeps no point twice
 
     def save(self, state: Path, store: str) -> None:
-        """Write the position for ``store`` atomically, keeping those of other stores."""
-        entries = _load_sent(state) | {hashed(store): vars(self)}
-        write_text(state / SENT, json.dumps(entries, indent=1, sort_keys=True) + "\n")
+        """Write the position for ``store`` atomically."""
+        write_text(_sent_file(state, store), json.dumps(vars(self)) + "\n")
+
+    def is_behind(self, state: Path) -> bool:
+        """Return whether there is something to send: records, or the end of a killed job."""
+        size = whole_size(state)
+        return self.offset < size or (size > 0 and not (self.ended or is_written(state)))
 
 
-def _load_sent(state: Path) -> dict[str, Any]:
-    try:
-        entries = json.loads((state / SENT).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return {}  # sending again from the start is harmless: the store keeps no point twice
-    return entries if isinstance(entries, dict) else {}
+def _sent_file(state: Path, store: str) -> Path:
+    return state / SENT.replace("*", hashed(store))
 
 
 def read_records(state: Path, offset: int = 0) -> tuple[list[Record], int]:
@@ -83,33 +86,30 @@ def read_records(state: Path, offset: int = 0) -> tuple[list[Record], int]:
             if not line.endswith(b"\n"):
                 break
             offset += len(line)
-            try:
-                records.append(json.loads(line))
-            except ValueError:
+            records.append(_parsed(line))
+            if records[-1] == _DAMAGED:
                 logger.warning("tracking: %s: damaged line before byte %d", file.name, offset)
-                records.append({"kind": "damaged"})
     return records, offset
 
 
 def header(state: Path) -> Record:
     """Return the first record of a history, which identifies the run; {} if it is not written."""
-    with (state / HISTORY_FILE).open("rb") as file, suppress(ValueError):
+    with (state / HISTORY_FILE).open("rb") as file:
         line = file.readline()
-        first: Record = json.loads(line) if line.endswith(b"\n") else {}
-        return first
-    return {"kind": "damaged"}
+    return _parsed(line) if line.endswith(b"\n") else {}
+
+
+def _parsed(line: bytes) -> Record:
+    try:
+        record: Record = json.loads(line)
+    except ValueError:
+        return _DAMAGED
+    return record
 
 
 def whole_size(state: Path) -> int:
     """Return the bytes of a history's complete lines: a kill may have cut the last one."""
     return (state / HISTORY_FILE).read_bytes().rfind(b"\n") + 1
-
-
-def was_killed(state: Path) -> bool:
-    """Return whether the job of a history ended without recording its status."""
-    records, _ = read_records(state)
-    statuses = [record["status"] for record in records if record["kind"] == "status"]
-    return statuses[-1:] == ["RUNNING"] and not is_written(state)
 
 
 def is_written(state: Path) -> bool:

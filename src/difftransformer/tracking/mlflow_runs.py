@@ -3,12 +3,11 @@
 Sending can be interrupted anywhere and repeated: a run is found by the id of its history, MLflow
 stores a point of the same time, step and value once, and params and tags are set again.
 
-Jobs of one stage and name (``tiny/diff_v1/0``) but different fingerprints supersede each other:
-when one has finished, the others get the tag ``superseded_by`` and are deleted softly, so the
-default view of the UI shows the runs that tables use; its filter "State: Deleted" shows and
-restores the others. A job that finishes again restores its run. Only runs of this results folder
-are continued, ended or superseded, by its id (`store.open_store`); a training that resumed from the
-copied checkpoint of a lost machine also ends the run of that machine.
+Jobs of one stage and name (``tiny/diff_v1/0``) but different fingerprints supersede each other: the
+last that finished stays, the others get the tag ``superseded_by`` and are deleted softly, so the UI
+shows the runs that tables use, and the others under "State: Deleted". A job that is sent again
+restores its run. Only runs of this results folder are changed, by its id (`store.open_store`),
+except the one of a lost machine from whose copied checkpoint a training resumed.
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ from __future__ import annotations
 import getpass
 import logging
 import os
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -48,15 +48,14 @@ from difftransformer.tracking.history import (  # noqa: E402
     header,
     is_written,
     read_records,
-    was_killed,
+    whole_size,
 )
 from difftransformer.tracking.store import PREFIX, WORKSPACE, artifact_location, open_store  # noqa: E402
 from difftransformer.tracking.views import (  # noqa: E402
     STAGES,
     artifact_tags,
-    find_or_create,
+    experiment_tags,
     run_path,
-    show_metrics,
     view_path,
 )
 
@@ -95,15 +94,14 @@ class MlflowRuns:
     def experiment(self, stage: str) -> str:
         """Return the id of a stage's experiment, created if missing."""
         if stage not in self._experiments:
-            location, owned = None, dict[str, str]()
-            if is_database(self._uri):
-                location, owned = artifact_location(self._root), {WORKSPACE: self._workspace}
             name = f"{PREFIX}/{stage}"
-            self._experiments[stage] = find_or_create(self.client, name, stage, location, owned)
+            found = self.client.get_experiment_by_name(name) or self._create_experiment(name, stage)
+            self._show(found, ())
+            self._experiments[stage] = found.experiment_id
         return self._experiments[stage]
 
     def send(self, state: Path) -> None:
-        """Send the new records of the history in ``state``.
+        """Send the new records of the history in ``state``, and end the run of a killed job.
 
         Raises:
             DataError: the first line of the history is damaged.
@@ -111,47 +109,50 @@ class MlflowRuns:
         """
         with locked(state / SENDING):
             job, sent = header(state), Sent.load(state, self._uri)
-            if not job or sent.offset >= (state / HISTORY_FILE).stat().st_size:
+            if not sent.is_behind(state):
                 return
             if job["kind"] != "job":
                 raise DataError(
                     f"{state / HISTORY_FILE}: its first line is damaged, so its run is unknown; "
                     "delete the file to continue without it"
                 )
-            run = self._open_run(job, sent.run_id)
-            run_id = run.info.run_id
+            if (run := self._find_run(job)) is None:
+                if sent.offset >= whole_size(state):  # sent by the folder this one was copied from
+                    replace(sent, ended=True).save(state, self._uri)
+                    return
+                run = self._create_run(job)
+            is_running, run_id = is_written(state), run.info.run_id
             records, end = read_records(state, sent.offset if run_id == sent.run_id else 0)
-            metrics, artifacts, status = list[Metric](), list[str](), None
-            texts: dict[str, dict[str, str]] = {"params": {}, "tags": {}}
+            of: dict[str, list[Record]] = defaultdict(list)
             for record in records:
-                match record["kind"]:
-                    case "metrics":
-                        at, step, values = record["at"], record["step"], record["values"]
-                        metrics += [Metric(key, value, at, step) for key, value in values.items()]
-                    case "params" | "tags" as kind:
-                        texts[kind] |= record["values"]
-                    case "artifact":
-                        artifacts.append(record["path"])
-                    case "status":
-                        status = record
-            tags = texts["tags"] | (_ending_tags(status) if status else {})
-            params = [Param(*item) for item in texts["params"].items()]
-            self.client.log_batch(run_id, metrics, params, [RunTag(*tag) for tag in tags.items()])
-            if key := tags.get(KEY_METRIC):
-                show_metrics(self.client, self.experiment(job["stage"]), job["stage"], [key])
-            for name in dict.fromkeys(artifacts):
+                of[record["kind"]].append(record)
+            params, tags = (
+                {name: text for record in of[kind] for name, text in record["values"].items()}
+                for kind in ("params", "tags")
+            )
+            metrics = [
+                Metric(name, value, record["at"], record["step"])
+                for record in of["metrics"]
+                for name, value in record["values"].items()
+            ]
+            status = of["status"][-1] if of["status"] else {}
+            if not is_running and status.get("status") not in TERMINAL:  # it was killed
+                at = int((state / HISTORY_FILE).stat().st_mtime * 1000)
+                status = {"status": "KILLED", "at": at}
+            tags |= _ending_tags(status)
+            self._log(run_id, tags, params, metrics)
+            for name in dict.fromkeys(record["path"] for record in of["artifact"]):
                 self._send_artifact(run_id, state / name)
-            if status is not None:
+            if status:
                 self._set_status(run, run.data.tags | tags, job, status)
-            ended = sent.ended if status is None else status["status"] in TERMINAL
-            Sent(run_id, end, ended).save(state, self._uri)
+            Sent(run_id, end, status.get("status") in TERMINAL).save(state, self._uri)
 
     def find(self, job_id: str) -> str | None:
         """Return the path of a job's run on the server, or None without one.
 
         In a copy of a results folder it can be a run of the original folder.
         """
-        ids, same = self._experiment_ids(), f"tags.job_id = '{job_id}'"
+        ids, same = list(self._search_experiments()), f"tags.job_id = '{job_id}'"
         for mine in (f" and {self._mine}", "") if ids else ():
             for run in self.client.search_runs(ids, same + mine, ViewType.ALL, 1):
                 return run_path(run.info.experiment_id, run.info.run_id)
@@ -159,90 +160,104 @@ class MlflowRuns:
 
     def views(self) -> dict[str, str]:
         """Return the path of the view of each existing experiment on the server, by its stage."""
-        names = {experiment.name for experiment in self._search_experiments()}
+        names = {experiment.name for experiment in self._search_experiments().values()}
         stages = (stage for stage in STAGES if f"{PREFIX}/{stage}" in names)
         return {stage: view_path(self.experiment(stage)) for stage in stages}
 
-    def mark_shown(self) -> int:
-        """Tag each active run of this results folder with the tables and figures that show it.
+    def tidy(self) -> None:
+        """Update the active runs of this results folder after histories were sent.
 
-        Returns:
-            The number of new tags.
+        Runs whose history was deleted are ended, superseded ones are deleted softly, key metrics
+        become columns, and runs get the names of the tables and figures that show them.
         """
-        missing = artifact_tags(self._own_runs(), is_database(self._uri))
-        for run_id, tags in missing.items():
-            self._tag(run_id, tags)
-        return sum(map(len, missing.values()))
-
-    def end_killed(self, sent: Iterable[Path]) -> None:
-        """End the RUNNING runs of this results folder whose history no job is writing.
-
-        Args:
-            sent: State folders that were just sent; those of ended jobs are recorded as ended.
-        """
-        running = {
-            run.data.tags.get(_HISTORY): run.info.run_id
-            for run in self._own_runs(" and attributes.status = 'RUNNING'")
-        }
+        experiments = self._search_experiments()
+        active = {run.info.run_id: run for run in self._own_runs(list(experiments))}
         # A history exists before its run does, so histories are searched after runs.
-        for path in self._root.rglob(HISTORY_FILE) if running else ():
-            run_id = running.pop(header(path.parent).get(HISTORY_ID), None)
-            if run_id and was_killed(path.parent):  # at the time of its last write
-                self._end(run_id, int(path.stat().st_mtime * 1000))
-        for run_id in running.values():  # those whose history was deleted
-            self._end(run_id)
-        for state in sent:
-            if not is_written(state):
-                replace(Sent.load(state, self._uri), ended=True).save(state, self._uri)
+        known = {header(path.parent).get(HISTORY_ID) for path in self._root.rglob(HISTORY_FILE)}
+        jobs: dict[tuple[str, str], list[Run]] = {}
+        for run_id, run in active.items():
+            if run.info.status == "RUNNING" and run.data.tags.get(_HISTORY) not in known:
+                self.client.set_tag(run_id, "resumable", "true")
+                self.client.set_terminated(run_id, "KILLED")
+            jobs.setdefault((run.info.experiment_id, run.data.tags[_JOB]), []).append(run)
+        for same in jobs.values():
+            finished = [run for run in same if run.info.status == "FINISHED"]
+            if not finished:
+                continue
+            last = max(finished, key=_last_seen)
+            for tag in {_SUPERSEDED, _CONTINUED} & last.data.tags.keys():
+                self.client.delete_tag(last.info.run_id, tag)
+            successor = last.data.tags["job_id"]
+            for run in same:
+                if run.data.tags["job_id"] != successor and _last_seen(run) <= _last_seen(last):
+                    self.client.set_tag(run.info.run_id, _SUPERSEDED, successor)
+                    self.client.delete_run(run.info.run_id)
+                    del active[run.info.run_id]
+        for key, experiment in experiments.items():
+            runs = (run for run in active.values() if run.info.experiment_id == key)
+            metrics = {run.data.tags.get(KEY_METRIC, "") for run in runs} - {""}
+            self._show(experiment, metrics)
+        for run_id, tags in artifact_tags(active.values(), is_database(self._uri)).items():
+            self._log(run_id, tags)
 
-    def _end(self, run_id: str, at: int | None = None) -> None:
-        self.client.set_tag(run_id, "resumable", "true")
-        self.client.set_terminated(run_id, "KILLED", end_time=at)
+    def _create_experiment(self, name: str, stage: str) -> Experiment:
+        location, tags = None, experiment_tags(stage)
+        if is_database(self._uri):
+            location, tags[WORKSPACE] = artifact_location(self._root), self._workspace
+        try:
+            return self.client.get_experiment(self.client.create_experiment(name, location, tags))
+        except MlflowException:  # another process was faster
+            if (found := self.client.get_experiment_by_name(name)) is None:
+                raise
+            return found
 
-    def _tag(self, run_id: str, tags: dict[str, str]) -> None:
-        """Set tags in one call, since a store waits for its disk at each call."""
-        self.client.log_batch(run_id, tags=[RunTag(*tag) for tag in tags.items()])
+    def _show(self, experiment: Experiment, key_metrics: Iterable[str]) -> None:
+        """Add metrics to the columns of an experiment, and update its other tags."""
+        stage = experiment.name.removeprefix(f"{PREFIX}/")
+        for tag, value in experiment_tags(stage, experiment.tags, key_metrics).items():
+            self.client.set_experiment_tag(experiment.experiment_id, tag, value)
 
-    def _search_experiments(self) -> Iterable[Experiment]:
-        return self.client.search_experiments(filter_string=f"name LIKE '{PREFIX}/%'")
+    def _log(
+        self,
+        run_id: str,
+        tags: dict[str, str],
+        params: dict[str, str] | None = None,
+        metrics: Sequence[Metric] = (),
+    ) -> None:
+        """Log all in one call, since a store waits for its disk at each call."""
+        settings = [Param(*item) for item in (params or {}).items()]
+        self.client.log_batch(run_id, metrics, settings, [RunTag(*tag) for tag in tags.items()])
 
-    def _experiment_ids(self) -> list[str]:
-        return [experiment.experiment_id for experiment in self._search_experiments()]
+    def _search_experiments(self) -> dict[str, Experiment]:
+        """Return the experiments of this package by their ids."""
+        found = self.client.search_experiments(filter_string=f"name LIKE '{PREFIX}/%'")
+        return {experiment.experiment_id: experiment for experiment in found}
 
-    def _own_runs(self, condition: str = "") -> list[Run]:
-        """Return all active runs of this results folder that meet a further condition."""
-        ids, runs, page = self._experiment_ids(), list[Run](), None
-        while ids:  # empty for a new store
-            results = self.client.search_runs(ids, self._mine + condition, page_token=page)
+    def _own_runs(self, experiments: list[str]) -> list[Run]:
+        """Return all active runs of this results folder."""
+        runs, page = list[Run](), None
+        while experiments:  # empty for a new store
+            results = self.client.search_runs(experiments, self._mine, page_token=page)
             runs += results
             if not (page := results.token):
                 break
         return runs
 
-    def _open_run(self, job: Record, run_id: str | None) -> Run:
-        """Return the run of a history, by its id or its tag, restored if deleted, or a new one."""
-        experiment = self.experiment(job["stage"])
-        run = self._own_run(run_id) if run_id else None
-        if run is None:
-            same = f"tags.`{_HISTORY}` = '{job[HISTORY_ID]}' and {self._mine}"
-            run = next(iter(self.client.search_runs([experiment], same, ViewType.ALL, 1)), None)
-        if run is None:
-            tags = {_HISTORY: job[HISTORY_ID], _JOB: job["name"], WORKSPACE: self._workspace}
-            tags |= {"job_id": job["job_id"], "mlflow.source.name": PREFIX, MLFLOW_USER: _user()}
-            run = self.client.create_run(experiment, job["at"], tags, run_name=job["name"])
-        if run.info.lifecycle_stage == "deleted":
-            self.client.restore_run(run.info.run_id)
-        return run
+    def _find_run(self, job: Record) -> Run | None:
+        """Return the run of a history, restored if it was deleted softly."""
+        same = f"tags.`{_HISTORY}` = '{job[HISTORY_ID]}' and {self._mine}"
+        experiments = [self.experiment(job["stage"])]
+        for run in self.client.search_runs(experiments, same, ViewType.ALL, 1):
+            if run.info.lifecycle_stage == "deleted":
+                self.client.restore_run(run.info.run_id)
+            return run
+        return None
 
-    def _own_run(self, run_id: str) -> Run | None:
-        """Return a run; None if the store lost it or it belongs to another results folder."""
-        try:
-            run = self.client.get_run(run_id)
-            return run if run.data.tags.get(WORKSPACE) == self._workspace else None
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-                raise
-            return None
+    def _create_run(self, job: Record) -> Run:
+        tags = {_HISTORY: job[HISTORY_ID], _JOB: job["name"], WORKSPACE: self._workspace}
+        tags |= {"job_id": job["job_id"], "mlflow.source.name": PREFIX, MLFLOW_USER: _user()}
+        experiment = self.experiment(job["stage"])
+        return self.client.create_run(experiment, job["at"], tags, run_name=job["name"])
 
     def _send_artifact(self, run_id: str, path: Path) -> None:
         if path.exists():
@@ -252,54 +267,32 @@ class MlflowRuns:
 
     def _set_status(self, run: Run, tags: dict[str, str], job: Record, record: Record) -> None:
         """Set the status of a run; a job that finishes again keeps its first end time."""
-        run_id, status, at = run.info.run_id, record["status"], record["at"]
+        run_id, status = run.info.run_id, record["status"]
         if status not in TERMINAL:
             self.client.update_run(run_id, status=status)
             return
-        if status != "FINISHED":
-            self.client.set_terminated(run_id, status, end_time=at)
-            return
-        self.client.set_terminated(run_id, status, end_time=record.get("first") or at)
-        self._end_left_behind(run_id, tags, job, record.get("began", 0))
-        self._supersede(run, at, job)
+        self.client.set_terminated(run_id, status, end_time=record.get("first") or record["at"])
+        if status == "FINISHED" and COPY in tags:
+            self._end_left_behind(run_id, tags[COPY], job, record.get("began", 0))
 
-    def _supersede(self, run: Run, finished: int, job: Record) -> None:
-        run_id, same = run.info.run_id, f"tags.`{_JOB}` = '{job['name']}' and {self._mine}"
-        for other in self.client.search_runs([self.experiment(job["stage"])], same):
-            if other.info.run_id == run_id or other.data.tags.get("job_id") == job["job_id"]:
-                continue
-            if _last_seen(other) <= finished:
-                self._retire(other.info.run_id, job["job_id"])
-            elif other.info.status == "FINISHED":
-                self._retire(run_id, other.data.tags["job_id"])
-                return
-        for tag in {_SUPERSEDED, _CONTINUED} & run.data.tags.keys():
-            self.client.delete_tag(run_id, tag)
-
-    def _retire(self, run_id: str, successor: str) -> None:
-        self.client.set_tag(run_id, _SUPERSEDED, successor)
-        self.client.delete_run(run_id)
-
-    def _end_left_behind(self, run_id: str, tags: dict[str, str], job: Record, began: int) -> None:
+    def _end_left_behind(self, run_id: str, copy: str, job: Record, began: int) -> None:
         """End the runs of this training that machines left RUNNING when they were lost.
 
         They have the same job and URL of copied checkpoints, and began before this attempt.
         Such machines share no lock: if one is still running, it corrects its status when it ends.
         """
-        if COPY not in tags:
-            return
-        same = f"tags.`{COPY}` = '{tags[COPY]}' and tags.job_id = '{job['job_id']}'"
+        same = f"tags.`{COPY}` = '{copy}' and tags.job_id = '{job['job_id']}'"
         running = f"{same} and attributes.status = 'RUNNING'"
         for other in self.client.search_runs([self.experiment(job["stage"])], running):
             left = other.info.run_id
             if left != run_id and other.info.start_time < began:
-                self._tag(left, {_CONTINUED: run_id, "resumable": "false"})
+                self._log(left, {_CONTINUED: run_id, "resumable": "false"})
                 self.client.set_terminated(left, "KILLED", end_time=began)
 
 
 def _ending_tags(record: Record) -> dict[str, str]:
     """Return the tags that a run gets with its final status."""
-    if (status := record["status"]) not in TERMINAL:
+    if (status := record.get("status")) not in TERMINAL:
         return {}
     seen = {_SEEN: str(record["at"])} if status == "FINISHED" else {}
     return {"resumable": str(status == "KILLED").lower()} | seen

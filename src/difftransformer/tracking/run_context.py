@@ -25,7 +25,7 @@ from difftransformer.provenance.reporting import reporting
 from difftransformer.provenance.result import Result, Units, job_id, origin, write_result
 from difftransformer.tracking.address import ROOT, VARIABLE, disk_passes, resolve_uri
 from difftransformer.tracking.history import KEY_METRIC
-from difftransformer.tracking.sync import LiveSync, SyncConfig
+from difftransformer.tracking.sync import SyncConfig, live_sync
 from difftransformer.tracking.tracker import NullTracker, RunTracker, Tracker
 
 LOCK = "lock"
@@ -208,30 +208,23 @@ def start_run(
         yield NullTracker()
         return
     config = config or SyncConfig()
-    live = LiveSync(state, store, config)
     tracker = RunTracker(
-        state,
-        stage=stage,
-        name=name,
-        job_id=job_id,
-        on_flush=live.start_when_due,
-        flush_every=config.live_every,
-        system_every=config.system_every,
+        state, stage=stage, name=name, job_id=job_id, flush_every=config.live_every
     )
-    tracker.log_params(params)
-    tracker.set_tags(tags)
-    tracker.flush()
-    status = "FAILED"
-    try:
-        yield tracker
-        status = "FINISHED"
-    except (SystemExit, KeyboardInterrupt) as stop:
-        succeeded = isinstance(stop, SystemExit) and stop.code in (None, 0)
-        status = "FINISHED" if succeeded else "KILLED"
-        raise
-    finally:
-        tracker.close(status)
-        live.finish()
+    with live_sync(state, store, config):
+        status = "FAILED"
+        try:
+            tracker.log_params(params)
+            tracker.set_tags(tags)
+            tracker.flush()
+            yield tracker
+            status = "FINISHED"
+        except (SystemExit, KeyboardInterrupt) as stop:
+            succeeded = isinstance(stop, SystemExit) and stop.code in (None, 0)
+            status = "FINISHED" if succeeded else "KILLED"
+            raise
+        finally:
+            tracker.close(status)
 
 
 class _Terminated(SystemExit):

@@ -6,7 +6,6 @@ absolute in MLflow; those of a folder that was moved or copied are updated here.
 """
 
 import uuid
-from dataclasses import dataclass
 from pathlib import Path
 
 import sqlalchemy
@@ -23,14 +22,6 @@ PREFIX = "difftransformer"
 WORKSPACE = f"{PREFIX}.workspace"
 """Tag of a run: id of the results folder that wrote it; of an experiment: id of the results folder
 that stores its artifacts."""
-
-
-@dataclass(frozen=True)
-class Workspace:
-    """Id of a results folder, and the id of the folder that it was copied from, or ""."""
-
-    id: str
-    copied_from: str = ""
 
 
 def artifact_location(root: Path) -> str:
@@ -59,8 +50,8 @@ def open_store(uri: str, root: Path) -> tuple[MlflowClient, str]:
             client.search_experiments(max_results=1)  # migrates one of an older MLflow
         workspace = _workspace(tracking_store(root) / "workspace")
         if is_database(uri):
-            _update_locations(uri, root, workspace)
-        return client, workspace.id
+            _update_locations(uri, root, *workspace)
+        return client, workspace[0]
 
 
 def _make_database(uri: str, path: Path) -> None:
@@ -75,55 +66,46 @@ def _make_database(uri: str, path: Path) -> None:
             client.delete_experiment(default.experiment_id)  # it would never get a run
 
 
-def _workspace(path: Path) -> Workspace:
-    """Read or write the file with the id of a results folder, its inode and its original's id.
+def _workspace(path: Path) -> tuple[str, str]:
+    """Return the id of a results folder, and that of the folder it was copied from, or "".
 
-    The inode is the same after a move and different in a copy. An earlier version wrote only the
-    id: the first folder with it that is opened keeps the id, which its stored runs have.
+    They are in a file with its own inode, which is the same after a move and another in a copy.
     """
     words = path.read_text().split() if path.exists() else []
     if len(words) > 1 and words[1] == str(path.stat().st_ino):
-        return Workspace(words[0], *words[2:])
-    new = Workspace(words[0]) if len(words) == 1 else Workspace(uuid.uuid4().hex, *words[:1])
+        return words[0], "".join(words[2:])
+    workspace, original = uuid.uuid4().hex, "".join(words[:1])
     with replacing(path) as aside:
         aside.touch()
-        aside.write_text(f"{new.id} {aside.stat().st_ino} {new.copied_from}\n")
-    return new
+        aside.write_text(f"{workspace} {aside.stat().st_ino} {original}\n")
+    return workspace, original
 
 
-def _update_locations(uri: str, root: Path, workspace: Workspace) -> None:
+def _update_locations(uri: str, root: Path, workspace: str, original: str) -> None:
     """Update the artifact locations of a results folder that was moved or copied.
 
     The runs in a SQLite file that was copied with its folder get the id of the copy.
     """
-    file = sqlite_file(uri)
-    is_inside = file is not None and file.resolve().is_relative_to(root.resolve())
+    file, location = sqlite_file(uri), artifact_location(root)
     engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool)
     if not sqlalchemy.inspect(engine).has_table(SqlExperimentTag.__tablename__):
         return  # a new database
-    location = artifact_location(root)
+    is_copy = original and file and file.resolve().is_relative_to(root.resolve())
     with engine.begin() as store:
-        for tags in (SqlTag, SqlExperimentTag) if is_inside and workspace.copied_from else ():
-            store.execute(
-                sqlalchemy.update(tags)
-                .where(tags.key == WORKSPACE, tags.value == workspace.copied_from)
-                .values(value=workspace.id)
-            )
-        owner = sqlalchemy.select(SqlExperimentTag.value).where(
-            SqlExperimentTag.experiment_id == SqlExperiment.experiment_id,
+        for tags in (SqlTag, SqlExperimentTag) if is_copy else ():
+            originals = (tags.key == WORKSPACE, tags.value == original)
+            store.execute(sqlalchemy.update(tags).where(*originals).values(value=workspace))
+        found = sqlalchemy.select(SqlExperiment.experiment_id, SqlExperiment.artifact_location)
+        elsewhere = found.join(SqlExperimentTag).where(
             SqlExperimentTag.key == WORKSPACE,
-        )
-        unowned = workspace.id if is_inside else ""  # experiments of a version without the tag
-        elsewhere = sqlalchemy.select(
-            SqlExperiment.experiment_id, SqlExperiment.artifact_location
-        ).where(
-            SqlExperiment.name.startswith(f"{PREFIX}/"),
+            SqlExperimentTag.value == workspace,
             SqlExperiment.artifact_location != location,
-            sqlalchemy.func.coalesce(owner.scalar_subquery(), unowned) == workspace.id,
         )
         for experiment, old in store.execute(elsewhere).all():
-            runs = sqlalchemy.update(SqlRun).where(SqlRun.experiment_id == experiment)
             moved = sqlalchemy.func.replace(SqlRun.artifact_uri, f"{old}/", f"{location}/")
-            store.execute(runs.values(artifact_uri=moved))
-            same = sqlalchemy.update(SqlExperiment).where(SqlExperiment.experiment_id == experiment)
-            store.execute(same.values(artifact_location=location))
+            for table, new in (
+                (SqlRun, {"artifact_uri": moved}),
+                (SqlExperiment, {"artifact_location": location}),
+            ):
+                same = sqlalchemy.update(table).where(table.experiment_id == experiment)
+                store.execute(same.values(new))

@@ -12,6 +12,8 @@ import logging
 import re
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +22,7 @@ from difftransformer.extras import how_to_get
 from difftransformer.provenance.masking import displayed
 from difftransformer.provenance.reporting import one_line
 from difftransformer.tracking.address import ROOT, disk_passes, resolve_uri, sqlite_file
-from difftransformer.tracking.history import HISTORY_FILE, Sent, header, is_written, whole_size
+from difftransformer.tracking.history import HISTORY_FILE, Sent, whole_size
 
 if TYPE_CHECKING:
     from difftransformer.tracking.mlflow_runs import MlflowRuns
@@ -65,57 +67,55 @@ class SyncConfig:
     live_after: float = 900.0  # 4-5 s of import and the wait at the end stay below 1% of the time
     live_every: float = 30.0
     close_wait: float = 3.0
-    system_every: float = 10.0
     root: Path = ROOT
 
 
-class LiveSync:
-    """Sends the history in ``state`` while its job runs, from a daemon thread."""
+@contextmanager
+def live_sync(state: Path, uri: str, config: SyncConfig) -> Iterator[None]:
+    """Send the history in ``state`` from a daemon thread while the block runs, if that is long.
 
-    def __init__(self, state: Path, uri: str, config: SyncConfig) -> None:
-        self._state, self._uri, self._config = state, uri, config
-        self._starts_at = time.monotonic() + config.live_after
-        self._closed = threading.Event()
-        self._thread: threading.Thread | None = None
+    The rest is sent at the end within a limited time; a short job leaves it to `sync_tracking`.
+    """
+    closed, started = threading.Event(), time.monotonic()
+    arguments = (closed, state, uri, config)
+    thread = threading.Thread(target=send_live, args=arguments, name="tracking", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        closed.set()
+        if disk_passes() or time.monotonic() - started >= config.live_after:
+            thread.join(_LONGEST_WAIT if disk_passes() else config.close_wait)
+            if Sent.load(state, uri).offset < whole_size(state):
+                logger.warning(
+                    f"tracking: the store was not reached in time; {state / HISTORY_FILE} keeps "
+                    "the rest: send it with `difftransformer sync_tracking --results "
+                    f"{config.root}`"
+                )
 
-    def start_when_due(self) -> None:
-        """Start the thread, and with it the import of mlflow, if the job has run long enough."""
-        if self._thread is None and time.monotonic() >= self._starts_at:
-            self._start()
 
-    def finish(self) -> None:
-        """Send the rest within a limited time; a short job leaves it to `sync_tracking`."""
-        if self._thread is None and not disk_passes():
+def send_live(closed: threading.Event, state: Path, uri: str, config: SyncConfig) -> None:
+    """Send the history in ``state`` until the job has ``closed`` it."""
+    last = closed.wait(config.live_after)
+    if last and not disk_passes():
+        return
+    runs: MlflowRuns | None = None
+    pause = config.live_every
+    while True:
+        try:
+            from difftransformer.tracking.mlflow_runs import MlflowRuns
+
+            runs = runs or MlflowRuns(uri, config.root)
+            runs.send(state)
+            pause = config.live_every
+            if last:
+                runs.tidy()
+        except Exception as error:  # no error of a store stops the job
+            logger.warning("tracking: not sent, will try again (%s)", reason_of(error))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        if last:
             return
-        self._closed.set()
-        thread = self._thread or self._start()
-        thread.join(_LONGEST_WAIT if disk_passes() else self._config.close_wait)
-        if Sent.load(self._state, self._uri).offset < whole_size(self._state):
-            logger.warning(
-                f"tracking: the store was not reached in time; {self._state / HISTORY_FILE} keeps "
-                "the rest: send it with `difftransformer sync_tracking --results "
-                f"{self._config.root}`"
-            )
-
-    def _start(self) -> threading.Thread:
-        self._thread = threading.Thread(target=self._run, name="tracking", daemon=True)
-        self._thread.start()
-        return self._thread
-
-    def _run(self) -> None:
-        runs: MlflowRuns | None = None
-        pause, last = 0.0, False
-        while not last:
-            last = self._closed.wait(pause)
-            try:
-                from difftransformer.tracking.mlflow_runs import MlflowRuns
-
-                runs = runs or MlflowRuns(self._uri, self._config.root)
-                runs.send(self._state)
-                pause = self._config.live_every
-            except Exception as error:  # no error of a store stops the job
-                logger.warning("tracking: not sent, will try again (%s)", reason_of(error))
-                pause = min(2 * max(pause, self._config.live_every), _LONGEST_PAUSE)
+        last = closed.wait(pause)
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class SyncReport:
 
 
 def sync_tracking(root: Path = ROOT, uri: str | None = None) -> SyncReport:
-    """Send the unsent records of every history below ``root``, oldest job first.
+    """Send the unsent records of every history below ``root``.
 
     Also ends the runs of this folder whose job was killed. With nothing to send, a connection to a
     server or database is tested; for a SQLite file mlflow is not imported.
@@ -135,21 +135,43 @@ def sync_tracking(root: Path = ROOT, uri: str | None = None) -> SyncReport:
     store = resolve_uri(uri, root)
     if store is None:
         return SyncReport()
-    pending = _pending(root, store)
-    if not pending and sqlite_file(store):
+    file = sqlite_file(store)
+    is_new = file is not None and not file.exists()  # then positions are those of a deleted file
+    states = sorted(path.parent for path in root.rglob(HISTORY_FILE))
+    unsent = [state for state in states if is_new or Sent.load(state, store).is_behind(state)]
+    number, reason, failures, logged = len(unsent), "", 0, time.monotonic()
+    if not unsent and file:
         return SyncReport()
-    if pending:
-        logger.info("tracking: sending %d runs to %s", len(pending), displayed(store))
-    report = _send_all(pending, store, root)
-    if report.unsent:
+    if unsent:
+        logger.info("tracking: sending %d runs to %s", number, displayed(store))
+    try:
+        from difftransformer.tracking.mlflow_runs import MlflowRuns
+
+        runs = MlflowRuns(store, root)
+        for state in tuple(unsent):
+            try:
+                runs.send(state)
+                unsent.remove(state)
+                failures = 0
+            except Exception as error:  # of one run; the next may succeed
+                reason, failures = reason_of(error), failures + 1
+                if failures == _MOST_FAILURES:
+                    break
+            if time.monotonic() - logged >= _SECONDS_BETWEEN_LINES:
+                logger.info("tracking: %d of %d runs left to send", len(unsent), number)
+                logged = time.monotonic()
+        else:
+            runs.tidy()
+    except Exception as error:
+        reason = reason or reason_of(error)
+    if unsent:
         logger.warning(
-            f"tracking: {len(report.unsent)} of {len(pending)} runs are not sent "
-            f"({report.reason}); run `difftransformer sync_tracking --results {root}` when the "
-            "store is back"
+            f"tracking: {len(unsent)} of {number} runs are not sent ({reason}); run "
+            f"`difftransformer sync_tracking --results {root}` when the store is back"
         )
-    elif report.reason:
-        logger.warning(f"tracking: {displayed(store)} does not answer ({report.reason})")
-    return report
+    elif reason:
+        logger.warning(f"tracking: {displayed(store)} does not answer ({reason})")
+    return SyncReport(tuple(unsent), reason)
 
 
 def reason_of(error: Exception) -> str:
@@ -158,48 +180,3 @@ def reason_of(error: Exception) -> str:
         return how_to_get(error) or f"{error.name} is not installed"
     reasons = (reason for pattern, reason in _REASONS.items() if re.search(pattern, str(error)))
     return next(reasons, "") or one_line(error)
-
-
-def _send_all(pending: list[Path], store: str, root: Path) -> SyncReport:
-    try:
-        from difftransformer.tracking.mlflow_runs import MlflowRuns
-
-        runs = MlflowRuns(store, root)
-    except Exception as error:
-        return SyncReport(tuple(pending), reason_of(error))
-    sent, unsent = list[Path](), list[Path]()
-    reason, failures, logged = "", 0, time.monotonic()
-    for number, state in enumerate(pending):
-        if time.monotonic() - logged >= _SECONDS_BETWEEN_LINES:
-            logger.info("tracking: %d of %d runs sent", number, len(pending))
-            logged = time.monotonic()
-        if failures < _MOST_FAILURES:
-            try:
-                runs.send(state)
-                sent.append(state)
-                failures = 0
-                continue
-            except Exception as error:  # of one run; the next may succeed
-                reason, failures = reason_of(error), failures + 1
-        unsent.append(state)
-    try:
-        runs.end_killed(sent)
-        if sent:
-            runs.mark_shown()
-    except Exception as error:  # repeated when something else is sent
-        reason = reason or reason_of(error)
-    return SyncReport(tuple(unsent), reason)
-
-
-def _pending(root: Path, store: str) -> list[Path]:
-    """Return the state folders with unsent records or a killed job, oldest job first."""
-    file = sqlite_file(store)
-    deleted = file is not None and not file.exists()  # with all runs, so all are sent again
-    states = [path.parent for path in root.rglob(HISTORY_FILE)]
-    pending = [state for state in states if deleted or _is_pending(state, store)]
-    return sorted(pending, key=lambda state: (header(state).get("at", 0), str(state)))
-
-
-def _is_pending(state: Path, store: str) -> bool:
-    sent = Sent.load(state, store)
-    return sent.offset < whole_size(state) or not (sent.ended or is_written(state))

@@ -10,7 +10,7 @@ import re
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,6 @@ class RunTracker:
         stage: Name of the experiment.
         name: Name of the job within its stage, without its fingerprint.
         job_id: Id of the job.
-        on_flush: Called after points are written to disk.
         flush_every: Seconds between two writes of points to disk.
         system_every: Seconds between two measurements of CPU and memory.
     """
@@ -69,12 +68,11 @@ class RunTracker:
         stage: str,
         name: str,
         job_id: str,
-        on_flush: Callable[[], None] = lambda: None,
         flush_every: float = 30.0,
         system_every: float = 10.0,
     ) -> None:
         assert _NAME.fullmatch(stage) and _NAME.fullmatch(name), (stage, name)
-        self._state, self._on_flush = state, on_flush
+        self._state = state
         self._flush_every, self._system_every = flush_every, system_every
         state.mkdir(parents=True, exist_ok=True)
         path = state / HISTORY_FILE
@@ -132,33 +130,13 @@ class RunTracker:
         self._points = {key: value for key, value in self._points.items() if key[1] > step}
 
     def flush(self) -> None:
-        """Write everything recorded so far; to be called before a checkpoint, not after it."""
-        self._last_flush = time.monotonic()
-        if self._write():
-            self._on_flush()
-
-    def close(self, status: str) -> None:
-        """End with FINISHED, FAILED or KILLED; records that cannot be written now are lost."""
-        assert status in TERMINAL, status
-        times, memory = self._process.cpu_times(), self._process.memory_info().rss / 2**30
-        summary = {"system/cpu_seconds": times.user + times.system, "system/memory_gib": memory}
-        self._log_points(summary, max((step for _, step in self._points), default=0))
-        if status == "FINISHED":
-            self._first_finish = self._first_finish or _now()
-        self._append("status", status=status, began=self._began, first=self._first_finish)
-        self._write()
-        os.close(self._descriptor)
-
-    def _append(self, kind: str, **content: Any) -> None:
-        self._buffer.append({"kind": kind, "at": _now(), **content})
-
-    def _write(self) -> bool:
-        """Write and fsync the buffered records; return whether they are on disk.
+        """Write and fsync everything recorded so far; to be called before a checkpoint.
 
         After a disk error the job continues; the records stay in memory for the next write.
         """
+        self._last_flush = time.monotonic()
         if not self._buffer:
-            return True
+            return
         lines = "".join(json.dumps(record, separators=(",", ":")) + "\n" for record in self._buffer)
         left = data = lines.encode()
         try:
@@ -171,10 +149,24 @@ class RunTracker:
                 os.ftruncate(self._descriptor, self._size)
             path = self._state / HISTORY_FILE
             logger.warning("tracking: cannot write %s (%s); kept in memory", path, error)
-            return False
+            return
         self._size += len(data)
         self._buffer.clear()
-        return True
+
+    def close(self, status: str) -> None:
+        """End with FINISHED, FAILED or KILLED; records that cannot be written now are lost."""
+        assert status in TERMINAL, status
+        times, memory = self._process.cpu_times(), self._process.memory_info().rss / 2**30
+        summary = {"system/cpu_seconds": times.user + times.system, "system/memory_gib": memory}
+        self._log_points(summary, max((step for _, step in self._points), default=0))
+        if status == "FINISHED":
+            self._first_finish = self._first_finish or _now()
+        self._append("status", status=status, began=self._began, first=self._first_finish)
+        self.flush()
+        os.close(self._descriptor)
+
+    def _append(self, kind: str, **content: Any) -> None:
+        self._buffer.append({"kind": kind, "at": _now(), **content})
 
     def _log_points(self, values: Mapping[str, float], step: int) -> None:
         new: dict[str, float] = {}

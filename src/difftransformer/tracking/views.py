@@ -5,12 +5,11 @@ name in the address.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
-from mlflow import MlflowClient
 from mlflow.entities import Run
-from mlflow.exceptions import MlflowException
 
 _NAME = "difftransformer"
 KEY_METRICS = f"{_NAME}.key_metrics"
@@ -57,25 +56,29 @@ STAGES = {
 """By name; the experiment of each is ``difftransformer/<stage>``."""
 
 
-def experiment_tags(stage: str, key_metrics: Iterable[str] = ()) -> dict[str, str]:
-    """Return the tags of a stage's experiment; none for a stage that is not in `STAGES`.
+def experiment_tags(
+    stage: str, tags: Mapping[str, str] = MappingProxyType({}), key_metrics: Iterable[str] = ()
+) -> dict[str, str]:
+    """Return the tags of a stage's experiment that it lacks; none for a stage not in `STAGES`.
 
     Args:
         stage: Name of the stage.
-        key_metrics: Key metrics of its runs.
+        tags: Present tags of the experiment.
+        key_metrics: Metrics to show beside those that it shows.
     """
     if stage not in STAGES:
         return {}
     note, columns = STAGES[stage]
+    metrics = sorted({*json.loads(tags.get(KEY_METRICS, "[]")), *key_metrics})
     shown = [f"{kind}.`{name}`" for kind, names in columns.items() for name in names]
-    metrics = sorted(set(key_metrics))
     shown += [f"metrics.`{name}`" for name in metrics]
-    return {
+    wanted = {
         NOTE: f"{note} {_SUPERSEDED}",
         "mlflow.experimentKind": "custom_model_development",
         f"mlflow.sharedViewState.{_NAME}": json.dumps({"selectedColumns": shown}),
         KEY_METRICS: json.dumps(metrics),
     }
+    return {name: value for name, value in wanted.items() if tags.get(name) != value}
 
 
 def view_path(experiment: str) -> str:
@@ -90,40 +93,6 @@ def run_path(experiment: str, run: str) -> str:
 
 EXPERIMENTS = f"/#/experiments?{_LAYOUT}"
 """Path of the list of experiments, to append to the address of a server."""
-
-
-def find_or_create(
-    client: MlflowClient, name: str, stage: str, location: str | None, owned: dict[str, str]
-) -> str:
-    """Return the id of a stage's experiment, created if missing.
-
-    Args:
-        client: Client of the store.
-        name: Name of the experiment.
-        stage: Stage, which decides the tags.
-        location: URI of its artifacts; None: the server decides.
-        owned: Further tags if it is created.
-    """
-    if (experiment := client.get_experiment_by_name(name)) is None:
-        try:
-            tags = experiment_tags(stage) | owned
-            return str(client.create_experiment(name, location, tags))
-        except MlflowException:  # another process was faster
-            if (experiment := client.get_experiment_by_name(name)) is None:
-                raise
-    show_metrics(client, experiment.experiment_id, stage, ())
-    return str(experiment.experiment_id)
-
-
-def show_metrics(
-    client: MlflowClient, experiment: str, stage: str, key_metrics: Iterable[str]
-) -> None:
-    """Add metrics to the columns of an experiment, and update tags of earlier versions."""
-    tags = client.get_experiment(experiment).tags
-    shown = set(json.loads(tags.get(KEY_METRICS, "[]")))
-    for tag, value in experiment_tags(stage, shown.union(key_metrics)).items():
-        if tags.get(tag) != value:
-            client.set_experiment_tag(experiment, tag, value)
 
 
 REPORTS = "reports"

@@ -120,24 +120,6 @@ def test_the_history_of_a_living_job_that_was_copied_ends_no_run(
     alive.close("FINISHED")
 
 
-def test_a_folder_of_a_version_before_keeps_its_runs_and_a_copy_of_it_does_not(
-    client: MlflowClient, uri: str, tmp_path: Path
-) -> None:
-    first, copy = tmp_path / "first", tmp_path / "copy"
-    train("before", first / "a", uri, range(1, 3), job_id="a")
-    sync_tracking(first, uri)
-    marker = first / "mlflow" / "workspace"
-    marker.write_text(marker.read_text().split()[0] + "\n")
-    time.sleep(0.01)
-    train("before", first / "b", uri, range(1, 3), job_id="b")  # other settings
-    sync_tracking(first, uri)
-    assert [run.data.tags["job_id"] for run in runs(client, "before")] == ["b"]
-    shutil.copytree(first, copy)
-    train("before", copy / "c", uri, range(1, 3), job_id="c")
-    sync_tracking(copy, uri)
-    assert {run.data.tags["job_id"] for run in runs(client, "before")} == {"b", "c"}
-
-
 @pytest.mark.parametrize("noted", ["", "id of-no-file", "id 0"])
 def test_a_marker_that_is_damaged_is_made_again(uri: str, tmp_path: Path, noted: str) -> None:
     write_text(tmp_path / "mlflow" / "workspace", noted)
