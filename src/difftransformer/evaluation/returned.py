@@ -3,7 +3,6 @@
 from difftransformer.errors import ConfigError, nearest
 from difftransformer.evaluation.subject import Measured
 from difftransformer.provenance.result import Units
-from difftransformer.provenance.sums import adds_up, total
 
 
 def as_measured(found: object, kind: str) -> Measured:
@@ -46,9 +45,9 @@ def require_units(found: Measured, kind: str) -> None:
                 f"{place} units of {name}, which is none of its metrics{nearest(name, metrics)}"
             )
         value = metrics[name]
-        if value is not None and not adds_up(one, value):
+        if value is not None and not one.adds_up(value):
             raise ConfigError(
-                f"{place} {value:g} as {name}, and {one.unit} of it that make {total(one):g}: let "
+                f"{place} {value:g} as {name}, and {one.unit} of it that make {one.total():g}: let "
                 "the metric be the sum of their values by that of their weights (their mean, where "
                 "none are given), or leave its units out"
             )

@@ -171,9 +171,3 @@ def _fault(error: Exception) -> SystemExit:
     logger.info("a fault of this program:", exc_info=error)
     logger.error("%s: %s (traceback above)", type(error).__name__, " ".join(str(error).split()))
     return SystemExit(1)
-
-
-def one_line(error: BaseException) -> str:
-    """Give the kind of an error and the start of its text."""
-    text = masked(" ".join(str(error).split()))
-    return f"{type(error).__name__}: {text[:160]}"

@@ -6,6 +6,7 @@ same job has the same id on every machine; times are in here and never in a tabl
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -19,9 +20,8 @@ from difftransformer.errors import DataError
 from difftransformer.provenance.environment import Environment, capture
 from difftransformer.provenance.published import publish, read_published
 
-"""Result file of a training, in the folder of its model."""
-
 D = TypeVar("D", bound=Settings)
+_ROUNDING = 1e-6  # relative; a metric is added up in another order
 Number = int | Annotated[float, Field(allow_inf_nan=False)] | None
 
 
@@ -57,6 +57,11 @@ class Share(Settings):
             raise ValueError(f"{len(self.values)} values, but {len(self.weights)} weights")
         return self
 
+    def ratio(self) -> float:
+        """Return the ratio; NaN where nothing has weight."""
+        weight = float(len(self.values)) if self.weights is None else math.fsum(self.weights)
+        return math.fsum(self.values) / weight if weight else math.nan
+
 
 class Units(Settings):
     """A metric as what was asked gave it: a sum of ratios, each times its coefficient.
@@ -78,6 +83,17 @@ class Units(Settings):
             for share in units.shares
         ]
         return cls(unit=known[0][1].unit, shares=shares)
+
+    def total(self) -> float:
+        """Return the metric: the sum of the ratios, each times its coefficient.
+
+        NaN where nothing has weight.
+        """
+        return math.fsum(share.coefficient * share.ratio() for share in self.shares)
+
+    def adds_up(self, value: float) -> bool:
+        """Return whether the units make a metric's value, but for rounding."""
+        return abs(self.total() - value) <= _ROUNDING * max(1.0, abs(value))
 
 
 class Result(Settings):

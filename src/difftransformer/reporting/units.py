@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from difftransformer.errors import DataError
 from difftransformer.provenance.result import Share
-from difftransformer.provenance.sums import adds_up, total
 from difftransformer.reporting.document import SeedValue
 from difftransformer.reporting.statistics import (
     NO_UNITS,
@@ -113,9 +112,9 @@ def contributions(seed: SeedValue) -> "dict[Asked, NDArray[np.float64]]":
         added = share.coefficient * (values - ratio * weights) / weights.sum()
         key = (share.of, len(values))
         found[key] = found[key] + added if key in found else added
-    if not adds_up(seed.units, seed.value):
+    if not seed.units.adds_up(seed.value):
         raise DataError(
-            f"{', '.join(seed.job_ids)}: its {seed.units.unit} add up to {total(seed.units)}, its "
+            f"{', '.join(seed.job_ids)}: its {seed.units.unit} add up to {seed.units.total()}, its "
             f"value is {seed.value}: rerun the job"
         )
     return found

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from difftransformer.extras import how_to_get
-from difftransformer.provenance.masking import displayed
-from difftransformer.provenance.reporting import one_line
+from difftransformer.provenance.masking import displayed, masked
 from difftransformer.tracking.address import ROOT, disk_passes, resolve_uri, sqlite_file
 from difftransformer.tracking.history import HISTORY_FILE, Sent, whole_size
 
@@ -179,4 +178,5 @@ def reason_of(error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError):
         return how_to_get(error) or f"{error.name} is not installed"
     reasons = (reason for pattern, reason in _REASONS.items() if re.search(pattern, str(error)))
-    return next(reasons, "") or one_line(error)
+    text = masked(" ".join(str(error).split()))  # before it is cut, which could split a secret
+    return next(reasons, "") or f"{type(error).__name__}: {text[:160]}"
