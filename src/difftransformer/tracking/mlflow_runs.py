@@ -36,6 +36,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_USER  # noqa: E402
 
 from difftransformer.errors import DataError  # noqa: E402
 from difftransformer.machine.locks import locked  # noqa: E402
+from difftransformer.provenance.layout import tracking_store  # noqa: E402
 from difftransformer.tracking.address import ROOT, is_database  # noqa: E402
 from difftransformer.tracking.history import (  # noqa: E402
     COPY,
@@ -170,35 +171,16 @@ class MlflowRuns:
         Runs whose history was deleted are ended, superseded ones are deleted softly, key metrics
         become columns, and runs get the names of the tables and figures that show them.
         """
-        experiments = self._search_experiments()
-        active = {run.info.run_id: run for run in self._own_runs(list(experiments))}
-        # A history exists before its run does, so histories are searched after runs.
-        known = {header(path.parent).get(HISTORY_ID) for path in self._root.rglob(HISTORY_FILE)}
-        jobs: dict[tuple[str, str], list[Run]] = {}
-        for run_id, run in active.items():
-            if run.info.status == "RUNNING" and run.data.tags.get(_HISTORY) not in known:
-                self.client.set_tag(run_id, "resumable", "true")
-                self.client.set_terminated(run_id, "KILLED")
-            jobs.setdefault((run.info.experiment_id, run.data.tags[_JOB]), []).append(run)
-        for same in jobs.values():
-            finished = [run for run in same if run.info.status == "FINISHED"]
-            if not finished:
-                continue
-            last = max(finished, key=_last_seen)
-            for tag in {_SUPERSEDED, _CONTINUED} & last.data.tags.keys():
-                self.client.delete_tag(last.info.run_id, tag)
-            successor = last.data.tags["job_id"]
-            for run in same:
-                if run.data.tags["job_id"] != successor and _last_seen(run) <= _last_seen(last):
-                    self.client.set_tag(run.info.run_id, _SUPERSEDED, successor)
-                    self.client.delete_run(run.info.run_id)
-                    del active[run.info.run_id]
-        for key, experiment in experiments.items():
-            runs = (run for run in active.values() if run.info.experiment_id == key)
-            metrics = {run.data.tags.get(KEY_METRIC, "") for run in runs} - {""}
-            self._show(experiment, metrics)
-        for run_id, tags in artifact_tags(active.values(), is_database(self._uri)).items():
-            self._log(run_id, tags)
+        with locked(tracking_store(self._root) / "lock"):  # nobody else retires the same runs
+            experiments = self._search_experiments()
+            active = self._own_runs(list(experiments))
+            self._end_forgotten(active)
+            active = self._supersede(active)
+            for key, experiment in experiments.items():
+                runs = (run for run in active if run.info.experiment_id == key)
+                self._show(experiment, {run.data.tags.get(KEY_METRIC, "") for run in runs} - {""})
+            for run_id, tags in artifact_tags(active, is_database(self._uri)).items():
+                self._log(run_id, tags)
 
     def _create_experiment(self, name: str, stage: str) -> Experiment:
         location, tags = None, experiment_tags(stage)
@@ -210,6 +192,33 @@ class MlflowRuns:
             if (found := self.client.get_experiment_by_name(name)) is None:
                 raise
             return found
+
+    def _end_forgotten(self, active: list[Run]) -> None:
+        # A history exists before its run does, so histories are searched after runs.
+        known = {header(path.parent).get(HISTORY_ID) for path in self._root.rglob(HISTORY_FILE)}
+        for run in active:
+            if run.info.status == "RUNNING" and run.data.tags.get(_HISTORY) not in known:
+                self.client.set_tag(run.info.run_id, "resumable", "true")
+                self.client.set_terminated(run.info.run_id, "KILLED")
+
+    def _supersede(self, active: list[Run]) -> list[Run]:
+        """Delete runs of jobs that finished later with other settings; return the others."""
+        last, others = dict[tuple[str, str], Run](), list[Run]()
+        for run in sorted(active, key=_last_seen):
+            if run.info.status == "FINISHED":
+                last[_name(run)] = run
+        for run in active:
+            newest = last.get(_name(run), run)
+            successor = newest.data.tags["job_id"]
+            if run.data.tags["job_id"] == successor or _last_seen(run) > _last_seen(newest):
+                others.append(run)
+            else:
+                self.client.set_tag(run.info.run_id, _SUPERSEDED, successor)
+                self.client.delete_run(run.info.run_id)
+        for run in last.values():
+            for tag in {_SUPERSEDED, _CONTINUED} & run.data.tags.keys():
+                self.client.delete_tag(run.info.run_id, tag)
+        return others
 
     def _show(self, experiment: Experiment, key_metrics: Iterable[str]) -> None:
         """Add metrics to the columns of an experiment, and update its other tags."""
@@ -296,6 +305,10 @@ def _ending_tags(record: Record) -> dict[str, str]:
         return {}
     seen = {_SEEN: str(record["at"])} if status == "FINISHED" else {}
     return {"resumable": str(status == "KILLED").lower()} | seen
+
+
+def _name(run: Run) -> tuple[str, str]:
+    return run.info.experiment_id, run.data.tags[_JOB]
 
 
 def _last_seen(run: Run) -> int:
