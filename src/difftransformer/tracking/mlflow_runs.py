@@ -280,7 +280,8 @@ class MlflowRuns:
         if status not in TERMINAL:
             self.client.update_run(run_id, status=status)
             return
-        self.client.set_terminated(run_id, status, end_time=record.get("first") or record["at"])
+        first = record.get("first") if status == "FINISHED" else None
+        self.client.set_terminated(run_id, status, end_time=first or record["at"])
         if status == "FINISHED" and COPY in tags:
             self._end_left_behind(run_id, tags[COPY], job, record.get("began", 0))
 
