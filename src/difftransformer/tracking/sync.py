@@ -1,9 +1,9 @@
 """Send histories to MLflow: of long jobs while they run, of all others after the last job.
 
 `difftransformer sync_tracking` runs at the end of a workflow, or by hand: one process sends
-everything with one import of mlflow (4 s of CPU, too much for a job of seconds). A job that has run
-for ``live_after`` seconds starts a thread that sends; where the disk is lost with the job, every
-job sends at its end. What could not be sent is sent the next time.
+everything with one import of mlflow (4 s of CPU, too much for a job of seconds). A thread of each
+job sends once the job has run for ``live_after`` seconds, or at its end where the disk is lost with
+the job. What could not be sent is sent the next time.
 """
 
 from __future__ import annotations
