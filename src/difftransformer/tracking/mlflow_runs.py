@@ -206,9 +206,9 @@ class MlflowRuns:
         last, others = dict[tuple[str, str], Run](), list[Run]()
         for run in sorted(active, key=_last_seen):
             if run.info.status == "FINISHED":
-                last[_name(run)] = run
+                last[_job_key(run)] = run
         for run in active:
-            newest = last.get(_name(run), run)
+            newest = last.get(_job_key(run), run)
             successor = newest.data.tags["job_id"]
             if run.data.tags["job_id"] == successor or _last_seen(run) > _last_seen(newest):
                 others.append(run)
@@ -308,7 +308,7 @@ def _ending_tags(record: Record) -> dict[str, str]:
     return {"resumable": str(status == "KILLED").lower()} | seen
 
 
-def _name(run: Run) -> tuple[str, str]:
+def _job_key(run: Run) -> tuple[str, str]:
     return run.info.experiment_id, run.data.tags[_JOB]
 
 
