@@ -5,6 +5,7 @@ import os
 import sqlite3
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +257,10 @@ def test_a_long_job_sends_while_it_runs(client: MlflowClient, uri: str, tmp_path
     (run,) = runs(client, "live")
     assert run.info.status == "FINISHED"
     assert len(curve(client, run)) == 10
+    later = replace(AT_ONCE, close_wait=60.0)
+    with start_run("pretrain", "live", "k", tmp_path / "k", {}, {}, uri, later) as one:
+        log(one, range(1, 3))
+    assert [run.data.tags["job_id"] for run in runs(client, "live")] == ["k"]  # superseded at once
 
 
 def test_a_job_sends_all_before_its_end_where_its_disk_goes_with_it(
