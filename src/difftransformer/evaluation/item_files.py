@@ -49,15 +49,16 @@ def jsonl_file(root: Path, task: str, split: str, *, bundled: bool = False) -> P
     return file
 
 
-def item_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file that are not blank, with their numbers.
+def read_items(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the items of a file, each with the place of its line; blank lines are left out.
 
     Raises:
-        DataError: It cannot be read, or is in UTF-16.
+        DataError: It cannot be read, is in UTF-16, or a line is no JSON.
     """
     for number, line in enumerate(lines(path), start=1):
         if line.strip():
-            yield number, line
+            place = f"{path}: line {number}"
+            yield place, parsed(line, place)
 
 
 def written_lines(text: str) -> list[str]:

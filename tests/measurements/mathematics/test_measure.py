@@ -96,7 +96,7 @@ def test_items_of_a_folder_are_asked_as_generated_ones(tmp_path: Path) -> None:
     for name in MATH_SETS:
         write_items(tmp_path, name, [p.item for p in held_out_problems(name, 4, 0)])
         settings = suite(tasks=[name], data=str(tmp_path), limit=2)
-        task = math_task(name, asked(name, settings), settings).task
+        task = math_task(name, asked(name, settings), settings, {})
         problem = held_out_problems(name, 4, 0)[1]
         assert len(task.test_docs()) == 2
         assert task.doc_to_text(task.test_docs()[1]) == f"Question: {problem.question}\nAnswer:"
@@ -154,7 +154,7 @@ def test_scores_are_those_of_lm_evals_own_run_on_the_export(tmp_path: Path) -> N
     items = asked("carp_en", settings)
     ours = measure(tmp_path, run, data, settings)
     export_model(run, tmp_path / "exported")
-    task = math_task("carp_en", items, settings).task
+    task = math_task("carp_en", items, settings, {})
     theirs = lm_eval.simple_evaluate(
         model="hf",
         model_args={"pretrained": str(tmp_path / "exported"), "trust_remote_code": True},

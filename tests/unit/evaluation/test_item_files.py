@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from difftransformer.errors import DataError
-from difftransformer.evaluation.item_files import item_lines, jsonl_file, parsed
+from difftransformer.evaluation.item_files import jsonl_file, read_items
 
 LINES = b'\xef\xbb\xbf{"a": 1}\r\n\r\n{"a": 2}\n'
 
@@ -13,23 +13,22 @@ LINES = b'\xef\xbb\xbf{"a": 1}\r\n\r\n{"a": 2}\n'
 def test_items_may_begin_with_a_byte_order_mark(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"test{ending}"
     path.write_bytes(gzip.compress(LINES) if ending.endswith("gz") else LINES)
-    found = [(number, parsed(line, "here")) for number, line in item_lines(path)]
-    assert found == [(1, {"a": 1}), (3, {"a": 2})]
+    assert list(read_items(path)) == [(f"{path}: line {n}", {"a": a}) for n, a in ((1, 1), (3, 2))]
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ('{"a": 1}'.encode("utf-16"), r"test\.jsonl: is UTF-16; save it as UTF-8"),
-        (b'[\n{"a": 1}\n]', r"here: not JSON .*the file is an array: write one object a line"),
-        (b'{"a": "\xe4"}', r"here: not JSON .*0xe4"),
+        (b'[\n{"a": 1}\n]', r"line 1: not JSON .*the file is an array: write one object a line"),
+        (b'{"a": "\xe4"}', r"line 1: not JSON .*0xe4"),
     ],
 )
 def test_items_in_another_form_are_named(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "test.jsonl"
     path.write_bytes(content)
     with pytest.raises(DataError, match=message):
-        [parsed(line, "here") for _, line in item_lines(path)]
+        list(read_items(path))
 
 
 @pytest.mark.parametrize("link", ["task/test.jsonl", "task"])

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from difftransformer.errors import DataError
-from difftransformer.evaluation.item_files import HUB, hub_items, item_lines, parsed
+from difftransformer.evaluation.item_files import HUB, hub_items, read_items
 from difftransformer.measurements.hallucination.settings import (
     HALLUCINATION_SETS,
     SAMPLES_SEED,
@@ -47,7 +47,7 @@ def load_items(suite: Suite) -> dict[str, list[Item]]:
     for name in names:
         known = HALLUCINATION_SETS[name]
         if path := files.get(name):
-            records = [parsed(line, f"{path}: line {n}") for n, line in item_lines(path)]
+            records = [item for _, item in read_items(path)]
         else:
             records = _from_hub(name, known)
         found[name] = _drawn(suite, records, known, str(path or known.dataset))

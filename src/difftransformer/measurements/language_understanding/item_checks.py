@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from difftransformer.errors import DataError
-from difftransformer.evaluation.item_files import item_lines, parsed
+from difftransformer.evaluation.item_files import read_items
 from difftransformer.measurements.language_understanding.tasks import LANGUAGE_TASKS
 
 
@@ -16,16 +16,15 @@ def check_items(task: str, path: Path) -> None:
         DataError: Names the file, the line and the field.
     """
     empty, fields = True, LANGUAGE_TASKS[task].fields
-    for number, line in item_lines(path):
-        empty, place = False, f"{path}: line {number}"
-        item = parsed(line, place)
+    for place, item in read_items(path):
+        empty = False
         for field in fields:
             if _value(item, field) in (None, []):
                 needed = f"{task} needs {', '.join(fields)}"
                 raise DataError(f"{place}: field '{field}' is missing; {needed}")
-        item = {field: value for field, value in item.items() if value is not None}
+        there = {field: value for field, value in item.items() if value is not None}
         try:
-            complaint = next(_complaints(task, item), None)
+            complaint = next(_complaints(task, there), None)
         except (AttributeError, TypeError) as error:
             complaint = f"a field has another type than {task} needs ({error})"
         if complaint is not None:

@@ -18,7 +18,7 @@ from lm_eval.defaults import DEFAULT_OTHER_SEED
 from lm_eval.tasks import TaskManager
 
 from difftransformer.errors import DataError
-from difftransformer.evaluation.item_files import HUB, hub_items, item_lines
+from difftransformer.evaluation.item_files import HUB, hub_items, read_items
 from difftransformer.extras import install
 from difftransformer.measurements.language_understanding.generated_code import CodeChecker
 from difftransformer.measurements.language_understanding.item_checks import check_items
@@ -130,20 +130,19 @@ def _members(
     found: dict[str, dict[str, Path]] = {}
     for split, path in files.items():
         by_subject: dict[str, list[str]] = {}
-        for number, line in item_lines(path):
-            item = json.loads(line)
+        for place, item in read_items(path):
             if item["subject"] not in members:
                 raise DataError(
-                    f"{path}: line {number}: field 'subject' is {item['subject']!r}, which lm-eval "
-                    f"does not know in {task}; it knows {', '.join(members)}"
+                    f"{place}: field 'subject' is {item['subject']!r}, which lm-eval does not know "
+                    f"in {task}; it knows {', '.join(members)}"
                 )
             known = {key: value for key, value in item.items() if value is not None}
             by_subject.setdefault(item["subject"], []).append(json.dumps(known) + "\n")
         for subject, lines in by_subject.items():
-            place = cache / members[subject] / f"{split}.jsonl"
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text("".join(lines), encoding="utf-8")
-            found.setdefault(members[subject], {})[split] = place
+            part = cache / members[subject] / f"{split}.jsonl"
+            part.parent.mkdir(parents=True, exist_ok=True)
+            part.write_text("".join(lines), encoding="utf-8")
+            found.setdefault(members[subject], {})[split] = part
     asked = "test" if "test" in files else "validation"
     whole = {member for member, own in found.items() if asked in own}
     lacking = sorted(set(members.values()) - whole) if data != "builtin" else []

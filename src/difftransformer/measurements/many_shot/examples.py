@@ -6,7 +6,6 @@ Choice and order are computed from seeds by `data.loader.SeededOrder`, the same 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from difftransformer.data.classification import labelled_items
 from difftransformer.data.loader import SeededOrder
 from difftransformer.data.rows import row_words
 from difftransformer.errors import DataError
-from difftransformer.evaluation.item_files import hub_items, item_lines, parsed
+from difftransformer.evaluation.item_files import hub_items, read_items
 from difftransformer.measurements.many_shot.settings import ITEMS_SEED, SPLITS, Suite
 from difftransformer.measurements.many_shot.tasks import CLASSIFICATION_TASKS, ClassificationTask
 
@@ -62,7 +61,10 @@ def labelled_set(suite: Suite) -> LabelledSet:
     """
     task, files = CLASSIFICATION_TASKS[suite.task], suite.files()
     train, test = (
-        [list(_from_file(task, path)) for path in files.values()]
+        [
+            [one for place, item in read_items(path) for one in _example(task, item, place)]
+            for path in files.values()
+        ]
         if files
         else [list(_from_hub(task, split)) for split in SPLITS]
     )
@@ -181,12 +183,6 @@ def asked(examples: Sequence[Example], number: int, *, seed: int) -> list[Exampl
     if number > len(examples):
         raise DataError(f"{number} test_items asked for, the set has {len(examples)}")
     return [examples[index] for index in shuffled(len(examples), seed=seed, stream=0)[:number]]
-
-
-def _from_file(task: ClassificationTask, path: Path) -> Iterator[Example]:
-    for number, line in item_lines(path):
-        place = f"{path}: line {number}"
-        yield from _example(task, parsed(line, place), place)
 
 
 def _from_hub(task: ClassificationTask, split: str) -> Iterable[Example]:

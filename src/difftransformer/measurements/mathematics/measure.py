@@ -131,16 +131,14 @@ def judge(output: str, answer: str) -> Verdict:
     return Verdict(read, right or same)
 
 
-class Asked(NamedTuple):
-    """One set for lm-eval, and what became of each output, by item, once it is judged."""
+def math_task(
+    name: str, items: list[Item], suite: Suite, verdicts: dict[int, Verdict]
+) -> ConfigurableTask:
+    """Make a task of lm-eval of the items of a set, each asked without solved examples.
 
-    task: ConfigurableTask
-    verdicts: dict[int, Verdict]
-
-
-def math_task(name: str, items: list[Item], suite: Suite) -> Asked:
-    """Make a task of lm-eval of the items of a set, each asked without solved examples."""
-    known, verdicts = MATH_SETS[name], dict[int, Verdict]()
+    ``verdicts`` gets what became of each output, by item, once lm-eval has it judged.
+    """
+    known = MATH_SETS[name]
     documents = [
         {"index": index, "question": known.question(item), "answer": known.answer(item)}
         for index, item in enumerate(items)
@@ -150,7 +148,7 @@ def math_task(name: str, items: list[Item], suite: Suite) -> Asked:
         verdicts[doc["index"]] = verdict = judge(results[0], doc["answer"])
         return {METRIC: float(verdict.correct)}
 
-    task = ConfigurableTask(
+    return ConfigurableTask(
         config={
             "task": f"mathematics_{name}",
             "custom_dataset": lambda **_: {"test": Dataset.from_list(documents)},
@@ -166,7 +164,6 @@ def math_task(name: str, items: list[Item], suite: Suite) -> Asked:
             "metadata": {"version": 1},
         }
     )  # fmt: skip
-    return Asked(task, verdicts)
 
 
 def _prompt(document: Mapping[str, Any]) -> str:
@@ -208,12 +205,12 @@ def _evaluate(suite: Suite, subject: Subject, points: list[Point]) -> None:
         load_weights(ours, point.weights)
         for name in names:
             started = monotonic()
-            asked = math_task(name, items[name], suite)
+            verdicts = dict[int, Verdict]()
+            task = math_task(name, items[name], suite, verdicts)
             with bars_for_people():
-                found = ask(model, asked.task, None)
-            title = asked.task.task_name
-            lines = [_line(model, asked, sample) for sample in found["samples"][title]]
-            summary = _summary(suite, name, lines, found["results"][title], model)
+                found = ask(model, task, None)
+            lines = [_line(model, verdicts, one) for one in found["samples"][task.task_name]]
+            summary = _summary(suite, name, lines, found["results"][task.task_name], model)
             point.kept(subject, name).keep(lines, summary)
             seconds = monotonic() - started
             logger.info("%s%s: %d items in %.1f s", name, point.ending, len(items[name]), seconds)
@@ -235,16 +232,17 @@ def _summary(
     return {metric_of(name, part): value for part, value in values.items()}
 
 
-def _line(model: CountingLM, asked: Asked, sample: dict[str, Any]) -> dict[str, Any]:
+def _line(
+    model: CountingLM, verdicts: dict[int, Verdict], sample: dict[str, Any]
+) -> dict[str, Any]:
     document, output = sample["doc"], sample["filtered_resps"][0]
-    prompt, verdict = _prompt(document), asked.verdicts[document["index"]]
+    prompt, verdict = _prompt(document), verdicts[document["index"]]
     return {
         "item": document["index"],
         "prompt": prompt,
         "answer": document["answer"],
         "output": output,
-        "parsed": verdict.parsed,
-        "correct": verdict.correct,
+        **verdict._asdict(),
         "tokens": len(model.tok_encode(output)),
         "prompt_tokens": len(model.tok_encode(prompt)),
         "lm_eval": lm_eval.__version__,

@@ -1,5 +1,7 @@
 """Items of the sets of mathematics: where they lie, and that each one can be asked. Light."""
 
+from collections.abc import Iterator
+from itertools import chain, islice
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -9,10 +11,10 @@ from difftransformer.errors import DataError
 from difftransformer.evaluation.item_files import (
     BUILTIN,
     HUB,
-    item_lines,
     items_folder,
     jsonl_file,
     parsed,
+    read_items,
     written_lines,
 )
 
@@ -48,21 +50,14 @@ def set_items(name: str, data: str, limit: int | None) -> list[Item]:
     if data == BUILTIN:
         problems = held_out_problems(name, limit or _GENERATED, _ITEMS_SEED)
         return [problem.item for problem in problems]
-    if data == HUB:
-        lines = _from_hub(name)
-    else:
-        lines = [
-            (f"{path}: line {number}", line)
-            for path in set_files(name, data)
-            for number, line in item_lines(path)
-        ]
-    items = [_checked(name, place, line) for place, line in lines[:limit]]
+    found = _from_hub(name) if data == HUB else chain(*map(read_items, set_files(name, data)))
+    items = [_checked(name, place, item) for place, item in islice(found, limit)]
     if not items:
         raise DataError(f"benchmarks: {data}: {name} holds no items")
     return items
 
 
-def _from_hub(name: str) -> list[tuple[str, bytes]]:
+def _from_hub(name: str) -> Iterator[tuple[str, Item]]:
     address = SOURCE.format(name=name)
     try:
         with urlopen(address, timeout=_SECONDS) as answer:
@@ -72,13 +67,14 @@ def _from_hub(name: str) -> list[tuple[str, bytes]]:
             f"{name}: {address} cannot be read ({error}); check the network, or set `benchmarks` "
             "to a folder with its items or to builtin"
         ) from None
-    lines = enumerate(written_lines(text), start=1)
-    return [(f"{address}: line {number}", line.encode()) for number, line in lines if line.strip()]
+    for number, line in enumerate(written_lines(text), start=1):
+        if line.strip():
+            place = f"{address}: line {number}"
+            yield place, parsed(line.encode(), place)
 
 
-def _checked(name: str, place: str, line: bytes) -> Item:
+def _checked(name: str, place: str, item: Item) -> Item:
     known = MATH_SETS[name]
-    item: Item = parsed(line, place)
     for field in known.fields:
         if not isinstance(item, dict) or item.get(field) in (None, ""):
             raise DataError(
