@@ -10,44 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from difftransformer.convert.foreign.maps import Maps
-from difftransformer.convert.foreign.registry import reader
 from difftransformer.convert.watching import attention_layers, capture_attention, hooked
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.models.attention.base import Attention
-from difftransformer.models.attention.maps import AttentionBlock, attention_maps
-from difftransformer.models.language_model import CausalModel
+from difftransformer.models.attention.maps import AttentionBlock
 
-SeeMaps = Callable[[int, Tensor], None]
-"""Layer index and weights [B, H, T, T], signed."""
 SeeHeads = Callable[[int, str, Tensor], None]
 """Layer index, BEFORE or AFTER, and the heads' outputs [B, T, H, e]."""
 
 BEFORE, AFTER = "before", "after"
 """What a headwise norm gets, and what the output projection gets; without a norm both are one."""
-
-
-@contextmanager
-def watched_maps(model: Any, see: SeeMaps) -> Iterator[None]:
-    """Let ``see`` have the weights of every attention layer while the model runs once.
-
-    Raises:
-        CheckpointError: The maps of a model from elsewhere cannot be read.
-    """
-    if isinstance(model, CausalModel):
-
-        def see_map(maps: Maps) -> None:
-            see(maps.layer, maps.block(0, maps.length).weights)
-
-        with reader(model.inner)(model.inner, see_map):
-            yield
-        return
-
-    def hook(layer: Attention, inputs: Any) -> None:
-        see(layer.layer_index, attention_maps(layer, inputs[0], inputs[1]))
-
-    with hooked([(layer, hook) for layer in attention_layers(model)]):
-        yield
 
 
 def map_rows(scorer: Scorer, tokens: Tensor, block: int) -> Iterator[Iterator[AttentionBlock]]:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from difftransformer.convert.watching import attention_layers, lambda_means, watched_lambdas
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, means, validation_inputs
-from difftransformer.evaluation.watching import AFTER, BEFORE, watched_heads, watched_maps
+from difftransformer.evaluation.watching import AFTER, BEFORE, map_rows, watched_heads
 from difftransformer.measurements.context_rms.settings import KINDS, QUANTILES, Suite, place_metric
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.config import lambda_metric
@@ -67,17 +67,17 @@ def _sizes(subject: Subject, tokens: Tensor, at: Tensor) -> dict[str, Tensor]:
         squares = outputs.double().cpu()[:, at].square()
         found[kind][layer] = squares.mean(-1).sqrt().transpose(1, 2)
 
-    def maps(layer: int, weights: Tensor) -> None:
-        found["weights"][layer] = weights.double().cpu()[:, :, at].norm(dim=-1)
-
     factors = {  # behind a norm; without one both readings have it
         layer.layer_index: 1.0 if getattr(layer, "head_norm", None) is None else layer.factor
         for layer in attention_layers(scorer.model)
     }
     cache = PrefixCache(tokens.shape[1])
     number = scorer.model.config.attention["num_heads"]
-    with watched_heads(scorer.model, number, heads), watched_maps(scorer.model, maps):
+    with watched_heads(scorer.model, number, heads):
         scorer.states(tokens, cache)
+    (layers,) = map_rows(scorer, tokens, tokens.shape[1])
+    for rows in layers:
+        found["weights"][rows.layer] = rows.weights.double().cpu()[:, :, at].norm(dim=-1)
     for layer, factor in factors.items():
         before = found[BEFORE][layer].clamp_min(torch.finfo(torch.float64).tiny)
         found[_MAGNIFIED][layer] = found[AFTER][layer] / before / factor

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, means, validation_inputs
-from difftransformer.evaluation.watching import watched_maps
+from difftransformer.evaluation.watching import map_rows
 from difftransformer.measurements.sinks.settings import Suite
 from difftransformer.models.config import layer_metric
 
@@ -33,13 +33,12 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     seen: dict[int, list[Tensor]] = defaultdict(list)
     first = suite.first_query - 1
 
-    def maps(layer: int, weights: Tensor) -> None:
-        seen[layer].append(first_token(weights[:, :, first:]).mean(dim=-1).cpu())  # [3, B, H]
-
     tokens = 0
     for batch in windows:
-        with watched_maps(subject.scorer.model, maps):
-            subject.scorer.states(batch)
+        (layers,) = map_rows(subject.scorer, batch, suite.seq_len)
+        for rows in layers:
+            share = first_token(rows.weights[:, :, first:]).mean(dim=-1)
+            seen[rows.layer].append(share.cpu())  # [3, B, H]
         tokens += batch.numel()
     attending = sorted(seen)
     by_window = torch.stack([torch.cat(seen[layer], dim=1) for layer in attending])
