@@ -45,17 +45,13 @@ def begin(setting: Setting, row: str, backend: str) -> Answer:
 
 
 def speed(setting: Setting, row: str) -> Answer:
-    """Tokens a second between two rows of the history, and the peak beside the estimates."""
+    """Tokens a second between two rows of the history, and the peak beside the estimate."""
     import torch
 
-    from difftransformer.config.scale import MachineConfig
-    from difftransformer.planning.card import Card
     from difftransformer.training.memory import estimate_memory
 
     slice = sliced(setting, row, validate_every=None, checkpoint_every=None)
-    device = torch.device(setting.device)
-    estimate = estimate_memory(slice, device)
-    planned = Card(MachineConfig(card="any", memory_gib=80, peak_tflops=1, mfu=1)).estimate(slice)
+    estimate = estimate_memory(slice, setting.device)
     with folder(slice) as home:
         if setting.device == "cuda":
             torch.cuda.empty_cache()
@@ -76,7 +72,6 @@ def speed(setting: Setting, row: str) -> Answer:
         "peak_bytes": peak,
         "reserved_bytes": reserved,
         "foreseen_bytes": round(estimate.peak),
-        "planned_bytes": round(planned.peak),
     }
 
 

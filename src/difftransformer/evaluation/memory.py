@@ -1,31 +1,27 @@
-"""The memory that an evaluation will need, compared with what there is before its model is loaded.
+"""The memory that an evaluation needs, compared with what is free before its model is loaded.
 
-    weights  4 bytes each, twice where rounded ones are measured
-    work     what a layer makes of the positions computed at one time, or a suite of its maps
-    cache    keys and values of all positions, where the suite keeps them
-    logits   those that exist at one time, and their log-probabilities
-
-Shapes: B = sequences in memory, T = positions computed at one time, S = positions with those of
-the cache.
+weights  4 bytes each, twice where rounded ones are measured
+work     what a layer makes of the positions computed at one time, or a suite of its maps
+cache    keys and values of all positions, where the suite keeps them
+logits   those that exist at one time, and their log-probabilities
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from difftransformer.config.measurement import Suite
+from difftransformer.machine.memory import require_room
 from difftransformer.models.attention.registry import configure
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.loss import rows_of_chunk
-from difftransformer.models.memory import working_bytes
-from difftransformer.models.sizes import cached_numbers, count_parameters
-from difftransformer.training.memory import available_bytes, require_room
+from difftransformer.models.sizes import cached_numbers, count_parameters, layer_activations
 
-GAPS = 1.3
-"""What an allocator holds for tensors that come and go, and for those of a cache that lie between
-them, as a multiple: 1.1 to 1.5 measured on the CPU with eager and blocked attention."""
+GAPS = 1.25
+"""Memory of a process on the CPU as a multiple of its tensors: those that come and go, and a cache
+that grows between them, leave gaps."""
 
 
 @dataclass(frozen=True)
@@ -51,27 +47,27 @@ def estimate_evaluation(
     device: torch.device,
     row_length: int | None = None,
 ) -> EvaluationEstimate:
-    """Estimate what measuring a suite needs; runs a layer on one sequence for it.
+    """Estimate what measuring a suite needs.
 
     The backend is what `kernels.choose_backend` settled, ``row_length`` that of a dataset of rows.
     """
     asked = suite.asked
     reading = asked.reading(model, row_length or model.max_positions)
-    weights = 4.0 * count_parameters(model) * (1 if asked is suite else 2)
-    if weights > available_bytes(device):
-        return EvaluationEstimate(weights, 0, 0, 0, reading.lower)  # too large to try a layer
     rows = reading.rows
     if reading.loss_chunk is not None:
         rows = rows_of_chunk(min(rows, reading.loss_chunk), model.vocab_size, device.type)
     heads = configure(model.attention, model.d_model).output_heads
     maps = reading.map_bytes * heads * reading.total**2
-    work = working_bytes(model, backend, reading.new, reading.total, device, asked.precision)
+    layer = layer_activations(
+        model, backend, reading.new, reading.total, asked.precision, grad=False
+    ).kept
     cache = 4.0 * cached_numbers(model) * reading.total if reading.cached else 0.0
+    gaps = GAPS if device.type == "cpu" else 1.0
     return EvaluationEstimate(
-        weights=weights,
-        work=GAPS * max(work, maps) * reading.sequences,
-        cache=GAPS * cache * reading.sequences,
-        logits=8.0 * rows * model.vocab_size,
+        weights=4.0 * count_parameters(model) * (1 if asked is suite else 2),
+        work=gaps * max(layer, maps) * reading.sequences,
+        cache=gaps * cache * reading.sequences,
+        logits=gaps * 8 * rows * model.vocab_size,
         lower=reading.lower,
     )
 
@@ -82,12 +78,10 @@ def require_memory_to_evaluate(needed: EvaluationEstimate, device: torch.device,
     Raises:
         UserError: it is more; the line says what to lower.
     """
-    sizes = asdict(needed)
-    parts = {name: sizes[name] for name in ("weights", "work", "cache", "logits")}
     cure = f"lower {needed.lower}"
     if needed.weights > needed.peak / 2:
-        cure = "close other programs, or take a larger machine"
-    require_room(needed.peak, device, job, parts, cure)
+        cure = "its weights are most of it; close other programs, or take a larger machine"
+    require_room(needed.peak, device, job, cure)
 
 
 def require_memory_for_files(files: Sequence[Path], device: torch.device, name: str) -> None:
@@ -99,5 +93,4 @@ def require_memory_for_files(files: Sequence[Path], device: torch.device, name: 
         UserError: they are more.
     """
     size = sum(path.stat().st_size for path in files)
-    cure = "take a smaller model or a larger machine"
-    require_room(size, device, f"{name}: loading it", {"weights": size}, cure)
+    require_room(size, device, f"{name}: loading it", "take a smaller model or a larger machine")

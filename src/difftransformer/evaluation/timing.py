@@ -18,7 +18,6 @@ import torch
 
 from difftransformer.config.timing import BatchConfig, Timing
 from difftransformer.evaluation.subject import Metrics
-from difftransformer.models.memory import cuda_peak
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +121,12 @@ def peak_memory(step: Callable[[], object], device: torch.device) -> int:
     the same every time, unlike the size of a process, of which small models are a small part.
     """
     if device.type == "cuda":
-        return cuda_peak(step, device)
+        torch.cuda.synchronize(device)
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        step()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:

@@ -50,12 +50,6 @@ def computed_again(layer: nn.Module, mode: str, *inputs: Any) -> Tensor:
     return out
 
 
-def is_kept(operation: Any) -> bool:
-    """Whether a selective recomputation keeps what an operation gives."""
-    name: str = operation._schema.name
-    return name in KEPT
-
-
 def _policy(_context: Any, operation: Any, *_inputs: Any, **_options: Any) -> CheckpointPolicy:
-    keep = is_kept(operation)
-    return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE
+    kept = operation._schema.name in KEPT
+    return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE

@@ -15,6 +15,7 @@ from difftransformer.models.attention.base import Attention
 from difftransformer.models.attention.registry import attention_class, configure
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.config import AttentionConfig, ModelConfig
+from difftransformer.models.kernels.blocked import BLOCK, KEPT_KEYS
 from difftransformer.models.matrices import Linear
 from difftransformer.models.rotary import RotaryTable
 from difftransformer.models.transformer import Transformer
@@ -114,6 +115,65 @@ def training_flops(config: ModelConfig, seq_len: int, *, causal: bool = False) -
     forward.
     """
     return 3 * forward_flops(config, seq_len, causal=causal)
+
+
+class LayerActivations(NamedTuple):
+    """Bytes of one layer for one sequence."""
+
+    kept: float
+    """Kept for the backward pass; without gradients about the most at a time."""
+    outputs: float
+    """Of matrices and of fused attention, which "selective" checkpointing keeps."""
+    inputs: float
+    """The layer's input, which activation checkpointing keeps."""
+
+
+def layer_activations(
+    config: ModelConfig,
+    backend: str,
+    queries: int,
+    keys: int,
+    precision: str,
+    *,
+    masked: bool = False,
+    grad: bool = True,
+) -> LayerActivations:
+    """Return the bytes of a layer's activations for one sequence.
+
+    Each matrix keeps its input and output, each of the two norms its input (the output of a matrix,
+    in the precision of the residual stream), the feed-forward swish(gate), and attention the output
+    of each map and that of each pair of maps. Maps are added where the backend writes them out.
+
+    Args:
+        config: The model.
+        backend: Attention backend, as `kernels.choose_backend` returns it.
+        queries: T, positions computed at a time.
+        keys: S, T and the positions in a cache.
+        precision: "fp32", or "bf16" for autocast.
+        masked: Whether a mask separates the documents of a row.
+        grad: Whether gradients follow; without them `blocked` holds one block of its maps.
+    """
+    layer, size = _one_layer(config).layers, 4 if precision == "fp32" else 2
+    (attention,) = (part for part in layer.modules() if isinstance(part, Attention))
+    matrices = [part for part in layer.modules() if isinstance(part, Linear)]
+    H, Q, D = attention.num_heads, attention.num_queries, config.d_model
+    heads = attention.value_dim * (Q + H * (Q > H))
+    inputs = D * (4 if config.residual_in_fp32 else size)
+    outputs = sum(part.uses * part.out_features for part in matrices)
+    taken = sum(part.uses * part.in_features for part in matrices)
+    position = 2 * inputs + size * (outputs + taken + heads + config.ffn_dim - 2 * D)
+    rows = 0.0  # of float32 attention weights at a time, for each query head
+    if backend == "eager" or attention.always_writes_maps:
+        rows = attention.maps_kept * queries
+    elif backend in ("blocked", "cpu_dispatch"):
+        whole = queries if masked else (queries + BLOCK) / 2  # a block has the keys that it sees
+        rows = min(whole if grad and keys <= KEPT_KEYS else 2 * BLOCK, queries)
+    else:
+        outputs += heads
+    maps = 4.0 * keys * (Q * rows + queries * masked)
+    return LayerActivations(
+        queries * position + maps, float(queries * size * outputs), float(queries * inputs)
+    )
 
 
 def _one_layer(config: ModelConfig) -> Transformer:

@@ -13,6 +13,7 @@ from difftransformer.planning.communication import bandwidth, operations, step_c
 from difftransformer.planning.plan import Plan
 from difftransformer.planning.published import PublishedCost, published_costs
 from difftransformer.reporting.numbers import count
+from difftransformer.training.memory import estimate_memory
 from difftransformer.training.methods import configure
 from difftransformer.training.state_folder import KEPT_CHECKPOINTS
 
@@ -59,7 +60,7 @@ def training_costs(plan: Plan, artifacts: Sequence[str]) -> list[TrainingCost]:
     Raises:
         ConfigError: The scale states no machine.
     """
-    machine, seeds = plan.card.machine, plan.trainings(artifacts)
+    machine, seeds = plan.machine, plan.trainings(artifacts)
     costs = [_cost(plan, run, len(some), machine) for run, some in seeds.items()]
     return sorted(costs, key=lambda one: -one.gpu_hours * one.seeds)
 
@@ -70,7 +71,7 @@ def lines(plan: Plan, artifacts: Sequence[str], shown: int = 20) -> Iterator[str
     Raises:
         ConfigError: The scale states no machine.
     """
-    machine, costs = plan.card.machine, training_costs(plan, artifacts)
+    machine, costs = plan.machine, training_costs(plan, artifacts)
     hours = sum(one.gpu_hours * one.seeds for one in costs)
     disk = sum(one.disk_gib * one.seeds for one in costs)
     yield (
@@ -193,6 +194,6 @@ def _cost(plan: Plan, run: str, seeds: int, machine: MachineConfig) -> TrainingC
         tokens=tokens,
         world=config.world,
         gpu_hours=flops / machine.speed / 3600,
-        memory_gib=plan.card.estimate(slice).peak / _GIB,
+        memory_gib=estimate_memory(slice, "cuda").peak / _GIB,
         disk_gib=kept / _GIB,
     )

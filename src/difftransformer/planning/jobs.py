@@ -21,10 +21,10 @@ from difftransformer.convert.foreign.registry import reader_locations
 from difftransformer.errors import ConfigError, data_of
 from difftransformer.machine import gpus
 from difftransformer.models.attention.registry import variant_location
-from difftransformer.planning.card import host_mb
 from difftransformer.planning.checks import check_run, check_token_ids
 from difftransformer.planning.devices import computes_on_gpu
 from difftransformer.planning.foreign import Foreign
+from difftransformer.planning.gpu_memory_budget import host_mb
 from difftransformer.planning.rules import ENTRIES
 from difftransformer.planning.sizes import Sizes
 from difftransformer.planning.user_files import UserFiles

@@ -18,13 +18,14 @@ from difftransformer.config.artifacts import ENDINGS, ArtifactConfig, Kind
 from difftransformer.config.measurements import module_of
 from difftransformer.config.overrides import overrides
 from difftransformer.config.resolve import Catalogue
+from difftransformer.config.scale import MachineConfig
 from difftransformer.config.yaml_files import as_settings, read_yaml
 from difftransformer.errors import ConfigError, lookup
 from difftransformer.evaluation.endpoints import require_environment
 from difftransformer.planning.artifacts import Artifacts, templates
-from difftransformer.planning.card import Card
 from difftransformer.planning.claims import Claims
 from difftransformer.planning.contents import lacking, paper_contents
+from difftransformer.planning.gpu_memory_budget import require_gpu_memory
 from difftransformer.planning.jobs import Jobs
 from difftransformer.planning.rules import ENTRIES
 from difftransformer.provenance.fingerprint import code_fingerprint, slice_fingerprint
@@ -102,9 +103,9 @@ class Plan:
         known = self.catalogue.runs.keys() - self.jobs.foreign.too_long
         return [name for name in self.catalogue.runs if name in known and self.jobs.trained(name)]
 
-    @cached_property
-    def card(self) -> Card:
-        """The card that the scale is planned for.
+    @property
+    def machine(self) -> MachineConfig:
+        """The machine that the scale is planned for.
 
         Raises:
             ConfigError: It states no machine.
@@ -112,17 +113,17 @@ class Plan:
         if (machine := self.catalogue.scale.machine) is None:
             place = self.catalogue.scale_file
             raise ConfigError(f"{place}: no `machine` to reckon with: add one, as paper.yaml has")
-        return Card(machine)
+        return machine
 
     def require_room(self, runs: Iterable[str]) -> None:
-        """Check that trainings fit the card that the scale is planned for, if it is for one.
+        """Check that trainings fit the GPU that the scale is planned for, if it is for one.
 
         Raises:
             ConfigError: A training does not; the line says what to change.
         """
-        if self.catalogue.scale.machine is not None:
+        if (machine := self.catalogue.scale.machine) is not None:
             for run in runs:
-                self.card.require_room(self.jobs.run(run), self.catalogue.scale_file)
+                require_gpu_memory(self.jobs.run(run), machine, self.catalogue.scale_file)
 
     def trainings(self, artifacts: Sequence[str]) -> dict[str, set[int]]:
         """Return the seeds of each run that must train for artifacts, those continued included."""

@@ -24,7 +24,7 @@ from difftransformer.errors import BackendError, ConfigError
 from difftransformer.models.kernels import choose_backend
 from difftransformer.models.language_model import CausalModel, LanguageModel
 from difftransformer.models.transformer import Transformer
-from difftransformer.training.memory import require_memory_to_adapt
+from difftransformer.training.memory import require_memory
 from difftransformer.training.method import Adapter, Task
 from difftransformer.training.methods import configure, prepare
 from difftransformer.training.outputs import Metrics
@@ -54,13 +54,13 @@ def adapt(slice: RunSlice, *, model: Path | None = None, **frame: Unpack[Frame])
     settings = configure(slice.adapt, f"run {slice.run}: adapt")
 
     def start(dataset: PackedDataset, device: torch.device, team: Team) -> Start:
+        require_memory(slice, device)
         causal = _opened(slice, model, dataset, device)
 
         def batches(sequences: int) -> Iterable[Tensor]:
             return first_batches(dataset, slice, sequences, frame["seed"])
 
         method = prepare(causal, settings, Task(slice.training, frame["seed"], batches))
-        require_memory_to_adapt(slice, causal, method, device)
 
         def finish() -> tuple[LanguageModel, Metrics]:
             sizes: Metrics = {

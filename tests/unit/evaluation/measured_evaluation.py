@@ -13,7 +13,7 @@ from difftransformer.config.measurements import EvaluationSlice, module_of
 from difftransformer.convert.checkpoint import read_config
 from difftransformer.data.packed import PackedDataset
 from difftransformer.evaluation.memory import estimate_evaluation
-from difftransformer.models.memory import working_bytes
+from difftransformer.models.transformer import Transformer
 
 
 def main(folder: Path) -> None:
@@ -21,7 +21,8 @@ def main(folder: Path) -> None:
     suite, dataset = slice.config, PackedDataset.open(folder / "data")
     import_module(module_of(suite.kind, "measure"))
     device = torch.device("cpu")
-    working_bytes(model_config(16), suite.backend, 8, 8, device)  # loads what computes
+    small = Transformer.build(model_config(16), suite.backend, 0)
+    small(torch.zeros(1, 8, dtype=torch.long))  # loads what computes
     before = resident()
     estimated = estimate_evaluation(
         suite, read_config(folder / "run"), suite.backend, device,

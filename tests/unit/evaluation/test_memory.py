@@ -20,7 +20,7 @@ from difftransformer.errors import UserError
 from difftransformer.evaluation import memory
 from difftransformer.evaluation.harness import language_model
 from difftransformer.evaluation.subject import PretrainedSubject
-from difftransformer.training import memory as limits
+from difftransformer.machine import memory as limits
 
 SIZES: dict[str, dict[str, Any]] = {
     "logits": {
@@ -60,14 +60,15 @@ SIZES: dict[str, dict[str, Any]] = {
 def test_the_estimate_is_near_the_measured_peak(size: str, tmp_path: Path) -> None:
     prepare(tmp_path, **SIZES[size])
     rooms = [Path(__file__).parent, Path(__file__).parents[1] / "training"]
+    path = os.pathsep.join(map(str, [*rooms, *sys.path]))
     ended = subprocess.run(
         [sys.executable, rooms[0] / "measured_evaluation.py", tmp_path],
         capture_output=True, text=True, check=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(map(str, rooms))},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path},
     )  # fmt: skip
     found = json.loads(ended.stdout)
     assert found["measured"] > 100e6
-    assert abs(found["estimated"] / found["measured"] - 1) < 0.25, found
+    assert 1 <= found["estimated"] / found["measured"] < 1.4, found
 
 
 def prepare(
@@ -133,7 +134,7 @@ def test_weights_alone_can_be_too_large() -> None:
     model = replace(model_config(2**24), d_model=2**17)
     device = torch.device("cpu")
     estimate = memory.estimate_evaluation(slice.config, model, "sdpa", device)
-    with pytest.raises(UserError, match=r"weights .* larger machine"):
+    with pytest.raises(UserError, match=r"its weights .* larger machine"):
         memory.require_memory_to_evaluate(estimate, device, "the model: measuring")
 
 

@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from difftransformer.config.run import RunSlice
 from difftransformer.models.language_model import CausalModel
-from difftransformer.training.memory import estimate_adaptation
+from difftransformer.training.memory import estimate_memory
 from difftransformer.training.method import Task
 from difftransformer.training.methods import configure, prepare
 from difftransformer.training.objective import Objective
@@ -29,14 +29,16 @@ def adapted(
         num_key_value_heads=heads if kind == "llama" else max(heads // 2, 1),
         max_position_embeddings=positions, pad_token_id=None,
     )  # fmt: skip
-    causal = CausalModel(AutoModelForCausalLM.from_config(config))
     slice = RunSlice.model_validate(
         {
-            "scale": "unit", "run": "measured", "dataset": "random",
-            "model": {
+            "scale": "unit", "run": "measured", "dataset": "random", "init_from": "parent",
+            "adapt": {"method": method}, "model": {
                 "vocab_size": VOCABULARY, "d_model": width, "num_layers": layers,
                 "ffn_dim": 3 * width, "max_positions": positions,
-                "attention": {"variant": "softmax", "head_dim": 64},
+                "attention": {
+                    "variant": "softmax", "head_dim": 64, "num_heads": heads,
+                    "num_kv_heads": config.num_key_value_heads,
+                },
             },
             "training": {
                 "steps": 3, "seq_len": positions, "batch_size": sequences, "lr": 1e-4,
@@ -44,11 +46,11 @@ def adapted(
             },
         }
     )  # fmt: skip
+    before = resident()
+    causal = CausalModel(AutoModelForCausalLM.from_config(config))
     tokens = torch.randint(VOCABULARY, (sequences, positions + 1))
     task = Task(slice.training, 0, lambda number: [tokens[:1, :-1]])
     found = prepare(causal, configure({"method": method}), task)
-    before = resident()
-    estimated = estimate_adaptation(slice, causal, found, CPU).peak
     objective = Objective(
         seq_len=positions, chunk=1024, answers=None, weights=slice.training.objective, device=CPU
     )
@@ -57,6 +59,7 @@ def adapted(
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(found.optimiser.parameters, 1.0)
         found.step(1e-4)
+    estimated = estimate_memory(slice, "cpu").peak
     return {"estimated": estimated, "measured": peak() - before}
 
 

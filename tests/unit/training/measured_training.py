@@ -10,6 +10,7 @@ import torch
 from tiny_training import make_slice, write_dataset
 
 from difftransformer.config.run import RunSlice
+from difftransformer.models.transformer import Transformer
 from difftransformer.tracking.tracker import NullTracker
 from difftransformer.training.memory import estimate_memory
 from difftransformer.training.pretrain import pretrain
@@ -49,14 +50,14 @@ def main(
             },
         }
     )  # fmt: skip
-    device = torch.device("cpu")
-    estimate_memory(make_slice(), device)  # loads what computes
+    small = Transformer.build(make_slice().model, "cpu_dispatch", 0)
+    small(torch.zeros(1, 8, dtype=torch.long)).sum().backward()  # loads what computes
     before = peak()
-    estimated = estimate_memory(slice, device).peak
     pretrain(
         slice, dataset=dataset, output=folder / "output", state=folder / "state", seed=0,
         threads=1, tracker=NullTracker(), code="",
     )  # fmt: skip
+    estimated = estimate_memory(slice, "cpu").peak
     print(json.dumps({"estimated": estimated, "measured": peak() - before}))
 
 

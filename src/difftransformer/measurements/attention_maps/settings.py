@@ -30,7 +30,7 @@ DETAILS = "maps.safetensors"
 """File beside a result: ``distance`` of every two heads [L H, L H], mean over windows; ``signed``
 and ``absolute``, mean over heads of some rows of each layer [W, L, Q, T], and ``queries`` [Q], the
 positions of these."""
-KEPT_BYTES, MADE_BYTES = 16.0, 150.0
+KEPT_BYTES, MADE_BYTES = 16.0, 225.0
 """Bytes for each weight of a block of rows: kept of every layer, and made of one at a time, as
 measured, which varies by a quarter between equal runs."""
 FEWEST = 3

@@ -12,13 +12,13 @@ from difftransformer.config.timing import TimingSlice
 from difftransformer.convert.watching import attention_layers
 from difftransformer.evaluation.subject import Metrics
 from difftransformer.evaluation.timing import CLOCKS, Clock, Turn, rated, take_turns, time_shape
+from difftransformer.machine.memory import require_room
 from difftransformer.measurements.decoding.settings import MODE, MODEL, Timing, load_name
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.matrices import linear
 from difftransformer.models.sizes import cached_numbers, count_parameters
 from difftransformer.models.transformer import Transformer
-from difftransformer.training.memory import require_room
 
 _READ = 256
 """Positions of a long context that a model reads itself."""
@@ -82,7 +82,6 @@ def _require_memory(
         weights + caches,
         device,
         f"decoding: timing {len(models)} models",
-        {"weights": weights, "caches": caches},
         f"lower timings.decoding.batches ({max(config.batches)}) or timings.decoding.contexts "
         f"({max(config.contexts)})",
     )

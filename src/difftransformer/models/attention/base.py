@@ -40,6 +40,10 @@ class Attention(nn.Module):
     config_class: ClassVar[type[AttentionConfig]]
     products_per_head: ClassVar[int] = 1
     """Matrix products of maps and values that a head computes."""
+    maps_kept: ClassVar[float] = 1.5
+    """Float32 maps that autograd keeps for each query head where maps are written out."""
+    always_writes_maps: ClassVar[bool] = False
+    """Whether they are written out whatever the backend."""
     factor: float = 1.0
     """Constant factor of each head's output, next to its norm."""
     lambdas_follow_tokens: bool = False

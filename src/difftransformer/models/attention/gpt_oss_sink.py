@@ -35,6 +35,7 @@ class SinkAttention(Attention):
     """Grouped-query attention whose rows may sum to less than one."""
 
     config_class: ClassVar[type[AttentionConfig]] = GptOssSinkConfig
+    maps_kept: ClassVar[float] = 2.5
 
     def __init__(self, config: GptOssSinkConfig, d_model: int, index: int, backend: str) -> None:
         super().__init__(config, d_model, index, backend)

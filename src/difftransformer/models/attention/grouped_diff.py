@@ -44,6 +44,7 @@ class GroupedDifferentialAttention(DifferentialAttention):
     """
 
     config_class: ClassVar[type[AttentionConfig]] = GroupedDiffConfig
+    maps_kept: ClassVar[float] = 2.5
 
     def __init__(self, config: GroupedDiffConfig, d_model: int, index: int, backend: str) -> None:
         Attention.__init__(self, config, d_model, index, backend)

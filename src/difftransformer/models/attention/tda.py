@@ -52,6 +52,8 @@ class ThresholdDifferentialAttention(DifferentialAttention):
     """TDA in plain PyTorch: maps are written out, T x S for each head, whatever the backend."""
 
     config_class: ClassVar[type[AttentionConfig]] = TdaConfig
+    maps_kept: ClassVar[float] = 3.0
+    always_writes_maps: ClassVar[bool] = True
 
     def __init__(self, config: TdaConfig, d_model: int, index: int, backend: str) -> None:
         super().__init__(config, d_model, index, backend)

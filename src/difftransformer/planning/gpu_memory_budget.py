@@ -1,0 +1,48 @@
+"""The memory of the GPU that a scale is planned for, against what each training needs on it.
+
+So a training that cannot fit is refused before its first job, on a machine without a GPU.
+"""
+
+from difftransformer.config.run import RunSlice
+from difftransformer.config.scale import MachineConfig
+from difftransformer.errors import ConfigError
+from difftransformer.models.config import ModelConfig
+from difftransformer.models.sizes import count_parameters
+from difftransformer.training.memory import estimate_memory
+
+_GIB = 2**30
+_HOST_MB = 16_000
+"""What profiles ask for any job; half of it is for a training's process and its data."""
+
+
+def host_mb(model: ModelConfig) -> int:
+    """Return the MB of its node's own memory that a training asks for.
+
+    A checkpoint is copied there before it is written, weights and two moments in float32; in the
+    end one process has the whole model, twice while it is written.
+    """
+    return max(_HOST_MB, _HOST_MB // 2 + round(24e-6 * count_parameters(model)))
+
+
+def require_gpu_memory(slice: RunSlice, machine: MachineConfig, place: str) -> None:
+    """Check that a training fits the GPU of a machine.
+
+    Raises:
+        ConfigError: It does not; the line says what to change.
+    """
+    config, budget = slice.training, machine.memory_gib * _GIB
+    found = estimate_memory(slice, "cuda")
+    if config.device == "cpu" or found.peak <= budget:
+        return
+    cures = [f"raise training.world ({config.world})"] if slice.adapt is None else []
+    if found.states <= budget or not cures:
+        checkpointing = ["set training.recompute to layer"] * (config.recompute != "layer")
+        lower = (
+            f"lower training.micro_batch_size ({config.micro_batch}), training.seq_len "
+            f"({config.seq_len}) or training.loss_chunk ({config.loss_chunk})"
+        )
+        cures = [*checkpointing, lower, *cures]
+    raise ConfigError(
+        f"{place}: run {slice.run} needs {found.peak / _GIB:.0f} GiB on each of its {config.world} "
+        f"GPUs, a {machine.card} has {machine.memory_gib:g}: {'; or '.join(cures)}"
+    )
