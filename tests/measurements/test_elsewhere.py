@@ -17,7 +17,7 @@ from difftransformer.convert.export import export_model
 from difftransformer.convert.watching import gate_slopes, joined_heads
 from difftransformer.errors import CheckpointError, UserError
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.evaluation.watching import watched_maps
+from difftransformer.evaluation.watching import map_rows
 from difftransformer.measurements.curvature.hessian import LossHessian
 from difftransformer.models.language_model import CausalModel
 
@@ -61,9 +61,8 @@ def test_values_are_those_that_the_last_row_gathers(kind: str) -> None:
         one.projection.register_forward_pre_hook(look)
     rows, values = Scorer(model, CPU).last_attention(tokens, 4)
     assert rows.shape[:2] == (2, joined[0].heads) and rows.shape[2] == values.shape[2] == 12
-    maps: list[Tensor] = []
-    with watched_maps(model, lambda layer, weights: maps.append(weights[0, :, -1])):
-        Scorer(model, CPU).states(WINDOWS[:1])
+    (layers,) = map_rows(Scorer(model, CPU), WINDOWS[:1], len(tokens))
+    maps = [one.weights[0, :, -1] for one in layers]
     for layer, given in enumerate(seen[:2]):
         torch.testing.assert_close(rows[layer], maps[layer].float())
         each = values[layer].repeat_interleave(joined[0].heads // len(values[layer]), dim=0)
