@@ -1,5 +1,7 @@
 """The model from elsewhere that is adapted, as it is: nothing of it is converted."""
 
+from typing import Any
+
 from difftransformer.config.pretrained import sizes_of, source, unreadable
 from difftransformer.config.run import PretrainedModel
 from difftransformer.errors import ConfigError
@@ -10,29 +12,40 @@ from difftransformer.models.language_model import CausalModel
 def open_causal(model: PretrainedModel, dtype: str = "float32") -> CausalModel:
     """Return a model ready to be trained or asked, on the CPU, with its tokenizer.
 
+    Raises:
+        CheckpointError: As `load_causal`.
+        ConfigError: Its logits are more than hidden states times a matrix.
+    """
+    return CausalModel(*load_causal(model, dtype))
+
+
+def load_causal(model: PretrainedModel, dtype: str, **options: Any) -> tuple[Any, Any]:
+    """Return a model of transformers and its tokenizer.
+
     Args:
         model: Where it is.
         dtype: Of its weights; auto: as its config says.
+        **options: Further ones of `from_pretrained` for the model.
 
     Raises:
         CheckpointError: It or its tokenizer cannot be loaded.
-        ConfigError: Its logits are more than hidden states times a matrix.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    name, options = source(model)
+    name, found = source(model)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, **options)
+        tokenizer = AutoTokenizer.from_pretrained(name, **found)
         inner = AutoModelForCausalLM.from_pretrained(
             name,
             dtype=dtype,
             use_safetensors=True if model.safetensors else None,
             weights_only=True,  # of pickled weights the tensors alone, whatever else they hold
+            **found,
             **options,
         )
     except Exception as error:  # transformers, the hub and the network fail in many ways
         raise unreadable(model, error) from None
-    return CausalModel(inner, tokenizer)
+    return inner, tokenizer
 
 
 def require_sizes(causal: CausalModel, planned: ModelConfig, name: str) -> None:

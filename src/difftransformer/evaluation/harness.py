@@ -23,8 +23,8 @@ from lm_eval.utils import handle_non_serializable
 from transformers import AutoTokenizer
 
 from difftransformer.config.measurement import AVERAGE, Suite
-from difftransformer.config.pretrained import source, unreadable
 from difftransformer.convert.hf import DiffTransformerForCausalLM
+from difftransformer.convert.pretrained import load_causal
 from difftransformer.data.packed import TOKENIZER
 from difftransformer.errors import CheckpointError
 from difftransformer.evaluation.item_files import written_lines
@@ -99,7 +99,11 @@ def language_model(suite: Suite, subject: Subject | PretrainedSubject) -> Counti
     if suite.precision == "bf16":
         options["mixed_precision_dtype"] = "bfloat16"
     if isinstance(subject, PretrainedSubject):
-        return _from_elsewhere(subject, options)
+        if files := model_files(subject.model):
+            require_memory_for_files(files, subject.device, subject.model.name)
+        there = {"device_map": {"": str(subject.device)}}
+        inner, tokenizer = load_causal(subject.model, subject.model.dtype, **there)
+        return CountingLM(pretrained=inner, tokenizer=tokenizer, **options)
     model, folder = subject.scorer.model, subject.dataset.folder
     if not (folder / TOKENIZER).is_file():
         raise CheckpointError(
@@ -109,28 +113,6 @@ def language_model(suite: Suite, subject: Subject | PretrainedSubject) -> Counti
     tokenizer = AutoTokenizer.from_pretrained(str(folder))
     face = DiffTransformerForCausalLM.wrap(model, eos_token_id=tokenizer.eos_token_id)
     return CountingLM(pretrained=face, tokenizer=tokenizer, **options)
-
-
-def _from_elsewhere(subject: PretrainedSubject, options: dict[str, Any]) -> CountingLM:
-    model = subject.model
-    if files := model_files(model):
-        require_memory_for_files(files, subject.device, model.name)
-    if model.safetensors:
-        options["use_safetensors"] = True
-    name, found = source(model)
-    try:
-        return CountingLM(
-            pretrained=name,
-            dtype=model.dtype,
-            weights_only=True,  # of pickled weights the tensors alone, whatever else they hold
-            device=str(subject.device),
-            **found,
-            **options,
-        )
-    except CheckpointError:
-        raise
-    except Exception as error:  # transformers, the hub and the network fail in many ways
-        raise unreadable(model, error) from None
 
 
 def quiet() -> None:
