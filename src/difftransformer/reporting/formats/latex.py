@@ -3,7 +3,7 @@ r"""LaTeX with booktabs: a table environment to be read by ``\input``."""
 import re
 
 from difftransformer.reporting.document import Cell, Section, TableDocument
-from difftransformer.reporting.formats.wording import remarks
+from difftransformer.reporting.formats.wording import remarks, texts
 
 _SIGNS = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
@@ -57,23 +57,12 @@ def _escaped(sign: str) -> str:
 
 
 def _grid(section: Section) -> list[str]:
-    columns = section.visible()
-    header = " & ".join(["", *(escape(column.header) for column in columns)])
-    lines = [
-        rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
-        r"\toprule",
-        rf"{header} \\",
-        r"\midrule",
-    ]
-    for row in section.rows:
-        cells = [_cell(section.cell(row.run, column.id)) for column in columns]
-        lines.append(rf"{' & '.join([escape(row.label), *cells])} \\")
-    return [*lines, r"\bottomrule", r"\end{tabular}"]
+    frame = texts(section, escape, _cell)
+    columns = f"l{'r' * frame.shape[1]}"
+    return frame.style.to_latex(hrules=True, column_format=columns).splitlines()
 
 
-def _cell(cell: Cell | None) -> str:
-    if cell is None:
-        return ""
+def _cell(cell: Cell) -> str:
     if cell.paper_text is None:
         return escape(cell.text)
     return rf"{escape(cell.text)} {{\scriptsize [{escape(cell.paper_text)}]}}"

@@ -2,10 +2,8 @@
 
 import re
 
-from tabulate import tabulate
-
-from difftransformer.reporting.document import Section, TableDocument
-from difftransformer.reporting.formats.wording import cell_text, remarks
+from difftransformer.reporting.document import Cell, TableDocument
+from difftransformer.reporting.formats.wording import remarks, texts
 
 _SPECIAL = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_{}[]<>|#"})
 
@@ -16,7 +14,7 @@ def to_markdown(table: TableDocument) -> str:
     for section in table.sections:
         if len(table.sections) > 1:
             parts.append(f"## {escape(section.title)}")
-        parts.append(_grid(section))
+        parts.append(texts(section, escape, _cell).to_markdown(disable_numparse=True))
     parts.append("\n".join(f"- {escape(line)}" for line in remarks(table)))
     return "\n\n".join(parts) + "\n"
 
@@ -45,11 +43,5 @@ def _escaped(text: str) -> str:
     return text.replace("&", "&amp;").translate(_SPECIAL)
 
 
-def _grid(section: Section) -> str:
-    columns = section.visible()
-    headers = ["", *(escape(column.header) for column in columns)]
-    rows = [
-        [escape(row.label), *(escape(cell_text(section.cell(row.run, c.id))) for c in columns)]
-        for row in section.rows
-    ]
-    return tabulate(rows, headers, tablefmt="pipe", disable_numparse=True)
+def _cell(cell: Cell) -> str:
+    return escape(cell.text if cell.paper_text is None else f"{cell.text} [{cell.paper_text}]")

@@ -1,9 +1,13 @@
 """What stands around a table in every readable format, in the same words."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from difftransformer.config.registry import VerdictName
 from difftransformer.reporting.document import Cell, Section, TableDocument
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 SYMBOLS: dict[VerdictName, str] = {
     "reproduced": "✓", "opposite": "✗", "no difference": "=", "mixed": "±", "inconclusive": "?",
@@ -11,11 +15,19 @@ SYMBOLS: dict[VerdictName, str] = {
 }  # fmt: skip
 
 
-def cell_text(cell: Cell | None) -> str:
-    """Our number, and the published one in brackets."""
-    if cell is None:
-        return ""
-    return cell.text if cell.paper_text is None else f"{cell.text} [{cell.paper_text}]"
+def texts(
+    section: Section, escape: Callable[[str], str], cell_text: Callable[[Cell], str]
+) -> "DataFrame":
+    """Return the readable cells of a section as a frame of texts, "" where there is no cell."""
+    import pandas as pd
+
+    columns = section.visible()
+    cells = [[section.cell(row.run, column.id) for column in columns] for row in section.rows]
+    return pd.DataFrame(
+        [["" if cell is None else cell_text(cell) for cell in line] for line in cells],
+        index=[escape(row.label) for row in section.rows],
+        columns=[escape(column.header) for column in columns],
+    )
 
 
 def remarks(table: TableDocument) -> list[str]:
