@@ -221,7 +221,7 @@ class Artifacts:
             return f"it shows {others[0]} beside what adapting it makes"
         suites = dict.fromkeys(suite for part in artifact.sections for suite in part.suites)
         for suite in suites:
-            if not all(foreign.measures(suite, run) for run in runs):
+            if any(foreign.refusal(suite, run) for run in runs):
                 return f"suite {suite} cannot be asked of it"
         if longer := [run for run in runs if run in foreign.too_long]:
             wanted = self.jobs.sizes.run(longer[0])

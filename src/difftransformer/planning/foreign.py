@@ -53,13 +53,18 @@ class Foreign:
         """Return a suite as it is asked of a run, which reads one of its datasets."""
         return _settled(self.catalogue.suite(suite), self.text(suite, run))
 
-    def measures(self, suite: str, run: str) -> bool:
-        """Whether a suite measures what a run is."""
+    def refusal(self, suite: str, run: str) -> str | None:
+        """Say why a suite cannot measure what a run is; None: it can."""
         asked = self.catalogue.suite(suite)
         if not self.includes(run):
-            return True
-        knows_text = not (self._itself(run) and asked.asked.reads_text)
-        return asked.measures_pretrained and (knows_text or self.text(suite, run) is not None)
+            return None
+        who = f"row '{run}' is a model from elsewhere"
+        if not asked.measures_pretrained:
+            return f"{who}, which suite '{suite}' (measurement {asked.kind}) cannot measure"
+        if self._itself(run) and asked.asked.reads_text and self.text(suite, run) is None:
+            own = f"suite '{suite}' reads what a run was trained on"
+            return f"{who}, and {own}: name a `dataset` or `pretrained_dataset`"
+        return None
 
     def check(self, suite: str, run: str, requester: str) -> None:
         """Check that a suite can evaluate a run; a run trained here from scratch always passes.
@@ -72,8 +77,8 @@ class Foreign:
         Raises:
             ConfigError: The suite cannot evaluate a pretrained model, or reads generated rows.
         """
-        if not self.measures(suite, run):
-            raise ConfigError(f"{requester}: {self._refusal(suite, run)}")
+        if reason := self.refusal(suite, run):
+            raise ConfigError(f"{requester}: {reason}")
         text = self.text(suite, run)
         if text is None or not self._itself(run):
             return
@@ -83,14 +88,6 @@ class Foreign:
                 f"{at}: dataset {text} is generated, which the external model '{run}' "
                 "cannot read: name a dataset of text"
             )
-
-    def _refusal(self, suite: str, run: str) -> str:
-        """Say why a suite does not measure a run."""
-        asked, who = self.catalogue.suite(suite), f"row '{run}' is a model from elsewhere"
-        if asked.measures_pretrained:
-            own = f"suite '{suite}' reads what a run was trained on"
-            return f"{who}, and {own}: name a `dataset` or `pretrained_dataset`"
-        return f"{who}, which suite '{suite}' (measurement {asked.kind}) cannot measure"
 
 
 def _settled(suite: Suite, text: str | None) -> Suite:
