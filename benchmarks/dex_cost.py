@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from difftransformer.config.run import RunSlice
+from difftransformer.config.run import RunConfig
 from difftransformer.models.language_model import CausalModel
 from difftransformer.training.method import Method, Task
 from difftransformer.training.methods import configure, prepare
@@ -107,7 +107,7 @@ def stepper(shape: str, name: str) -> Callable[[], None]:
     return step
 
 
-def slice_of(shape: str) -> RunSlice:
+def slice_of(shape: str) -> RunConfig:
     """A run of these sizes, for its training settings."""
     d_model, layers, head_dim, ffn_dim, positions, sequences, vocabulary = SHAPES[shape]
     raw: dict[str, Any] = {
@@ -121,7 +121,7 @@ def slice_of(shape: str) -> RunSlice:
             "warmup_steps": 1,
         },
     }  # fmt: skip
-    return RunSlice.model_validate(raw)
+    return RunConfig.model_validate(raw)
 
 
 if __name__ == "__main__":

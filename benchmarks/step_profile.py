@@ -58,12 +58,11 @@ def least(work: Callable[[], object], repeats: int = 15) -> float:
 def limits(one: Subject, shape: Shape, speed: dict[str, float]) -> dict[str, float]:
     """Seconds that each part needs at least; backward of a product is two products."""
     from difftransformer.models.attention.base import Attention
-    from difftransformer.models.attention.registry import configure
     from difftransformer.models.matrices import Linear
     from difftransformer.models.normalisation import RMSNorm
 
     config, tokens = one.model.config, shape.batch_size * shape.seq_len
-    attention = configure(config.attention, config.d_model)
+    attention = config.attention
     parts = [*one.model.modules()]
     pair = next(m for m in parts if isinstance(m, Attention)).multiplications_per_pair()
     numbers = {kind: [m for m in parts if isinstance(m, kind)] for kind in (Linear, RMSNorm)}

@@ -44,7 +44,7 @@ from scipy import stats
 from werkzeug.serving import make_server
 
 from difftransformer.config.data import DatasetConfig
-from difftransformer.config.run import RunSlice
+from difftransformer.config.run import RunConfig
 from difftransformer.data.tokenise import tokenise
 from difftransformer.provenance.environment import capture
 from difftransformer.tracking import run_context, sync
@@ -66,9 +66,9 @@ SPENT: list[float] = []
 """CPU seconds of the threads that send."""
 
 
-def slice_of(steps: int) -> RunSlice:
+def slice_of(steps: int) -> RunConfig:
     """Make a small run of short steps: it logs five times a second, a checkpoint each second."""
-    return RunSlice.model_validate(
+    return RunConfig.model_validate(
         {
             "scale": "benchmark",
             "run": "diff",
@@ -175,7 +175,7 @@ class Timed:
     wall_share: float
 
 
-def timed(kind: str, slice: RunSlice, root: Path, slow: str, clock: Any) -> Timed:
+def timed(kind: str, slice: RunConfig, root: Path, slow: str, clock: Any) -> Timed:
     """Train once in ``root``."""
     uri = {"slow": slow, "down": "http://127.0.0.1:9"}.get(kind)
     live_after = 0.0 if kind in ("slow", "down") else 900.0

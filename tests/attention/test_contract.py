@@ -1,7 +1,6 @@
 """What every variant of the registry must do; a new variant is held to it by being registered."""
 
 import copy
-from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -47,7 +46,7 @@ def test_every_tensor_is_trained_or_saved(options: dict[str, Any]) -> None:
 def test_what_tables_say_of_the_norm_of_heads_is_so(options: dict[str, Any]) -> None:
     layer = build(options, CPU_BACKENDS[0])
     has_norm = any(isinstance(module, RMSNorm) for module in layer.modules())
-    said = norms_heads(asdict(configure(options, D_MODEL)))
+    said = norms_heads(configure(options, D_MODEL))
     assert said in (None, has_norm)
 
 

@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from small_workflow import Checkout
 
-from difftransformer.config.run import RunSlice
+from difftransformer.config.run import RunConfig
 from difftransformer.tracking.history import HISTORY_FILE
 from difftransformer.tracking.run_context import start_run
 from difftransformer.tracking.sync import SyncConfig
@@ -44,7 +44,7 @@ class Training:
     def __init__(self, finished: Checkout, known: Calls, folder: Path, uri: str) -> None:
         words = known["pretrain"]
         slice = finished.folder / words[words.index("--config") + 1]
-        self._slice = RunSlice.model_validate_json(slice.read_bytes())
+        self._slice = RunConfig.model_validate_json(slice.read_bytes())
         self._data = finished.folder / "results" / "smoke" / "data" / "stdlib_text"
         self._undisturbed = finished.folder / "results" / "smoke" / "runs" / "diff" / "0"
         self.root, self.uri = folder / "results", uri

@@ -22,6 +22,7 @@ from difftransformer.cli.frame import (
     find_results,
     load_plan,
 )
+from difftransformer.config.overrides import flat
 from difftransformer.config.yaml_files import as_settings, parse_value
 from difftransformer.errors import UserError
 from difftransformer.provenance.reporting import reporting
@@ -65,6 +66,9 @@ def list_known(
 @command(INSPECT)
 def show(
     run: Annotated[str, typer.Argument(help="Run of runs.yaml.")],
+    origins: Annotated[
+        bool, typer.Option("--origins", help="The file and key that sets each value.")
+    ] = False,
     scale: Scale = None,
     config: Config = Path("config"),
 ) -> None:
@@ -74,6 +78,12 @@ def show(
     with reporting():
         plan = load_plan(config, scale)
         slice = plan.jobs.run(run)
+        if origins:
+            layers = plan.catalogue.layers(run)
+            for key, value in flat(slice.model_dump(mode="json", include={"model", "training"})):
+                place = layers.origin(tuple(key.split("."))) or "default, or follows from others"
+                typer.echo(f"{key} = {value}  # {place}")
+            return
         from difftransformer.models.sizes import attention_size, count_parameters
 
         typer.echo(json.dumps(slice.model_dump(mode="json"), indent=2, ensure_ascii=False))
@@ -87,7 +97,7 @@ def show(
             )
         typer.echo(text, err=True)
         if (match := plan.jobs.sizes.match(run)) is not None:
-            matched_to = plan.catalogue.match(run)
+            matched_to = plan.catalogue.entry(run).match
             assert matched_to is not None
             typer.echo(
                 f"ffn_dim {match.ffn_dim}, matched to {matched_to.to} by {match.by}: "

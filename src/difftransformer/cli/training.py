@@ -20,7 +20,7 @@ from difftransformer.tracking.run_context import JobIdentity, exclusive
 from difftransformer.tracking.tracker import NullTracker
 
 if TYPE_CHECKING:
-    from difftransformer.config.run import RunSlice
+    from difftransformer.config.run import RunConfig
 
 FROM_SCRATCH = "DIFFTRANSFORMER_FROM_SCRATCH"
 """Finished trainings to repeat: names of rules, for all their trainings, or output files."""
@@ -95,14 +95,14 @@ def count_ngrams(step: Step) -> None:
 def train(step: Step) -> None:
     """Train as one job; requeue the job if Slurm announces its time limit."""
     with reporting(step.log):
-        from difftransformer.config.run import RunSlice
+        from difftransformer.config.run import RunConfig
         from difftransformer.training.interrupt import Interrupted
         from difftransformer.training.joining import leads
         from difftransformer.training.launch import is_launched, launch
 
         module = "adapt" if step.rule == "adapt" else "pretrain"
         work = getattr(import_module(f"difftransformer.training.{module}"), step.rule)
-        config = step.read(RunSlice)
+        config = step.read(RunConfig)
         identity = _identity(step, config)
         call = _call(work, step, config, identity)
     world = config.training.world
@@ -122,21 +122,24 @@ def train(step: Step) -> None:
         raise
 
 
-def _identity(step: Step, config: "RunSlice") -> JobIdentity:
+def _identity(step: Step, config: "RunConfig") -> JobIdentity:
     """Return the identity of a training.
 
     Raises:
         UserError: Its data or parent run cannot be used.
     """
     from difftransformer.data.packed import PackedDataset
-    from difftransformer.training.upstream import open_parent, training_inputs
+    from difftransformer.training.upstream import identify
 
-    dataset = PackedDataset.open(step.required("data").parent)
-    parent = open_parent(config, _parent(step), dataset, step.seed)
-    inputs = training_inputs(dataset, parent, config.pretrained)
-    upstream = () if parent is None else (parent.job_id,)
-    fields = {"seed": step.seed, "upstream": upstream, "threads": step.threads}
-    return step.identity(config.scale, config.run, config.decisive(), inputs, **fields)
+    return identify(
+        step.rule,
+        config,
+        model=_parent(step),
+        dataset=PackedDataset.open(step.required("data").parent),
+        seed=step.seed,
+        threads=step.threads,
+        code=step.code,
+    )
 
 
 def _parent(step: Step) -> Path | None:
@@ -154,7 +157,7 @@ def _is_forced(step: Step) -> bool:
 
 
 def _call(
-    train: Callable[..., None], step: Step, config: "RunSlice", identity: JobIdentity
+    train: Callable[..., None], step: Step, config: "RunConfig", identity: JobIdentity
 ) -> Callable[..., None]:
     """Return the training as a function of its tracker."""
     return partial(
@@ -179,7 +182,7 @@ def _mirror(identity: JobIdentity) -> str:
 
 
 def _train_here(
-    call: Callable[..., None], step: Step, config: "RunSlice", identity: JobIdentity
+    call: Callable[..., None], step: Step, config: "RunConfig", identity: JobIdentity
 ) -> None:
     from difftransformer.training.joining import leads
 

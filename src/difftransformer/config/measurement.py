@@ -13,7 +13,7 @@ from pydantic import model_validator
 
 from difftransformer.config.base import Backend, Settings, require_half, setting
 from difftransformer.config.generated_rows import GeneratedRows
-from difftransformer.config.run import RunSlice
+from difftransformer.config.run import RunConfig
 from difftransformer.models.config import ModelConfig
 
 Fact = int | float | bool | str | None
@@ -319,14 +319,14 @@ class Options(Settings):
             ValueError: They cannot be shown.
         """
 
-    def facts(self, run: RunSlice) -> dict[str, Fact]:
+    def facts(self, run: RunConfig) -> dict[str, Fact]:
         """What a row is, shown and not measured, beside what its variant says of itself."""
         attention = run.model.attention
         return {
             "d_model": run.model.d_model,
             "layers": run.model.num_layers,
-            "heads": attention["num_heads"],
-            "head_dim": attention["head_dim"],
+            "heads": attention.output_heads,
+            "head_dim": attention.head_dim,
         }
 
 

@@ -20,8 +20,9 @@ def overrides(catalogue: Catalogue, run: str) -> str:
     found = []
     for one in _behind(catalogue, run):
         if one in catalogue.project.set:
-            before = dict(_flat(configured.run(one).model_dump(mode="json")))
-            after = _flat(catalogue.run(one).model_dump(mode="json"))
+            before = dict(flat(configured.run(one).model_dump(mode="json")))
+            before |= flat(configured.layers(one).values)  # sizes before factors are multiplied in
+            after = flat(catalogue.project.set[one])
             changed = [f"{key} = {new}" for key, new in after if before.get(key) != new]
             found += [change if one == run else f"{one}: {change}" for change in changed]
     return ", ".join(found)
@@ -35,14 +36,15 @@ def _behind(catalogue: Catalogue, run: str) -> list[str]:
         if one in found or catalogue.runs[one].pretrained is not None:
             continue
         found[one] = None
-        parent, match = catalogue.parent(one), catalogue.match(one)
+        parent, match = catalogue.entry(one).init_from, catalogue.entry(one).match
         waiting += [other for other in (parent, match.to if match else None) if other is not None]
     return list(found)
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Iterate over the values of nested mappings, with the path of each, as in "training.lr"."""
     for key, value in values.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

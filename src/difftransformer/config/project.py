@@ -202,6 +202,12 @@ class RunEntry(PretrainedOptions):
             self.require_pin(self.pretrained)
         return self
 
+    def with_other_setup(self, base: "RunEntry") -> bool:
+        """Whether nothing but its setup, its label and its colour differ from its base."""
+        others = ("init_from", "adapt", "match")
+        alike = all(getattr(self, key) == getattr(base, key) for key in others)
+        return alike and not self.set and not self.keep_weights
+
     def alone(self, inherited: Mapping[str, Any]) -> dict[str, Any]:
         """Return what this run has beside settings that it inherits, and nothing inherits."""
         if not self.keep_weights:

@@ -21,18 +21,17 @@ from difftransformer.config.papers import PapersFile, check_papers
 from difftransformer.config.project import (
     DatasetsFile,
     EvaluationsFile,
-    MatchEntry,
     ProjectConfig,
     RunEntry,
     RunsFile,
     load_project,
 )
 from difftransformer.config.registry import Registry, check_registry, read_registry
-from difftransformer.config.run import PRETRAINED_BASE, PretrainedModel, RunSettings, RunSlice
+from difftransformer.config.run import PRETRAINED_BASE, PretrainedModel, RunConfig, check_settings
 from difftransformer.config.scale import ScaleConfig
 from difftransformer.config.timing import Timing
 from difftransformer.config.tokenizers import vocabulary
-from difftransformer.config.validation import validate, validate_part
+from difftransformer.config.validation import validate
 from difftransformer.config.yaml_files import validate_yaml, yaml_files
 from difftransformer.errors import ConfigError, lookup
 
@@ -77,12 +76,15 @@ class Catalogue:
         artifacts_folder = str(folder / "artifacts")
         check_artifacts(artifacts, labels, registry.claims, scale, place, artifacts_folder)
         artifacts = scales.stand_in(scale.stand_ins, artifacts, runs, place)
+        runs_place = f"{folder / 'runs.yaml'}: runs"
         if project.pretrained is not None:
             runs, artifacts = scales.adapt_pretrained(
-                project.pretrained, runs, artifacts, str(folder / "runs.yaml")
+                project.pretrained, runs, artifacts, runs_place
             )
+        runs = scales.inherited(runs, runs_place)
         runs |= scales.family_runs(runs, artifacts, scale, place, str(folder / "artifacts"))
         runs |= scales.sweep_runs(runs, scale, place)
+        runs = scales.inherited(runs, runs_place)
         catalogue = cls(
             folder=folder,
             project=project,
@@ -112,7 +114,7 @@ class Catalogue:
             place = f"{self.said.origin(('set', name))}: set"
             if lookup(self.runs, name, "run", place).pretrained is not None:
                 raise ConfigError(f"{place}.{name}: a pretrained model is not trained; remove it")
-            validate_part(RunSettings, changes, f"{place}.{name}")
+            check_settings(changes, f"{place}.{name}")
         for name in scale.timings:
             self.timing(name)
 
@@ -199,22 +201,34 @@ class Catalogue:
         place = f"{self.scale_file}: timings.{name}"
         return validate(timing_class(name, place), self.scale.timings[name], place)
 
+    def entry(self, name: str) -> RunEntry:
+        """Return a run with what it has from its bases, all but `set`.
+
+        Raises:
+            ConfigError: An unknown run; offers the nearest name.
+        """
+        return lookup(self.runs, name, "run", self.runs_place)
+
     def pretrained(self, name: str) -> PretrainedModel | None:
         """Return the model from elsewhere that a run is; None for one that is trained here."""
-        return lookup(self.runs, name, "run", self.runs_place).pretrained_model()
+        return self.entry(name).pretrained_model()
 
-    def run(self, name: str, setup: str | None = None) -> RunSlice:
-        """Return a run, at another setup than its own if one is given, as the training job gets it.
+    def run(self, name: str, setup: str | None = None) -> RunConfig:
+        """Return a run, at another setup than its own if one is given.
 
-        Two things are missing: ``model.attention`` is not checked, a run with `match` not sized.
+        It is as the training job gets it, but that one with `match` is not sized yet.
         """
-        chain = self._run_chain(name)
-        setup = setup or self.setup(name)
+        layers = self.layers(name, setup)
+        return validate(RunConfig, layers.values, self._place_of_model(name), layers.origin)
+
+    def layers(self, name: str, setup: str | None = None) -> Layers:
+        """Return the settings of a run, merged and not checked; arguments as for `run`."""
+        entry = self.entry(name)
+        setup = setup or entry.setup
         place = f"{self.runs_place}.{name}"
         if setup is None:
             raise ConfigError(f"{place}: no setup, neither here nor in a base; add `setup: ...`")
-        said = scales.setup_place(self.runs, self.scale, name, self.runs_place, self.scale_file)
-        lookup(self.scale.setups, setup, "setup", f"{said}: scale {self.project.scale}")
+        lookup(self.scale.setups, setup, "setup", f"{place}.setup: scale {self.project.scale}")
         layers = Layers()
         setups = f"{self.scale_file}: setups"
         for member, shared in ancestry(self.scale.setups, setup, setups).items():
@@ -224,26 +238,29 @@ class Catalogue:
         if tuned is not None:
             rate = {"training": {"lr": self.scale.learning_rates[tuned]}}
             layers.add(rate, f"{self.scale_file}: learning_rates.{tuned}")
-        for ancestor, entry in chain.items():
-            layers.add(entry.set, f"{self.runs_place}.{ancestor}.set")
-        layers.add(chain[name].alone(layers.values), f"{place}.keep_weights")
+        for ancestor, one in ancestry(self.runs, name, self.runs_place).items():
+            layers.add(one.set, f"{self.runs_place}.{ancestor}.set")
+        layers.add(entry.alone(layers.values), f"{place}.keep_weights")
         layers.add(self.project.set.get(name, {}), self._place_of_set(name))
-        return self._run_slice(name, layers, place)
+        layers.values |= self._references(name, layers, place)
+        return layers
 
-    def place_of_model(self, name: str) -> str:
-        """Return where the model of a run is set, for errors; the call may change it."""
+    def _place_of_model(self, name: str) -> str:
+        """Where the model of a run is set, for errors; the call may change it."""
         changed = "model" in self.project.set.get(name, {})
         return f"{self.runs_place}.{name}" + f", changed by {self._place_of_set(name)}" * changed
 
     def _place_of_set(self, name: str) -> str:
         return f"{self.said.origin(('set', name))}: set.{name}"
 
-    def _run_slice(self, name: str, layers: Layers, place: str) -> RunSlice:
+    def _references(self, name: str, layers: Layers, place: str) -> dict[str, Any]:
+        """What a run has of other entries than its bases, with the size of its vocabulary."""
         values = layers.values
-        lineage(self.runs, name, self.runs_place, "init_from", self.parent, "run")
+        lineage(self.runs, name, self.runs_place, "init_from", self._parent, "run")
         if "dataset" not in values:
             raise ConfigError(f"{place}: its setup names no dataset; add `dataset: ...`")
-        parent = self.parent(name)
+        entry = self.entry(name)
+        parent = entry.init_from
         dataset = self.read_by(name, str(values["dataset"]))
         size = self.dataset(dataset).vocab_size
         foreign = self.project.pretrained if parent == PRETRAINED_BASE else None
@@ -251,21 +268,24 @@ class Catalogue:
         if size is not None:
             place_of_size = layers.origin(("model", "vocab_size"))
             model["vocab_size"] = vocabulary(model.get("vocab_size"), size, dataset, place_of_size)
-        resolved = {
+        return {
+            "scale": self.project.scale,
+            "run": name,
             "dataset": dataset,
             "init_from": parent,
             "pretrained": None if foreign is None else self.pretrained(PRETRAINED_BASE),
-            "adapt": self.adaptation(name),
+            "adapt": entry.adapt,
             "model": model,
         }
-        raw = values | {"scale": self.project.scale, "run": name} | resolved
-        return validate(RunSlice, raw, place, layers.origin)
+
+    def _parent(self, run: str) -> str | None:
+        return self.entry(run).init_from
 
     def members(self, run: str, family: str | None) -> list[str]:
         """Return the runs of a row at every setup of its family; without one the run itself."""
         if family is None:
             return [run]
-        return list(scales.members(self.runs, run, self.scale.families[family], self.runs_place))
+        return list(scales.members(self.runs, run, self.scale.families[family]))
 
     def dataset_of(self, name: str) -> str:
         """Return the dataset that stands in for ``name``: `corpus` replaces text, not tasks.
@@ -281,7 +301,7 @@ class Catalogue:
 
     def read_by(self, run: str, dataset: str) -> str:
         """Return the dataset that stands in for ``dataset`` in the token ids of a run."""
-        found, owners = self.dataset_of(dataset), (run, self.parent(run))
+        found, owners = self.dataset_of(dataset), (run, self._parent(run))
         foreign = [one for one in owners if one is not None and self.pretrained(one) is not None]
         return retokenised.name_of(found, foreign[0]) if foreign else found
 
@@ -297,37 +317,6 @@ class Catalogue:
         assert base is not None
         place = f"{self.said.origin(('pretrained',))}: pretrained.sizes"
         return asdict(base.planned(place))
-
-    def _run_chain(self, name: str) -> dict[str, RunEntry]:
-        lookup(self.runs, name, "run", self.runs_place)
-        return ancestry(self.runs, name, self.runs_place)
-
-    def look(self, run: str) -> int | None:
-        """Return the number of a run's colour in figures; it may come from a base."""
-        chain = reversed(self._run_chain(run).values())
-        return next((entry.look for entry in chain if entry.look is not None), None)
-
-    def setup(self, run: str) -> str | None:
-        """Return the setup of a run; it may come from a base."""
-        return scales.setup_of(self.runs, run, self.runs_place)
-
-    def match(self, run: str) -> MatchEntry | None:
-        """Return what a run is sized after; it may come from a base."""
-        return self._owner(run, "match").match
-
-    def parent(self, run: str) -> str | None:
-        """Return the run that a run continues; it may come from a base."""
-        return self._owner(run, "init_from").init_from
-
-    def adaptation(self, run: str) -> dict[str, Any] | None:
-        """Return how the run that a run continues is adapted; it may come from a base."""
-        return self._owner(run, "adapt").adapt
-
-    def _owner(self, run: str, key: str) -> RunEntry:
-        """The entry that a run has a key from: its own, or its nearest base's, be it null there."""
-        chain = self._run_chain(run)
-        setting = [entry for entry in chain.values() if key in entry.model_fields_set]
-        return setting[-1] if setting else self.runs[run]
 
     @cached_property
     def _derived(self) -> dict[str, str]:

@@ -1,16 +1,19 @@
 """Runs and datasets, resolved: what data and training jobs get, and models from elsewhere."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import model_validator
+from pydantic import BeforeValidator, model_validator
 
 from difftransformer.config.base import Settings, setting
 from difftransformer.config.data import DatasetConfig
 from difftransformer.config.training import TrainingConfig
+from difftransformer.config.validation import validate, validate_part
 from difftransformer.errors import ConfigError
+from difftransformer.models.attention.registry import options_class
 from difftransformer.models.config import ModelConfig
 
 PRETRAINED_BASE = "pretrained_base"
@@ -20,13 +23,6 @@ PRETRAINED_SEED = 0
 _COMMIT = re.compile("[0-9a-f]{40}")
 NOT_OF_WEIGHTS = ("rope_theta", "max_positions", "residual_in_fp32")
 """Settings of the model that its weights do not depend on."""
-
-
-class RunSettings(Settings):
-    """What the `set` of a run and the setups of a scale may hold, each a part of it."""
-
-    model: ModelConfig = setting(meaning="The architecture.")
-    training: TrainingConfig = setting(meaning="How it is trained.")
 
 
 class PretrainedOptions(Settings):
@@ -91,7 +87,44 @@ def _model_folder(name: str) -> Path | None:
     return path if is_path or path.is_dir() else None
 
 
-class RunSlice(Settings):
+def _with_options(model: Any) -> Any:
+    """A model with the options of its attention typed by their variant."""
+    options = model.get("attention") if isinstance(model, dict) else None
+    if not isinstance(options, dict):
+        return model
+    place = "model.attention"
+    return model | {"attention": validate(options_class(options, place), options, place)}
+
+
+class RunSettings(Settings):
+    """What the `set` of a run and the setups of a scale may hold, each a part of it."""
+
+    model: Annotated[ModelConfig, BeforeValidator(_with_options)] = setting(
+        meaning="The architecture."
+    )
+    training: TrainingConfig = setting(meaning="How it is trained.")
+
+
+def check_settings(layer: Mapping[str, Any], where: str) -> None:
+    """Check the keys that one of the mappings of a run's settings has, which others complete.
+
+    Options of attention are checked with all of them, which name the variant.
+
+    Raises:
+        ConfigError: An unknown key, or a value of a wrong type or size.
+    """
+    model = layer.get("model")
+    if isinstance(model, Mapping):
+        if not isinstance(attention := model.get("attention", {}), Mapping):
+            raise ConfigError(
+                f"{where}: model.attention: needs a mapping of keys, got {attention!r}"
+            )
+        own = {key: value for key, value in model.items() if key != "attention"}
+        layer = {**layer, "model": own}
+    validate_part(RunSettings, layer, where)
+
+
+class RunConfig(RunSettings):
     """One run at one scale, resolved: nothing in it refers to another entry."""
 
     scale: str = setting(meaning="Name of the scale the run was resolved at.")
@@ -103,15 +136,11 @@ class RunSlice(Settings):
     pretrained: PretrainedModel | None = setting(
         None, meaning="Model from elsewhere that is adapted; null: the run of `init_from`."
     )
-    model: ModelConfig = setting(
-        meaning="The architecture; of a model from elsewhere its sizes, by the names of a Llama's."
-    )
     adapt: dict[str, Any] | None = setting(
         None,
         meaning="How the run that it starts from is adapted: `method`, a file of training/methods, "
         "and its settings; null: all of the model trains, as in a run from scratch.",
     )
-    training: TrainingConfig = setting(meaning="How it is trained.")
 
     def decisive(self) -> dict[str, Any]:
         """Return what decides the numbers of the run, up to the rounding of their sums.

@@ -1,19 +1,22 @@
 """What a scale makes of the other files: the runs it adds, the rows it replaces, and its checks."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from difftransformer.config.artifacts import ArtifactConfig, SectionConfig
 from difftransformer.config.inheritance import Layers, ancestry
 from difftransformer.config.pretrained import PretrainedBase
 from difftransformer.config.project import RunEntry
 from difftransformer.config.registry import Claim
-from difftransformer.config.run import PRETRAINED_BASE, PretrainedOptions, RunSettings
+from difftransformer.config.run import PRETRAINED_BASE, PretrainedOptions, check_settings
 from difftransformer.config.scale import ScaleConfig
-from difftransformer.config.validation import validate, validate_part
+from difftransformer.config.validation import validate
 from difftransformer.errors import ConfigError, lookup, nearest
 
 Entries = Mapping[str, object]
 Runs = Mapping[str, RunEntry]
+INHERITED = {"setup", "init_from", "adapt", "look", "match"}
+"""What a run has of its nearest base with it; its `set` is merged key by key."""
 StandIns = Mapping[str, Mapping[str, str | None]]
 """Artifact -> run of its rows -> run that stands in for it; None leaves the row out.
 
@@ -37,22 +40,18 @@ def scale_runs(runs: Runs, scale: ScaleConfig, scale_file: str) -> dict[str, Run
     return found
 
 
-def setup_of(runs: Runs, name: str, where: str) -> str | None:
-    """Return the setup of a run: its own, or that of its nearest base with one.
+def inherited(runs: Runs, where: str) -> dict[str, RunEntry]:
+    """Return the runs with what each has from its bases, be it null in the nearest one.
 
     Raises:
-        ConfigError: a base is unknown, or the bases form a circle.
+        ConfigError: A base is unknown, or the bases form a circle.
     """
-    chain = reversed(ancestry(runs, name, where).values())
-    return next((entry.setup for entry in chain if entry.setup), None)
-
-
-def setup_place(runs: Runs, scale: ScaleConfig, name: str, where: str, scale_file: str) -> str:
-    """Return where a run's setup was said, for errors."""
-    chain = reversed(ancestry(runs, name, where))
-    owner = next((one for one in chain if runs[one].setup), name)
-    by_scale = "setup" in scale.runs.get(owner, {})
-    return f"{f'{scale_file}: runs' if by_scale else where}.{owner}.setup"
+    found = {}
+    for name, entry in runs.items():
+        chain = ancestry(runs, name, where).values()
+        own = {key: getattr(one, key) for one in chain for key in INHERITED & one.model_fields_set}
+        found[name] = entry.model_copy(update=own)
+    return found
 
 
 def tuned_as(
@@ -61,38 +60,33 @@ def tuned_as(
     """Return whose tuned learning rate a run has at a setup; None: that of the setup.
 
     Its own, or that of its nearest base at the same setup, adapted by the same method if by any.
-
-    Raises:
-        ConfigError: See `setup_of`.
     """
-    method = _method_of(runs, name, where)
+
+    def method(run: str) -> Any:
+        return (runs[run].adapt or {}).get("method")
+
     for one in reversed(ancestry(runs, name, where)):
-        alike = setup_of(runs, one, where) == setup and _method_of(runs, one, where) == method
+        alike = runs[one].setup == setup and method(one) == method(name)
         if one in rates and (one == name or alike):
             return one
     return None
 
 
-def _method_of(runs: Runs, name: str, where: str) -> str | None:
-    """Return by what a run is adapted: its own method, or that of its nearest base with one."""
-    chain = reversed(ancestry(runs, name, where).values())
-    named = (entry.adapt for entry in chain if entry.adapt and "method" in entry.adapt)
-    return next((adapt["method"] for adapt in named), None)
-
-
-def members(runs: Runs, run: str, setups: Sequence[str], where: str) -> dict[str, str]:
+def members(runs: Runs, run: str, setups: Sequence[str]) -> dict[str, str]:
     """Return run id -> setup of a run at every setup of a family, in their order.
 
     At its own setup a run is itself, and at one at which a run of its own name stands, that one,
     so nothing is trained twice.
     """
-    own = setup_of(runs, run, where)
+    own = runs[run]
     named = {
         entry.setup: name
         for name, entry in reversed(list(runs.items()))
-        if entry.base == run and entry.model_fields_set <= {"base", "setup", "label", "look"}
+        if entry.base == run and entry.with_other_setup(own)
     }
-    return {run if setup == own else named.get(setup, f"{run}_{setup}"): setup for setup in setups}
+    return {
+        run if setup == own.setup else named.get(setup, f"{run}_{setup}"): setup for setup in setups
+    }
 
 
 def family_runs(
@@ -120,7 +114,7 @@ def family_runs(
             lookup(scale.setups, setup, "setup", place)
         for row in part.rows:
             entry = lookup(runs, row.run, "run", where)
-            for member, setup in members(runs, row.run, setups, where).items():
+            for member, setup in members(runs, row.run, setups).items():
                 if member not in runs:
                     label = f"{entry.label}, {setup}"
                     added[member] = RunEntry(base=row.run, setup=setup, label=label)
@@ -241,18 +235,15 @@ def adapt_pretrained(
         if entry.adapt is not None and entry.init_from is not None:
             bases.add(entry.init_from)
             changed[name] = entry.model_copy(update={"init_from": PRETRAINED_BASE})
+    known = inherited(runs, where).items()
+    adapted = {name for name, entry in known if entry.adapt is not None}
     shown = {
         name: _replaced(artifact, dict.fromkeys(bases, PRETRAINED_BASE))
-        if any(run in runs and is_adapted(runs, run, where) for run in artifact.runs())
+        if any(run in adapted for run in artifact.runs())
         else artifact
         for name, artifact in artifacts.items()
     }
     return changed, shown
-
-
-def is_adapted(runs: Runs, name: str, where: str) -> bool:
-    """Whether a run, or a base of it, adapts another one."""
-    return any(entry.adapt is not None for entry in ancestry(runs, name, where).values())
 
 
 # --- what its entries and those of runs.yaml must be by themselves, used or overridden
@@ -270,10 +261,10 @@ def check_entries(
     """
     for name, setup in scale.setups.items():
         own = setup.model_dump(include={"model", "training"}, exclude_unset=True)
-        validate_part(RunSettings, own, f"{file}: setups.{name}")
+        check_settings(own, f"{file}: setups.{name}")
     for name, entry in runs.items():
         owner = file if name in scale.runs else runs_file
-        validate_part(RunSettings, entry.set, f"{owner}: runs.{name}.set")
+        check_settings(entry.set, f"{owner}: runs.{name}.set")
     for key, what, changed, known in (
         ("datasets", "dataset", scale.datasets, datasets),
         ("suites", "suite", scale.suites, suites),

@@ -8,7 +8,7 @@ Shapes: B = batch, T = new positions, S = all positions including cached ones, V
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -144,8 +144,7 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
 
     def _renew_settings(self) -> None:
         """Let the model's own settings follow those of the config."""
-        changed = self.config.model_config()
-        self.model.config = replace(changed, attention=self.model.config.attention)
+        self.model.config = self.config.model_config()
 
     def _set_gradient_checkpointing(
         self,

@@ -5,13 +5,14 @@ there.
 """
 
 from difflib import get_close_matches
+from operator import attrgetter
 from typing import Any, ClassVar
 
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.generation.configuration_utils import GenerationConfig
 
 from difftransformer.errors import CheckpointError, ConfigError
-from difftransformer.models.attention.registry import DEFAULT_VARIANT, attention_class, configure
+from difftransformer.models.attention.registry import DEFAULT_VARIANT, attention_class
 from difftransformer.models.config import MODEL_TYPE, ModelConfig
 
 _OF_TRANSFORMERS = {
@@ -37,10 +38,7 @@ class _Setting:
     def __get__(self, config: "DiffTransformerConfig | None", owner: type) -> Any:
         if config is None:
             return self
-        found = config.model_config()
-        if self._path[0] == "attention":
-            return getattr(configure(found.attention, found.d_model), self._path[1])
-        return getattr(found, self._path[0])
+        return attrgetter(".".join(self._path))(config.model_config())
 
     def __set__(self, config: "DiffTransformerConfig", value: Any) -> None:
         self.write(settings := _plain(config.model or {}), value)

@@ -110,7 +110,7 @@ def from_upstream(upstream: "PreTrainedModel", backend: str = "sdpa") -> Transfo
     model = Transformer(config, backend)
     theirs = {name: tensor.detach() for name, tensor in upstream.state_dict().items()}
     ours = {mine: theirs[other] for mine, other in _NAMES.items() if mine in model.state_dict()}
-    attention = configure(config.attention, config.d_model)
+    attention = config.attention
     paired = _is_diffllama(attention)
     names = _LAYER_NAMES | (_DIFF_NAMES if paired else {})
     for index in range(config.num_layers):
@@ -130,7 +130,7 @@ def from_upstream(upstream: "PreTrainedModel", backend: str = "sdpa") -> Transfo
 
 def upstream_weights(model: Transformer) -> dict[str, Tensor]:
     """Return the upstream weights by name, as differentiable functions of ours."""
-    attention = configure(model.config.attention, model.config.d_model)
+    attention = model.config.attention
     paired = _is_diffllama(attention)
     ours: dict[str, Tensor] = dict(model.named_parameters())
     theirs = {other: ours[mine] for mine, other in _NAMES.items() if mine in ours}
@@ -161,7 +161,7 @@ def upstream_options(config: ModelConfig, kind: str) -> dict[str, Any]:
     Raises:
         CheckpointError: If that upstream model cannot express it.
     """
-    attention = configure(config.attention, config.d_model)
+    attention = config.attention
     _check_expressible(config, attention, kind)
     maps = attention.value_dim // attention.head_dim  # softmax maps of one output head
     return {
@@ -194,15 +194,16 @@ def config_of_upstream(upstream: "PreTrainedConfig") -> ModelConfig:
         if found != wanted:
             raise CheckpointError(f"cannot import {kind}: {key} is {found!r}, ours has {wanted!r}")
     maps = 2 if kind == "diffllama" else 1
+    attention = {
+        "variant": UPSTREAM[kind],
+        "num_heads": upstream.num_attention_heads // maps,
+        "num_kv_heads": upstream.num_key_value_heads // maps,
+        "head_dim": upstream.head_dim,
+        **({"norm_eps": upstream.rms_norm_eps} if kind == "diffllama" else {}),
+    }
     return ModelConfig(
         **{ours: getattr(upstream, theirs) for theirs, ours in _SETTINGS.items()},
-        attention={
-            "variant": UPSTREAM[kind],
-            "num_heads": upstream.num_attention_heads // maps,
-            "num_kv_heads": upstream.num_key_value_heads // maps,
-            "head_dim": upstream.head_dim,
-            **({"norm_eps": upstream.rms_norm_eps} if kind == "diffllama" else {}),
-        },
+        attention=configure(attention, upstream.hidden_size),
         rope_theta=rope["rope_theta"],
     )
 

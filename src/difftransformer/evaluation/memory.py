@@ -14,7 +14,6 @@ import torch
 
 from difftransformer.config.measurement import Suite
 from difftransformer.machine.memory import require_room
-from difftransformer.models.attention.registry import configure
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.loss import rows_of_chunk
 from difftransformer.models.sizes import cached_numbers, count_parameters, layer_activations
@@ -56,7 +55,7 @@ def estimate_evaluation(
     rows = reading.rows
     if reading.loss_chunk is not None:
         rows = rows_of_chunk(min(rows, reading.loss_chunk), model.vocab_size, device.type)
-    heads = configure(model.attention, model.d_model).output_heads
+    heads = model.attention.output_heads
     maps = reading.map_bytes * heads * reading.total**2
     layer = layer_activations(
         model, backend, reading.new, reading.total, asked.precision, grad=False

@@ -11,7 +11,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from types import UnionType
-from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from difftransformer.errors import ConfigError, nearest
 
@@ -152,6 +162,8 @@ def _fits(value: Any, kind: Any) -> bool:
         return any(_fits(value, one) for one in get_args(kind))
     if origin is Literal:
         return isinstance(value, str) and value in get_args(kind)
+    if kind is AttentionConfig:
+        return True  # which `configure` checks
     if kind is float:
         return type(value) in (int, float) and math.isfinite(value)
     return type(value) is (origin or kind)
@@ -236,6 +248,16 @@ class AttentionConfig(Options):
         return self.num_kv_heads
 
 
+class _ByVariant:
+    """Tells pydantic that `ModelConfig` reads the options of attention itself, by the variant."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        return {"type": "any"}
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
+        return {"type": "object", "additionalProperties": True}
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(Options):
     """A decoder: pre-RMSNorm, SwiGLU, rotary positions, no biases; attention chosen by name."""
@@ -262,7 +284,7 @@ class ModelConfig(Options):
         gt=0,
         le=2**20,
     )
-    attention: dict[str, Any] = setting(
+    attention: Annotated[AttentionConfig, _ByVariant()] = setting(
         meaning="Variant and its options, checked by models.attention.registry.configure.",
         holds=AttentionConfig.names(),
     )
@@ -305,3 +327,10 @@ class ModelConfig(Options):
         source="goes with fan_in; use init_std's value with normal",
         gt=0,
     )
+
+    def __post_init__(self) -> None:
+        """Turn a mapping into the options of its variant, with all numbers of heads."""
+        from difftransformer.models.attention.registry import configure
+
+        super().__post_init__()
+        object.__setattr__(self, "attention", configure(self.attention, self.d_model))

@@ -55,8 +55,7 @@ class AttentionSize(NamedTuple):
 
 def attention_size(config: ModelConfig) -> AttentionSize:
     """Return the attention's parameters in one layer, and those of plain attention beside it."""
-    attention = configure(config.attention, config.d_model)
-    own, layer = _attention_parameters(attention, config.d_model)
+    own, layer = _attention_parameters(config.attention, config.d_model)
     heads = {"num_heads": layer.num_queries, "num_kv_heads": layer.num_keys}
     plain = None
     if layer.num_queries % layer.num_keys == 0:
@@ -73,7 +72,7 @@ def _attention_parameters(attention: AttentionConfig, d_model: int) -> tuple[int
 
 def llama_matrices(config: ModelConfig) -> dict[str, tuple[int, int]]:
     """Return rows and columns of the matrices of one layer, by their names in a Llama."""
-    attention = configure(config.attention, config.d_model)
+    attention = config.attention
     d_model, width = config.d_model, attention.head_dim
     heads, key_heads = attention.output_heads, attention.kv_heads
     return {
@@ -189,7 +188,7 @@ def cached_numbers(config: ModelConfig) -> int:
     An attention layer with the model's heads, on an input of few dimensions, fills a cache: so this
     holds for any variant, whatever it keeps.
     """
-    attention = configure(config.attention, config.d_model)
+    attention = config.attention
     layer = attention_class(attention.variant)(attention, _WIDTH, 0, "eager")
     table = RotaryTable(attention.head_dim, config.rope_theta)
     rope = table.span(0, _POSITIONS, torch.device("cpu"))

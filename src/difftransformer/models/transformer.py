@@ -7,7 +7,6 @@ F = ffn_dim, V = vocabulary.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, replace
 from typing import Any, Self
 
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 
 from difftransformer.errors import ConfigError
 from difftransformer.models.attention.base import Cache
-from difftransformer.models.attention.registry import attention_class, configure
+from difftransformer.models.attention.registry import attention_class
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.config import AttentionConfig, ModelConfig
 from difftransformer.models.documents import document_mask
@@ -120,8 +119,7 @@ class Transformer(LanguageModel):
             BackendError: no such backend.
         """
         super().__init__()
-        attention = configure(config.attention, config.d_model)
-        self.config = replace(config, attention=asdict(attention))
+        self.config, attention = config, config.attention
         self.backend = backend
         self.embedding = Embedding(config.vocab_size, config.d_model)
         self.layers = nn.ModuleList(

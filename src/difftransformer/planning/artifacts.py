@@ -12,7 +12,7 @@ from difftransformer.config.measurement import Fact
 from difftransformer.config.measurements import module_of
 from difftransformer.config.overrides import overrides
 from difftransformer.config.run import PRETRAINED_SEED
-from difftransformer.config.scales import is_adapted, sweep_run
+from difftransformer.config.scales import sweep_run
 from difftransformer.config.timing import TimingSlice
 from difftransformer.errors import lookup
 from difftransformer.models.attention.registry import interpretation, norms_heads, variant_location
@@ -182,7 +182,7 @@ class Artifacts:
         """Return the fingerprint of what times, with the attention of all rows."""
         rows = {*self._timed(name, own=False), *self._timed(name)}
         models = [self.jobs.catalogue.run(row).model for row in rows]
-        variants = {variant_location(model.attention["variant"]) for model in models}
+        variants = {variant_location(model.attention.variant) for model in models}
         modules = (module_of(name, "settings"), module_of(name, "measure"))
         config, result = self.jobs.catalogue.timing(name), self.jobs.layout.timings(name)
         assert config is not None, name
@@ -214,8 +214,7 @@ class Artifacts:
         catalogue, foreign, runs = self.jobs.catalogue, self.jobs.foreign, artifact.runs()
         if catalogue.project.pretrained is None or not set(runs) <= catalogue.runs.keys():
             return None  # an unknown run is named where the artifact is checked
-        place = str(catalogue.folder / "runs.yaml")
-        if not any(is_adapted(catalogue.runs, run, place) for run in runs):
+        if all(catalogue.runs[run].adapt is None for run in runs):
             return None
         if others := [run for run in runs if not foreign.includes(run)]:
             return f"it shows {others[0]} beside what adapting it makes"
@@ -241,7 +240,7 @@ class Artifacts:
             ),
             judges={suite: self.jobs.judges(suite) for suite in catalogue.suites},
             members=catalogue.members,
-            look=catalogue.look,
+            look=lambda run: catalogue.entry(run).look,
             replications=catalogue.papers.replications,
             overrides=cache(partial(overrides, catalogue)),
         )
@@ -254,7 +253,7 @@ class Artifacts:
         facts = part.asked.facts(slice) | {"norm": norms_heads(attention)}
         if timing is not None:
             facts["timed"] = run in self._timed(timing, own=part.measurement != timing)
-        reason = interpretation(attention["variant"])
+        reason = interpretation(attention.variant)
         return facts if reason is None else facts | {INTERPRETATION: reason}
 
     def _sweep_rows(self, name: str) -> dict[str, list[SweepRow]]:

@@ -5,13 +5,13 @@ from difftransformer.config.data import DatasetConfig
 from difftransformer.config.generated_rows import GeneratedRows, RecallConfig
 from difftransformer.config.measurements import measurement
 from difftransformer.config.resolve import Catalogue
-from difftransformer.config.run import RunSlice, require_same_model, same_token_ids
+from difftransformer.config.run import RunConfig, require_same_model, same_token_ids
 from difftransformer.convert.upstream import upstream_options
 from difftransformer.errors import CheckpointError, ConfigError, lookup, nearest
 from difftransformer.training.methods import configure
 
 
-def check_run(catalogue: Catalogue, slice: RunSlice, parent: RunSlice | None = None) -> None:
+def check_run(catalogue: Catalogue, slice: RunConfig, parent: RunConfig | None = None) -> None:
     """Check that a run's batches fit its data and its model, and that it can start as asked.
 
     Args:
@@ -53,7 +53,7 @@ def check_run(catalogue: Catalogue, slice: RunSlice, parent: RunSlice | None = N
         check_token_ids(catalogue, slice.dataset, parent, start)
 
 
-def _check_validation(catalogue: Catalogue, slice: RunSlice, dataset: DatasetConfig) -> None:
+def _check_validation(catalogue: Catalogue, slice: RunConfig, dataset: DatasetConfig) -> None:
     budget, window = dataset.validation_budget, slice.training.seq_len + 1
     if budget is not None and budget < window:
         derived = " (validation_share of `tokens`)" if dataset.validation_tokens is None else ""
@@ -64,7 +64,7 @@ def _check_validation(catalogue: Catalogue, slice: RunSlice, dataset: DatasetCon
         )
 
 
-def _check_rows(slice: RunSlice, rows: GeneratedRows | None, place: str) -> None:
+def _check_rows(slice: RunConfig, rows: GeneratedRows | None, place: str) -> None:
     """Generated rows are trained on whole; a probe is made of recall rows that there can be."""
     length, probe = slice.training.seq_len, slice.training.probe
     if rows is not None and length != rows.row_length - 1:
@@ -98,7 +98,7 @@ def _check_rows(slice: RunSlice, rows: GeneratedRows | None, place: str) -> None
         )
 
 
-def _check_adaptation(slice: RunSlice, place: str) -> None:
+def _check_adaptation(slice: RunConfig, place: str) -> None:
     assert slice.adapt is not None
     if slice.init_from is None:
         raise ConfigError(f"{place}.adapt: there is nothing to adapt; name a run in init_from")
@@ -122,7 +122,7 @@ def _check_adaptation(slice: RunSlice, place: str) -> None:
             raise ConfigError(f"{place}: training.{key} has no meaning with adapt; leave it out")
 
 
-def check_token_ids(catalogue: Catalogue, dataset: str, run: RunSlice, place: str) -> None:
+def check_token_ids(catalogue: Catalogue, dataset: str, run: RunConfig, place: str) -> None:
     """Check that ids mean the same in a dataset as in that of a run.
 
     Raises:

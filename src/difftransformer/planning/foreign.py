@@ -19,7 +19,7 @@ class Foreign:
 
     def includes(self, run: str) -> bool:
         """Whether a run is a model from elsewhere, or what adapting one makes."""
-        return self._itself(run) or self.catalogue.parent(run) == PRETRAINED_BASE
+        return self._itself(run) or self.catalogue.entry(run).init_from == PRETRAINED_BASE
 
     def _itself(self, run: str) -> bool:
         return self.catalogue.pretrained(run) is not None
@@ -35,7 +35,7 @@ class Foreign:
         adapted = (
             run
             for run in self.catalogue.runs
-            if self.includes(run) and self.catalogue.adaptation(run) is not None
+            if self.includes(run) and self.catalogue.entry(run).adapt is not None
         )
         known = {run: self.sizes.run(run) for run in adapted}
         shortest = min((one.training.seq_len for one in known.values()), default=0)

@@ -3,7 +3,7 @@
 So a training that cannot fit is refused before its first job, on a machine without a GPU.
 """
 
-from difftransformer.config.run import RunSlice
+from difftransformer.config.run import RunConfig
 from difftransformer.config.scale import MachineConfig
 from difftransformer.errors import ConfigError
 from difftransformer.models.config import ModelConfig
@@ -24,7 +24,7 @@ def host_mb(model: ModelConfig) -> int:
     return max(_HOST_MB, _HOST_MB // 2 + round(24e-6 * count_parameters(model)))
 
 
-def require_gpu_memory(slice: RunSlice, machine: MachineConfig, place: str) -> None:
+def require_gpu_memory(slice: RunConfig, machine: MachineConfig, place: str) -> None:
     """Check that a training fits the GPU of a machine.
 
     Raises:

@@ -16,7 +16,7 @@ from difftransformer.config.judges import JudgementSlice, JudgeName, judge_modul
 from difftransformer.config.measurement import NgramsSlice
 from difftransformer.config.measurements import EvaluationSlice, module_of
 from difftransformer.config.resolve import Catalogue
-from difftransformer.config.run import DatasetSlice, RunSlice
+from difftransformer.config.run import DatasetSlice, RunConfig
 from difftransformer.convert.foreign.registry import reader_locations
 from difftransformer.errors import ConfigError, data_of
 from difftransformer.machine import gpus
@@ -78,7 +78,7 @@ class Jobs:
     # --- what a job gets ---
 
     @cache  # noqa: B019 - a plan lives as long as the process
-    def run(self, name: str) -> RunSlice:
+    def run(self, name: str) -> RunConfig:
         """Return a run with its attention checked and all sizes filled in."""
         slice = self.sizes.run(name)
         parent = slice.init_from if slice.pretrained is None else None
@@ -90,9 +90,9 @@ class Jobs:
 
         A run that continues another one with longer positions extends the context of its parent.
         """
-        if self.catalogue.adaptation(run) is not None:
+        if self.catalogue.entry(run).adapt is not None:
             return "adapt"
-        parent = self.catalogue.parent(run)
+        parent = self.catalogue.entry(run).init_from
         if parent is None:
             return "pretrain"
         longer = self.run(run).model.max_positions > self.run(parent).model.max_positions
@@ -182,7 +182,7 @@ class Jobs:
                 return _gpus(device)
         if not self.trained(run):  # measured where what adapting makes of it is trained
             adapted = self.trained_by("adapt")
-            children = (one for one in adapted if self.catalogue.parent(one) == run)
+            children = (one for one in adapted if self.catalogue.entry(one).init_from == run)
             if (child := next(children, None)) is None:
                 return 0
             run = child
@@ -253,7 +253,7 @@ class Jobs:
         if not self.trained(run):
             return []
         names = ["config.json", "tokenizer.json"]
-        if suite is not None and self.catalogue.adaptation(run) is not None:
+        if suite is not None and self.catalogue.entry(run).adapt is not None:
             names.append("adapter.safetensors")
         if suite is not None and self.catalogue.suite(suite).asked.reads_kept:
             names.append(KEPT)
@@ -261,7 +261,7 @@ class Jobs:
 
     def parent_beside_weights(self, run: str, seed: int) -> list[str]:
         """Return what is read beside the weights that a run starts from, if it continues one."""
-        parent = self.catalogue.parent(run)
+        parent = self.catalogue.entry(run).init_from
         return [] if parent is None else self.beside_weights(None, parent, seed)
 
     @cache  # noqa: B019 - a plan lives as long as the process
@@ -272,12 +272,12 @@ class Jobs:
 
     def parent_result(self, run: str, seed: int) -> list[str]:
         """Return the result of the training that a run continues, if it continues one."""
-        parent = self.catalogue.parent(run)
+        parent = self.catalogue.entry(run).init_from
         return [] if parent is None else self.training_file(parent, seed)
 
     def parent_weights(self, run: str, seed: int) -> list[str]:
         """Return the weights that a run starts from, if it continues one."""
-        parent = self.catalogue.parent(run)
+        parent = self.catalogue.entry(run).init_from
         return [] if parent is None else self.weights(parent, seed)
 
     def ngrams_file(self, suite: str, run: str) -> list[str]:
@@ -325,7 +325,7 @@ class Jobs:
         match rule:
             case "pretrain" | "extend_context" | "adapt":
                 run = self.run(parts[0])
-                yield variant_location(run.model.attention["variant"])
+                yield variant_location(run.model.attention.variant)
                 if run.adapt is not None:
                     yield method_module(run.adapt["method"])
             case "evaluate":
@@ -333,7 +333,7 @@ class Jobs:
                 for kind in sorted({suite.kind, suite.asked.kind}):
                     yield from (module_of(kind, "settings"), module_of(kind, "measure"))
                 if self.trained(parts[1]):
-                    yield variant_location(self.run(parts[1]).model.attention["variant"])
+                    yield variant_location(self.run(parts[1]).model.attention.variant)
                 if self.foreign.includes(parts[1]) and suite.asked.reads_text:
                     yield from reader_locations()
 

@@ -133,7 +133,7 @@ class Plan:
                 name: str | None = run
                 while name is not None and self.jobs.trained(name):
                     seeds.setdefault(name, set()).update(self.artifacts.seeds(artifact))
-                    name = self.catalogue.parent(name)
+                    name = self.catalogue.entry(name).init_from
         return seeds
 
     def equal_trainings(self, artifacts: Sequence[str]) -> list[list[str]]:
@@ -338,7 +338,7 @@ class Plan:
         if entry is None:  # of a sweep
             return RunAbout(label=run)
         label = with_overrides(entry.label, overrides(self.catalogue, run))
-        return RunAbout(label=label, base=entry.base, look=self.catalogue.look(run))
+        return RunAbout(label=label, base=entry.base, look=entry.look)
 
     def _as_it_lies(self, name: str) -> KeptSlice:
         table, figure = self.tables([name]), self.figures([name])

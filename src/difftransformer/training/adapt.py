@@ -14,7 +14,7 @@ import peft  # noqa: F401 - most methods are its: here, the process that jobs ar
 import torch
 from torch import Tensor
 
-from difftransformer.config.run import RunSlice
+from difftransformer.config.run import RunConfig
 from difftransformer.convert.hf import BACKENDS
 from difftransformer.convert.upstream import from_upstream, to_upstream
 from difftransformer.data.loader import BatchLoader
@@ -32,7 +32,7 @@ from difftransformer.training.run import Frame, Start, open_weights, train_run
 from difftransformer.training.team import Team
 
 
-def adapt(slice: RunSlice, *, model: Path | None = None, **frame: Unpack[Frame]) -> None:
+def adapt(slice: RunConfig, *, model: Path | None = None, **frame: Unpack[Frame]) -> None:
     """Adapt the run that ``slice`` continues, or go on from the newest whole checkpoint; publish.
 
     Args:
@@ -80,7 +80,7 @@ def adapt(slice: RunSlice, *, model: Path | None = None, **frame: Unpack[Frame])
 
 
 def first_batches(
-    dataset: PackedDataset, slice: RunSlice, sequences: int, seed: int
+    dataset: PackedDataset, slice: RunConfig, sequences: int, seed: int
 ) -> Iterable[Tensor]:
     """Return the first sequences of a run's training text without their last target, [B, T]."""
     size = min(slice.training.micro_batch, sequences)
@@ -92,7 +92,7 @@ def first_batches(
 
 
 def _opened(
-    slice: RunSlice, folder: Path | None, dataset: PackedDataset, device: torch.device
+    slice: RunConfig, folder: Path | None, dataset: PackedDataset, device: torch.device
 ) -> CausalModel:
     """The parent: one of ours as transformers' Llama, with the positions of this run."""
     config = slice.training
@@ -110,7 +110,7 @@ def _opened(
     return causal
 
 
-def _parent(slice: RunSlice, folder: Path | None, dataset: PackedDataset) -> CausalModel:
+def _parent(slice: RunConfig, folder: Path | None, dataset: PackedDataset) -> CausalModel:
     if slice.pretrained is None:
         assert folder is not None, slice.run
         return CausalModel(
@@ -124,7 +124,7 @@ def _parent(slice: RunSlice, folder: Path | None, dataset: PackedDataset) -> Cau
     return causal
 
 
-def _closed(slice: RunSlice, model: CausalModel) -> Transformer:
+def _closed(slice: RunConfig, model: CausalModel) -> Transformer:
     """Return the folded model as ours, with the settings of its run."""
     device = model.output_weight.device
     ours = Transformer(slice.model)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from difftransformer.config.run import RunSlice
+from difftransformer.config.run import RunConfig
 from difftransformer.config.training import TrainingConfig
 from difftransformer.machine.memory import available_bytes, require_room
 from difftransformer.models.config import ModelConfig
@@ -71,7 +71,7 @@ class MemoryEstimate:
         )
 
 
-def estimate_memory(slice: RunSlice, device_type: str) -> MemoryEstimate:
+def estimate_memory(slice: RunConfig, device_type: str) -> MemoryEstimate:
     """Estimate what one process of a training needs on a "cpu" or a "cuda" device, from sizes."""
     model, config, on_gpu = slice.model, slice.training, device_type == "cuda"
     parameters = count_parameters(model)
@@ -100,7 +100,7 @@ def estimate_memory(slice: RunSlice, device_type: str) -> MemoryEstimate:
     return MemoryEstimate(*((KEPT_MEMORY if kept else 1.0) * part for part in parts))
 
 
-def _activations(slice: RunSlice, on_gpu: bool) -> tuple[float, float]:
+def _activations(slice: RunConfig, on_gpu: bool) -> tuple[float, float]:
     """Return the bytes that wait for the backward pass, and those of the layers at work in it."""
     model, config = slice.model, slice.training
     backend: str = config.backend
@@ -117,7 +117,7 @@ def _activations(slice: RunSlice, on_gpu: bool) -> tuple[float, float]:
     return config.micro_batch * model.num_layers * kept, config.micro_batch * working
 
 
-def require_memory(slice: RunSlice, device: torch.device) -> None:
+def require_memory(slice: RunConfig, device: torch.device) -> None:
     """Compare the estimate with what is free; log it.
 
     Where the gaps of freed memory that an adapted model keeps would not fit, it is given back from

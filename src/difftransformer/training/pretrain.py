@@ -14,7 +14,7 @@ from typing import Unpack
 import torch
 from torch import nn
 
-from difftransformer.config.run import RunSlice
+from difftransformer.config.run import RunConfig
 from difftransformer.data.packed import PackedDataset
 from difftransformer.models.kernels import choose_backend
 from difftransformer.models.transformer import Transformer
@@ -27,7 +27,7 @@ from difftransformer.training.team import Team
 logger = logging.getLogger(__name__)
 
 
-def pretrain(slice: RunSlice, *, model: Path | None = None, **frame: Unpack[Frame]) -> None:
+def pretrain(slice: RunConfig, *, model: Path | None = None, **frame: Unpack[Frame]) -> None:
     """Train the model of ``slice``, or continue from the newest whole checkpoint; publish outputs.
 
     Args:
@@ -48,7 +48,7 @@ def pretrain(slice: RunSlice, *, model: Path | None = None, **frame: Unpack[Fram
     _train("pretrain", slice, model, frame)
 
 
-def extend_context(slice: RunSlice, *, model: Path, **frame: Unpack[Frame]) -> None:
+def extend_context(slice: RunConfig, *, model: Path, **frame: Unpack[Frame]) -> None:
     """Continue a finished run on longer contexts; arguments and errors are those of `pretrain`.
 
     The model of ``slice`` starts from its parent's weights, with a larger ``max_positions`` and
@@ -57,7 +57,7 @@ def extend_context(slice: RunSlice, *, model: Path, **frame: Unpack[Frame]) -> N
     _train("extend_context", slice, model, frame)
 
 
-def _train(stage: str, slice: RunSlice, model: Path | None, frame: Frame) -> None:
+def _train(stage: str, slice: RunConfig, model: Path | None, frame: Frame) -> None:
     def start(dataset: PackedDataset, device: torch.device, team: Team) -> Start:
         require_memory(slice, device)
         transformer = _initial_model(slice, frame["seed"], model, device, team)
@@ -71,7 +71,7 @@ def _train(stage: str, slice: RunSlice, model: Path | None, frame: Frame) -> Non
 
 
 def _initial_model(
-    slice: RunSlice, seed: int, folder: Path | None, device: torch.device, team: Team
+    slice: RunConfig, seed: int, folder: Path | None, device: torch.device, team: Team
 ) -> Transformer:
     """Return the model that training starts from: drawn, or with the weights of the parent."""
     precision = slice.training.precision

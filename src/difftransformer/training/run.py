@@ -14,7 +14,7 @@ from typing import Any, NotRequired, TypedDict
 
 import torch
 
-from difftransformer.config.run import RunSlice, require_same_model
+from difftransformer.config.run import RunConfig, require_same_model
 from difftransformer.convert.checkpoint import WEIGHTS, load_weights, read_config
 from difftransformer.data.loader import BatchLoader
 from difftransformer.data.packed import PackedDataset
@@ -24,10 +24,9 @@ from difftransformer.models.language_model import LanguageModel
 from difftransformer.models.matrices import matmul_backend
 from difftransformer.models.sizes import training_flops
 from difftransformer.models.transformer import Transformer
-from difftransformer.provenance.fingerprint import job_fingerprint
 from difftransformer.provenance.layout import TRAINING
 from difftransformer.provenance.published import weights_digest
-from difftransformer.provenance.result import Result, job_id, origin
+from difftransformer.provenance.result import Result, origin
 from difftransformer.tracking.tracker import Tracker
 from difftransformer.training.checkpoint import CheckpointStore
 from difftransformer.training.interrupt import listening
@@ -43,7 +42,7 @@ from difftransformer.training.progress import Progress
 from difftransformer.training.state_folder import FINISHED, KEPT_CHECKPOINTS
 from difftransformer.training.team import Team
 from difftransformer.training.trainer import Trainer
-from difftransformer.training.upstream import open_parent, training_inputs
+from difftransformer.training.upstream import identify
 
 READ_AHEAD = 2
 """Batches that are read while a GPU computes; a thread would take from the cores of a CPU."""
@@ -99,7 +98,7 @@ Starting = Callable[[PackedDataset, torch.device, Team], Start]
 
 
 def train_run(
-    stage: str, slice: RunSlice, model: Path | None, starting: Starting, frame: Frame
+    stage: str, slice: RunConfig, model: Path | None, starting: Starting, frame: Frame
 ) -> None:
     """Train a run, or continue from its newest whole checkpoint; publish its outputs.
 
@@ -117,29 +116,29 @@ def train_run(
         ConfigError, CheckpointError, UserError, Interrupted: See `pretrain.pretrain`.
     """
     dataset = PackedDataset.open(frame["dataset"])
-    parent = open_parent(slice, model, dataset, frame["seed"])
-    started = datetime.now(UTC)
     config, seed, tracker = slice.training, frame["seed"], frame["tracker"]
+    threads, code = frame["threads"], frame["code"]
+    identity = identify(
+        stage, slice, model=model, dataset=dataset, seed=seed, threads=threads, code=code
+    )
+    started = datetime.now(UTC)
     device = resolve_device(config)
-    deterministic = prepare_process(config, device, frame["threads"])
+    deterministic = prepare_process(config, device, threads)
     resolved: dict[str, Any] = {"device": str(device), "deterministic": deterministic}
     if device.type == "cpu":
         resolved["matmul_backend"] = matmul_backend()
     with joined(config.world, device) as team, listening() as stop:
-        inputs = training_inputs(dataset, parent, slice.pretrained)
-        fingerprint = job_fingerprint(stage, slice.decisive(), frame["code"], inputs, seed)
         seed_everything(seed)
         start = starting(dataset, device, team)
         resolved["backend"] = start.backend
         tracker.log_params({"resolved": resolved})
-        upstream = [] if parent is None else [parent.job_id]
-        if upstream:
-            tracker.set_tags({"upstream": " ".join(upstream)})
+        if identity.upstream:
+            tracker.set_tags({"upstream": " ".join(identity.upstream)})
         trainer = _trainer(slice, seed, start, dataset, device, team)
         if model is not None:
             trainer.parent = weights_digest(model / TRAINING)
         with CheckpointStore(
-            frame["state"], keep=KEPT_CHECKPOINTS, identity=fingerprint, team=team
+            frame["state"], keep=KEPT_CHECKPOINTS, identity=identity.fingerprint, team=team
         ) as store:
             mirror = Mirror(frame["state"], frame.get("mirror", ""), team)
             _resume(trainer, store, mirror, frame)
@@ -174,17 +173,21 @@ def train_run(
         tracker.log_metrics(known, trainer.step)
         result = Result(
             kind="training",
-            job_id=job_id(stage, slice.run, seed, fingerprint),
+            job_id=identity.job_id,
             scale=slice.scale,
             run=slice.run,
             seed=seed,
             metrics=metrics,
             settings=slice.model_dump(mode="json")
-            | {"resolved": resolved, "upstream": upstream, "held_out": held_out(dataset)},
+            | {
+                "resolved": resolved,
+                "upstream": list(identity.upstream),
+                "held_out": held_out(dataset),
+            },
             provenance=origin(
-                fingerprint,
+                identity.fingerprint,
                 started=started,
-                threads=frame["threads"],
+                threads=threads,
                 earlier=trainer.earlier_seconds,
             ),
         )
@@ -195,7 +198,7 @@ def train_run(
 
 
 def open_weights(
-    slice: RunSlice, folder: Path, child: Transformer, team: Team | None = None
+    slice: RunConfig, folder: Path, child: Transformer, team: Team | None = None
 ) -> Transformer:
     """Return the model of a run, ``child``, with the weights of the training that it continues.
 
@@ -219,7 +222,7 @@ def held_out(dataset: PackedDataset) -> dict[str, float | int] | None:
 
 
 def _trainer(
-    slice: RunSlice,
+    slice: RunConfig,
     seed: int,
     start: Start,
     dataset: PackedDataset,
@@ -264,7 +267,7 @@ def _trainer(
     )
 
 
-def _peak_speed(slice: RunSlice, model: LanguageModel, device: torch.device) -> float | None:
+def _peak_speed(slice: RunConfig, model: LanguageModel, device: torch.device) -> float | None:
     """Return the tokens per second at the peak FLOP/s of the GPUs.
 
     None on a CPU, in fp32, on GPUs that `bf16_peak` lacks, and where FLOPs are not counted: for

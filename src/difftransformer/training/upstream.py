@@ -1,29 +1,68 @@
-"""The finished training that a job starts from: its result, tokenizer and share of identities.
+"""Which training a job is, and the finished training that it starts from.
 
 Light: torch is not needed.
 """
 
 from pathlib import Path
 
-from difftransformer.config.run import PretrainedModel, RunSlice
+from difftransformer.config.run import RunConfig
 from difftransformer.data.packed import TOKENIZER, PackedDataset
 from difftransformer.errors import CheckpointError, ConfigError
-from difftransformer.provenance.fingerprint import slice_fingerprint
+from difftransformer.provenance.fingerprint import job_fingerprint, slice_fingerprint
 from difftransformer.provenance.layout import TRAINING
 from difftransformer.provenance.model_files import model_digest
 from difftransformer.provenance.published import file_sha256
 from difftransformer.provenance.result import Result, read_result
+from difftransformer.tracking.run_context import JobIdentity
 
 
-def open_parent(
-    slice: RunSlice, model: Path | None, dataset: PackedDataset, seed: int
-) -> Result | None:
-    """Return the result of the training that a run continues, once it is known to fit.
+def identify(
+    stage: str,
+    run: RunConfig,
+    *,
+    model: Path | None,
+    dataset: PackedDataset,
+    seed: int,
+    threads: int,
+    code: str,
+) -> JobIdentity:
+    """Return which training this is: its fingerprint covers all that its numbers depend on.
+
+    Args:
+        stage: Rule of the workflow.
+        run: The resolved run.
+        model: Folder of the finished training that it continues, if any.
+        dataset: What it trains on.
+        seed: Seed of the initial weights and of the order of the data.
+        threads: Threads of one operation, for the record.
+        code: Fingerprint of the code that trains.
 
     Raises:
         ConfigError: ``model`` is given and the run continues no other, or the other way round.
         CheckpointError: No finished training of the parent with this seed and tokenizer.
     """
+    parent = _open_parent(run, model, dataset, seed)
+    inputs = {"dataset": dataset.digest}
+    if parent is not None:
+        inputs["parent"] = parent.provenance.fingerprint
+    if run.pretrained is not None:
+        inputs["parent"] = model_digest(run.pretrained)
+    digest = slice_fingerprint(inputs) if len(inputs) > 1 else dataset.digest
+    return JobIdentity(
+        stage,
+        run.scale,
+        run.run,
+        fingerprint=job_fingerprint(stage, run.decisive(), code, digest, seed),
+        seed=seed,
+        upstream=() if parent is None else (parent.job_id,),
+        threads=threads,
+    )
+
+
+def _open_parent(
+    slice: RunConfig, model: Path | None, dataset: PackedDataset, seed: int
+) -> Result | None:
+    """Return the result of the training that a run continues, once it is known to fit."""
     if model is None and (slice.init_from is None or slice.pretrained is not None):
         return None
     if slice.pretrained is not None:
@@ -78,15 +117,3 @@ def require_same_tokenizer(model: Path, dataset: PackedDataset, cure: str) -> No
         raise CheckpointError(
             f"{model}: was trained with another tokenizer than that of {dataset.folder}: {cure}"
         )
-
-
-def training_inputs(
-    dataset: PackedDataset, parent: Result | None, pretrained: PretrainedModel | None = None
-) -> str:
-    """Digest of everything that a training reads: its data and, where there is one, its parent."""
-    inputs = {"dataset": dataset.digest}
-    if parent is not None:
-        inputs["parent"] = parent.provenance.fingerprint
-    if pretrained is not None:
-        inputs["parent"] = model_digest(pretrained)
-    return slice_fingerprint(inputs) if len(inputs) > 1 else dataset.digest

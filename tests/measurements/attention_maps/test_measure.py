@@ -173,7 +173,7 @@ def test_the_matrix_of_heads_goes_over_layers(text: Path, tmp_path: Path) -> Non
     one = subject_of(text, tmp_path, "softmax")
     found = metrics_of(measure(suite(), one))
     matrix = load_file(tmp_path / DETAILS)["distance"]
-    heads = one.scorer.model.config.attention["num_heads"]
+    heads = one.scorer.model.config.attention.num_heads
     assert matrix.shape == (LAYERS * heads, LAYERS * heads) and matrix.dtype == torch.float64
     torch.testing.assert_close(matrix, matrix.T)
     torch.testing.assert_close(matrix.diagonal(), torch.zeros(LAYERS * heads).double())
@@ -202,7 +202,7 @@ def test_kept_rows_are_means_over_heads(text: Path, tmp_path: Path, batch_size: 
 
 def test_heads_that_look_at_the_same_are_not_apart(text: Path, tmp_path: Path) -> None:
     one = subject_of(text, tmp_path, "softmax")
-    heads = one.scorer.model.config.attention["num_heads"]
+    heads = one.scorer.model.config.attention.num_heads
     with torch.no_grad():
         for layer in one.scorer.model.layers:
             rows = layer.attention.qkv_proj.weight.view(3, heads, 4, -1)

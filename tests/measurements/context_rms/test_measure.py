@@ -51,7 +51,7 @@ def test_heads_are_those_of_the_layer(text: Path, variant: str) -> None:
     found = measured(text, variant=variant)
     model = found.scorer.model
     assert isinstance(model, Transformer)
-    heads, seen = model.config.attention["num_heads"], {}
+    heads, seen = model.config.attention.num_heads, {}
     tokens = torch.arange(LENGTH)[None] % 8
     with watched_heads(model, heads, lambda layer, kind, out: seen.update({(layer, kind): out})):
         model.hidden_states(tokens)

@@ -1,5 +1,6 @@
 """Products with the Hessian against exact ones of the equations, for every attention variant."""
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -50,7 +51,7 @@ class Equations(nn.Module):
     def __init__(self, model: Transformer) -> None:
         super().__init__()
         self.model = model
-        self.options, self.eps = model.config.attention, model.config.norm_eps
+        self.options, self.eps = asdict(model.config.attention), model.config.norm_eps
 
     def forward(self, windows: Tensor) -> Tensor:
         model, tokens, targets = self.model, windows[:, :-1], windows[:, 1:]

@@ -105,7 +105,7 @@ def test_what_dex_left_changes_the_effective_rows_alone(
     """W_D = I and lambda = 2 turn a head's output around: shares stay, signs do not."""
     one = subject_of(recall, tmp_path)
     name = "base_model.model.model.layers.0.self_attn.o_proj.dex_"
-    heads = torch.arange(int(one.scorer.model.config.attention["num_heads"]))
+    heads = torch.arange(int(one.scorer.model.config.attention.num_heads))
     save_file({name + "heads": heads, name + "difference": torch.eye(4)},
               tmp_path / "adapter.safetensors")  # fmt: skip
     trained = SimpleNamespace(metrics={"lambda_l0": 2.0})

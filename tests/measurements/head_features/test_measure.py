@@ -39,7 +39,7 @@ def test_every_variant_has_all_metrics(text: Path, tmp_path: Path, variant: str)
     found = metrics_of(measure(suite(max_tokens=96), one))
     assert found["dex_cosine"] is None
     details = load_file(tmp_path / DETAILS)
-    heads = one.scorer.model.config.attention["num_heads"]
+    heads = one.scorer.model.config.attention.num_heads
     layers = one.scorer.model.config.num_layers
     assert details["cka"].shape == (layers * heads, layers * heads)
     assert details["importance"].amax(1).tolist() == pytest.approx([1.0] * layers)
@@ -49,7 +49,7 @@ def test_every_variant_has_all_metrics(text: Path, tmp_path: Path, variant: str)
 def test_slopes_are_those_of_a_gate(text: Path, tmp_path: Path) -> None:
     one = subject_of(text, tmp_path)
     model = one.scorer.model.double()
-    heads = model.config.attention["num_heads"]
+    heads = model.config.attention.num_heads
     windows = torch.randint(0, VOCAB, (2, 13), generator=torch.Generator().manual_seed(0))
     found = slopes(one, windows, joined_heads(model))
 
@@ -74,8 +74,8 @@ def test_slopes_are_those_of_a_gate(text: Path, tmp_path: Path) -> None:
 
 def test_heads_that_say_the_same_are_aligned(text: Path, tmp_path: Path) -> None:
     one = subject_of(text, tmp_path)
-    width = one.scorer.model.config.attention["head_dim"]
-    heads = one.scorer.model.config.attention["num_heads"]
+    width = one.scorer.model.config.attention.head_dim
+    heads = one.scorer.model.config.attention.num_heads
     with torch.no_grad():
         for layer in one.scorer.model.layers:
             rows = layer.attention.qkv_proj.weight.view(3, heads, width, -1)
@@ -89,10 +89,7 @@ def test_what_dex_left_is_read_beside_the_weights(
 ) -> None:
     """W_D = I scales a head by 1 - lambda: its change points along it, at lambda times its norm."""
     one = subject_of(text, tmp_path)
-    layers, width = (
-        one.scorer.model.config.num_layers,
-        one.scorer.model.config.attention["head_dim"],
-    )
+    layers, width = (one.scorer.model.config.num_layers, one.scorer.model.config.attention.head_dim)
     tensors = {}
     for layer in range(layers):
         name = f"base_model.model.model.layers.{layer}.self_attn.o_proj.dex_"

@@ -7,7 +7,7 @@ import yaml
 
 from difftransformer.config.project import RunEntry
 from difftransformer.config.resolve import Catalogue
-from difftransformer.config.scales import members
+from difftransformer.config.scales import inherited, members
 from difftransformer.errors import ConfigError
 from difftransformer.models.sizes import count_parameters
 from difftransformer.planning.plan import Plan
@@ -20,12 +20,13 @@ RUNS = {
 
 
 def test_a_run_at_its_own_setup_is_itself() -> None:
-    assert members(RUNS, "b", ["small", "middle", "large"], "here") == {
+    runs = inherited(RUNS, "here")
+    assert members(runs, "b", ["small", "middle", "large"]) == {
         "b_small": "small", "b": "middle", "c": "large",
     }  # fmt: skip
-    assert list(members(RUNS, "c", ["middle", "large"], "here")) == ["c_middle", "c"]
+    assert list(members(runs, "c", ["middle", "large"])) == ["c_middle", "c"]
     changed = RunEntry(label="C", base="b", setup="large", set={"training": {"lr": 1.0}})
-    assert list(members(RUNS | {"c": changed}, "b", ["large"], "here")) == ["b_large"]
+    assert list(members(runs | {"c": changed}, "b", ["large"])) == ["b_large"]
 
 
 @pytest.mark.parametrize("scale", ["smoke", "tiny", "small", "gpu", "paper"])
@@ -45,8 +46,8 @@ def test_sizes_ascend_and_share_everything_but_the_attention(scale: str, reposit
         assert first.training == second.training and first.dataset == second.dataset
         for slice in (first, second):
             attention = slice.model.attention
-            maps = 2 if attention["variant"] == "diff_v1" else 1
-            assert attention["num_heads"] * attention["head_dim"] * maps == slice.model.d_model
+            maps = 2 if attention.variant == "diff_v1" else 1
+            assert attention.num_heads * attention.head_dim * maps == slice.model.d_model
 
 
 def test_paper_scale_is_table_10(repository: Path) -> None:
@@ -73,7 +74,7 @@ def test_another_row_brings_its_sizes(config_folder: Path) -> None:
     plan = Plan.load(config_folder, {"scale": "tiny"})
     added = [run for run in plan.artifacts.runs("figure3a") if run.startswith("diff_no_groupnorm")]
     assert len(added) == 5 and "diff_no_groupnorm_size_128" in added
-    assert plan.jobs.run("diff_no_groupnorm_size_64").model.attention["norm"] is False
+    assert plan.jobs.run("diff_no_groupnorm_size_64").model.attention.norm is False
     assert "diff_no_groupnorm_size_64" not in plan.artifacts.runs("figure3b")
 
 

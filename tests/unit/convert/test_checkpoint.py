@@ -115,7 +115,7 @@ def test_a_damaged_folder_is_one_readable_line(
 
 def test_the_config_can_be_read_alone(tmp_path: Path) -> None:
     saved(tmp_path)
-    assert read_config(tmp_path).attention["variant"] == "diff_v1"
+    assert read_config(tmp_path).attention.variant == "diff_v1"
     content = json.loads((tmp_path / CONFIG).read_text())
     assert content["auto_map"]["AutoConfig"] == "modeling_difftransformer.DiffTransformerConfig"
 

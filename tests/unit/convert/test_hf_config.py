@@ -11,6 +11,7 @@ import torch
 from difftransformer import DiffTransformerConfig, DiffTransformerForCausalLM
 from difftransformer.convert.checkpoint import read_config
 from difftransformer.errors import UserError
+from difftransformer.models.attention.registry import configure
 
 SIZES: dict[str, Any] = {
     "vocab_size": 61,
@@ -26,7 +27,7 @@ def test_a_config_is_made_by_the_names_of_transformers(tmp_path: Path) -> None:
     found = config.model_config()
     assert (found.vocab_size, found.d_model, found.num_layers) == (61, 32, 2)
     assert (found.ffn_dim, found.max_positions) == (88, 64)  # 8/3 of the width, upwards
-    assert found.attention == {"variant": "diff_v1", "num_heads": 4, "head_dim": 4}
+    assert found.attention == configure({"variant": "diff_v1", "num_heads": 4, "head_dim": 4}, 32)
     assert model.model.layers[0].attention.o_proj.weight.shape == (32, 32)  # heads fill the width
     model.save_pretrained(tmp_path)
     stored = json.loads((tmp_path / "config.json").read_text())

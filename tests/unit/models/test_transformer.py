@@ -181,7 +181,7 @@ def test_tied_embeddings_are_one_matrix() -> None:
 
 def test_the_config_of_a_model_has_the_resolved_heads() -> None:
     model = Transformer(config(attention={"variant": "softmax", "head_dim": 12}))
-    assert model.config.attention["num_heads"] == 4
+    assert model.config.attention.num_heads == 4
     again = Transformer(model.config)
     assert again.config == model.config
 

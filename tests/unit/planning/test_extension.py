@@ -7,6 +7,7 @@ import pytest
 
 from difftransformer.config.project import RunEntry
 from difftransformer.config.run import NOT_OF_WEIGHTS
+from difftransformer.config.scales import inherited
 from difftransformer.errors import ConfigError
 from difftransformer.planning.plan import Plan
 
@@ -15,7 +16,7 @@ def test_extended_runs_are_their_parents_with_a_longer_context(plan: Plan) -> No
     extended = [
         name
         for name in plan.catalogue.runs
-        if (parent := plan.catalogue.parent(name)) is not None
+        if (parent := plan.catalogue.entry(name).init_from) is not None
         and plan.jobs.run(name).model.max_positions > plan.jobs.run(parent).model.max_positions
     ]
     assert {"long_transformer", "long_diff", "long_recall_diff"} <= set(extended)
@@ -104,15 +105,16 @@ def test_a_corpus_takes_the_place_of_the_base(
 
 def test_what_a_derived_run_continues_comes_from_its_base(repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": "smoke"})
-    entry = plan.catalogue.runs["long_diff"]
-    plan.catalogue.runs["again"] = RunEntry(label="again", base="long_diff")
+    added = {
+        "again": RunEntry(label="again", base="long_diff"),
+        "scratch": RunEntry(label="scratch", base="long_diff", init_from=None),
+        "twice": RunEntry(label="twice", base="again", init_from="long_diff"),
+    }
+    plan.catalogue.runs.update(inherited(plan.catalogue.runs | added, "here"))
     assert plan.jobs.run("again").init_from == "diff"
-    plan.catalogue.runs["scratch"] = RunEntry(label="scratch", base="long_diff", init_from=None)
     assert (
         plan.jobs.run("scratch").init_from is None and plan.jobs.parent_result("scratch", 3) == []
     )
-    twice = entry.model_copy(update={"init_from": "long_diff"})
-    plan.catalogue.runs["twice"] = twice
     assert plan.jobs.run("twice").init_from == "long_diff"
     (above,) = plan.jobs.parent_result("twice", 3)
     assert above.endswith("runs/long_diff/3/training.json")

@@ -26,7 +26,7 @@ def test_what_is_ours_reaches_every_table_and_figure(
         file = Path(plan.artifacts.slice_file(name, kind))
         slice = ArtifactSlice.model_validate_json(file.read_bytes())
         for row in (row for part in slice.sections for row in part.rows if not row.pretrained):
-            variant = plan.jobs.run(row.run).model.attention["variant"]
+            variant = plan.jobs.run(row.run).model.attention.variant
             assert row.facts.get("interpretation") == interpretation(variant), (name, row.run)
             assert row.label.endswith(MARK) == (variant in OURS), (name, row.label)
             shown.setdefault(name, set()).add(variant)

@@ -9,7 +9,7 @@ import pytest
 
 from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.config.resolve import Catalogue
-from difftransformer.config.run import RunSlice
+from difftransformer.config.run import RunConfig
 from difftransformer.errors import CheckpointError, ConfigError, DataError
 from difftransformer.planning.checks import check_run
 from difftransformer.planning.plan import Plan
@@ -24,7 +24,7 @@ def test_slices_are_files_named_by_their_content(
     again = Plan.load(repository / "config", {"scale": "smoke"}).jobs.run_slice("diff")
     assert first == again
     assert plan.jobs.run_slice("transformer") != first
-    assert RunSlice.model_validate_json(Path(first).read_bytes()) == plan.jobs.run("diff")
+    assert RunConfig.model_validate_json(Path(first).read_bytes()) == plan.jobs.run("diff")
 
 
 def test_code_of_a_run_is_that_of_its_variant_alone(repository: Path) -> None:

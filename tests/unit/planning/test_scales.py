@@ -7,7 +7,7 @@ import pytest
 
 from difftransformer.config import scales
 from difftransformer.config.resolve import Catalogue
-from difftransformer.config.run import RunSlice
+from difftransformer.config.run import RunConfig
 from difftransformer.models.sizes import count_parameters
 from difftransformer.planning.plan import Plan
 
@@ -37,7 +37,7 @@ def test_a_scale_and_its_sizes_are_called_by_their_parameters(plan: Plan) -> Non
     found = re.search(r"About (\d+)M parameters", plan.catalogue.scale.description)
     stated = {"transformer": float(found[1])} if found else {}
     for run, setup in scales.members(
-        plan.catalogue.runs, "transformer", plan.catalogue.scale.families["parameters"], ""
+        plan.catalogue.runs, "transformer", plan.catalogue.scale.families["parameters"]
     ).items():
         if size := re.fullmatch(r"size_([\d_]+)(m|b)", setup):
             stated[run] = float(size[1].replace("_", ".")) * {"m": 1, "b": 1000}[size[2]]
@@ -51,18 +51,18 @@ def test_rows_of_table_6_differ_in_norm_gains_and_lambda_vectors_alone(plan: Pla
     def matrices(name: str) -> int:
         model = plan.jobs.run(name).model
         attention = model.attention
-        differential = attention["variant"] == "diff_v1"
-        width = attention["head_dim"] * (2 if differential else 1)
-        gains = width * (attention["norm"] + (attention.get("gain") is not None))
-        learned = differential and attention["lambda_fixed"] is None
-        lambdas = 4 * attention["head_dim"] if learned else 0
+        differential = attention.variant == "diff_v1"
+        width = attention.head_dim * (2 if differential else 1)
+        gains = width * (attention.norm + (getattr(attention, "gain", None) is not None))
+        learned = differential and attention.lambda_fixed is None
+        lambdas = 4 * attention.head_dim if learned else 0
         return count_parameters(model) - model.num_layers * (gains + lambdas)
 
     assert len({matrices(name) for name in (*TABLE_6, *CONTROLS)}) == 1
 
 
 def test_the_rows_differ_in_nothing_but_attention_and_learning_rate(plan: Plan) -> None:
-    def rest(slice: RunSlice) -> dict:
+    def rest(slice: RunConfig) -> dict:
         differ = {"lr", "keep_weights"}  # the second changes no step
         return slice.model_dump(exclude={"run": True, "model": {"attention"}, "training": differ})
 
@@ -74,7 +74,7 @@ def test_the_rows_differ_in_nothing_but_attention_and_learning_rate(plan: Plan) 
 def test_paper_scale_is_table_6_as_printed(repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": "paper"})
     found = {
-        name: (attention["num_heads"], attention["head_dim"])
+        name: (attention.num_heads, attention.head_dim)
         for name in TABLE_6
         for attention in [plan.jobs.run(name).model.attention]
     }

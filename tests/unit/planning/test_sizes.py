@@ -15,7 +15,7 @@ from difftransformer.planning.sizes import Sizes
 
 
 def matched(sizes: Sizes) -> list[str]:
-    return [name for name in sizes.catalogue.runs if sizes.catalogue.match(name) is not None]
+    return [name for name in sizes.catalogue.runs if sizes.catalogue.entry(name).match is not None]
 
 
 def test_v2_and_its_rivals_are_as_large_as_their_transformer(plan: Plan) -> None:
@@ -23,14 +23,14 @@ def test_v2_and_its_rivals_are_as_large_as_their_transformer(plan: Plan) -> None
     names = matched(sizes)
     assert {"diff_v2", "recall_diff_v2", "transformer_1_5_heads", "tda"} <= set(names)
     for name in names:
-        found, entry = sizes.match(name), sizes.catalogue.match(name)
+        found, entry = sizes.match(name), sizes.catalogue.entry(name).match
         assert found is not None
         assert entry is not None
         run = sizes.run(name).model
         assert run.ffn_dim == found.ffn_dim
         step = 3 * run.d_model * run.num_layers * entry.multiple_of
         assert found.by == entry.by
-        reference = sizes.catalogue.run(entry.to, sizes.catalogue.setup(name)).model
+        reference = sizes.catalogue.run(entry.to, sizes.catalogue.entry(name).setup).model
         assert reference.d_model == run.d_model  # at the setup of the matched run
         if entry.by == "parameters":
             assert count_parameters(run) == found.size

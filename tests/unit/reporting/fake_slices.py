@@ -31,7 +31,7 @@ def declarations() -> Declarations:
         labels={run: entry.label for run, entry in CATALOGUE.runs.items()},
         judges={"hallucination": ["lexical"]},
         members=CATALOGUE.members,
-        look=CATALOGUE.look,
+        look=lambda run: CATALOGUE.entry(run).look,
         replications=CATALOGUE.papers.replications,
     )
 

@@ -7,7 +7,7 @@ import torch
 from measured_training import peak, resident
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from difftransformer.config.run import RunSlice
+from difftransformer.config.run import RunConfig
 from difftransformer.models.language_model import CausalModel
 from difftransformer.training.memory import estimate_memory
 from difftransformer.training.method import Task
@@ -29,7 +29,7 @@ def adapted(
         num_key_value_heads=heads if kind == "llama" else max(heads // 2, 1),
         max_position_embeddings=positions, pad_token_id=None,
     )  # fmt: skip
-    slice = RunSlice.model_validate(
+    slice = RunConfig.model_validate(
         {
             "scale": "unit", "run": "measured", "dataset": "random", "init_from": "parent",
             "adapt": {"method": method}, "model": {

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from tiny_training import make_slice, write_dataset
 
-from difftransformer.config.run import RunSlice
+from difftransformer.config.run import RunConfig
 from difftransformer.models.transformer import Transformer
 from difftransformer.tracking.tracker import NullTracker
 from difftransformer.training.memory import estimate_memory
@@ -36,7 +36,7 @@ def main(
     tokens = np.random.default_rng(0).integers(0, vocab_size, 3 * batch_size * (seq_len + 1))
     splits = {"train": tokens, "validation": tokens[: 2 * (seq_len + 1)]}
     dataset = write_dataset(folder / "data", splits, vocab_size=vocab_size)
-    slice = RunSlice.model_validate(
+    slice = RunConfig.model_validate(
         {
             "scale": "unit", "run": "measured", "dataset": "random",
             "model": {

@@ -11,7 +11,7 @@ from typing import Any
 
 from tiny_training import Train
 
-from difftransformer.config.run import RunSlice
+from difftransformer.config.run import RunConfig
 
 OUTPUTS = ("model.safetensors", "config.json", "history.csv")
 
@@ -31,7 +31,7 @@ def checkpoints(folder: Path) -> list[int]:
     return sorted(int(name) for name in found if name.isdecimal())
 
 
-def start(train: Train, slice: RunSlice, name: str, **options: Any) -> ForkProcess:
+def start(train: Train, slice: RunConfig, name: str, **options: Any) -> ForkProcess:
     """The same call in a process of its own; forked, since importing torch takes seconds."""
 
     def target() -> None:
@@ -42,7 +42,7 @@ def start(train: Train, slice: RunSlice, name: str, **options: Any) -> ForkProce
     return process
 
 
-def assert_killed_ends_alike(train: Train, slice: RunSlice, folder: Path, **options: Any) -> None:
+def assert_killed_ends_alike(train: Train, slice: RunConfig, folder: Path, **options: Any) -> None:
     """Kill an adaptation, resume it, and compare with one that nothing disturbed."""
     undisturbed = train(slice, "undisturbed", **options)
     process = start(train, slice, "killed", **options)

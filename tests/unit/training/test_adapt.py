@@ -16,7 +16,7 @@ from small_transformers import byte_level
 from stopping import assert_killed_ends_alike, metrics
 from tiny_training import Train, column, make_slice, train_in
 
-from difftransformer.config.run import RunSlice
+from difftransformer.config.run import RunConfig
 from difftransformer.convert.checkpoint import load_model
 from difftransformer.convert.export import export_model
 from difftransformer.data.tokenizer import END_OF_TEXT, write_tokenizer
@@ -55,7 +55,7 @@ def base(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Path:
     return train_in(tmp_path_factory.mktemp("base"), text)(make_slice("softmax", steps=40))
 
 
-def child(method: str, changes: dict[str, Any] | None = None, **training: Any) -> RunSlice:
+def child(method: str, changes: dict[str, Any] | None = None, **training: Any) -> RunConfig:
     slice = make_slice("softmax", **({"steps": 24, "lr": 3e-3} | training))
     adapt = {"method": method} | METHODS[method] | (changes or {})
     return slice.model_copy(update={"run": method, "init_from": "softmax", "adapt": adapt})

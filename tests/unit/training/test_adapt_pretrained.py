@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from difftransformer.config.data import DatasetConfig
 from difftransformer.config.measurements import EvaluationSlice
 from difftransformer.config.pretrained import sizes
-from difftransformer.config.run import PRETRAINED_BASE, PretrainedModel, RunSlice
+from difftransformer.config.run import PRETRAINED_BASE, PretrainedModel, RunConfig
 from difftransformer.convert.export import export_model
 from difftransformer.data.tokenizer import train_tokenizer
 from difftransformer.errors import UserError
@@ -69,7 +69,7 @@ def write_data(folder: Path, base: Path) -> Path:
     )
 
 
-def child(base: Path, method: str, **training: Any) -> RunSlice:
+def child(base: Path, method: str, **training: Any) -> RunConfig:
     model = PretrainedModel(name=str(base), dtype="float32")
     slice = make_slice("softmax", **({"steps": 24, "lr": 3e-3} | training))
     changes = {"run": method, "init_from": PRETRAINED_BASE, "adapt": ADAPT[method]}

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from tiny_training import VOCAB, Train, column, make_slice, write_dataset
 from torch import Tensor
 
-from difftransformer.config.run import RunSlice
+from difftransformer.config.run import RunConfig
 from difftransformer.convert.checkpoint import load_model
 from difftransformer.convert.watching import lambda_means, watched_lambdas
 from difftransformer.data.loader import BatchLoader
@@ -39,7 +39,7 @@ def loss_by_document(model: Transformer, windows: Tensor) -> float:
     return float(torch.cat(losses).mean())
 
 
-def first_batch(text: Path, slice: RunSlice) -> Tensor:
+def first_batch(text: Path, slice: RunConfig) -> Tensor:
     config = slice.training
     batch = BatchLoader(
         PackedDataset.open(text), "train", batch_size=config.batch_size, seq_len=32, seed=0
@@ -89,7 +89,7 @@ def test_what_cannot_keep_documents_apart_is_refused(train: Train, tmp_path: Pat
         make_slice(document_mask=True, backend="flash_attn", precision="bf16")
     adapted = make_slice(document_mask=True).model_dump() | {"adapt": {"method": "full"}}
     with pytest.raises(ValidationError, match="document_mask is for models that are pre-trained"):
-        RunSlice.model_validate(adapted)
+        RunConfig.model_validate(adapted)
     tokens = np.arange(500) % VOCAB
     endless = write_dataset(
         tmp_path / "endless", {"train": tokens, "validation": tokens}, vocab_size=VOCAB

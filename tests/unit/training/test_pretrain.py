@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from stopping import assert_same_outcome, checkpoints, start, wait_until
 from tiny_training import Train, make_slice
 
-from difftransformer.config.run import RunSlice
+from difftransformer.config.run import RunConfig
 from difftransformer.convert.checkpoint import load_model
 from difftransformer.data.loader import BatchLoader
 from difftransformer.data.packed import PackedDataset
@@ -25,7 +25,7 @@ from difftransformer.tracking.tracker import NullTracker
 from difftransformer.training.pretrain import pretrain
 
 
-def longer(variant: str = "diff_v1", **training: Any) -> RunSlice:
+def longer(variant: str = "diff_v1", **training: Any) -> RunConfig:
     """The parent's run at four times the length and another theta."""
     short = make_slice(variant, **({"seq_len": 64, "batch_size": 4, "lr": 2.5e-3} | training))
     model = replace(short.model, rope_theta=80000.0, max_positions=64)
@@ -41,7 +41,7 @@ def parent(train: Train) -> Path:
 def extend(tmp_path: Path, text: Path, parent: Path) -> Train:
     """Extend in ``tmp_path/name`` (folders out and state) and give that folder."""
 
-    def run(slice: RunSlice, name: str = "long", **options: Any) -> Path:
+    def run(slice: RunConfig, name: str = "long", **options: Any) -> Path:
         folder = tmp_path / name
         given = {"model": parent, "dataset": text, "seed": 0, "tracker": NullTracker()} | options
         pretrain(

@@ -106,7 +106,7 @@ def test_lambdas_of_the_trained_layers(train: Train, text: Path, variant: str) -
     seen: dict[int, torch.Tensor] = {}
     for layer in attention_layers(model):
         layer.register_forward_pre_hook(lambda one, x: seen.update({one.layer_index: x[0]}))
-    heads = model.config.attention["num_heads"]
+    heads = model.config.attention.num_heads
     held_out = torch.from_numpy(
         np.fromfile(text / "shards" / "validation.bin", "<u2")[:288].astype(int)
     )
@@ -238,13 +238,13 @@ def test_a_whole_run_says_that_it_did_not_diverge(train: Train) -> None:
 SHORT_OF_MEMORY = """
 import resource, sys
 from pathlib import Path
-from difftransformer.config.run import RunSlice
+from difftransformer.config.run import RunConfig
 from difftransformer.errors import UserError
 from difftransformer.tracking.tracker import NullTracker
 from difftransformer.training import pretrain as pretraining
 
 folder, text = Path(sys.argv[1]), Path(sys.argv[2])
-slice = RunSlice.model_validate_json((folder / "slice.json").read_bytes())
+slice = RunConfig.model_validate_json((folder / "slice.json").read_bytes())
 
 draw = pretraining._initial_model
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from difftransformer.config.generated_rows import RecallConfig
-from difftransformer.config.run import RunSlice
+from difftransformer.config.run import RunConfig
 from difftransformer.data.packed import Manifest, ShardEntry, SplitEntry, TokenizerEntry
 from difftransformer.tracking.tracker import NullTracker, Tracker
 from difftransformer.training.pretrain import pretrain
@@ -19,7 +19,7 @@ RECALL = RecallConfig(
     row_length=25, num_keys=8, num_values=8, num_fillers=16, max_needles=2, num_queries=4
 )
 
-MakeSlice = Callable[..., RunSlice]
+MakeSlice = Callable[..., RunConfig]
 Train = Callable[..., Path]
 
 
@@ -27,7 +27,7 @@ def train_in(home: Path, text: Path) -> Train:
     """Return what trains or adapts in ``home/name`` and gives that folder."""
 
     def run(
-        slice: RunSlice,
+        slice: RunConfig,
         name: str = "run",
         *,
         dataset: Path = text,
@@ -58,7 +58,7 @@ def train_in(home: Path, text: Path) -> Train:
     return run
 
 
-def make_slice(variant: str = "diff_v1", vocab_size: int = VOCAB, **training: Any) -> RunSlice:
+def make_slice(variant: str = "diff_v1", vocab_size: int = VOCAB, **training: Any) -> RunConfig:
     """A resolved run of two layers, d_model 32; keywords change its training."""
     defaults = {
         "steps": 8,
@@ -69,7 +69,7 @@ def make_slice(variant: str = "diff_v1", vocab_size: int = VOCAB, **training: An
         "log_every": 2,
         "device": "cpu",
     }
-    return RunSlice.model_validate(
+    return RunConfig.model_validate(
         {
             "scale": "unit",
             "run": variant,

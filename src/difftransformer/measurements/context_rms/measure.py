@@ -72,7 +72,7 @@ def _sizes(subject: Subject, tokens: Tensor, at: Tensor) -> dict[str, Tensor]:
         for layer in attention_layers(scorer.model)
     }
     cache = PrefixCache(tokens.shape[1])
-    number = scorer.model.config.attention["num_heads"]
+    number = scorer.model.config.attention.output_heads
     with watched_heads(scorer.model, number, heads):
         scorer.states(tokens, cache)
     (layers,) = map_rows(scorer, tokens, tokens.shape[1])

@@ -7,7 +7,7 @@ from pydantic import model_validator
 from difftransformer.config import measurement
 from difftransformer.config.base import setting
 from difftransformer.config.measurement import Fact, Reading, WindowSuite, log_places
-from difftransformer.config.run import RunSlice
+from difftransformer.config.run import RunConfig
 from difftransformer.models.config import ModelConfig
 
 KINDS = ("before", "after", "weights")
@@ -63,11 +63,11 @@ class Suite(WindowSuite):
 class Options(measurement.Options):
     """Bounds depend on a row's mechanism and on its lambda, which each layer learns."""
 
-    def facts(self, run: RunSlice) -> dict[str, Fact]:
+    def facts(self, run: RunConfig) -> dict[str, Fact]:
         """Which attention a row has, and DIFF V2's form of lambda."""
         attention = run.model.attention
         return {
-            "variant": attention["variant"],
-            "lambda_form": attention.get("lambda_form"),
+            "variant": attention.variant,
+            "lambda_form": getattr(attention, "lambda_form", None),
             "layers": run.model.num_layers,
         }

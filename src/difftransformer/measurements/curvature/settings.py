@@ -6,7 +6,6 @@ from pydantic import Field, StringConstraints, model_validator
 
 from difftransformer.config.base import Settings, setting
 from difftransformer.config.measurement import AnyModel, Reading, SplitSuite
-from difftransformer.models.attention.registry import configure
 from difftransformer.models.config import ModelConfig
 
 FINAL = "late"
@@ -114,7 +113,7 @@ class Suite(AnyModel, SplitSuite):
         """Windows with both gradients, and the vectors of Lanczos, in float64."""
         held = min(self.batch_size, self.sequences)
         length = min(self.seq_len, model.max_positions)
-        heads = configure(model.attention, model.d_model).output_heads
+        heads = model.attention.output_heads
         layers, width, inner, ids = model.num_layers, model.d_model, model.ffn_dim, model.vocab_size
         position = layers * (_WIDTH * width + _INNER * inner) + _LOGIT * ids
         graph = length * position + layers * _WEIGHT * heads * length**2

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from difftransformer.config.measurement import Fact
 from difftransformer.config.measurement import Options as BaseOptions
-from difftransformer.config.run import RunSlice
+from difftransformer.config.run import RunConfig
 
 
 class Options(BaseOptions):
@@ -13,7 +13,7 @@ class Options(BaseOptions):
     suites: ClassVar[int] = 0
     trained: ClassVar[bool] = False
 
-    def facts(self, run: RunSlice) -> dict[str, Fact]:
+    def facts(self, run: RunConfig) -> dict[str, Fact]:
         """Return the settings that tables 9 and 10 print, by the id of their column."""
         model, training = run.model, run.training
         return {
@@ -21,8 +21,8 @@ class Options(BaseOptions):
             "d_model": model.d_model,
             "ffn_dim": model.ffn_dim,
             "vocab_size": model.vocab_size,
-            "heads": model.attention["num_heads"],
-            "head_dim": model.attention["head_dim"],
+            "heads": model.attention.output_heads,
+            "head_dim": model.attention.head_dim,
             "rope_theta": model.rope_theta,
             "beta1": training.betas[0],
             "beta2": training.betas[1],

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 from difftransformer.config.base import Name, Settings, setting
 from difftransformer.config.measurement import Fact
 from difftransformer.config.measurement import Options as BaseOptions
-from difftransformer.config.run import RunSlice
+from difftransformer.config.run import RunConfig
 
 CACHE_BYTES = 2
 """Bytes of a number in the cache: 16 bits, as models are served."""
@@ -58,7 +58,7 @@ class Options(BaseOptions):
         """See `timed_by`."""
         return self.timed_by
 
-    def facts(self, run: RunSlice) -> dict[str, Fact]:
+    def facts(self, run: RunConfig) -> dict[str, Fact]:
         """Parameters, bytes of KV cache and operations of training a token."""
         from difftransformer.models.sizes import cached_numbers, count_parameters, training_flops
 

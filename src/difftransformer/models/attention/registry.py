@@ -99,13 +99,9 @@ def interpretation(name: str) -> str | None:
     return _variant(name).interpretation
 
 
-def norms_heads(options: Mapping[str, Any]) -> bool | None:
-    """Whether attention norms its heads, by its settings or its variant; None: neither says so.
-
-    Raises:
-        ConfigError: no variant of that name.
-    """
-    found: bool | None = options.get("norm", _variant(options["variant"]).norms_heads)
+def norms_heads(options: AttentionConfig) -> bool | None:
+    """Whether attention norms its heads, by its settings or its variant; None: neither says so."""
+    found: bool | None = getattr(options, "norm", _variant(options.variant).norms_heads)
     return found
 
 
@@ -149,6 +145,8 @@ def options_class(options: Mapping[str, Any], where: str) -> type[AttentionConfi
     Raises:
         ConfigError: ``options`` have no variant, or an unknown one.
     """
+    if not isinstance(options, Mapping):
+        raise ConfigError(f"{where}: needs a mapping of keys, got {options!r}")
     if "variant" not in options:
         raise ConfigError(f"{where}.variant: missing; choose one of {', '.join(_VARIANTS)}")
     _variant(options["variant"], f"{where}.variant")

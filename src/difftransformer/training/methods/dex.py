@@ -5,7 +5,6 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from difftransformer.config.base import distinct, setting
-from difftransformer.models.attention.registry import configure
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.differential import HeadChoice, LambdaSchedule
 from difftransformer.models.language_model import CausalModel
@@ -95,7 +94,7 @@ class Settings(MethodSettings):
 
     def require_fit(self, model: ModelConfig) -> None:
         """See `MethodSettings.require_fit`: heads that are named are there."""
-        number = configure(model.attention, model.d_model).output_heads
+        number = model.attention.output_heads
         for head in self.heads if isinstance(self.heads, list) else ():
             if not 0 <= head < number:
                 raise ValueError(
@@ -104,7 +103,7 @@ class Settings(MethodSettings):
 
     def trains(self, model: ModelConfig) -> int:
         """As the control, and W_D and lambda of each layer."""
-        attention = configure(model.attention, model.d_model)
+        attention = model.attention
         heads, width = attention.output_heads, attention.head_dim
         chosen = len(self.heads) if isinstance(self.heads, list) else round(self.share * heads)
         chosen = heads if self.heads == "all" else max(1, chosen)
