@@ -300,6 +300,6 @@ def test_a_rounded_cache_holds_rounded_keys_and_nothing_else_rounded(
     (held, _), (found, found_values) = (one.held(layer.layer_index) for one in (cache, rounded))
     n = layer.num_keys
     keys = keys[:, :n]
-    assert torch.equal(found[:, :n], round_affine(keys, 4, "row"))
+    assert torch.equal(found[:, :n], round_affine(keys, 4))
     assert torch.equal(found[:, n:], held[:, n:])
-    assert torch.equal(found_values, round_affine(values, 4, "row"))
+    assert torch.equal(found_values, round_affine(values, 4))
