@@ -294,7 +294,7 @@ def test_a_rounded_cache_holds_rounded_keys_and_nothing_else_rounded(
     layer, cache, rounded = build(options, "eager"), PrefixCache(9), PrefixCache(9)
     x, rope = inputs(layer, 9)
     layer(x, rope, None, cache)
-    with rounded_cache(layer, 4, "row"):
+    with rounded_cache(layer, 4):
         layer(x, rope, None, rounded)
     _, keys, values, _ = layer.project(x, rope)
     (held, _), (found, found_values) = (one.held(layer.layer_index) for one in (cache, rounded))
