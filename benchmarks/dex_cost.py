@@ -9,7 +9,6 @@ import argparse
 import json
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +18,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from difftransformer.config.run import RunConfig
+from difftransformer.evaluation.timing import CLOCKS, take_turns
 from difftransformer.models.language_model import CausalModel
 from difftransformer.training.method import Method, Task
 from difftransformer.training.methods import configure, prepare
@@ -58,16 +58,7 @@ def main() -> None:
 def compare(shape: str, repeats: int) -> dict[str, tuple[float, float, float]]:
     """Quartiles of the ratio of a step's CPU time to the control's."""
     steps = {name: stepper(shape, name) for name in ("kvo", "dex", "dex unfolded")}
-    for step in steps.values():
-        for _ in range(3):
-            step()
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for repeat in range(repeats):
-        order = list(steps) if repeat % 2 else list(reversed(steps))
-        for name in order:
-            before = time.process_time()
-            steps[name]()
-            times[name].append(time.process_time() - before)
+    times = take_turns(steps, warmup=3, repeats=repeats, clock=CLOCKS["cpu"])
     ratios = {
         name: [a / b for a, b in zip(times[name], times["kvo"], strict=True)]
         for name in steps

@@ -25,7 +25,6 @@ SCRIPTS = (
     "step",
     "parts",
     "training",
-    "memory",
     "decoding",
     "table7",
 )

@@ -6,7 +6,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from runs import Setting
 
 ROWS = {
@@ -19,9 +18,6 @@ ROWS = {
 }
 """Rows by their runs."""
 CONFIG = Path(__file__).parents[2] / "config"
-_SCALE = yaml.safe_load((CONFIG / "scales" / "gpu.yaml").read_text())
-PEAK_FLOPS = _SCALE["timings"]["throughput"]["peak_flops"]
-"""Dense bfloat16 by the data sheets, by a part of the card's name; the first that fits counts."""
 LOSS_CHUNK = 8192
 
 
@@ -110,12 +106,10 @@ def share_of_peak(setting: Setting, model: Any, T: int, tokens_per_second: float
     """Model FLOPs of training over the card's peak, causal pairs counted as causal."""
     import torch
 
+    from difftransformer.machine.gpus import bf16_peak
     from difftransformer.models.sizes import training_flops
 
-    if setting.device == "cpu":
-        return None
-    name = torch.cuda.get_device_name()
-    peak = next((flops for part, flops in PEAK_FLOPS.items() if part in name), None)
+    peak = None if setting.device == "cpu" else bf16_peak(torch.cuda.get_device_name())
     if peak is None:
         return None
     return tokens_per_second * training_flops(model, T, causal=True) / peak

@@ -106,7 +106,7 @@ def check_device(device: str) -> None:
 def seconds_of(script: str) -> float:
     """Longest time that a question of a script is expected to take on a card."""
     known = {"step": 200.0, "variants": 180.0, "table7": 150.0, "tune": 90.0}
-    return known.get(script, 120.0 if script in ("memory", "training") else 60.0)
+    return known.get(script, 120.0 if script == "training" else 60.0)
 
 
 def answer(script: str, ask: Callable[[Setting], Questions], arguments: argparse.Namespace) -> int:

@@ -76,10 +76,11 @@ def benchmark(step: Step) -> None:
     # Silences the messages of torch's profiler; read when torch is imported.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     with reporting(step.log):
-        from difftransformer.config.measurements import TimedSlice
-        from difftransformer.evaluation.timing_job import identify, measure_timings
+        from difftransformer.config.measurements import TimingSlice
+        from difftransformer.evaluation.timing import measure_timings
 
-        config, output = step.read(TimedSlice), step.output()
-        identity = identify(config, step.threads, step.code)
+        config, output = step.read(TimingSlice), step.output()
+        threads = config.config.threads or step.threads
+        identity = step.identity(config.scale, config.measurement, config, "", threads=threads)
     with step.job(identity, config) as running:
         measure_timings(config, output=output, job=running)

@@ -11,12 +11,13 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import BeforeValidator, SerializeAsAny, model_validator
 
-from difftransformer.config.base import Settings, setting
+from difftransformer.config.base import Name, Settings, setting
 from difftransformer.config.measurement import Options, Suite
 from difftransformer.config.run import PretrainedModel
-from difftransformer.config.timing import Timing, TimingSlice
+from difftransformer.config.timing import Timing
 from difftransformer.config.validation import validate
 from difftransformer.errors import ConfigError, lookup
+from difftransformer.models.config import ModelConfig
 
 Role = Literal["settings", "measure", "report", "judge"]
 _ROOM = Path(__file__).resolve().parents[1] / "measurements"
@@ -174,8 +175,17 @@ class EvaluationSlice(Settings):
     )
 
 
-class TimedSlice(TimingSlice):
-    """A `TimingSlice` as it is read back."""
+Models = dict[str, dict[str, ModelConfig]]
+"""Row -> shape that it is timed at, or name of its one model -> model."""
+
+
+class TimingSlice(Settings):
+    """A job of timings at one scale, resolved; ``measurement`` types ``config``."""
+
+    scale: str = setting(meaning="Name of the scale.")
+    measurement: Name = setting(meaning="Which measurement it is.")
+    config: SerializeAsAny[Timing] = setting(meaning="What is timed, and how often.")
+    models: Models = setting(meaning="Models of every row, by what `config` calls them.")
 
     @model_validator(mode="before")
     @classmethod

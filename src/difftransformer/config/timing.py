@@ -1,35 +1,15 @@
-"""What a job of timings gets: settings that all have, and the models of its rows."""
+"""How timings are taken: the settings that all jobs of timings have."""
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Protocol, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, SerializeAsAny, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from difftransformer.config.base import Backend, Name, Settings, distinct, require_half, setting
-from difftransformer.models.config import ModelConfig
-
-Backends = Annotated[list[Backend], Field(min_length=1), AfterValidator(distinct)]
+from difftransformer.config.base import Backend, Settings, distinct, require_half, setting
+from difftransformer.config.measurement import Options as BaseOptions
 
 OWN_SIZES = "own_sizes"
-"""Shape of rows that are timed with the sizes of their runs, see `Timing.times_own_sizes`."""
-
-Models = dict[str, dict[str, ModelConfig]]
-"""Row -> shape that it is timed at -> model."""
-
-
-class Sizing(Protocol):
-    """Gives the models of rows."""
-
-    def own(self, row: str) -> ModelConfig:
-        """Model of the row's run."""
-
-    def changed(
-        self, row: str, changes: Mapping[str, Any], max_positions: int, key: str
-    ) -> ModelConfig:
-        """The same with what the scale's file changes under ``key``."""
-
-    def matched(self, row: str, model: ModelConfig, to: ModelConfig) -> ModelConfig:
-        """``model`` with as many parameters as ``to``, if the row's run has a `match`."""
+"""Shape of the rows of other measurements, which are timed with the sizes of their runs."""
 
 
 class BatchConfig(Settings):
@@ -43,13 +23,20 @@ class BatchConfig(Settings):
 class Timing(Settings):
     """Where and how often something is timed, in rounds in which everything has its turns."""
 
-    backends: Backends = setting(
+    matched: ClassVar[bool] = False
+    """Whether rows whose run has a `match` get the parameters of the first."""
+
+    backends: Annotated[list[Backend], Field(min_length=1), AfterValidator(distinct)] = setting(
         meaning="Attention implementations; each row is timed with each, its fastest counts."
     )
     device: Literal["auto", "cpu", "cuda"] = setting(
         "auto", meaning="Where to time; auto picks CUDA where there is one, logs and records it."
     )
-    precision: Literal["fp32", "bf16"] = setting("fp32", meaning="Precision of the computation.")
+    precision: Literal["fp32", "bf16"] = setting(
+        "fp32",
+        meaning="Precision of the computation; in bf16 weights are fp32 in training and bf16 in "
+        "decoding.",
+    )
     threads: int | None = setting(
         None, meaning="Threads of one operation; null: all cores of the job.", gt=0
     )
@@ -84,24 +71,23 @@ class Timing(Settings):
             raise ValueError("clock: cpu does not see the GPU's work; set device: cpu, or wall")
         return self
 
-    @property
-    def times_own_sizes(self) -> bool:
-        """Whether it times rows of other measurements too, each with the sizes of its run."""
-        return False
+    def calls(self) -> Mapping[str, BatchConfig]:
+        """Return the batch of a call by shape; `OWN_SIZES` is one where it is timed."""
+        raise NotImplementedError(type(self).__name__)
 
-    def models(self, rows: Sequence[str], own: Sequence[str], sized: Sizing) -> Models:
-        """Return what is timed: ``rows`` at the scale's sizes, ``own`` with those of their runs.
+    def sizes(self) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
+        """Return what the models of all rows have in place of their runs' settings.
 
-        Raises:
-            ConfigError: Sizes that the model of a row cannot have.
+        Returns:
+            Name of the model, such as its shape -> key below the scale's `timings`, for errors, and
+            the changed settings.
         """
         raise NotImplementedError(type(self).__name__)
 
 
-class TimingSlice(Settings):
-    """A job of timings at one scale, resolved; ``measurement`` types ``config``."""
+class Options(BaseOptions):
+    """Timings have neither suites nor seeds; ``timing`` names the measurement."""
 
-    scale: str = setting(meaning="Name of the scale.")
-    measurement: Name = setting(meaning="Which measurement it is.")
-    config: SerializeAsAny[Timing] = setting(meaning="What is timed, and how often.")
-    models: Models = setting(meaning="Row -> shape that it is timed at -> model.")
+    suites: ClassVar[int] = 0
+    trained: ClassVar[bool] = False
+    seeded: ClassVar[bool] = False

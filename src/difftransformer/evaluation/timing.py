@@ -1,72 +1,162 @@
-"""Timing models beside each other on this machine: turns, clocks, and memory.
+"""Time models beside each other: rounds in fresh processes, in which everything has one turn.
 
 Every row, backend and mode of a shape has one turn in each round, so that a machine with other
-work to do disturbs all alike; ratios are taken within a round. Models hold random weights and read
-random tokens: neither changes the time.
+work to do disturbs all alike; ratios are taken within a round. Where a process finds its memory and
+its code is drawn when it starts, and rounds of one process share that draw: how far a ratio lies
+from that of the next process is seen in no number of rounds. So claims are over processes.
+Models hold random weights and read random tokens: neither changes the time.
 """
 
 import logging
 import random
-import re
-import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from itertools import accumulate, chain
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import torch
-
+from difftransformer.config.measurements import TimingSlice, module_of
 from difftransformer.config.timing import BatchConfig, Timing
-from difftransformer.evaluation.subject import Metrics
+from difftransformer.errors import BackendError
+from difftransformer.machine import gpus
+from difftransformer.machine.child_process import run_in_subprocess
+from difftransformer.provenance.environment import Environment, capture
+from difftransformer.tracking.run_context import Job
+
+if TYPE_CHECKING:  # who only waits for processes needs no torch
+    import torch
 
 logger = logging.getLogger(__name__)
 
 Key = TypeVar("Key")
+Metrics = dict[str, float | None]
 Clock = Callable[[], float]
 CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "cpu": time.process_time}
 """Seconds of the wall, and those that this process computed in all of its threads."""
+_SECONDS = "seconds/"
 
 
-class Turn(NamedTuple):
-    """One thing that is timed at a shape."""
+def measure_timings(slice: TimingSlice, *, output: Path, job: Job) -> None:
+    """Time what a measurement times, process after process, and write one result file.
 
-    row: str
-    backend: str
-    mode: str
+    Everything is tracked but the seconds of single rounds.
+
+    Raises:
+        BackendError: A backend or device that was asked for cannot be used here.
+        UserError: The models are more than the memory that is free; or a process was ended from
+            outside.
+    """
+    config, threads = slice.config, job.identity.threads
+    if config.device != "cpu":
+        gpus.take(alone=True)  # here, or another job would have it between two processes
+    found = [
+        run_in_subprocess(
+            f"process {number + 1} of {config.processes}", _time_here, slice, threads, number
+        )
+        for number in range(config.processes)
+    ]
+    by_process, resolved, environments = zip(*found, strict=True)
+    job.tracker.log_params({"resolved": resolved[0]})
+    metrics = together(by_process)
+    job.write_result(
+        output,
+        slice.measurement,
+        metrics,
+        slice.model_dump(mode="json") | {"resolved": resolved[0]},
+        tracked={key: one for key, one in metrics.items() if not key.startswith(_SECONDS)},
+        environment=max(environments, key=lambda one: one.peak_memory_gib or 0),
+    )
+
+
+def _time_here(
+    slice: TimingSlice, threads: int, process: int
+) -> tuple[Metrics, dict[str, Any], Environment]:
+    """Take the rounds of one process in this one, by its number."""
+    import torch
+
+    from difftransformer.models.kernels import choose_backend
+    from difftransformer.models.matrices import matmul_backend
+
+    name, config = slice.measurement, slice.config
+    torch.set_num_threads(threads)
+    device = gpus.choose_device(config.device, f"timings.{name}.device", alone=True)
+    for backend in config.backends:
+        choose_backend(backend, device, config.precision)
+    resolved: dict[str, Any] = {"device": str(device), "threads": threads}
+    if device.type == "cpu":
+        resolved["matmul_backend"] = matmul_backend()
+    measure = import_module(module_of(name, "measure")).measure
+    return measure(slice, device, process), resolved, capture(threads)
+
+
+def together(found: Sequence[Metrics]) -> Metrics:
+    """Return the metrics of all processes as those of one job.
+
+    Returns:
+        Medians over the processes that have a number, None where it is None in one of them.
+    """
+    merged: Metrics = {}
+    for key in dict.fromkeys(chain.from_iterable(found)):
+        values = [metrics[key] for metrics in found if key in metrics]
+        known = [one for one in values if one is not None]
+        merged[key] = median(known) if len(known) == len(values) else None
+    return merged
 
 
 def time_shape(
-    shape: str,
+    steps: Mapping[str, Callable[[], object]],
     call: BatchConfig,
-    steps: Mapping[Turn, Callable[[], object]],
     config: Timing,
-    device: torch.device,
+    device: "torch.device",
     process: int,
 ) -> Metrics:
-    """Time all that has a turn at a shape; a step computes the tokens of one call.
+    """Time all that has a turn at a shape.
 
-    The orders of the turns are those of the process, by its number among those that take rounds.
+    Args:
+        steps: What computes the tokens of one call, by {shape}/{row}/{backend}/{mode}.
+        call: The tokens.
+        config: Rounds and clock.
+        device: Where the steps compute.
+        process: Number of this process among those that take rounds, which gives the orders.
 
     Returns:
-        seconds/{shape}/{row}/{backend}/{mode}/{round}; tokens_per_second/{shape}/{row}/{backend}/
-        {mode}, median over the rounds of this process.
+        seconds/{place}/{process}/{round}; tokens_per_second/{place}, median over the rounds, None
+        where a backend has no kernel for a row's heads.
+
+    Raises:
+        BackendError: No backend has one for a row.
     """
-    seconds = take_turns(
-        steps,
-        warmup=config.warmup,
-        repeats=config.repeats,
-        clock=CLOCKS[config.clock],
-        device=device,
-        seed=process,
-    )
-    metrics: Metrics = {}
-    for turn, taken in seconds.items():
-        place = "/".join((shape, *turn))
-        metrics |= {f"seconds/{place}/{number}": one for number, one in enumerate(taken)}
-        speed = call.batch_size * call.seq_len / statistics.median(taken)
+    able = {place: step for place, step in steps.items() if _runs(place, step)}
+    if refused := sorted(_rows(steps) - _rows(able)):
+        raise BackendError(
+            f"{next(iter(steps)).partition('/')[0]}: {', '.join(refused)}: no backend of "
+            f"{', '.join(config.backends)} takes its heads: add sdpa"
+        )
+    rounds = {"warmup": config.warmup, "repeats": config.repeats, "seed": process}
+    seconds = take_turns(able, **rounds, clock=CLOCKS[config.clock], device=device)
+    metrics: Metrics = {f"tokens_per_second/{place}": None for place in steps}
+    for place, taken in seconds.items():
+        metrics |= {f"{_SECONDS}{place}/{process}/{r}": one for r, one in enumerate(taken)}
+        speed = call.batch_size * call.seq_len / median(taken)
         metrics[f"tokens_per_second/{place}"] = speed
         logger.info("%s: %.4g tokens/s", place, speed)
     return metrics
+
+
+def _rows(places: Iterable[str]) -> set[str]:
+    return {place.split("/")[1] for place in places}
+
+
+def _runs(place: str, step: Callable[[], object]) -> bool:
+    try:
+        step()
+    except BackendError as error:
+        logger.warning("%s: left out: %s", place, error)
+        return False
+    return True
 
 
 def take_turns(
@@ -75,7 +165,7 @@ def take_turns(
     warmup: int,
     repeats: int,
     clock: Clock = time.perf_counter,
-    device: torch.device | None = None,
+    device: "torch.device | None" = None,
     seed: int = 0,
 ) -> dict[Key, list[float]]:
     """Time steps round by round, one turn each, so that what disturbs them disturbs all alike.
@@ -92,35 +182,37 @@ def take_turns(
     Returns:
         Seconds of each step, round by round.
     """
+    wait: Callable[[], object] = lambda: None  # noqa: E731
+    if device is not None and device.type == "cuda":
+        import torch
+
+        wait = partial(torch.cuda.synchronize, device)
+    draw, order = random.Random(seed), list(steps)
     seconds: dict[Key, list[float]] = {name: [] for name in steps}
-    for turn, order in enumerate(islice(_orders(list(steps), seed), warmup + repeats)):
+    for turn in range(warmup + repeats):
+        last = order[-1]
+        draw.shuffle(order)
+        while len(order) > 1 and order[0] == last:
+            draw.shuffle(order)
         for name in order:
-            _wait(device)
+            wait()
             started = clock()
             steps[name]()
-            _wait(device)
+            wait()
             if turn >= warmup:
                 seconds[name].append(clock() - started)
     return seconds
 
 
-def rated(peaks: Mapping[str, float], device: torch.device) -> float | None:
-    """Return what settings give for a GPU by the first words of its name that are there, or None.
-
-    Whole words: a GH200 is no H200.
-    """
-    name = torch.cuda.get_device_name(device)
-    known = (peak for words, peak in peaks.items() if re.search(rf"\b{re.escape(words)}\b", name))
-    return next(known, None)
-
-
-def peak_memory(step: Callable[[], object], device: torch.device) -> int:
+def peak_memory(step: Callable[[], object], device: "torch.device") -> int:
     """Bytes that a step allocates on top of what is there before it, at their highest.
 
     Tensors alone: on the CPU counted from the allocator's events of one profiled step, which are
     the same every time, unlike the size of a process, of which small models are a small part.
     """
     if device.type == "cuda":
+        import torch
+
         torch.cuda.synchronize(device)
         before = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
@@ -134,25 +226,8 @@ def peak_memory(step: Callable[[], object], device: torch.device) -> int:
     assert profiler.profiler is not None
     kineto = profiler.profiler.kineto_results
     assert kineto is not None
-    events = [event for event in kineto.events() if event.name() == "[memory]"]
-    used = peak = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        used += event.nbytes()
-        peak = max(peak, used)
-    return peak
-
-
-def _orders(names: list[Key], seed: int) -> Iterator[list[Key]]:
-    """Yield random orders, none of which begins with the last of the one before."""
-    draw = random.Random(seed)
-    while True:
-        last = names[-1]
-        draw.shuffle(names)
-        while len(names) > 1 and names[0] == last:
-            draw.shuffle(names)
-        yield names
-
-
-def _wait(device: torch.device | None) -> None:
-    if device is not None and device.type == "cuda":
-        torch.cuda.synchronize(device)
+    events = (event for event in kineto.events() if event.name() == "[memory]")
+    changes: list[int] = [
+        event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())
+    ]
+    return max(accumulate(changes, initial=0))

@@ -38,6 +38,17 @@ _BF16_PEAKS = {
 }
 """Peak FLOP/s of dense matrix products by model; the first match counts. Source: NVIDIA's data
 sheets."""
+_BANDWIDTHS = {
+    "H100 PCIe": 2.0e12,
+    "H100 NVL": 3.9e12,
+    "H100": 3.35e12,
+    "H200": 4.8e12,
+    "A100-SXM4-80GB": 2.04e12,
+    "A100 80GB PCIe": 1.94e12,
+    "A100-SXM4-40GB": 1.56e12,
+    "A100-PCIE-40GB": 1.56e12,
+}
+"""Memory bandwidth in bytes/s, as `_BF16_PEAKS`."""
 _PAUSE = 1.0  # seconds between two looks at what is free
 
 logger = logging.getLogger(__name__)
@@ -48,8 +59,17 @@ def bf16_peak(name: str) -> float | None:
 
     Names match as whole words: a GH200 is not an H200.
     """
-    peaks = (peak for model, peak in _BF16_PEAKS.items() if re.search(rf"\b{model}\b", name))
-    return next(peaks, None)
+    return _by_name(_BF16_PEAKS, name)
+
+
+def memory_bandwidth(name: str) -> float | None:
+    """Return the memory bandwidth of a GPU in bytes/s, as `bf16_peak`."""
+    return _by_name(_BANDWIDTHS, name)
+
+
+def _by_name(table: dict[str, float], name: str) -> float | None:
+    values = (value for model, value in table.items() if re.search(rf"\b{model}\b", name))
+    return next(values, None)
 
 
 def pool() -> list[str]:

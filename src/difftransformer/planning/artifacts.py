@@ -9,11 +9,11 @@ from itertools import product
 from difftransformer.config.artifact_slices import INTERPRETATION, ArtifactSlice, SweepRow
 from difftransformer.config.artifacts import ArtifactConfig, Kind, SectionConfig
 from difftransformer.config.measurement import Fact
-from difftransformer.config.measurements import module_of
+from difftransformer.config.measurements import TimingSlice, module_of
 from difftransformer.config.overrides import overrides
 from difftransformer.config.run import PRETRAINED_SEED
 from difftransformer.config.scales import sweep_run
-from difftransformer.config.timing import TimingSlice
+from difftransformer.config.timing import OWN_SIZES
 from difftransformer.errors import lookup
 from difftransformer.models.attention.registry import interpretation, norms_heads, variant_location
 from difftransformer.planning.checks import check_suites
@@ -159,9 +159,8 @@ class Artifacts:
 
     def timings(self) -> list[str]:
         """Return the measurements that the scale times."""
-        parts = [part for artifact in self.known.values() for part in artifact.sections]
-        shown = dict.fromkeys(timing for part in parts if (timing := part.asked.timing))
-        return [name for name in shown if self.jobs.catalogue.timing(name) is not None]
+        shown = (self._timing_of(part) for part in self._parts())
+        return list(dict.fromkeys(name for name in shown if name is not None))
 
     def timing(self, name: str) -> TimingSlice:
         """Return what a job of timings gets, for all artifacts together.
@@ -171,7 +170,8 @@ class Artifacts:
         """
         config = self.jobs.catalogue.timing(name)
         assert config is not None, name
-        models = config.models(self._timed(name, own=False), self._timed(name), self.jobs.sizes)
+        rows, own = self._timed(name, own=False), self._timed(name, own=True)
+        models = self.jobs.sizes.timed(config, rows, own)
         return TimingSlice(scale=self.jobs.scale, measurement=name, config=config, models=models)
 
     def timing_file(self, name: str) -> str:
@@ -180,32 +180,32 @@ class Artifacts:
 
     def timing_code(self, name: str) -> str:
         """Return the fingerprint of what times, with the attention of all rows."""
-        rows = {*self._timed(name, own=False), *self._timed(name)}
-        models = [self.jobs.catalogue.run(row).model for row in rows]
+        slice, result = self.timing(name), self.jobs.layout.timings(name)
+        models = [model for found in slice.models.values() for model in found.values()]
         variants = {variant_location(model.attention.variant) for model in models}
         modules = (module_of(name, "settings"), module_of(name, "measure"))
-        config, result = self.jobs.catalogue.timing(name), self.jobs.layout.timings(name)
-        assert config is not None, name
-        on_gpu = computes_on_gpu(config.device, config.backends, result)
+        on_gpu = computes_on_gpu(slice.config.device, slice.config.backends, result)
         return code_fingerprint(ENTRIES["benchmark"], (*modules, *variants), on_gpu=on_gpu)
 
-    def _timed(self, name: str, *, own: bool = True) -> list[str]:
+    def _parts(self) -> list[SectionConfig]:
+        return [part for artifact in self.known.values() for part in artifact.sections]
+
+    def _timed(self, name: str, *, own: bool) -> list[str]:
         """Rows that are timed at the sizes of their own runs, or at those of the scale."""
-        config = self.jobs.catalogue.timing(name)
-        parts = [part for artifact in self.known.values() for part in artifact.sections]
-        asked = [
-            part
-            for part in parts
-            if part.asked.timing == name and (part.measurement != name) == own
-        ]
-        if own and (config is None or not config.times_own_sizes):
-            return []
-        return list(dict.fromkeys(row.run for part in asked for row in part.rows))
+        parts = [part for part in self._parts() if self._timing_of(part) == name]
+        rows = (row.run for part in parts if (part.measurement != name) == own for row in part.rows)
+        return list(dict.fromkeys(rows))
+
+    def _timing_of(self, part: SectionConfig) -> str | None:
+        """Measurement whose timings a section shows, where the scale makes them."""
+        name = part.asked.timing
+        config = None if name is None else self.jobs.catalogue.timing(name)
+        own = part.measurement != name
+        return None if config is None or (own and OWN_SIZES not in config.calls()) else name
 
     def _untimed(self, part: SectionConfig) -> bool:
         """Whether a section shows timings of its own measurement, of which the scale makes none."""
-        own = part.asked.timing == part.measurement
-        return own and self.jobs.catalogue.timing(part.measurement) is None
+        return part.asked.timing == part.measurement and self._timing_of(part) is None
 
     # --- parts ---
 
@@ -248,11 +248,11 @@ class Artifacts:
     def _facts(self, run: str, part: SectionConfig) -> dict[str, Fact]:
         if not self.jobs.trained(run):
             return {}
-        slice, timing = self.jobs.run(run), part.asked.timing
+        slice = self.jobs.run(run)
         attention = slice.model.attention
         facts = part.asked.facts(slice) | {"norm": norms_heads(attention)}
-        if timing is not None:
-            facts["timed"] = run in self._timed(timing, own=part.measurement != timing)
+        if part.asked.timing is not None:
+            facts["timed"] = self._timing_of(part) is not None
         reason = interpretation(attention.variant)
         return facts if reason is None else facts | {INTERPRETATION: reason}
 
@@ -308,13 +308,8 @@ class Artifacts:
             yield layout.evaluation(suite, run, seed)
             for judge in self.jobs.judges(suite):
                 yield layout.judgement(judge, suite, run, seed)
-        shown = {
-            timing: None
-            for part in self.known[name].sections
-            if (timing := part.asked.timing) is not None
-            and self._timed(timing, own=part.measurement != timing)
-        }
-        yield from map(layout.timings, shown)
+        shown = map(self._timing_of, self.known[name].sections)
+        yield from map(layout.timings, dict.fromkeys(one for one in shown if one is not None))
 
 
 def _twins(part: SectionConfig) -> Sequence[str]:

@@ -8,7 +8,7 @@ ENTRIES = {
     "extend_context": "difftransformer.training.pretrain",
     "adapt": "difftransformer.training.adapt",
     "evaluate": "difftransformer.evaluation.evaluate",
-    "benchmark": "difftransformer.evaluation.timing_job",
+    "benchmark": "difftransformer.evaluation.timing",
     "table": "difftransformer.reporting.table_job",
     "figure": "difftransformer.reporting.figure_job",
     "verdicts": "difftransformer.reporting.verdict_job",

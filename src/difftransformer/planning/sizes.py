@@ -1,13 +1,15 @@
 """Runs with the sizes that `match` takes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from difftransformer.config.inheritance import Layers, lineage
+from difftransformer.config.measurements import Models
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import RunConfig
+from difftransformer.config.timing import OWN_SIZES, Timing
 from difftransformer.config.validation import validate
 from difftransformer.errors import ConfigError
 from difftransformer.models.config import ModelConfig
@@ -32,31 +34,31 @@ class Sizes:
         """Return what was chosen for a run; None for one that is as its setup says."""
         return self._sized(name, None)[1]
 
-    def own(self, row: str) -> ModelConfig:
-        """Return the model of a row's run, for what is timed as it is."""
-        return self.run(row).model
-
-    def changed(
-        self, row: str, changes: Mapping[str, Any], max_positions: int, key: str
-    ) -> ModelConfig:
-        """Return the model of a row with what the scale's file changes under ``key``.
+    def timed(self, config: Timing, rows: Sequence[str], own: Sequence[str]) -> Models:
+        """Return the models to time: ``rows`` as ``config`` sizes them, ``own`` as their runs do.
 
         Raises:
-            ConfigError: Sizes that the model cannot have.
+            ConfigError: Sizes that the model of a row cannot have.
         """
-        place = f"{self.catalogue.scale_file}: {key}"
+        found: Models = {row: {} for row in rows}
+        for name, (key, changes) in config.sizes().items():
+            place = f"{self.catalogue.scale_file}: timings.{key}"
+            models = {row: self._changed(row, changes, place) for row in rows}
+            for row, model in models.items():
+                found[row][name] = model
+                if config.matched and (match := self.catalogue.entry(row).match) is not None:
+                    sized = match_ffn(model, models[rows[0]], "parameters", match.multiple_of, 1)
+                    found[row][name] = replace(model, ffn_dim=sized.ffn_dim)
+        for row in own:
+            positions = config.calls()[OWN_SIZES].seq_len
+            model = replace(self.run(row).model, max_positions=positions)
+            found.setdefault(row, {})[OWN_SIZES] = model
+        return found
+
+    def _changed(self, row: str, changes: Mapping[str, Any], place: str) -> ModelConfig:
         own = self.catalogue.layers(row).values["model"]
         layers = Layers().add(own, f"runs.yaml: runs.{row}").add(dict(changes), f"{place}.model")
-        layers.add({"max_positions": max_positions}, place)
         return validate(ModelConfig, layers.values, f"{place}: row {row}", layers.origin)
-
-    def matched(self, row: str, model: ModelConfig, to: ModelConfig) -> ModelConfig:
-        """Return ``model`` with as many parameters as ``to``, if the row's run has a `match`."""
-        entry = self.catalogue.entry(row).match
-        if entry is None:
-            return model
-        found = match_ffn(model, to, "parameters", entry.multiple_of, 1)
-        return replace(model, ffn_dim=found.ffn_dim)
 
     @cache  # noqa: B019 - lives as long as the plan
     def _sized(self, name: str, setup: str | None) -> tuple[RunConfig, Match | None]:

@@ -1,14 +1,18 @@
 """Numbers by process and round of one job of timings: cells, ratios, and where they were measured.
 
 Processes stand where other cells have seeds; the value of one is the median of its rounds.
+
+Shapes: P = processes, R = rounds of each.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from itertools import chain
-from statistics import geometric_mean, median, quantiles
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import geometric_mean
 from typing import Any, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
+from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.config.measurements import timing_class
 from difftransformer.config.timing import BatchConfig
 from difftransformer.config.validation import validate
@@ -17,13 +21,13 @@ from difftransformer.provenance.layout import Layout
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import Paper, Place
 from difftransformer.reporting.collect import Results, defined, metric
-from difftransformer.reporting.document import Cell, SeedValue
+from difftransformer.reporting.document import Cell, Column, SeedValue
 from difftransformer.reporting.numbers import count, plain
 
 DECIMALS = 3
 
-Rounds = Sequence[Sequence[float]]
-"""A number of each round, process by process."""
+Rounds = NDArray[np.float64]
+"""A number of each round, [P, R]."""
 
 
 class Timings:
@@ -35,7 +39,7 @@ class Timings:
 
     Attributes:
         result: The result.
-        config: Settings of the measurement's own class; ``timed()`` gives ``calls``.
+        config: Settings of the measurement's own class.
         calls: What one call is given, by shape.
 
     Raises:
@@ -55,27 +59,24 @@ class Timings:
             self.config = validate(kind, found.settings["config"], "config")
         except (KeyError, UserError):
             raise UserError(f"{found.job_id}: has no settings of {name}: rerun") from None
-        self.calls: Mapping[str, BatchConfig] = self.config.timed()
+        self.calls: Mapping[str, BatchConfig] = self.config.calls()
 
     def number(self, what: str, *turn: str) -> float | None:
         """Another number of a turn (shape, row, backend, mode), such as peak_bytes."""
         return metric(self.result, "/".join((what, *turn)))
 
-    def speeds(self, shape: str, row: str, backend: str, mode: str) -> Rounds:
-        """Tokens per second.
+    def speeds(self, *turn: str) -> Rounds:
+        """Tokens per second of a turn.
 
         Raises:
             UserError: The row was not timed.
         """
-        place, call = f"seconds/{shape}/{row}/{backend}/{mode}", self.calls[shape]
-        tokens = call.seq_len * call.batch_size
-        return [
-            [
-                tokens / defined(self.result, f"{place}/{process}/{number}")
-                for number in range(self.config.repeats)
-            ]
-            for process in range(self.config.processes)
+        place, call = "/".join(("seconds", *turn)), self.calls[turn[0]]
+        seconds = [
+            [defined(self.result, f"{place}/{p}/{r}") for r in range(self.config.repeats)]
+            for p in range(self.config.processes)
         ]
+        return call.seq_len * call.batch_size / np.array(seconds)
 
     def is_timed(self, *turn: str) -> bool:
         """Whether a backend took a row; where it did not, the result says so."""
@@ -85,35 +86,50 @@ class Timings:
     def fastest(self, shape: str, row: str, mode: str) -> Rounds:
         """Speeds by the backend with the highest median, of those that took the row."""
         turns = [(shape, row, backend, mode) for backend in self.config.backends]
-        return max((self.speeds(*one) for one in turns if self.is_timed(*one)), key=middle)
+        return max((self.speeds(*one) for one in turns if self.is_timed(*one)), key=np.median)
 
     def ratios(self, shape: str, row: str, against: str, mode: str) -> Rounds:
         """Speed of a row over that of another, each by its fastest backend, round by round."""
-        ours, theirs = self.fastest(shape, row, mode), self.fastest(shape, against, mode)
-        return _round_by_round(lambda pair: pair[0] / pair[1], [ours, theirs])
-
-    def overall(self, shapes: Iterable[str], row: str, against: str, mode: str) -> Rounds:
-        """Geometric mean of these ratios over shapes, round by round."""
-        ratios = [self.ratios(shape, row, against, mode) for shape in shapes]
-        return _round_by_round(geometric_mean, ratios)
+        return self.fastest(shape, row, mode) / self.fastest(shape, against, mode)
 
     def speed_cell(self, place: Place, speeds: Rounds, paper: Paper | None = None) -> Cell:
         """Median and quartiles of tokens per second."""
-        cell = self._cell(place, speeds, count, 0)
         published = None if paper is None else paper.number(*place)
-        if published is None:
-            return cell
-        known = {"paper_value": published, "paper_text": plain(published, 0)}
-        return cell.model_copy(update=known)
+        return self._cell(place, speeds, count, 0).model_copy(
+            update={
+                "paper_value": published,
+                "paper_text": None if published is None else plain(published, 0),
+            }
+        )
 
-    def ratio_cell(self, place: Place, ratios: Rounds) -> Cell:
-        """Median and quartiles; a verdict takes its interval, of the mean, from the processes."""
-        return self._cell(place, ratios, partial(plain, decimals=DECIMALS), DECIMALS)
+    def ratio_cells(
+        self, row: RowSlice, shapes: Iterable[str], mode: str, column: str
+    ) -> Iterator[Cell]:
+        """Median and quartiles of ratios to the row that a row is compared with, if there is one.
+
+        Under ``column`` of their geometric mean over shapes, round by round, then by shape. A
+        verdict takes its interval, of the mean, from the processes.
+        """
+        if row.against is None:
+            return
+        against = row.against
+        ratios = {f"{one}_{column}": self.ratios(one, row.run, against, mode) for one in shapes}
+        overall = np.apply_along_axis(geometric_mean, 0, np.array([*ratios.values()]))
+        for name, rounds in ({column: overall} | ratios).items():
+            place = Place(row.run, name)
+            yield self._cell(place, rounds, lambda ratio: plain(ratio, DECIMALS), DECIMALS)
 
     def one_cell(self, place: Place, value: float, text: str) -> Cell:
         """A number that was found once."""
         once = SeedValue(seed=0, value=value, text="", job_ids=[self.result.job_id])
         return Cell(row=place.row, column=place.column, text=text, value=value, n=1, seeds=[once])
+
+    def columns(self, ending: str, arrow: str) -> list[Column]:
+        """Columns for the numbers of every shape."""
+        return [
+            Column(id=f"{shape}{ending}", header=f"{call.label} {arrow}")
+            for shape, call in self.calls.items()
+        ]
 
     def machine_note(self) -> str:
         """Say where the timings were taken, in one sentence."""
@@ -139,13 +155,14 @@ class Timings:
     def _cell(
         self, place: Place, rounds: Rounds, write: Callable[[float], str], decimals: int
     ) -> Cell:
-        jobs, (low, high) = [self.result.job_id], map(write, quartiles(every(rounds)))
-        values = [median(one) for one in rounds]
+        jobs, middle = [self.result.job_id], float(np.median(rounds))
+        low, high = map(write, quartiles(rounds))
+        values = np.median(rounds, axis=1).tolist()
         return Cell(
             row=place.row,
             column=place.column,
-            text=f"{write(middle(rounds))} ({low} to {high})",
-            value=middle(rounds),
+            text=f"{write(middle)} ({low} to {high})",
+            value=middle,
             n=len(values),
             each="process",
             seeds=[
@@ -155,25 +172,7 @@ class Timings:
         )
 
 
-def every(rounds: Rounds) -> list[float]:
-    """Numbers of the rounds of all processes."""
-    return list(chain.from_iterable(rounds))
-
-
-def middle(rounds: Rounds) -> float:
-    """Median over the rounds of all processes."""
-    return median(every(rounds))
-
-
-def quartiles(values: Sequence[float]) -> tuple[float, float]:
+def quartiles(values: Rounds | Sequence[float]) -> tuple[float, float]:
     """First and third quartile."""
-    first, _, third = quantiles(values, n=4, method="inclusive")
-    return first, third
-
-
-def _round_by_round(
-    combine: Callable[[Sequence[float]], float], several: Sequence[Rounds]
-) -> Rounds:
-    """Combine the numbers that several have of the same round of the same process."""
-    processes = zip(*several, strict=True)
-    return [[combine(one) for one in zip(*rounds, strict=True)] for rounds in processes]
+    low, high = np.quantile(values, (0.25, 0.75))
+    return float(low), float(high)

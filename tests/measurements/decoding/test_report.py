@@ -9,8 +9,6 @@ from fake_results import FakeResults
 from fake_slices import artifact_slice
 from fake_throughput import PROCESSES, SPEED, decoding
 
-from difftransformer.errors import UserError
-from difftransformer.measurements.decoding.report import cache_bytes
 from difftransformer.measurements.decoding.settings import MODE
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.rounds import Timings
@@ -102,18 +100,3 @@ def test_decoding_compares_v2_with_either_transformer(small: FakeResults) -> Non
     cell = made.find("diff_v2", f"b4_s256_{name}")
     assert cell is not None
     assert list(cell.by_seed().values()) == pytest.approx([1 / one for one in ours])
-
-
-def test_a_row_that_was_not_timed_is_named_with_what_comes_nearest(small: FakeResults) -> None:
-    decoding(small)
-    timings = Timings(load_results(small.results, "tiny"), "decoding")
-    with pytest.raises(UserError, match=r"'cache_bytes/dint'.*nearest of its 626: cache_b"):
-        cache_bytes(timings, "dint")
-    assert cache_bytes(timings, "diff_v2") == 2048
-
-
-def test_a_round_without_its_seconds_is_refused(small: FakeResults) -> None:
-    decoding(small, changes={"b4_s256/diff_v2/sdpa/decoding": [1.0, None]})
-    timings = Timings(load_results(small.results, "tiny"), "decoding")
-    with pytest.raises(UserError, match=r"diff_v2/sdpa/decoding/1/0 is undefined"):
-        timings.fastest("b4_s256", "diff_v2", "decoding")

@@ -1,21 +1,17 @@
 """Timings of small models: what the one result of all processes holds."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from small_evaluation import running
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from difftransformer.config.measurements import TimedSlice
-from difftransformer.config.timing import Models, TimingSlice
+from difftransformer.config.measurements import Models, TimingSlice
 from difftransformer.config.validation import validate
 from difftransformer.errors import BackendError, ConfigError
-from difftransformer.evaluation.timing_job import identify, measure_timings
 from difftransformer.measurements.throughput import measure
 from difftransformer.measurements.throughput.measure import FLOPS, device_peak, step
 from difftransformer.measurements.throughput.settings import Timing
@@ -23,11 +19,8 @@ from difftransformer.models.config import ModelConfig
 from difftransformer.models.kernels import blocked
 from difftransformer.models.sizes import forward_flops, training_flops
 from difftransformer.models.transformer import Transformer
-from difftransformer.provenance.result import read_result
 from difftransformer.training.compiled import compiled_states
 
-pytestmark = pytest.mark.usefixtures("every_process_here")
-CPU = torch.device("cpu")
 PROCESSES = 3
 SETTINGS: dict[str, Any] = {
     "device": "cpu", "backends": ["eager", "blocked"], "warmup": 0, "repeats": 3, "threads": 1,
@@ -55,23 +48,22 @@ def model(variant: str) -> ModelConfig:
 ROWS = {"transformer": {"short": model("softmax")}, "diff": {"short": model("diff_v1")}}
 
 
-def measured(folder: Path, rows: Models = ROWS, **changes: Any) -> dict[str, Any]:
-    slice = TimingSlice(
-        scale="unit", measurement="throughput", config=config(**changes), models=rows
-    )
-    threads = torch.get_num_threads()
-    try:
-        job = running(identify(slice, threads=1, code=""))
-        measure_timings(slice, output=folder / "t.json", job=job)
-    finally:
-        torch.set_num_threads(threads)
-    result = read_result(folder / "t.json")
-    assert result.provenance.hardware["cores"]
-    return dict(result.metrics)
+Measured = Callable[..., dict[str, Any]]
 
 
-def test_every_row_backend_and_mode_is_in_the_one_result(tmp_path: Path) -> None:
-    metrics = measured(tmp_path)
+@pytest.fixture
+def measured(timed: Callable[[TimingSlice], dict[str, Any]]) -> Measured:
+    """Return the metrics of rows, with changed settings."""
+
+    def measure(rows: Models = ROWS, **changes: Any) -> dict[str, Any]:
+        given = {"config": config(**changes), "models": rows}
+        return timed(TimingSlice(scale="unit", measurement="throughput", **given))
+
+    return measure
+
+
+def test_every_row_backend_and_mode_is_in_the_one_result(measured: Measured) -> None:
+    metrics = measured()
     for row, variant in (("transformer", "softmax"), ("diff", "diff_v1")):
         for backend in ("eager", "blocked"):
             for mode in FLOPS:
@@ -92,10 +84,10 @@ def test_every_row_backend_and_mode_is_in_the_one_result(tmp_path: Path) -> None
     assert metrics[f"{eager}/training"] > metrics[f"{eager}/forward"]
 
 
-def test_rows_with_their_own_sizes_are_timed_in_rounds_of_their_own(tmp_path: Path) -> None:
+def test_rows_with_their_own_sizes_are_timed_in_rounds_of_their_own(measured: Measured) -> None:
     batch = {"label": "4", "seq_len": 4, "batch_size": 3}
     rows = {"transformer": {"short": model("softmax")}, "tda": {"own_sizes": model("tda")}}
-    metrics = measured(tmp_path, rows, own_sizes=batch)
+    metrics = measured(rows, own_sizes=batch)
     timed = {tuple(name.split("/")[1:3]) for name in metrics if "/" in name}
     assert timed == {("short", "transformer"), ("own_sizes", "tda")}
     place = "own_sizes/tda/eager/training"
@@ -109,44 +101,13 @@ def test_rows_with_their_own_sizes_are_timed_in_rounds_of_their_own(tmp_path: Pa
         config(shapes=SETTINGS["shapes"] | {"own_sizes": batch})
 
 
-class Sized:
-    """Sizes without a catalogue: every run is as large as its name."""
-
-    def own(self, row: str) -> ModelConfig:
-        return model("tda")
-
-    def changed(self, row: str, changes: Any, max_positions: int, key: str) -> ModelConfig:
-        assert key == "timings.throughput.shapes.short"
-        return replace(model(row), max_positions=max_positions, **changes)
-
-    def matched(self, row: str, model: ModelConfig, to: ModelConfig) -> ModelConfig:
-        raise AssertionError(row)
-
-
-@pytest.mark.parametrize("own", [None, {"label": "4", "seq_len": 4, "batch_size": 3}])
-def test_models_are_those_of_the_shapes_and_of_own_sizes(own: dict[str, Any] | None) -> None:
-    rows: Sequence[str] = ("softmax", "diff_v1")
-    asked = config(own_sizes=own)
-    found = asked.models(rows, ["softmax", "tda"], Sized())
-    assert asked.times_own_sizes == (own is not None)
-    assert {row: list(one) for row, one in found.items()} == (
-        {"softmax": ["short"], "diff_v1": ["short"]}
-        if own is None
-        else {"softmax": ["short", "own_sizes"], "diff_v1": ["short"], "tda": ["own_sizes"]}
-    )
-    assert all(one["short"].max_positions == 8 for one in found.values() if "short" in one)
-    assert all(one["own_sizes"].max_positions == 4 for one in found.values() if len(one) != 1)
-
-
 def test_a_slice_is_read_back_as_it_was_written() -> None:
     slice = TimingSlice(scale="unit", measurement="throughput", config=config(), models=ROWS)
-    assert TimedSlice.model_validate_json(slice.model_dump_json()).model_dump() == (
-        slice.model_dump()
-    )
+    assert TimingSlice.model_validate_json(slice.model_dump_json()) == slice
     wrong = slice.model_dump(mode="json")
     wrong["config"]["shape"] = {}
     with pytest.raises(ConfigError, match=r"shape.*did you mean 'shapes'"):
-        TimedSlice.model_validate(wrong)
+        TimingSlice.model_validate(wrong)
 
 
 def test_training_makes_the_gradients_of_the_loss_by_every_backend() -> None:
@@ -165,17 +126,16 @@ def test_training_makes_the_gradients_of_the_loss_by_every_backend() -> None:
 
 
 def test_the_peak_is_that_of_the_device_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = config(peak_flops={"H100 PCIe": 1.0, "H100": 2.0})
-    for name, peak in (("NVIDIA H100 PCIe", 1.0), ("NVIDIA H100 80GB HBM3", 2.0), ("L4", None)):
-        monkeypatch.setattr(torch.cuda, "get_device_name", lambda device, name=name: name)
-        assert device_peak(known, torch.device("cuda")) == peak
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H100 80GB HBM3")
+    for precision, peak in (("bf16", 9.89e14), ("fp32", None)):
+        assert device_peak(config(precision=precision), torch.device("cuda")) == peak
 
 
 def test_a_share_is_of_the_peak_by_the_operations_of_a_token(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    measured: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measure, "device_peak", lambda config, device: 1e9)
-    metrics = measured(tmp_path, backends=["eager"])
+    metrics = measured(backends=["eager"])
     for mode in FLOPS:
         speed, flops, share = (
             metrics[f"{name}/short/diff/eager/{mode}"]
@@ -185,13 +145,13 @@ def test_a_share_is_of_the_peak_by_the_operations_of_a_token(
 
 
 def test_a_backend_that_takes_no_such_heads_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    measured: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise BackendError("no kernel for such heads")
 
     monkeypatch.setattr(blocked, "differential_attention", refuse)
-    metrics = measured(tmp_path)
+    metrics = measured()
     timed = {name: one for name, one in metrics.items() if name.startswith("tokens_per_second")}
     left_out = {name.split("/", 2)[2] for name, one in timed.items() if one is None}
     assert left_out == {"diff/blocked/training", "diff/blocked/forward"}
@@ -199,10 +159,10 @@ def test_a_backend_that_takes_no_such_heads_is_left_out(
     assert metrics["peak_bytes/short/transformer/blocked/training"]
 
 
-def test_what_cannot_be_timed_is_said(tmp_path: Path) -> None:
+def test_what_cannot_be_timed_is_said(measured: Measured, tmp_path: Path) -> None:
     with pytest.raises(BackendError, match="flash_attn"):
-        measured(tmp_path, backends=["flash_attn"], precision="bf16")
-    assert not (tmp_path / "t.json").exists()
+        measured(backends=["flash_attn"], precision="bf16")
+    assert not [*tmp_path.iterdir()]
     for changes, said in (
         ({"backends": ["flash_attn"]}, "half precision"),
         ({"repeats": 2}, "repeats"),
@@ -216,12 +176,12 @@ def test_what_cannot_be_timed_is_said(tmp_path: Path) -> None:
 
 
 def test_what_is_timed_compiled_is_one_graph_for_a_row_backend_and_mode(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    measured: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graphs = CompileCounterWithBackend("eager")
     monkeypatch.setattr(
         measure, "compiled_states", lambda model: compiled_states(model, backend=graphs)
     )
-    metrics = measured(tmp_path, backends=["eager", "sdpa"], compile=True, warmup=1)
+    metrics = measured(backends=["eager", "sdpa"], compile=True, warmup=1)
     assert graphs.frame_count == PROCESSES * len(ROWS) * 2 * len(FLOPS)
     assert metrics["tokens_per_second/short/diff/sdpa/training"] > 0

@@ -4,6 +4,7 @@ import json
 import math
 from statistics import median
 
+import numpy as np
 import pytest
 from fake_results import FakeResults, rewrite
 from fake_slices import artifact_slice
@@ -16,7 +17,7 @@ from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import TableDocument
 from difftransformer.reporting.formats.markdown import to_markdown
 from difftransformer.reporting.formats.web import to_page
-from difftransformer.reporting.rounds import Timings, middle
+from difftransformer.reporting.rounds import Timings
 from difftransformer.reporting.table_job import make_table
 
 
@@ -116,7 +117,7 @@ def test_the_figure_has_published_ratios_beside_ours(small: FakeResults) -> None
         assert hollow == [one for name, one in ratios.items() if name.endswith(mode)]
         marks = {line.get_ydata()[0] for line in axes.lines}
         for shape in SHAPES:
-            assert middle(timings.ratios(shape, "diff", "transformer", mode)) in marks
+            assert np.median(timings.ratios(shape, "diff", "transformer", mode)) in marks
     assert f"{min(ratios.values()):.2f} to {max(ratios.values()):.2f}" in artifact.alt
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from difftransformer.config.measurements import TimedSlice
+from difftransformer.config.measurements import TimingSlice
 from difftransformer.config.timing import OWN_SIZES
 from difftransformer.errors import ConfigError
 from difftransformer.measurements.decoding.settings import MODEL
@@ -20,7 +20,7 @@ from difftransformer.planning.plan import Plan
 def timed(plan: Plan, measurement: str) -> Any:
     """The slice as its job reads it; its settings are typed by the measurement."""
     file = Path(plan.artifacts.timing_file(measurement))
-    return TimedSlice.model_validate_json(file.read_bytes())
+    return TimingSlice.model_validate_json(file.read_bytes())
 
 
 def test_rows_of_table_7_differ_in_their_attention_alone(plan: Plan) -> None:
@@ -54,6 +54,7 @@ def test_variants_are_timed_with_the_sizes_of_their_runs(plan: Plan) -> None:
     rows = {row.run for part in plan.artifacts.known["variants"].sections for row in part.rows}
     assert set(found) == (rows if is_timed else set())
     assert all(model.ffn_dim == plan.jobs.run(row).model.ffn_dim for row, model in found.items())
+    assert all(one.max_positions == slice.config.own_sizes.seq_len for one in found.values())
     assert (
         plan.jobs.layout.timings("throughput") in plan.artifacts.results("variants")
     ) == is_timed

@@ -1,11 +1,13 @@
 """Decoded tokens per second by batch size and context length, ratios, and bytes of the cache."""
 
-import math
+from collections.abc import Callable
 from itertools import product
 from statistics import median
 from typing import TYPE_CHECKING
 
-from difftransformer.measurements.decoding.settings import MODE, MODEL, Options, load_name
+import numpy as np
+
+from difftransformer.measurements.decoding.settings import MODE, MODEL, Options
 from difftransformer.reporting.cells import Place
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.curves import Curve, draw
@@ -13,12 +15,18 @@ from difftransformer.reporting.document import Column, Section
 from difftransformer.reporting.drawing import legend_below, printable, tidy
 from difftransformer.reporting.numbers import plain
 from difftransformer.reporting.panels import log_ticks, panels
-from difftransformer.reporting.rounds import Timings, every, middle, quartiles
+from difftransformer.reporting.rounds import Timings, quartiles
 from difftransformer.reporting.sections import section_of
 from difftransformer.reporting.view import View
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_SHARES = (
+    "Weights, once for all sequences of a step, and the keys and values of each, over the speed of "
+    "the memory: of a GPU's data sheet, or what a large product of a matrix and a vector read on "
+    "the CPU in the same job. 1 is the limit; what lies in a processor's cache may pass it."
+)
 
 
 def section(view: View[Options]) -> list[Section]:
@@ -27,13 +35,28 @@ def section(view: View[Options]) -> list[Section]:
     if view.part is not first.part:
         return []  # its ratios stand among the first one's
     timings = Timings(view.results, view.options.timing)
-    return [
+    result, peak = timings.result, timings.result.metrics.get("memory_bandwidth")
+    loads = timings.config.calls()
+
+    def mib(row: str, load: str) -> float:
+        positions: int = loads[load].batch_size * loads[load].context
+        return defined(result, f"cache_bytes/{row}") * positions / 2**20
+
+    sections = [
         _speeds(first, timings),
         _ratios(first, timings, "Ratio to the Transformer"),
         *(_ratios(part, timings, part.title) for part in further),
-        _held(first, timings),
-        *_shares(first, timings),
+        _by_load(first, timings, "KV cache, MiB", timings.columns("_mib", "↓"), mib, 1),
     ]
+    if peak is not None:
+
+        def share(row: str, load: str) -> float:
+            speed = float(np.median(timings.fastest(load, row, MODE)))
+            return speed * defined(result, f"least_bytes/{load}/{row}") / peak
+
+        columns, title = timings.columns("_share", "↑"), "Share of the memory's speed"
+        sections.append(_by_load(first, timings, title, columns, share, 3, _SHARES))
+    return sections
 
 
 def figure(view: View[Options]) -> "Figure":
@@ -43,8 +66,8 @@ def figure(view: View[Options]) -> "Figure":
     figure, (places,) = panels(1, len(batches), (4.2 * len(batches), 3.9))
     for axes, batch in zip(places, batches, strict=True):
         for row in view.rows:
-            names = [load_name(batch, one) for one in contexts]
-            speeds = [every(timings.fastest(name, row.run, MODE)) for name in names]
+            loads = [load for load, one in timings.calls.items() if one.batch_size == batch]
+            speeds = [timings.fastest(load, row.run, MODE).ravel().tolist() for load in loads]
             curve = Curve(contexts, speeds, median, quartiles)
             draw(axes, curve, view.look[row.run], printable(row.label))
         log_ticks(axes, contexts, list(map(str, contexts)))
@@ -54,27 +77,16 @@ def figure(view: View[Options]) -> "Figure":
     return figure
 
 
-def cache_bytes(timings: Timings, row: str) -> float:
-    """Bytes that the cache grows by with each position of a sequence.
-
-    Raises:
-        UserError: The row was not timed.
-    """
-    return defined(timings.result, f"cache_bytes/{row}")
-
-
 def _speeds(view: View[Options], timings: Timings) -> Section:
     """Bytes of the cache for each position, and tokens per second of every round."""
-    columns = [Column(id="cache_bytes", header="KV bytes a token ↓")]
-    columns += [Column(id=name, header=f"{one.label} ↑") for name, one in timings.calls.items()]
+    columns = [Column(id="cache_bytes", header="KV bytes a token ↓"), *timings.columns("", "↑")]
     cells = []
     for row in view.rows:
-        size = cache_bytes(timings, row.run)
+        size = defined(timings.result, f"cache_bytes/{row.run}")
         cells.append(timings.one_cell(Place(row.run, "cache_bytes"), size, f"{size:,.0f}"))
     cells += [
-        timings.speed_cell(Place(row.run, name), timings.fastest(name, row.run, MODE))
-        for row in view.rows
-        for name in timings.calls
+        timings.speed_cell(Place(row.run, load), timings.fastest(load, row.run, MODE))
+        for row, load in product(view.rows, timings.calls)
     ]
     return section_of(view, columns, cells, _notes(view, timings))
 
@@ -84,52 +96,28 @@ def _ratios(view: View[Options], timings: Timings, title: str) -> Section:
 
     The first column has the geometric mean over all batch sizes and context lengths.
     """
-    ratio, calls = f"ratio{view.reference()}", timings.calls
-    columns = [Column(id=ratio, header="All ↑")]
-    columns += [Column(id=f"{id}_{ratio}", header=f"{one.label} ↑") for id, one in calls.items()]
+    ratio = f"ratio{view.reference()}"
+    columns = [Column(id=ratio, header="All ↑"), *timings.columns(f"_{ratio}", "↑")]
+    rows = view.compared_rows
+    cells = [x for row in rows for x in timings.ratio_cells(row, timings.calls, MODE, ratio)]
+    return section_of(view, columns, cells, title=title, rows=rows)
+
+
+def _by_load(
+    view: View[Options],
+    timings: Timings,
+    title: str,
+    columns: list[Column],
+    number: Callable[[str, str], float],
+    decimals: int,
+    *notes: str,
+) -> Section:
+    """A number of every row by load; ``number`` takes the row and the load."""
     cells = []
-    for row in view.compared_rows:
-        against = str(row.against)
-        found = [timings.overall(calls, row.run, against, MODE)]
-        found += [timings.ratios(name, row.run, against, MODE) for name in calls]
-        cells += [
-            timings.ratio_cell(Place(row.run, column.id), values)
-            for column, values in zip(columns, found, strict=True)
-        ]
-    return section_of(view, columns, cells, title=title, rows=view.compared_rows)
-
-
-def _held(view: View[Options], timings: Timings) -> Section:
-    """MiB of the whole cache: the bytes of a position for every position of every sequence."""
-    loads = dict(zip(timings.calls, timings.config.loads, strict=True))
-    calls, cells = timings.calls.items(), []
-    columns = [Column(id=f"{name}_mib", header=f"{call.label} ↓") for name, call in calls]
-    for row, (name, load) in product(view.rows, loads.items()):
-        mib = cache_bytes(timings, row.run) * math.prod(load) / 2**20
-        cells.append(timings.one_cell(Place(row.run, f"{name}_mib"), mib, plain(mib, 1)))
-    return section_of(view, columns, cells, title="KV cache, MiB")
-
-
-def _shares(view: View[Options], timings: Timings) -> list[Section]:
-    """Bytes that must be read in a second, of those that the memory gives: decoding's roofline."""
-    peak = timings.result.metrics.get("memory_bandwidth")
-    if peak is None:
-        return []
-    columns = [
-        Column(id=f"{id}_share", header=f"{one.label} ↑") for id, one in timings.calls.items()
-    ]
-    cells = []
-    for row, name in product(view.rows, timings.calls):
-        needed = defined(timings.result, f"least_bytes/{name}/{row.run}")
-        share = middle(timings.fastest(name, row.run, MODE)) * needed / peak
-        cells.append(timings.one_cell(Place(row.run, f"{name}_share"), share, plain(share, 3)))
-    note = (
-        "Weights, once for all sequences of a step, and the keys and values of each, over the "
-        "speed of the memory: of a GPU's data sheet, or what a large product of a matrix and a "
-        "vector read on the CPU in the same job. 1 is the limit; what lies in a processor's cache "
-        "may pass it."
-    )
-    return [section_of(view, columns, cells, [note], title="Share of the memory's speed")]
+    for row, (column, load) in product(view.rows, zip(columns, timings.calls, strict=True)):
+        value = number(row.run, load)
+        cells.append(timings.one_cell(Place(row.run, column.id), value, plain(value, decimals)))
+    return section_of(view, columns, cells, notes, title=title)
 
 
 def _notes(view: View[Options], timings: Timings) -> list[str]:

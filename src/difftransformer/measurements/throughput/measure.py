@@ -3,49 +3,46 @@
 Shapes: B = batch_size, T = seq_len.
 """
 
-import logging
 from collections.abc import Callable
+from itertools import product
 
 import torch
 from torch import Tensor
 
-from difftransformer.config.timing import BatchConfig, TimingSlice
+from difftransformer.config.measurements import TimingSlice
+from difftransformer.config.timing import BatchConfig
 from difftransformer.convert.watching import attention_layers
-from difftransformer.errors import BackendError
-from difftransformer.evaluation.subject import Metrics
 from difftransformer.evaluation.timing import (
     CLOCKS,
     Clock,
-    Turn,
+    Metrics,
     peak_memory,
-    rated,
     take_turns,
     time_shape,
 )
+from difftransformer.machine.gpus import bf16_peak
 from difftransformer.measurements.throughput.settings import Timing
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.device import autocast
 from difftransformer.models.loss import chunked_cross_entropy
-from difftransformer.models.matrices import product
+from difftransformer.models.matrices import product as matmul
 from difftransformer.models.sizes import forward_flops, training_flops
 from difftransformer.models.transformer import Transformer
 from difftransformer.training.compiled import compiled_states
 from difftransformer.training.process import keep_freed_memory
 
-logger = logging.getLogger(__name__)
 FLOPS = {"training": training_flops, "forward": forward_flops}
 """What is timed, and its operations for each token, by formula."""
 
 
-def measure(slice: TimingSlice, device: torch.device, process: int = 0) -> Metrics:
+def measure(slice: TimingSlice, device: torch.device, process: int) -> Metrics:
     """Time every row at every shape, in the order of turns of a process by its number.
 
     Returns:
-        {what}/{shape}/{row}/{backend}/{mode}: those of `time_shape`, tokens_per_second alone and
-        None where a backend does not take the row; peak_bytes that one call allocates beside the
-        weights, of the first process alone, since they are the same in all; flops_per_token by
-        formula, of the pairs that a causal model has; peak_share, of the device's peak_flops, where
-        those are known.
+        {what}/{shape}/{row}/{backend}/{mode}: those of `time_shape`; peak_bytes that one call
+        allocates beside the weights, of the first process alone, since they are the same in all;
+        flops_per_token by formula, of the pairs that a causal model has; peak_share, of the
+        device's peak_flops, where those are known.
 
     The peak of a GPU is that of its data sheet, of a CPU the speed of a large product in this job.
     """
@@ -55,30 +52,30 @@ def measure(slice: TimingSlice, device: torch.device, process: int = 0) -> Metri
         keep_freed_memory()
     peak = device_peak(config, device)
     metrics: Metrics = {"peak_flops": peak}
-    for name, call in config.timed().items():
-        rows = {row: one[name] for row, one in slice.models.items() if name in one}
-        metrics |= _measure(name, call, rows, config, device, peak, process)
+    for shape, call in config.calls().items():
+        rows = {row: one[shape] for row, one in slice.models.items() if shape in one}
+        metrics |= _measure(shape, call, rows, config, device, peak, process)
     return metrics
 
 
 def device_peak(config: Timing, device: torch.device) -> float | None:
-    """FLOP/s that the settings give for a GPU, None without its name, or that a CPU reaches."""
+    """FLOP/s of a GPU in bf16, None where its name is not known, or that a CPU reaches."""
     if device.type == "cpu":
         dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
         return product_speed(dtype, CLOCKS[config.clock])
-    return rated(config.peak_flops, device)
+    return bf16_peak(torch.cuda.get_device_name(device)) if config.precision == "bf16" else None
 
 
 def product_speed(dtype: torch.dtype, clock: Clock) -> float:
     """FLOP/s of the quickest of some products of two matrices of 1024 x 1024, on the CPU."""
     square = torch.randn(1024, 1024, generator=torch.Generator().manual_seed(0)).to(dtype)
-    work = {"product": lambda: product(square, square)}
+    work = {"product": lambda: matmul(square, square)}
     seconds = take_turns(work, warmup=2, repeats=9, clock=clock)
     return float(2 * 1024**3 / min(seconds["product"]))
 
 
 def _measure(
-    name: str,
+    shape: str,
     call: BatchConfig,
     rows: dict[str, ModelConfig],
     config: Timing,
@@ -96,41 +93,21 @@ def _measure(
         for model in models.values():
             compiled_states(model)  # in place, as in training
     steps = {
-        Turn(row, backend, mode): step(model, backend, mode, tokens, config)
-        for row, model in models.items()
-        for backend in config.backends
-        for mode in FLOPS
+        f"{shape}/{row}/{backend}/{mode}": step(model, backend, mode, tokens, config)
+        for (row, model), backend, mode in product(models.items(), config.backends, FLOPS)
     }
-    able = {turn: run for turn, run in steps.items() if _runs(turn, run)}
-    if refused := sorted(set(rows) - {turn.row for turn in able}):
-        raise BackendError(
-            f"{name}: {', '.join(refused)}: no backend of {', '.join(config.backends)} takes its "
-            "heads: add sdpa"
-        )
-    metrics = time_shape(name, call, able, config, device, process)
-    left_out = ("/".join((name, *turn)) for turn in steps if turn not in able)
-    metrics |= {f"tokens_per_second/{place}": None for place in left_out}
-    for turn, run in able.items():
-        place = "/".join((name, *turn))
-        flops = FLOPS[turn.mode](rows[turn.row], call.seq_len, causal=True)
-        models[turn.row].zero_grad(set_to_none=True)
-        speed = metrics[f"tokens_per_second/{place}"]
-        assert speed is not None, place
+    metrics = time_shape(steps, call, config, device, process)
+    for place, run in steps.items():
+        _, row, _, mode = place.split("/")
+        if (speed := metrics[f"tokens_per_second/{place}"]) is None:
+            continue
+        flops = FLOPS[mode](rows[row], call.seq_len, causal=True)
         metrics[f"flops_per_token/{place}"] = flops
-        if process == 0:
-            metrics[f"peak_bytes/{place}"] = peak_memory(run, device)
         metrics[f"peak_share/{place}"] = None if peak is None else speed * flops / peak
+        if process == 0:
+            models[row].zero_grad(set_to_none=True)
+            metrics[f"peak_bytes/{place}"] = peak_memory(run, device)
     return metrics
-
-
-def _runs(turn: Turn, run: Callable[[], None]) -> bool:
-    """Whether a backend takes a row: a kernel may have none for its heads."""
-    try:
-        run()
-    except BackendError as error:
-        logger.warning("%s: left out: %s", "/".join(turn), error)
-        return False
-    return True
 
 
 def step(

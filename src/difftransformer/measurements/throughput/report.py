@@ -1,8 +1,10 @@
 """Tokens per second, memory and ratios, by shape and over shapes."""
 
 from collections.abc import Iterable
-from statistics import median
+from itertools import product
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.measurements.throughput.settings import Options
@@ -11,7 +13,7 @@ from difftransformer.reporting.document import Cell, Column, Row, Section
 from difftransformer.reporting.drawing import INK, Look, legend_below, looks, printable, tidy
 from difftransformer.reporting.numbers import plain
 from difftransformer.reporting.panels import name_places, panels
-from difftransformer.reporting.rounds import DECIMALS, Timings, every, quartiles
+from difftransformer.reporting.rounds import DECIMALS, Timings, quartiles
 from difftransformer.reporting.sections import section_of
 from difftransformer.reporting.view import View
 
@@ -58,66 +60,47 @@ def _over_shapes(view: View[Options], timings: Timings) -> Section:
             header = f"{known.label}: {name}"
             columns.append(Column(id=f"{shape}_{mode}", header=f"{header} ↑"))
             columns.append(Column(id=f"{shape}_{mode}_ratio", header=f"{header}, ratio ↑"))
-    cells = []
-    for row in view.rows:
-        for mode in MODES:
-            if row.against:
-                overall = timings.overall(shapes, row.run, row.against, mode)
-                cells.append(timings.ratio_cell(Place(row.run, f"{mode}_ratio"), overall))
-            for shape in shapes:
-                place = Place(row.run, f"{shape}_{mode}")
-                best = timings.fastest(shape, row.run, mode)
-                cells.append(timings.speed_cell(place, best, view.paper))
-                if row.against:
-                    ratios = timings.ratios(shape, row.run, row.against, mode)
-                    place = Place(row.run, f"{shape}_{mode}_ratio")
-                    cells.append(timings.ratio_cell(place, ratios))
+    cells = list[Cell]()
+    for row, mode in product(view.rows, MODES):
+        cells += timings.ratio_cells(row, shapes, mode, f"{mode}_ratio")
+        for shape in shapes:
+            speeds = timings.fastest(shape, row.run, mode)
+            place = Place(row.run, f"{shape}_{mode}")
+            cells.append(timings.speed_cell(place, speeds, view.paper))
     return section_of(view, columns, cells, _notes(view, timings))
 
 
 def _by_backend(view: View[Options], timings: Timings, shape: str) -> Section:
     """Every row by every backend at one shape."""
-    turns = [(row, backend) for row in view.rows for backend in timings.config.backends]
-    shared = any(
-        timings.number("peak_share", shape, row.run, backend, "training") is not None
-        for row, backend in turns
-        if timings.is_timed(shape, row.run, backend, "training")
-    )
-    columns = []
+    known, columns, cells = timings.calls[shape], [], list[Cell]()
+    turns = list(product(view.rows, timings.config.backends))
     for mode, header in MODES.items():
-        columns.append(Column(id=f"{shape}_{mode}", header=f"{header}, tokens/s ↑"))
-        columns.append(Column(id=f"{shape}_{mode}_memory", header="Memory, MB ↓"))
-        if shared:
-            columns.append(Column(id=f"{shape}_{mode}_share", header="Share of peak ↑"))
-    known = timings.calls[shape]
+        column = f"{shape}_{mode}"
+        columns.append(Column(id=column, header=f"{header}, tokens/s ↑"))
+        columns.append(Column(id=f"{column}_memory", header="Memory, MB ↓"))
+        shares = list[Cell]()
+        for row, backend in turns:
+            turn, name = (shape, row.run, backend, mode), f"{row.run}/{backend}"
+            if not timings.is_timed(*turn):
+                continue
+            cells.append(timings.speed_cell(Place(name, column), timings.speeds(*turn)))
+            for what, ending, unit, decimals, into in (
+                ("peak_bytes", "memory", 1e6, 1, cells),
+                ("peak_share", "share", 1, DECIMALS, shares),
+            ):
+                if (value := timings.number(what, *turn)) is not None:
+                    place, value = Place(name, f"{column}_{ending}"), value / unit
+                    into.append(timings.one_cell(place, value, plain(value, decimals)))
+        if shares:
+            columns.append(Column(id=f"{column}_share", header="Share of peak ↑"))
+            cells += shares
     return Section(
         title=f"{view.title}: {known.label}, batch of {known.batch_size}",
         columns=columns,
         rows=[Row(run=f"{row.run}/{one}", label=f"{row.label}, {one}") for row, one in turns],
-        cells=[
-            cell
-            for row, backend in turns
-            for mode in MODES
-            for cell in _measured(timings, shape, row.run, backend, mode)
-        ],
+        cells=cells,
         notes=[_sizes(view.rows[0], timings, shape)],
     )
-
-
-def _measured(timings: Timings, shape: str, row: str, backend: str, mode: str) -> list[Cell]:
-    turn, name, column = (shape, row, backend, mode), f"{row}/{backend}", f"{shape}_{mode}"
-    if not timings.is_timed(*turn):
-        return []
-    cells = [timings.speed_cell(Place(name, column), timings.speeds(*turn))]
-    for what, ending, unit, decimals in (
-        ("peak_bytes", "memory", 1e6, 1),
-        ("peak_share", "share", 1, DECIMALS),
-    ):
-        value = timings.number(what, *turn)
-        if value is not None:
-            place = Place(name, f"{column}_{ending}")
-            cells.append(timings.one_cell(place, value / unit, plain(value / unit, decimals)))
-    return cells
 
 
 def _notes(view: View[Options], timings: Timings) -> list[str]:
@@ -162,12 +145,12 @@ def _draw_measured(
 ) -> None:
     assert row.against is not None
     for place, shape in enumerate(timings.config.shapes):
-        ratios = every(timings.ratios(shape, row.run, row.against, mode))
+        ratios = timings.ratios(shape, row.run, row.against, mode).ravel()
         x = place + aside
         axes.plot([x] * len(ratios), ratios, ".", color=look.colour, ms=3, alpha=0.35, mew=0)
         axes.plot([x, x], quartiles(ratios), color=look.colour, lw=2)
         axes.plot(
-            [x], [median(ratios)], look.marker, color=look.colour, ms=6, mec="white", mew=0.5,
+            [x], [np.median(ratios)], look.marker, color=look.colour, ms=6, mec="white", mew=0.5,
             label=printable(row.label) if place == 0 else "",
         )  # fmt: skip
 

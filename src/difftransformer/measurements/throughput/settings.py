@@ -1,15 +1,13 @@
 """What is timed in training and forward passes."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 from pydantic import model_validator
 
 from difftransformer.config import timing
 from difftransformer.config.base import Name, setting
-from difftransformer.config.measurement import Options as BaseOptions
-from difftransformer.config.timing import OWN_SIZES, BatchConfig, Models, Sizing
+from difftransformer.config.timing import OWN_SIZES, BatchConfig
 
 
 class ShapeConfig(BatchConfig):
@@ -29,20 +27,11 @@ class Timing(timing.Timing):
     shapes: dict[Name, ShapeConfig] = setting(
         meaning="Shapes by id, one after the other; within one all rows take turns.", min_length=1
     )
-    precision: Literal["fp32", "bf16"] = setting(
-        "fp32", meaning="bf16: autocast with fp32 weights."
-    )
     compile: bool = setting(
         False, meaning="Compile the layers, on a GPU the loss, too, as training does."
     )
     loss_chunk: int = setting(
         1024, meaning="Positions whose logits exist at one time.", unit="tokens", gt=0
-    )
-    peak_flops: dict[str, float] = setting(
-        {},
-        meaning="Peak of a GPU by a part of its name, at `precision`, for the share of it that "
-        "training reaches; one that is not here has no share. A CPU's is measured.",
-        unit="FLOP/s",
     )
     own_sizes: BatchConfig | None = setting(
         None,
@@ -56,37 +45,19 @@ class Timing(timing.Timing):
             raise ValueError(f"shapes: '{OWN_SIZES}' is a setting beside them; take another name")
         return self
 
-    @property
-    def times_own_sizes(self) -> bool:
-        """Whether `own_sizes` is set."""
-        return self.own_sizes is not None
-
-    def timed(self) -> Mapping[str, BatchConfig]:
-        """What a call is given, by shape."""
+    def calls(self) -> Mapping[str, BatchConfig]:
+        """Those of the shapes, and of `own_sizes`."""
         return self.shapes | ({} if self.own_sizes is None else {OWN_SIZES: self.own_sizes})
 
-    def models(self, rows: Sequence[str], own: Sequence[str], sized: Sizing) -> Models:
-        """See `difftransformer.config.timing.Timing.models`."""
-        found: Models = {
-            row: {
-                name: sized.changed(
-                    row, shape.model, shape.seq_len, f"timings.throughput.shapes.{name}"
-                )
-                for name, shape in self.shapes.items()
-            }
-            for row in rows
+    def sizes(self) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
+        """A model for each shape, with its positions."""
+        return {
+            name: (f"throughput.shapes.{name}", shape.model | {"max_positions": shape.seq_len})
+            for name, shape in self.shapes.items()
         }
-        if self.own_sizes is not None:
-            for row in own:
-                model = replace(sized.own(row), max_positions=self.own_sizes.seq_len)
-                found.setdefault(row, {})[OWN_SIZES] = model
-        return found
 
 
-class Options(BaseOptions):
-    """Timings have neither suites nor seeds."""
+class Options(timing.Options):
+    """What a section shows."""
 
-    suites: ClassVar[int] = 0
-    trained: ClassVar[bool] = False
-    seeded: ClassVar[bool] = False
     timing: ClassVar[str] = "throughput"

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.config.timing import OWN_SIZES
 from difftransformer.measurements.variants.settings import Options
@@ -21,7 +23,7 @@ from difftransformer.reporting.drawing import INK, Look
 from difftransformer.reporting.forest import estimate, name_lines, seed_signs, sign
 from difftransformer.reporting.numbers import count, plain
 from difftransformer.reporting.panels import panels
-from difftransformer.reporting.rounds import Timings, middle
+from difftransformer.reporting.rounds import Timings
 from difftransformer.reporting.sections import section_of
 from difftransformer.reporting.view import View
 
@@ -107,7 +109,7 @@ def _speeds(view: View[Options]) -> tuple[list[Cell], list[str]]:
         speeds = timings.fastest(OWN_SIZES, row.run, "training")
         cells.append(timings.speed_cell(Place(row.run, "speed"), speeds))
         if row.against:
-            ratio = middle(timings.ratios(OWN_SIZES, row.run, row.against, "training"))
+            ratio = float(np.median(timings.ratios(OWN_SIZES, row.run, row.against, "training")))
             cells.append(timings.one_cell(Place(row.run, SPEED_RATIO), ratio, plain(ratio, 2)))
     return cells, [
         f"Training tokens/s: forward, loss and backward at {timed.label}, batch of "
