@@ -11,7 +11,6 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from importlib import import_module
 from itertools import accumulate, chain
 from pathlib import Path
@@ -182,11 +181,12 @@ def take_turns(
     Returns:
         Seconds of each step, round by round.
     """
-    wait: Callable[[], object] = lambda: None  # noqa: E731
-    if device is not None and device.type == "cuda":
-        import torch
+    import torch
 
-        wait = partial(torch.cuda.synchronize, device)
+    def wait() -> None:
+        if device is not None and device.type == "cuda":
+            torch.cuda.synchronize(device)
+
     draw, order = random.Random(seed), list(steps)
     seconds: dict[Key, list[float]] = {name: [] for name in steps}
     for turn in range(warmup + repeats):
