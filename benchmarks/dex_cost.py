@@ -85,7 +85,7 @@ def stepper(shape: str, name: str) -> Callable[[], None]:
         for settings in getattr(module, "configs", {}).values():
             settings.unfolded = name.endswith("unfolded")
     objective = Objective(
-        seq_len=positions, chunk=1024, answers=None, weights=run.training.objective,
+        seq_len=positions, chunk=1024, answers=None,
         device=torch.device("cpu"),
     )  # fmt: skip
 

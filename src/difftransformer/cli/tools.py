@@ -22,7 +22,7 @@ from difftransformer.cli.frame import (
     find_results,
     load_plan,
 )
-from difftransformer.config.overrides import flat
+from difftransformer.config.inheritance import flat
 from difftransformer.config.yaml_files import as_settings, parse_value
 from difftransformer.errors import UserError
 from difftransformer.provenance.reporting import reporting

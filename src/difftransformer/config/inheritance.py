@@ -1,6 +1,6 @@
 """Entries that build on one another: ``entry = base + set``, merged key by key."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
 from difftransformer.errors import ConfigError, nearest
@@ -101,3 +101,12 @@ class Layers:
                 into[key] = {} if nested else value
             if nested:
                 self._merge(into[key], value, place, here)
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Iterate over the values of nested mappings, with the path of each, as in "training.lr"."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

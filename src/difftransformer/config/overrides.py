@@ -1,9 +1,8 @@
 """Settings of runs that `set` overrides; tables name them in the labels of the rows."""
 
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
+from difftransformer.config.inheritance import flat
 from difftransformer.config.resolve import Catalogue
 
 
@@ -39,12 +38,3 @@ def _behind(catalogue: Catalogue, run: str) -> list[str]:
         parent, match = catalogue.entry(one).init_from, catalogue.entry(one).match
         waiting += [other for other in (parent, match.to if match else None) if other is not None]
     return list(found)
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Iterate over the values of nested mappings, with the path of each, as in "training.lr"."""
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, model_validator
 
 from difftransformer.config.base import Settings, setting
 from difftransformer.config.data import DatasetConfig
+from difftransformer.config.inheritance import flat
 from difftransformer.config.training import TrainingConfig
 from difftransformer.config.validation import validate, validate_part
 from difftransformer.errors import ConfigError
@@ -187,7 +188,7 @@ def require_same_model(child: ModelConfig, parent: ModelConfig, where: str, name
     Raises:
         ConfigError: They differ in more than `NOT_OF_WEIGHTS`; names the first key.
     """
-    ours, theirs = _flat(child), _flat(parent)
+    ours, theirs = (dict(flat(asdict(model))) for model in (child, parent))
     for key in {**ours, **theirs}:
         if key not in NOT_OF_WEIGHTS and ours.get(key) != theirs.get(key):
             raise ConfigError(
@@ -204,9 +205,3 @@ def same_token_ids(one: DatasetConfig, other: DatasetConfig) -> bool:
         return same_kind and one.generated.vocabulary == other.generated.vocabulary
     fixed = one.tokenizer.kind in ("tiktoken", "huggingface")
     return fixed and one.tokenizer == other.tokenizer
-
-
-def _flat(model: ModelConfig) -> dict[str, Any]:
-    values = asdict(model)
-    attention = values.pop("attention")
-    return values | {f"attention.{key}": value for key, value in attention.items()}

@@ -7,22 +7,6 @@ from pydantic import Field, model_validator
 from difftransformer.config.base import Backend, Settings, require_half, setting
 
 
-class ObjectiveConfig(Settings):
-    """Weights of the two cross-entropies of a row dataset, one with answer positions.
-
-    ``loss = answer_weight * CE(answer targets) + lm_weight * CE(all other targets)``, each a mean
-    over its own targets. Packed text has no answer positions: there the loss is the mean
-    cross-entropy of all targets and these weights do not apply.
-    """
-
-    answer_weight: float = setting(
-        1.0, meaning="Weight of the mean cross-entropy of the answer targets.", ge=0
-    )
-    lm_weight: float = setting(
-        0.5, meaning="Weight of the mean cross-entropy of the targets that are no answer.", ge=0
-    )
-
-
 class ProbeConfig(Settings):
     """Retrieval accuracy measured while training on a recall dataset, for the steps to bind."""
 
@@ -196,9 +180,6 @@ class TrainingConfig(Settings):
         meaning="Steps between rows of the history; the loss of a row is their mean.",
         unit="steps",
         gt=0,
-    )
-    objective: ObjectiveConfig = setting(
-        ObjectiveConfig(), meaning="Weights of the loss on a row dataset with answer positions."
     )
     probe: ProbeConfig | None = setting(
         None, meaning="Retrieval accuracy while training; only for recall datasets."

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from difftransformer.config.training import ObjectiveConfig, TrainingConfig
+from difftransformer.config.training import TrainingConfig
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError
 from difftransformer.models.documents import segments_between
@@ -51,18 +51,21 @@ def within_documents(states: Callable[..., Tensor], end: int | None) -> HiddenSt
     return separated
 
 
+LM_WEIGHT = 0.5
+"""Weight of the targets that are no answers, in rows with answer positions."""
+
+
 class Objective:
     """What training lowers and validation measures.
 
     Packed text: the mean cross-entropy of all targets. Row datasets (those with answer positions):
-    ``answer_weight * mean CE(answer targets) + lm_weight * mean CE(all other targets)``; the
+    ``mean CE(answer targets) + LM_WEIGHT * mean CE(all other targets)``; the
     language-model part leaves the answers out, so that each target counts once.
 
     Args:
         seq_len: T, targets of one sequence.
         chunk: Positions whose logits exist at one time.
         answers: Indices of the answers among the T targets; None for packed text.
-        weights: Weights of the two parts.
         device: Where batches live.
         compiled: Whether the loss is compiled, on a GPU.
         end: Token that closes a document where attention stays within documents, else None.
@@ -74,7 +77,6 @@ class Objective:
         seq_len: int,
         chunk: int,
         answers: Sequence[int] | None,
-        weights: ObjectiveConfig,
         device: torch.device,
         compiled: bool = False,
         end: int | None = None,
@@ -82,7 +84,7 @@ class Objective:
         self._chunk, self.end = chunk, end
         self._compiled = compiled and device.type == "cuda"
         self.is_weighted = answers is not None
-        self.weights = target_weights(seq_len, answers, weights).to(device)
+        self.weights = target_weights(seq_len, answers).to(device)
 
     def loss(self, hidden_states: HiddenStates, output_weight: Tensor, batch: Tensor) -> Tensor:
         """Return the loss of ``batch`` [B, T+1] as a differentiable scalar."""
@@ -103,7 +105,7 @@ class Objective:
         return losses.double().view(len(batch), -1) @ self.weights.double()
 
 
-def target_weights(seq_len: int, answers: Sequence[int] | None, weights: ObjectiveConfig) -> Tensor:
+def target_weights(seq_len: int, answers: Sequence[int] | None) -> Tensor:
     """Return the weight [T] of each target: the loss of a row is the weighted sum over it."""
     if answers is None:
         return torch.full((seq_len,), 1.0 / seq_len)
@@ -111,6 +113,4 @@ def target_weights(seq_len: int, answers: Sequence[int] | None, weights: Objecti
     is_answer[list(answers)] = True
     count = int(is_answer.sum())
     assert 0 < count < seq_len, f"{count} answers among {seq_len} targets"
-    return torch.where(
-        is_answer, weights.answer_weight / count, weights.lm_weight / (seq_len - count)
-    )
+    return torch.where(is_answer, 1.0 / count, LM_WEIGHT / (seq_len - count))

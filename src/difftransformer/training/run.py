@@ -249,7 +249,6 @@ def _trainer(
         seq_len=config.seq_len,
         chunk=config.loss_chunk,
         answers=manifest.answer_positions,
-        weights=config.objective,
         device=device,
         compiled=config.compile,
         end=document_end(config, dataset),

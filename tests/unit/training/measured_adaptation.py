@@ -51,9 +51,7 @@ def adapted(
     tokens = torch.randint(VOCABULARY, (sequences, positions + 1))
     task = Task(slice.training, 0, lambda number: [tokens[:1, :-1]])
     found = prepare(causal, configure({"method": method}), task)
-    objective = Objective(
-        seq_len=positions, chunk=1024, answers=None, weights=slice.training.objective, device=CPU
-    )
+    objective = Objective(seq_len=positions, chunk=1024, answers=None, device=CPU)
     for _ in range(3):
         loss = objective.loss(causal.hidden_states, causal.output_weight, tokens)
         torch.autograd.backward(loss)
