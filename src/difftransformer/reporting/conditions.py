@@ -120,15 +120,6 @@ def interpretations_note(artifact: ArtifactSlice) -> list[str]:
     ]
 
 
-def computed_share(asked: Sequence[Result]) -> str:
-    """Say how much was computed of what prompts need that share their KV caches, as a share."""
-    computed, given = (
-        sum(defined(result, f"{kind}_positions") for result in asked)
-        for kind in ("computed", "given")
-    )
-    return f"{computed / given:.0%}"
-
-
 def stand_in_title(title: str, items: str | None) -> str:
     """Title of numbers on ``items`` that stand in for those of a set; None: they are the set's."""
     return title if items is None else f"{title} (stand-in: {items})"
@@ -145,10 +136,6 @@ def _rates(rows: Sequence[RowSlice], trained: Sequence[Result]) -> str:
     by_rate: dict[str, list[str]] = {}
     for row in rows:
         by_rate.setdefault(by_run[row.run], []).append(row.label)
-    usual = max(by_rate, key=lambda found: len(by_rate[found]))
     if len(by_rate) == 1:
-        return f"{usual} for every row"
-    if 2 * len(by_rate[usual]) > len(rows):
-        others = (f"{', '.join(labels)} ({one})" for one, labels in by_rate.items() if one != usual)
-        return f"{usual} for every row but {'; '.join(others)}"
+        return f"{next(iter(by_rate))} for every row"
     return "; ".join(f"{one} ({', '.join(labels)})" for one, labels in by_rate.items())

@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from difftransformer.provenance.atomic import replacing
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
+    from matplotlib import axes, figure, lines
+
+    Axes = axes.Axes
+    Figure = figure.Figure
+    SubFigure = figure.SubFigure
+    Line2D = lines.Line2D
+else:  # names for annotations of reports, which import no drawing library to make a table
+    Axes = Figure = SubFigure = Line2D = Any
 
 INK, SOFT, FAINT = "#1c1d21", "#6b6f7a", "#d9dbe1"
-_DASHES: tuple[str | tuple[int, tuple[float, ...]], ...] = (
-    "-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)),
-)  # fmt: skip
+Dash = tuple[float, ...]
+"""Lengths of strokes and gaps, as seaborn has them; of a solid line there are none."""
+_DASHES: tuple[Dash, ...] = ((), (5, 1.5), (1.5, 1.2), (6, 1.5, 1.5, 1.5))
 _MARKERS = ("o", "s", "^", "D", "v", "<", ">")
 _PNG_DPI = 160
 
@@ -26,7 +31,7 @@ class Look(NamedTuple):
     """How one row is drawn, in every panel: colour, and dash and marker for those who need them."""
 
     colour: str
-    dash: str | tuple[int, tuple[float, ...]]
+    dash: Dash
     marker: str
 
 
@@ -106,7 +111,7 @@ def printable(label: str, width: int | None = None) -> str:
     return text.replace("λ_init", r"$\lambda_{\mathrm{init}}$")
 
 
-def tidy(axes: "Axes", *, x: str, y: str, title: str = "") -> None:
+def tidy(axes: Axes, *, x: str, y: str, title: str = "") -> None:
     """Name the axes and take away what carries nothing."""
     axes.set_xlabel(x)
     axes.set_ylabel(y)
@@ -115,24 +120,34 @@ def tidy(axes: "Axes", *, x: str, y: str, title: str = "") -> None:
     axes.set_axisbelow(True)
 
 
-def legend_below(
-    figure: "Figure | SubFigure", *panels: "Axes", handles: Sequence["Artist"] = (), ncols: int = 4
-) -> None:
-    """Put one legend under all panels, of what the given ones name in their order, or handles."""
-    found = [axes.get_legend_handles_labels() for axes in panels]
-    named = [(handle, str(handle.get_label())) for handle in handles]
-    named += [pair for shown in found for pair in zip(*shown, strict=True)]
+_NO_ROW = Look(SOFT, (), "o")
+
+
+def sign(
+    label: str, look: Look = _NO_ROW, *, line: float = 0, mark: float = 5, hollow: bool = False
+) -> Line2D:
+    """Make one sign of a legend: a line of a width, a mark of a size, or both."""
+    from matplotlib.lines import Line2D
+
+    return Line2D(
+        [], [], color=look.colour, marker=look.marker if mark else "", ms=mark, lw=line,
+        ls=((0, look.dash) if look.dash else "-") if line else "", label=printable(label),
+        mfc="white" if hollow else look.colour,
+    )  # fmt: skip
+
+
+def legend_below(figure: Figure | SubFigure, signs: Sequence[Line2D], *, ncols: int = 4) -> None:
+    """Put one legend under all panels."""
     figure.legend(
-        [handle for handle, _ in named],
-        [label for _, label in named],
+        handles=signs,
         loc="outside lower center",
-        ncols=min(ncols, len(named)),
+        ncols=min(ncols, len(signs)),
         fontsize=8,
         handlelength=2.6,
     )
 
 
-def save(figure: "Figure", stem: Path) -> list[Path]:
+def save(figure: Figure, stem: Path) -> list[Path]:
     """Write ``stem``.svg and ``stem``.png whole; neither carries a date or a version."""
     import matplotlib.pyplot as plt
 

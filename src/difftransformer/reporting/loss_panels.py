@@ -1,21 +1,18 @@
 """Panels of the validation loss while training, and of its differences to another row."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from difftransformer.reporting.charts import by_tokens, lines
 from difftransformer.reporting.conditions import curve_tokens
-from difftransformer.reporting.curves import by_tokens, draw, paired_by_tokens
-from difftransformer.reporting.drawing import INK, Look, printable, tidy
+from difftransformer.reporting.drawing import INK, Axes, Look, printable, tidy
 from difftransformer.reporting.view import View
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 VALIDATION_LOSS = "validation_loss"
 """Column of a history."""
 _UNITS = {"billions": 1e9, "millions": 1e6, "thousands": 1e3}
 
 
-def loss_curves(axes: "Axes", view: View[Any], look: dict[str, Look]) -> None:
+def loss_curves(axes: Axes, view: View[Any], look: dict[str, Look]) -> None:
     """Draw the validation loss of every row while training.
 
     Raises:
@@ -23,15 +20,14 @@ def loss_curves(axes: "Axes", view: View[Any], look: dict[str, Look]) -> None:
         DataError: a history lacks the column, or its seeds were measured at different tokens.
     """
     for row in view.rows:
-        curve = by_tokens(view.results.histories, row.run, view.seeds, VALIDATION_LOSS)
-        draw(axes, curve, look[row.run], printable(row.label))
+        lines(axes, by_tokens(view.results.histories, row.run, view.seeds, VALIDATION_LOSS), look)
     part = curve_tokens(view.trained(*view.rows))  # a table is of the whole validation text
     title = "Validation loss while training" + (f", {part}" if part else "")
     tidy(axes, x="", y="nats per token", title=title)
     _tokens(axes)
 
 
-def loss_differences(axes: "Axes", view: View[Any], look: dict[str, Look]) -> None:
+def loss_differences(axes: Axes, view: View[Any], look: dict[str, Look]) -> None:
     """Draw the differences of the rows to those they are compared with, same seed.
 
     Raises:
@@ -41,9 +37,7 @@ def loss_differences(axes: "Axes", view: View[Any], look: dict[str, Look]) -> No
     axes.axhline(0, color=INK, lw=0.8)
     histories = view.results.histories
     for row in view.compared_rows:
-        against = str(row.against)
-        curve = paired_by_tokens(histories, row.run, against, view.seeds, VALIDATION_LOSS)
-        draw(axes, curve, look[row.run], printable(row.label))
+        lines(axes, by_tokens(histories, row.run, view.seeds, VALIDATION_LOSS, row.against), look)
     tidy(axes, x="", y="nats per token", title=difference_title(view))
     _tokens(axes)
 
@@ -55,7 +49,7 @@ def difference_title(view: View[Any]) -> str:
     return f"Difference to {reference}, same seed"
 
 
-def _tokens(axes: "Axes") -> None:
+def _tokens(axes: Axes) -> None:
     """Count tokens in the largest unit that keeps the last one above 1."""
     last = axes.get_xlim()[1]
     name, unit = next(

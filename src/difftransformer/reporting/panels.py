@@ -1,24 +1,31 @@
 """Axes beside and below each other, their ticks, and what several figures draw into them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.config.artifact_slices import FamilySlice, RowSlice
+from difftransformer.reporting.charts import lines, over_seeds
 from difftransformer.reporting.collect import defined
-from difftransformer.reporting.curves import draw, over_seeds
-from difftransformer.reporting.drawing import Look, printable, tidy
+from difftransformer.reporting.drawing import (
+    Axes,
+    Figure,
+    Line2D,
+    Look,
+    SubFigure,
+    printable,
+    sign,
+    tidy,
+)
 from difftransformer.reporting.view import View
 
 if TYPE_CHECKING:
     import numpy as np
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
     from numpy.typing import NDArray
 
 
 def panels(
     lines: int, columns: int, size: tuple[float, float], **shared: Any
-) -> tuple["Figure", Any]:
+) -> tuple[Figure, Any]:
     """Make a figure of axes, an array [lines, columns]; ``shared`` are options of `subplots`."""
     import matplotlib.pyplot as plt
 
@@ -30,7 +37,7 @@ def panels(
 
 def halves(
     size: tuple[float, float], heights: Sequence[float] = (1, 1), space: float | None = None
-) -> tuple["Figure", "SubFigure", "SubFigure"]:
+) -> tuple[Figure, SubFigure, SubFigure]:
     """Make a figure of two parts, one above the other, each for axes of its own."""
     import matplotlib.pyplot as plt
 
@@ -41,7 +48,7 @@ def halves(
 
 
 def log_ticks(
-    axes: "Axes", at: Sequence[float], names: Sequence[str], *, base: int = 10, **style: Any
+    axes: Axes, at: Sequence[float], names: Sequence[str], *, base: int = 10, **style: Any
 ) -> None:
     """Make x logarithmic, with ticks at these values alone."""
     axes.set_xscale("log", base=base)
@@ -49,7 +56,7 @@ def log_ticks(
     axes.minorticks_off()
 
 
-def round_log_ticks(axes: "Axes", write: "str | Callable[[float, float], str]") -> None:
+def round_log_ticks(axes: Axes, write: "str | Callable[[float, float], str]") -> None:
     """Make x logarithmic, with ticks at 1, 2 and 5 of each decade alone."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -60,8 +67,8 @@ def round_log_ticks(axes: "Axes", write: "str | Callable[[float, float], str]") 
 
 
 def one_a_row(
-    figure: "Figure | SubFigure", rows: Sequence[RowSlice], columns: int
-) -> "list[tuple[Axes, RowSlice, bool]]":
+    figure: Figure | SubFigure, rows: Sequence[RowSlice], columns: int
+) -> list[tuple[Axes, RowSlice, bool]]:
     """Give every row axes of the same scales, and say whether none stand below them."""
     lines = -(-len(rows) // columns)
     grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
@@ -75,15 +82,16 @@ def one_a_row(
     return found
 
 
-def name_places(axes: "Axes", names: Sequence[str]) -> None:
-    """Name the places 0, 1, ... of x, which are no numbers."""
-    axes.set_xticks(range(len(names)), names)
-    axes.set_xlim(-0.5, len(names) - 0.5)
-    axes.grid(axis="x", visible=False)
+def axis_marks(axes: Axes, x: Sequence[float], place: int, look: Look) -> None:
+    """Mark numbers above the axis of x, each row at a height of its own."""
+    axes.plot(
+        x, [0.03 + 0.035 * place] * len(x), look.marker, color=look.colour, ms=4.5, mew=0,
+        transform=axes.get_xaxis_transform(), clip_on=False,
+    )  # fmt: skip
 
 
 def metric_curves(
-    axes: "Axes", view: View[Any], x: Sequence[float], names: Sequence[str], *, marks: float
+    axes: Axes, view: View[Any], x: Sequence[float], names: Sequence[str], *, marks: float
 ) -> None:
     """Draw a metric of each x over the seeds, a curve for each row.
 
@@ -91,12 +99,12 @@ def metric_curves(
         UserError: a result is missing, or lacks a metric.
     """
     for row in view.rows:
-        by_seed = [[defined(result, name) for name in names] for result in view.evaluated(row)]
-        draw(axes, over_seeds(x, by_seed), view.look[row.run], printable(row.label), marks=marks)
+        by_seed = [[defined(one, name) for name in names] for one in view.evaluated(row)]
+        lines(axes, over_seeds(row.run, x, by_seed), view.look, marks=marks)
 
 
 def heat_maps(
-    figure: "Figure", places: "Sequence[Axes]", view: View[Any],
+    figure: Figure, places: Sequence[Axes], view: View[Any],
     matrices: "Sequence[NDArray[np.floating]]", top: float, label: str,
 ) -> None:  # fmt: skip
     """Draw a matrix of heads by heads for each row, from 0 to ``top``, and one bar of colours."""
@@ -108,15 +116,9 @@ def heat_maps(
     figure.colorbar(image, ax=list(places), shrink=0.7, label=label)
 
 
-def published_curve(
-    axes: "Axes", points: Mapping[float, float | None], look: Look, label: str = "", **style: Any
-) -> None:
-    """Draw those values of a row by x that are published, hollow; a label names it in a legend."""
-    known = {x: y for x, y in points.items() if y is not None}
-    if known:
-        usual: dict[str, Any] = {"ls": (0, (4, 2)), "lw": 1.4, "ms": 4.5, "mfc": "white"}
-        name = f"{printable(label)}, published" if label else None
-        axes.plot(
-            list(known), list(known.values()), look.marker, color=look.colour, label=name,
-            **(usual | style),
-        )  # fmt: skip
+def row_signs(
+    rows: Iterable[RowSlice | FamilySlice], look: Mapping[str, Look], *, line: float = 1.6,
+    mark: float = 0,
+) -> list[Line2D]:  # fmt: skip
+    """Signs of a legend that name the rows."""
+    return [sign(row.label, look[row.run], line=line, mark=mark) for row in rows]

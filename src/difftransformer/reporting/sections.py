@@ -76,7 +76,6 @@ def metric_section(
     decimals: int,
     notes: Sequence[str],
     facts: bool = False,
-    show_differences: bool = True,
 ) -> Section:
     """Make a section of means over seeds, and of paired differences where rows are compared.
 
@@ -86,7 +85,6 @@ def metric_section(
         decimals: Decimals of all numbers.
         notes: What is to be said about how they were measured.
         facts: Whether columns that say what a row is stand before them.
-        show_differences: Whether a note says what Δ is.
 
     Raises:
         UserError: a result is missing or lacks a metric.
@@ -109,12 +107,7 @@ def metric_section(
             Column(id=one.id + DIFFERENCE, header=f"Δ {one.header}", tidy_only=not one.compared)
             for one in metrics
         ]
-        if show_differences:
-            notes = [
-                *notes,
-                "Δ, all of them in the csv: paired difference, seed by seed, "
-                f"{view.compared_with()}.",
-            ]
+        notes = [*notes, *view.difference_note()]
     return section_of(view, columns, cells, notes)
 
 

@@ -1,16 +1,12 @@
 """What heads attend to from one position, as a picture: a line for each head, a column a token."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from difftransformer.reporting.drawing import FAINT, INK, SOFT, printable
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
+from difftransformer.reporting.drawing import FAINT, INK, SOFT, Axes, Figure, SubFigure, printable
 
 Floats = NDArray[np.floating]
 _MOST_TOKENS = 48
@@ -44,7 +40,7 @@ def largest(several: Sequence[TokenRows]) -> float:
     return max(float(np.abs(one.weights).max()) for one in several)
 
 
-def draw_rows(axes: "Axes", rows: TokenRows, limit: float, framed: str) -> None:
+def draw_rows(axes: Axes, rows: TokenRows, limit: float, framed: str) -> None:
     """Draw weights, red above zero and blue below, with a frame around a region."""
     axes.imshow(
         _columns(rows.weights), aspect="auto", cmap="RdBu_r", vmin=-limit, vmax=limit,
@@ -66,7 +62,7 @@ def draw_rows(axes: "Axes", rows: TokenRows, limit: float, framed: str) -> None:
 
 
 def name_tokens(
-    axes: "Axes", rows: TokenRows, bold: Collection[str], names: Mapping[str, str] | None = None
+    axes: Axes, rows: TokenRows, bold: Collection[str], names: Mapping[str, str] | None = None
 ) -> None:
     """Write the tokens below, those of some regions bold.
 
@@ -85,7 +81,7 @@ def name_tokens(
     axes.set_xticks(middles, [names[region] for region in shown])
 
 
-def colour_bar(figure: "Figure | SubFigure", grid: Any) -> None:
+def colour_bar(figure: Figure | SubFigure, grid: Any) -> None:
     """Say what the colours are, beside all axes, an array of those that rows were drawn into."""
     figure.colorbar(
         grid.flat[0].images[0], ax=grid, label="weight / sum of |weights|", shrink=0.7, pad=0.01

@@ -1,9 +1,10 @@
 """What a measurement's report is given: an artifact, one of its sections, and all results."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -15,13 +16,12 @@ from difftransformer.config.validation import validate
 from difftransformer.errors import UserError
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import Paper
-from difftransformer.reporting.collect import Results
+from difftransformer.reporting.collect import Results, defined
 from difftransformer.reporting.conditions import stand_in_title, training_note
-from difftransformer.reporting.drawing import Look, looks
+from difftransformer.reporting.drawing import Figure, Look, looks
 
 if TYPE_CHECKING:
     import numpy as np
-    from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     from difftransformer.reporting.document import Section
@@ -124,6 +124,15 @@ class View(Generic[O]):
             for row in rows or self.rows
             for seed in self.seeds_of(row)
         ]
+
+    def require_defined(self, names: Iterable[str]) -> None:
+        """Check that all rows have metrics that are drawn.
+
+        Raises:
+            UserError: a job did not measure one, or recorded that it is undefined.
+        """
+        for name, result in product(names, self.evaluated()):
+            defined(result, name)
 
     def trained(self, *rows: RowSlice) -> list[Result]:
         """Training results of some rows or all; of models from elsewhere there are none."""
@@ -236,7 +245,7 @@ def sections_of(view: View[Any]) -> "list[Section]":
     return made if isinstance(made, list) else [made]
 
 
-def figure_of(view: View[Any]) -> "Figure":
+def figure_of(view: View[Any]) -> Figure:
     """Draw the figure of an artifact; ``view`` is of its first section."""
     drawn: Figure = _report(view).figure(view)
     return drawn

@@ -8,7 +8,7 @@ import pytest
 from fake_judgements import ROWS, second_judge, verdicts, write
 from fake_results import FakeResults
 from fake_slices import SCALE, artifact_slice
-from pictures import picture, picture_of
+from pictures import numbers, picture, picture_of
 from sklearn.metrics import cohen_kappa_score
 
 from difftransformer.config.artifact_slices import ArtifactSlice
@@ -51,7 +51,7 @@ def test_columns_are_means_over_seeds_and_the_paper_stands_apart(
     assert cells["recall_transformer", "2wikimqa"]["paper_value"] == "0.29"
     assert ("recall_diff", "average_difference") in cells
     assert "the exact truth" in text and "of 80 outputs of a run 0 are unjudged" in text
-    assert "which read no English" in text and "Cohen" not in text
+    assert "Cohen" not in text
 
 
 def test_two_judges_stand_side_by_side_with_their_agreement(
@@ -107,8 +107,9 @@ def test_english_sets_fill_the_papers_columns_and_absent_ones_say_why(
     assert "n/a, CNN/DM, MultiNews, Qasper, HotpotQA, 2WikiMQA: no items in a/folder" in text
     assert "The paper's sets" not in text and "paraphrases" in text
     ours, theirs = picture("table4", small).axes
-    assert [bar.get_height() for bar in ours.patches] == pytest.approx([1 / 3, 1 / 3, 2 / 3])
-    assert len(theirs.patches) > 2
+    means = [y for line in ours.lines if line.get_linestyle() == "None" for y in numbers(line)]
+    assert means == pytest.approx([1 / 3, 1 / 3, 2 / 3])
+    assert sum(len(numbers(line)) for line in theirs.lines) > 2
     places = [[tick.get_text().replace("\n", ", ") for tick in axes.get_xticklabels()]
               for axes in (ours, theirs)]  # fmt: skip
     assert "XSum" in places[0] and "XSum" in places[1]
@@ -123,7 +124,7 @@ def test_sets_that_are_not_asked_are_said_to_be_that(small: FakeResults, tmp_pat
             write(small, row, seed, "lexical", {("xsum", i): True for i in range(3)}, suite)
     build_table(artifact_slice("table4"), small.results, tmp_path / "table4")
     text = (tmp_path / "table4.md").read_text()
-    assert "Not among the sets that are asked at scale tiny. Published values" in text
+    assert "Not asked at scale tiny. Published values" in text
     assert "recall corpus" not in text
 
 
@@ -139,7 +140,7 @@ def test_one_judged_seed_of_several_has_wilsons_interval_of_its_own_answers(
         evaluations[key] = evaluations[key].model_copy(update={"metrics": metrics})
     artifact = artifact_slice("table4", "figure")
     ours, _ = picture_of(artifact, replace(results, evaluations=evaluations), fake).axes
-    intervals = [list(line.get_ydata()) for line in ours.lines if line.get_linestyle() == "-"]
+    intervals = [list(line.get_ydata()) for line in ours.lines if line.get_linewidth() == 1.6]
     assert any(one == pytest.approx(wilson_interval(12, 15)) for one in intervals)
 
 

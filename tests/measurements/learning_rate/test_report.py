@@ -23,8 +23,9 @@ def test_sweep_marks_best_and_chosen_and_says_when_they_differ(
 ) -> None:
     build_table(artifact_slice("lr_sweep"), fake.results, tmp_path / "lr_sweep")
     text = (tmp_path / "lr_sweep.md").read_text()
-    assert "Transformer: the rate in use, 4e-3, is the best of the sweep." in text
-    assert "DIFF: the rate in use, 2e-3" in text and "is not the best of the sweep, 4e-3" in text
+    transformer, diff = (next(x for x in text.splitlines() if x.startswith(f"| {name} "))
+                         for name in ("Transformer", "DIFF"))  # fmt: skip
+    assert "★†" in transformer and "★ " in diff and "† " in diff
     cells = read(tmp_path / "lr_sweep.csv")
     assert cells["diff", "best_learning_rate"]["value"] == "0.004"
     assert cells["diff", "chosen_learning_rate"]["value"] == "0.002"
@@ -48,12 +49,14 @@ def test_a_rate_with_the_survivors_alone_is_not_the_best(
 
     lose(4e-3, 1)
     build_table(artifact, small.results, tmp_path / "one")
-    text = (tmp_path / "one.md").read_text()
-    assert "Transformer: the rate in use, 4e-3" in text and "is not the best of the sweep" in text
+    cells = read(tmp_path / "one.csv")
+    assert cells["transformer", "best_learning_rate"]["value"] not in ("", "0.004")
     for one in part.sweep:
         lose(one.learning_rate, len(artifact.seeds))
     build_table(artifact, small.results, tmp_path / "all")
-    assert "is undefined at every rate of the sweep" in (tmp_path / "all.md").read_text()
+    cells = read(tmp_path / "all.csv")
+    assert cells["transformer", "best_learning_rate"]["value"] == ""
+    assert "n/a ★" not in (tmp_path / "all.md").read_text()
 
 
 def test_sweep_says_when_its_rates_are_too_few(fake: FakeResults, tmp_path: Path) -> None:
@@ -67,8 +70,10 @@ def test_sweep_says_when_its_rates_are_too_few(fake: FakeResults, tmp_path: Path
     diff = [p.model_copy(update={"rows": [r for r in p.rows if "diff" in r.run]}) for p in parts]
     build_table(artifact.model_copy(update={"sections": diff}), fake.results, tmp_path / "s")
     text = (tmp_path / "s.md").read_text()
-    assert "the rate in use is none of those swept; the best of them is 4e-3" in text
-    assert "the best lies at the edge of the grid" in text
+    line = next(one for one in text.splitlines() if one.startswith("| DIFF "))
+    assert "★" in line
+    assert [one.strip() for one in line.split("|")[-3:-1]] == ["4e-3", "not swept"]
+    assert "at the edge of the grid, a wider grid may find a better one" in text
 
 
 def test_a_rate_without_the_seeds_that_diverged_is_hollow(fake: FakeResults) -> None:

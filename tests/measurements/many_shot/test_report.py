@@ -10,6 +10,7 @@ import pytest
 from fake_many_shot import many_shot_suite
 from fake_results import FakeResults
 from fake_slices import artifact_slice
+from matplotlib.collections import LineCollection
 from pictures import legend_of, picture
 
 from difftransformer.errors import UserError
@@ -47,7 +48,7 @@ def test_figure_6_has_accuracy_by_number_and_the_plateau(fake: FakeResults, tmp_
     assert cells["icl_transformer", "clinic150_plateau"]["paper_value"] == "72.5"
     text = (tmp_path / "figure6.md").read_text()
     assert "stand-in: generated items, 8 classes" in text
-    assert "guessing gives 12.5" in text and "3% were" in text
+    assert "guessing gives 12.5" in text
     assert "40% of the words of demonstrations are of another class" in text
 
 
@@ -123,10 +124,8 @@ def test_the_figure_says_best_minus_worst_of_every_training_and_of_the_paper(
                 margins.append(f"{max(shares) - min(shares):.0f}")
         assert said[: len(margins)] == margins
         found.append(said[len(margins) :])
-        (guessing,) = axes.collections
+        (guessing,) = (one for one in axes.collections if isinstance(one, LineCollection))
         ((start, _), (end, _)) = guessing.get_segments()[0]
-        places = [line.get_xdata()[0] for line in axes.lines if line.get_linewidth() == 5]
-        ours, theirs = places[: len(margins)], places[len(margins) :]
-        assert start < min(ours) and max(ours) < end < min(theirs)
+        assert (start, end) == (-0.5, len(margins) - 0.5)
     assert "guessing on our items" in legend_of(figure)
     assert "57" in found[-1]  # the Transformer's in alternating order, 56.7

@@ -8,7 +8,7 @@ import pytest
 from fake_mathematics import KEPT, mathematics
 from fake_results import FakeResults, rewrite
 from fake_slices import artifact_slice
-from pictures import changed, picture_of
+from pictures import changed, hollow, legend_of, numbers, of_row, picture_of
 
 from difftransformer.data.math_sets import MATH_SETS
 from difftransformer.errors import UserError
@@ -77,7 +77,7 @@ def test_bars_of_figure_10_are_over_seeds_or_over_the_items_of_the_only_one(
     artifact = artifact_slice("figure10", "figure", seeds)
     results = changed(load_results(fake.results, "tiny"), "mathematics", gsm8k_stderr=0.01)
     top, _ = picture_of(artifact, results, fake).axes
-    bars = {tuple(line.get_ydata()) for line in top.lines if line.get_linewidth() == 1.1}
+    bars = {tuple(line.get_ydata()) for line in top.lines if line.get_linewidth() == 1.6}
     for row in artifact.sections[0].rows:
         found = [results.evaluation("mathematics", row.run, seed) for seed in seeds]
         values = [accuracy(one, "gsm8k") for one in found]
@@ -94,15 +94,16 @@ def test_accuracies_without_a_standard_error_stand_alone(fake: FakeResults) -> N
     assert cell is not None and not any("s.e." in seed.text for seed in cell.seeds)
     artifact = artifact_slice("figure10", "figure", (0,))
     top, _ = picture_of(artifact, results, fake).axes
-    bars = sum(line.get_linewidth() == 1.1 for line in top.lines)
+    bars = sum(line.get_linewidth() == 1.6 and numbers(line) != [] for line in top.lines)
     assert bars == len(artifact.sections[0].rows) * len(MATH_SETS)  # Avg has one, gsm8k none
 
 
 @pytest.mark.parametrize("data", ["builtin", "hub"])
 def test_published_accuracies_stand_beside_the_sets_alone(data: str, fake: FakeResults) -> None:
     results = changed(load_results(fake.results, "tiny"), "mathematics", data)
-    top, bottom = picture_of(artifact_slice("figure10", "figure"), results, fake).axes
-    named = [line for line in top.lines if "published" in str(line.get_label())]
+    figure = picture_of(artifact_slice("figure10", "figure"), results, fake)
+    top, bottom = figure.axes
+    named = hollow(top) and "published" in legend_of(figure)
     if data == "hub":
         assert named and "published: " in bottom.get_title("left")
         assert "stand-in" not in top.get_title("left")
@@ -114,14 +115,15 @@ def test_published_accuracies_stand_beside_the_sets_alone(data: str, fake: FakeR
 def test_the_curves_of_figure_9_go_up_in_tokens_to_the_final_weights(fake: FakeResults) -> None:
     artifact = artifact_slice("figure9", "figure")
     results = load_results(fake.results, "tiny")
-    drawn, published = picture_of(artifact, results, fake).axes
+    figure = picture_of(artifact, results, fake)
+    drawn, published = figure.axes
     assert "stand-in: generated arithmetic" in drawn.get_title("left")
     assert "stand-in" not in published.get_title("left")
     rows = artifact.sections[0].rows
-    lines = {line.get_label(): line for line in drawn.lines}
     assert rows
     for row in rows:
-        x, y = lines[row.label].get_data()
+        (line,) = of_row(figure, drawn, row.label)
+        x, y = line.get_data()
         last = results.training(row.run, 0).metrics["tokens"]
         assert list(x) == [*KEPT, last] == sorted(x)
         names = [*(f"average_t{tokens}" for tokens in KEPT), "average"]

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from fake_results import FakeResults, rewrite
 from fake_slices import artifact_slice
+from pictures import numbers, picture
 
 from difftransformer.errors import UserError
 from difftransformer.measurements.needles import report
@@ -50,6 +51,13 @@ def test_table_2_is_the_mean_over_seeds_with_wilson_behind_each(
     assert "| N = 6, R = 2 ↑" in text.replace("  ", " ") and "depth 25%" not in text
     assert "A stand-in for the paper's sentences: needles are keys" in text
     assert "city" not in text
+
+
+def test_the_figure_of_one_seed_has_wilsons_interval_of_its_answers(fake: FakeResults) -> None:
+    top = picture("table2", fake, (0,)).axes[0]
+    intervals = [numbers(line) for line in top.lines if line.get_linewidth() == 1.6]
+    one = metrics(fake, "needles", "recall_diff")[0]
+    assert list(wilson_interval(int(one["correct_n6_r2"]), 500)) in intervals
 
 
 @pytest.mark.parametrize(("last", "drop", "hardest"), [([6, 2], 0.45, 0.55), ([24, 2], None, None)])

@@ -1,6 +1,7 @@
 """Figures whose artists a test reads, drawn from made results and not written."""
 
 from dataclasses import replace
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
@@ -48,9 +49,17 @@ def changed(results: Results, suite: str, /, data: str = "", **metrics: float | 
     return replace(results, evaluations=evaluations)
 
 
-def with_label(axes: "Axes", label: str) -> list["Line2D"]:
-    """Lines that a legend names so."""
-    return [line for line in axes.lines if line.get_label() == label]
+def of_row(figure: "Figure", axes: "Axes", label: str) -> list["Line2D"]:
+    """Lines in the colour that the one legend of a figure gives a row, and with data."""
+    (legend,) = figure.legends
+    signs = zip(legend.legend_handles, legend.get_texts(), strict=True)
+    colour = next(sign.get_color() for sign, text in signs if text.get_text() == label)
+    return [line for line in axes.lines if line.get_color() == colour and numbers(line)]
+
+
+def numbers(line: "Line2D") -> list[float]:
+    """Heights of a line where it has some."""
+    return [float(y) for y in line.get_ydata() if isfinite(y)]
 
 
 def legend_of(figure: "Figure") -> list[str]:
@@ -61,4 +70,10 @@ def legend_of(figure: "Figure") -> list[str]:
 
 def hollow(axes: "Axes") -> list[float]:
     """Where the hollow marks are."""
-    return [float(line.get_xdata()[0]) for line in axes.lines if line.get_mfc() == "white"]
+    return [
+        float(x)
+        for line in axes.lines
+        if line.get_mfc() == "white"
+        for x, y in zip(*line.get_data(), strict=True)
+        if isfinite(y)
+    ]

@@ -80,17 +80,6 @@ def test_what_leaks_into_training_is_said_of_every_row(small: FakeResults) -> No
     assert note(small, seeds=(0,)).endswith("that stand in the training text.")
 
 
-def test_a_rate_that_most_rows_share_is_said_once(small: FakeResults) -> None:
-    runs = (*RUNS, "diff_lambda_0_5", "diff_lambda_0_8")
-    for run in runs:
-        small.language_model(run, 0)
-    for path in small.results:
-        if path.parts[-3] == "diff_lambda_0_5" and path.name == "training.json":
-            changed(path, "training", "lr", 2e-3)
-    said = note(small, seeds=(0,), runs=runs)
-    assert "learning rate 4e-3 for every row but DIFF, λ_init = 0.5 (2e-3)." in said, said
-
-
 def test_intervals_are_named() -> None:
     assert seeds_note(artifact_slice("table6", seeds=(5,))) == "One seed (5): no interval."
     three = seeds_note(artifact_slice("table6"))

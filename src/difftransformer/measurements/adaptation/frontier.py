@@ -7,7 +7,6 @@ the straight line.
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.measurements.adaptation.settings import Options
@@ -20,14 +19,12 @@ from difftransformer.reporting.cells import (
     paired_differences,
     seed_values,
 )
+from difftransformer.reporting.charts import Point, lines
 from difftransformer.reporting.document import Cell, Column, Section, SeedValue
-from difftransformer.reporting.drawing import printable
+from difftransformer.reporting.drawing import Axes
 from difftransformer.reporting.numbers import plain, rate
 from difftransformer.reporting.sections import Metric, adapted_sizes, section_of
 from difftransformer.reporting.view import View
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 DECIMALS = 3
 TEXTS = (
@@ -35,7 +32,7 @@ TEXTS = (
     Metric("old", "Old text ↓", "loss", compared=True),
 )
 AT_EQUAL = Metric("new_at_equal_old", "New text at equal old ↓")
-Point = tuple[float, float]
+Losses = tuple[float, float]
 """Losses of one training on the new text and on the old."""
 Swept = list[tuple[Cell, Cell]]
 """Cells of a row by rate, ascending: on the new text and on the old."""
@@ -67,32 +64,23 @@ def by_rate(view: View[Options]) -> Section:
     )
 
 
-def draw_frontier(axes: "Axes", view: View[Options]) -> None:
+def draw_frontier(axes: Axes, view: View[Options]) -> None:
     """Draw each row's curve in the plane of both losses, its first and last rate written."""
+    points = []
     for row in view.rows:
-        look = view.look[row.run]
-        points = [
-            (new.value, old.value, entry.learning_rate)
+        at = [
+            (Point(row.run, new.value, old.value), entry.learning_rate)
             for (new, old), entry in zip(_swept(view, row), view.swept(row), strict=True)
             if new.value is not None and old.value is not None
         ]
-        if not points:
-            continue
-        axes.plot(
-            [one[0] for one in points],
-            [one[1] for one in points],
-            color=look.colour,
-            linestyle=look.dash,
-            marker=look.marker,
-            label=printable(row.label),
-        )
-        for new, old, lr in (points[0], points[-1]):
-            axes.annotate(
-                rate(lr), (new, old), textcoords="offset points", xytext=(4, 4), fontsize=7
-            )
+        for point, lr in (*at[:1], *at[-1:]):
+            place = (point.x, point.y)
+            axes.annotate(rate(lr), place, (4, 4), textcoords="offset points", fontsize=7)
+        points += [point for point, _ in at]
+    lines(axes, points, view.look, marks=6, sort=False, estimator=None)
 
 
-def equal_level(curves: Sequence[Sequence[Point]]) -> float | None:
+def equal_level(curves: Sequence[Sequence[Losses]]) -> float | None:
     """Middle of the losses on the old text that every curve reaches; None: there are none."""
     if not all(curves):
         return None
@@ -101,7 +89,7 @@ def equal_level(curves: Sequence[Sequence[Point]]) -> float | None:
     return (low + high) / 2 if low <= high else None
 
 
-def learned_at(curve: Sequence[Point], level: float) -> float | None:
+def learned_at(curve: Sequence[Losses], level: float) -> float | None:
     """Lowest loss on the new text where a curve has that loss on the old one; None: nowhere."""
     found = [new for new, old in curve if old == level]
     for (new, old), (next_new, next_old) in pairwise(curve):
@@ -151,7 +139,7 @@ def _at_equal(view: View[Options], rows: Mapping[str, Swept]) -> list[Cell]:
     ]
 
 
-def _curve(points: Swept, place: int) -> list[Point]:
+def _curve(points: Swept, place: int) -> list[Losses]:
     """Both losses of a row with one seed, by rate, where both exist."""
     losses = [(new.seeds[place].value, old.seeds[place].value) for new, old in points]
     return [(new, old) for new, old in losses if new is not None and old is not None]

@@ -1,27 +1,16 @@
 """What methods learn and forget: losses, parameters that train, and curves by rate or tokens."""
 
-from collections.abc import Sequence
-from math import nan
-from typing import TYPE_CHECKING
-
 from difftransformer.measurements.adaptation.frontier import DECIMALS, TEXTS, by_rate, draw_frontier
 from difftransformer.measurements.adaptation.settings import Options
 from difftransformer.reporting.cells import DIFFERENCE, paired_differences
+from difftransformer.reporting.charts import Point, lines
 from difftransformer.reporting.collect import defined
-from difftransformer.reporting.curves import Curve, draw
-from difftransformer.reporting.document import Cell, Column, Section
-from difftransformer.reporting.drawing import legend_below, looks, printable, tidy
+from difftransformer.reporting.document import Column, Section
+from difftransformer.reporting.drawing import Axes, Figure, legend_below, looks, tidy
 from difftransformer.reporting.numbers import count
-from difftransformer.reporting.panels import panels, round_log_ticks
+from difftransformer.reporting.panels import panels, round_log_ticks, row_signs
 from difftransformer.reporting.sections import Metric, adapted_sizes, metric_cells, section_of
 from difftransformer.reporting.view import View
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-SAME = 0.01
-"""Nats below which a note calls two losses the same; the margin of the claims on it."""
 
 
 def section(view: View[Options]) -> Section:
@@ -29,13 +18,11 @@ def section(view: View[Options]) -> Section:
     return by_rate(view) if view.options.swept else _by_run(view)
 
 
-def figure(view: View[Options]) -> "Figure":
+def figure(view: View[Options]) -> Figure:
     """Draw each row in the plane of both losses, a point or a curve over rates, or by tokens."""
     if view.options.by == "tokens":
         return _by_tokens(view)
-    import matplotlib.pyplot as plt
-
-    drawn, axes = plt.subplots(figsize=(8, 5.6), layout="constrained")
+    drawn, ((axes,),) = panels(1, 1, (8, 5.6))
     (draw_frontier if view.options.swept else _points)(axes, view)
     tidy(
         axes,
@@ -43,7 +30,8 @@ def figure(view: View[Options]) -> "Figure":
         y="loss on the old text, nats (down: has kept)",
         title=view.title,
     )
-    legend_below(drawn, axes)
+    line = 1.6 if view.options.swept else 0
+    legend_below(drawn, row_signs(view.rows, view.look, line=line, mark=6))
     return drawn
 
 
@@ -63,32 +51,7 @@ def _by_run(view: View[Options]) -> Section:
         *sizes.notes,
         view.training_note(),
     ]
-    notes += view.difference_note()
-    if view.compared:
-        notes += _equal(view, cells)
-    return section_of(view, columns, cells, notes)
-
-
-def _equal(view: View[Options], cells: Sequence[Cell]) -> list[str]:
-    """Name the rows that end where the one does that they are compared with."""
-    differences = {(cell.row, cell.column): cell for cell in cells}
-
-    def is_same(cell: Cell | None) -> bool:
-        if cell is None or cell.ci_low is None or cell.ci_high is None:
-            return False
-        return -SAME < cell.ci_low <= cell.ci_high < SAME
-
-    equal = [
-        row.label
-        for row in view.rows
-        if all(is_same(differences.get((row.run, one.id + DIFFERENCE))) for one in TEXTS)
-    ]
-    if not equal:
-        return []
-    return [
-        f"{' and '.join(equal)}: the same as {' and '.join(view.references)} on both texts; the "
-        f"95% intervals of the differences lie within {SAME} nats of zero."
-    ]
+    return section_of(view, columns, cells, [*notes, *view.difference_note()])
 
 
 def _texts(view: View[Options]) -> "list[tuple[View[Options], Metric]]":
@@ -99,36 +62,33 @@ def _texts(view: View[Options]) -> "list[tuple[View[Options], Metric]]":
     ]
 
 
-def _by_tokens(view: View[Options]) -> "Figure":
+def _by_tokens(view: View[Options]) -> Figure:
     """A panel for each text: losses of each row's setups by the tokens that they train on."""
     drawn, (places,) = panels(1, len(TEXTS), (10, 4.2))
     look = looks({one.run: one.look for one in view.part.families})
     rows = {row.run: row for row in view.rows}
     for axes, (of_text, one) in zip(places, _texts(view), strict=True):
+        points = []
         for family in view.part.families:
-            members = sorted(
-                (defined(view.trained(rows[run])[0], "tokens"), run) for run in family.members
-            )
-            found = [
-                [
-                    nan if (loss := one.value(result)) is None else loss
-                    for result in of_text.evaluated(rows[run])
-                ]
-                for _, run in members
-            ]
-            curve = Curve([tokens for tokens, _ in members], found)
-            draw(axes, curve, look[family.run], printable(family.label), marks=4.5)
+            for run in family.members:
+                tokens = defined(view.trained(rows[run])[0], "tokens")
+                losses = [one.value(result) for result in of_text.evaluated(rows[run])]
+                known = [loss for loss in losses if loss is not None]
+                if len(known) == len(losses):  # no mean of the seeds that did not diverge
+                    points += [Point(family.run, tokens, loss) for loss in known]
+        lines(axes, points, look, marks=4.5)
         round_log_ticks(axes, lambda x, _: count(x))
         tidy(axes, x="tokens of adaptation", y="loss, nats", title=one.header.removesuffix(" ↓"))
-    legend_below(drawn, places[0])
+    legend_below(drawn, row_signs(view.part.families, look, mark=4.5))
     return drawn
 
 
-def _points(axes: "Axes", view: View[Options]) -> None:
+def _points(axes: Axes, view: View[Options]) -> None:
     made = section(view)
-    for row in view.rows:
-        look, new, old = view.look[row.run], made.cell(row.run, "new"), made.cell(row.run, "old")
-        assert new is not None and old is not None
-        if new.value is None or old.value is None:
-            continue
-        axes.plot(new.value, old.value, look.marker, color=look.colour, label=printable(row.label))
+    cells = [[made.cell(row.run, one.id) for one in TEXTS] for row in view.rows]
+    points = [
+        Point(new.row, new.value, old.value)
+        for new, old in cells
+        if new and old and new.value is not None and old.value is not None
+    ]
+    lines(axes, points, view.look, marks=6, lw=0)

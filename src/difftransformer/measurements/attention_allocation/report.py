@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file
@@ -15,11 +15,21 @@ from difftransformer.measurements.attention_allocation.settings import (
     Options,
     share_name,
 )
-from difftransformer.reporting.collect import defined
+from difftransformer.reporting.charts import cell_estimates, cells_of, estimates
 from difftransformer.reporting.conditions import stand_in_title
 from difftransformer.reporting.document import Section
-from difftransformer.reporting.drawing import INK, SOFT, legend_below, printable, tidy
-from difftransformer.reporting.panels import halves, metric_curves
+from difftransformer.reporting.drawing import (
+    INK,
+    SOFT,
+    Axes,
+    Figure,
+    SubFigure,
+    legend_below,
+    printable,
+    sign,
+    tidy,
+)
+from difftransformer.reporting.panels import halves, metric_curves, row_signs
 from difftransformer.reporting.sections import Metric, metric_section
 from difftransformer.reporting.token_rows import (
     TokenRows,
@@ -29,10 +39,6 @@ from difftransformer.reporting.token_rows import (
     name_tokens,
 )
 from difftransformer.reporting.view import PromptMaps, View
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
 
 REGION_NAMES = {
     "bos": "First token",
@@ -98,7 +104,7 @@ def section(view: View[Options]) -> Section:
     return metric_section(view.standing_in(suite.stand_in), metrics, decimals=2, notes=notes)
 
 
-def figure(view: View[Options]) -> "Figure":
+def figure(view: View[Options]) -> Figure:
     """Draw shares by region and layer above, the prompt of the first seed in every row below."""
     examples = [_example(view, row) for row in view.rows]
     heights = (3.6, 1.75 * len(examples))
@@ -106,49 +112,32 @@ def figure(view: View[Options]) -> "Figure":
     shares, *by_layer = top.subplots(1, 3, width_ratios=(2.6, 1, 1))
     _shares(shares, view)
     _layer_by_layer(by_layer, view)
-    legend_below(top, shares)
+    signs = row_signs(view.rows, view.look, mark=5)
+    legend_below(top, [*signs, sign("published", hollow=True)])
     _pictures(bottom, view, examples)
     return figure
 
 
-def _shares(axes: "Axes", view: View[Options]) -> None:
-    paper, look = view.paper, view.look
-    bars: list[tuple[str, str, list[list[float]], bool]] = []
-    names = [share_name(region) for region in REGION_NAMES]
-    for row in view.rows:
-        found = view.evaluated(row)
-        measured = [[defined(result, name) for result in found] for name in names]
-        bars.append((row.run, row.label, measured, False))
-        printed = [paper.number(row.run, name) for name in names]
-        known = [[value] for value in printed if value is not None]
-        if len(known) == len(printed):
-            bars.append((row.run, f"{row.label}, published", known, True))
-    breadth = 0.82 / len(bars)
-    for index, (run, label, values, published) in enumerate(bars):
-        places = [place + breadth * (index + 0.5) - 0.41 for place in range(len(REGION_NAMES))]
-        means = [sum(seeds) / len(seeds) for seeds in values]
-        colour = look[run].colour
-        axes.bar(
-            places, means, 0.9 * breadth, label=printable(label), linewidth=1.0, edgecolor=colour,
-            color="white" if published else colour, hatch="////" if published else "",
-            linestyle="--" if published else "-",
-        )  # fmt: skip
-        for place, mean, seeds in zip(places, means, values, strict=True):
-            if len(seeds) > 1:
-                axes.plot([place] * 2, [min(seeds), max(seeds)], color=INK, lw=1.0)
-            axes.annotate(
-                f"{mean:.2f}", (place, max([mean, *seeds])), (0, 2), textcoords="offset points",
-                ha="center", fontsize=6.5, color=SOFT if published else INK,
-            )  # fmt: skip
-    axes.set_xticks(range(len(REGION_NAMES)), list(REGION_NAMES.values()))
-    axes.tick_params(axis="x", length=0)
-    axes.grid(visible=False, axis="x")
-    axes.margins(y=0.12)
+def _shares(axes: Axes, view: View[Options]) -> None:
+    names = {share_name(region): header for region, header in REGION_NAMES.items()}
+    view.require_defined(names)
+    estimates(axes, cell_estimates(cells_of(section(view), names)), view.look, names)
+    for line in axes.lines:
+        ours = line.get_markerfacecolor() != "white"
+        style: dict[str, Any] = {"ha": "left", "color": INK} if ours else {"ha": "right"}
+        for x, y in np.asarray(line.get_xydata()) if line.get_marker() != "None" else ():
+            if np.isfinite(y):
+                place = (5 if ours else -6, 0)
+                axes.annotate(
+                    f"{y:.2f}", (x, y), place, textcoords="offset points", va="center", fontsize=6,
+                    **({"color": SOFT} | style),
+                )  # fmt: skip
+    axes.set(xlim=(-0.65, len(names) - 0.5), ylim=(0, None))
     title = stand_in_title("Where the answering position attends", view.suite.stand_in)
     tidy(axes, x="", y="share of attention", title=printable(title, 60))
 
 
-def _layer_by_layer(panels: "Sequence[Axes]", view: View[Options]) -> None:
+def _layer_by_layer(panels: Sequence[Axes], view: View[Options]) -> None:
     """Draw the answer's share by layer under both normalisations."""
     layers = range(_layers(view))
     places = [layer + 1 for layer in layers]
@@ -179,7 +168,7 @@ def _layers(view: View[Options]) -> int:
     return min(int(row.facts.get("layers") or 0) for row in view.rows)
 
 
-def _pictures(figure: "SubFigure", view: View[Options], examples: list[TokenRows]) -> None:
+def _pictures(figure: SubFigure, view: View[Options], examples: list[TokenRows]) -> None:
     grid = figure.subplots(len(examples), 1, sharex=True, squeeze=False).ravel()
     for axes, row, example in zip(grid, view.rows, examples, strict=True):
         draw_rows(axes, example, largest(examples), "answer")

@@ -6,7 +6,7 @@ mean over rows; a differential map as it is, signed, or by the sizes of its weig
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +17,12 @@ from difftransformer.errors import UserError
 from difftransformer.measurements.attention_maps.settings import DETAILS, Options
 from difftransformer.models.config import layer_metric
 from difftransformer.reporting.cells import Place, mean_cell, seed_values
-from difftransformer.reporting.curves import draw, over_seeds
+from difftransformer.reporting.charts import lines, over_seeds
 from difftransformer.reporting.document import Cell, Column, Section
-from difftransformer.reporting.drawing import legend_below, printable, tidy
-from difftransformer.reporting.panels import name_places, panels
+from difftransformer.reporting.drawing import Figure, legend_below, tidy
+from difftransformer.reporting.panels import panels, row_signs
 from difftransformer.reporting.sections import section_of
 from difftransformer.reporting.view import View
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Floats = NDArray[np.float64]
 DECIMALS = 3
@@ -82,20 +79,22 @@ def _of_row(view: View[Options], row: RowSlice) -> dict[str, Floats]:
     return found
 
 
-def figure(view: View[Options]) -> "Figure":
+def figure(view: View[Options]) -> Figure:
     """Draw both correlations by layer; sizes solid, signed weights dashed."""
     drawn, (places,) = panels(1, len(MEASURES), (9, 3.6), sharey=True)
+    look = {
+        f"{row.run}/{side}": view.look[row.run]._replace(dash=dash)
+        for row in view.compared_rows
+        for side, dash in zip(SIDES, ((), (2.0, 1.5)), strict=True)
+    }
     for axes, (measure, title) in zip(places, MEASURES.items(), strict=True):
-        for row in view.compared_rows:
-            for side, dash in (("absolute", "-"), ("signed", (0, (2, 1.5)))):
-                found = _by_seed(view, row, measure, side)
-                known = np.flatnonzero(~np.isnan(found).any(0))
-                curve = over_seeds(known.tolist(), found[:, known].tolist())
-                label = printable(row.label) if side == "absolute" else "_"
-                draw(axes, curve, view.look[row.run]._replace(dash=dash), label, marks=4)
-        name_places(axes, [str(layer + 1) for layer in range(found.shape[1])])
+        for row, side in product(view.compared_rows, SIDES):
+            found = _by_seed(view, row, measure, side)
+            points = over_seeds(f"{row.run}/{side}", range(found.shape[1]), found.tolist())
+            lines(axes, points, look, marks=4)
+        axes.set_xticks(range(found.shape[1]), [str(n + 1) for n in range(found.shape[1])])
         tidy(axes, x="layer", y="correlation" if measure == "rank" else "", title=title)
-    legend_below(drawn, places[0])
+    legend_below(drawn, row_signs(view.compared_rows, view.look, mark=4))
     return drawn
 
 

@@ -2,26 +2,31 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from statistics import fmean
 
 from difftransformer.measurements.context_rms.bounds import bounds, published
 from difftransformer.measurements.context_rms.settings import QUANTILES, Options, place_metric
 from difftransformer.models.config import LAMBDA
 from difftransformer.provenance.result import Result
+from difftransformer.reporting.charts import lines, over_seeds
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.conditions import span
-from difftransformer.reporting.curves import Curve, draw
 from difftransformer.reporting.document import Cell, Column, Section
-from difftransformer.reporting.drawing import INK, Look, legend_below, looks, printable, tidy
+from difftransformer.reporting.drawing import (
+    INK,
+    Axes,
+    Figure,
+    Look,
+    legend_below,
+    looks,
+    printable,
+    sign,
+    tidy,
+)
 from difftransformer.reporting.numbers import count, plain
 from difftransformer.reporting.panels import log_ticks, one_a_row
 from difftransformer.reporting.sections import Metric, by_layer, metric_cells, metric_section
 from difftransformer.reporting.view import View
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
 
 TITLES = {
     "weights": "Weights alone, as the bounds assume",
@@ -30,6 +35,7 @@ TITLES = {
 }
 """Kinds in the order of the report."""
 _COLUMNS, _DECIMALS = 4, 2
+_BOUND = Look(INK, (1, 1.65), "")
 
 
 def section(view: View[Options]) -> list[Section]:
@@ -71,35 +77,21 @@ def _with_bounds_and_lambdas(view: View[Options], section: Section) -> Section:
             cells.append(Cell(row=row.run, column="lambda", text=text, seeds=seeds))
     columns.append(Column(id="lambda", header="Learned λ"))
     columns += [Column(id=one.id, header=one.header, tidy_only=True) for one in metrics]
-    note = (
-        "Learned λ: the factor of the map that a head subtracts, from the smallest to the largest "
-        "over layers and seeds; mean over heads, and over tokens where it depends on them. A layer "
-        "with a negative one adds its maps."
-    )
     return section.model_copy(
         update={
             "columns": [*section.columns, *columns],
             "cells": [*section.cells, *cells],
-            "notes": [*section.notes, *notes, note],
+            "notes": [*section.notes, *notes],
         }
     )
 
 
 def _notes(view: View[Options]) -> list[str]:
-    tokens = defined(view.evaluated()[0], "tokens")
-    return [
-        "Root mean square of a head's output before W_O at position n, mean over windows, layers "
-        f"and heads, over {count(tokens)} held-out tokens. The bounds take uncorrelated values "
-        "with an RMS of 1: the first section has the Euclidean norm of a row of weights, which is "
-        "the context RMS of such values; a gate behind the weighted sum is in the bounds, not in "
-        "the norm. Measured: in units of the RMS of the layer's values up to n, which are neither "
-        "uncorrelated nor of one size, so the bounds need not hold.",
-        "Magnified by: RMS of what W_O gets over RMS before the headwise norm, at the last n.",
-        view.training_note(),
-    ]
+    tokens = count(defined(view.evaluated()[0], "tokens"))
+    return [f"Means over windows, layers and heads of {tokens} tokens.", view.training_note()]
 
 
-def figure(view: View[Options]) -> "Figure":
+def figure(view: View[Options]) -> Figure:
     """Draw a panel for each mechanism, with all readings and its published bounds."""
     import matplotlib.pyplot as plt
 
@@ -109,38 +101,35 @@ def figure(view: View[Options]) -> "Figure":
     for axes, row, lowest in one_a_row(figure, view.rows, _COLUMNS):
         _bounds(axes, view, row.run, at)
         for kind in TITLES:
-            _reading(axes, view.evaluated(row), kind, at, look[kind])
+            _reading(axes, view.evaluated(row), kind, at, look)
         tidy(axes, x="position n" if lowest else "", y="", title=printable(row.label))
     shared = figure.axes[0]
     shared.set_yscale("log")
     log_ticks(shared, at, list(map(str, at)))
     figure.supylabel("context RMS", fontsize=9)
-    bound = _bound_line([], [], "published bounds")
-    legend_below(figure, shared, handles=[bound], ncols=len(TITLES) + 1)
+    signs = [sign("published bounds", _BOUND, line=1.2, mark=0)]
+    signs += [sign(title, look[kind], line=1.6, mark=0) for kind, title in TITLES.items()]
+    legend_below(figure, signs)
     return figure
 
 
-def _reading(axes: "Axes", found: Sequence[Result], kind: str, at: list[int], look: Look) -> None:
+def _reading(
+    axes: Axes, found: Sequence[Result], kind: str, at: list[int], look: dict[str, Look]
+) -> None:
     """Draw the mean over seeds; the band holds the middle 90% of heads and windows."""
-    curve, low, high = (
-        Curve(at, [[defined(one, place_metric(kind, n, ending)) for one in found] for n in at])
+    middle, low, high = (
+        [fmean(defined(one, place_metric(kind, n, ending)) for one in found) for n in at]
         for ending in ("", *QUANTILES)
     )
-    draw(axes, curve._replace(band=None), look, TITLES[kind])
-    axes.fill_between(at, low.y, high.y, color=look.colour, alpha=0.15, lw=0)
+    lines(axes, over_seeds(kind, at, [middle]), look)
+    axes.fill_between(at, low, high, color=look[kind].colour, alpha=0.15, lw=0)
 
 
-def _bounds(axes: "Axes", view: View[Options], run: str, at: list[int]) -> None:
+def _bounds(axes: Axes, view: View[Options], run: str, at: list[int]) -> None:
     """Draw a row's published bounds; a lower one of 0 is off any logarithmic axis."""
     known = published(view, run)
     if known is None:
         return
-    axes.add_line(_bound_line(at, [known[2]] * len(at)))
+    axes.plot(at, [known[2]] * len(at), ":", color=INK, lw=1.2)
     if known[1]:
-        axes.add_line(_bound_line(at, [known[1] / n**0.5 for n in at]))
-
-
-def _bound_line(x: Sequence[float], y: Sequence[float], label: str = "") -> "Line2D":
-    from matplotlib.lines import Line2D
-
-    return Line2D(x, y, ls=":", color=INK, lw=1.2, label=label)
+        axes.plot(at, [known[1] / n**0.5 for n in at], ":", color=INK, lw=1.2)

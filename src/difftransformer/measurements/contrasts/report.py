@@ -1,24 +1,30 @@
 """Contrasts as a table, and as a forest plot with the paper's and what others found of them."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from difftransformer.config.papers import Replication
 from difftransformer.measurements.contrasts.settings import Options, Pair
 from difftransformer.reporting.cells import DIFFERENCE, UNDEFINED, Place, difference_cell
+from difftransformer.reporting.charts import cell_estimates, estimates
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.document import Cell, Column, Row, Section, SeedValue
-from difftransformer.reporting.drawing import INK, SOFT, Look, printable, tidy
-from difftransformer.reporting.forest import estimate, sign
+from difftransformer.reporting.drawing import (
+    INK,
+    SOFT,
+    Axes,
+    Figure,
+    Look,
+    legend_below,
+    printable,
+    sign,
+    tidy,
+)
 from difftransformer.reporting.numbers import count, plain, signed
 from difftransformer.reporting.panels import panels
 from difftransformer.reporting.sections import Metric, metric_section
 from difftransformer.reporting.statistics import Contrast
 from difftransformer.reporting.view import View
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _OURS = {
     "interval": "95% interval", "half_width": "Half-width", "deviation": "Deviation over seeds",
@@ -29,7 +35,7 @@ _THEIRS = {
     "deviation": "Deviation over seeds", "seeds": "Seeds", "model": "Model", "tokens": "Tokens",
 }  # fmt: skip
 _UNKNOWN = "–"
-_GREY = Look(SOFT, "-", "s")
+_GREY = Look(SOFT, (), "s")
 
 
 class Line(NamedTuple):
@@ -53,30 +59,33 @@ def section(view: View[Options]) -> list[Section]:
     return [rows, _contrasts(view, rows), *_replicated(view)]
 
 
-def figure(view: View[Options]) -> "Figure":
+def figure(view: View[Options]) -> Figure:
     """Draw published differences, those of others and ours, with what each was found on."""
     lines = list(_lines(view))
     drawn, ((axes, side),) = panels(
         1, 2, (11, 1.5 + 0.36 * len(lines)), width_ratios=(1.6, 1), sharey=True
     )
     axes.axvline(0, color=INK, lw=0.8)
-    for place, line in enumerate(lines):
-        if line.cell is not None:
-            estimate(axes, place, line.cell, line.look, hollow=line.single)
-    axes.set_yticks(range(len(lines)), [printable(line.label, 42) for line in lines])
-    axes.set_ylim(len(lines) - 0.4, -0.6)
+    places = {str(place): printable(line.label, 42) for place, line in enumerate(lines)}
+    look = {place: line.look for place, line in zip(places, lines, strict=True)}
+    for single in (False, True):
+        cells = [
+            line.cell.model_copy(update={"row": place})
+            for place, line in zip(places, lines, strict=True)
+            if line.cell is not None and line.single == single
+        ]
+        found = cell_estimates(cells, by="row")
+        estimates(axes, found, look, places, along="y", dodge=False, hollow=single)
     tidy(axes, x=view.options.axis, y="", title=view.title)
-    axes.grid(axis="y", visible=False)
-    axes.tick_params(axis="y", length=0)
     for name, line in zip(axes.get_yticklabels(), lines, strict=True):
         name.set_fontweight("normal" if line.columns else "bold")
     _write_columns(side, lines)
     signs = [
-        sign("o", "mean over seeds, 95% interval where known", line=1.8),
-        sign(".", "one seed; of others the lowest and highest"),
-        sign("o", "one seed alone, or not stated", hollow=True),
+        sign("mean over seeds, 95% interval where known", line=1.8),
+        sign("one seed; of others the lowest and highest", mark=2.5),
+        sign("one seed alone, or not stated", hollow=True),
     ]
-    drawn.legend(handles=signs, loc="outside lower center", ncols=len(signs), fontsize=8)
+    legend_below(drawn, signs)
     return drawn
 
 
@@ -101,7 +110,7 @@ def _contrasts(view: View[Options], rows: Section) -> Section:
         ],
         rows=[Row(run=_id(pair), label=labels[pair]) for pair in found],
         cells=[cell for one in found.values() for cell in (one, *_about(one, options.decimals))],
-        notes=["Paired differences, seed by seed.", *_sums(view, found)],
+        notes=["Paired differences, seed by seed."],
     )
 
 
@@ -157,21 +166,6 @@ def _about(mean: Cell, decimals: int) -> Iterator[Cell]:
         )  # fmt: skip
 
 
-def _sums(view: View[Options], found: dict[Pair, Cell]) -> Iterator[str]:
-    """Say which contrast is the sum of two others, as one − three is of one − two, two − three."""
-    labels = _labels(view)
-    for whole in found:
-        for part in found:
-            rest = Pair(row=part.against, against=whole.against)
-            if part.row != whole.row or rest not in found:
-                continue
-            one, two, three = (
-                f"{labels[pair]} ({_number(view, found[pair].value)})"
-                for pair in (whole, part, rest)
-            )
-            yield f"{one} is the sum of {two} and {three}."
-
-
 # --- lines of the figure
 
 
@@ -217,7 +211,7 @@ def _replication_cell(one: Replication) -> Cell | None:
     )  # fmt: skip
 
 
-def _write_columns(side: "Axes", lines: list[Line]) -> None:
+def _write_columns(side: Axes, lines: list[Line]) -> None:
     side.set_xlim(0, 1)
     side.axis("off")
     headers = (*(_THEIRS[name] for name in ("seeds", "model", "tokens")), "Difference")

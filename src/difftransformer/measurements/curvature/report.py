@@ -1,7 +1,5 @@
 """The curvature of the loss as columns, a section for each phase, and as densities by phase."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from pydantic import ValidationError
 
@@ -16,15 +14,13 @@ from difftransformer.measurements.curvature.settings import (
     Spectrum,
     phase_metric,
 )
+from difftransformer.reporting.charts import lines, over_seeds
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.document import Section
-from difftransformer.reporting.drawing import INK, legend_below, printable, tidy
-from difftransformer.reporting.panels import panels
+from difftransformer.reporting.drawing import INK, Figure, legend_below, tidy
+from difftransformer.reporting.panels import axis_marks, panels, row_signs
 from difftransformer.reporting.sections import Metric, metric_section
 from difftransformer.reporting.view import View
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _COLUMNS = {
     "negative_top": ("Negative of the top, % ↓", 100.0),
@@ -54,45 +50,34 @@ def section(view: View[Options]) -> list[Section]:
             for name, (header, factor) in _COLUMNS.items()
         ]
         notes = [] if made else _notes(view)
-        one = metric_section(
-            view, metrics, decimals=_DECIMALS, notes=notes, show_differences=not made
-        )
+        one = metric_section(view, metrics, decimals=_DECIMALS, notes=notes)
         made.append(one.model_copy(update={"title": _title(view, phase)}))
     return made
 
 
-def figure(view: View[Options]) -> "Figure":
+def figure(view: View[Options]) -> Figure:
     """Draw a panel for each phase: densities, and the ends of every seed below them."""
     phases = view.suite.all_phases
     figure, (places,) = panels(1, len(phases), (3.9 * len(phases), 3.9), sharex=True, sharey=True)
-    grid, highest = _grid(view), 0.0
+    grid, look, highest = _grid(view), view.look, 0.0
     for axes, phase in zip(places, phases, strict=True):
         axes.axvline(0, color=INK, lw=0.8, ls=":")
         for place, row in enumerate(view.rows):
-            look = view.look[row.run]
-            batches = [
-                one
-                for seed in view.seeds_of(row)
-                for one in _spectra(view, row.run, seed).phases[phase]
-            ]
-            found = density(batches, grid)
+            seeds = [_spectra(view, row.run, seed).phases[phase] for seed in view.seeds_of(row)]
+            found = density([one for batches in seeds for one in batches], grid)
             highest = max(highest, float(found.max()))
-            label = printable(row.label)
-            axes.plot(grid, found, color=look.colour, ls=look.dash, lw=1.4, label=label)
+            lines(axes, over_seeds(row.run, list(grid), [list(found)]), look, lw=1.4)
             ends = [
                 defined(result, phase_metric(end, phase))
                 for result in view.evaluated(row)
                 for end in ("smallest", "largest")
             ]
-            axes.plot(
-                ends, [0.03 + 0.035 * place] * len(ends), look.marker, color=look.colour, ms=4,
-                mew=0, transform=axes.get_xaxis_transform(),
-            )  # fmt: skip
+            axis_marks(axes, ends, place, look[row.run])
         tidy(axes, x="eigenvalue", y="density", title=_title(view, phase))
         axes.label_outer()
     places[0].set_yscale("log")
     places[0].set_ylim(highest * 10.0**-_DECADES, highest * 3)
-    legend_below(figure, places[0])
+    legend_below(figure, row_signs(view.rows, look, mark=4))
     return figure
 
 
@@ -144,13 +129,9 @@ def _notes(view: View[Options]) -> list[str]:
         for phase in suite.all_phases
     )
     return [
-        "Eigenvalues of the Hessian of the mean cross-entropy by all parameters, on "
-        f"{suite.batches} batches of {suite.sequences} held-out windows of {suite.seq_len} tokens; "
-        f"means over batches. Negative of the top: among the {TOP} of largest magnitude, by "
-        f"{suite.steps} Lanczos steps; their errors are at most {error:.2g} of the largest.",
-        "Negative curvature: the part of the summed magnitudes of all eigenvalues that is of "
-        "negative ones. Mass below zero: the share of eigenvalues that are below minus "
-        f"{ZERO:.0%} of the largest magnitude; nearer to zero, where nearly all are, so few "
-        "steps do not tell a sign.",
+        f"On {suite.batches} batches of {suite.sequences} held-out windows of {suite.seq_len} "
+        f"tokens. Negative of the top: among the {TOP} of largest magnitude, by "
+        f"{suite.steps} Lanczos steps; their errors are at most {error:.2g} of the largest. Mass "
+        f"below zero: the share of eigenvalues below minus {ZERO:.0%} of the largest.",
         view.training_note(),
     ]

@@ -2,31 +2,22 @@
 
 from collections.abc import Callable
 from itertools import product
-from statistics import median
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from difftransformer.measurements.decoding.settings import MODE, MODEL, Options
 from difftransformer.reporting.cells import Place
+from difftransformer.reporting.charts import Point, lines
 from difftransformer.reporting.collect import defined
-from difftransformer.reporting.curves import Curve, draw
 from difftransformer.reporting.document import Column, Section
-from difftransformer.reporting.drawing import legend_below, printable, tidy
+from difftransformer.reporting.drawing import Figure, legend_below, tidy
 from difftransformer.reporting.numbers import plain
-from difftransformer.reporting.panels import log_ticks, panels
-from difftransformer.reporting.rounds import Timings, quartiles
+from difftransformer.reporting.panels import log_ticks, panels, row_signs
+from difftransformer.reporting.rounds import Timings
 from difftransformer.reporting.sections import section_of
 from difftransformer.reporting.view import View
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-_SHARES = (
-    "Weights, once for all sequences of a step, and the keys and values of each, over the speed of "
-    "the memory: of a GPU's data sheet, or what a large product of a matrix and a vector read on "
-    "the CPU in the same job. 1 is the limit; what lies in a processor's cache may pass it."
-)
+_SHARES = "Bytes that a step must read over the speed of the memory; 1 is the limit."
 
 
 def section(view: View[Options]) -> list[Section]:
@@ -59,21 +50,23 @@ def section(view: View[Options]) -> list[Section]:
     return sections
 
 
-def figure(view: View[Options]) -> "Figure":
+def figure(view: View[Options]) -> Figure:
     """Draw the first section by context: medians, with the quartiles of the rounds as bands."""
     timings = Timings(view.results, view.options.timing)
     contexts, batches = timings.config.contexts, timings.config.batches
     figure, (places,) = panels(1, len(batches), (4.2 * len(batches), 3.9))
     for axes, batch in zip(places, batches, strict=True):
-        for row in view.rows:
-            loads = [load for load, one in timings.calls.items() if one.batch_size == batch]
-            speeds = [timings.fastest(load, row.run, MODE).ravel().tolist() for load in loads]
-            curve = Curve(contexts, speeds, median, quartiles)
-            draw(axes, curve, view.look[row.run], printable(row.label))
+        loads = [load for load, one in timings.calls.items() if one.batch_size == batch]
+        points = [
+            Point(row.run, context, speed)
+            for row, (context, load) in product(view.rows, zip(contexts, loads, strict=True))
+            for speed in timings.fastest(load, row.run, MODE).ravel().tolist()
+        ]
+        lines(axes, points, view.look, estimator="median", errorbar=("pi", 50))
         log_ticks(axes, contexts, list(map(str, contexts)))
         axes.set_ylim(bottom=0)
         tidy(axes, x="positions in the cache", y="tokens per second", title=f"Batch of {batch}")
-    legend_below(figure, places[0])
+    legend_below(figure, row_signs(view.rows, view.look))
     return figure
 
 
@@ -124,10 +117,7 @@ def _notes(view: View[Options], timings: Timings) -> list[str]:
     model = timings.result.settings["models"][view.rows[0].run][MODEL]
     return [
         f"Tokens per second of greedy decoding with a KV cache, {timings.config.new_tokens} tokens "
-        f"at a time: {timings.rounds_note('row and backend')} Ratios are taken within a round; the "
-        "first is the geometric mean over batch sizes and context lengths.",
+        f"at a time: {timings.rounds_note('row and backend')}",
         f"{timings.machine_note()} {model['num_layers']} layers, d_model {model['d_model']}, "
-        f"head_dim {model['attention']['head_dim']}; all rows have the parameters of the first, by "
-        "the width of their feed-forward. KV bytes: what the tensors of the cache grow by for each "
-        "position, all layers.",
+        f"head_dim {model['attention']['head_dim']}.",
     ]

@@ -1,7 +1,5 @@
 """Effective attention to the answer: by depth, beside what the projection does by itself."""
 
-from typing import TYPE_CHECKING
-
 from difftransformer.config.measurement import Options
 from difftransformer.measurements.effective_attention.settings import (
     DESCENDED,
@@ -13,13 +11,10 @@ from difftransformer.measurements.effective_attention.settings import (
 )
 from difftransformer.reporting.conditions import stand_in_title
 from difftransformer.reporting.document import Section
-from difftransformer.reporting.drawing import legend_below, tidy
-from difftransformer.reporting.panels import metric_curves, panels
+from difftransformer.reporting.drawing import Figure, legend_below, tidy
+from difftransformer.reporting.panels import metric_curves, panels, row_signs
 from difftransformer.reporting.sections import Metric, metric_section
 from difftransformer.reporting.view import View
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _DRAWN = (EFFECTIVE, DESCENDED, WEIGHTS)
 
@@ -43,13 +38,7 @@ def section(view: View[Options]) -> Section:
         for kind, name in KINDS.items()
     ]
     notes = [
-        f"{suite.samples} prompts at each depth, {suite.needles} needles of which one is asked "
-        "for. Share of the absolute weights of the answering position that the answer gets, mean "
-        "over layers and heads. Effective: the weights on a head's values that come nearest to "
-        "what it puts out, by the pseudo-inverse of the values; of heads that nothing changes that "
-        "is the projection alone, which spreads weights over all positions and makes many "
-        "negative. Projected rows can be compared with each other alone; whether the published "
-        "ones of the base are projected is not said.",
+        f"{suite.samples} prompts at each depth, {suite.needles} needles, one of them asked for.",
         f"By descent: {suite.steps} steps at a rate of {suite.rate:g} from the head's weights; "
         "where values are small they hardly leave them.",
         view.training_note(),
@@ -57,7 +46,7 @@ def section(view: View[Options]) -> Section:
     return metric_section(view.standing_in(suite.stand_in), metrics, decimals=4, notes=notes)
 
 
-def figure(view: View[Options]) -> "Figure":
+def figure(view: View[Options]) -> Figure:
     """Draw shares of the answer by its depth, a panel for each kind."""
     suite = view.suite
     drawn, (places,) = panels(1, len(_DRAWN), (4.0 * len(_DRAWN), 3.6), sharey=True)
@@ -70,5 +59,5 @@ def figure(view: View[Options]) -> "Figure":
     places[0].set_ylim(bottom=0)
     if suite.stand_in is not None:
         drawn.suptitle(stand_in_title("Ours", suite.stand_in), x=0.0, ha="left", fontsize=10)
-    legend_below(drawn, places[0])
+    legend_below(drawn, row_signs(view.rows, view.look, mark=4.5))
     return drawn

@@ -89,13 +89,7 @@ def _published(view: View[Options], names: list[str], suite: Suite) -> Section:
         for name in names
     ]
     columns = [Column(id=name, header=f"{set_label(name)} ↑") for name in names]
-    why = f"Not among the sets that are asked at scale {view.artifact.scale}."
-    if suite.format == "recall":
-        why = (
-            f"Not measured at scale {view.artifact.scale}: its rows are models of the recall "
-            "corpus, which read no English."
-        )
-    note = f"{why} Published values were judged by GPT-4o."
+    note = f"Not asked at scale {view.artifact.scale}. Published values were judged by GPT-4o."
     return section_of(view.having(title="The paper's sets"), columns, cells, [note])
 
 

@@ -1,20 +1,16 @@
 """How alike heads are as heat maps, how evenly they matter as curves, what Dex makes of each."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from safetensors.numpy import load_file
 
 from difftransformer.errors import UserError
 from difftransformer.measurements.head_features.settings import CKA, DETAILS, IMPORTANCE, Options
+from difftransformer.reporting.charts import lines, over_seeds
 from difftransformer.reporting.document import Section
-from difftransformer.reporting.drawing import FAINT, printable, tidy
-from difftransformer.reporting.panels import heat_maps, panels
+from difftransformer.reporting.drawing import FAINT, Figure, legend_below, tidy
+from difftransformer.reporting.panels import heat_maps, panels, row_signs
 from difftransformer.reporting.sections import Metric, metric_section
 from difftransformer.reporting.view import View
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 COLUMNS = (
     Metric(CKA, "CKA in a layer ↓", compared=True),
@@ -38,14 +34,14 @@ def section(view: View[Options]) -> Section:
     return metric_section(view, COLUMNS, decimals=3, notes=notes)
 
 
-def figure(view: View[Options]) -> "Figure":
+def figure(view: View[Options]) -> Figure:
     """Draw a heat map for each row, curves for each layer, or the joint plot of changes."""
     return {"alignment": _heat_maps, "importance": _curves, "change": _joint}[view.options.shown](
         view
     )
 
 
-def _heat_maps(view: View[Options]) -> "Figure":
+def _heat_maps(view: View[Options]) -> Figure:
     rows = view.rows
     drawn, (places,) = panels(1, len(rows), (3.4 * len(rows), 3.6))
     matrices = [view.mean_detail(row, DETAILS, "cka") for row in rows]
@@ -53,30 +49,23 @@ def _heat_maps(view: View[Options]) -> "Figure":
     return drawn
 
 
-def _curves(view: View[Options]) -> "Figure":
+def _curves(view: View[Options]) -> Figure:
     importances = {row.run: view.mean_detail(row, DETAILS, "importance") for row in view.rows}
     layers = max(len(one) for one in importances.values())
     drawn, (places,) = panels(1, layers, (3.8 * layers, 3.6), sharey=True)
     for layer, axes in enumerate(places):
-        for row in (row for row in view.rows if layer < len(importances[row.run])):
-            look, values = view.look[row.run], np.sort(importances[row.run][layer])[::-1]
-            ranks = [(place + 0.5) / len(values) for place in range(len(values))]
-            axes.plot(
-                ranks,
-                values.tolist(),
-                color=look.colour,
-                linestyle=look.dash,
-                marker=look.marker,
-                label=printable(row.label),
-            )
+        for run, importance in importances.items():
+            if layer < len(importance):
+                values = np.sort(importance[layer])[::-1].tolist()
+                ranks = [(place + 0.5) / len(values) for place in range(len(values))]
+                lines(axes, over_seeds(run, ranks, [values]), view.look, marks=6)
         title, y = f"Layer {layer + 1}", "importance" if layer == 0 else ""
         tidy(axes, x="share of heads", y=y, title=title)
-    handles, labels = places[0].get_legend_handles_labels()
-    drawn.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
+    legend_below(drawn, row_signs(view.rows, view.look, mark=6))
     return drawn
 
 
-def _joint(view: View[Options]) -> "Figure":
+def _joint(view: View[Options]) -> Figure:
     """Cosine and size of the change of every head that was changed, of all seeds."""
     import pandas as pd
     import seaborn

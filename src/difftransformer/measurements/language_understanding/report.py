@@ -6,7 +6,6 @@ and the accuracy of guessing on the same items.
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from difftransformer.config.measurement import AVERAGE
 from difftransformer.errors import UserError
@@ -14,28 +13,25 @@ from difftransformer.measurements.language_understanding.notes import label_of, 
 from difftransformer.measurements.language_understanding.settings import Options, Suite, metric_of
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import DIFFERENCE, Paper, Place, fact_cell, paired_differences
+from difftransformer.reporting.charts import cell_estimates, cells_of, estimates, interval
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.conditions import stand_in_title
 from difftransformer.reporting.document import Cell, Column, Row, Section
 from difftransformer.reporting.drawing import (
-    FAINT,
     SOFT,
+    Axes,
+    Figure,
+    Line2D,
     Look,
     legend_below,
     looks,
-    printable,
+    sign,
     tidy,
 )
-from difftransformer.reporting.forest import interval
 from difftransformer.reporting.numbers import plain
-from difftransformer.reporting.panels import name_places, panels
+from difftransformer.reporting.panels import panels
 from difftransformer.reporting.sections import Metric, adapted_sizes, metric_cells
 from difftransformer.reporting.view import View
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
 
 DECIMALS = 1
 ERROR = "_stderr"
@@ -43,8 +39,7 @@ ERROR = "_stderr"
 GUESSING = "guessing"
 """Row of the accuracy of guessing."""
 _WRITE = partial(plain, decimals=DECIMALS)
-_BREADTH = 0.72
-_DOTS = (0, (2, 1.5))
+_GUESS = Look(SOFT, (2, 1.5), "")
 
 
 def section(view: View[Options]) -> Section:
@@ -76,7 +71,7 @@ def section(view: View[Options]) -> Section:
     )
 
 
-def figure(view: View[Options]) -> "Figure":
+def figure(view: View[Options]) -> Figure:
     """Draw points with intervals, one panel a section, tasks from left to right; one legend."""
     measured = [_drawn(one) for one in view.sections]
     known = {row.run: row.look for part in view.sections for row in part.rows}
@@ -87,7 +82,7 @@ def figure(view: View[Options]) -> "Figure":
         _panel(axes, part, look)
     low, high = grid[0, 0].get_ylim()  # of all panels, so after the last one
     grid[0, 0].set_ylim(max(low, -3), min(high, 103))  # intervals of few items leave 0 to 100
-    legend_below(figure, handles=_legend(view, measured, look))
+    legend_below(figure, _legend(view, measured, look))
     return figure
 
 
@@ -217,55 +212,30 @@ def _drawn(view: View[Options]) -> Section:
     return part.model_copy(update={"title": stand_in_title(part.title, stand_in)})
 
 
-def _panel(axes: "Axes", part: Section, look: dict[str, Look]) -> None:
-    columns = [one for one in part.visible() if part.cell(GUESSING, one.id) is not None]
-    shown = [row.run for row in part.rows if row.run != GUESSING]
-    step = _BREADTH / len(shown)
-    for place, column in enumerate(columns):
-        chance = part.cell(GUESSING, column.id)
-        assert chance is not None and chance.value is not None
-        axes.hlines(chance.value, place - 0.45, place + 0.45, color=SOFT, lw=1.1, ls=_DOTS)
-        for index, run in enumerate(shown):
-            cell = part.cell(run, column.id)
-            error = part.cell(run, column.id + ERROR)
-            if cell is not None:
-                x = place + (index - (len(shown) - 1) / 2) * step
-                _point(axes, x, step, cell, error, look[run])
-    name_places(axes, [column.header.removesuffix(" ↑") for column in columns])
-    for edge in range(len(columns) - 1):
-        axes.axvline(edge + 0.5, color=FAINT, lw=1.4 if edge == len(columns) - 2 else 0.6)
-    axes.tick_params(axis="x", length=0)
+def _panel(axes: Axes, part: Section, look: dict[str, Look]) -> None:
+    chances = {
+        column: cell.value
+        for column in part.visible()
+        if (cell := part.cell(GUESSING, column.id)) is not None and cell.value is not None
+    }
+    names = {column.id: column.header.removesuffix(" ↑") for column in chances}
+    errors = {c.row + c.column: c.value for c in cells_of(part, [n + ERROR for n in names])}
+    cells = [cell for cell in cells_of(part, names) if cell.row in look]
+    found = cell_estimates(
+        cells, ends=lambda cell: interval(cell, errors.get(cell.row + cell.column + ERROR))
+    )
+    estimates(axes, [one for one in found if one.kind != "seed"], look, names)
+    for place, chance in enumerate(chances.values()):
+        axes.hlines(chance, place - 0.45, place + 0.45, color=SOFT, lw=1.1, ls=(0, _GUESS.dash))
     tidy(axes, x="", y="accuracy, %", title=part.title)
 
 
-def _point(axes: "Axes", x: float, step: float, cell: Cell, error: Cell | None, look: Look) -> None:
-    """Ours with its interval, and beside it the published value."""
-    published = x if cell.value is None else x + step / 4
-    if cell.paper_value is not None:
-        axes.plot([published], [cell.paper_value], look.marker, mec=look.colour, mfc="white", ms=5)
-    if cell.value is None:
-        return
-    at = x if cell.paper_value is None else x - step / 4
-    if (ends := interval(cell, None if error is None else error.value)) is not None:
-        axes.plot([at, at], ends, color=look.colour, lw=1.6)
-    axes.plot([at], [cell.value], look.marker, color=look.colour, ms=5.5, mec="white", mew=0.5)
-
-
-def _legend(view: View[Options], sections: list[Section], look: dict[str, Look]) -> list["Line2D"]:
-    from matplotlib.lines import Line2D
-
+def _legend(view: View[Options], sections: list[Section], look: dict[str, Look]) -> list[Line2D]:
     paper = view.artifact.paper
     labels = {row.run: row.label for part in sections for row in part.rows}
     ours = {row.run for one in view.sections for row in one.rows}
-    handles = [
-        Line2D(
-            [], [], marker=one.marker, color=one.colour, mfc=one.colour if run in ours else "white",
-            ls="", ms=6, label=printable(labels[run]),
-        )
-        for run, one in look.items()
-    ]  # fmt: skip
+    signs = [sign(labels[run], one, mark=6, hollow=run not in ours) for run, one in look.items()]
     cells = [cell for part in sections for cell in part.cells if cell.row in ours]
     if paper is not None and any(cell.paper_value is not None for cell in cells):
-        label = f"published ({paper.scale})"
-        handles.append(Line2D([], [], marker="o", mec=SOFT, mfc="white", ls="", ms=6, label=label))
-    return [*handles, Line2D([], [], color=SOFT, lw=1.1, ls=_DOTS, label="guessing")]
+        signs.append(sign(f"published ({paper.scale})", mark=6, hollow=True))
+    return [*signs, sign("guessing", _GUESS, line=1.1, mark=0)]

@@ -1,32 +1,38 @@
 """A learning-rate sweep as columns, one a rate, and as a panel with a line an architecture."""
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from difftransformer.config.artifact_slices import RowSlice, SweepRow
 from difftransformer.measurements.learning_rate.settings import Options
-from difftransformer.reporting.cells import Paper, Place, mean_cell, seed_values
+from difftransformer.reporting.cells import UNDEFINED, Paper, Place, mean_cell, seed_values
+from difftransformer.reporting.charts import HOLLOW, Point, lines, mean_points
 from difftransformer.reporting.collect import metric
-from difftransformer.reporting.curves import Curve, draw, mark
 from difftransformer.reporting.document import Cell, Column, Section
-from difftransformer.reporting.drawing import SOFT, Look, legend_below, looks, printable, tidy
-from difftransformer.reporting.numbers import plain, rate
+from difftransformer.reporting.drawing import (
+    SOFT,
+    Axes,
+    Figure,
+    Look,
+    legend_below,
+    looks,
+    sign,
+    tidy,
+)
+from difftransformer.reporting.numbers import rate
 from difftransformer.reporting.panels import log_ticks, panels
 from difftransformer.reporting.sections import section_of
 from difftransformer.reporting.view import View
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 BEST, CHOSEN = "★", "†"
+_BEST, _CHOSEN = Look(SOFT, (), "*"), Look(SOFT, (), "o")
 
 
 class Outcome(NamedTuple):
     """What the sweep says about one architecture."""
 
     row: RowSlice
-    best: SweepRow
+    best: SweepRow | None
     chosen: SweepRow | None
     cells: dict[float, Cell]
 
@@ -39,14 +45,13 @@ def section(view: View[Options]) -> Section:
     columns.append(Column(id="chosen_learning_rate", header=f"{CHOSEN} in use"))
     notes = [
         f"{_named(view).capitalize()}, {view.options.better} is better; "
-        f"{BEST} best mean, {CHOSEN} the rate of the tables' runs.",
-        *(_judgement(view, one) for one in found),
+        f"{BEST} best mean, {CHOSEN} the rate of the tables' runs."
     ]
     return section_of(view, columns, [cell for one in found for cell in _row_cells(one)], notes)
 
 
 def outcomes(view: View[Options]) -> list[Outcome]:
-    """Mean metric by rate of each row, and the best rate: of equal ones the lowest.
+    """Mean metric by rate of each row, and its best rate if one is known: of equals the lowest.
 
     Raises:
         UserError: a result of the sweep is missing.
@@ -58,7 +63,8 @@ def outcomes(view: View[Options]) -> list[Outcome]:
         sign = 1 if view.options.better == "lower" else -1
         best = min(entries, key=lambda entry: _rank(cells[entry.learning_rate], sign))
         chosen = next((entry for entry in entries if entry.chosen), None)
-        found.append(Outcome(row, best, chosen, cells))
+        known = best if cells[best.learning_rate].value is not None else None
+        found.append(Outcome(row, known, chosen, cells))
     return found
 
 
@@ -90,19 +96,20 @@ def _rank(cell: Cell, sign: int) -> float:
 def _row_cells(outcome: Outcome) -> list[Cell]:
     cells = []
     for one, cell in outcome.cells.items():
-        marks = BEST if one == outcome.best.learning_rate else ""
-        if outcome.chosen is not None and one == outcome.chosen.learning_rate:
-            marks += CHOSEN
-        text = f"{cell.text} {marks}" if marks else cell.text
-        cells.append(cell.model_copy(update={"text": text}))
-    for column, entry in (("best", outcome.best), ("chosen", outcome.chosen)):
+        signs = ((BEST, outcome.best), (CHOSEN, outcome.chosen))
+        marks = "".join(sign for sign, entry in signs if entry and entry.learning_rate == one)
+        cells.append(cell.model_copy(update={"text": f"{cell.text} {marks}".rstrip()}))
+    best = outcome.best and outcome.cells[outcome.best.learning_rate]
+    for column, entry, nothing in (
+        ("best", outcome.best, UNDEFINED), ("chosen", outcome.chosen, "not swept"),
+    ):  # fmt: skip
         cells.append(
             Cell(
                 row=outcome.row.run,
                 column=f"{column}_learning_rate",
-                text="not swept" if entry is None else rate(entry.learning_rate),
+                text=nothing if entry is None else rate(entry.learning_rate),
                 value=None if entry is None else entry.learning_rate,
-                n=outcome.cells[outcome.best.learning_rate].n,
+                n=best.n if best else 0,
                 seeds=[
                     seed.model_copy(update={"value": None, "text": ""})
                     for swept in outcome.cells.values()
@@ -113,69 +120,38 @@ def _row_cells(outcome: Outcome) -> list[Cell]:
     return cells
 
 
-def _judgement(view: View[Options], outcome: Outcome) -> str:
-    """Say whether the configuration uses the best rate, and whether the grid was wide enough."""
-    best, chosen, label = outcome.best, outcome.chosen, outcome.row.label
-    swept, reached = sorted(outcome.cells), outcome.cells[best.learning_rate].value
-    at_best = rate(best.learning_rate)
-    if reached is None:
-        return f"{label}: {_named(view)} is undefined at every rate of the sweep."
-    if chosen is None:
-        text = f"{label}: the rate in use is none of those swept; the best of them is {at_best}"
-    elif chosen.learning_rate == best.learning_rate:
-        text = f"{label}: the rate in use, {at_best}, is the best of the sweep"
-    else:
-        value = outcome.cells[chosen.learning_rate].value
-        ours = "undefined" if value is None else plain(value, view.options.decimals)
-        text = (
-            f"{label}: the rate in use, {rate(chosen.learning_rate)} ({ours}), is not the best of "
-            f"the sweep, {at_best} ({plain(reached, view.options.decimals)})"
-        )
-    if len(swept) > 1 and best.learning_rate in (swept[0], swept[-1]):
-        text += "; the best lies at the edge of the grid, so a wider one may find a better"
-    return text + "."
-
-
-def figure(view: View[Options]) -> "Figure":
+def figure(view: View[Options]) -> Figure:
     """Draw one panel a section; the legend stands once where all panels show the same rows."""
-    from matplotlib.lines import Line2D
-
     parts = view.sections
     figure, (places,) = panels(1, len(parts), (5.5 * len(parts), 4.6))
-    wanted = {row.label: row.look for part in parts for row in part.rows}
-    look = looks(wanted)
+    look = looks({row.label: row.look for part in parts for row in part.rows})
     for axes, part in zip(places, parts, strict=True):
         _panel(axes, part, look)
-    named = {
-        label: handle
-        for axes in places
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
-    star = Line2D([], [], color=SOFT, marker="*", ls="", ms=10, label="best mean")
-    ring = Line2D([], [], color=SOFT, marker="o", mfc="none", ls="", ms=10, label="in use")
-    handles = [*(named[printable(label)] for label in wanted), star, ring]
-    legend_below(figure, handles=handles, ncols=2 * len(parts))
+    signs = [sign(label, one, line=1.6, mark=3.5) for label, one in look.items()]
+    signs += [sign("best mean", _BEST, mark=10), sign("in use", _CHOSEN, mark=10, hollow=True)]
+    legend_below(figure, signs, ncols=2 * len(parts))
     return figure
 
 
-def _panel(axes: "Axes", view: View[Options], look: dict[str, Look]) -> None:
+def _panel(axes: Axes, view: View[Options], look: dict[str, Look]) -> None:
     for one in outcomes(view):
-        _line(axes, one, look[one.row.label])
+        label, own = one.row.label, look[one.row.label]
+        points = [
+            Point(label, swept, value)
+            for swept, cell in one.cells.items()
+            for value in cell.by_seed().values()
+        ]
+        lines(axes, points, look, marks=3.5)
+        partial = {swept for swept, cell in one.cells.items() if cell.n < len(cell.seeds)}
+        means = mean_points(points)
+        lines(axes, [p for p in means if p.x in partial], look, marks=3.5, lw=0, **HOLLOW)
+        for sign_of, entry, size, style in (
+            (_CHOSEN, one.chosen, 13, {"mfc": "none", "mew": 1.4}),
+            (_BEST, one.best, 11, {"mec": "white", "mew": 0.6, "zorder": 3}),
+        ):
+            at = [p for p in means if entry is not None and p.x == entry.learning_rate]
+            marked = {label: own._replace(marker=sign_of.marker)}
+            lines(axes, at, marked, marks=size, lw=0, **style)
     log_ticks(axes, view.rates, list(map(rate, view.rates)))
     better = f"{_named(view)} ({view.options.better} is better)"
     tidy(axes, x="peak learning rate", y=better, title=view.title)
-
-
-def _line(axes: "Axes", one: Outcome, look: Look) -> None:
-    measured = {swept: cell.by_seed() for swept, cell in one.cells.items() if cell.n}
-    curve = Curve(list(measured), [list(values.values()) for values in measured.values()])
-    draw(axes, curve, look, printable(one.row.label))
-    partial = [swept for swept, cell in one.cells.items() if cell.n < len(cell.seeds)]
-    mark(axes, curve, look._replace(marker="o"), partial, size=3.5)
-    points = dict(zip(curve.x, curve.y, strict=True))
-    if one.chosen is not None and one.chosen.learning_rate in points:
-        at = one.chosen.learning_rate
-        axes.plot([at], [points[at]], "o", mfc="none", mec=look.colour, ms=13, mew=1.4)
-    if one.best.learning_rate in points:
-        at = one.best.learning_rate
-        axes.plot([at], [points[at]], "*", color=look.colour, ms=11, mec="white", mew=0.6)

@@ -1,35 +1,40 @@
 """Many-shot accuracy as pictures, one panel a set: by demonstrations, and by their order."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from statistics import fmean
 
 from difftransformer.errors import UserError
 from difftransformer.measurements.many_shot.settings import Options, Suite, accuracy_metric
 from difftransformer.provenance.result import Result
+from difftransformer.reporting.charts import (
+    PUBLISHED,
+    Point,
+    estimate,
+    estimates,
+    lines,
+    over_seeds,
+)
 from difftransformer.reporting.collect import defined
-from difftransformer.reporting.curves import draw, over_seeds
-from difftransformer.reporting.drawing import FAINT, SOFT, Look, legend_below, printable, tidy
-from difftransformer.reporting.panels import panels, published_curve
+from difftransformer.reporting.drawing import (
+    FAINT,
+    SOFT,
+    Axes,
+    Figure,
+    Look,
+    legend_below,
+    printable,
+    sign,
+    tidy,
+)
+from difftransformer.reporting.panels import panels, row_signs
 from difftransformer.reporting.view import View
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 _WIDTH = 34
-_GAP = 0.9
+_GUESS = Look(SOFT, (4, 3), "")
 _CHARACTERS = 11  # of a title in an inch
 
 
-class Strip(NamedTuple):
-    """Accuracies of one model over orders, and whether they are published."""
-
-    run: str
-    values: Sequence[float]
-    published: bool
-
-
-def figure(view: View[Options]) -> "Figure":
+def figure(view: View[Options]) -> Figure:
     """Draw a panel for each section of the artifact, as its first section asks for."""
     return _spread(view) if view.options.by == "order" else _curves(view)
 
@@ -91,7 +96,7 @@ def titled(view: View[Options]) -> View[Options]:
     return view.standing_in(items)
 
 
-def _curves(view: View[Options]) -> "Figure":
+def _curves(view: View[Options]) -> Figure:
     """Draw one column a section: ours, and what is published of the same set."""
     views, rows = view.sections, 1 if view.artifact.paper is None else 2
     figure, grid = panels(rows, len(views), (3.1 * len(views), 3.1 * rows), sharey="row")
@@ -103,27 +108,26 @@ def _curves(view: View[Options]) -> "Figure":
             axes.set_ylim(0, 102)
             if column:
                 axes.set_ylabel("")
-    legend_below(figure, grid[0][0], ncols=6)
+    legend_below(figure, row_signs(view.rows, view.look, mark=3.8), ncols=6)
     return figure
 
 
-def _measured_panel(axes: "Axes", view: View[Options], look: dict[str, Look]) -> None:
+def _measured_panel(axes: Axes, view: View[Options], look: dict[str, Look]) -> None:
     numbers = measured(view.suite, view.evaluated())
     late = plateau(numbers)
     axes.axvspan(late[0], late[-1], color=FAINT, alpha=0.35, lw=0)
-    axes.axhline(_chance(view), color=SOFT, lw=0.9, ls=(0, (4, 3)))
+    axes.axhline(_chance(view), color=SOFT, lw=0.9, ls=(0, _GUESS.dash))
     for row in view.rows:
-        found = view.evaluated(row)
-        curve = over_seeds(numbers, [[accuracy(one, n) for n in numbers] for one in found])
-        draw(axes, curve, look[row.run], printable(row.label), marks=3.8)
+        found = [[accuracy(one, n) for n in numbers] for one in view.evaluated(row)]
+        lines(axes, over_seeds(row.run, numbers, found), look, marks=3.8)
     tidy(axes, x="demonstrations", y="accuracy, %")
     axes.set_title(printable(titled(view).title, _WIDTH), fontsize=8.5, pad=6)
 
 
-def _published_panel(axes: "Axes", view: View[Options], look: dict[str, Look]) -> None:
+def _published_panel(axes: Axes, view: View[Options], look: dict[str, Look]) -> None:
     for row in view.rows:
-        points = dict(_published(view, row.run, f"{view.suite.task}_n"))
-        published_curve(axes, points, look[row.run], lw=1.2, ms=3.2)
+        points = _published(view, row.run, f"{view.suite.task}_n")
+        lines(axes, [Point(row.run, x, y) for x, y in points], look, **PUBLISHED)
     tidy(axes, x="demonstrations", y="accuracy, %, published")
     axes.set_title(printable(f"{view.title}, published", _WIDTH), fontsize=8.5, pad=6)
 
@@ -143,7 +147,7 @@ def _chance(view: View[Options]) -> float:
     return 100 * defined(view.evaluated()[0], "chance")
 
 
-def _spread(view: View[Options]) -> "Figure":
+def _spread(view: View[Options]) -> Figure:
     """Draw accuracy by order; every training seed is a strip of its own."""
     views = view.sections
     breadth = max(3.0, 12.6 / len(views))
@@ -152,48 +156,36 @@ def _spread(view: View[Options]) -> "Figure":
         _spread_panel(axes, one, view.look, int(_CHARACTERS * breadth))
     for axes in places[1:]:
         axes.set_ylabel("")
-    legend_below(figure, places[0])
+    signs = row_signs(view.rows, view.look, line=0, mark=4)
+    legend_below(figure, [*signs, sign("guessing on our items", _GUESS, line=0.9, mark=0)])
     return figure
 
 
-def _spread_panel(axes: "Axes", view: View[Options], look: dict[str, Look], width: int) -> None:
-    suite, place = view.suite, 0.0
-    labels = {row.run: row.label for row in view.rows}
-    ours = [
-        Strip(row.run, by_order(suite, one), published=False)
+def _spread_panel(axes: Axes, view: View[Options], look: dict[str, Look], width: int) -> None:
+    """Draw orders as dots around the bar from the worst to the best, and how far that is."""
+    ours = {
+        f"{row.run}/{one.seed}": (row.run, by_order(view.suite, one))
         for row in view.rows
         for one in view.evaluated(row)
-    ]
-    theirs = [
-        Strip(row.run, [value for _, value in found], published=True)
+    }
+    theirs = {
+        f"{row.run}/published": (row.run, [value for _, value in found])
         for row in view.rows
-        if (found := _published(view, row.run, f"{orders_name(suite)}_o"))
-    ]
-    for strips in (ours, theirs):
-        for before, strip in zip([None, *strips], strips, strict=False):
-            place += 1.0 if before is None or before.run == strip.run else 1.0 + _GAP
-            first = not strip.published and (before is None or before.run != strip.run)
-            _strip(axes, place, strip, look[strip.run], labels[strip.run] if first else "")
-        if strips is ours:  # the published sets may have other classes
-            axes.hlines(
-                _chance(view), 0.5, place + 0.5, color=SOFT, lw=0.9, ls=(0, (4, 3)),
-                label="guessing on our items",
-            )  # fmt: skip
-        place += 2 * _GAP
-    axes.set_xticks([])
+        if (found := _published(view, row.run, f"{orders_name(view.suite)}_o"))
+    }
+    strips = ours | theirs
+    for some, hollow in ((ours, False), (theirs, True)):
+        shown = [
+            one
+            for place, (run, values) in some.items()
+            for one in estimate(place, run, fmean(values), (min(values), max(values)), values)
+        ]
+        places = dict.fromkeys(strips, "")
+        estimates(axes, shown, look, places, dodge=False, hollow=hollow, marks=4)
+    for place, (run, values) in enumerate(strips.values()):
+        margin, best = f"{max(values) - min(values):.0f}", max(values)
+        axes.text(place, best + 1.5, margin, ha="center", fontsize=7, color=look[run].colour)
+    axes.hlines(_chance(view), -0.5, len(ours) - 0.5, color=SOFT, lw=0.9, ls=(0, _GUESS.dash))
     axes.set_ylim(0, 108)
     tidy(axes, x="training seeds, then published", y="accuracy, %")
     axes.set_title(printable(titled(view).title, width), fontsize=8.5, pad=6)
-    axes.grid(visible=False, axis="x")
-
-
-def _strip(axes: "Axes", place: float, strip: Strip, look: Look, label: str) -> None:
-    best, worst = max(strip.values), min(strip.values)
-    spread = 0.5 / max(1, len(strip.values) - 1)
-    xs = [place - 0.25 + spread * index for index in range(len(strip.values))]
-    axes.plot([place, place], [worst, best], color=look.colour, lw=5, alpha=0.22)
-    axes.plot(
-        xs, strip.values, look.marker, ls="none", color=look.colour, ms=3, mew=0.7,
-        mfc="white" if strip.published else look.colour, label=printable(label) or None,
-    )  # fmt: skip
-    axes.text(place, best + 1.5, f"{best - worst:.0f}", ha="center", fontsize=7, color=look.colour)

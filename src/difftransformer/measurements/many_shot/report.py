@@ -15,7 +15,6 @@ from difftransformer.measurements.many_shot.figure import (
 )
 from difftransformer.measurements.many_shot.settings import Options, accuracy_metric
 from difftransformer.reporting.collect import defined
-from difftransformer.reporting.conditions import computed_share
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.sections import Metric, metric_section
 from difftransformer.reporting.view import View
@@ -29,12 +28,7 @@ _MOST_SHOWN = 8
 def section(view: View[Options]) -> Section:
     """Make the section, in %: by the number of demonstrations, or the spread over their orders."""
     metrics, note = _spread(view) if view.options.by == "order" else _numbers(view)
-    notes = [
-        f"{_asked(view)} {note}",
-        "Items share the KV cache of their prompt: of the positions that they would have computed "
-        f"alone, {computed_share(view.evaluated())} were.",
-        view.training_note(),
-    ]
+    notes = [f"{_asked(view)} {note}", view.training_note()]
     return metric_section(titled(view), metrics, decimals=DECIMALS, notes=notes)
 
 

@@ -1,7 +1,7 @@
 """Mathematics: accuracy by set with lengths of output, and its mean by tokens of training."""
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from functools import partial
 
 from difftransformer.config.measurement import AVERAGE
 from difftransformer.config.training import TrainingConfig
@@ -11,25 +11,27 @@ from difftransformer.errors import UserError
 from difftransformer.measurements.mathematics.settings import Options, Suite, kept_tokens, metric_of
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import Paper
+from difftransformer.reporting.charts import (
+    PUBLISHED,
+    cell_estimates,
+    cells_of,
+    estimates,
+    interval,
+    lines,
+    over_seeds,
+)
 from difftransformer.reporting.collect import defined, metric
 from difftransformer.reporting.conditions import span, stand_in_title
-from difftransformer.reporting.curves import draw, over_seeds
 from difftransformer.reporting.document import Cell, Section
-from difftransformer.reporting.drawing import FAINT, Look, legend_below, printable, tidy
-from difftransformer.reporting.forest import interval
+from difftransformer.reporting.drawing import Axes, Figure, legend_below, sign, tidy
 from difftransformer.reporting.numbers import count, plain
-from difftransformer.reporting.panels import name_places, panels, published_curve
+from difftransformer.reporting.panels import panels, row_signs
 from difftransformer.reporting.sections import Metric, metric_section
 from difftransformer.reporting.view import View
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 DECIMALS = 1
 FINAL = "final"
 """Column of the average after all of stage 1."""
-_BREADTH = 0.7  # of a set's place on the axis, shared by its rows
 
 
 def section(view: View[Options]) -> Section:
@@ -55,7 +57,7 @@ def section(view: View[Options]) -> Section:
     return metric_section(standing, metrics, decimals=DECIMALS, notes=_notes(view))
 
 
-def figure(view: View[Options]) -> "Figure":
+def figure(view: View[Options]) -> Figure:
     """Draw the first section."""
     return _points(view) if view.options.by == "set" else _curves(view)
 
@@ -147,7 +149,7 @@ def _span(found: Sequence[Result], sets: Sequence[str], part: str) -> str:
     return span(shares, "{:.0%}".format)
 
 
-def _curves(view: View[Options]) -> "Figure":
+def _curves(view: View[Options]) -> Figure:
     """Mean accuracy by tokens; published curves have axes of their own."""
     paper, look, kept = view.artifact.paper, view.look, _kept(view)
     number = 1 + (paper is not None)
@@ -156,47 +158,42 @@ def _curves(view: View[Options]) -> "Figure":
     for row in view.rows:
         last = int(defined(view.results.training(row.run, view.seeds[0]), "tokens"))
         by_seed = [[accuracy(one, name) for name in names] for one in view.evaluated(row)]
-        curve = over_seeds([*kept, last], by_seed)
-        draw(ours, curve, look[row.run], printable(row.label), marks=5.5)
+        lines(ours, over_seeds(row.run, [*kept, last], by_seed), look, marks=5.5)
+        if paper is not None and (published := paper.series.get(row.run)) is not None:
+            lines(others[0], over_seeds(row.run, published.x, [published.y]), look, **PUBLISHED)
     _by_tokens(ours, stand_in_title("Mean over the sets", view.suite.stand_in))
-    if paper is not None:
-        for row in view.rows:
-            if (published := paper.series.get(row.run)) is not None:
-                points = dict(zip(published.x, published.y, strict=True))
-                published_curve(others[0], points, look[row.run], row.label)
-        _by_tokens(others[0], f"Published: {paper.scale}")
-    legend_below(figure, ours, *others, ncols=3)
+    for axes in others:
+        _by_tokens(axes, f"Published: {paper.scale if paper is not None else ''}")
+    signs = [sign("published", hollow=True)] if others else []
+    legend_below(figure, [*row_signs(view.rows, look, mark=5.5), *signs])
     return figure
 
 
-def _by_tokens(axes: "Axes", title: str) -> None:
+def _by_tokens(axes: Axes, title: str) -> None:
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_formatter(lambda tokens, _: count(tokens))
     tidy(axes, x="tokens of stage 1", y="mean accuracy, %", title=title)
 
 
-def _points(view: View[Options]) -> "Figure":
+def _points(view: View[Options]) -> Figure:
     """Accuracies by set above, lengths of output below."""
     suite: Suite = view.suite
     look, paper = view.look, Paper(view.artifact.paper if suite.stand_in is None else None)
     names = [*suite.tasks, AVERAGE]
     lengths = [metric_of(name, "tokens") for name in names]
+    view.require_defined([*map(metric_of, names), *lengths])
     measured = section(view)
-    figure, ((top,), (bottom,)) = panels(2, 1, (11, 6.4), height_ratios=(3, 2), sharex=True)
-    for index, row in enumerate(view.rows):
-        middle = _BREADTH * ((index + 0.5) / len(view.rows) - 0.5)
-        places = [place + middle for place in range(len(names))]
-        own, one = view.evaluated(row), look[row.run]
-        _marks(top, places, own, names, accuracy, one, printable(row.label))
-        _marks(bottom, places, own, lengths, defined, one, "_")
-        _errors(top, places, [measured.cell(row.run, name) for name in names], own, one)
-        values = [paper.number(row.run, name) for name in names]
-        points, marked = dict(zip(places, values, strict=True)), {"ms": 7, "mew": 1.2, "ls": ""}
-        published_curve(top, points, one, row.label, zorder=2, **marked)
+    figure, ((top,), (bottom,)) = panels(2, 1, (11, 6.4), height_ratios=(3, 2))
+    accuracies = [
+        one._replace(number=min(100.0, max(0.0, one.number)))
+        for one in cell_estimates(cells_of(measured, names), ends=partial(_ends, view))
+        if one.kind != "published" or suite.stand_in is None
+    ]
+    estimates(top, accuracies, look, {name: _label(name) for name in names})
+    of_length = cell_estimates(cells_of(measured, lengths))
+    places = {metric_of(name, "tokens"): _label(name) for name in names}
+    estimates(bottom, [one for one in of_length if one.kind in ("value", "seed")], look, places)
     for axes in (top, bottom):
-        for place in range(1, len(names)):
-            axes.axvline(place - 0.5, color=FAINT, lw=1.4 if place == len(names) - 1 else 0.8)
-        name_places(axes, [_label(name) for name in names])
         axes.set_ylim(bottom=0)
     known = [
         f"{row.label} {value:.0f}"
@@ -206,34 +203,13 @@ def _points(view: View[Options]) -> "Figure":
     beside = f" (published: {', '.join(known)})" if known else ""
     tidy(top, x="", y="accuracy, %", title=stand_in_title(view.title, suite.stand_in))
     tidy(bottom, x="", y="tokens", title=f"Mean length of output{beside}")
-    legend_below(figure, top, ncols=3)
+    signs = [sign("published", hollow=True)] if suite.stand_in is None else []
+    legend_below(figure, [*row_signs(view.rows, look, line=0, mark=6), *signs])
     return figure
 
 
-def _marks(
-    axes: "Axes", places: Sequence[float], found: Sequence[Result], names: Sequence[str],
-    value: Callable[[Result, str], float], look: Look, label: str,
-) -> None:  # fmt: skip
-    """Seeds as small marks, their mean as a large one."""
-    by_seed = [[value(result, name) for name in names] for result in found]
-    for values in by_seed:
-        axes.plot(places, values, "o", color=look.colour, ms=3, mew=0, alpha=0.5)
-    means = [sum(values) / len(found) for values in zip(*by_seed, strict=True)]
-    axes.plot(
-        places, means, look.marker, color=look.colour, ms=7, mew=0.8, mec="white", ls="", zorder=3,
-        label=label,
-    )  # fmt: skip
-
-
-def _errors(
-    axes: "Axes", places: Sequence[float], cells: Sequence[Cell | None], found: Sequence[Result],
-    look: Look,
-) -> None:  # fmt: skip
-    """The interval of the mean as the table has it; of one seed that of its error over items."""
-    for place, cell in zip(places, cells, strict=True):
-        assert cell is not None
-        error = metric(found[0], metric_of(cell.column, "stderr"))
-        if (ends := interval(cell, None if error is None else 100 * error)) is None:
-            continue  # of one seed, by one item
-        inside = max(0.0, ends[0]), min(100.0, ends[1])
-        axes.plot([place] * 2, inside, color=look.colour, lw=1.1, alpha=0.6)
+def _ends(view: View[Options], cell: Cell) -> tuple[float, float] | None:
+    """Interval in %, of a single seed by its standard error over items."""
+    error = metric(view.results.evaluation(view.part.suites[0], cell.row, view.seeds[0]),
+                   metric_of(cell.column, "stderr"))  # fmt: skip
+    return interval(cell, None if error is None else 100 * error)

@@ -1,20 +1,16 @@
 """Accuracy by context length: heat maps of depth by length above the published."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.errors import UserError
 from difftransformer.measurements.needles.settings import Options, accuracy_name
+from difftransformer.reporting.charts import lines, over_seeds
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.conditions import stand_in_title
-from difftransformer.reporting.curves import draw, over_seeds
-from difftransformer.reporting.drawing import Look, printable, tidy
+from difftransformer.reporting.drawing import Axes, Figure, Look, SubFigure, printable, sign, tidy
 from difftransformer.reporting.view import View
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
 
 
 class Panel(NamedTuple):
@@ -26,7 +22,7 @@ class Panel(NamedTuple):
     averages: list[list[float]]
 
 
-def figure(view: View[Options]) -> "Figure":
+def figure(view: View[Options]) -> Figure:
     """Draw a line of panels, and the published one below it."""
     import matplotlib.pyplot as plt
 
@@ -95,7 +91,7 @@ def _published(view: View[Options]) -> tuple[list[Panel], list[int]]:
 
 
 def _row(
-    figure: "SubFigure", panels: Sequence[Panel], lengths: Sequence[int], depths: Sequence[int],
+    figure: SubFigure, panels: Sequence[Panel], lengths: Sequence[int], depths: Sequence[int],
     look: dict[str, Look], source: str,
 ) -> None:  # fmt: skip
     """Draw one heat map a model, and beside them the means by length of all."""
@@ -109,7 +105,7 @@ def _row(
     _averages(places[-1], panels, names, look)
 
 
-def _heat(axes: "Axes", grid: list[list[float]], lengths: list[str], depths: list[str]) -> None:
+def _heat(axes: Axes, grid: list[list[float]], lengths: list[str], depths: list[str]) -> None:
     import seaborn
 
     dense = len(lengths) > 5
@@ -122,14 +118,14 @@ def _heat(axes: "Axes", grid: list[list[float]], lengths: list[str], depths: lis
 
 
 def _averages(
-    axes: "Axes", panels: Sequence[Panel], lengths: list[str], look: dict[str, Look]
+    axes: Axes, panels: Sequence[Panel], lengths: list[str], look: dict[str, Look]
 ) -> None:
     for panel in panels:
-        curve = over_seeds(range(len(lengths)), panel.averages)
-        draw(axes, curve, look[panel.run], printable(panel.label), marks=4.5)
+        lines(axes, over_seeds(panel.run, range(len(lengths)), panel.averages), look, marks=4.5)
     axes.set_xticks(range(len(lengths)), lengths)
     axes.tick_params(labelsize=7.5)
     axes.set_ylim(0, 1.05)
     tidy(axes, x="context length, tokens", y="accuracy")
     axes.set_title("Mean over depths", fontsize=9, pad=6)
-    axes.legend(fontsize=7, loc="best", handlelength=2.4)
+    signs = [sign(panel.label, look[panel.run], line=1.6, mark=4.5) for panel in panels]
+    axes.legend(handles=signs, fontsize=7, loc="best", handlelength=2.4)

@@ -1,28 +1,22 @@
 """Multi-needle retrieval as columns and a picture, by setting [N, R] or by context length."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.measurements.needles import by_length
 from difftransformer.measurements.needles.by_length import several_lengths
 from difftransformer.measurements.needles.settings import Options, accuracy_name, group_name
 from difftransformer.provenance.result import Result
+from difftransformer.reporting.charts import cell_estimates, cells_of, estimates, interval
 from difftransformer.reporting.collect import defined
-from difftransformer.reporting.conditions import computed_share, stand_in_title
+from difftransformer.reporting.conditions import stand_in_title
 from difftransformer.reporting.document import Cell, Section
-from difftransformer.reporting.drawing import FAINT, SOFT, Look, printable, tidy
+from difftransformer.reporting.drawing import SOFT, Axes, Figure, sign, tidy
 from difftransformer.reporting.numbers import plain
-from difftransformer.reporting.panels import halves, metric_curves, name_places
+from difftransformer.reporting.panels import halves, metric_curves, row_signs
 from difftransformer.reporting.sections import Metric, metric_section
 from difftransformer.reporting.statistics import wilson_interval
 from difftransformer.reporting.view import View
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-_BREADTH = 0.72  # of a setting's place on the axis, shared by its rows
 _FORMAT = {
     "recall": "A stand-in for the paper's sentences: needles are keys with values of the builtin "
     "recall corpus in its own haystack; each question is a prompt of its own on the same context.",
@@ -47,8 +41,6 @@ def section(view: View[Options]) -> Section:
         f"{', '.join(map(str, suite.depths))}% of the first needle asked for; the others stand at "
         f"random places. {what} A cell opens to its seeds, each with Wilson's 95% "
         "interval of its answers, which takes them as independent.",
-        "Prompts share the KV cache of what they have in common: "
-        f"{computed_share(view.evaluated())} of their positions were computed.",
         view.training_note(),
     ]
     made = metric_section(view.standing_in(suite.stand_in), metrics, decimals=2, notes=notes)
@@ -57,7 +49,7 @@ def section(view: View[Options]) -> Section:
     return made.model_copy(update={"cells": [_beside(view, cell) for cell in made.cells]})
 
 
-def figure(view: View[Options]) -> "Figure":
+def figure(view: View[Options]) -> Figure:
     """Draw the figure of the first section."""
     if view.options.by == "setting":
         return _settings_figure(view)
@@ -137,7 +129,7 @@ def answers_interval(result: Result, group: str) -> tuple[float, float]:
     return wilson_interval(int(correct), int(asked))
 
 
-def _settings_figure(view: View[Options]) -> "Figure":
+def _settings_figure(view: View[Options]) -> Figure:
     """Draw settings above, and depths of each below."""
     pairs = view.suite.pairs
     figure, top, bottom = halves((11, 6.6), (3.7, 2.9), 0.04)
@@ -150,50 +142,27 @@ def _settings_figure(view: View[Options]) -> "Figure":
     return figure
 
 
-def _draw_settings(axes: "Axes", view: View[Options]) -> None:
-    paper, pairs, look = view.paper, view.suite.pairs, view.look
-    for index, row in enumerate(view.rows):
-        middle = _BREADTH * ((index + 0.5) / len(view.rows) - 0.5)
-        places = [place + middle for place in range(len(pairs))]
-        _seeds(axes, view, row, places, look[row.run])
-        published = [paper.number(row.run, group_name(pair)) for pair in pairs]
-        if any(value is not None for value in published):
-            axes.plot(
-                places, [float("nan") if v is None else v for v in published], look[row.run].marker,
-                color=look[row.run].colour, mfc="white", ms=7, mew=1.3, ls=(0, (3, 2)), lw=0.9,
-                alpha=0.9, zorder=1.5, label=f"{printable(row.label)}, published",
-            )  # fmt: skip
-    for place in range(1, len(pairs)):
-        axes.axvline(place - 0.5, color=FAINT, lw=0.8)
-    name_places(axes, [f"N = {n}, R = {r}" for n, r in pairs])
+def _draw_settings(axes: Axes, view: View[Options]) -> None:
+    names = {group_name(pair): f"N = {pair[0]}, R = {pair[1]}" for pair in view.suite.pairs}
+    view.require_defined(accuracy_name(pair) for pair in view.suite.pairs)
+    rows = {row.run: row for row in view.rows}
+
+    def ends(cell: Cell) -> tuple[float, float] | None:
+        seeds = view.evaluated(rows[cell.row])
+        return interval(cell) if len(seeds) > 1 else answers_interval(seeds[0], cell.column)
+
+    found = cell_estimates(cells_of(section(view), names), ends=ends)
+    estimates(axes, found, view.look, names, marks=7)
     axes.set_ylim(-0.04, 1.06)
-    tidy(axes, x="needles in the context N, needles asked for R", y="accuracy",
-         title=stand_in_title("Accuracy, mean over depths", view.suite.stand_in))  # fmt: skip
-    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=2.6)
+    title = stand_in_title("Accuracy, mean over depths", view.suite.stand_in)
+    tidy(axes, x="needles in the context N, needles asked for R", y="accuracy", title=title)
+    signs = row_signs(view.rows, view.look, mark=7)
+    if any(one.kind == "published" for one in found):
+        signs.append(sign("published", mark=7, hollow=True))
+    axes.legend(handles=signs, fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5))
 
 
-def _seeds(
-    axes: "Axes", view: View[Options], row: RowSlice, places: list[float], look: Look
-) -> None:
-    """Seeds as small marks with their intervals, means over seeds as large ones."""
-    found = view.evaluated(row)
-    breadth = _BREADTH / len(view.rows)
-    means = []
-    for pair, place in zip(view.suite.pairs, places, strict=True):
-        values = [defined(result, accuracy_name(pair)) for result in found]
-        means.append(sum(values) / len(values))
-        for index, (result, value) in enumerate(zip(found, values, strict=True)):
-            x = place + 0.62 * breadth * ((index + 0.5) / len(found) - 0.5)
-            low, high = answers_interval(result, group_name(pair))
-            axes.plot([x, x], [low, high], color=look.colour, lw=1.1, alpha=0.45)
-            axes.plot([x], [value], "o", color=look.colour, ms=3, mew=0, alpha=0.6)
-    axes.plot(
-        places, means, look.marker, color=look.colour, ms=7.5, mew=0.8, mec="white", ls="",
-        zorder=3, label=printable(row.label),
-    )  # fmt: skip
-
-
-def _draw_depths(axes: "Axes", view: View[Options], pair: list[int]) -> None:
+def _draw_depths(axes: Axes, view: View[Options], pair: list[int]) -> None:
     depths = view.suite.depths
     names = [accuracy_name(pair, depth=depth) for depth in depths]
     metric_curves(axes, view, depths, names, marks=4)

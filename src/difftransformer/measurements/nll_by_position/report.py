@@ -1,26 +1,20 @@
 """Cumulative loss by position, its paired differences, and the published curves."""
 
-from typing import TYPE_CHECKING
-
 from difftransformer.config.measurement import Options
 from difftransformer.config.papers import PaperTable
 from difftransformer.errors import UserError
 from difftransformer.measurements.nll_by_position.settings import WHOLE, nll_name, places_in
 from difftransformer.reporting.cells import DIFFERENCE, Paper, paired_differences
+from difftransformer.reporting.charts import PUBLISHED, Point, cells_of, interval, lines
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.conditions import shared_setting
-from difftransformer.reporting.curves import Curve, draw
 from difftransformer.reporting.document import Column, Section
-from difftransformer.reporting.drawing import INK, legend_below, printable, tidy
+from difftransformer.reporting.drawing import INK, Axes, Figure, legend_below, sign, tidy
 from difftransformer.reporting.loss_panels import difference_title
 from difftransformer.reporting.numbers import count
-from difftransformer.reporting.panels import log_ticks, panels, published_curve
+from difftransformer.reporting.panels import log_ticks, panels, row_signs
 from difftransformer.reporting.sections import Metric, metric_cells, section_of
 from difftransformer.reporting.view import View
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _DECIMALS = 3
 _POSITION = "position in the document (tokens)"
@@ -52,7 +46,7 @@ def section(view: View[Options]) -> list[Section]:
     return [measured, section_of(view, columns, cells, title=title, rows=view.compared_rows)]
 
 
-def figure(view: View[Options]) -> "Figure":
+def figure(view: View[Options]) -> Figure:
     """Draw both sections; published curves have axes of their own."""
     paper = view.artifact.paper
     number = 2 + (paper is not None)
@@ -60,9 +54,11 @@ def figure(view: View[Options]) -> "Figure":
     measured, *differences = section(view)
     _curves(first, view, measured)
     _differences(second, view, *differences)
+    signs = row_signs(view.rows, view.look, mark=4)
     if paper is not None:
         _published(published[0], view, paper)
-    legend_below(figure, first, *published, ncols=6)
+        signs.append(sign("published", hollow=True))
+    legend_below(figure, signs, ncols=6)
     return figure
 
 
@@ -95,36 +91,37 @@ def _extension(view: View[Options]) -> list[str]:
     return [f"Extension to {context} tokens with rotary base {theta:g}; {continued}."]
 
 
-def _curves(axes: "Axes", view: View[Options], measured: Section) -> None:
-    at, look = view.suite.places, view.look
-    for row in view.rows:
-        curve = _curve(measured, row.run, at)
-        draw(axes, curve, look[row.run], printable(row.label), marks=4)
-    _positions(axes, at)
+def _curves(axes: Axes, view: View[Options], measured: Section) -> None:
+    names = [nll_name(place) for place in view.suite.places]
+    lines(axes, _points(view, measured, names), view.look, marks=4)
+    _positions(axes, view.suite.places)
     tidy(axes, x=_POSITION, y="nats per token", title="Cumulative NLL")
 
 
-def _differences(axes: "Axes", view: View[Options], differences: Section | None = None) -> None:
-    at, look = view.suite.places, view.look
+def _differences(axes: Axes, view: View[Options], differences: Section | None = None) -> None:
     axes.axhline(0, color=INK, lw=0.8)
-    for row in view.compared_rows:
-        assert differences is not None
-        draw(axes, _curve(differences, row.run, at, DIFFERENCE), look[row.run], "", marks=4)
-        for place in at:
-            cell = differences.cell(row.run, nll_name(place) + DIFFERENCE)
-            if cell is not None and cell.ci_low is not None and cell.ci_high is not None:
-                reach = [cell.ci_low, cell.ci_high]
-                axes.plot([place] * 2, reach, color=look[row.run].colour, lw=1.2)
-    _positions(axes, at)
+    if differences is not None:
+        names = [nll_name(place) + DIFFERENCE for place in view.suite.places]
+        lines(axes, _points(view, differences, names), view.look, marks=4)
+        x = dict(zip(names, view.suite.places, strict=True))
+        ends = [
+            Point(cell.row, x[cell.column], end)
+            for cell in cells_of(differences, names)
+            for end in interval(cell) or ()
+        ]
+        lines(axes, ends, view.look, err_style="bars", lw=0, err_kws={"elinewidth": 1.2})
+    _positions(axes, view.suite.places)
     tidy(axes, x=_POSITION, y="nats per token", title=difference_title(view))
 
 
-def _published(axes: "Axes", view: View[Options], paper: PaperTable) -> None:
-    look = view.look
-    for row in view.rows:
-        places = places_in(paper.rows[row.run].values) if row.run in paper.rows else []
-        points = {float(place): view.paper.number(row.run, nll_name(place)) for place in places}
-        published_curve(axes, points, look[row.run], row.label)
+def _published(axes: Axes, view: View[Options], paper: PaperTable) -> None:
+    points = [
+        Point(row.run, place, value)
+        for row in view.rows
+        for place in (places_in(paper.rows[row.run].values) if row.run in paper.rows else [])
+        if (value := view.paper.number(row.run, nll_name(place))) is not None
+    ]
+    lines(axes, points, view.look, **PUBLISHED)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(lambda place, _: _short(place, 1000))
     axes.minorticks_off()
@@ -132,17 +129,17 @@ def _published(axes: "Axes", view: View[Options], paper: PaperTable) -> None:
     tidy(axes, x=_POSITION, y="nats per token (levels inferred)", title=title)
 
 
-def _curve(section: Section, run: str, at: list[int], suffix: str = "") -> Curve:
-    """Mean and range over seeds at each position."""
-    by_place = []
-    for place in at:
-        cell = section.cell(run, nll_name(place) + suffix)
-        assert cell is not None
-        by_place.append(list(cell.by_seed().values()))
-    return Curve(at, by_place)
+def _points(view: View[Options], section: Section, names: list[str]) -> list[Point]:
+    """Values of every seed at each position."""
+    x = dict(zip(names, view.suite.places, strict=True))
+    return [
+        Point(cell.row, x[cell.column], value, seed)
+        for cell in cells_of(section, names)
+        for seed, value in cell.by_seed().items()
+    ]
 
 
-def _positions(axes: "Axes", at: list[int]) -> None:
+def _positions(axes: Axes, at: list[int]) -> None:
     """Mark the doublings from the last position down: 512, 256, ..."""
     ticks = [at[-1] >> shift for shift in range(at[-1].bit_length()) if at[-1] >> shift >= at[0]]
     shown = ticks[:: max(1, len(ticks) // 6)]

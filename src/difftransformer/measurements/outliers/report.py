@@ -2,7 +2,7 @@
 
 import json
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from statistics import fmean
 
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.errors import DataError
@@ -12,17 +12,14 @@ from difftransformer.measurements.outliers.settings import (
     median_metric,
     top_metric,
 )
+from difftransformer.reporting.charts import Point, lines
 from difftransformer.reporting.collect import defined, metric
 from difftransformer.reporting.document import Section
-from difftransformer.reporting.drawing import legend_below, printable, tidy
+from difftransformer.reporting.drawing import Figure, legend_below, tidy
 from difftransformer.reporting.numbers import count
-from difftransformer.reporting.panels import panels, round_log_ticks
+from difftransformer.reporting.panels import axis_marks, panels, round_log_ticks, row_signs
 from difftransformer.reporting.sections import Metric, metric_section
 from difftransformer.reporting.view import View
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _LARGEST_SHARE = 0.7  # the small values look alike
 _X = {"attention_logits": "|logit|", "hidden_states": "|activation|"}
@@ -44,38 +41,28 @@ def section(view: View[Options]) -> Section:
     return metric_section(view, metrics, decimals=1, notes=notes)
 
 
-def figure(view: View[Options]) -> "Figure":
+def figure(view: View[Options]) -> Figure:
     """Draw a panel for each section, the largest values marked."""
     figure, (places,) = panels(1, len(view.sections), (11, 4.2))
     for axes, part in zip(places, view.sections, strict=True):
         for place, row in enumerate(part.rows):
-            _row(axes, part, place, row)
+            lines(axes, _curve(part, row), view.look)
+            tops = [metric(one, top_metric(part.options.of, 1)) for one in part.evaluated(row)]
+            axis_marks(axes, [top for top in tops if top is not None], place, view.look[row.run])
         axes.set_yscale("log")
         round_log_ticks(axes, "{x:g}")
         tidy(axes, x=_X[part.options.of], y="share of values above x", title=part.title)
-    legend_below(figure, places[0])
+    legend_below(figure, row_signs(view.rows, view.look, mark=4.5))
     return figure
 
 
-def _row(axes: "Axes", view: View[Options], place: int, row: RowSlice) -> None:
-    """One model: its mean curve, and on the axis the largest value of each seed."""
-    look = view.look[row.run]
+def _curve(view: View[Options], row: RowSlice) -> list[Point]:
+    """Mean over seeds of the shares above, of the largest values."""
     seeds = [dict(_shares_above(view, row.run, seed)) for seed in view.seeds]
     start = max(min(shares) for shares in seeds)  # below it a seed's share is all, beyond its end 0
     edges = sorted({edge for shares in seeds for edge in shares if edge >= start})
-    above = {edge: sum(shares.get(edge, 0.0) for shares in seeds) / len(seeds) for edge in edges}
-    edges = [edge for edge in edges if above[edge] <= _LARGEST_SHARE]
-    axes.plot(
-        edges, [above[edge] for edge in edges], color=look.colour, ls=look.dash, lw=1.6,
-        label=printable(row.label),
-    )  # fmt: skip
-    for result in view.evaluated(row):
-        top = metric(result, top_metric(view.options.of, 1))
-        if top is not None:
-            axes.plot(
-                [top], [0.03 + 0.035 * place], look.marker, color=look.colour, ms=5, mew=0,
-                transform=axes.get_xaxis_transform(), clip_on=False,
-            )  # fmt: skip
+    above = {edge: fmean(shares.get(edge, 0.0) for shares in seeds) for edge in edges}
+    return [Point(row.run, x, share) for x, share in above.items() if share <= _LARGEST_SHARE]
 
 
 def _shares_above(view: View[Options], run: str, seed: int) -> list[tuple[float, float]]:

@@ -2,25 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.measurements.quantised.settings import Options, score_name
 from difftransformer.provenance.result import Result, Units
+from difftransformer.reporting.charts import PUBLISHED, Point, lines
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.document import Section
-from difftransformer.reporting.drawing import INK, legend_below, tidy
+from difftransformer.reporting.drawing import INK, Axes, Figure, Look, legend_below, sign, tidy
 from difftransformer.reporting.numbers import plain
-from difftransformer.reporting.panels import metric_curves, panels, published_curve
+from difftransformer.reporting.panels import metric_curves, panels, row_signs
 from difftransformer.reporting.sections import Metric, metric_section
 from difftransformer.reporting.view import View
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 Widths = Sequence[int | None]
 _PANELS = 4
+_GUESS = Look(INK, (2, 2), "")
 _ITS_SCORE = "The paper's score, HellaSwag, is beyond models of this scale: its curves are drawn."
 _GROUPS = {
     "head": "the logits of one sequence and softmax map",
@@ -72,7 +69,7 @@ def section(view: View[Options]) -> Section:
     return metric_section(view, metrics, decimals=_decimals(view), notes=notes)
 
 
-def figure(view: View[Options]) -> "Figure":
+def figure(view: View[Options]) -> Figure:
     """Draw sections that share a suite in one line, the published curves behind the first."""
     suites = list(dict.fromkeys(one.part.suites[0] for one in view.sections))
     figure, grid = panels(len(suites), _PANELS, (13, 0.7 + 3.1 * len(suites)))
@@ -90,7 +87,10 @@ def figure(view: View[Options]) -> "Figure":
     if view.artifact.paper is not None:
         grid[0, -1].set_visible(True)
         _published(grid[0, -1], view)
-    legend_below(figure, grid[0, 0])
+    signs = row_signs(view.rows, view.look, mark=4.5)
+    if view.suite.chance is not None:
+        signs.append(sign("guessing", _GUESS, line=0.8, mark=0))
+    legend_below(figure, signs)
     return figure
 
 
@@ -124,24 +124,24 @@ def _widths(view: View[Options]) -> list[int]:
     return sorted(view.suite.bits, reverse=True)
 
 
-def _section(axes: "Axes", view: View[Options]) -> None:
+def _section(axes: Axes, view: View[Options]) -> None:
     widths: Widths = [None, *_widths(view)]
     suite = view.suite
     if suite.chance is not None:
         chance = defined(view.evaluated()[0], "chance")
-        axes.axhline(chance, color=INK, lw=0.8, ls=(0, (2, 2)), label="guessing")
+        axes.axhline(chance, color=INK, lw=0.8, ls=(0, _GUESS.dash))
     names = [score_name(view.options.what, bits) for bits in widths]
     metric_curves(axes, view, range(len(widths)), names, marks=4.5)
     _axes(axes, widths, _score(view), view.title.partition(":")[0])
 
 
-def _published(axes: "Axes", view: View[Options]) -> None:
+def _published(axes: Axes, view: View[Options]) -> None:
     """Draw the published rows that stand beside ours, hollow."""
     widths = _widths(view)
     for row in view.rows:
         values = [view.paper.number(row.run, _column(view, bits)) for bits in widths]
-        look = view.look[row.run]
-        published_curve(axes, dict(enumerate(values)), look, ls=look.dash, ms=5)
+        points = [Point(row.run, x, y) for x, y in enumerate(values) if y is not None]
+        lines(axes, points, view.look, **PUBLISHED)
     _axes(
         axes,
         widths,
@@ -150,7 +150,7 @@ def _published(axes: "Axes", view: View[Options]) -> None:
     )
 
 
-def _axes(axes: "Axes", widths: Widths, score: str, title: str) -> None:
+def _axes(axes: Axes, widths: Widths, score: str, title: str) -> None:
     axes.set_xticks(range(len(widths)), ["exact" if bits is None else str(bits) for bits in widths])
     tidy(axes, x="bits", y=score, title=title)
 

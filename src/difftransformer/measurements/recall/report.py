@@ -4,7 +4,6 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.errors import UserError
@@ -20,23 +19,31 @@ from difftransformer.reporting.cells import (
     seed_values,
     share_cell,
 )
+from difftransformer.reporting.charts import Point, lines, over_seeds
 from difftransformer.reporting.collect import defined, metric
 from difftransformer.reporting.conditions import shared_setting
-from difftransformer.reporting.curves import draw, over_seeds
 from difftransformer.reporting.document import Cell, Column, Section, SeedValue
-from difftransformer.reporting.drawing import FAINT, INK, SOFT, legend_below, printable, tidy
+from difftransformer.reporting.drawing import (
+    FAINT,
+    INK,
+    SOFT,
+    Axes,
+    Figure,
+    Look,
+    legend_below,
+    printable,
+    sign,
+    tidy,
+)
 from difftransformer.reporting.numbers import count, plain
-from difftransformer.reporting.panels import halves, log_ticks, one_a_row
+from difftransformer.reporting.panels import halves, log_ticks, one_a_row, row_signs
 from difftransformer.reporting.sections import Metric, metric_cells, row_facts, section_of
 from difftransformer.reporting.statistics import survival
 from difftransformer.reporting.view import View
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 _DECIMALS = 2
 _PANELS = 4
+_GUESS = Look(INK, (2, 2), "")
 _ASIDE = 0.022  # octaves between neighbouring rows, so that equal curves can be told apart
 _ABOVE = 0.008  # shares, likewise
 _UNITS: dict[str, Callable[[float], str]] = {"tokens": count, "steps": partial(plain, decimals=0)}
@@ -83,15 +90,16 @@ def section(view: View[Options]) -> Section:
     return section_of(view, columns, cells, [*what.notes, *_notes(view, horizon)])
 
 
-def figure(view: View[Options]) -> "Figure":
+def figure(view: View[Options]) -> Figure:
     """Draw accuracy and times to learn on top, and learning curves below, one panel per model."""
-    lines = -(-len(view.rows) // _PANELS)
-    heights = (3.6, 1.5 * lines + 0.2)
+    below = -(-len(view.rows) // _PANELS)
+    heights = (3.6, 1.5 * below + 0.2)
     figure, top, bottom = halves((11, sum(heights)), heights, 0.04)
     left, right = top.subplots(1, 2)
     _by_needles(left, view)
     _times_to_learn(right, view)
-    legend_below(top, left)
+    signs = [sign("guessing, 1/N", _GUESS, line=1, mark=0)]
+    legend_below(top, [*signs, *row_signs(view.rows, view.look, mark=4.5)])
     probe = shared_setting(view.trained(), "training", "probe")
     for place, (axes, row, lowest) in enumerate(one_a_row(bottom, view.rows, _PANELS)):
         _learning(axes, view, row, probe)
@@ -214,41 +222,36 @@ def _notes(view: View[Options], horizon: float | None) -> list[str]:
         notes.append(
             f"N = {probe['bind_needles']}, {count(view.options.budget)} tokens: accuracy of the "
             "last probe up to this number of training tokens, or at the end of a shorter training; "
-            f"{probe['queries']} queries in each of {probe['samples']} rows, the same for every "
-            "model and seed. The interval is over seeds."
+            f"{probe['queries']} queries in each of {probe['samples']} rows."
         )
     if view.compared:
         notes.append(f"The csv also has paired differences of accuracy: {view.compared_with()}.")
     return notes
 
 
-def _by_needles(axes: "Axes", view: View[Options]) -> None:
+def _by_needles(axes: Axes, view: View[Options]) -> None:
     numbers, look = view.suite.needles, view.look
-    guessing = [1 / n for n in numbers]
-    axes.plot(numbers, guessing, color=INK, lw=1, ls=(0, (2, 2)), label="guessing, 1/N")
+    axes.plot(numbers, [1 / n for n in numbers], color=INK, lw=1, ls=(0, _GUESS.dash))
     for place, row in enumerate(view.rows):
         aside = 2 ** (_ASIDE * (place - (len(view.rows) - 1) / 2))
         found = view.evaluated(row)
         values = [[defined(result, accuracy_name(n)) for n in numbers] for result in found]
-        curve = over_seeds([n * aside for n in numbers], values)
-        draw(axes, curve, look[row.run], printable(row.label), marks=4.5)
+        lines(axes, over_seeds(row.run, [n * aside for n in numbers], values), look, marks=4.5)
     log_ticks(axes, numbers, list(map(str, numbers)), base=2)
     axes.set_ylim(0, 1.04)
     tidy(axes, x="pairs in the row, N", y="accuracy", title="Accuracy after training")
 
 
-def _times_to_learn(axes: "Axes", view: View[Options]) -> None:
+def _times_to_learn(axes: Axes, view: View[Options]) -> None:
     """Draw the Kaplan-Meier curve of each model, with a stroke where seeds are censored."""
     for place, row in enumerate(view.rows):
         seeds, look = _times(view, "tokens", row), view.look[row.run]
         censored = [one.beyond for one in seeds if one.beyond is not None]
         curve = survival([one.value for one in seeds if one.value is not None], censored)
         above = _ABOVE * ((len(view.rows) - 1) / 2 - place)
-        known = dict(zip(curve.times, curve.shares + above, strict=True))
-        axes.step(
-            [0, *known], [1 + above, *known.values()], where="post",
-            color=look.colour, ls=look.dash, lw=1.6,
-        )  # fmt: skip
+        known = {0.0: 1 + above, **dict(zip(curve.times, curve.shares + above, strict=True))}
+        points = [Point(row.run, time, share) for time, share in known.items()]
+        lines(axes, points, view.look, drawstyle="steps-post", estimator=None)
         axes.plot(censored, [known[time] for time in censored], "|", color=look.colour, ms=8)
     axes.set_ylim(-0.04, 1.04)
     tidy(
@@ -257,29 +260,30 @@ def _times_to_learn(axes: "Axes", view: View[Options]) -> None:
     axes.xaxis.set_major_formatter(lambda tokens, _: count(tokens))
 
 
-def _learning(axes: "Axes", view: View[Options], row: RowSlice, probe: dict[str, float]) -> None:
+def _learning(axes: Axes, view: View[Options], row: RowSlice, probe: dict[str, float]) -> None:
     """Draw probe accuracy by tokens: one line per seed, a dot where it has learned retrieval."""
     needles, threshold = int(probe["bind_needles"]), probe["bind_threshold"]
     axes.axhline(threshold, color=FAINT, lw=1.2)
-    axes.axhline(1 / needles, color=INK, lw=0.8, ls=(0, (2, 2)))
-    look, learned = view.look[row.run], 0
+    axes.axhline(1 / needles, color=INK, lw=0.8, ls=(0, _GUESS.dash))
+    points, learned = [], []
     for seed, result in zip(view.seeds, view.trained(row), strict=True):
         series = view.results.histories.series(row.run, seed, accuracy_name(needles))
-        axes.plot(series.tokens, series.values, color=look.colour, lw=1.0, alpha=0.85)
+        own = [
+            Point(row.run, x, y, seed) for x, y in zip(series.tokens, series.values, strict=True)
+        ]
+        points += own
         step = metric(result, "steps_to_bind")
         if step is not None:
-            learned += 1
-            place = series.steps.index(int(step))
-            axes.plot(
-                series.tokens[place], series.values[place], "o",
-                color=look.colour, ms=4.5, mec="white", mew=0.8,
-            )  # fmt: skip
+            learned.append(own[series.steps.index(int(step))])
+    look = {row.run: view.look[row.run]._replace(dash=(), marker="o")}
+    lines(axes, points, look, units="seed", estimator=None, lw=1.0, alpha=0.85)
+    lines(axes, learned, look, estimator=None, marks=4.5, lw=0, mec="white", mew=0.8)
     tidy(axes, x="", y=f"accuracy, N = {needles}")
     axes.xaxis.set_major_formatter(lambda tokens, _: count(tokens))
     axes.locator_params("x", nbins=4)
     axes.set_title(printable(row.label, 30), fontsize=8.5, pad=6)
     axes.text(
-        0.98, 0.5, f"{learned}/{len(view.seeds)} learn", transform=axes.transAxes,
+        0.98, 0.5, f"{len(learned)}/{len(view.seeds)} learn", transform=axes.transAxes,
         ha="right", va="center", color=SOFT, fontsize=8,
     )  # fmt: skip
     axes.set_ylim(0, 1.04)

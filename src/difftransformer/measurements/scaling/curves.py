@@ -17,8 +17,8 @@ from difftransformer.measurements.scaling.power_law import (
 from difftransformer.measurements.scaling.settings import POINTS, Options
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import Paper, Place, seed_values
+from difftransformer.reporting.charts import same_steps
 from difftransformer.reporting.collect import defined
-from difftransformer.reporting.curves import same_steps
 from difftransformer.reporting.document import Cell, SeedValue
 from difftransformer.reporting.numbers import count, plain
 from difftransformer.reporting.statistics import Interval, contrast

@@ -46,12 +46,6 @@ _FITTED = {"exponent": "b", "offset": "c", "factor": "a", "residual": "residual"
 """Columns of a curve, each with its field of `PowerLaw`."""
 _NOTHING = Paper(None)
 _WRITE = partial(plain, decimals=DECIMALS)
-_COUNTED = {
-    "one_embedding": "all parameters but the vocabulary matrices, and one of these, as the "
-    "published sizes do, so that tying them changes nothing",
-    "non_embedding": "all parameters but the vocabulary matrices",
-    "total": "all parameters",
-}
 
 
 def section(view: View[Options]) -> list[Section]:
@@ -178,11 +172,7 @@ def _published(view: View[Options], paper: PaperTable) -> Section:
         columns=[one for one in _curve_columns(view) if not one.id.startswith("largest")],
         rows=rows,
         cells=cells,
-        notes=[
-            "Fitted by us to the published points; in brackets what the paper states of its own "
-            "fit. It does not say how it fitted: the curves here, read at the sizes or budgets it "
-            "names, are our reconstruction."
-        ],
+        notes=["Fitted by us; in brackets what the paper states of its own fit."],
     )
 
 
@@ -204,45 +194,24 @@ def _stated(row: str, reading: Reading, paper: Paper) -> list[Cell]:
 def _point_notes(view: View[Options]) -> list[str]:
     """Say what the points are."""
     if view.options.by == "tokens":
-        return [
-            "Points are validation losses along one run for each seed. At all but the last the "
-            "learning rate has not finished its decay, as in the paper's figure: a run that "
-            "ended there would have a lower loss. Δ: paired difference, seed by seed, at the same "
-            "step.",
-            view.training_note(),
-        ]
+        return [view.training_note()]
     tokens = defined(view.evaluated()[0], "tokens")
     budgets = [defined(result, "tokens") for result in view.trained()]
-    counted = view.options.parameters
     return [
-        f"The size of a model, the axis of the figure, counts {_COUNTED[counted]} "
-        f"(column “{COUNTS[counted]}”).",
-        f"Loss: cross-entropy in nats per token over {count(tokens)} held-out tokens in windows "
-        f"of {view.suite.seq_len}. Δ: paired difference, seed by seed, at the same shape.",
+        f"Over {count(tokens)} held-out tokens in windows of {view.suite.seq_len}.",
         f"Training: {span(budgets)} tokens a run, with the peak learning rate in the column lr.",
     ]
 
 
 def _curve_notes(options: Options, lines: Sequence[Line]) -> list[str]:
-    """Say what was fitted, how it is read, and where the intervals come from."""
+    """Say what was fitted, and where it is read."""
     form = (
         f"a x^−b + c with c ≥ 0, as there are {OFFSET_FROM} points or more"
         if options.has_offset(len(lines[0].points))
         else f"a x^−b, without an offset c, as it takes {OFFSET_FROM} points"
     )
     what = "size" if options.by == "size" else "budget"
-    notes = [
-        f"Fit: loss = {form}; least squares in log loss, of the means over seeds.",
-        f"Share needed: the loss of the fitted curve at a {what} x, and the {what} at which the "
-        f"fitted curve of the row compared with has the same; their ratio. Each curve is read at "
-        f"{options.read_at:.0%} of its largest {what}, about where the paper reads it. Nothing is "
-        f"extrapolated: where the equal loss was not measured the cell says “{BEYOND}”.",
+    return [
+        f"Fit: loss = {form}; least squares in log loss, of the means over seeds. Each curve is "
+        f"read at {options.read_at:.0%} of its largest {what}."
     ]
-    if len(lines[0].points[0].seeds) > 1:
-        notes.append(
-            "In parentheses: 95% t intervals of the numbers that single seeds give, over seeds "
-            "alone, as verdicts on ratios have them; their middle is the mean of these, which "
-            "need not be the number of the fit to the means. There is none where the number of a "
-            "seed was not measured, or all are the same."
-        )
-    return notes

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from safetensors.numpy import load_file
 
@@ -18,7 +17,7 @@ from difftransformer.measurements.sentences.settings import (
     share_name,
 )
 from difftransformer.reporting.document import Section
-from difftransformer.reporting.drawing import printable
+from difftransformer.reporting.drawing import Figure, printable
 from difftransformer.reporting.panels import panels
 from difftransformer.reporting.sections import Metric, metric_section
 from difftransformer.reporting.token_rows import (
@@ -29,9 +28,6 @@ from difftransformer.reporting.token_rows import (
     name_tokens,
 )
 from difftransformer.reporting.view import PromptMaps, View
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def section(view: View[Options]) -> Section:
@@ -55,7 +51,7 @@ def section(view: View[Options]) -> Section:
     return metric_section(view, metrics, decimals=3, notes=notes)
 
 
-def figure(view: View[Options]) -> "Figure":
+def figure(view: View[Options]) -> Figure:
     """Draw a picture for each row and sentence, of the first seed."""
     names, rows = view.options.sentences, view.rows
     drawn, grid = panels(len(rows), len(names), (6.4 * len(names), 1.2 + 1.6 * len(rows)))

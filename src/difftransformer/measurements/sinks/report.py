@@ -1,19 +1,17 @@
 """Attention sinks as columns, and as a picture of their shares by layer."""
 
-from typing import TYPE_CHECKING
-
 from difftransformer.config.measurement import Options
 from difftransformer.models.config import layer_metric
+from difftransformer.reporting.charts import cell_estimates, cells_of, estimates
 from difftransformer.reporting.collect import defined, layers_with
 from difftransformer.reporting.document import Section
-from difftransformer.reporting.drawing import INK, legend_below, printable, tidy
+from difftransformer.reporting.drawing import INK, Figure, Look, legend_below, sign, tidy
 from difftransformer.reporting.numbers import count
-from difftransformer.reporting.panels import panels
+from difftransformer.reporting.panels import panels, row_signs
 from difftransformer.reporting.sections import Metric, by_layer, metric_section
 from difftransformer.reporting.view import View
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+_EQUAL = Look(INK, (1, 1.65), "")
 
 
 def section(view: View[Options]) -> Section:
@@ -27,40 +25,24 @@ def section(view: View[Options]) -> Section:
     ]
     metrics += by_layer(view, "share", "Share")
     notes = [
-        f"Attention from positions {suite.first_query} to {suite.seq_len} to the first token of a "
-        f"window, whatever it is, over {count(defined(first, 'tokens'))} held-out tokens. Share: "
-        "absolute weight over the sum of a row's absolute weights, mean over positions, layers and "
-        f"heads; equal weights give {defined(first, 'uniform'):.3f}. A head is a sink if its mean "
-        f"share exceeds {suite.threshold:g}. Weight and sum: absolute weights as they are, before "
-        "the gate of a gated head.",
+        f"Attention from positions {suite.first_query} to {suite.seq_len} over "
+        f"{count(defined(first, 'tokens'))} held-out tokens; equal weights give a share of "
+        f"{defined(first, 'uniform'):.3f}. A head with more than {suite.threshold:g} is a sink.",
         view.training_note(),
     ]
     return metric_section(view, metrics, decimals=3, notes=notes)
 
 
-def figure(view: View[Options]) -> "Figure":
-    """Draw a mark for each row and layer, and small ones for the seeds."""
+def figure(view: View[Options]) -> Figure:
+    """Draw a mark with its interval for each row and layer, and dots for the seeds."""
     layers = range(layers_with("share", view.evaluated()))
-    names = [layer_metric("share", layer) for layer in layers]
-    look = view.look
-    figure, ((axes,),) = panels(1, 1, (7, 4))
-    for place, row in enumerate(view.rows):
-        aside = 0.7 * ((place + 0.5) / len(view.rows) - 0.5)
-        one = look[row.run]
-        label: str | None = printable(row.label)
-        for layer, name in enumerate(names):
-            values = [result.metrics.get(name) for result in view.evaluated(row)]
-            shares = [value for value in values if value is not None]
-            if not shares:  # of a layer without attention, or behind the last one
-                continue
-            axes.plot([layer + aside] * len(shares), shares, ".", color=one.colour, ms=3)
-            mean = sum(shares) / len(shares)
-            axes.plot([layer + aside], [mean], one.marker, color=one.colour, ms=7, label=label)
-            label = None
+    names = {layer_metric("share", layer): str(layer + 1) for layer in layers}
+    figure, ((axes,),) = panels(1, 1, (8, 4))
+    estimates(axes, cell_estimates(cells_of(section(view), names)), view.look, names)
     uniform = defined(view.evaluated()[0], "uniform")
-    axes.axhline(uniform, color=INK, lw=0.8, ls=":", label="equal weights")
-    axes.set_xticks(range(len(names)), [str(layer + 1) for layer in range(len(names))])
+    axes.axhline(uniform, color=INK, lw=0.8, ls=(0, _EQUAL.dash))
     axes.set_ylim(bottom=0)
     tidy(axes, x="layer", y="share of attention on the first token", title=view.title)
-    legend_below(figure, axes)
+    signs = row_signs(view.rows, view.look, line=0, mark=6)
+    legend_below(figure, [*signs, sign("equal weights", _EQUAL, line=0.8, mark=0)])
     return figure

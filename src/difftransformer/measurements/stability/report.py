@@ -5,7 +5,6 @@ The picture has them by learning rate, and the curves at the largest one.
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.errors import UserError
@@ -27,19 +26,15 @@ from difftransformer.reporting.cells import (
     seed_values,
     share_cell,
 )
+from difftransformer.reporting.charts import HOLLOW, RANGE, Point, lines, mean_points
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.conditions import span
-from difftransformer.reporting.curves import Curve, draw, mark
 from difftransformer.reporting.document import Cell, Column, Section
-from difftransformer.reporting.drawing import Look, legend_below, printable, tidy
+from difftransformer.reporting.drawing import Axes, Figure, Look, legend_below, tidy
 from difftransformer.reporting.numbers import rate
-from difftransformer.reporting.panels import halves, log_ticks
+from difftransformer.reporting.panels import halves, log_ticks, row_signs
 from difftransformer.reporting.sections import section_of
 from difftransformer.reporting.view import View
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 LARGE = "_large"
 """Ending of the column over the rates from a row's own on, up to where all rows are lost."""
@@ -59,14 +54,14 @@ def section(view: View[Options]) -> Section | list[Section]:
     return _swept(view) if view.options.swept else _at_own_rates(view)
 
 
-def figure(view: View[Options]) -> "Figure":
+def figure(view: View[Options]) -> Figure:
     """Draw a sweep."""
     rates, look = view.rates, view.look
     found = {row.run: by_rate(view, row) for row in view.rows}
     figure, top, bottom = halves((12, 6.8))
     for axes, (kind, title) in zip(top.subplots(1, len(KINDS)), KINDS.items(), strict=True):
         for row in view.rows:
-            _by_rate(axes, kind, found[row.run], look[row.run], row.label)
+            _by_rate(axes, kind, row.run, found[row.run], look)
         log_ticks(axes, rates, list(map(rate, rates)), rotation=45)
         tidy(axes, x="peak learning rate", y=_UNITS[kind], title=title)
     for axes, column in zip(bottom.subplots(1, len(_CURVES)), _CURVES, strict=True):
@@ -74,7 +69,7 @@ def figure(view: View[Options]) -> "Figure":
             _at_the_largest(axes, view, row, column)
         axes.set_yscale("log")
         tidy(axes, x="step", y=_CURVES[column], title=f"At {rate(rates[-1])}, one line a seed")
-    legend_below(figure, top.axes[0])
+    legend_below(figure, row_signs(view.rows, look, mark=4))
     return figure
 
 
@@ -209,27 +204,30 @@ def _definitions(options: Options) -> list[str]:
     ]
 
 
-def _by_rate(axes: "Axes", kind: str, found: ByRate, look: Look, label: str) -> None:
+def _by_rate(axes: Axes, kind: str, run: str, found: ByRate, look: dict[str, Look]) -> None:
     """Mean over the seeds that have a value, with their range; a share has none.
 
     A training that diverged has no loss at the end: the mean of the others has a hollow mark.
     """
-    points = {
-        learning_rate: [one for seed in trained if (one := seed.values[kind]) is not None]
+    points = [
+        Point(run, learning_rate, value)
         for learning_rate, trained in found.items()
-    }
-    points = {learning_rate: values for learning_rate, values in points.items() if values}
-    curve = Curve(list(points), list(points.values()))
-    if kind == "diverged":
-        curve = curve._replace(band=None)
-    draw(axes, curve, look, printable(label))
-    partial = [one for one, values in points.items() if len(values) < len(found[one])]
-    mark(axes, curve, look, partial, size=4)
+        for seed in trained
+        if (value := seed.values[kind]) is not None
+    ]
+    partial = {x for x, trained in found.items() if any(s.values[kind] is None for s in trained)}
+    lines(axes, points, look, marks=4, errorbar=None if kind == "diverged" else RANGE)
+    fewer = [point for point in mean_points(points) if point.x in partial]
+    lines(axes, fewer, look, marks=4, lw=0, **HOLLOW)
 
 
-def _at_the_largest(axes: "Axes", view: View[Options], row: RowSlice, column: str) -> None:
+def _at_the_largest(axes: Axes, view: View[Options], row: RowSlice, column: str) -> None:
     """Every seed's curve, up to where it diverges."""
-    largest, look = view.swept(row)[-1], view.look[row.run]
-    for seed in view.seeds:
-        series = view.results.histories.series(largest.run_id, seed, column)
-        axes.plot(series.steps, series.values, color=look.colour, ls=look.dash, lw=0.9, alpha=0.8)
+    largest = view.swept(row)[-1]
+    found = [view.results.histories.series(largest.run_id, seed, column) for seed in view.seeds]
+    points = [
+        Point(row.run, step, value, seed)
+        for seed, one in enumerate(found)
+        for step, value in zip(one.steps, one.values, strict=True)
+    ]
+    lines(axes, points, view.look, units="seed", estimator=None, lw=0.9, alpha=0.8)

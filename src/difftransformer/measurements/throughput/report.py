@@ -1,28 +1,23 @@
 """Tokens per second, memory and ratios, by shape and over shapes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import product
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.measurements.throughput.settings import Options
 from difftransformer.reporting.cells import Place
+from difftransformer.reporting.charts import Estimate, estimate, estimates
 from difftransformer.reporting.document import Cell, Column, Row, Section
-from difftransformer.reporting.drawing import INK, Look, legend_below, looks, printable, tidy
+from difftransformer.reporting.drawing import INK, Figure, legend_below, looks, tidy
 from difftransformer.reporting.numbers import plain
-from difftransformer.reporting.panels import name_places, panels
+from difftransformer.reporting.panels import panels, row_signs
 from difftransformer.reporting.rounds import DECIMALS, Timings, quartiles
 from difftransformer.reporting.sections import section_of
 from difftransformer.reporting.view import View
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 MODES = {"training": "Training", "forward": "Forward"}
-_ASIDE = 0.11
 
 
 def section(view: View[Options]) -> list[Section]:
@@ -32,7 +27,7 @@ def section(view: View[Options]) -> list[Section]:
     return [_over_shapes(view, timings), *(_by_backend(view, timings, shape) for shape in shapes)]
 
 
-def figure(view: View[Options]) -> "Figure":
+def figure(view: View[Options]) -> Figure:
     """Draw ratios, a panel for each mode: shapes from left to right, then the published ones."""
     timings = Timings(view.results, view.options.timing)
     compared = [row for part in view.sections for row in part.compared_rows]
@@ -41,14 +36,14 @@ def figure(view: View[Options]) -> "Figure":
     figure, ((left, right),) = panels(1, len(MODES), (11, 4.2), sharey=True)
     for axes, (mode, title) in zip((left, right), MODES.items(), strict=True):
         axes.axhline(1.0, color=INK, lw=0.9)
-        for place, row in enumerate(compared):
-            aside = _ASIDE * (place - (len(compared) - 1) / 2)
-            _draw_measured(axes, timings, row, mode, look[row.run], aside)
-            _draw_published(axes, view, row, mode, look[row.run], shapes)
-        name_places(axes, list(shapes.values()))
-        tidy(axes, x="", y="tokens/s, ratio", title=title)
-    right.set_ylabel("")
-    legend_below(figure, left)
+        found = [
+            one
+            for row in compared
+            for one in (*_measured_ratios(timings, row, mode), *_printed(view, row, mode, shapes))
+        ]
+        estimates(axes, found, look, shapes, marks=4)
+        tidy(axes, x="", y="tokens/s, ratio" if axes is left else "", title=title)
+    legend_below(figure, row_signs(compared, look, line=0, mark=4))
     return figure
 
 
@@ -105,17 +100,10 @@ def _by_backend(view: View[Options], timings: Timings, shape: str) -> Section:
 
 def _notes(view: View[Options], timings: Timings) -> list[str]:
     return [
-        f"{timings.machine_note()} A GPU bound by its matrix units and a CPU bound by memory may "
-        "order the rows differently.",
-        f"Tokens per second: {timings.rounds_note('row, backend and mode')} Training is forward, "
-        "loss and backward, forward has the loss.",
+        timings.machine_note(),
+        f"Tokens per second: {timings.rounds_note('row, backend and mode')}",
         f"Ratio to {' and '.join(sorted(view.references))}, within a round; the first two are "
         "geometric means over the shapes.",
-        "Memory: bytes of tensors that one call allocates at most, weights not among them.",
-        "Share of peak: the operations that have to be done in a second, without pairs that a "
-        "causal model has not, of those of a GPU's data sheet, or of what one large product of "
-        "matrices reached on the CPU in the same job; 1 is the limit. It is the roofline of wide "
-        "models: with so many tokens a call, operations bind products of matrices, not bytes.",
     ]
 
 
@@ -140,27 +128,18 @@ def _drawn_shapes(view: View[Options], timings: Timings) -> dict[str, str]:
     return shown
 
 
-def _draw_measured(
-    axes: "Axes", timings: Timings, row: RowSlice, mode: str, look: Look, aside: float
-) -> None:
-    assert row.against is not None
-    for place, shape in enumerate(timings.config.shapes):
-        ratios = timings.ratios(shape, row.run, row.against, mode).ravel()
-        x = place + aside
-        axes.plot([x] * len(ratios), ratios, ".", color=look.colour, ms=3, alpha=0.35, mew=0)
-        axes.plot([x, x], quartiles(ratios), color=look.colour, lw=2)
-        axes.plot(
-            [x], [np.median(ratios)], look.marker, color=look.colour, ms=6, mec="white", mew=0.5,
-            label=printable(row.label) if place == 0 else "",
-        )  # fmt: skip
+def _measured_ratios(timings: Timings, row: RowSlice, mode: str) -> Iterator[Estimate]:
+    """Median and quartiles of the rounds at each shape."""
+    for shape in timings.config.shapes:
+        ratios = timings.ratios(shape, row.run, str(row.against), mode).ravel().tolist()
+        yield from estimate(shape, row.run, float(np.median(ratios)), quartiles(ratios), ratios)
 
 
-def _draw_published(
-    axes: "Axes", view: View[Options], row: RowSlice, mode: str, look: Look, shapes: Iterable[str]
-) -> None:
-    """Ratios of the printed tokens per second, hollow."""
-    assert row.against is not None
-    for place, shape in enumerate(shapes):
-        one, two = (view.paper.number(run, f"{shape}_{mode}") for run in (row.run, row.against))
-        if one is not None and two is not None:
-            axes.plot([place], [one / two], look.marker, mec=look.colour, mfc="white", ms=6)
+def _printed(
+    view: View[Options], row: RowSlice, mode: str, shapes: Iterable[str]
+) -> Iterator[Estimate]:
+    """Ratios of the printed tokens per second."""
+    for shape in shapes:
+        pair = [view.paper.number(str(run), f"{shape}_{mode}") for run in (row.run, row.against)]
+        if (one := pair[0]) is not None and (two := pair[1]) is not None:
+            yield from estimate(shape, row.run, None, published=one / two)

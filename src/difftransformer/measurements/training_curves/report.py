@@ -1,21 +1,16 @@
 """Columns of histories: at equal parts of the training, and as a panel each."""
 
-from typing import TYPE_CHECKING
-
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.measurements.training_curves.settings import CurveConfig, Options
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import Place, mean_cell, seed_values
-from difftransformer.reporting.curves import by_tokens, draw
+from difftransformer.reporting.charts import by_tokens, lines
 from difftransformer.reporting.document import Cell, Column, Section
-from difftransformer.reporting.drawing import legend_below, printable, tidy
+from difftransformer.reporting.drawing import Figure, legend_below, tidy
 from difftransformer.reporting.histories import Series
-from difftransformer.reporting.panels import panels
+from difftransformer.reporting.panels import panels, row_signs
 from difftransformer.reporting.sections import section_of
 from difftransformer.reporting.view import View
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PARTS = (10, 25, 50, 100)
 """Parts of the training in % with a column each: what was logged nearest to it."""
@@ -35,17 +30,16 @@ def section(view: View[Options]) -> Section:
     return section_of(view, columns, cells, notes)
 
 
-def figure(view: View[Options]) -> "Figure":
+def figure(view: View[Options]) -> Figure:
     """Draw a panel for each curve of the first section."""
     curves = view.options.curves
     drawn, (places,) = panels(1, len(curves), (4.6 * len(curves), 3.9))
     for axes, curve in zip(places, curves, strict=True):
         for row in view.rows:
-            look = view.look[row.run]
-            found = by_tokens(view.results.histories, row.run, view.seeds, curve.column)
-            draw(axes, found, look, printable(row.label))
+            points = by_tokens(view.results.histories, row.run, view.seeds, curve.column)
+            lines(axes, points, view.look)
         tidy(axes, x="training tokens", y=curve.header)
-    legend_below(drawn, places[0])
+    legend_below(drawn, row_signs(view.rows, view.look))
     return drawn
 
 

@@ -1,7 +1,5 @@
 """Validation loss along training: at equal parts of the budget, and as curves."""
 
-from typing import TYPE_CHECKING
-
 from difftransformer.errors import DataError
 from difftransformer.measurements.training_loss.settings import Options
 from difftransformer.reporting.cells import (
@@ -11,17 +9,14 @@ from difftransformer.reporting.cells import (
     paired_differences,
     seed_values,
 )
-from difftransformer.reporting.curves import same_steps
+from difftransformer.reporting.charts import same_steps
 from difftransformer.reporting.document import Column, Section
-from difftransformer.reporting.drawing import legend_below, looks
+from difftransformer.reporting.drawing import Figure, legend_below, looks
 from difftransformer.reporting.loss_panels import VALIDATION_LOSS, loss_curves, loss_differences
 from difftransformer.reporting.numbers import count
-from difftransformer.reporting.panels import panels
+from difftransformer.reporting.panels import panels, row_signs
 from difftransformer.reporting.sections import section_of
 from difftransformer.reporting.view import View
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PARTS = (25, 50, 75, 100)
 """Parts of the budget in % with a column each: the validation nearest to it."""
@@ -59,7 +54,7 @@ def section(view: View[Options]) -> Section:
     return section_of(view, columns, cells, notes + view.difference_note())
 
 
-def figure(view: View[Options]) -> "Figure":
+def figure(view: View[Options]) -> Figure:
     """Draw the curves of the first section, and the differences of all that follow training."""
     parts = view.sections
     look = looks({row.run: row.look for part in parts for row in part.rows})
@@ -68,5 +63,5 @@ def figure(view: View[Options]) -> "Figure":
     loss_curves(first, parts[0], look)
     for axes, part in zip(others, parts, strict=True):
         loss_differences(axes, part, look)
-    legend_below(figure, first)
+    legend_below(figure, row_signs(view.rows, look))
     return figure

@@ -5,24 +5,19 @@ The picture has loss curves, their differences to a row, and a forest plot at th
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from difftransformer.config.measurement import Options
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import DIFFERENCE
+from difftransformer.reporting.charts import cell_estimates, cells_of, estimates, seed_signs
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.document import Section
-from difftransformer.reporting.drawing import INK
-from difftransformer.reporting.forest import estimate, name_lines, seed_signs, sign
+from difftransformer.reporting.drawing import INK, Figure, legend_below, printable, sign, tidy
 from difftransformer.reporting.loss_panels import loss_curves, loss_differences
 from difftransformer.reporting.numbers import count
-from difftransformer.reporting.panels import halves
+from difftransformer.reporting.panels import halves, row_signs
 from difftransformer.reporting.sections import Metric, metric_section
 from difftransformer.reporting.view import View
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _LOSSES = (
     Metric("valid", "Valid ↓", "loss", compared=True),
@@ -54,13 +49,12 @@ def section(view: View[Options]) -> Section:
         f"{defined(first, 'ar_hit_share'):.1%} of {count(defined(first, 'tokens'))} held-out "
         "tokens; Others: the rest.",
         view.training_note(),
-        *view.difference_note(),
     ]
     notes += [
         f"†: of {number} tokens, too few for its decimals to tell rows apart."
         for number in sorted(set(few.values()))
     ]
-    return metric_section(view, losses, decimals=3, notes=notes, facts=True, show_differences=False)
+    return metric_section(view, losses, decimals=3, notes=notes, facts=True)
 
 
 def _fewest(results: Sequence[Result], name: str) -> int | None:
@@ -69,31 +63,27 @@ def _fewest(results: Sequence[Result], name: str) -> int | None:
     return min(known, default=None)
 
 
-def figure(view: View[Options]) -> "Figure":
+def figure(view: View[Options]) -> Figure:
     """Draw the first section; its rows but one are compared with that one."""
     figure, top, bottom = halves((11, 7.4), (1.2, 1), 0.04)
     left, right = top.subplots(1, 2)
     loss_curves(left, view, view.look)
     loss_differences(right, view, view.look)
-    handles, labels = left.get_legend_handles_labels()
-    top.legend(handles, labels, loc="outside upper center", ncols=4, fontsize=8, handlelength=2.6)
+    top.legend(
+        handles=row_signs(view.rows, view.look), loc="outside upper center", ncols=4, fontsize=8,
+        handlelength=2.6,
+    )  # fmt: skip
     measured = section(view)
     for axes, loss in zip(bottom.subplots(1, len(_LOSSES), sharey=True), _LOSSES, strict=True):
-        _forest(axes, view, measured, loss)
+        axes.axvline(0, color=INK, lw=0.8)
+        found = cell_estimates(cells_of(measured, [loss.id + DIFFERENCE]), by="row")
+        places = {row.run: printable(row.label, 28) for row in view.compared_rows}
+        estimates(axes, found, view.look, places, along="y", dodge=False)
+        axes.locator_params(axis="x", nbins=5)  # labels of small steps touch where there are more
+        title = f"Δ {loss.header.removesuffix(' ↓')} at the end"
+        tidy(axes, x="nats per token", y="", title=title)
     signs = seed_signs(view.seeds)
     if view.artifact.paper is not None:
-        signs.append(sign("x", f"published ({view.artifact.paper.scale})"))
-    bottom.legend(handles=signs, loc="outside lower center", ncols=len(signs), fontsize=8)
+        signs.append(sign(f"published ({view.artifact.paper.scale})", hollow=True))
+    legend_below(bottom, signs)
     return figure
-
-
-def _forest(axes: "Axes", view: View[Options], measured: Section, loss: Metric) -> None:
-    rows, look = view.compared_rows, view.look
-    axes.axvline(0, color=INK, lw=0.8)
-    for place, row in enumerate(rows):
-        cell = measured.cell(row.run, loss.id + DIFFERENCE)
-        assert cell is not None
-        estimate(axes, place, cell, look[row.run])
-    axes.locator_params(axis="x", nbins=5)  # labels of small steps touch where there are more
-    name = loss.header.removesuffix(" ↓")
-    name_lines(axes, [row.label for row in rows], x="nats per token", title=f"Δ {name} at the end")

@@ -1,7 +1,6 @@
 """What each variant costs and what it scores as columns, and as a forest plot."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,19 +16,15 @@ from difftransformer.reporting.cells import (
     paired_differences,
     seed_values,
 )
+from difftransformer.reporting.charts import cell_estimates, cells_of, estimates, seed_signs
 from difftransformer.reporting.collect import metric
 from difftransformer.reporting.document import Cell, Column, Section
-from difftransformer.reporting.drawing import INK, Look
-from difftransformer.reporting.forest import estimate, name_lines, seed_signs, sign
+from difftransformer.reporting.drawing import INK, Figure, Look, legend_below, printable, sign, tidy
 from difftransformer.reporting.numbers import count, plain
 from difftransformer.reporting.panels import panels
 from difftransformer.reporting.rounds import Timings
 from difftransformer.reporting.sections import section_of
 from difftransformer.reporting.view import View
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _FACTS = {
     "parameters": "Parameters",
@@ -39,7 +34,6 @@ _FACTS = {
 }
 SPEED_RATIO = "speed_ratio"
 _SPEEDS = {"speed": "Training tokens/s ↑", SPEED_RATIO: "Speed, ratio ↑"}
-_ASIDE = 0.38
 
 
 class Panel(NamedTuple):
@@ -65,18 +59,28 @@ def section(view: View[Options]) -> Section:
     return section_of(view, columns, [*cells, *speeds], [*_notes(view), *how])
 
 
-def figure(view: View[Options]) -> "Figure":
+def figure(view: View[Options]) -> Figure:
     """Draw a panel for each column; rows that a section has anew stand hollow below the first's."""
     sections = [section(part) for part in view.sections]
     shown = _panels(view.options, {column.id for column in sections[0].columns})
-    height = 1.4 + 0.42 * len(view.rows)
-    figure, (places,) = panels(1, len(shown), (11, height), sharey=True)
-    for axes, (key, panel) in zip(places, shown.items(), strict=True):
-        _draw_panel(axes, sections, key, panel, view.look)
+    firsts = {row.run for row in sections[0].rows}
+    places, look = dict[str, str](), dict[str, Look]()
+    for first, *others in zip(*(one.rows for one in sections), strict=True):
+        anew = [row.run for row in others if row.run not in firsts]
+        places |= {first.run: printable(first.label, 28)} | dict.fromkeys(anew, "")
+        look |= dict.fromkeys((first.run, *anew), view.look[first.run])
+    figure, (panel_axes,) = panels(1, len(shown), (11, 1.4 + 0.3 * len(places)), sharey=True)
+    for axes, (key, panel) in zip(panel_axes, shown.items(), strict=True):
+        if panel.reference is not None:
+            axes.axvline(panel.reference, color=INK, lw=0.8)
+        for number, one in enumerate(sections):
+            cells = [c for c in cells_of(one, [key]) if not number or c.row not in firsts]
+            found = cell_estimates(cells, by="row")
+            estimates(axes, found, look, places, along="y", dodge=False, hollow=number > 0)
+        tidy(axes, x=panel.unit, y="", title=panel.title)
     signs = seed_signs(view.seeds)
-    titles = [section.title for section in sections]
-    signs += [sign("o", title, hollow=place > 0) for place, title in enumerate(titles)]
-    figure.legend(handles=signs, loc="outside lower center", ncols=len(signs), fontsize=8)
+    signs += [sign(one.title, hollow=number > 0) for number, one in enumerate(sections)]
+    legend_below(figure, signs)
     return figure
 
 
@@ -144,20 +148,3 @@ def _panels(options: Options, known: set[str]) -> dict[str, Panel]:
             panels[name] = Panel(score.name, score.unit, None)
     panels[SPEED_RATIO] = Panel("Training speed", "tokens/s, ratio, median of rounds", 1.0)
     return {key: panel for key, panel in panels.items() if key in known}
-
-
-def _draw_panel(
-    axes: "Axes", sections: Sequence[Section], key: str, panel: Panel, look: dict[str, Look]
-) -> None:
-    rows = sections[0].rows
-    if panel.reference is not None:
-        axes.axvline(panel.reference, color=INK, lw=0.8)
-    drawn = set()
-    for number, section in enumerate(sections):
-        for place, (row, first) in enumerate(zip(section.rows, rows, strict=True)):
-            cell = section.cell(row.run, key)
-            if cell is None or row.run in drawn:
-                continue
-            drawn.add(row.run)
-            estimate(axes, place + _ASIDE * number, cell, look[first.run], hollow=number > 0)
-    name_lines(axes, [row.label for row in rows], x=panel.unit, title=panel.title)
