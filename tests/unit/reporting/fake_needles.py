@@ -121,6 +121,6 @@ def _attention(fake: "FakeResults", row: str, seed: int) -> None:
         save_file({"maps": maps.astype(np.float16)}, details / MAPS)
         example = {"tokens": tokens, "regions": regions, "maps": True}
         (details / PROMPT).write_text(json.dumps(example))
-    config = _config(suite, needles=6, answer="needle")
+    config = _config(suite, needles=6)
     for one in (run, f"equal_{run}"):
         fake.evaluation(one, seed, suite, metrics, config)
