@@ -79,9 +79,9 @@ def show(
         plan = load_plan(config, scale)
         slice = plan.jobs.run(run)
         if origins:
-            layers = plan.catalogue.layers(run)
+            places = plan.catalogue.layers(run).origins()
             for key, value in flat(slice.model_dump(mode="json", include={"model", "training"})):
-                place = layers.origin(tuple(key.split("."))) or "default, or follows from others"
+                place = places.get(key, "default, or follows from other settings")
                 typer.echo(f"{key} = {value}  # {place}")
             return
         from difftransformer.models.sizes import attention_size, count_parameters

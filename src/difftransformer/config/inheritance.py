@@ -89,6 +89,10 @@ class Layers:
                 return place
         return ""
 
+    def origins(self) -> dict[str, str]:
+        """Return the place that set each value, by paths as in `flat`."""
+        return {".".join(path): place for path, place in self._origins.items()}
+
     def _merge(
         self, into: dict[str, Any], layer: Mapping[str, Any], place: str, path: tuple[str, ...]
     ) -> None:
