@@ -39,6 +39,14 @@ SIZES: dict[str, dict[str, Any]] = {
         },
         "vocab_size": 512, "max_positions": 1024, "d_model": 256, "num_layers": 2, "ffn_dim": 512,
     },
+    "sinks": {
+        "suite": {"kind": "sinks", "seq_len": 1024, "batch_size": 2},
+        "vocab_size": 512, "max_positions": 1024, "d_model": 256, "num_layers": 2, "ffn_dim": 512,
+    },
+    "head outputs": {
+        "suite": {"kind": "context_rms", "seq_len": 1024, "batch_size": 2},
+        "vocab_size": 512, "max_positions": 1024, "d_model": 256, "num_layers": 2, "ffn_dim": 512,
+    },
     "second derivatives": {
         "suite": {
             "kind": "curvature", "seq_len": 128, "sequences": 8, "batches": 1, "steps": 8,

@@ -29,7 +29,7 @@ class Suite(WindowSuite):
     norm of a row of weights.
     """
 
-    map_bytes: ClassVar[float] = 18.0
+    map_bytes: ClassVar[float] = 36.0
 
     kind: Literal["context_rms"] = setting(meaning="Which measurement the suite is.")
     positions: int = setting(

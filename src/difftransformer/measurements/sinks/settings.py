@@ -15,7 +15,7 @@ class Suite(AnyModel, WindowSuite):
     rows that do not add up to 1, compare; the weight itself is given beside it.
     """
 
-    map_bytes: ClassVar[float] = 22.0
+    map_bytes: ClassVar[float] = 34.0
 
     kind: Literal["sinks"] = setting(meaning="Which measurement the suite is.")
     first_query: int = setting(
