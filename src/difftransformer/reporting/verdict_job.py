@@ -105,6 +105,12 @@ def read_verdicts(path: Path) -> VerdictsDocument:
     return read_document(path, VerdictsDocument, "set of verdicts", "build them with `snakemake`")
 
 
+_EVIDENCE = {*Evidence.model_fields} - {
+    "metric", "row", "baseline", "published", "job_ids", "overridden", "parameters",
+}  # fmt: skip
+"""Fields that the csv of verdicts has behind those of the verdict."""
+
+
 def frame(verdicts: Sequence[Verdict]) -> "DataFrame":
     """Return verdicts as a frame, one line per contrast, with all data to recompute them.
 
@@ -120,17 +126,16 @@ def frame(verdicts: Sequence[Verdict]) -> "DataFrame":
 
 def _line(verdict: Verdict, number: int) -> dict[str, object]:
     contrast, claim = verdict.contrasts[number], verdict.about
-    numbers = contrast.evidence
     values = {
         "claim": verdict.claim,
         "contrast": number + 1,
         **claim.model_dump(include={"paper", "endpoint", "artifact"}),
         "verdict": verdict.words,
         **verdict.model_dump(include={"scale", "parameters", "reason"}),
-        **numbers.model_dump(include={"metric", "row", "baseline"}),
+        **contrast.model_dump(include={"metric", "row", "baseline"}),
         **contrast.model_dump(include={"effect", "ci_low", "ci_high"}),
-        "published_effect": numbers.published,
-        "n_seeds": contrast.seeds,
+        "published_effect": contrast.published,
+        "n_seeds": contrast.pairs,
         "seeds_needed": verdict.seeds_needed,
         "p": contrast.p,
         "p_claim": verdict.p,
@@ -139,18 +144,8 @@ def _line(verdict: Verdict, number: int) -> dict[str, object]:
         "claimed": claim.direction,
         "family": claim.family,
         **verdict.model_dump(include={"alpha", "digest"}),
-        **numbers.model_dump(
-            exclude={
-                "metric",
-                "row",
-                "baseline",
-                "published",
-                "job_ids",
-                "overridden",
-                "parameters",
-            }
-        ),
-        "run_ids": numbers.job_ids,
+        **contrast.model_dump(include=_EVIDENCE),
+        "run_ids": contrast.job_ids,
     }
     return {name: _joined(value) for name, value in values.items()}
 

@@ -26,12 +26,11 @@ from difftransformer.reporting.numbers import (
 from difftransformer.reporting.statistics import FEWEST_PAIRS, POWER, Corrected, holm
 
 
-class TestedContrast(Settings):
-    """Estimate and test of a contrast. Missing numbers are None."""
+class TestedContrast(Evidence):
+    """Evidence on a contrast with its estimate and test. Missing numbers are None."""
 
-    evidence: Evidence
     name: str = Field(description="Name of the contrast, if the claim has two")
-    seeds: int = Field(description="Seeds that have a value on both sides")
+    pairs: int = Field(default=0, description="Seeds that have a value on both sides")
     effect: float | None = Field(default=None, description="Mean difference, or mean ratio")
     ci_low: float | None = None
     ci_high: float | None = None
@@ -107,7 +106,7 @@ class Verdict(Settings):
     @property
     def job_ids(self) -> list[str]:
         """Ids of the jobs behind the verdict, without duplicates."""
-        return sorted({job for contrast in self.contrasts for job in contrast.evidence.job_ids})
+        return sorted({job for contrast in self.contrasts for job in contrast.job_ids})
 
 
 def decide(tested: TestedClaims, evidence: Mapping[str, Sequence[Evidence]]) -> list[Verdict]:
@@ -132,13 +131,13 @@ class _Case:
     """One claim with its evidence."""
 
     def __init__(self, tested: TestedClaims, name: str, evidence: Sequence[Evidence]) -> None:
-        self.tested, self.name, self.evidence = tested, name, evidence
+        self.tested, self.name = tested, name
         self.claim = tested.claims[name]
         self.contrasts = [
             _tested(self.claim, numbers, contrast.name)
             for numbers, contrast in zip(evidence, self.claim.contrasts, strict=True)
         ]
-        self.seeds = min(tested_contrast.seeds for tested_contrast in self.contrasts)
+        self.seeds = min(contrast.pairs for contrast in self.contrasts)
         self.obstacle = self._obstacle()
         self.speaks_for, self.p = self._together()
 
@@ -146,7 +145,7 @@ class _Case:
         alpha = self.tested.alpha
         name = self._name(adjusted)
         needed = self._seeds_needed(alpha / divisor) if name == "inconclusive" else None
-        parameters = [size for numbers in self.evidence for size in numbers.parameters]
+        parameters = [size for contrast in self.contrasts for size in contrast.parameters]
         return Verdict(
             claim=self.name,
             digest=self.tested.digests[self.name],
@@ -168,15 +167,15 @@ class _Case:
         """Reason why the claim cannot be tested here; None: it can."""
         if (why := self.tested.not_testable.get(self.name)) is not None:
             return why
-        for numbers in self.evidence:
+        for numbers in self.contrasts:
             if numbers.overridden is not None:
                 return numbers.overridden
             if not numbers.seeds and numbers.excluded:
                 return f"no eligible seeds: {', '.join(map(str, numbers.excluded))} are exploratory"
         if not self.seeds:
             return "no seed has a value on both sides"
-        if self.seeds > 1 and all(map(_constant, self.evidence)):
-            return f"both models have {plain(self.evidence[0].values[0] or 0, 3)} for every seed"
+        if self.seeds > 1 and all(map(_constant, self.contrasts)):
+            return f"both models have {plain(self.contrasts[0].values[0] or 0, 3)} for every seed"
         return None
 
     def _together(self) -> tuple[VerdictName | None, float | None]:
@@ -219,22 +218,19 @@ class _Case:
 
     def _over(self) -> str:
         """Sample sizes of the effects, in words: seeds or processes, and items."""
-        unit, units = self.evidence[0].unit, self.evidence[0].units
+        unit, units = self.contrasts[0].unit, self.contrasts[0].units
         return f"{self.seeds} {self.claim.over}" + (f" and {units} {unit}" if units else "")
 
     def _selected(self) -> bool:
         """Whether seeds are excluded because they have no value."""
-        return any(
-            contrast.seeds < len(numbers.seeds)
-            for contrast, numbers in zip(self.contrasts, self.evidence, strict=True)
-        )
+        return any(contrast.pairs < len(contrast.seeds) for contrast in self.contrasts)
 
     def _in_domain(self) -> bool:
         domain = self.claim.domain
         bounds = ((domain.parameters, "parameters"), (domain.tokens, "tokens"))
         return all(
-            (sizes := getattr(numbers, name)) and min(sizes) >= least
-            for numbers in self.evidence
+            (sizes := getattr(contrast, name)) and min(sizes) >= least
+            for contrast in self.contrasts
             for least, name in bounds
         )
 
@@ -244,14 +240,14 @@ class _Case:
             return None
         if self.seeds < FEWEST_PAIRS:
             return FEWEST_PAIRS
-        needed = [seeds_needed(self.claim, numbers, alpha) for numbers in self.evidence]
+        needed = [seeds_needed(self.claim, contrast, alpha) for contrast in self.contrasts]
         return None if None in needed else max(filter(None, needed))
 
 
 def _tested(claim: Claim, numbers: Evidence, name: str) -> TestedContrast:
     estimate = contrast_of(claim, numbers)
     if estimate is None:
-        return TestedContrast(evidence=numbers, name=name, seeds=0)
+        return TestedContrast(**dict(numbers), name=name)
     few = claim.test is None or estimate.seeds < FEWEST_PAIRS
     p, speaks_for = (None, None) if few else run_test(claim, estimate)
     effect, low, high = (
@@ -259,9 +255,9 @@ def _tested(claim: Claim, numbers: Evidence, name: str) -> TestedContrast:
         for value in (estimate.effect, *estimate.interval())
     )
     return TestedContrast(
-        evidence=numbers,
+        **dict(numbers),
         name=name,
-        seeds=estimate.seeds,
+        pairs=estimate.seeds,
         effect=effect,
         ci_low=low,
         ci_high=high,

@@ -77,7 +77,7 @@ def test_intervals_hold_seeds_and_documents_as_verdicts_do(fake: FakeResults) ->
         alone, whole = by_hand(seeds, sums)
         assert cell.ci_high == pytest.approx(seeds.mean() + whole) and whole != alone
     tested = {
-        (one.evidence.row, one.evidence.baseline): one
+        (one.row, one.baseline): one
         for verdict in verdicts_of(claims_on("evidence"), results).values()
         for one in verdict.contrasts
     }

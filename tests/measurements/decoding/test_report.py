@@ -68,8 +68,8 @@ def test_a_verdict_is_over_processes(
     (one,) = verdict.contrasts
     cell = make_table(artifact_slice("v2_decoding"), results).find("diff_v2", "ratio")
     assert cell is not None
-    assert dict(zip(one.evidence.seeds, one.evidence.values, strict=True)) == cell.by_seed()
-    assert one.evidence.seeds == list(range(PROCESSES))
+    assert dict(zip(one.seeds, one.values, strict=True)) == cell.by_seed()
+    assert one.seeds == list(range(PROCESSES))
 
 
 def test_no_share_of_a_memory_that_is_not_known(small: FakeResults) -> None:

@@ -106,9 +106,9 @@ def test_differences_have_the_intervals_of_their_verdicts(name: str, fake: FakeR
     verdicts = verdicts_of(claims_on(name), units_everywhere(results))
     against, compared = {row.run: row.against for part in artifact.sections for row in part.rows}, 0
     for tested in (one for verdict in verdicts.values() for one in verdict.contrasts):
-        row, column = tested.evidence.row, tested.evidence.metric + DIFFERENCE
+        row, column = tested.row, tested.metric + DIFFERENCE
         cell, alone = with_items.find(row, column), without.find(row, column)
-        if cell is None or against[row] != tested.evidence.baseline:
+        if cell is None or against[row] != tested.baseline:
             continue
         assert (cell.value, cell.ci_low, cell.ci_high) == (
             tested.effect, tested.ci_low, tested.ci_high

@@ -24,7 +24,7 @@ def mark(verdict: Verdict, contrast: TestedContrast) -> Mark | None:
     if contrast.effect is None:
         return None
     ratio = verdict.about.compare == "ratio"
-    published = None if ratio else contrast.evidence.published
+    published = None if ratio else contrast.published
     values = (contrast.effect, contrast.ci_low, contrast.ci_high, published, verdict.about.margin)
     sizes = [log(value) if ratio and value else value for value in values]
     reach = max(abs(value) for value in sizes if value is not None) or 1.0
