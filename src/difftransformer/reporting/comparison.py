@@ -5,8 +5,7 @@ runs by their settings.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable
 from math import hypot
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -15,7 +14,7 @@ from difftransformer.errors import DataError
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.layout import Layout
 from difftransformer.provenance.result import Result, read_result
-from difftransformer.reporting.document import Cell, Row, Section, TableDocument
+from difftransformer.reporting.document import Cell, TableDocument
 from difftransformer.reporting.numbers import counted, decimals_for, signed
 from difftransformer.reporting.origins import Origins, describe
 from difftransformer.reporting.site.data import flat_settings
@@ -196,56 +195,46 @@ def _half(cell: Cell) -> float | None:
 
 
 def _table(kept: TableDocument, other: TableDocument) -> Table:
-    cells: list[Compared] = []
-    met: set[tuple[int, str]] = set()
-    for one, two in _sections(kept, other):
-        both = {row.run for row in one.rows} & {row.run for row in two.rows}
-        met |= {(id(section), run) for section in (one, two) for run in both}
-        cells += [cell for row in one.rows if row.run in both for cell in _of_row(row, one, two)]
+    ours, theirs = _by_row(kept), _by_row(other)
+    cells = []
+    for row in (row for row in ours if row in theirs):
+        for column in {**ours[row], **theirs[row]}:
+            found = [one[row].get(column) for one in (ours, theirs)]
+            shown = next(one for one in found if one is not None)
+            pair = [None if one is None else one.cell for one in found]
+            valued = [cell for cell in pair if cell is not None and cell.value is not None]
+            if valued and valued[0].by_seed():  # what a row is, is no measurement
+                cells.append(_compared(shown.label, shown.header, *pair))
     kept_alone, other_alone = (
         [
-            _named(row, section, table)
-            for section in table.sections
-            for row in section.rows
-            if (id(section), row.run) not in met
+            f"{next(iter(columns.values())).label} ({kept.artifact})"
+            for row, columns in one.items()
+            if row not in another
         ]
-        for table in (kept, other)
+        for one, another in ((ours, theirs), (theirs, ours))
     )
     return Table(kept.title, kept.artifact, cells, kept_alone, other_alone)
 
 
-def _sections(kept: TableDocument, other: TableDocument) -> Iterator[tuple[Section, Section]]:
-    """Sections of the same title, and of other titles those with the most cells in common."""
-    titles = {section.title for section in kept.sections}
-    left = list(other.sections)
-    for section in kept.sections:
-        same = [one for one in left if one.title == section.title]
-        new = [one for one in left if one.title not in titles and _alike(section, one)]
-        twin = max(same or new, key=partial(_alike, section), default=None)
-        if twin is not None:
-            left = [one for one in left if one is not twin]
-            yield section, twin
+class _Shown(NamedTuple):
+    """A cell with the names of its row and column."""
+
+    label: str
+    header: str
+    cell: Cell
 
 
-def _alike(one: Section, two: Section) -> int:
-    """How many cells two sections have in common, by row and column."""
-    of_two = {(cell.row, cell.column) for cell in two.cells}
-    return sum((cell.row, cell.column) in of_two for cell in one.cells)
-
-
-def _named(row: Row, section: Section, table: TableDocument) -> str:
-    where = table.artifact if len(table.sections) == 1 else f"{table.artifact}, {section.title}"
-    return f"{row.label} ({where})"
-
-
-def _of_row(row: Row, kept: Section, other: Section) -> Iterator[Compared]:
-    headers = {column.id: column.header for column in (*other.visible(), *kept.visible())}
-    order = dict.fromkeys(column.id for column in (*kept.visible(), *other.visible()))
-    for column in order:
-        pair = kept.cell(row.run, column), other.cell(row.run, column)
-        valued = [cell for cell in pair if cell is not None and cell.value is not None]
-        if valued and valued[0].by_seed():  # what a row is, is no measurement
-            yield _compared(row.label, headers[column], *pair)
+def _by_row(table: TableDocument) -> dict[str, dict[str, _Shown]]:
+    """Return the visible cells by row and column; a cell that two sections show is the same."""
+    rows: dict[str, dict[str, _Shown]] = {}
+    for section in table.sections:
+        at = {(cell.row, cell.column): cell for cell in section.cells}
+        for row in section.rows:
+            for column in section.visible():
+                if (cell := at.get((row.run, column.id))) is not None:
+                    shown = _Shown(row.label, column.header, cell)
+                    rows.setdefault(row.run, {}).setdefault(column.id, shown)
+    return rows
 
 
 def _compared(row: str, column: str, one: Cell | None, two: Cell | None) -> Compared:
