@@ -1,7 +1,8 @@
 """Cells of a table from numbers by seed: facts, means, shares, medians and paired differences."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 from difftransformer.config.artifact_slices import FamilySlice, RowSlice
@@ -80,10 +81,11 @@ def fact_cell(
 
 
 def seed_values(
-    found: Sequence[tuple[Result, float | None]],
+    found: Iterable[tuple[Result, float | None]],
     decimals: int,
     nothing: str = UNDEFINED,
     terms: Mapping[str, float] | None = None,
+    remark: Callable[[Result], str] | None = None,
 ) -> list[SeedValue]:
     """Values by seed with the job of each.
 
@@ -93,12 +95,14 @@ def seed_values(
         nothing: What stands for a value that does not exist.
         terms: Metrics of the results that the values add up, with their factors: where results
             know all of them by what was asked, the values are known by it, too.
+        remark: What stands behind the value of a result.
     """
     return [
         SeedValue(
             seed=result.seed,
             value=value,
-            text=nothing if value is None else plain(value, decimals),
+            text=(nothing if value is None else plain(value, decimals))
+            + ("" if remark is None else f" {remark(result)}".rstrip()),
             job_ids=[result.job_id],
             units=_units(result, terms),
             for_all=_of_model_from_elsewhere(result),
@@ -124,7 +128,8 @@ def mean_cell(place: Place, seeds: list[SeedValue], decimals: int, paper: Paper)
     Raises:
         DataError: Seeds were asked different things, or units do not add up to a value.
     """
-    return _mean(place, seeds, paired(seeds, None), paper.number(*place), decimals, plain)
+    pairs = [(seed,) for seed in seeds]
+    return _mean(place, seeds, pairs, paper.number(*place), decimals, plain)
 
 
 def paired_differences(
@@ -144,42 +149,32 @@ def paired_differences(
         cells: Cells of these rows and columns, and maybe others.
         decimals: Decimals of a difference.
         reference: What the differences' own ids end in behind `DIFFERENCE`.
-    """
-    at = {(cell.row, cell.column): cell for cell in cells}
-    found = []
-    for row in rows:
-        if row.against is None:
-            continue
-        for column in columns:
-            ours, theirs = at[row.run, column], at[row.against, column]
-            published = None
-            if ours.paper_value is not None and theirs.paper_value is not None:
-                published = ours.paper_value - theirs.paper_value
-            place = Place(row.run, column + DIFFERENCE + reference)
-            found.append(difference_cell(place, ours, theirs, decimals, published))
-    return found
-
-
-def difference_cell(
-    place: Place, ours: Cell, theirs: Cell, decimals: int, published: float | None
-) -> Cell:
-    """Mean of the differences ``ours - theirs``, seed by seed, with its verdict's interval.
 
     Raises:
         DataError: Seeds were asked different things, or units do not add up to a value.
     """
-    pairs, seeds = valued(paired(ours.seeds, theirs.seeds)), []
-    for (one, two), difference in zip(pairs, differences_of(pairs), strict=True):
-        assert two is not None
-        seeds.append(
+    at = {(cell.row, cell.column): cell for cell in cells}
+    found = []
+    for row, column in product(rows, columns):
+        if row.against is None:
+            continue
+        one, two = at[row.run, column], at[row.against, column]
+        published = None
+        if one.paper_value is not None and two.paper_value is not None:
+            published = one.paper_value - two.paper_value
+        pairs = valued(paired(one.seeds, two.seeds))
+        seeds = [
             SeedValue(
-                seed=one.seed,
+                seed=ours.seed,
                 value=difference,
                 text=signed(difference, decimals),
-                job_ids=[*one.job_ids, *two.job_ids],
+                job_ids=[*ours.job_ids, *theirs.job_ids],
             )
-        )
-    return _mean(place, seeds, pairs, published, decimals, signed)
+            for (ours, theirs), difference in zip(pairs, differences_of(pairs), strict=True)
+        ]
+        place = Place(row.run, column + DIFFERENCE + reference)
+        found.append(_mean(place, seeds, pairs, published, decimals, signed))
+    return found
 
 
 def share_cell(place: Place, seeds: list[SeedValue]) -> Cell:

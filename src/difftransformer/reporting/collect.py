@@ -1,8 +1,9 @@
 """Result files of an artifact, by what they are about; a missing one is an error with its cure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import NoReturn
@@ -20,8 +21,6 @@ from difftransformer.reporting.histories import Histories
 class Results:
     """Training results by (run, seed) and evaluations by (suite, run, seed), at one scale.
 
-    ``histories`` are the curves beside the training results; they are read when asked for.
-
     Raises:
         UserError: by every method, of a result or file that is not there; names the run, the seed
             and the command.
@@ -30,10 +29,15 @@ class Results:
     scale: str
     trainings: Mapping[tuple[str, int], Result]
     evaluations: Mapping[tuple[str, str, int], Result]
-    folders: Mapping[tuple[str, str, int], Path]
-    histories: Histories
-    paths: Mapping[str, Path] = field(default_factory=dict)
+    paths: Mapping[str, Path]
     """Result files by the id of their job."""
+
+    @cached_property
+    def histories(self) -> Histories:
+        """Curves beside the training results; they are read when asked for."""
+        return Histories(
+            {key: self.paths[one.job_id].with_name(HISTORY) for key, one in self.trainings.items()}
+        )
 
     def training(self, run: str, seed: int) -> Result:
         """Return a training result."""
@@ -58,13 +62,12 @@ class Results:
         Raises:
             DataError: it is not as the evaluation published it.
         """
-        self.evaluation(suite, run, seed)
-        folder = self.folders[suite, run, seed]
-        path = folder / name
+        result = self.paths[self.evaluation(suite, run, seed).job_id]
+        path = result.with_suffix("") / name
         if not path.is_file():
             place = self._layout.details(suite, run, seed)
             self._raise_missing(f"{name} of evaluation '{suite}'", run, seed, place)
-        require_published(path, folder.with_name(f"{folder.name}.json"))
+        require_published(path, result)
         return path
 
     @property
@@ -74,22 +77,6 @@ class Results:
     def everything(self) -> list[Result]:
         """Return all results, those of trainings first."""
         return [*self.trainings.values(), *self.evaluations.values()]
-
-    def trained(self, name: str) -> dict[str, int]:
-        """Return a metric of the training behind each job, such as its tokens, by job id.
-
-        Jobs of models that no training here made, and jobs of timings, are not in it.
-        """
-        known = {
-            key: int(number)
-            for key, one in self.trainings.items()
-            if (number := one.metrics.get(name)) is not None
-        }
-        return {
-            one.job_id: known[key]
-            for one in self.everything()
-            if (key := (one.run, one.seed)) in known
-        }
 
     def _raise_missing(self, what: str, run: str, seed: int, path: str) -> NoReturn:
         raise UserError(
@@ -107,8 +94,6 @@ def load_results(paths: Iterable[Path], scale: str) -> Results:
     """
     trainings: dict[tuple[str, int], Result] = {}
     evaluations: dict[tuple[str, str, int], Result] = {}
-    folders: dict[tuple[str, str, int], Path] = {}
-    histories: dict[tuple[str, int], Path] = {}
     by_job: dict[str, Path] = {}
     for path in sorted(set(paths)):
         result = read_result(path)
@@ -120,17 +105,15 @@ def load_results(paths: Iterable[Path], scale: str) -> Results:
         by_job[result.job_id] = path
         if result.kind == "training":
             twice = trainings.setdefault((result.run, result.seed), result)
-            histories[result.run, result.seed] = path.with_name(HISTORY)
         else:
             key = (result.suite or result.kind, result.run, result.seed)
             twice = evaluations.setdefault(key, result)
-            folders[key] = path.with_suffix("")
         if twice is not result:
             raise DataError(
                 f"{path}: a second {result.kind} result of run {result.run}, seed {result.seed}, "
                 f"beside {twice.job_id}: give one of them"
             )
-    return Results(scale, trainings, evaluations, folders, Histories(histories), by_job)
+    return Results(scale, trainings, evaluations, by_job)
 
 
 def metric(result: Result, name: str) -> float | None:

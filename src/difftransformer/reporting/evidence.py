@@ -1,6 +1,6 @@
 """Numbers by seed for the contrasts of a claim, from the table of its artifact."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from pydantic import Field
 
@@ -8,11 +8,11 @@ from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.config.base import Settings
 from difftransformer.config.registry import Claim, ClaimContrast
 from difftransformer.errors import ConfigError, nearest
-from difftransformer.provenance.result import Units
+from difftransformer.provenance.result import Result, Units
 from difftransformer.reporting.cells import Paper
 from difftransformer.reporting.collect import Results
 from difftransformer.reporting.document import Cell, SeedValue, TableDocument
-from difftransformer.reporting.units import chance_of_units, paired
+from difftransformer.reporting.units import Pair, chance_of_units, paired
 
 Values = list[float | None]
 
@@ -74,44 +74,39 @@ def evidence(
         ConfigError: The table lacks the column or a row.
         DataError: Seeds or models were evaluated on different items.
     """
-    by_seed, exploratory = claim.over == "seeds", artifact.exploratory_seeds
-
-    def cell(run: str) -> Cell:
-        full_cell = _cell(table, run, contrast.metric, name)
-        if not by_seed:  # processes for timing have no seeds
-            return full_cell
-        eligible = [
-            value for value in full_cell.seeds if value.for_all or value.seed not in exploratory
-        ]
-        return full_cell.model_copy(update={"seeds": eligible})
-
-    ours = cell(contrast.row)
-    theirs = cell(contrast.baseline) if isinstance(contrast.baseline, str) else None
-    pairs = paired(ours.seeds, None if theirs is None else theirs.seeds)
-    chance = chance_of_units(pairs, f"claim {name}")
+    by_seed = claim.over == "seeds"  # processes for timing have no seeds
+    excluded = artifact.exploratory_seeds if by_seed else []
+    cells = [_cell(table, run, contrast.metric, name) for run in contrast.sides.values()]
+    sides = [
+        [seed for seed in cell.seeds if seed.for_all or seed.seed not in excluded] for cell in cells
+    ]
+    jobs = {job for side in sides for seed in side for job in seed.job_ids}
+    pairs: list[Pair] = [(one,) for one in sides[0]] if len(sides) == 1 else paired(*sides)
     number = None if isinstance(contrast.baseline, str) else contrast.baseline
-    some = next((one.units for one, _ in pairs if one.units is not None), None)
-    jobs = sorted({*ours.job_ids(), *(theirs.job_ids() if theirs is not None else [])})
+    chance = chance_of_units(pairs, f"claim {name}")
+    some = next((one.units for one, *_ in pairs if one.units is not None), None)
+    runs = {(one.run, one.seed) for one in results.everything() if one.job_id in jobs}
+    trained = [one for key, one in results.trainings.items() if key in runs]
     timed = claim.compare == "ratio"
     return Evidence(
         metric=contrast.metric,
         row=contrast.row,
         baseline=str(contrast.baseline),
-        seeds=[one.seed for one, _ in pairs],
-        values=[one.value for one, _ in pairs],
-        baseline_values=[number if two is None else two.value for _, two in pairs],
-        after=[_after(one) for one, _ in pairs] if timed else [],
-        baseline_after=[_after(two) for _, two in pairs if two is not None] if timed else [],
+        seeds=[one.seed for one, *_ in pairs],
+        values=[one.value for one, *_ in pairs],
+        baseline_values=[rest[0].value if rest else number for _, *rest in pairs],
+        after=[_after(one) for one, *_ in pairs] if timed else [],
+        baseline_after=[_after(two) for _, *rest in pairs for two in rest] if timed else [],
         unit=None if some is None or not chance.freedom else some.unit,
         units=chance.freedom and _number(some),
         unit_variance=chance.variance,
         unit_freedom=chance.freedom,
-        published=_published(contrast, artifact, table, ours, theirs),
-        excluded=sorted({*exploratory} & {*table.seeds}) if by_seed else [],
+        published=_published(contrast, artifact, table, cells),
+        excluded=sorted({*excluded} & {*table.seeds}),
         overridden=_overridden(contrast, artifact.overrides),
-        parameters=_range(results.trained("parameters"), jobs),
-        tokens=_range(results.trained("tokens"), jobs),
-        job_ids=jobs,
+        parameters=_range(trained, "parameters"),
+        tokens=_range(trained, "tokens"),
+        job_ids=sorted(jobs),
     )
 
 
@@ -132,11 +127,7 @@ def _after(seed: SeedValue) -> float | None:
 
 
 def _published(
-    contrast: ClaimContrast,
-    artifact: ArtifactSlice,
-    table: TableDocument,
-    ours: Cell,
-    theirs: Cell | None,
+    contrast: ClaimContrast, artifact: ArtifactSlice, table: TableDocument, cells: list[Cell]
 ) -> float | None:
     """Published difference of the same cells; None for a synthetic proxy."""
     sections = [
@@ -149,10 +140,11 @@ def _published(
     )
     if printed is not None:  # preferred to the difference of two numbers read off a curve
         return printed.middle
-    baseline = contrast.baseline if theirs is None else theirs.paper_value
-    if ours.paper_value is None or not isinstance(baseline, float):
-        return None
-    return ours.paper_value - baseline
+    numbers = [cell.paper_value for cell in cells]
+    if isinstance(contrast.baseline, float):
+        numbers.append(contrast.baseline)
+    ours, theirs = numbers
+    return None if ours is None or theirs is None else ours - theirs
 
 
 def _overridden(contrast: ClaimContrast, overrides: Mapping[str, str]) -> str | None:
@@ -162,8 +154,9 @@ def _overridden(contrast: ClaimContrast, overrides: Mapping[str, str]) -> str | 
     return run and f"`set` changes {run} ({overrides[run]}), which the claim is not about"
 
 
-def _range(counts: Mapping[str, int], jobs: Collection[str]) -> list[int]:
-    values = [counts[job] for job in jobs if job in counts]
+def _range(trained: list[Result], metric: str) -> list[int]:
+    """Fewest and most of a metric, such as tokens; empty where no model was trained here."""
+    values = [int(number) for one in trained if (number := one.metrics.get(metric)) is not None]
     return [min(values), max(values)] if values else []
 
 

@@ -1,7 +1,7 @@
 """Sections whose columns are metrics: means over seeds and paired differences."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -67,6 +67,16 @@ class Metric:
         found = [(factor, metric(result, name)) for name, factor in (self.terms or {}).items()]
         known = [factor * value for factor, value in found if value is not None]
         return math.fsum(known) if len(known) == len(found) else None
+
+    def cell(self, run: str, results: Iterable[Result], decimals: int, paper: Paper) -> Cell:
+        """Return the mean over the results of a row.
+
+        Raises:
+            UserError: It was not measured.
+        """
+        found = ((result, self.value(result)) for result in results)
+        seeds = seed_values(found, decimals, terms=self.terms, remark=self.remark)
+        return mean_cell(Place(run, self.id), seeds, decimals, paper)
 
 
 def metric_section(
@@ -154,19 +164,12 @@ def metric_cells(
     Raises:
         UserError: a result is missing or lacks a metric.
     """
-    cells = []
-    for row in view.rows:
-        results = view.evaluated(row)
-        for one in metrics:
-            found = [(result, one.value(result)) for result in results]
-            seeds = seed_values(found, decimals, terms=one.terms)
-            if one.remark is not None:
-                seeds = [
-                    seed.model_copy(update={"text": f"{seed.text} {one.remark(result)}".rstrip()})
-                    for seed, result in zip(seeds, results, strict=True)
-                ]
-            cells.append(mean_cell(Place(row.run, one.id), seeds, decimals, paper))
-    return cells
+    return [
+        one.cell(row.run, results, decimals, paper)
+        for row in view.rows
+        for results in [view.evaluated(row)]
+        for one in metrics
+    ]
 
 
 def by_layer(view: View[Any], name: str, header: str) -> list[Metric]:
@@ -234,8 +237,7 @@ def adapted_sizes(view: View[Any]) -> Facts:
         results = [view.results.training(at_one_rate, seed) for seed in seeds]
         for name in _SIZES:
             if all(name in result.metrics for result in results) and results:
-                values = seed_values([(one, metric(one, name)) for one in results], 0)
-                cell = mean_cell(Place(row.run, name), values, 0, view.paper)
+                cell = Metric(name, "").cell(row.run, results, 0, view.paper)
                 cells.append(cell.model_copy(update={"text": count(cell.value or 0.0)}))
     if not cells:
         return Facts([], [], [])
@@ -252,15 +254,9 @@ def adapted_sizes(view: View[Any]) -> Facts:
 def _lambdas(view: View[Any], row: RowSlice) -> list[Cell]:
     """Mean over seeds in each layer that has one."""
     trained = view.trained(row)
-    names = map(lambda_metric, range(int(row.facts.get("layers") or 0)))
     return [
-        mean_cell(
-            Place(row.run, name),
-            seed_values([(result, metric(result, name)) for result in trained], _LAMBDA_DECIMALS),
-            _LAMBDA_DECIMALS,
-            view.paper,
-        )
-        for name in names
+        Metric(name, "").cell(row.run, trained, _LAMBDA_DECIMALS, view.paper)
+        for name in map(lambda_metric, range(int(row.facts.get("layers") or 0)))
         if all(name in result.metrics for result in trained)
     ]
 

@@ -4,10 +4,11 @@ Cells of tables and evidence on claims take it from here, so that both have the 
 """
 
 from collections.abc import Sequence
+from functools import reduce
+from math import nan
 from typing import TYPE_CHECKING
 
 from difftransformer.errors import DataError
-from difftransformer.provenance.result import Share
 from difftransformer.reporting.document import SeedValue
 from difftransformer.reporting.statistics import (
     NO_UNITS,
@@ -22,27 +23,29 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Asked = tuple[str, int]
-"""A set of units: its name and their number."""
-Pair = tuple[SeedValue, SeedValue | None]
-"""A seed in a row and in the one it is compared with; None: it is compared with no row."""
+    Contributions = dict[tuple[str, int], NDArray[np.float64]]
+    """What each unit adds to a value, [D] for every set of units: its name and their number."""
+
+Pair = tuple[SeedValue, ...]
+"""The value of a seed, with that of the baseline behind it where there is one."""
 
 
-def paired(ours: Sequence[SeedValue], theirs: Sequence[SeedValue] | None) -> list[Pair]:
-    """Return the seeds that both sides have; of one side alone all of them.
+def paired(ours: Sequence[SeedValue], theirs: Sequence[SeedValue]) -> list[Pair]:
+    """Return the seeds that both sides have.
 
     A value that stands for all seeds is beside each of the other side.
     """
-    if theirs is None:
-        return [(one, None) for one in ours]
-    ours, theirs = _for_seeds_of(ours, theirs), _for_seeds_of(theirs, ours)
-    other = {seed.seed: seed for seed in theirs}
-    return [(one, other[one.seed]) for one in ours if one.seed in other]
+    return [
+        (one.model_copy(update={"seed": one.seed if two.for_all else two.seed}), two)
+        for one in ours
+        for two in theirs
+        if one.seed == two.seed or one.for_all != two.for_all
+    ]
 
 
 def valued(pairs: Sequence[Pair]) -> list[Pair]:
-    """Return the pairs with a value on every side that they have."""
-    return [pair for pair in pairs if all(one is None or one.value is not None for one in pair)]
+    """Return the seeds with a value on every side that they have."""
+    return [both for both in pairs if all(one.value is not None for one in both)]
 
 
 def contrast_of(pairs: Sequence[Pair], about: str) -> Contrast:
@@ -66,22 +69,12 @@ def differences_of(pairs: Sequence[Pair]) -> list[float]:
 def chance_of_units(pairs: Sequence[Pair], about: str) -> UnitChance:
     """What the choice of units adds to a mean, or to a mean paired difference.
 
-    Nothing where a side is no mean over any.
-
-    Args:
-        pairs: Seeds; those without a value do not count.
-        about: Begins the errors.
-
-    Raises:
-        DataError: Seeds were asked different things, or units do not add up to a value.
+    Nothing where a side is no mean over any. Arguments and errors are those of `contrast_of`.
     """
     pairs = valued(pairs)
-    if not pairs or any(seed and seed.units is None for pair in pairs for seed in pair):
+    if not pairs or any(one.units is None for both in pairs for one in both):
         return NO_UNITS
-    found = [
-        _subtract(contributions(one), contributions(two) if two is not None else {})
-        for one, two in pairs
-    ]
+    found = [reduce(_subtract, map(contributions, both)) for both in pairs]
     if any(parts.keys() != found[0].keys() for parts in found):
         raise DataError(
             f"{about}: seeds were asked different numbers of items: rerun the evaluations of the "
@@ -92,8 +85,8 @@ def chance_of_units(pairs: Sequence[Pair], about: str) -> UnitChance:
     return unit_chance([np.stack([parts[key] for parts in found]) for key in found[0]])
 
 
-def contributions(seed: SeedValue) -> "dict[Asked, NDArray[np.float64]]":
-    """What each unit adds to a value beyond the average one, [D] for every set of units.
+def contributions(seed: SeedValue) -> "Contributions":
+    """What each unit adds to a value beyond the average one.
 
     A ratio of sums is linearised: a unit counts by how far its numerator lies from what the ratio
     would have for its denominator.
@@ -104,10 +97,10 @@ def contributions(seed: SeedValue) -> "dict[Asked, NDArray[np.float64]]":
     import numpy as np
 
     assert seed.units is not None and seed.value is not None
-    found: dict[Asked, NDArray[np.float64]] = {}
+    found: Contributions = {}
     for share in seed.units.shares:
         values = np.asarray(share.values, dtype=float)
-        weights = _weights(share)
+        weights = np.ones(len(values)) if share.weights is None else np.asarray(share.weights)
         ratio = values.sum() / weights.sum()
         added = share.coefficient * (values - ratio * weights) / weights.sum()
         key = (share.of, len(values))
@@ -120,34 +113,13 @@ def contributions(seed: SeedValue) -> "dict[Asked, NDArray[np.float64]]":
     return found
 
 
-def _for_seeds_of(side: Sequence[SeedValue], other: Sequence[SeedValue]) -> Sequence[SeedValue]:
-    if not (len(side) == 1 and side[0].for_all):
-        return side
-    return [side[0].model_copy(update={"seed": one.seed}) for one in other]
-
-
 def _numbers(pairs: Sequence[Pair]) -> tuple[list[float], list[float]]:
-    return [_number(one) for one, _ in pairs], [_number(two) for _, two in pairs]
+    """Numbers of both sides by seed; 0 without a baseline."""
+    numbers = [[nan if one.value is None else one.value for one in both] for both in pairs]
+    return [ours for ours, *_ in numbers], [sum(theirs, 0.0) for _, *theirs in numbers]
 
 
-def _number(seed: SeedValue | None) -> float:
-    if seed is None:
-        return 0.0
-    assert seed.value is not None
-    return seed.value
-
-
-def _weights(share: Share) -> "NDArray[np.float64]":
-    import numpy as np
-
-    if share.weights is None:
-        return np.ones(len(share.values))
-    return np.asarray(share.weights, dtype=float)
-
-
-def _subtract(
-    ours: "dict[Asked, NDArray[np.float64]]", theirs: "dict[Asked, NDArray[np.float64]]"
-) -> "dict[Asked, NDArray[np.float64]]":
+def _subtract(ours: "Contributions", theirs: "Contributions") -> "Contributions":
     """Unit by unit where both were asked the same; else both sets count, as independent ones."""
     found = dict(ours)
     for key, part in theirs.items():

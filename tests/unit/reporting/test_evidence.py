@@ -17,11 +17,10 @@ from difftransformer.reporting.collect import Results, load_results
 from difftransformer.reporting.document import Cell, Column, Row, Section, SeedValue, TableDocument
 from difftransformer.reporting.evidence import Evidence, evidence
 from difftransformer.reporting.table_job import make_table
-from difftransformer.reporting.units import contributions
 
 CLAIMS = CATALOGUE.registry.claims
 ON_LOSS = ClaimContrast(metric="valid", row="diff", baseline="transformer")
-NOTHING = Results("tiny", {}, {}, {}, None)  # type: ignore[arg-type]
+NOTHING = Results("tiny", {}, {}, {})
 
 
 @pytest.fixture(scope="module")
@@ -173,13 +172,14 @@ def test_items_reach_every_claim_on_a_mean(results: Results) -> None:
                 if seed.units is None:
                     without.add(one.metric)
                 elif seed.value is not None:
-                    contributions(seed)
+                    assert seed.units.adds_up(seed.value)
     assert without == {
         "accuracy_at_budget", "steps_to_bind", "new_at_equal_old", "gradient_spikes_large", "ratio",
     }  # fmt: skip
 
 
 def test_sizes_come_from_the_trainings_behind_the_jobs(results: Results) -> None:
+    table, asked = make_table(artifact_slice("table6"), results), on_table6()
     unknown = replace(results, trainings={})
-    assert unknown.trained("parameters") == {}
-    assert set(results.trained("parameters").values()) == {660_000}
+    found = evidence(ON_LOSS, asked, "C", artifact_slice("table6"), table, unknown)
+    assert (found.parameters, found.tokens) == ([], [])

@@ -52,7 +52,6 @@ def once(results: Results, run: str) -> Results:
     return replace(
         results,
         evaluations={key: told(one) for key, one in results.evaluations.items() if kept(key)},
-        folders={key: one for key, one in results.folders.items() if kept(key)},
     )
 
 

@@ -9,12 +9,17 @@ from difftransformer.provenance.result import Share, Units
 from difftransformer.reporting.document import SeedValue
 from difftransformer.reporting.statistics import NO_UNITS
 from difftransformer.reporting.units import (
+    Pair,
     chance_of_units,
     contrast_of,
     contributions,
     paired,
     valued,
 )
+
+
+def single(seeds: list[SeedValue]) -> list[Pair]:
+    return [(seed,) for seed in seeds]
 
 
 def test_a_ratio_is_linearised_as_in_survey_sampling() -> None:
@@ -58,7 +63,7 @@ def test_units_are_paired_where_both_rows_were_asked_the_same() -> None:
     random = np.random.default_rng(0)
     hard = random.normal(0, 5, 200)  # what makes an item hard is the same for both rows
     ours, theirs = (with_units(hard + random.normal(0, 0.1, (3, 200))) for _ in "xy")
-    alone, both = chance_of_units(paired(ours, None), ""), chance_of_units(paired(ours, theirs), "")
+    alone, both = (chance_of_units(one, "") for one in (single(ours), paired(ours, theirs)))
     assert alone.variance == pytest.approx(hard.var(ddof=1) / 200, rel=0.01)
     assert both.variance < 0.01**2 and alone.freedom == both.freedom == 199
 
@@ -66,21 +71,23 @@ def test_units_are_paired_where_both_rows_were_asked_the_same() -> None:
 def test_a_seed_without_a_value_counts_nowhere_and_one_without_units_hides_them() -> None:
     seeds = with_units(np.random.default_rng(3).normal(0, 1, (4, 30)))
     lost = seeds[0].model_copy(update={"value": None, "units": None})
-    pairs = paired([lost, *seeds[1:]], None)
-    assert chance_of_units(pairs, "") == chance_of_units(paired(seeds[1:], None), "") != NO_UNITS
+    pairs = single([lost, *seeds[1:]])
+    assert chance_of_units(pairs, "") == chance_of_units(single(seeds[1:]), "") != NO_UNITS
     assert valued(pairs) == pairs[1:]
     unknown = seeds[0].model_copy(update={"units": None})
-    assert chance_of_units(paired([unknown, *seeds[1:]], None), "") == NO_UNITS
-    assert contrast_of(paired([unknown, *seeds[1:]], None), "").freedom == 3
+    assert chance_of_units(single([unknown, *seeds[1:]]), "") == NO_UNITS
+    assert contrast_of(single([unknown, *seeds[1:]]), "").freedom == 3
 
 
 def test_a_model_from_elsewhere_is_beside_every_seed() -> None:
     ours = with_units(np.random.default_rng(4).normal(0, 1, (3, 30)))
     (once,) = with_units(np.ones((1, 30)))
     elsewhere = once.model_copy(update={"seed": 0, "for_all": True})
-    for pairs in (paired(ours, [elsewhere]), [(b, a) for a, b in paired([elsewhere], ours)]):
-        assert [(one, two and two.value) for one, two in pairs] == [(one, 1.0) for one in ours]
-        assert [two and two.seed for _, two in pairs] == [one.seed for one in ours]
+    assert paired(ours, [elsewhere]) == [(one, elsewhere) for one in ours]
+    turned = paired([elsewhere], ours)
+    assert [(one.seed, one.value, two) for one, two in turned] == [
+        (one.seed, 1, one) for one in ours
+    ]
     other = elsewhere.model_copy(update={"value": 2.0})
     assert paired([elsewhere], [other]) == [(elsewhere, other)]
 
@@ -88,4 +95,4 @@ def test_a_model_from_elsewhere_is_beside_every_seed() -> None:
 def test_seeds_that_were_asked_different_things_are_named() -> None:
     seeds = with_units(np.ones((2, 8)))
     with pytest.raises(DataError, match="diff, valid: seeds were asked different numbers of items"):
-        contrast_of(paired([seeds[0], with_units(np.ones((2, 9)))[1]], None), "diff, valid")
+        contrast_of(single([seeds[0], with_units(np.ones((2, 9)))[1]]), "diff, valid")

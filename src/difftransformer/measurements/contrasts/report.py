@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.config.papers import Replication
 from difftransformer.measurements.contrasts.settings import Options, Pair
-from difftransformer.reporting.cells import DIFFERENCE, UNDEFINED, Place, difference_cell
+from difftransformer.reporting.cells import DIFFERENCE, UNDEFINED, paired_differences
 from difftransformer.reporting.charts import cell_estimates, estimates
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.document import Cell, Column, Row, Section, SeedValue
@@ -140,13 +141,10 @@ def _replicated(view: View[Options]) -> Iterator[Section]:
 
 
 def _difference(view: View[Options], pair: Pair, rows: Section) -> Cell:
-    ours, theirs = (rows.cell(run, view.options.column) for run in (pair.row, pair.against))
-    assert ours is not None and theirs is not None, pair
-    published = None
-    if ours.paper_value is not None and theirs.paper_value is not None:
-        published = ours.paper_value - theirs.paper_value
-    place = Place(_id(pair), view.options.column + DIFFERENCE)
-    return difference_cell(place, ours, theirs, view.options.decimals, published)
+    compared = RowSlice(run=pair.row, label="", against=pair.against)
+    column, decimals = view.options.column, view.options.decimals
+    (found,) = paired_differences([compared], [column], rows.cells, decimals)
+    return found.model_copy(update={"row": _id(pair)})
 
 
 def _about(mean: Cell, decimals: int) -> Iterator[Cell]:
