@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import torch
 from huggingface_hub import ModelCardData
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from difftransformer.config.run import PretrainedModel
 from difftransformer.convert.checkpoint import CONFIG, read_config
@@ -71,13 +72,15 @@ def model_card(folder: Path, licence: str | None, name: str, *, own_code: bool) 
     )
     environment = Environment(
         loader=PackageLoader("difftransformer", "publishing"),
+        autoescape=True,  # what no filter has made Markdown of
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
     environment.filters |= {
-        "code": code, "count": count, "counted": counted, "escaped": escape, "number": _number,
+        "code": lambda text: Markup(code(text)), "count": count, "counted": counted,
+        "escaped": lambda text: Markup(escape(str(text))), "number": _number,
         "rate": rate, "without_folders": without_folders,
     }  # fmt: skip
     card = environment.get_template("card.md.j2")
