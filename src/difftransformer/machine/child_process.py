@@ -5,7 +5,6 @@ Its errors are raised and its log is written in this process, and it ends with t
 
 import logging
 import os
-import pickle
 import signal
 import threading
 import traceback
@@ -13,6 +12,7 @@ from collections.abc import Callable
 from logging.handlers import QueueHandler
 from multiprocessing import connection, get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -104,7 +104,7 @@ def end_with_parent() -> None:
 def _portable(error: Exception) -> Exception:
     """Return an error that the parent can raise, with where it was raised here."""
     try:
-        found: Exception = pickle.loads(pickle.dumps(error))
+        found: Exception = ForkingPickler.loads(ForkingPickler.dumps(error))  # as a pipe sends it
     except Exception:  # a class of its own, or made of more than it keeps
         found = RuntimeError(in_one_line(error))
     found.add_note("".join(traceback.format_exception(error)))
