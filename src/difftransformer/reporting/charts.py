@@ -16,6 +16,7 @@ PUBLISHED: dict[str, Any] = HOLLOW | {"lw": 1.2, "marks": 4.5, "errorbar": None}
 RANGE = ("pi", 100)
 """The band from the lowest to the highest, in the words of seaborn."""
 _NORMAL = 1.96  # standard errors to either side of an interval of 95%
+_MANY = 12  # dots at one place, which would cover the mark and its interval
 _SHARED = 0.8  # of a place on an axis, by the rows that are beside each other there
 
 
@@ -138,7 +139,7 @@ def estimates(
         along: The axis of the places.
         dodge: Whether rows are beside each other at a place.
         hollow: Whether estimates and seeds are hollow.
-        marks: Size of the marks of estimates; dots of seeds have half of it.
+        marks: Size of the marks of estimates; dots of seeds have half of it, many a quarter.
     """
     import numpy as np
     import pandas as pd
@@ -154,8 +155,10 @@ def estimates(
     beside = dodge and len(runs) > 1
     kinds = frame["kind"]
     before = len(axes.collections)
+    most = frame[kinds == "seed"].groupby(["place", "run"]).size().max()
+    dots = marks / (4 if most > _MANY else 2)
     seaborn.swarmplot(  # equal values are beside each other
-        frame[kinds == "seed"], dodge=beside, size=marks / 2, linewidth=marks / 15,
+        frame[kinds == "seed"], dodge=beside, size=dots, linewidth=0.13 * dots,
         edgecolor="white", zorder=2.2, warn_thresh=1, **shared,
     )  # fmt: skip
     for seeds in axes.collections[before:] if hollow else ():

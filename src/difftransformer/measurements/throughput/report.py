@@ -41,9 +41,9 @@ def figure(view: View[Options]) -> Figure:
             for row in compared
             for one in (*_measured_ratios(timings, row, mode), *_printed(view, row, mode, shapes))
         ]
-        estimates(axes, found, look, shapes, marks=4)
+        estimates(axes, found, look, shapes)
         tidy(axes, x="", y="tokens/s, ratio" if axes is left else "", title=title)
-    legend_below(figure, row_signs(compared, look, line=0, mark=4))
+    legend_below(figure, row_signs(compared, look, line=0, mark=6))
     return figure
 
 
