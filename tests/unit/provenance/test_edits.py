@@ -58,6 +58,8 @@ EVALUATED = jobs("evaluate")
 ON_GPU = jobs("on GPU")
 COMPUTED = TRAINED | EVALUATED | jobs("time")
 """All that compute with a model."""
+PREPARED = TRAINED | jobs("time")
+"""Those whose process `training.process` prepares, or whose memory it keeps."""
 WITH_JUDGE = COMPUTED | jobs("judge")
 """Judging imports what answers are read by, and with it the model."""
 NOTHING: set[str] = set()
@@ -114,12 +116,12 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
     (f"{ATTENTION}/diff_v1.py", "first - second +", "first + second +", jobs("V1", "time")),
     (f"{ATTENTION}/diff_v1.py", '"exponential",\n', "0.5,\n", jobs("V1", "time")),
     (f"{ATTENTION}/softmax.py", *ADDED, jobs("softmax", "adapt", "time")),
-    (f"{CONFIG}/training.py", "        0.5, meaning=", "        0.6, meaning=", set(JOBS) - DATA),
+    (f"{CONFIG}/training.py", "        0.9, meaning=", "        0.8, meaning=", set(JOBS) - DATA),
     (f"{CONFIG}/training.py", 'device: Literal["auto", ', "device: Literal[", set(JOBS) - DATA),
-    (f"{TRAINING}/process.py", "_MMAP_MAX = -1, -3, -4", "_MMAP_MAX = -1, -3, -5", COMPUTED),
-    (f"{TRAINING}/process.py", "not torch.cuda.is_bf16", "torch.cuda.is_bf16", COMPUTED),
-    (f"{TRAINING}/process.py", '"training.device")', '"training.place")', COMPUTED),
-    (f"{TRAINING}/process.py", "        raise BackendError(", "        BackendError(", COMPUTED),
+    (f"{TRAINING}/process.py", "_MMAP_MAX = -1, -3, -4", "_MMAP_MAX = -1, -3, -5", PREPARED),
+    (f"{TRAINING}/process.py", "not torch.cuda.is_bf16", "torch.cuda.is_bf16", PREPARED),
+    (f"{TRAINING}/process.py", '"training.device")', '"training.place")', PREPARED),
+    (f"{TRAINING}/process.py", "        raise BackendError(", "        BackendError(", PREPARED),
     (f"{TRAINING}/trainer.py", *ADDED, TRAINED),
     (f"{TRAINING}/pretrain.py", *ADDED, PRETRAINED),
     (f"{TRAINING}/adapt.py", *ADDED, ADAPTED),
