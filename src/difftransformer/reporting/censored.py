@@ -1,10 +1,10 @@
-"""Ratios of paired interval-censored times, by the censored fits of scipy."""
+"""Ratios of paired interval-censored times, by maximum likelihood."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from difftransformer.reporting.statistics import LEVEL, Contrast, Interval, contrast
 
@@ -80,22 +80,27 @@ class CensoredContrast(Contrast):
     @cached_property
     def _best(self) -> tuple[float, float]:
         """Maximum-likelihood estimate of the mean, and its log-likelihood."""
-        return self._fit()
+        from scipy import optimize
+
+        start = self.effect, max(self.seed_variance, 1e-6)
+        fit = optimize.minimize(
+            lambda point: -self._log_likelihood(point[0], math.exp(point[1])),
+            [start[0], math.log(start[1]) / 2],
+            method="Nelder-Mead",
+            options={"xatol": 1e-6, "fatol": 1e-9},
+        )
+        return float(fit.x[0]), -float(fit.fun)
 
     def _likelihood(self, mean: float) -> float:
         """Profile log-likelihood of a mean, maximised over the standard deviation."""
-        return self._fit(floc=mean)[1]
+        from scipy import optimize
 
-    def _fit(self, **fixed: float) -> tuple[float, float]:
-        """Fit the normal distribution to the intervals; return its mean and log-likelihood."""
-        from scipy import optimize, stats
-
-        def precise(*start: Any, args: Any, disp: Any) -> Any:
-            return optimize.fmin(*start, args=args, disp=disp, xtol=1e-6, ftol=1e-9)
-
-        data = stats.CensoredData.interval_censored(self.lows, self.highs)
-        mean, deviation = map(float, stats.norm.fit(data, optimizer=precise, **fixed))
-        return mean, self._log_likelihood(mean, deviation)
+        fit = optimize.minimize_scalar(
+            lambda log: -self._log_likelihood(mean, math.exp(log)),
+            bounds=(math.log(1e-4), math.log(1e3)),
+            method="bounded",
+        )
+        return -float(fit.fun)
 
     def _log_likelihood(self, mean: float, deviation: float) -> float:
         import numpy as np
