@@ -1,13 +1,17 @@
 """Differential attention, V1 (arXiv 2410.05258v2, equations 1 to 3).
 
-            (Q1, Q2) = rotate(X W_Q),  (K1, K2) = rotate(X W_K),  V = X W_V      for each head
-    eq. 1   O_h = (softmax(Q1 K1' / sqrt(d)) - lambda softmax(Q2 K2' / sqrt(d))) V
-    eq. 2   lambda = exp(lq1 . lk1) - exp(lq2 . lk2) + lambda_init            one for a layer
-    eq. 3   Y = concat(..., (1 - lambda_init) N(O_h), ...) W_O      N: RMSNorm over 2d, eps 1e-5
+            (Q1, Q2) = RoPE(X W_Q),  (K1, K2) = RoPE(X W_K),  V = X W_V
+    eq. 1   O_h = (softmax(Q1 K1^T / sqrt(d)) - lambda softmax(Q2 K2^T / sqrt(d))) V   for head h
+    eq. 2   lambda = exp(lambda_q1 . lambda_k1) - exp(lambda_q2 . lambda_k2) + lambda_init
+    eq. 3   Y = concat((1 - lambda_init) RMSNorm(O_h) over h) W_O
 
-Shapes: B = batch, T = queries, S = keys (cached ones and T new ones), D = d_model, H = heads,
-G = key/value heads, d = head_dim. Each of the H heads has two queries of d, each of the G key/value
-heads two keys of d and one value of 2d.
+The softmax is causal. lambda is a scalar per layer, shared by its heads. RMSNorm is over the 2d
+numbers of a head's output, with one weight [2d] per layer. With fewer key/value heads than heads,
+head h uses K1, K2 and V of key/value head h // (H / G).
+
+Shapes: B = batch, T = tokens of X, S = tokens with cached ones, D = d_model, H = heads,
+G = key/value heads, d = head_dim. Each of the H heads has two query vectors of size d, each of the
+G key/value heads two key vectors of size d and one value vector of size 2d.
 """
 
 from dataclasses import dataclass
@@ -33,22 +37,22 @@ class DiffV1Config(AttentionConfig):
 
     lambda_init: LambdaInit = setting(
         "exponential",
-        meaning="lambda at the start: `exponential` is 0.8 - 0.6 exp(-0.3 l) in the layer of "
-        "0-based index l, a number is the same in all layers.",
+        meaning="lambda_init of equations 2 and 3: `exponential` is 0.8 - 0.6 exp(-0.3 l) in the "
+        "layer of 0-based index l, a number is the same in all layers.",
         source="DIFF paper, section 2.1; table 6 (0.8, 0.5)",
-        below=1,  # the factor (1 - lambda_init) would turn heads off, or around
+        below=1,  # at 1 the factor (1 - lambda_init) is 0, above it is negative
     )
     lambda_fixed: float | Literal["init"] | None = setting(
         None,
         meaning="lambda as a number that is not learned, the same in all layers, or `init`: it "
-        "stays at the layer's lambda_init. The factor (1 - lambda_init) stays as it is. 0: both "
-        "maps are made and none is subtracted. Left out: lambda is learned.",
-        source="0: ours (a control); init: arXiv 2505.16333, figures 7 and 8",
+        "stays at the layer's lambda_init. The factor (1 - lambda_init) stays as it is. 0: no "
+        "subtraction; both maps are computed. Left out: lambda is learned.",
+        source="0: a control that the papers do not have; init: arXiv 2505.16333, figures 7 and 8",
     )
     norm: bool = setting(
         True,
-        meaning="RMSNorm over each head's output of 2d, one gain shared by all heads. The factor "
-        "(1 - lambda_init) stays when it is off.",
+        meaning="RMSNorm over each head's output of 2d, with one weight shared by all heads. The "
+        "factor (1 - lambda_init) stays when it is off.",
         source="DIFF paper, equation 3; table 6 (-GroupNorm)",
     )
     norm_eps: float = setting(
@@ -62,15 +66,14 @@ class DiffV1Config(AttentionConfig):
 
 
 class DifferentialAttention(Attention):
-    """DIFF V1 with multi-head or grouped-query sharing, as the authors' flash files compute it.
+    """DIFF V1 with multi-head or grouped-query attention, as unilm's flash-attn files compute it.
 
-    Rows of ``qkv_proj``: queries [H, 2, d], keys [G, 2, d], values [G, 2d], so a head's pair lies
-    side by side as in the authors' code. Under GQA head h uses keys and value h // (H / G); the
-    authors' naive file pairs repeated keys differently and is another function.
+    The fused weight ``qkv_proj`` has rows of queries [H, 2, d], keys [G, 2, d] and values [G, 2d]:
+    the two queries of a head are next to each other, as in unilm. unilm's file without flash-attn
+    (`multihead_diffattn.py`) pairs repeated keys otherwise and computes another function under GQA.
 
-    The factor (1 - lambda_init) of equation 3 is a constant of the layer that matches the gradient
-    flow of a Transformer's layer at the start; it is kept when `norm` is off, because the ablation
-    removes the norm and nothing else.
+    The factor (1 - lambda_init) is a constant. It makes the gradients at the start of training like
+    those of a Transformer. It stays when `norm` is off: that ablation removes only the norm.
     """
 
     config_class: ClassVar[type[AttentionConfig]] = DiffV1Config
@@ -101,15 +104,16 @@ class DifferentialAttention(Attention):
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
         """[B, T, D] -> [B, T, D]; arguments as in `Attention.forward`."""
-        # Project and rotate: q [B, 2H, T, d], k [B, 2G, T, d], v [B, G, T, 2d]; pairs side by side.
-        q, k, v, _ = self.project(x, rope)
-        if cache is not None:  # with earlier positions: k [B, 2G, S, d], v [B, G, S, 2d]
+        # Project and apply RoPE: q [B, 2H, T, d], k [B, 2G, T, d], v [B, G, T, 2d]. The vectors of
+        # the first map are at even indices of q and k, those of the second at odd ones.
+        q, k, v, _ = self.project(x, rope)  # V1 has no extra projection
+        if cache is not None:  # with earlier tokens: k [B, 2G, S, d], v [B, G, S, 2d]
             k, v = cache.update(k, v, self.layer_index)
-        # Attend: (softmax(q1 k1' / sqrt(d)) - lambda softmax(q2 k2' / sqrt(d))) v, [B, T, H, 2d].
+        # Attend: equation 1, [B, T, H, 2d]; scale is 1 / sqrt(d).
         lam = self.current_lambda()  # equation 2
         heads = self.kernel.differential_attention(q, k, v, lam, scale=self.scale, mask=mask)
-        # Norm each head times (1 - lambda_init), join the heads, [B, T, H 2d], and project to D.
-        heads = scaled_norm(heads, self.head_norm, self.factor)  # equation 3
+        # Equation 3: normalise each head, times (1 - lambda_init); concatenate; project to D.
+        heads = scaled_norm(heads, self.head_norm, self.factor)
         return self.o_proj(heads.flatten(2))
 
     def current_lambda(self) -> Tensor:
@@ -121,21 +125,21 @@ class DifferentialAttention(Attention):
         return first - second + self.lambda_init
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
-        """Draw the lambda vectors from N(0, 0.1), as the authors do."""
+        """Draw the lambda vectors from a normal distribution of std 0.1, as unilm does."""
         parameter.normal_(0.0, LAMBDA_STD, generator=generator)
 
     # For analysis.
 
     def learned_lambdas(self, x: Tensor) -> Tensor:
-        """See `Attention.learned_lambdas`: one per layer."""
+        """Return lambda, learned or fixed, [1, 1, 1]: one for all tokens and heads."""
         return self.current_lambda().view(1, 1, -1)
 
     def component_maps(self, q: Tensor, k: Tensor, extra: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Attention.component_maps`."""
+        """Return the two causal softmax maps of equation 1, [B, H, T, S] each."""
         first = attention_map(q[:, 0::2], k[:, 0::2], scale=self.scale, mask=None)
         return first, attention_map(q[:, 1::2], k[:, 1::2], scale=self.scale, mask=None)
 
     def attention_weights(self, q: Tensor, k: Tensor, extra: Tensor) -> Tensor:
-        """See `Attention.attention_weights`."""
+        """Return the first map minus lambda times the second, [B, H, T, S]."""
         first, second = self.component_maps(q, k, extra)
         return first - self.current_lambda() * second
