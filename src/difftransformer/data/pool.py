@@ -1,12 +1,10 @@
-"""Encoding on several processes, in order, with a bounded amount of text in flight."""
+"""Encoding on several threads, in order, with a bounded amount of text in flight."""
 
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +12,6 @@ import numpy as np
 from difftransformer.data.mixture import TokenisedDocument
 from difftransformer.data.tokenizer import TextTokenizer, Windows
 from difftransformer.data.windows import Excerpt
-from difftransformer.errors import DataError
-from difftransformer.machine import slurm
-from difftransformer.machine.child_process import end_with_parent
 
 BLOCK_CHARACTERS = 1 << 18
 
@@ -28,30 +23,19 @@ Submit = Callable[[list[Excerpt], int | None], Callable[[], Encoded]]
 def encoders(tokenizer: Path, workers: int) -> Iterator[Submit]:
     """Give a function that starts encoding excerpts and returns a function that waits for them.
 
-    It takes the excerpts and the number of tokens of a window, or None.
-    One worker encodes in this process; more are processes of their own, which end with this one
-    even when it is killed.
+    It takes the excerpts and the number of tokens of a window, or None. Both libraries of
+    tokenizers release the interpreter's lock while they encode.
     """
-    # The tokenizers library would start threads of its own in every process.
+    # The tokenizers library would start threads of its own.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    if workers == 1:
-        here = TextTokenizer(tokenizer)
-        yield lambda block, longest: lambda: _encode_all(here, *_pairs(block), longest)
-        return
-    with slurm.unheard():
-        executor = ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (tokenizer,))
-    with executor as pool:
+    opened = TextTokenizer(tokenizer)
 
-        def submit(block: list[Excerpt], longest: int | None) -> Callable[[], Encoded]:
-            with slurm.unheard():  # it starts a worker where there is need
-                return pool.submit(_encode, *_pairs(block), longest).result
+    def encode(block: list[Excerpt], longest: int | None) -> Encoded:
+        return [opened.windows(one.document.text, longest, one.windows) for one in block]
 
+    with ThreadPoolExecutor(workers, "encoder") as pool:
         try:
-            yield submit
-        except BrokenProcessPool:
-            raise DataError(
-                "a tokenising process died, most likely for want of memory: use fewer workers"
-            ) from None
+            yield lambda block, longest: pool.submit(encode, block, longest).result
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -105,29 +89,3 @@ def _blocks(excerpts: Iterable[Excerpt]) -> Iterator[list[Excerpt]]:
             block, characters = [], 0
     if block:
         yield block
-
-
-def _pairs(block: list[Excerpt]) -> tuple[list[str], list[range]]:
-    return [one.document.text for one in block], [one.windows for one in block]
-
-
-class _Worker:
-    """State of a worker process, set once by `_start_worker`."""
-
-    tokenizer: TextTokenizer
-
-
-def _start_worker(tokenizer: Path) -> None:
-    _Worker.tokenizer = TextTokenizer(tokenizer)
-    end_with_parent()  # it holds the pipe open that it waits on
-
-
-def _encode(texts: list[str], wanted: list[range], longest: int | None) -> Encoded:
-    return _encode_all(_Worker.tokenizer, texts, wanted, longest)
-
-
-def _encode_all(
-    tokenizer: TextTokenizer, texts: list[str], wanted: list[range], longest: int | None
-) -> Encoded:
-    pairs = zip(texts, wanted, strict=True)
-    return [tokenizer.windows(text, longest, windows) for text, windows in pairs]

@@ -74,7 +74,7 @@ def tokenise(
         tokenizer: tokenizer.json of `train_tokenizer`; None for generated rows.
         output: Folder of the dataset, untouched until all is made.
         state: Folder in which it is made; shards that are whole there are not made again.
-        workers: Encoding processes; does not change the result.
+        workers: Encoding threads; does not change the result.
 
     Raises:
         DataError: A source, a file or the tokenizer is missing, empty or damaged.

@@ -194,7 +194,7 @@ class Jobs:
         return host_mb(self.run(run).model)
 
     def workers(self, dataset: str, cores: int) -> int:
-        """Return how many processes tokenise a dataset: a small one must not wait for all cores."""
+        """Return how many threads tokenise a dataset: a small one must not wait for all cores."""
         tokens = self.catalogue.dataset(dataset).tokens
         return cores if tokens is None else max(1, min(cores, tokens // TOKENS_PER_WORKER))
 

