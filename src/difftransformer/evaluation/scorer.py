@@ -157,7 +157,6 @@ class Scorer:
         found: list[tuple[Tensor, Tensor]] = []
 
         def see(maps: Maps) -> None:
-            assert maps.values is not None
             rows = maps.block(maps.length - 1, maps.length).weights
             found.append((rows[0, :, 0].float().cpu(), maps.values[0].float().cpu()))
 

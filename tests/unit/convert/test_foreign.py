@@ -146,8 +146,9 @@ def test_the_output_of_a_layer_follows_from_its_maps(
     read(model)
     assert len(layers) == len(outputs) > 1
     for layer, output in zip(layers, outputs, strict=True):
-        heads = layer.norm(layer.maps.attend(layer.values)) * layer.factor
-        torch.testing.assert_close(layer.projection(heads.flatten(2)), output, **EXACT)
+        heads = layer.norm(layer.maps.attend()) * layer.factor
+        assert layer.maps.projection is not None
+        torch.testing.assert_close(layer.maps.projection(heads.flatten(2)), output, **EXACT)
 
 
 def test_a_window_can_be_named_for_each_layer() -> None:

@@ -8,7 +8,6 @@ Shapes: B = sequences, T = positions, G = pairs of values, d = head_dim.
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -27,25 +26,21 @@ class Differential(NamedTuple):
     """A layer as a reader has it.
 
     Attributes:
-        maps: Its maps.
-        values: [B, G, T, 2d].
+        maps: Its maps; values are [B, G, T, 2d], the projection is known.
         norm: What a head's 2d numbers go through.
         factor: What they are multiplied by after it, 1 - lambda_init.
-        projection: What all heads go through then.
     """
 
     maps: Maps
-    values: Tensor
     norm: nn.Module
     factor: float
-    projection: nn.Module
 
     def output(self) -> Tensor:
         """Output of the layer at the last position, [B, d_model]."""
+        assert self.maps.projection is not None
         rows = self.maps.block(self.maps.length - 1, self.maps.length)
-        context = gathered(rows.weights, self.values)
-        heads = self.norm(context) * self.factor
-        out: Tensor = self.projection(heads.flatten(2))
+        heads = self.norm(gathered(rows.weights, self.maps.values)) * self.factor
+        out: Tensor = self.maps.projection(heads.flatten(2))
         return out[:, 0]
 
 
@@ -76,7 +71,7 @@ def watched_layers(
             read = look(layer, module, x, kwargs)
             out = output[0] if isinstance(output, tuple) else output
             _require_same(model, layer, read.output(), out[:, -1])
-            see(replace(read.maps, values=read.values, projection=read.projection))
+            see(read.maps)
 
         return after
 

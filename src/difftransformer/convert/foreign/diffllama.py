@@ -14,7 +14,7 @@ from torch import Tensor
 
 from difftransformer.convert.foreign.differential import learned_factor
 from difftransformer.convert.foreign.maps import Maps, Noise
-from difftransformer.convert.foreign.softmax import Call, watched_calls
+from difftransformer.convert.foreign.softmax import watched_calls
 from difftransformer.models.differential import resolve_lambda_init
 
 
@@ -23,8 +23,8 @@ def diffllama_maps(model: Any, see: Callable[[Maps], None]) -> Iterator[None]:
     """Read its maps: a `registry.Reader`."""
     layers, begun = model.base_model.layers, dict[int, Tensor]()
 
-    def look(call: Call) -> None:
-        maps, half = call.maps, _halves(call.values)[0]
+    def look(maps: Maps) -> None:
+        half = _halves(maps.values)[0]
         if maps.layer not in begun:
             begun[maps.layer] = half
             return

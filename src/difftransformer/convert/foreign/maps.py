@@ -58,10 +58,10 @@ class Maps:
         queries: [B, H, T, d], positions in them.
         keys: [B, G, T, d], likewise; each serves H / G neighbouring heads.
         scale: Factor of the logits.
+        values: What the maps gather, [B, G, T, e].
         noise: None: heads have one map.
         softcap: c of c tanh(logits / c); None: the logits stay as they are.
         seen: Which keys count.
-        values: What the maps gather, [B, G, T, e].
         projection: What gets the outputs of all heads joined, [B, T, H e]; None: not known.
     """
 
@@ -69,10 +69,10 @@ class Maps:
     queries: Tensor
     keys: Tensor
     scale: float
+    values: Tensor
     noise: Noise | None = None
     softcap: float | None = None
     seen: Seen = all_before
-    values: Tensor | None = None
     projection: nn.Module | None = None
 
     @property
@@ -96,9 +96,9 @@ class Maps:
         T = self.length
         return (self.block(start, min(start + size, T)) for start in range(0, T, size))
 
-    def attend(self, values: Tensor) -> Tensor:
-        """Apply the maps to values [B, G, T, e]: [B, T, H, e]."""
-        blocks = self.iter_blocks(_BLOCK)
+    def attend(self) -> Tensor:
+        """Apply the maps to the values: [B, T, H, e]."""
+        values, blocks = self.values, self.iter_blocks(_BLOCK)
         heads = [gathered(rows.weights, values[:, :, : rows.seen.shape[1]]) for rows in blocks]
         return torch.cat(heads, dim=1)
 

@@ -45,8 +45,9 @@ def motif_maps(model: Any, see: Callable[[Maps], None]) -> Iterator[None]:
         q, k = rotate(q, rope), rotate(k, rope)
         groups = q.view(len(q), noise_heads, -1, *q.shape[2:])  # [B, N, r + 1, T, d]
         noise = Noise(groups[:, :, -1], k[:, 1::2], learned_factor(module, init))
-        maps = Maps(layer, groups[:, :, :-1].flatten(1, 2), k[:, 0::2], width**-0.5, noise)
-        return Differential(maps, values, module.subln, 1 - init, module.o_proj)
+        signal, scale = groups[:, :, :-1].flatten(1, 2), width**-0.5
+        maps = Maps(layer, signal, k[:, 0::2], scale, values, noise, projection=module.o_proj)
+        return Differential(maps, module.subln, 1 - init)
 
     with watched_layers(model, _CHILDREN, look, see):
         yield

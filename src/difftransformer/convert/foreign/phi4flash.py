@@ -48,9 +48,10 @@ def phi4flash_maps(model: Any, see: Callable[[Maps], None]) -> Iterator[None]:
         assert k.shape[1] == key_heads
         inner, init = module.inner_cross_attn, resolve_lambda_init("exponential", layer)
         noise = Noise(q[:, 1::2], k[:, 1::2], learned_factor(inner, init))
-        seen = _seen(config, layer)
-        maps = Maps(layer, q[:, 0::2], k[:, 0::2], width**-0.5, noise, seen=seen)
-        return Differential(maps, values, inner.subln, 1 - init, module.out_proj)
+        seen, out = _seen(config, layer), module.out_proj
+        signal, scale = q[:, 0::2], width**-0.5
+        maps = Maps(layer, signal, k[:, 0::2], scale, values, noise, seen=seen, projection=out)
+        return Differential(maps, inner.subln, 1 - init)
 
     with watched_layers(model, _CHILDREN, look, see):
         yield

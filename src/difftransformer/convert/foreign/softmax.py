@@ -7,8 +7,7 @@ place of the attention function, and gathers the values by the maps that it hand
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -21,29 +20,22 @@ _FURTHER = ("s_aux", "position_bias")
 """What some attention functions are given beside the usual, and make other weights of."""
 
 
-class Call(NamedTuple):
-    """What one attention function was given: its maps, and values [B, G, T, e]."""
-
-    maps: Maps
-    values: Tensor
-
-
-See = Callable[[Call], None]
+See = Callable[[Maps], None]
 _JOINS = ("o_proj", "out_proj", "dense", "c_proj")
 """How its decoders name the matrix that joins heads."""
 _watching: list[See] = []
 
 
 @contextmanager
-def softmax_maps(model: Any, see: Callable[[Maps], None]) -> Iterator[None]:
+def softmax_maps(model: Any, see: See) -> Iterator[None]:
     """Read maps of one softmax a head: a `registry.Reader`."""
     read = set[int]()
 
-    def once(call: Call) -> None:
-        if call.maps.layer in read:
-            cannot_read(model, f"layer {call.maps.layer} has more than one attention")
-        read.add(call.maps.layer)
-        see(replace(call.maps, values=call.values))
+    def once(maps: Maps) -> None:
+        if maps.layer in read:
+            cannot_read(model, f"layer {maps.layer} has more than one attention")
+        read.add(maps.layer)
+        see(maps)
 
     with watched_calls(model, once):
         yield
@@ -51,17 +43,17 @@ def softmax_maps(model: Any, see: Callable[[Maps], None]) -> Iterator[None]:
 
 @contextmanager
 def watched_calls(model: Any, see: See) -> Iterator[None]:
-    """Let ``see`` have what a model of transformers gives its attention functions.
+    """Let ``see`` have the maps of each call of an attention function of transformers.
 
     Raises:
         CheckpointError: It has none of that kind, or has more in them than a softmax.
     """
     before, calls = model.config._attn_implementation, 0
 
-    def count(call: Call) -> None:
+    def count(maps: Maps) -> None:
         nonlocal calls
         calls += 1
-        see(call)
+        see(maps)
 
     _register()
     model.set_attn_implementation(_NAME)
@@ -111,10 +103,11 @@ def _attend(
         scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
         softcap=softcap,
         seen=_by_mask(module, attention_mask),
+        values=value,
         projection=next((one for name, one in module.named_children() if name in _JOINS), None),
     )
-    _watching[-1](Call(maps, value))
-    return maps.attend(value), None
+    _watching[-1](maps)
+    return maps.attend(), None
 
 
 def _by_mask(module: Any, mask: Tensor | None) -> Seen:
