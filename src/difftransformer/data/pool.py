@@ -1,11 +1,8 @@
 """Encoding on several threads, in order, with a bounded amount of text in flight."""
 
-import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
@@ -15,34 +12,11 @@ from difftransformer.data.windows import Excerpt
 
 BLOCK_CHARACTERS = 1 << 18
 
-Encoded = list[Windows]
-Submit = Callable[[list[Excerpt], int | None], Callable[[], Encoded]]
-
-
-@contextmanager
-def encoders(tokenizer: Path, workers: int) -> Iterator[Submit]:
-    """Give a function that starts encoding excerpts and returns a function that waits for them.
-
-    It takes the excerpts and the number of tokens of a window, or None. Both libraries of
-    tokenizers release the interpreter's lock while they encode.
-    """
-    # The tokenizers library would start threads of its own.
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    opened = TextTokenizer(tokenizer)
-
-    def encode(block: list[Excerpt], longest: int | None) -> Encoded:
-        return [opened.windows(one.document.text, longest, one.windows) for one in block]
-
-    with ThreadPoolExecutor(workers, "encoder") as pool:
-        try:
-            yield lambda block, longest: pool.submit(encode, block, longest).result
-        finally:
-            pool.shutdown(cancel_futures=True)
-
 
 def encode_documents(
     excerpts: Iterable[Excerpt],
-    submit: Submit,
+    tokenizer: TextTokenizer,
+    pool: ThreadPoolExecutor,
     blocks_ahead: int,
     longest: int | None,
     cuts: bool = True,
@@ -51,14 +25,19 @@ def encode_documents(
 
     Args:
         excerpts: Documents and what is read of them.
-        submit: What encodes them, see `encoders`.
+        tokenizer: What encodes them.
+        pool: Where it does; both libraries release the interpreter's lock while they encode.
         blocks_ahead: How many blocks are being encoded at most.
         longest: Tokens of a window; None: documents are whole.
         cuts: Whether what lies behind the last window is cut off and counted.
     """
-    waiting: deque[tuple[list[Excerpt], Callable[[], Encoded]]] = deque()
+
+    def encode(block: list[Excerpt]) -> list[Windows]:
+        return [tokenizer.windows(one.document.text, longest, one.windows) for one in block]
+
+    waiting: deque[tuple[list[Excerpt], Future[list[Windows]]]] = deque()
     for block in _blocks(excerpts):
-        waiting.append((block, submit(block, longest)))
+        waiting.append((block, pool.submit(encode, block)))
         if len(waiting) >= blocks_ahead:
             yield from _collect(*waiting.popleft(), cuts)
     while waiting:
@@ -66,10 +45,10 @@ def encode_documents(
 
 
 def _collect(
-    block: list[Excerpt], wait: Callable[[], Encoded], cuts: bool
+    block: list[Excerpt], encoded: Future[list[Windows]], cuts: bool
 ) -> Iterator[TokenisedDocument]:
     nothing = np.empty(0, dtype=np.uint32)
-    for excerpt, (windows, cut) in zip(block, wait(), strict=True):
+    for excerpt, (windows, cut) in zip(block, encoded.result(), strict=True):
         document = excerpt.document
         if not excerpt.windows:
             yield TokenisedDocument(nothing, document.licence, document.cursor)

@@ -5,9 +5,11 @@ Documents are encoded in parallel but taken in an order that depends only on wha
 """
 
 import logging
+import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -22,10 +24,9 @@ from difftransformer.data.packed import (
     Manifest,
     PackedDataset,
     SourceEntry,
-    TokenizerEntry,
     Truncated,
 )
-from difftransformer.data.pool import Submit, encode_documents, encoders
+from difftransformer.data.pool import encode_documents
 from difftransformer.data.readers import SUFFIXES, conversion_hint
 from difftransformer.data.rows import pack_rows
 from difftransformer.data.shards import (
@@ -57,10 +58,10 @@ class _Job(NamedTuple):
 
     dataset: DatasetConfig
     sources: dict[str, Source]
-    vocab_size: int
-    tokenizer: TokenizerEntry
+    tokenizer: TextTokenizer
     state: Path
     workers: int
+    pool: ThreadPoolExecutor
     inputs: str
 
 
@@ -120,29 +121,28 @@ def _pack_text(dataset: DatasetConfig, tokenizer: Path, state: Path, workers: in
     _log_passed_over(sources)
     identities = {name: source.identity() for name, source in sources.items()}
     inputs = json_digest([dataset.model_dump(mode="json"), opened.entry.sha256, identities])
-    job = _Job(dataset, sources, opened.vocab_size, opened.entry, state, workers, inputs)
     parts: dict[str, list[Part]] = {}
     blank: dict[str, list[int]] = {}
-    with encoders(tokenizer, workers) as submit:
+    # The tokenizers library would start threads of its own.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    with ThreadPoolExecutor(workers, "encoder") as pool:
+        job = _Job(dataset, sources, opened, state, workers, pool, inputs)
         for split in SPLITS:
-            trained = parts.get("train", [])
-            parts[split], blank[split] = _pack_split(job, split, submit, trained)
+            parts[split], blank[split] = _pack_split(job, split, parts.get("train", []))
     for name, source in sources.items():
         if source.identity() != identities[name]:
             raise DataError(f"source {name}: its files changed while they were packed: start again")
     return Manifest(
-        vocab_size=job.vocab_size,
-        dtype=token_dtype(job.vocab_size),
-        tokenizer=job.tokenizer,
+        vocab_size=opened.vocab_size,
+        dtype=token_dtype(opened.vocab_size),
+        tokenizer=opened.entry,
         splits={split: split_entry(parts[split]) for split in SPLITS},
         sources=_source_entries(job, parts, blank),
         leak=parts["validation"][-1].leak,
     )
 
 
-def _pack_split(
-    job: _Job, split: str, submit: Submit, training: list[Part]
-) -> tuple[list[Part], list[int]]:
+def _pack_split(job: _Job, split: str, training: list[Part]) -> tuple[list[Part], list[int]]:
     """Write the shards of a split; return them and the documents without text, by source."""
     budget = job.dataset.tokens if split == "train" else job.dataset.validation_budget
     parts = intact_parts(split, job.inputs, job.state)
@@ -150,14 +150,14 @@ def _pack_split(
         return parts, parts[-1].blank
     if split == "validation":
         parts = []  # which documents stay is decided of all of them together
-    stream = _open_stream(job, split, submit, budget, parts[-1] if parts else None)
+    stream = _open_stream(job, split, budget, parts[-1] if parts else None)
     progress = _Progress(f"tokenise {split}", budget, stream.total)
-    dtype, names = token_dtype(job.vocab_size), list(job.sources)
+    dtype, names = token_dtype(job.tokenizer.vocab_size), list(job.sources)
     documents: Iterator[Taken] = stream
     total, leak = budget, None
     if split == "validation" and (held_out := list(stream)):
         shards = [read_shard(job.state, part.shard, dtype) for part in training]
-        clean, leak = without_leaks(held_out, shards, job.dataset, job.vocab_size)
+        clean, leak = without_leaks(held_out, shards, job.dataset, job.tokenizer.vocab_size)
         documents, total = iter(clean), sum(len(document.tokens) for document in clean)
     done = sum(part.shard.tokens for part in parts)
     while True:
@@ -186,9 +186,7 @@ def _pack_split(
     return parts, stream.blank
 
 
-def _open_stream(
-    job: _Job, split: str, submit: Submit, budget: int | None, last: Part | None
-) -> MixedStream:
+def _open_stream(job: _Job, split: str, budget: int | None, last: Part | None) -> MixedStream:
     weights = [source.weight for source in job.sources.values()]
     cursors = [Cursor(*cursor) for cursor in last.cursors] if last else [Cursor()] * len(weights)
     streams = []
@@ -198,7 +196,8 @@ def _open_stream(
         ahead = 1 if job.workers == 1 else 1 + max(1, share)
         found = excerpts(job.dataset, name, source, split, cursor)
         cuts = job.dataset.long_documents == "cut"
-        encoded = encode_documents(found, submit, ahead, job.dataset.longest(split), cuts)
+        longest = job.dataset.longest(split)
+        encoded = encode_documents(found, job.tokenizer, job.pool, ahead, longest, cuts)
         upsampling = job.dataset.upsampling if split == "train" else None
         streams.append(kept(encoded, upsampling, job.dataset.seed) if upsampling else encoded)
     mixture = Mixture(weights, last.taken if last else None)

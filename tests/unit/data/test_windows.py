@@ -1,5 +1,6 @@
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from difftransformer.config.data import DatasetConfig
 from difftransformer.data.documents import Cursor
 from difftransformer.data.mixture import MixedStream, Mixture, Taken
 from difftransformer.data.packed import PackedDataset
-from difftransformer.data.pool import Submit, encode_documents, encoders
+from difftransformer.data.pool import encode_documents
 from difftransformer.data.sources import open_sources
 from difftransformer.data.tokenizer import TextTokenizer
 from difftransformer.data.windows import excerpts
@@ -49,25 +50,18 @@ def books(tmp_path: Path) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-def submit(tokenizer: Path) -> Iterator[Submit]:
-    """What encodes blocks of text."""
-    with encoders(tokenizer, 1) as found:
-        yield found
-
-
-def stream(dataset: DatasetConfig, submit: Submit, cursor: Cursor) -> MixedStream:
+def stream(dataset: DatasetConfig, tokenizer: Path, cursor: Cursor) -> MixedStream:
     """The training split without a budget, from a cursor on."""
-    source = open_sources(dataset)["books"]
-    found = excerpts(dataset, "books", source, "train", cursor)
-    encoded = encode_documents(found, submit, 1, SIZE, dataset.long_documents == "cut")
+    found = excerpts(dataset, "books", open_sources(dataset)["books"], "train", cursor)
+    opened, cuts = TextTokenizer(tokenizer), dataset.long_documents == "cut"
+    encoded = encode_documents(found, opened, ThreadPoolExecutor(1), 1, SIZE, cuts)
     return MixedStream([encoded], Mixture([1.0]), None, [cursor])
 
 
 def test_windows_come_in_rounds_and_hold_the_whole_text(
-    books: dict[str, Any], configure: Configure, tokenizer: Path, submit: Submit
+    books: dict[str, Any], configure: Configure, tokenizer: Path
 ) -> None:
-    found = [one.tokens.tolist() for one in stream(configure(**books), submit, Cursor())]
+    found = [one.tokens.tolist() for one in stream(configure(**books), tokenizer, Cursor())]
     texts = ids(tokenizer)
     # The one with the smallest hash is held out.
     trained = {name: one for name, one in texts.items() if [*one[: SIZE - 1], 0] in found}
@@ -87,18 +81,18 @@ def test_windows_come_in_rounds_and_hold_the_whole_text(
 
 
 def test_reading_goes_on_behind_any_window(
-    books: dict[str, Any], configure: Configure, submit: Submit
+    books: dict[str, Any], configure: Configure, tokenizer: Path
 ) -> None:
     dataset = configure(**books)
 
     def plain(found: Any) -> list[list[int]]:
         return [one.tokens.tolist() for one in found]
 
-    whole = plain(stream(dataset, submit, Cursor()))
+    whole = plain(stream(dataset, tokenizer, Cursor()))
     for stop in range(1, len(whole)):
-        begun = stream(dataset, submit, Cursor())
+        begun = stream(dataset, tokenizer, Cursor())
         head: list[Taken] = list(islice(begun, stop))
-        rest = stream(dataset, submit, begun.cursors[0])
+        rest = stream(dataset, tokenizer, begun.cursors[0])
         assert plain(head) + plain(rest) == whole, stop
 
 
@@ -119,7 +113,7 @@ def test_splitting_is_the_same_for_any_number_of_workers_and_loses_nothing(
 
 
 def test_a_token_behind_a_round_is_not_lost(
-    configure: Configure, tokenizer: Path, submit: Submit, tmp_path: Path
+    configure: Configure, tokenizer: Path, tmp_path: Path
 ) -> None:
     """Of text in which each byte is a token; what follows windows 0, 1, 3 and 7 is one token."""
     for rounds, windows in enumerate((1, 2, 4, 8)):
@@ -131,7 +125,7 @@ def test_a_token_behind_a_round_is_not_lost(
         source = {"kind": "files", "globs": [str(path)], "licence": "x"}
         options = {"max_document_tokens": SIZE, "long_documents": "split"}
         dataset = configure(sources={"books": source}, validation_share=1e-9, **options)
-        found = [one.tokens.tolist() for one in stream(dataset, submit, Cursor())]
+        found = [one.tokens.tolist() for one in stream(dataset, tokenizer, Cursor())]
         assert sum(len(one) - 1 for one in found) == length and len(found) == windows + 1
 
 
