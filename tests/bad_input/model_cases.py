@@ -68,10 +68,6 @@ MODELS: dict[str, Case] = {
         slice("run", "training.batch_size", 100_000), pretrain,
         ["data: split train has", "windows of 16 tokens", "one batch of 100000", "a smaller batch"],
     ),
-    "an unknown variant": (
-        slice("run", "model.attention.variant", "dif_v1"), pretrain,
-        ["model.attention.variant: unknown variant 'dif_v1'; did you mean 'diff_v1'?"],
-    ),
     "a list for a variant": (
         slice("run", "model.attention.variant", ["a"]), pretrain, ["unknown variant '['a']'"],
     ),
@@ -126,7 +122,6 @@ MODELS: dict[str, Case] = {
     "another tokenizer": (
         add("run/tokenizer.json", " "), evaluate, ["run: was trained with another tokenizer", "on"],
     ),
-    "no model": (remove("run/config.json"), evaluate, ["run/config.json: no such file", "train"]),
     "another model": (
         republished(write("run/config.json", '{"model_type": "llama"}')), evaluate,
         ["run/config.json: is a llama: a model from elsewhere", "keeps its format"],
@@ -153,14 +148,6 @@ MODELS: dict[str, Case] = {
     ),
     "no weights": (remove("run/model.safetensors"), evaluate, ["model.safetensors: no such file"]),
     "pickled weights": (pickled_weights, evaluate, ["model.safetensors: truncated or damaged"]),
-    "weights of another shape": (
-        republished(replace("run/config.json", '"vocab_size": 320', '"vocab_size": 384')), evaluate,
-        ["embedding.weight has shape [320, 16], not [384, 16]", "another config.json"],
-    ),
-    "weights of another name": (
-        weights(lambda found: found.update(other=found.pop("embedding.weight"))), evaluate,
-        ["model.safetensors: tensor embedding.weight is missing"],
-    ),
     "whole numbers for weights": (
         weights(lambda found: found.update({k: v.long() for k, v in found.items()})), evaluate,
         ["tensor embedding.weight is int64, no float"],

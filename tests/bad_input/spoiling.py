@@ -94,15 +94,6 @@ def cut(name: str, size: int) -> Spoil:
     return lambda work: os.truncate(work.path(name), size)
 
 
-def flip(name: str, byte: int) -> Spoil:
-    def spoil(work: Work) -> None:
-        content = bytearray(work.path(name).read_bytes())
-        content[byte] ^= 1
-        work.path(name).write_bytes(content)
-
-    return spoil
-
-
 def folder(name: str) -> Spoil:
     """A folder where a file belongs."""
     return both(remove(name), lambda work: work.path(name).mkdir())

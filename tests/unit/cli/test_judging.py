@@ -56,13 +56,6 @@ def answer_file(path: Path, answers: list[Answer] = ANSWERS) -> Path:
     return path
 
 
-def test_damaged_answers_are_not_judged(answered: Path) -> None:
-    zeroed(answered.with_suffix("") / FILE)
-    ended = judge(answered, LexicalJudge(kind="lexical"))
-    assert ended.exit_code == 2 and "answers.jsonl: its content is not what was" in ended.stderr
-    assert not output(answered, "lexical").exists()
-
-
 def judge(answered: Path, settings: LexicalJudge | EndpointJudge, **changes: Any) -> Result:
     root = answered.parents[5]
     values = {
@@ -166,6 +159,7 @@ def test_the_estimate_comes_before_the_first_call(
         (lambda path: path.unlink(), "no such result file"),
         (lambda path: (path.with_suffix("") / "answers.jsonl").unlink(), "cannot be read"),
         (lambda path: answer_file(path, []), "holds no answers"),
+        (lambda path: zeroed(path.with_suffix("") / FILE), "jsonl: its content is not what was"),
     ],
 )
 def test_damaged_answers_are_one_line(spoil: Any, says: str, answered: Path) -> None:
@@ -173,6 +167,7 @@ def test_damaged_answers_are_one_line(spoil: Any, says: str, answered: Path) -> 
     ended = judge(answered, LexicalJudge())
     assert ended.exit_code == 2
     assert says in ended.stderr and "Traceback" not in ended.stderr
+    assert not output(answered, "lexical").exists()
 
 
 def test_answers_of_another_run_are_refused(answered: Path) -> None:

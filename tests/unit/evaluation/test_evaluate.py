@@ -14,12 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from small_evaluation import RECALL, evaluate_as_job, republish, save_run
 
-from difftransformer.config.measurements import (
-    EvaluationSlice,
-    measurement,
-    measurements,
-    module_of,
-)
+from difftransformer.config.measurements import EvaluationSlice, module_of
 from difftransformer.config.run import PretrainedModel
 from difftransformer.data.ngrams import write_keys
 from difftransformer.errors import BackendError, CheckpointError, ConfigError, DataError, UserError
@@ -98,12 +93,6 @@ def test_validation_slices_end_in_a_result(
     assert result.job_id == f"evaluate-diff-held_out-3-{fingerprint[:10]}"
     assert tracker.metrics["loss"] == result.metrics["loss"]
     assert tracker.artifacts == [output]
-
-
-def test_recall_ends_in_a_result(tmp_path: Path, recall: Path, recall_run: Path) -> None:
-    result = run(tmp_path / "r.json", RECALLS, model=recall_run, dataset=recall)
-    assert 0 <= result.metrics["accuracy_n2"] <= 1
-    assert result.metrics["samples_n2"] == 32
 
 
 def test_same_call_same_numbers_and_same_id(
@@ -206,61 +195,11 @@ def test_what_is_no_metrics_leaves_no_result(
     assert line.startswith("measurements/recall: measure returns a list where metrics should be")
 
 
-def test_missing_model_folder(tmp_path: Path, recall: Path) -> None:
-    missing = tmp_path / "nowhere"
-    line = refused(tmp_path / "r", CheckpointError, RECALLS, model=missing, dataset=recall)
-    assert str(missing) in line
-    assert "no such model folder" in line
-
-
-def test_training_that_has_not_finished(tmp_path: Path, recall: Path, recall_run: Path) -> None:
-    half = shutil.copytree(recall_run, tmp_path / "half")
-    (half / "training.json").unlink()
-    line = refused(tmp_path / "r", CheckpointError, RECALLS, model=half, dataset=recall)
-    assert "has not finished" in line
-
-
-def test_model_of_another_seed(tmp_path: Path, recall: Path, recall_run: Path) -> None:
-    line = refused(
-        tmp_path / "r", CheckpointError, RECALLS, model=recall_run, dataset=recall, seed=4
-    )
-    assert "seed 3" in line
-    assert "seed 4" in line
-
-
-def test_missing_weights(tmp_path: Path, recall: Path, recall_run: Path) -> None:
-    broken = shutil.copytree(recall_run, tmp_path / "broken")
-    (broken / "model.safetensors").unlink()
-    line = refused(tmp_path / "r", CheckpointError, RECALLS, model=broken, dataset=recall)
-    assert "model.safetensors" in line
-
-
-def test_weights_that_are_not_finite(
-    tmp_path: Path, text: Path, text_run: Path, ngrams: Path
-) -> None:
-    broken = shutil.copytree(text_run, tmp_path / "broken")
-    tensors = load_file(broken / "model.safetensors")
-    next(iter(tensors.values())).fill_(math.nan)
-    save_file(tensors, broken / "model.safetensors")
-    republish(broken)
-    line = refused(
-        tmp_path / "r", CheckpointError, SLICES, model=broken, dataset=text, ngrams=ngrams
-    )
-    assert "is nan" in line
-
-
 def test_vocabulary_that_the_model_does_not_know(tmp_path: Path, recall: Path) -> None:
     small = save_run(tmp_path / "small", RECALL.vocab_size - 1, dataset=recall)
     line = refused(tmp_path / "r", ConfigError, RECALLS, model=small, dataset=recall)
     assert f"token ids up to {RECALL.vocab_size - 1}" in line
     assert f"knows {RECALL.vocab_size - 1}" in line
-
-
-def test_another_tokenizer(tmp_path: Path, text: Path, recall_run: Path, ngrams: Path) -> None:
-    line = refused(
-        tmp_path / "r", CheckpointError, SLICES, model=recall_run, dataset=text, ngrams=ngrams
-    )
-    assert "another tokenizer" in line
 
 
 def test_missing_dataset_and_ngrams(
@@ -286,13 +225,6 @@ def test_backend_that_is_not_there(tmp_path: Path, recall: Path, recall_run: Pat
     config = RECALLS | {"backend": "flash_attn", "device": "cpu", "precision": "bf16"}
     line = refused(tmp_path / "r", BackendError, config, model=recall_run, dataset=recall)
     assert "flash_attn" in line
-
-
-def test_every_kind_of_suite_has_its_measurement() -> None:
-    kinds = [name for name in measurements() if measurement(name).suite]
-    assert {"validation_slices", "recall", "needles", "language_understanding"} <= set(kinds)
-    for kind in kinds:
-        assert callable(import_module(module_of(kind, "measure")).measure)
 
 
 def loaded_by(*modules: str) -> set[str]:
