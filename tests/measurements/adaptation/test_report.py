@@ -1,9 +1,9 @@
 """Learning and forgetting as a table and as curves, of made-up results."""
 
-import csv
 from pathlib import Path
 
 import pytest
+from built_tables import build_and_read
 from fake_adaptation import METHODS
 from fake_results import FakeResults
 from fake_slices import RATES, SCALE, artifact_slice
@@ -16,19 +16,12 @@ from difftransformer.errors import ConfigError
 from difftransformer.measurements.adaptation.frontier import equal_level, learned_at
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.numbers import rate
-from difftransformer.reporting.table_job import build_table
 
 WRITTEN = [rate(lr) for lr in RATES]
 
 
-def read(fake: FakeResults, name: str, folder: Path) -> dict[tuple[str, str], dict[str, str]]:
-    build_table(artifact_slice(name), fake.results, folder / name)
-    with (folder / f"{name}.csv").open(encoding="utf-8") as file:
-        return {(line["row"], line["column"]): line for line in csv.DictReader(file)}
-
-
 def test_the_table_has_both_losses_and_what_trained(fake: FakeResults, tmp_path: Path) -> None:
-    cells = read(fake, "dex_methods", tmp_path)
+    cells = build_and_read(fake, "dex_methods", tmp_path)
     for method, (new, old, trained, extra) in METHODS.items():
         assert float(cells[method, "new"]["value"]) == pytest.approx(new, abs=0.03)
         assert float(cells[method, "old"]["value"]) == pytest.approx(old, abs=0.03)
@@ -41,7 +34,7 @@ def test_the_table_has_both_losses_and_what_trained(fake: FakeResults, tmp_path:
 
 
 def test_the_frontier_has_a_point_for_each_rate(fake: FakeResults, tmp_path: Path) -> None:
-    cells = read(fake, "dex_frontier", tmp_path)
+    cells = build_and_read(fake, "dex_frontier", tmp_path)
     columns = {column for row, column in cells if row == "adapted_dex"}
     assert columns == {f"{text}@{rate}" for text in ("new", "old") for rate in WRITTEN} | {
         *("new_at_equal_old", "trained_parameters", "extra_parameters")
@@ -55,7 +48,7 @@ def test_rows_are_compared_where_they_have_forgotten_as_much(
     fake: FakeResults, tmp_path: Path
 ) -> None:
     """Made-up losses add up to the same at every rate of a row."""
-    cells = read(fake, "dex_equal_forgetting", tmp_path)
+    cells = build_and_read(fake, "dex_equal_forgetting", tmp_path)
     sums = {run: sum(METHODS[run][:2]) for run in ("adapted_dex", "adapted_lora_matched")}
     reached = [METHODS[run][1] for run in ("adapted_dex", "adapted_kvo", "adapted_lora_matched")]
     level = (max(reached) + 0.3 * 1e-3 / 4e-3 + min(reached) + 0.3 * 8e-3 / 4e-3) / 2
@@ -101,7 +94,7 @@ def test_the_picture_draws_every_method_where_its_losses_are(fake: FakeResults) 
 
 
 def test_losses_by_tokens_are_a_curve_for_each_method(fake: FakeResults, tmp_path: Path) -> None:
-    cells = read(fake, "dex_figure13", tmp_path)
+    cells = build_and_read(fake, "dex_figure13", tmp_path)
     runs = {row for row, column in cells if column == "new"}
     assert runs >= {"adapted_dex", "adapted_dex_half_adaptation", "adapted_kvo_eighth_adaptation"}
     results = load_results(fake.results, SCALE)

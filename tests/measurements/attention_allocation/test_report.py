@@ -1,10 +1,9 @@
 """Table 3 and figure 1, from results with known shares."""
 
-import csv
-import json
 from pathlib import Path
 
 import pytest
+from built_tables import metrics, read
 from fake_results import FakeResults
 from fake_slices import artifact_slice
 from pictures import picture
@@ -14,16 +13,6 @@ from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.figure_job import build_figure
 from difftransformer.reporting.table_job import build_table
 from difftransformer.reporting.view import View, maps_of
-
-
-def read(path: Path) -> dict[tuple[str, str], dict[str, str]]:
-    with path.open(encoding="utf-8") as file:
-        return {(line["row"], line["column"]): line for line in csv.DictReader(file)}
-
-
-def metrics(fake: FakeResults, suite: str, run: str) -> list[dict[str, float]]:
-    paths = [path for path in fake.results if f"/evaluations/{suite}/{run}/" in str(path)]
-    return [json.loads(path.read_text())["metrics"] for path in sorted(paths)]
 
 
 def test_table_3_has_answer_and_noise_by_depth(fake: FakeResults, tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
 """Table 4 from judgements with known counts, by one judge and by two."""
 
-import csv
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from built_tables import read
 from fake_judgements import ROWS, second_judge, verdicts, write
 from fake_results import FakeResults
 from fake_slices import SCALE, artifact_slice
@@ -20,11 +20,6 @@ from difftransformer.reporting.statistics import wilson_interval
 from difftransformer.reporting.table_job import build_table, make_table
 
 SEEDS = (0, 1, 2)
-
-
-def read(path: Path) -> dict[tuple[str, str], dict[str, str]]:
-    with path.open(encoding="utf-8") as file:
-        return {(line["row"], line["column"]): line for line in csv.DictReader(file)}
 
 
 def judged_by(*judges: str) -> ArtifactSlice:

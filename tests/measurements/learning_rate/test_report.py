@@ -1,21 +1,16 @@
 """Sweeps of learning rates: the best rate, the one in use, and rates at which seeds diverged."""
 
-import csv
 import json
 from dataclasses import replace
 from pathlib import Path
 
+from built_tables import read
 from fake_results import FakeResults, rewrite
 from fake_slices import SCALE, artifact_slice
 from pictures import hollow, picture_of
 
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.table_job import build_table
-
-
-def read(path: Path) -> dict[tuple[str, str], dict[str, str]]:
-    with path.open(encoding="utf-8") as file:
-        return {(line["row"], line["column"]): line for line in csv.DictReader(file)}
 
 
 def test_sweep_marks_best_and_chosen_and_says_when_they_differ(

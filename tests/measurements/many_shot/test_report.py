@@ -1,12 +1,11 @@
 """Figures 6, 7 and 11 from results with known counts."""
 
-import csv
-import json
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
+from built_tables import metrics, read
 from fake_many_shot import many_shot_suite
 from fake_results import FakeResults
 from fake_slices import artifact_slice
@@ -18,16 +17,6 @@ from difftransformer.measurements.many_shot.figure import accuracy, by_order, pl
 from difftransformer.measurements.many_shot.settings import Options, Suite
 from difftransformer.provenance.result import Result, read_result
 from difftransformer.reporting.table_job import build_table
-
-
-def read(path: Path) -> dict[tuple[str, str], dict[str, str]]:
-    with path.open(encoding="utf-8") as file:
-        return {(line["row"], line["column"]): line for line in csv.DictReader(file)}
-
-
-def metrics(fake: FakeResults, suite: str, run: str) -> list[dict[str, float]]:
-    paths = [path for path in fake.results if f"/evaluations/{suite}/{run}/" in str(path)]
-    return [json.loads(path.read_text())["metrics"] for path in sorted(paths)]
 
 
 def suite_of(result: Result) -> Suite:

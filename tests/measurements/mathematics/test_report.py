@@ -1,10 +1,10 @@
 """Figures 9 and 10 as tables, from results with known accuracies."""
 
-import csv
 import json
 from pathlib import Path
 
 import pytest
+from built_tables import read
 from fake_mathematics import KEPT, mathematics
 from fake_results import FakeResults, rewrite
 from fake_slices import artifact_slice
@@ -16,11 +16,6 @@ from difftransformer.measurements.mathematics.report import accuracy
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.statistics import contrast
 from difftransformer.reporting.table_job import build_table, make_table
-
-
-def read(path: Path) -> dict[tuple[str, str], dict[str, str]]:
-    with path.open(encoding="utf-8") as file:
-        return {(line["row"], line["column"]): line for line in csv.DictReader(file)}
 
 
 def means(fake: FakeResults, suite: str, run: str, name: str) -> float:

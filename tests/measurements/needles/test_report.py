@@ -1,11 +1,11 @@
 """Table 2 and figure 5, from results with known counts."""
 
-import csv
 import json
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from built_tables import metrics, read
 from fake_results import FakeResults, rewrite
 from fake_slices import artifact_slice
 from pictures import numbers, picture
@@ -17,16 +17,6 @@ from difftransformer.reporting.document import Cell
 from difftransformer.reporting.figure_job import build_figure
 from difftransformer.reporting.statistics import wilson_interval
 from difftransformer.reporting.table_job import build_table
-
-
-def read(path: Path) -> dict[tuple[str, str], dict[str, str]]:
-    with path.open(encoding="utf-8") as file:
-        return {(line["row"], line["column"]): line for line in csv.DictReader(file)}
-
-
-def metrics(fake: FakeResults, suite: str, run: str) -> list[dict[str, float]]:
-    paths = [path for path in fake.results if f"/evaluations/{suite}/{run}/" in str(path)]
-    return [json.loads(path.read_text())["metrics"] for path in sorted(paths)]
 
 
 def test_table_2_is_the_mean_over_seeds_with_wilson_behind_each(

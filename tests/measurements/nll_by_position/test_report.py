@@ -1,20 +1,15 @@
 """Figure 4 as a table, from results with known losses."""
 
-import csv
 import json
 from pathlib import Path
 
 import pytest
+from built_tables import read
 from fake_results import FakeResults, rewrite
 from fake_slices import artifact_slice
 
 from difftransformer.errors import UserError
 from difftransformer.reporting.table_job import build_table
-
-
-def read(path: Path) -> dict[tuple[str, str], dict[str, str]]:
-    with path.open(encoding="utf-8") as file:
-        return {(line["row"], line["column"]): line for line in csv.DictReader(file)}
 
 
 def test_differences_of_figure_4_are_paired_and_published_curves_named(

@@ -1,12 +1,12 @@
 """The rows of table 6 on retrieval, from results with known times."""
 
-import csv
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from built_tables import read
 from fake_results import PROBE_EVERY, STEPS, TOKENS_PER_STEP, FakeResults
 from fake_slices import CATALOGUE, SCALE, artifact_slice
 from pictures import picture_of
@@ -20,11 +20,6 @@ from difftransformer.reporting.table_job import build_table, make_table
 from difftransformer.reporting.view import View
 
 UNITS = ("steps", "tokens")
-
-
-def read(path: Path) -> dict[tuple[str, str], dict[str, str]]:
-    with path.open(encoding="utf-8") as file:
-        return {(line["row"], line["column"]): line for line in csv.DictReader(file)}
 
 
 def test_times_of_seeds_that_do_not_learn_retrieval_are_censored(

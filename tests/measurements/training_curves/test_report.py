@@ -1,10 +1,10 @@
 """Columns of histories as a table and as panels, of made-up results."""
 
-import csv
 import math
 from pathlib import Path
 
 import pytest
+from built_tables import build_and_read
 from fake_adaptation import SCHEDULES
 from fake_results import STEPS, FakeResults
 from fake_slices import SCALE, artifact_slice
@@ -14,17 +14,10 @@ from difftransformer.config.artifacts import typed_artifact
 from difftransformer.errors import ConfigError
 from difftransformer.planning.plan import Plan
 from difftransformer.reporting.collect import load_results
-from difftransformer.reporting.table_job import build_table
-
-
-def read(fake: FakeResults, name: str, folder: Path) -> dict[tuple[str, str], dict[str, str]]:
-    build_table(artifact_slice(name), fake.results, folder / name)
-    with (folder / f"{name}.csv").open(encoding="utf-8") as file:
-        return {(line["row"], line["column"]): line for line in csv.DictReader(file)}
 
 
 def test_values_stand_at_parts_of_the_training(fake: FakeResults, tmp_path: Path) -> None:
-    cells = read(fake, "dex_figure8", tmp_path)
+    cells = build_and_read(fake, "dex_figure8", tmp_path)
     for part in (10, 25, 50, 100):
         expected = 0.4 + 2 * math.exp(-STEPS * part / 100 / 60)
         for row in ("transformer", "diff", "diff_fixed_lambda"):
@@ -33,7 +26,7 @@ def test_values_stand_at_parts_of_the_training(fake: FakeResults, tmp_path: Path
 
 
 def test_lambda_ends_where_its_schedule_leads(fake: FakeResults, tmp_path: Path) -> None:
-    cells = read(fake, "dex_figure11c", tmp_path)
+    cells = build_and_read(fake, "dex_figure11c", tmp_path)
     for run, height in SCHEDULES.items():
         assert float(cells[run, "lambda_l0_100"]["value"]) == pytest.approx(height)
         assert float(cells[run, "lambda_l1_25"]["value"]) == pytest.approx(height)

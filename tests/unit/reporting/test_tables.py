@@ -1,29 +1,23 @@
-import csv
 import json
 import shutil
 from pathlib import Path
 
 import pytest
+from built_tables import read
 from fake_rest import made_up, skipped
 from fake_results import FakeResults, rewrite
 from fake_slices import SCALE, artifact_slice
 
 from difftransformer.config.artifacts import ENDINGS
 from difftransformer.errors import ConfigError, DataError, UserError
-from difftransformer.provenance.published import read_published
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.conditions import corpus_note
-from difftransformer.reporting.document import Cell, Section, TableDocument
+from difftransformer.reporting.document import Cell, Section
 from difftransformer.reporting.table_job import _require_one_value, build_table, make_table
 
 GOLDEN = Path(__file__).with_name("golden")
 TABLES = made_up("table")
 SOME = TABLES[::5]
-
-
-def read(path: Path) -> dict[tuple[str, str], dict[str, str]]:
-    with path.open(encoding="utf-8") as file:
-        return {(line["row"], line["column"]): line for line in csv.DictReader(file)}
 
 
 @pytest.mark.parametrize("name", [*TABLES, *skipped("table")])
@@ -151,26 +145,6 @@ def test_results_of_another_scale_and_twins_are_refused(small: FakeResults, tmp_
     other = artifact_slice("table6", seeds=(0,)).model_copy(update={"scale": "gpu"})
     with pytest.raises(UserError, match="made at scale tiny, this artifact is of scale gpu"):
         build_table(other, small.results, tmp_path / "t")
-
-
-def test_an_undefined_metric_is_shown_as_such(small: FakeResults, tmp_path: Path) -> None:
-    small.everything((0, 1))
-    for path in small.results:
-        result = json.loads(path.read_text())
-        if result["suite"] == "validation_slices" and result["run"] == "diff":
-            result["metrics"]["ar_hit_loss"] = None
-            rewrite(path, json.dumps(result))
-    build_table(artifact_slice("table6", seeds=(0, 1)), small.results, tmp_path / "t")
-    cell = read(tmp_path / "t.csv")["diff", "ar_hit"]
-    assert (cell["value"], cell["n"]) == ("", "0")
-    assert "n/a" in (tmp_path / "t.md").read_text()
-
-
-def test_the_table_as_data_reads_back(fake: FakeResults, tmp_path: Path) -> None:
-    build_table(artifact_slice("table6"), fake.results, tmp_path / "table6")
-    text = read_published(tmp_path / "table6.json")
-    table = TableDocument.model_validate_json(text)
-    assert table.model_dump(mode="json") == json.loads(text)
 
 
 def test_differences_to_another_row_have_columns_of_their_own(fake: FakeResults) -> None:
