@@ -83,6 +83,7 @@ def test_without_any_whole_checkpoint_it_starts_again(half_trained: Rebuild) -> 
     said = half_trained.complete("pretrain")
     assert said.count("is damaged") == len(damaged)
     assert "resuming" not in said
+    assert f"no complete checkpoint is left (damaged: {damaged[0].name}, " in said
     assert "training starts from step 0" in said
     half_trained.assert_as_undisturbed("runs/")
 

@@ -49,17 +49,8 @@ OUTAGES: dict[str, list[tuple[int, Mode]]] = {
 @pytest.mark.parametrize(
     "outage",
     [
-        "down at its start and back later",
-        "loses its answers",
-        *(
-            pytest.param(name, marks=pytest.mark.exhaustive)
-            for name in (
-                "dies and stays away",
-                "dies and comes back",
-                "answers 500",
-                "answers after 5 s",
-            )
-        ),
+        pytest.param(name, marks=[pytest.mark.exhaustive] * (not name.startswith("down")))
+        for name in OUTAGES
     ],
 )
 def test_a_server_that_fails(
@@ -195,22 +186,6 @@ def test_a_database_that_was_deleted_gets_everything_again(tmp_path: Path) -> No
         assert runs == [("a/0", "FINISHED"), ("b/0", "FINISHED")]
         assert not sync_tracking(root, uri).unsent
         path.unlink()
-
-
-def test_a_killed_run_is_marked_when_it_is_resumed(
-    finished: Checkout, known: Calls, tmp_path: Path, database: str
-) -> None:
-    training, client = Training(finished, known, tmp_path, database), MlflowClient(database)
-    kill_when_sent(training, client, "resumed")
-    run = only_run(client, "resumed")
-    assert run.info.status == "RUNNING"
-    training.run("resumed")
-    sync_tracking(training.root, database)
-    again = only_run(client, "resumed")
-    assert (again.info.run_id, again.info.status) == (run.info.run_id, "FINISHED")
-    assert again.data.tags["interruptions"] == "1"
-    training.assert_trained()
-    training.assert_all_arrived(client, again)
 
 
 def test_points_that_a_full_disk_kept_from_the_history_come_back(

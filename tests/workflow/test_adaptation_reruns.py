@@ -46,11 +46,6 @@ def test_editing_its_method_reruns_it(edited: Checkout) -> None:
     assert edited.planned(ADAPTATION, *SCALE) == END
 
 
-def test_editing_another_method_reruns_nothing(edited: Checkout) -> None:
-    edited.edit(f"{METHODS}/pissa.py", "r=settings.rank", "r=settings.rank + 1")
-    assert edited.planned(ADAPTATION, *SCALE) == set()
-
-
 def test_other_settings_of_the_method_rerun_it(edited: Checkout) -> None:
     edited.edit("config/runs.yaml", "{method: lora, rank: 8}", "{method: lora, rank: 4}")
     assert edited.planned(ADAPTATION, *SCALE) == END

@@ -86,34 +86,10 @@ def test_editing_a_variant_reruns_the_runs_that_use_it(checkout: Checkout) -> No
     assert checkout.planned() == jobs("diff", "diff_no_groupnorm") | END
 
 
-def test_editing_the_trainer_reruns_all_training(checkout: Checkout) -> None:
-    path = checkout.folder / TRAINER
-    path.write_text(path.read_text() + "\nADDED = 1\n")
-    assert checkout.planned() == jobs(*ROWS) | END
-
-
 def test_editing_a_report_rebuilds_what_it_shows(checkout: Checkout) -> None:
     path = checkout.folder / REPORT
     path.write_text(path.read_text() + "\nADDED = 1\n")
     assert checkout.planned() == END
-
-
-@pytest.mark.parametrize(
-    ("measurement", "file", "evaluates"),
-    [
-        ("validation_slices", "measure", True),
-        pytest.param("validation_slices", "settings", True, marks=pytest.mark.slow),
-        pytest.param("sinks", "measure", False, marks=pytest.mark.slow),
-        ("sinks", "settings", False),
-    ],
-)
-def test_an_edit_in_one_measurement_reruns_it_alone(
-    measurement: str, file: str, evaluates: bool, checkout: Checkout
-) -> None:
-    path = checkout.folder / f"src/difftransformer/measurements/{measurement}/{file}.py"
-    path.write_text(path.read_text() + "\nADDED = 1\n")
-    measured = {f"Evaluate validation_slices on {run}, seed 0" for run in ROWS}
-    assert checkout.planned() == (measured | END if evaluates else set())
 
 
 def test_editing_a_template_rewrites_what_it_shapes(checkout: Checkout) -> None:

@@ -11,7 +11,6 @@ from fake_slices import CATALOGUE, SCALE, artifact_slice
 from pictures import picture, picture_of
 from scipy import stats
 
-from difftransformer.errors import DataError, UserError
 from difftransformer.provenance.result import Share, Units
 from difftransformer.reporting.collect import Results, load_results
 from difftransformer.reporting.document import TableDocument
@@ -129,24 +128,6 @@ def test_one_seed_has_no_interval(fake: FakeResults) -> None:
     interval = table.find(FIRST, "interval")
     assert interval is not None and interval.text == "n/a"
     assert any("no interval" in note for note in table.notes)
-
-
-def test_a_row_without_results_is_one_line(fake: FakeResults) -> None:
-    lost = "evaluations/validation_slices/diff_lambda_0/1.json"
-    paths = [path for path in fake.results if lost not in str(path)]
-    line = f"'validation_slices' of run 'diff_lambda_0' with seed 1 .*`snakemake .*{lost}"
-    with pytest.raises(UserError, match=line):
-        made(load_results(paths, SCALE))
-
-
-def test_seeds_that_were_asked_different_things_are_refused(fake: FakeResults) -> None:
-    results, _ = losses(fake)
-    key = ("validation_slices", "diff", 1)
-    one = results.evaluations[key]
-    half = Share(values=[float(one.metrics["loss"] or 0)] * 2)
-    spoilt = one.model_copy(update={"units": {"loss": Units(unit="documents", shares=[half])}})
-    with pytest.raises(DataError, match="diff, valid: seeds were asked different numbers"):
-        made(replace(results, evaluations={**results.evaluations, key: spoilt}))
 
 
 # --- the picture

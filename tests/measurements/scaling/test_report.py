@@ -12,7 +12,7 @@ from pictures import legend_of, picture, picture_of
 from scipy import stats
 
 from difftransformer.config.artifact_slices import ArtifactSlice
-from difftransformer.errors import DataError, UserError
+from difftransformer.errors import DataError
 from difftransformer.measurements.scaling.curves import parameters
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import TableDocument
@@ -202,13 +202,6 @@ def test_rows_with_unlike_points_do_not_share_a_table(small: FakeResults) -> Non
     rewrite(path, "step,tokens,validation_loss\n400,600000,4.0\n800,1200000,3.9\n")
     with pytest.raises(DataError, match=r"diff has 2 points and transformer 8.*rerun"):
         built(small, artifact_slice("figure3b", seeds=(0,)))
-
-
-def test_a_missing_size_is_one_line_with_its_command(small: FakeResults, tmp_path: Path) -> None:
-    small.everything((0,))
-    kept = [p for p in small.results if "validation_slices/diff_size_96" not in str(p)]
-    with pytest.raises(UserError, match=r"snakemake results/tiny/.*/diff_size_96/0\.json"):
-        build_table(artifact_slice("figure3a", seeds=(0,)), kept, tmp_path / "t")
 
 
 def test_published_points_are_fitted_beside_what_the_paper_states(fake: FakeResults) -> None:

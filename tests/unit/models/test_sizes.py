@@ -69,17 +69,6 @@ def test_a_longer_context_costs_its_maps() -> None:
     assert forward_flops(sizes, 20) - forward_flops(sizes, 12) == 2 * 2 * 4 * (4 + 4) * 8
 
 
-def test_v1_with_half_the_heads_costs_as_much_as_a_transformer() -> None:
-    shape = {"num_heads": 2, "num_kv_heads": 1}
-    assert forward_flops(config("diff_v1", **shape), 8) == forward_flops(config("softmax"), 8)
-
-
-def test_as_many_noise_heads_as_signal_heads_cost_what_v1_costs() -> None:
-    shape = {"num_heads": 4, "num_kv_heads": 4}
-    found = [forward_flops(config(one, **shape), 8) for one in ("grouped_diff", "diff_v1")]
-    assert found[0] == found[1]
-
-
 LAYERS, HEAD_DIM = 3, 8
 
 
@@ -171,10 +160,3 @@ def test_no_feed_forward_left_is_one_line(by: Measure, what: str) -> None:
     small = replace(matched_config("softmax"), ffn_dim=8)
     with pytest.raises(ConfigError, match=f"without any feed-forward it has more {what} than"):
         match_ffn(matched_config("diff_v2", num_heads=32), small, by, 8, 16)
-
-
-def test_parameters_from_one_layer_are_those_of_the_model() -> None:
-    tied = replace(matched_config("diff_v1"), tie_embeddings=True)
-    for sizes in (matched_config("gated"), tied):
-        whole = Transformer(sizes).parameters()
-        assert count_parameters(sizes) == sum(parameter.numel() for parameter in whole)

@@ -24,19 +24,6 @@ def test_mean_and_interval_are_scipys(values: list[float], level: float) -> None
         assert found.interval(level) == pytest.approx((low, high), rel=1e-9, abs=1e-9)
 
 
-@given(samples, samples)
-def test_p_value_of_differences_is_that_of_the_paired_t_test(
-    a: list[float], b: list[float]
-) -> None:
-    n = min(len(a), len(b))
-    differences = [x - y for x, y in zip(a[:n], b[:n], strict=True)]
-    if np.std(differences) < 1e-6:
-        return
-    assert contrast(differences).beyond(0) == pytest.approx(
-        stats.ttest_rel(a[:n], b[:n]).pvalue, abs=1e-9
-    )
-
-
 @given(samples, numbers)
 def test_one_sided_tests_are_complementary(values: list[float], mean: float) -> None:
     found = contrast(values)

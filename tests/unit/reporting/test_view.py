@@ -74,11 +74,6 @@ def test_a_pretrained_row_has_one_result_whatever_the_seeds(two: FakeResults) ->
     ]  # fmt: skip
 
 
-def test_a_missing_result_is_named_with_its_command(two: FakeResults) -> None:
-    with pytest.raises(UserError, match=r"'diff' with seed 1.*validation_slices/diff/1\.json"):
-        view(two, *TWO, seeds=(0, 1)).evaluated(TWO[1])
-
-
 def test_comparisons_are_named(two: FakeResults) -> None:
     first, second = TWO
     third = RowSlice(run="third", label="3", against="diff")

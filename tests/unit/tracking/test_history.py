@@ -4,7 +4,6 @@ import errno
 import json
 import logging
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -186,23 +185,6 @@ assert not {"mlflow", "torch", "pandas"} & set(sys.modules)
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, cwd=tmp_path)
     assert time.monotonic() - started < 5
     assert not (tmp_path / "x.db").exists()
-
-
-def test_sigkill_between_flushes_keeps_what_was_flushed(tmp_path: Path) -> None:
-    code = """
-import os, signal, sys
-from pathlib import Path
-from difftransformer.tracking.run_context import start_run
-with start_run("pretrain", "a", "id", Path(sys.argv[1]), {}, {}, "sqlite:///x.db") as tracker:
-    tracker.log_metrics({"loss": 1.0}, 1)
-    tracker.flush()
-    tracker.log_metrics({"loss": 0.5}, 2)
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-    ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
-    assert ended.returncode == -signal.SIGKILL
-    assert points(tmp_path) == [(1, 1.0)]
-    assert not is_written(tmp_path)
 
 
 def test_positions_of_several_stores_stand_beside_each_other(tmp_path: Path) -> None:

@@ -1,10 +1,8 @@
 """A run that continues another one: what it starts from, and what it refuses."""
 
 import json
-import os
 import shutil
 import signal
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -108,21 +106,6 @@ def test_killed_it_ends_in_the_same_bytes(extend: Train, tmp_path: Path) -> None
     assert not (tmp_path / "killed" / "out" / "training.json").exists()
     extend(slice, "killed")
     assert_same_outcome(undisturbed, tmp_path / "killed")
-
-
-def test_stopped_by_sigterm_it_goes_on(extend: Train, tmp_path: Path) -> None:
-    slice = longer(steps=150)
-    undisturbed = extend(slice, "undisturbed")
-    stopped = tmp_path / "stopped"
-    process = start(extend, slice, "stopped")
-    wait_until((stopped / "state" / "progress.json").exists, process)
-    time.sleep(0.05)
-    os.kill(process.pid or 0, signal.SIGTERM)
-    process.join()
-    assert process.exitcode == os.EX_TEMPFAIL
-    assert len(checkpoints(stopped)) > 0 and checkpoints(stopped)[0] < 150
-    extend(slice, "stopped")
-    assert_same_outcome(undisturbed, stopped)
 
 
 def test_what_does_not_fit_is_one_line(

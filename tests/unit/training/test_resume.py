@@ -21,7 +21,7 @@ from difftransformer.models.matrices import MATMUL, onednn_is_sound
 from difftransformer.provenance.result import read_result
 from difftransformer.training import trainer
 from difftransformer.training.checkpoint import Snapshot
-from difftransformer.training.interrupt import Interrupted, listening
+from difftransformer.training.interrupt import listening
 
 
 @pytest.mark.parametrize("variant", ["softmax", "diff_v1"])
@@ -121,45 +121,6 @@ def test_a_scheduler_may_say_stop_as_often_as_it_likes(train: Train, tmp_path: P
     process.join()
     assert process.exitcode == os.EX_TEMPFAIL
     assert len(checkpoints(tmp_path / "stopped")) == 1
-
-
-def test_interrupted_is_one_line_with_status_75() -> None:
-    error = Interrupted("SIGTERM at step 3/8, checkpoint written; the same call continues")
-    assert isinstance(error, SystemExit)
-    assert error.code == 75
-    assert str(error) == "SIGTERM at step 3/8, checkpoint written; the same call continues"
-
-
-def test_damaged_newest_checkpoint_is_passed_over(
-    train: Train, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    slice = make_slice(steps=20, checkpoint_every=6)
-    undisturbed = train(slice, "undisturbed")
-    assert checkpoints(undisturbed) == [18, 20]
-    shutil.copytree(undisturbed / "state", tmp_path / "damaged" / "state")
-    path = tmp_path / "damaged" / "state" / "checkpoint-00000020" / "tensors.safetensors"
-    path.write_bytes(path.read_bytes()[:1000])
-    with caplog.at_level(logging.INFO):
-        train(slice, "damaged")
-    assert [message for message in caplog.messages if "is damaged" in message]
-    assert "resuming from the checkpoint of step 18" in caplog.messages
-    assert_same_outcome(undisturbed, tmp_path / "damaged")
-
-
-def test_without_a_whole_checkpoint_it_says_that_it_starts_again(
-    train: Train, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    slice = make_slice(steps=8, checkpoint_every=3)
-    undisturbed = train(slice, "undisturbed")
-    shutil.copytree(undisturbed / "state", tmp_path / "damaged" / "state")
-    for path in (tmp_path / "damaged" / "state").glob("checkpoint-*/tensors.safetensors"):
-        path.write_bytes(path.read_bytes()[:1000])
-    train(slice, "damaged")
-    assert (
-        "no complete checkpoint is left (damaged: checkpoint-00000006, checkpoint-00000008): "
-        "training starts from step 0"
-    ) in caplog.messages
-    assert_same_outcome(undisturbed, tmp_path / "damaged")
 
 
 def test_a_checkpoint_of_a_gpu_goes_on_elsewhere_and_says_so(

@@ -3,7 +3,6 @@
 import errno
 import json
 import logging
-import multiprocessing
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -214,52 +213,6 @@ def test_one_that_the_disk_does_not_give_is_not_damaged(
             store(tmp_path).newest_whole()
     newest = store(tmp_path).newest_whole()
     assert newest is not None and newest.step == 7
-
-
-def test_torn_write_is_no_checkpoint(tmp_path: Path) -> None:
-    store(tmp_path).save(snapshot(5))
-    torn = tmp_path / "checkpoint-00000009.partial"
-    torn.mkdir()
-    (torn / "state.json").write_text("{")
-    newest = store(tmp_path).newest_whole()
-    assert newest is not None
-    assert newest.step == 5
-    assert names(tmp_path) == ["checkpoint-00000005"]
-
-
-def test_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
-    store(tmp_path).save(snapshot(5))
-    with pytest.raises(CheckpointError, match="other settings, data, seed or code"):
-        store(tmp_path, identity="somebody else").newest_whole()
-
-
-def save_with_little_room(folder: Path, sender) -> None:
-    import resource
-    import signal
-
-    torch.set_num_threads(1)  # a forked process has none of its parent's threads, and would wait
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing fails as on a full disk
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-    big = Snapshot(9, {"w": torch.zeros(100_000)}, {})
-    try:
-        store(folder).save(big)
-    except CheckpointError as error:
-        sender.send(str(error))
-
-
-def test_full_disk_is_one_line_and_keeps_the_last_good_one(tmp_path: Path) -> None:
-    store(tmp_path).save(snapshot(5))
-    receiver, sender = multiprocessing.Pipe(duplex=False)
-    context = multiprocessing.get_context("fork")
-    process = context.Process(target=save_with_little_room, args=(tmp_path, sender))
-    process.start()
-    assert receiver.poll(120)
-    message = receiver.recv()
-    process.join()
-    assert "step 9 could not be written" in message
-    assert "the one of step 5 is kept" in message
-    assert "\n" not in message
-    assert names(tmp_path) == ["checkpoint-00000005"]
 
 
 def test_progress_line_and_heartbeat(

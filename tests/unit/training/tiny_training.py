@@ -19,7 +19,6 @@ RECALL = RecallConfig(
     row_length=25, num_keys=8, num_values=8, num_fillers=16, max_needles=2, num_queries=4
 )
 
-MakeSlice = Callable[..., RunConfig]
 Train = Callable[..., Path]
 
 
