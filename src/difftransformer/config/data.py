@@ -40,7 +40,6 @@ class HeldOut(Settings):
         "the first folder, or the top-level module, of the standard library, and the first folder "
         "below the fixed part of a glob; a document without one stands for itself.",
     )
-    hold_out_seed: int = setting(0, meaning="Draws which packages are held out.", ge=0)
 
 
 class BuiltinSource(HeldOut):

@@ -19,9 +19,6 @@ class RecallConfig(Settings):
     num_fillers: int = setting(64, meaning="Haystack tokens in the vocabulary.", ge=2)
     max_needles: int = setting(4, meaning="A training row holds 1 to this many needles.", ge=1)
     num_queries: int = setting(16, meaning="Queries at the end of a training row.", ge=1)
-    predictability: float = setting(
-        0.8, meaning="Probability that x[t+1] = pi(x[t-1]) in the haystack.", ge=0, le=1
-    )
 
     @property
     def vocab_size(self) -> int:
@@ -70,8 +67,9 @@ class ClassificationConfig(Settings):
     num_classes: int = setting(32, meaning="Classes in the vocabulary.", unit="classes", ge=2)
     words_per_class: int = setting(4, meaning="Words that belong to a class.", unit="words", ge=1)
     num_labels: int = setting(32, meaning="Labels in the vocabulary.", unit="tokens", ge=2)
-    min_classes: int = setting(2, meaning="Fewest classes of a training row.", unit="classes", ge=1)
-    max_classes: int = setting(8, meaning="Most classes of a training row.", unit="classes", ge=2)
+    max_classes: int = setting(
+        8, meaning="A training row has 2 to this many classes.", unit="classes", ge=2
+    )
 
     @property
     def item_length(self) -> int:
@@ -105,14 +103,16 @@ class ClassificationConfig(Settings):
                 f"words {self.words} of an item differ, but a class has words_per_class "
                 f"{self.words_per_class}"
             )
-        if not self.min_classes <= self.max_classes <= self.most_classes:
+        if self.max_classes > self.most_classes:
             raise ValueError(
-                f"min_classes {self.min_classes} to max_classes {self.max_classes} must ascend and "
-                f"stay within num_classes {self.num_classes} and num_labels {self.num_labels}"
+                f"max_classes {self.max_classes} is more than num_classes {self.num_classes} or "
+                f"num_labels {self.num_labels}"
             )
         return self
 
 
+FEWEST_CLASSES = 2
+"""Of a training row."""
 GeneratedRows = RecallConfig | ClassificationConfig
 """Settings of any generated rows."""
 

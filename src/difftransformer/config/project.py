@@ -127,9 +127,6 @@ class MatchEntry(Settings):
         meaning="What is equal: parameters, or operations of training for each token at the run's "
         "seq_len",
     )
-    multiple_of: int = setting(
-        8, meaning="ffn_dim is the multiple of this that comes nearest", unit="dimensions", gt=0
-    )
 
 
 class RunEntry(PretrainedOptions):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from difftransformer.config.generated_rows import ClassificationConfig
+from difftransformer.config.generated_rows import FEWEST_CLASSES, ClassificationConfig
 
 
 class LabelledItems(NamedTuple):
@@ -34,8 +34,8 @@ def label_positions(settings: ClassificationConfig) -> list[int]:
 def training_rows(
     settings: ClassificationConfig, samples: int, generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Rows with min_classes to max_classes classes, each number equally often, [S, row_length]."""
-    numbers = generator.integers(settings.min_classes, settings.max_classes + 1, size=samples)
+    """Rows with 2 to max_classes classes, each number equally often, [S, row_length]."""
+    numbers = generator.integers(FEWEST_CLASSES, settings.max_classes + 1, size=samples)
     drawn = generator.integers(0, numbers[:, None], size=(samples, settings.items))
     items = labelled_items(settings, drawn, generator)
     rows = np.concatenate((items.words, items.labels[:, :, None]), axis=2)

@@ -6,7 +6,7 @@ Keys of a row differ and so do its values, and each query draws its key among th
 independently, with replacement: a guess that ignores the key is right 1/N of the time.
 
 The haystack is an order-2 source over the fillers, x[t+1] = pi(x[t-1]) with probability
-`predictability`, else uniform, where pi is one cycle over all fillers fixed by their number. With
+0.8, else uniform, where pi is one cycle over all fillers fixed by their number. With
 noise as haystack nothing binds in a small budget.
 
 Shapes: S = rows, N = needles, R = queries, H = tokens of the haystack.
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import torch
 
 _PI_SEED = 20251
+_PREDICTABILITY = 0.8
+"""Probability that x[t+1] = pi(x[t-1]) in the haystack."""
 
 
 class RecallVocabulary(NamedTuple):
@@ -138,7 +140,7 @@ def haystack(
     """Sample the order-2 source: S rows of H fillers, [S, H]."""
     pi = successor(settings.num_fillers)
     tokens = generator.integers(0, settings.num_fillers, size=(S, H))
-    follows = generator.random((S, H)) < settings.predictability
+    follows = generator.random((S, H)) < _PREDICTABILITY
     for t in range(2, H):
         tokens[:, t] = np.where(follows[:, t], pi[tokens[:, t - 2]], tokens[:, t])
     return tokens

@@ -214,16 +214,17 @@ class Match(NamedTuple):
         return self.size / self.wanted - 1
 
 
-def match_ffn(
-    config: ModelConfig, wanted: ModelConfig, by: Measure, multiple_of: int, seq_len: int
-) -> Match:
-    """Return the ffn_dim that makes ``config`` as large as ``wanted``.
+_MULTIPLE_OF = 8
+"""What ffn_dim is a multiple of, where it is matched."""
+
+
+def match_ffn(config: ModelConfig, wanted: ModelConfig, by: Measure, seq_len: int) -> Match:
+    """Return the ffn_dim, a multiple of 8, that makes ``config`` as large as ``wanted``.
 
     Args:
         config: The model to size; its own ffn_dim does not count.
         wanted: The model to be like.
         by: Equal parameters, or equal operations of training for each token.
-        multiple_of: The ffn_dim is the nearest multiple, in dimensions.
         seq_len: Length of a training sequence, in positions; for operations alone.
 
     Raises:
@@ -237,11 +238,11 @@ def match_ffn(
         return size(replace(config, ffn_dim=ffn_dim))
 
     goal = size(wanted)
-    step = sized(2 * multiple_of) - sized(multiple_of)  # both measures are linear in ffn_dim
-    steps = 1 + round((goal - sized(multiple_of)) / step)
+    step = sized(2 * _MULTIPLE_OF) - sized(_MULTIPLE_OF)  # both measures are linear in ffn_dim
+    steps = 1 + round((goal - sized(_MULTIPLE_OF)) / step)
     if steps < 1:
         raise ConfigError(
             f"without any feed-forward it has more {_WORDS[by]} than {goal:,}; make its attention "
             f"smaller, or match it to a larger run"
         )
-    return Match(by, steps * multiple_of, sized(steps * multiple_of), goal)
+    return Match(by, steps * _MULTIPLE_OF, sized(steps * _MULTIPLE_OF), goal)

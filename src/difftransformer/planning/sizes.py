@@ -46,8 +46,8 @@ class Sizes:
             models = {row: self._changed(row, changes, place) for row in rows}
             for row, model in models.items():
                 found[row][name] = model
-                if config.matched and (match := self.catalogue.entry(row).match) is not None:
-                    sized = match_ffn(model, models[rows[0]], "parameters", match.multiple_of, 1)
+                if config.matched and self.catalogue.entry(row).match is not None:
+                    sized = match_ffn(model, models[rows[0]], "parameters", 1)
                     found[row][name] = replace(model, ffn_dim=sized.ffn_dim)
         for row in own:
             positions = config.calls()[OWN_SIZES].seq_len
@@ -80,7 +80,7 @@ class Sizes:
         wanted, _ = self._sized(entry.to, setup or self.catalogue.entry(name).setup)
         seq_len = 1 if entry.by == "parameters" else run.training.seq_len
         try:
-            found = _match(run.model, wanted.model, entry.by, entry.multiple_of, seq_len)
+            found = _match(run.model, wanted.model, entry.by, seq_len)
         except ConfigError as error:
             raise ConfigError(f"{place}: {error}") from None
         model = replace(run.model, ffn_dim=found.ffn_dim)

@@ -186,9 +186,13 @@ def test_the_matrix_of_heads_goes_over_layers(text: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3])
-def test_kept_rows_are_means_over_heads(text: Path, tmp_path: Path, batch_size: int) -> None:
+def test_kept_rows_are_means_over_heads(
+    text: Path, tmp_path: Path, batch_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{measure.__module__}.KEPT_WINDOWS", 2)
+    monkeypatch.setattr(f"{measure.__module__}.KEPT_QUERIES", 3)
     one = subject_of(text, tmp_path, "diff_v1")
-    measure(suite(kept_windows=2, kept_queries=3, block=7, batch_size=batch_size), one)
+    measure(suite(block=7, batch_size=batch_size), one)
     kept = load_file(tmp_path / DETAILS)
     assert kept["queries"].tolist() == [13, 22, 31]
     tokens = torch.cat(list(validation_inputs(suite(), one)))[:2]

@@ -16,7 +16,12 @@ from difftransformer.convert import dex_changes
 from difftransformer.data.packed import PackedDataset
 from difftransformer.evaluation.subject import Subject
 from difftransformer.measurements.effective_attention.measure import effective, measure
-from difftransformer.measurements.effective_attention.settings import KINDS, Suite, answer_name
+from difftransformer.measurements.effective_attention.settings import (
+    KINDS,
+    RATE,
+    Suite,
+    answer_name,
+)
 from difftransformer.models.attention.registry import variants
 from difftransformer.models.transformer import Transformer
 
@@ -52,7 +57,7 @@ def test_every_kind_is_that_of_its_formula(groups: int) -> None:
         target = a @ v @ (np.eye(4) - m)
         x = a.copy()
         for _ in range(asked.steps):
-            x = x - asked.rate * 2 * (x @ v - target) @ v.T
+            x = x - RATE * 2 * (x @ v - target) @ v.T
         expected = {
             "weights": a,
             "projected": a @ v @ np.linalg.pinv(v),
@@ -72,9 +77,12 @@ def test_the_effective_rows_give_what_the_heads_put_out() -> None:
     torch.testing.assert_close(put_out, wanted)
 
 
-def test_with_as_many_positions_as_a_head_is_wide_nothing_is_projected_away() -> None:
+def test_with_as_many_positions_as_a_head_is_wide_nothing_is_projected_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(f"{effective.__module__}.RATE", 0.02)
     rows, values, _ = drawn(2, 2, 4)
-    found = effective(rows, values, None, suite(steps=20_000, rate=0.02))
+    found = effective(rows, values, None, suite(steps=20_000))
     for kind in KINDS:
         torch.testing.assert_close(found[kind], rows)
 

@@ -9,13 +9,17 @@ from fake_v2 import HOT_STEPS, SWEPT_HOT, hot_model, hot_sweeps
 from pictures import hollow, picture
 
 from difftransformer.errors import DataError, UserError
-from difftransformer.measurements.stability.settings import Options
 from difftransformer.measurements.stability.spikes import stability_of
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.table_job import make_table
 
-CONFIG = Options(by="run", window=20, threshold=5.0)
-JUDGED = HOT_STEPS - CONFIG.window
+WINDOW = 20
+JUDGED = HOT_STEPS - WINDOW
+
+
+@pytest.fixture(autouse=True)
+def short_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{stability_of.__module__}.WINDOW", WINDOW)
 
 
 def calm(fake: FakeResults, run: str, seed: int = 0) -> list[dict[str, float | None]]:
@@ -36,7 +40,7 @@ def test_spikes_of_each_curve_are_counted_among_the_judged_steps(tmp_path: Path)
         points[step]["loss"] = 9.0
     points[50]["grad_norm"] = 30.0
     fake.history("hot_diff", 0, points)
-    (found,) = stability_of(load_results(fake.results, "tiny"), "hot_diff", [0], CONFIG)
+    (found,) = stability_of(load_results(fake.results, "tiny"), "hot_diff", [0])
     assert found.values["loss_spikes"] == 100 * 2 / JUDGED
     assert found.values["gradient_spikes"] == 100 * 1 / JUDGED
     assert found.values["diverged"] == 0
@@ -49,7 +53,7 @@ def test_steps_lost_to_a_divergence_are_spikes(tmp_path: Path, at: int, lost: in
     hot_model(fake, "hot_diff", 0, at)
     fake.history("hot_diff", 0, points[: at - 1])
     results = load_results(sorted(set(fake.results)), "tiny")
-    (found,) = stability_of(results, "hot_diff", [0], CONFIG)
+    (found,) = stability_of(results, "hot_diff", [0])
     share = 100 * lost / JUDGED
     assert found.values == {
         "loss_spikes": share,
@@ -59,21 +63,22 @@ def test_steps_lost_to_a_divergence_are_spikes(tmp_path: Path, at: int, lost: in
     }
 
 
-def test_a_history_with_gaps_is_refused(tmp_path: Path) -> None:
+def test_a_history_with_gaps_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeResults(tmp_path / "tiny")
     fake.history("hot_diff", 0, calm(fake, "hot_diff")[::2])
     results = load_results(fake.results, "tiny")
     with pytest.raises(DataError, match=r"lacks steps.*log_every to 1"):
-        stability_of(results, "hot_diff", [0], CONFIG)
+        stability_of(results, "hot_diff", [0])
+    monkeypatch.setattr(f"{stability_of.__module__}.WINDOW", 80)
     with pytest.raises(DataError, match=r"80 steps are no more than the window of 80"):
-        stability_of(results, "hot_diff", [0], Options(by="run", window=80))
+        stability_of(results, "hot_diff", [0])
 
 
 def test_a_training_that_does_not_record_divergence_is_refused(tmp_path: Path) -> None:
     fake = FakeResults(tmp_path / "tiny")
     fake.language_model("diff", 0)
     with pytest.raises(UserError, match="no metric 'diverged'"):
-        stability_of(load_results(fake.results, "tiny"), "diff", [0], CONFIG)
+        stability_of(load_results(fake.results, "tiny"), "diff", [0])
 
 
 def test_large_rates_are_those_from_a_rows_own_on(tmp_path: Path) -> None:

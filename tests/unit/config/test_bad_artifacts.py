@@ -63,9 +63,9 @@ CASES: dict[str, Case] = {
         ["artifacts/table6.yaml: sections[0].options: threshold: unknown key"],
     ),
     "an option of a wrong type": (
-        "artifacts/v2_stability.yaml",
-        lambda content: content["sections"][0]["options"].update(window="fifty"),
-        ["artifacts/v2_stability.yaml: sections[0].options: window: needs a whole number"],
+        "artifacts/recall_evidence.yaml",
+        lambda content: content["sections"][0]["options"].update(budget="fifty"),
+        ["artifacts/recall_evidence.yaml: sections[0].options: budget: needs a whole number"],
     ),
     "a claim about a run that is no row": (
         "registry.yaml",

@@ -214,14 +214,14 @@ def test_bad_input(pack: Pack, configure: Configure, tokenizer: Path, tmp_path: 
 def test_one_document_is_refused_with_the_cure_whatever_its_hash(
     hold_out: str, configure: Configure, tmp_path: Path
 ) -> None:
-    path = tmp_path / "one" / "a.txt"
-    path.parent.mkdir()
     cure = {"document": "it takes two that differ; split", "package": "hold_out: document"}
     said = set()
     for number in range(20):
+        path = tmp_path / str(number) / f"package{number}" / "a.txt"
+        path.parent.mkdir(parents=True)
         path.write_text(f"{number} " + "some words about nothing at all " * 9, encoding="utf-8")
-        source = {"kind": "files", "globs": [str(tmp_path)], "licence": "x"}
-        source |= {"hold_out": hold_out, "hold_out_seed": number}
+        source = {"kind": "files", "globs": [str(path.parents[1])], "licence": "x"}
+        source |= {"hold_out": hold_out}
         tokenizer = {"kind": "bpe", "vocab_size": 260}
         dataset = configure(sources={"mine": source}, validation_share=0.5, tokenizer=tokenizer)
         with pytest.raises(DataError, match=cure[hold_out]) as caught:

@@ -110,7 +110,7 @@ def matched_config(variant: str, **attention: Any) -> ModelConfig:
 @pytest.mark.parametrize("variant", variants())
 def test_a_match_is_within_half_a_step_of_the_built_reference(variant: str, by: Measure) -> None:
     reference, ours = matched_config("softmax"), matched_config(variant)
-    found = match_ffn(ours, reference, by, 8, seq_len=16)
+    found = match_ffn(ours, reference, by, seq_len=16)
     sized = replace(ours, ffn_dim=found.ffn_dim)
     if by == "parameters":
         built = Transformer.build(sized, "eager", 0)
@@ -129,7 +129,7 @@ def test_a_match_is_within_half_a_step_of_the_built_reference(variant: str, by: 
 
 
 def test_what_is_alike_keeps_its_size() -> None:
-    found = match_ffn(matched_config("softmax"), matched_config("softmax"), "parameters", 8, 16)
+    found = match_ffn(matched_config("softmax"), matched_config("softmax"), "parameters", 16)
     assert (found.ffn_dim, found.residual) == (96, 0.0)
 
 
@@ -138,15 +138,10 @@ def test_v2_and_one_and_a_half_times_the_heads_get_the_same_feed_forward() -> No
         matched_config("softmax", num_heads_multiplier=1.5),
         matched_config("softmax"),
         "parameters",
-        8,
         16,
     )
     v2 = match_ffn(
-        matched_config("diff_v2", lambda_form="none"),
-        matched_config("softmax"),
-        "parameters",
-        8,
-        16,
+        matched_config("diff_v2", lambda_form="none"), matched_config("softmax"), "parameters", 16
     )
     assert wide == v2
     assert wide.ffn_dim < 96
@@ -159,4 +154,4 @@ def test_v2_and_one_and_a_half_times_the_heads_get_the_same_feed_forward() -> No
 def test_no_feed_forward_left_is_one_line(by: Measure, what: str) -> None:
     small = replace(matched_config("softmax"), ffn_dim=8)
     with pytest.raises(ConfigError, match=f"without any feed-forward it has more {what} than"):
-        match_ffn(matched_config("diff_v2", num_heads=32), small, by, 8, 16)
+        match_ffn(matched_config("diff_v2", num_heads=32), small, by, 16)

@@ -61,6 +61,6 @@ def attention_maps(
     save_file(arrays, details / "maps.safetensors")
     config = {
         "kind": "attention_maps", "seq_len": 128, "top_share": 0.05,
-        "first_query": 61, "kept_windows": 2, "kept_queries": 3,
+        "first_query": 61,
     }  # fmt: skip
     fake.evaluation(run, seed, suite, metrics, config)

@@ -106,7 +106,7 @@ def effective_attention(fake: Any, run: str, seed: int, suite: str = "effective_
         metrics[negative_name(kind)] = 0.0 if kind == "weights" else 0.4
     config = {
         "kind": "effective_attention", "format": "recall", "depths": list(DEPTHS), "samples": 50,
-        "needles": 8, "steps": 100, "rate": 1e-3,
+        "needles": 8, "steps": 100,
     }  # fmt: skip
     fake.evaluation(run, seed, suite, metrics, config)
 

@@ -23,5 +23,5 @@ def outliers(fake: Any, run: str, seed: int) -> None:
     details = fake.root / f"evaluations/outliers/{run}/{seed}"
     details.mkdir(parents=True, exist_ok=True)
     (details / "histograms.json").write_text(json.dumps(histograms))
-    config = {"kind": "outliers", "seq_len": 128, "ranks": list(RANKS)}
+    config = {"kind": "outliers", "seq_len": 128}
     fake.evaluation(run, seed, "outliers", metrics, config)

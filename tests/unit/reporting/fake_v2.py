@@ -110,7 +110,7 @@ def sinks(fake: Any, run: str, seed: int, suite: str = "sinks") -> None:
         "share": share, "share_l0": share / 2, "share_l1": share * 1.5, "sink_heads": 0.25,
         "weight": share, "mass": 1.0, "uniform": 0.02, "tokens": 32768,
     }  # fmt: skip
-    config = {"kind": "sinks", "seq_len": 128, "first_query": 17, "threshold": 0.3}
+    config = {"kind": "sinks", "seq_len": 128, "first_query": 17}
     fake.evaluation(run, seed, suite, metrics, config)
 
 

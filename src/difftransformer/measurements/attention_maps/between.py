@@ -14,7 +14,12 @@ from safetensors.numpy import load_file
 
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.errors import UserError
-from difftransformer.measurements.attention_maps.settings import DETAILS, Options
+from difftransformer.measurements.attention_maps.settings import (
+    DETAILS,
+    KEPT_QUERIES,
+    KEPT_WINDOWS,
+    Options,
+)
 from difftransformer.models.config import layer_metric
 from difftransformer.reporting.cells import Place, mean_cell, seed_values
 from difftransformer.reporting.charts import lines, over_seeds
@@ -51,8 +56,8 @@ def section(view: View[Options]) -> Section:
     ]
     notes = [
         "Correlation of a row of a model's maps, mean over its heads, with the same row of "
-        f"{' and '.join(view.references)}, mean over rows and layers; {view.suite.kept_queries} "
-        f"rows of each of {view.suite.kept_windows} windows of {view.suite.seq_len} tokens.",
+        f"{' and '.join(view.references)}, mean over rows and layers; {KEPT_QUERIES} "
+        f"rows of each of {KEPT_WINDOWS} windows of {view.suite.seq_len} tokens.",
         view.training_note(),
     ]
     return section_of(view, columns, cells, notes)

@@ -41,6 +41,8 @@ from difftransformer.measurements.attention_maps.settings import (
     ALIKE,
     BY_LAYER,
     DETAILS,
+    KEPT_QUERIES,
+    KEPT_WINDOWS,
     PARTS,
     THRESHOLDS,
     Suite,
@@ -72,11 +74,11 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         DataError: the validation split is missing or too short.
     """
     first, last = suite.first_query - 1, suite.seq_len - 1
-    places = torch.linspace(first, last, min(suite.kept_queries, last - first + 1)).round().long()
+    places = torch.linspace(first, last, min(KEPT_QUERIES, last - first + 1)).round().long()
     kept, tallies, distances, tokens = [], [], [], 0
     for batch in validation_inputs(suite, subject):
         before = tokens // suite.seq_len
-        windows = max(0, min(len(batch), suite.kept_windows - before))
+        windows = max(0, min(len(batch), KEPT_WINDOWS - before))
         size = (windows, 2, subject.scorer.model.num_layers, len(places), suite.seq_len)
         kept.append(torch.zeros(size))
         tally, heads, gram = _read(suite, subject, batch, before, places.tolist(), kept[-1])

@@ -33,6 +33,9 @@ positions of these."""
 KEPT_BYTES, MADE_BYTES = 16.0, 225.0
 """Bytes for each weight of a block of rows: kept of every layer, and made of one at a time, as
 measured, which varies by a quarter between equal runs."""
+KEPT_WINDOWS, KEPT_QUERIES = 8, 16
+"""First windows of which rows are kept, to compare models with, and rows of each, evenly spaced
+from first_query on."""
 FEWEST = 3
 """Tokens that a correlation takes at least; one of two tokens is 1 or -1 whatever they are."""
 
@@ -71,12 +74,7 @@ class Suite(AnyModel, WindowSuite):
         unit="tokens",
         gt=0,
     )
-    kept_windows: int = setting(
-        8, meaning="First windows of which rows are kept, to compare models with.", gt=0
-    )
-    kept_queries: int = setting(
-        16, meaning="Rows of a window that are kept, evenly spaced from first_query on.", gt=1
-    )
+
     block: int = setting(
         64, meaning="Queries whose rows of the maps exist at one time.", unit="positions", gt=0
     )

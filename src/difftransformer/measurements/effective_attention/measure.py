@@ -31,6 +31,7 @@ from difftransformer.measurements.effective_attention.settings import (
     EFFECTIVE,
     KINDS,
     PROJECTED,
+    RATE,
     WEIGHTS,
     Suite,
     answer_name,
@@ -89,7 +90,7 @@ def effective(
     target = given if matrices is None else given - given @ matrices
     descended = rows.unsqueeze(2)
     for _ in range(suite.steps):
-        descended = descended - suite.rate * 2 * (descended @ by_head - target) @ by_head.mT
+        descended = descended - RATE * 2 * (descended @ by_head - target) @ by_head.mT
     return {
         WEIGHTS: rows,
         PROJECTED: (given @ inverse).squeeze(2),

@@ -5,6 +5,7 @@ from difftransformer.measurements.effective_attention.settings import (
     DESCENDED,
     EFFECTIVE,
     KINDS,
+    RATE,
     WEIGHTS,
     answer_name,
     negative_name,
@@ -39,7 +40,7 @@ def section(view: View[Options]) -> Section:
     ]
     notes = [
         f"{suite.samples} prompts at each depth, {suite.needles} needles, one of them asked for.",
-        f"By descent: {suite.steps} steps at a rate of {suite.rate:g} from the head's weights; "
+        f"By descent: {suite.steps} steps at a rate of {RATE:g} from the head's weights; "
         "where values are small they hardly leave them.",
         view.training_note(),
     ]

@@ -14,6 +14,8 @@ KINDS = {
     DESCENDED: "Effective, by descent",
 }
 """Rows of attention that are compared, see `measure`."""
+RATE = 1e-3
+"""Learning rate of the gradient descent (arXiv 2505.16333, appendix F.3)."""
 
 
 def answer_name(kind: str, depth: int | None = None) -> str:
@@ -47,7 +49,4 @@ class Suite(AnyModel, OneNeedleSuite):
         meaning="Steps of gradient descent that check the pseudo-inverse.",
         source="arXiv 2505.16333, appendix F.3",
         ge=0,
-    )
-    rate: float = setting(
-        1e-3, meaning="Their learning rate.", source="arXiv 2505.16333, appendix F.3", gt=0
     )

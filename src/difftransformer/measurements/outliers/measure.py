@@ -15,6 +15,7 @@ from difftransformer.measurements.outliers.magnitudes import MEDIAN_ERROR, Magni
 from difftransformer.measurements.outliers.settings import (
     HISTOGRAMS,
     KINDS,
+    RANKS,
     Suite,
     median_metric,
     top_metric,
@@ -36,14 +37,14 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
         DataError: the validation split is missing or too short.
     """
     windows = validation_inputs(suite, subject)
-    found = {kind: Magnitudes(max(suite.ranks)) for kind in KINDS}
+    found = {kind: Magnitudes(max(RANKS)) for kind in KINDS}
     tokens = 0
     with _watched(subject.scorer.model, found):
         for batch in windows:
             subject.scorer.states(batch)
             tokens += batch.numel()
     _write_histograms(subject, found)
-    return _metrics(suite, found) | {"median_error": MEDIAN_ERROR, "tokens": tokens}
+    return _metrics(found) | {"median_error": MEDIAN_ERROR, "tokens": tokens}
 
 
 @contextmanager
@@ -65,10 +66,10 @@ def _watched(model: Any, found: dict[str, Magnitudes]) -> Iterator[None]:
         yield
 
 
-def _metrics(suite: Suite, found: dict[str, Magnitudes]) -> Metrics:
+def _metrics(found: dict[str, Magnitudes]) -> Metrics:
     metrics: Metrics = {}
     for kind, magnitudes in found.items():
-        metrics |= {top_metric(kind, rank): magnitudes.largest(rank) for rank in suite.ranks}
+        metrics |= {top_metric(kind, rank): magnitudes.largest(rank) for rank in RANKS}
         metrics[median_metric(kind)] = magnitudes.median()
         metrics[f"{kind}_values"] = magnitudes.number
     return metrics

@@ -8,6 +8,7 @@ from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.errors import DataError
 from difftransformer.measurements.outliers.settings import (
     HISTOGRAMS,
+    RANKS,
     Options,
     median_metric,
     top_metric,
@@ -29,8 +30,7 @@ def section(view: View[Options]) -> Section:
     """Make the section of one kind of activation."""
     first, kind = view.evaluated()[0], view.options.of
     metrics = [
-        Metric(top_metric(kind, rank), f"Top-{rank} ↓", compared=rank == 1)
-        for rank in view.suite.ranks
+        Metric(top_metric(kind, rank), f"Top-{rank} ↓", compared=rank == 1) for rank in RANKS
     ]
     metrics.append(Metric(median_metric(kind), "Median"))
     notes = [

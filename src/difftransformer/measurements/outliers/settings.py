@@ -3,10 +3,12 @@
 from typing import ClassVar, Literal
 
 from difftransformer.config import measurement
-from difftransformer.config.base import Sizes, setting
+from difftransformer.config.base import setting
 from difftransformer.config.measurement import WindowSuite
 
 KINDS = ("attention_logits", "hidden_states")
+RANKS = (1, 2, 3, 10, 100)
+"""Ranks of the largest values that are reported, exactly (DIFF paper, table 5)."""
 HISTOGRAMS = "histograms.json"
 """File beside a result: edges and counts of bins, by kind."""
 
@@ -37,11 +39,6 @@ class Suite(WindowSuite):
         unit="tokens",
         source="DIFF paper, section 3.7: 0.4M",
         gt=0,
-    )
-    ranks: Sizes = setting(
-        [1, 2, 3, 10, 100],
-        meaning="Ranks of the largest values that are reported, exactly.",
-        source="DIFF paper, table 5",
     )
     backend: Literal["eager"] = setting(
         "eager", meaning="Only the slow implementation has logits to look at."

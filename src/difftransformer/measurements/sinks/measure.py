@@ -11,7 +11,7 @@ from torch import Tensor
 
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, means, validation_inputs
 from difftransformer.evaluation.watching import map_rows
-from difftransformer.measurements.sinks.settings import Suite
+from difftransformer.measurements.sinks.settings import THRESHOLD, Suite
 from difftransformer.models.config import layer_metric
 
 
@@ -51,7 +51,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     queries = torch.arange(suite.first_query, suite.seq_len + 1, dtype=torch.float64)
     metrics = by_layer | {
         "share": float(share.mean()),
-        "sink_heads": float((share > suite.threshold).double().mean()),
+        "sink_heads": float((share > THRESHOLD).double().mean()),
         "weight": float(weight.mean()),
         "mass": float(mass.mean()),
         "uniform": float((1 / queries).mean()),

@@ -1,6 +1,7 @@
 """Attention sinks as columns, and as a picture of their shares by layer."""
 
 from difftransformer.config.measurement import Options
+from difftransformer.measurements.sinks.settings import THRESHOLD
 from difftransformer.models.config import layer_metric
 from difftransformer.reporting.charts import cell_estimates, cells_of, estimates
 from difftransformer.reporting.collect import defined, layers_with
@@ -27,7 +28,7 @@ def section(view: View[Options]) -> Section:
     notes = [
         f"Attention from positions {suite.first_query} to {suite.seq_len} over "
         f"{count(defined(first, 'tokens'))} held-out tokens; equal weights give a share of "
-        f"{defined(first, 'uniform'):.3f}. A head with more than {suite.threshold:g} is a sink.",
+        f"{defined(first, 'uniform'):.3f}. A head with more than {THRESHOLD:g} is a sink.",
         view.training_note(),
     ]
     return metric_section(view, metrics, decimals=3, notes=notes)

@@ -7,6 +7,10 @@ from pydantic import model_validator
 from difftransformer.config.base import setting
 from difftransformer.config.measurement import AnyModel, WindowSuite
 
+THRESHOLD = 0.3
+"""A head is a sink if the first token gets more than this share of its attention (Gu et al. 2024,
+When Attention Sink Emerges, arXiv 2410.10781)."""
+
 
 class Suite(AnyModel, WindowSuite):
     """How much attention goes to the first token of a window, whatever it is.
@@ -23,13 +27,6 @@ class Suite(AnyModel, WindowSuite):
         meaning="First position whose attention counts: early ones have few tokens to attend to.",
         unit="tokens",
         gt=1,
-    )
-    threshold: float = setting(
-        0.3,
-        meaning="A head is a sink if the first token gets more than this share of its attention.",
-        source="Gu et al. 2024, When Attention Sink Emerges, arXiv 2410.10781",
-        gt=0,
-        lt=1,
     )
 
     @model_validator(mode="after")

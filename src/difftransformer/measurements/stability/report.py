@@ -8,7 +8,7 @@ from statistics import fmean
 
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.errors import UserError
-from difftransformer.measurements.stability.settings import Options
+from difftransformer.measurements.stability.settings import THRESHOLD, WINDOW, Options
 from difftransformer.measurements.stability.spikes import (
     KINDS,
     SPIKES,
@@ -100,7 +100,7 @@ def _swept(view: View[Options]) -> list[Section]:
     steps = [defined(one, "planned_steps") for one in trained]
     sizes = [defined(one, "non_embedding_parameters") for one in trained]
     notes = [
-        *_definitions(view.options),
+        *_definitions(),
         *view.difference_note(),
         f"Training: {span(steps)} steps a run; {span(sizes)} parameters without embeddings.",
         f"Large rates: from {rate(min(min(large.values())))} on; their mean."
@@ -119,7 +119,7 @@ def _at_own_rates(view: View[Options]) -> Section:
     cells = [
         _cell(Place(row.run, kind), kind, trained)
         for row in view.rows
-        for trained in [stability_of(view.results, row.run, view.seeds, view.options)]
+        for trained in [stability_of(view.results, row.run, view.seeds)]
         for kind in KINDS
     ]
     compared = [kind for kind in KINDS if kind != "diverged"]
@@ -129,7 +129,7 @@ def _at_own_rates(view: View[Options]) -> Section:
         for kind in compared
     ]
     cells += paired_differences(view.rows, compared, cells, _PERCENT)
-    notes = [*_definitions(view.options), view.training_note(), *view.difference_note()]
+    notes = [*_definitions(), view.training_note(), *view.difference_note()]
     return section_of(view, columns, cells, notes)
 
 
@@ -193,11 +193,11 @@ def _large_rates(view: View[Options], lost: Sequence[float]) -> dict[str, list[f
     return found
 
 
-def _definitions(options: Options) -> list[str]:
+def _definitions() -> list[str]:
     return [
         f"Spikes, in % of steps: a step is one if its loss, or its gradient norm before clipping, "
-        f"exceeds the median of the {options.window} steps before it by more than "
-        f"{options.threshold:g} robust standard deviations (1.4826 median absolute deviations). "
+        f"exceeds the median of the {WINDOW} steps before it by more than "
+        f"{THRESHOLD:g} robust standard deviations (1.4826 median absolute deviations). "
         "Every step that is lost to a divergence counts as a spike.",
         "A run diverges at the first step with a loss or a gradient that is not finite, or with a "
         "loss above training.divergence_loss after warm-up.",

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.errors import DataError
-from difftransformer.measurements.stability.settings import Options
+from difftransformer.measurements.stability.settings import THRESHOLD, WINDOW, Options
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import Results, metric
 from difftransformer.reporting.view import View
@@ -40,22 +40,20 @@ ByRate = dict[float, list[Stability]]
 """Learning rate -> one training a seed, ascending."""
 
 
-def stability_of(
-    results: Results, run: str, seeds: Sequence[int], options: Options
-) -> list[Stability]:
+def stability_of(results: Results, run: str, seeds: Sequence[int]) -> list[Stability]:
     """Judge the trainings of a run, one a seed.
 
     Raises:
         UserError: a result or a history is missing, or the training did not record divergence.
         DataError: a history lacks steps, so that spikes could be missed.
     """
-    return [_judge(results, run, seed, options) for seed in seeds]
+    return [_judge(results, run, seed) for seed in seeds]
 
 
 def by_rate(view: View[Options], row: RowSlice) -> ByRate:
     """Judge the trainings of a swept row."""
     return {
-        one.learning_rate: stability_of(view.results, one.run_id, view.seeds, view.options)
+        one.learning_rate: stability_of(view.results, one.run_id, view.seeds)
         for one in view.swept(row)
     }
 
@@ -84,14 +82,14 @@ def spikes(values: Sequence[float], window: int, threshold: float) -> list[int]:
     return found
 
 
-def _judge(results: Results, run: str, seed: int, options: Options) -> Stability:
-    result, window = results.training(run, seed), options.window
+def _judge(results: Results, run: str, seed: int) -> Stability:
+    result, window = results.training(run, seed), WINDOW
     diverged, planned = metric(result, "diverged"), metric(result, "planned_steps")
     assert diverged is not None and planned is not None, result.job_id
     if planned <= window:
         raise DataError(
             f"{result.job_id}: {planned:.0f} steps are no more than the window of {window} steps: "
-            "lower options.window in the artifact's file, or train longer"
+            "train longer"
         )
     values: dict[str, float | None] = {}
     for kind, column in SPIKES.items():
@@ -102,7 +100,7 @@ def _judge(results: Results, run: str, seed: int, options: Options) -> Stability
                 f"{result.job_id}: its history lacks steps, so spikes could be missed: set "
                 "training.log_every to 1 and rerun the training"
             )
-        found = spikes(series.values, window, options.threshold)
+        found = spikes(series.values, window, THRESHOLD)
         lost = planned - max(steps, window)
         values[kind] = 100 * (len(found) + lost) / (planned - window)
     values |= {"diverged": diverged, "final_loss": metric(result, "validation_loss")}

@@ -14,21 +14,18 @@ import torch
 from torch import Tensor, nn
 
 from difftransformer.models.attention.base import Attention, Cache
-from difftransformer.models.config import AttentionConfig, setting
+from difftransformer.models.config import AttentionConfig
 from difftransformer.models.kernels.eager import logits
 from difftransformer.models.rotary import Rope
+
+_SINK_STD = 0.02
+"""Standard deviation of the sinks at the start, around 0 (transformers, models/gpt_oss:
+initializer_range)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GptOssSinkConfig(AttentionConfig):
-    """Options of `gpt_oss_sink`."""
-
-    sink_std: float = setting(
-        0.02,
-        meaning="Standard deviation of the sinks at the start, around 0.",
-        source="transformers, models/gpt_oss (initializer_range)",
-        ge=0,
-    )
+    """It has no options."""
 
 
 class SinkAttention(Attention):
@@ -40,7 +37,6 @@ class SinkAttention(Attention):
     def __init__(self, config: GptOssSinkConfig, d_model: int, index: int, backend: str) -> None:
         super().__init__(config, d_model, index, backend)
         self.make_projections()
-        self.sink_std = config.sink_std
         self.sinks = nn.Parameter(torch.empty(self.num_heads))
 
     def forward(
@@ -63,4 +59,4 @@ class SinkAttention(Attention):
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Draw the sinks."""
-        parameter.normal_(0.0, self.sink_std, generator=generator)
+        parameter.normal_(0.0, _SINK_STD, generator=generator)
