@@ -53,17 +53,20 @@ def _folders() -> frozenset[str]:
     return frozenset(path.name for path in folders if path.name[0] not in "._")
 
 
-@cache
 def measurement(name: str, where: str = "measurement") -> Measurement:
     """Return a measurement; only its folder is checked and its ``settings.py`` imported.
 
     Raises:
         ConfigError: There is none of this name, offers the nearest; or it breaks the contract.
     """
-    if name in _folders():
-        _check_folder(_ROOM / name)
-    else:
+    if name not in _folders():
         lookup(dict.fromkeys(measurements()), name, "measurement", where)
+    return _read(name)
+
+
+@cache
+def _read(name: str) -> Measurement:
+    makes = _check_folder(_ROOM / name)
     settings = import_module(module_of(name, "settings"))
     options = getattr(settings, "Options", Options)
     suite, timing = getattr(settings, "Suite", None), getattr(settings, "Timing", None)
@@ -75,7 +78,7 @@ def measurement(name: str, where: str = "measurement") -> Measurement:
             )
     if suite is not None:
         _check_suite(suite, name)
-    return Measurement(name, options, suite, timing, _makes(_ROOM / name))
+    return Measurement(name, options, suite, timing, makes)
 
 
 def module_of(name: str, role: Role) -> str:
@@ -116,8 +119,12 @@ def _check_suite(suite: type[Suite], name: str) -> None:
         raise ConfigError(f"{place} has no reading(self, model, longest); {_PAGE}")
 
 
-def _check_folder(folder: Path) -> None:
-    """Check what can be seen without an import, so that a half-made folder is named at once."""
+def _check_folder(folder: Path) -> frozenset[str]:
+    """Check what can be seen without an import, so that a half-made folder is named at once.
+
+    Returns:
+        Which of the functions section and figure ``report.py`` has.
+    """
     place = f"measurements/{folder.name}"
     for file in ("__init__.py", "settings.py", "report.py"):
         if not (folder / file).is_file():
@@ -128,12 +135,10 @@ def _check_folder(folder: Path) -> None:
         raise ConfigError(f"{place}: measure.py has no function measure; {_PAGE}")
     if measured and not asked:
         raise ConfigError(f"{place}: settings.py has no class Suite for what is measured; {_PAGE}")
-    if not _makes(folder):
+    makes = frozenset({"section", "figure"} & _defined(folder / "report.py"))
+    if not makes:
         raise ConfigError(f"{place}/report.py: has neither section(view) nor figure(view); {_PAGE}")
-
-
-def _makes(folder: Path) -> frozenset[str]:
-    return frozenset({"section", "figure"} & _defined(folder / "report.py"))
+    return makes
 
 
 def _defined(path: Path) -> set[str]:

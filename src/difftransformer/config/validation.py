@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Collection
+from functools import cache
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -41,7 +42,7 @@ def validate(kind: type[T], raw: Any, where: str, origin: Origin | None = None) 
     Raises:
         ConfigError: One line: place, key, what was found, what is allowed, the nearest name.
     """
-    adapter = TypeAdapter(kind)
+    adapter = _adapter(kind)
     try:
         if isinstance(raw, bytes):
             return adapter.validate_json(raw)
@@ -53,13 +54,19 @@ def validate(kind: type[T], raw: Any, where: str, origin: Origin | None = None) 
     raise ConfigError(_describe(details, raw, adapter, where, origin))
 
 
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    """Return the adapter of a type, made once: pydantic would build its schema each time."""
+    return TypeAdapter(kind)
+
+
 def validate_part(kind: type[BaseModel], raw: Any, where: str) -> None:
     """Check the keys that ``raw`` has, where others may be missing: a later layer gives them.
 
     Raises:
         ConfigError: As `validate`, for an unknown key or a value of a wrong type or size.
     """
-    adapter = TypeAdapter(kind)
+    adapter = _adapter(kind)
     try:
         adapter.validate_python(raw)
     except ValidationError as error:

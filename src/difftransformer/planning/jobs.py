@@ -103,15 +103,18 @@ class Jobs:
         runs = filter(self.trained, self.catalogue.runs)
         return [run for run in runs if self.stage(run) == rule]
 
+    @cache  # noqa: B019 - a plan lives as long as the process
     def run_slice(self, run: str) -> str:
         """Return the file of a training job's slice."""
         return self.write("run", self.run(run))
 
+    @cache  # noqa: B019 - a plan lives as long as the process
     def dataset_slice(self, dataset: str) -> str:
         """Return the file of a data job's slice."""
         config = self.catalogue.dataset(dataset)
         return self.write("dataset", DatasetSlice(scale=self.scale, dataset=dataset, config=config))
 
+    @cache  # noqa: B019 - a plan lives as long as the process
     def evaluation_slice(self, suite: str, run: str) -> str:
         """Return the file of an evaluation's slice."""
         model, asked = self.catalogue.pretrained(run), self.foreign.asked(suite, run)
@@ -174,6 +177,7 @@ class Jobs:
         found = (name.partition(":")[0] for name in self._selected(rule, parts))
         return list(dict.fromkeys([ENTRIES[rule], *found]))
 
+    @cache  # noqa: B019 - a plan lives as long as the process
     def gpus(self, run: str, suite: str | None = None) -> int:
         """Return the GPUs that a run's training, or what a suite measures of it, asks for."""
         if suite is not None:
@@ -189,6 +193,7 @@ class Jobs:
         training = self.run(run).training
         return _gpus(training.device) * (training.world if suite is None else 1)
 
+    @cache  # noqa: B019 - a plan lives as long as the process
     def host_mb(self, run: str) -> int:
         """Return the MB of its node's own memory that a training asks for."""
         return host_mb(self.run(run).model)
