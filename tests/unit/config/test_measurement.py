@@ -94,7 +94,7 @@ class Suite(measurement.{base}):
     exec(code, vars(settings))
     monkeypatch.setattr(found, "import_module", lambda name: settings)
     with pytest.raises(ConfigError) as caught:
-        found.measurement.__wrapped__("sinks")
+        found._read.__wrapped__("sinks")
     assert str(caught.value) == (
         f"measurements/sinks/settings.py: {said}; see docs/adding_a_measurement.md"
     )
