@@ -17,6 +17,9 @@ from difftransformer.errors import ConfigError, closest, nearest
 T = TypeVar("T")
 Origin = Callable[[tuple[str, ...]], str]
 
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
+"""The adapter of a type, made once: pydantic would build its schema each time."""
+
 
 def known_names(allowed: Collection[str], what: str) -> Callable[[list[str]], list[str]]:
     """Return what checks a list of names: each must be ``allowed``, and stand there once."""
@@ -42,7 +45,7 @@ def validate(kind: type[T], raw: Any, where: str, origin: Origin | None = None) 
     Raises:
         ConfigError: One line: place, key, what was found, what is allowed, the nearest name.
     """
-    adapter = _adapter(kind)
+    adapter: TypeAdapter[T] = _adapter(kind)
     try:
         if isinstance(raw, bytes):
             return adapter.validate_json(raw)
@@ -52,12 +55,6 @@ def validate(kind: type[T], raw: Any, where: str, origin: Origin | None = None) 
     except ValidationError as error:
         details = error.errors(include_url=False)
     raise ConfigError(_describe(details, raw, adapter, where, origin))
-
-
-@cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    """Return the adapter of a type, made once: pydantic would build its schema each time."""
-    return TypeAdapter(kind)
 
 
 def validate_part(kind: type[BaseModel], raw: Any, where: str) -> None:
