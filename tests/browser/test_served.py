@@ -139,7 +139,7 @@ def test_an_experiment_is_shown_by_what_tells_its_runs_apart(
 def test_without_the_token_nothing_is_served(served: Served, made: FakeResults) -> None:
     """Other users of the machine reach the ports; `run` is that of the one tracked job."""
     store = MlflowRuns(f"sqlite:///{made.root.parent}/mlflow/mlflow.db", made.root.parent)
-    run = store.client.search_runs(store._experiment_ids())[0].info.run_id
+    run = store.client.search_runs([store.experiment("evaluate")])[0].info.run_id
     mlflow, reports = (f"http://127.0.0.1:{served.port + further}" for further in (0, 1))
     delete, upload = "api/2.0/mlflow/runs/delete", "api/2.0/mlflow-artifacts/artifacts/x/y"
     for token in ("", "x/", f"x{served.token}/", f"{served.token[:-1]}/", "static-files/", "%2e/"):
@@ -163,7 +163,7 @@ def test_artifacts_are_shown_but_cannot_be_uploaded_in_place(
     served: Served, made: FakeResults
 ) -> None:
     store = MlflowRuns(f"sqlite:///{made.root.parent}/mlflow/mlflow.db", made.root.parent)
-    run = store.client.search_runs(store._experiment_ids())[0].info.run_id
+    run = store.client.search_runs([store.experiment("evaluate")])[0].info.run_id
     for path in ("api", "ajax-api"):
         address = f"{served.mlflow}/{path}/2.0/mlflow-artifacts/artifacts/x/y"
         assert ask(address, "PUT")[0] == 503  # MLflow: artifacts are not served

@@ -92,7 +92,7 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
     (f"{CONFIG}/training.py", "gt=0", "ge=1", NOTHING),
     (f"{CONFIG}/training.py", 'meaning="', 'meaning="Words. ', NOTHING),
     ("tracking/tracker.py", "import", "import sys\nimport", NOTHING),
-    (f"{ATTENTION}/diff_v1.py", 'meaning="lambda at', 'meaning="Lambda at', NOTHING),
+    (f"{ATTENTION}/diff_v1.py", 'meaning="lambda_init of', 'meaning="Lambda_init of', NOTHING),
     (f"{ATTENTION}/diff_v1.py", "below=1,", "below=0.9,", NOTHING),
     (f"{ATTENTION}/registry.py", "_VARIANTS = {", '_VARIANTS = {"x": Variant("x:X"),', NOTHING),
     # code for GPUs
