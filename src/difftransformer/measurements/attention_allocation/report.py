@@ -127,12 +127,12 @@ def _shares(axes: Axes, view: View[Options]) -> None:
         style: dict[str, Any] = {"ha": "left", "color": INK} if ours else {"ha": "right"}
         for x, y in np.asarray(line.get_xydata()) if line.get_marker() != "None" else ():
             if np.isfinite(y):
-                place = (5 if ours else -6, 0)
+                place = (9 if ours else -6, 0)
                 axes.annotate(
                     f"{y:.2f}", (x, y), place, textcoords="offset points", va="center", fontsize=6,
                     **({"color": SOFT} | style),
                 )  # fmt: skip
-    axes.set(xlim=(-0.65, len(names) - 0.5), ylim=(0, None))
+    axes.set(xlim=(-0.65, len(names) - 0.5), ylim=(-0.02, None))
     title = stand_in_title("Where the answering position attends", view.suite.stand_in)
     tidy(axes, x="", y="share of attention", title=printable(title, 60))
 
