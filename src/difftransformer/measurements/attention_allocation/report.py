@@ -124,10 +124,10 @@ def _shares(axes: Axes, view: View[Options]) -> None:
     estimates(axes, cell_estimates(cells_of(section(view), names)), view.look, names)
     for line in axes.lines:
         ours = line.get_markerfacecolor() != "white"
-        style: dict[str, Any] = {"ha": "left", "color": INK} if ours else {"ha": "right"}
+        style: dict[str, Any] = {"ha": "center", "color": INK} if ours else {"ha": "right"}
         for x, y in np.asarray(line.get_xydata()) if line.get_marker() != "None" else ():
             if np.isfinite(y):
-                place = (9 if ours else -6, 0)
+                place = (0, 14) if ours else (-6, 0)  # above the dots of seeds
                 axes.annotate(
                     f"{y:.2f}", (x, y), place, textcoords="offset points", va="center", fontsize=6,
                     **({"color": SOFT} | style),
