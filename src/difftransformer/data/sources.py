@@ -312,15 +312,11 @@ def _named(pattern: str) -> list[str]:
     return glob.glob(pattern, recursive=True)  # noqa: PTH207  Path.glob takes no absolute one
 
 
-_HOLD_OUT_SEED = 0
-"""Draws which packages are held out."""
-
-
 def _package(config: HeldOut, name: str | None) -> str | None:
     """What a document of a package is held out by; None: by its own text."""
     if config.hold_out == "document" or name is None:
         return None
-    return f"{_HOLD_OUT_SEED} {name}"
+    return f"0 {name}"  # the number draws which packages are held out
 
 
 def _folder(path: Path, globs: list[str]) -> str | None:

@@ -100,15 +100,13 @@ class Jobs:
 
     def trained_by(self, rule: str) -> list[str]:
         """Return the runs that a rule trains."""
-        runs = filter(self.trained, self.catalogue.runs)
-        return [run for run in runs if self.stage(run) == rule]
+        return [run for run in self.catalogue.runs if self.trained(run) and self.stage(run) == rule]
 
     @cache  # noqa: B019 - a plan lives as long as the process
     def run_slice(self, run: str) -> str:
         """Return the file of a training job's slice."""
         return self.write("run", self.run(run))
 
-    @cache  # noqa: B019 - a plan lives as long as the process
     def dataset_slice(self, dataset: str) -> str:
         """Return the file of a data job's slice."""
         config = self.catalogue.dataset(dataset)
@@ -117,11 +115,9 @@ class Jobs:
     @cache  # noqa: B019 - a plan lives as long as the process
     def evaluation_slice(self, suite: str, run: str) -> str:
         """Return the file of an evaluation's slice."""
-        model, asked = self.catalogue.pretrained(run), self.foreign.asked(suite, run)
-        slice = EvaluationSlice(
-            scale=self.scale, run=run, suite=suite, config=asked, pretrained=model
-        )
-        return self.write("evaluation", slice)
+        config, base = self.foreign.asked(suite, run), self.catalogue.pretrained(run)
+        names = {"scale": self.scale, "run": run, "suite": suite}
+        return self.write("evaluation", EvaluationSlice(**names, config=config, pretrained=base))
 
     def judges(self, suite: str) -> list[JudgeName]:
         """Return who judges what a suite leaves; most suites leave nothing to judge."""
@@ -292,8 +288,6 @@ class Jobs:
             return []
         owner = suite if asked.repeats is None else getattr(asked, asked.repeats)
         return [self.layout.ngrams(self.run(run).dataset, owner)]
-
-    # --- parts ---
 
     def check_evaluation(self, suite: str, run: str, place: str) -> None:
         """Check that a suite can be asked of a run, as far as settings alone show it.
