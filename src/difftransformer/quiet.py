@@ -1,13 +1,13 @@
-"""Loggers of other packages that speak when they are imported, of what concerns nobody here."""
+"""Hide warnings that other packages log when they are imported and that do not apply here."""
 
 import logging
 
 _LOUD = ("torchao", "torch.utils._pytree")
-"""Warn, when transformers or peft imports torchao, of kernels that a machine has no use for."""
+"""They warn of missing kernels of torchao when transformers or peft imports it."""
 
 
 def hush() -> None:
-    """Let only errors of them through, unless somebody has set their level."""
+    """Let these loggers pass only errors, unless the user has set their level."""
     for name in _LOUD:
         other = logging.getLogger(name)
         if other.level == logging.NOTSET:

@@ -200,7 +200,7 @@ class RunEntry(PretrainedOptions):
         return self
 
     def with_other_setup(self, base: "RunEntry") -> bool:
-        """Whether nothing but its setup, its label and its colour differ from its base."""
+        """Return whether the run differs from its base only in setup, label and colour."""
         others = ("init_from", "adapt", "match")
         alike = all(getattr(self, key) == getattr(base, key) for key in others)
         return alike and not self.set and not self.keep_weights

@@ -9,7 +9,7 @@ from difftransformer.config.base import Backend, Settings, distinct, require_hal
 from difftransformer.config.measurement import Options as BaseOptions
 
 OWN_SIZES = "own_sizes"
-"""Shape of the rows of other measurements, which are timed with the sizes of their runs."""
+"""Name of the shape that has the sizes of the runs themselves."""
 
 
 class BatchConfig(Settings):

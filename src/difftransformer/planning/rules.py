@@ -1,4 +1,4 @@
-"""Where the code of each rule begins."""
+"""The module at which the code of each rule starts."""
 
 ENTRIES = {
     "train_tokenizer": "difftransformer.data.tokenizer",

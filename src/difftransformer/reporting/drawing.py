@@ -21,7 +21,7 @@ else:  # names for annotations of reports, which import no drawing library to ma
 
 INK, SOFT, FAINT = "#1c1d21", "#6b6f7a", "#d9dbe1"
 Dash = tuple[float, ...]
-"""Lengths of strokes and gaps, as seaborn has them; of a solid line there are none."""
+"""Dash pattern in seaborn's form: lengths of strokes and gaps; empty for a solid line."""
 _DASHES: tuple[Dash, ...] = ((), (5, 1.5), (1.5, 1.2), (6, 1.5, 1.5, 1.5))
 _MARKERS = ("o", "s", "^", "D", "v", "<", ">")
 _PNG_DPI = 160

@@ -242,7 +242,7 @@ def test_a_damaged_judgement_is_named(server: JudgingServer, tmp_path: Path) -> 
     endpoint(tmp_path).judge(ANSWERS[:1])
     (path,) = tmp_path.glob("*/*.json")
     path.write_text("{")
-    with pytest.raises(DataError, match=rf"{path.name}: not a whole judgement .*delete it"):
+    with pytest.raises(DataError, match=rf"{path.name}: not a complete judgement; delete it"):
         endpoint(tmp_path).judge(ANSWERS[:1])
 
 

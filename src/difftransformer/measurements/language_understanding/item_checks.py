@@ -34,7 +34,7 @@ def check_items(task: str, path: Path) -> None:
 
 
 def _complaints(task: str, item: dict[str, Any]) -> Iterator[str]:  # noqa: PLR0912 - a case a task
-    """What lm-eval would look up in vain, without naming the line, or cut texts by."""
+    """Yield what is wrong with an item: lm-eval would fail on it without naming the line."""
     for field, known in LANGUAGE_TASKS[task].values.items():
         if item[field] not in known:
             yield f"field '{field}' is {item[field]!r}, not {' or '.join(map(repr, known))}"

@@ -46,7 +46,7 @@ class Timing(timing.Timing):
         return self
 
     def calls(self) -> Mapping[str, BatchConfig]:
-        """Those of the shapes, and of `own_sizes`."""
+        """Return the batches that are timed, by the name of their shape."""
         return self.shapes | ({} if self.own_sizes is None else {OWN_SIZES: self.own_sizes})
 
     def sizes(self) -> Mapping[str, tuple[str, Mapping[str, Any]]]:

@@ -198,7 +198,7 @@ class Endpoint:
             return None
         except (ValidationError, DataError):
             raise DataError(
-                f"{path}: not a whole judgement as kept; delete it, and it is asked for again"
+                f"{path}: not a complete judgement; delete it to have it judged again"
             ) from None
 
     def _path(self, request: dict[str, Any]) -> Path:
