@@ -19,7 +19,7 @@ import torch
 from difftransformer.config.generated_rows import ClassificationConfig
 from difftransformer.data.classification import labelled_items
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.measurements.many_shot.label_decoding import Labels, SharedPrompt
+from difftransformer.evaluations.many_shot.label_decoding import Labels, SharedPrompt
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.transformer import Transformer
 

@@ -18,7 +18,7 @@ from difftransformer.evaluation.generation import Generator, Request
 from difftransformer.evaluation.retrieval.prompts import RecallPrompts
 from difftransformer.evaluation.retrieval.settings import Cell
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.measurements.needles.settings import Suite
+from difftransformer.evaluations.needles.settings import Suite
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.transformer import Transformer
 

@@ -24,7 +24,7 @@ SIDEBAR = {
     "First steps": "start results targets report reproducing verdicts surprises",
     "The papers": "papers/v1 papers/v2 papers/dex",
     "Layers and models": "layers variants api examples sharing dex",
-    "Adding things": "adding adding_a_variant adding_a_measurement settings",
+    "Adding things": "adding adding_a_variant adding_an_evaluation settings",
     "Running elsewhere": "gpu tracking cluster distributed security",
     "Inside": "rooms",
 }

@@ -8,8 +8,8 @@ import yaml
 from pydantic import TypeAdapter
 
 from difftransformer.config.artifacts import ArtifactConfig
+from difftransformer.config.evaluations import evaluation, evaluations
 from difftransformer.config.known_keys import Schema, branches, inner, referred
-from difftransformer.config.measurements import measurement, measurements
 from difftransformer.config.papers import PapersFile
 from difftransformer.config.project import ProjectConfig, RunsFile
 from difftransformer.config.registry import Registry
@@ -38,17 +38,17 @@ _LIMITS = {
 
 def settings_page() -> str:
     """Return the page: a section for each file, kind of suite, variant and method."""
-    found = [measurement(name) for name in measurements()]
+    found = [evaluation(name) for name in evaluations()]
     sections: dict[str, type] = {
         "`config.yaml`": ProjectConfig,
         "`runs.yaml`": RunsFile,
         "`runs.yaml`: `set`, and setups of a scale": RunSettings,
         "`artifacts/*.yaml`": ArtifactConfig,
-        **{f"`options` of measurement `{one.name}`": one.options for one in found},
+        **{f"`options` of evaluation `{one.name}`": one.options for one in found},
         **{f"`evaluations.yaml`: suite of kind `{x.name}`": x.suite for x in found if x.suite},
         "`datasets.yaml`": DatasetsFile,
         "`scales/*.yaml`": ScaleConfig,
-        **{f"`timings` of measurement `{x.name}`": x.timing for x in found if x.timing},
+        **{f"`timings` of evaluation `{x.name}`": x.timing for x in found if x.timing},
         "`papers.yaml`": PapersFile,
         "`registry.yaml`": Registry,
         **{f"`model.attention` with variant `{x}`": attention_class(x).config_class

@@ -10,7 +10,7 @@ from small_layers import D_MODEL, build, inputs
 
 from difftransformer.errors import BackendError
 from difftransformer.evaluation.watching import BEFORE, watched_heads
-from difftransformer.measurements.quantised.rounding import (
+from difftransformer.evaluations.quantised.rounding import (
     round_affine,
     rounded_cache,
     rounded_logits,

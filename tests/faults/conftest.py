@@ -7,7 +7,7 @@ import pytest
 from attempts import TRAINED, Calls, MakeRebuild, Rebuild, calls
 from small_workflow import Checkout
 
-import difftransformer.measurements.validation_slices.measure
+import difftransformer.evaluations.validation_slices.measure
 import difftransformer.training.pretrain  # noqa: F401
 
 

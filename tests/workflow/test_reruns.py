@@ -9,7 +9,7 @@ from small_workflow import ROWS, Checkout
 
 TRAINER = "src/difftransformer/training/trainer.py"
 VARIANT = "src/difftransformer/models/attention/diff_v1.py"
-REPORT = "src/difftransformer/measurements/validation_slices/report.py"
+REPORT = "src/difftransformer/evaluations/validation_slices/report.py"
 SCORER = "src/difftransformer/evaluation/scorer.py"
 COLUMNS = "artifact,row,column,value,std,ci_low,ci_high,n,paper_value,run_ids"
 MADE = {"Build the table table6", "Draw the figure table6"}

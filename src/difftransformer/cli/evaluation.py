@@ -12,7 +12,7 @@ from difftransformer.provenance.reporting import reporting
 def evaluate(step: Step) -> None:
     """Evaluate one suite on a trained model, or on a pretrained one that the settings name."""
     with reporting(step.log):
-        from difftransformer.config.measurements import EvaluationSlice
+        from difftransformer.config.evaluations import EvaluationSlice
         from difftransformer.data.packed import PackedDataset
         from difftransformer.evaluation.evaluate import evaluate
         from difftransformer.evaluation.identity import identify
@@ -46,12 +46,12 @@ def evaluate(step: Step) -> None:
 def judge_answers(step: Step) -> None:
     """Judge the answers of one run, by a language model or by their words alone."""
     with reporting(step.log):
+        from difftransformer.config.evaluations import evaluation, module_of
         from difftransformer.config.judges import JudgementSlice, judged_suite
-        from difftransformer.config.measurements import measurement, module_of
 
         config, output = step.read(JudgementSlice), step.output()
         # Imported by name: each evaluation with answers has a judge of its own.
-        judge = import_module(module_of(measurement(config.kind).name, "judge"))
+        judge = import_module(module_of(evaluation(config.kind).name, "judge"))
         judged = judge.open_answers(config, step.required("result"), step.seed)
         fields = {
             "seed": step.seed,
@@ -76,11 +76,11 @@ def benchmark(step: Step) -> None:
     # Silences the messages of torch's profiler; read when torch is imported.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     with reporting(step.log):
-        from difftransformer.config.measurements import TimingSlice
+        from difftransformer.config.evaluations import TimingSlice
         from difftransformer.evaluation.timing import measure_timings
 
         config, output = step.read(TimingSlice), step.output()
         threads = config.config.threads or step.threads
-        identity = step.identity(config.scale, config.measurement, config, "", threads=threads)
+        identity = step.identity(config.scale, config.evaluation, config, "", threads=threads)
     with step.job(identity, config) as running:
         measure_timings(config, output=output, job=running)

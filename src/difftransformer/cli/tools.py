@@ -155,7 +155,7 @@ def estimate_judging(
 ) -> None:
     """Estimate what the endpoint would cost for the existing answers; sends nothing."""
     with reporting():
-        from difftransformer.config.measurements import module_of
+        from difftransformer.config.evaluations import module_of
 
         # The setting `judge` does not matter here, and an endpoint would need its key.
         plan = load_plan(config, scale, seeds=seeds, judge="lexical")

@@ -79,7 +79,7 @@ def _tokenizer_digest(path: Path | None) -> str:
 def count_ngrams(step: Step) -> None:
     """Find the n-grams that occur more often in the training text than a suite allows."""
     with reporting(step.log):
-        from difftransformer.config.measurement import NgramsSlice
+        from difftransformer.config.evaluation import NgramsSlice
         from difftransformer.data.ngrams import count_ngrams
         from difftransformer.data.packed import PackedDataset
 

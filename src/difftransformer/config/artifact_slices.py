@@ -6,8 +6,8 @@ from pydantic import SerializeAsAny, model_validator
 
 from difftransformer.config.artifacts import Kind
 from difftransformer.config.base import Name, Settings, setting
-from difftransformer.config.measurement import Fact, Options
-from difftransformer.config.measurements import measurement
+from difftransformer.config.evaluation import Fact, Options
+from difftransformer.config.evaluations import evaluation
 from difftransformer.config.papers import PaperStatus, PaperTable, Replication
 from difftransformer.config.registry import Claim
 from difftransformer.config.validation import validate
@@ -66,8 +66,8 @@ class SectionSlice(Settings):
     """One section with its resolved rows; ``sweep`` is filled where rates are swept."""
 
     title: str = setting(meaning="Heading")
-    measurement: Name = setting(meaning="What makes its columns and panels")
-    options: SerializeAsAny[Options] = setting(meaning="What the measurement is told")
+    evaluation: Name = setting(meaning="What makes its columns and panels")
+    options: SerializeAsAny[Options] = setting(meaning="What the evaluation is told")
     suites: list[str] = setting(meaning="Evaluation suites the section reads")
     rows: list[RowSlice] = setting(meaning="Rows from top to bottom")
     families: list[FamilySlice] = setting(
@@ -88,7 +88,7 @@ class SectionSlice(Settings):
     def _typed_options(cls, raw: Any) -> Any:
         if not isinstance(raw, dict) or not isinstance(raw.get("options"), dict):
             return raw
-        options = measurement(str(raw.get("measurement"))).options
+        options = evaluation(str(raw.get("evaluation"))).options
         return raw | {"options": validate(options, raw["options"], "options")}
 
 

@@ -12,8 +12,8 @@ from typing import Any, Literal, Self
 from pydantic import SerializeAsAny, model_validator
 
 from difftransformer.config.base import Name, Settings, setting
-from difftransformer.config.measurement import Options
-from difftransformer.config.measurements import measurement
+from difftransformer.config.evaluation import Options
+from difftransformer.config.evaluations import evaluation
 from difftransformer.config.papers import TARGETS, PapersFile, PaperTable
 from difftransformer.config.validation import validate
 from difftransformer.config.yaml_files import read_yaml, yaml_files
@@ -41,7 +41,7 @@ class RowConfig(Settings):
         None, meaning="Row of the published table beside it; null: that of the row's own run"
     )
     twin: str | None = setting(
-        None, meaning="Run of the same architecture on another task, where a measurement asks it"
+        None, meaning="Run of the same architecture on another task, where an evaluation asks it"
     )
 
 
@@ -49,11 +49,11 @@ class SectionConfig(Settings):
     """Rows that share their columns."""
 
     title: str = setting(meaning="Heading of the section")
-    measurement: Name = setting(
-        meaning="Folder of difftransformer.measurements that makes its columns and its panels"
+    evaluation: Name = setting(
+        meaning="Folder of difftransformer.evaluations that makes its columns and its panels"
     )
     options: SerializeAsAny[Options] | dict[str, Any] = setting(
-        {}, meaning="What the measurement is told beside rows and suites, see its own options"
+        {}, meaning="What the evaluation is told beside rows and suites, see its own options"
     )
     suites: list[str] = setting(
         [], meaning="Evaluation suites of evaluations.yaml that every row of the section needs"
@@ -68,7 +68,7 @@ class SectionConfig(Settings):
 
     @property
     def asked(self) -> Options:
-        """Its options, typed by the measurement."""
+        """Its options, typed by the evaluation."""
         assert isinstance(self.options, Options), self.title
         return self.options
 
@@ -98,7 +98,7 @@ class ArtifactConfig(Settings):
     sections: list[SectionConfig] = setting(meaning="Groups of rows", min_length=1)
     table: FormConfig | None = setting(None, meaning="The table; null: there is none")
     figure: FormConfig | None = setting(
-        None, meaning="The figure, drawn by the first section's measurement; null: there is none"
+        None, meaning="The figure, drawn by the first section's evaluation; null: there is none"
     )
     interventions: list[str] = setting(
         [], meaning="Runs that exist for this artifact: what rerunning exactly this one trains"
@@ -154,7 +154,7 @@ def read_artifacts(folder: Path, papers: PapersFile) -> dict[str, ArtifactConfig
 
 
 def typed_artifact(raw: Mapping[str, Any], place: str) -> ArtifactConfig:
-    """Return an artifact with the options of its sections typed by their measurements.
+    """Return an artifact with the options of its sections typed by their evaluations.
 
     Raises:
         ConfigError: What cannot be used, in one line that begins with ``place``, its file.
@@ -168,27 +168,27 @@ def typed_artifact(raw: Mapping[str, Any], place: str) -> ArtifactConfig:
         ("table", "section", sections),
         ("figure", "figure", sections[:1]),
     ):
-        for one in (part.measurement for part in parts if getattr(artifact, key)):
-            if function not in measurement(one).makes:
+        for one in (part.evaluation for part in parts if getattr(artifact, key)):
+            if function not in evaluation(one).makes:
                 raise ConfigError(
-                    f"{place}: {key}: measurement {one} makes none, its report.py has no "
+                    f"{place}: {key}: evaluation {one} makes none, its report.py has no "
                     f"{function}(view); remove the key or write that function"
                 )
     return artifact.model_copy(update={"sections": sections})
 
 
 def _typed_section(part: SectionConfig, place: str) -> SectionConfig:
-    found = measurement(part.measurement, f"{place}.measurement")
+    found = evaluation(part.evaluation, f"{place}.evaluation")
     options = validate(found.options, part.options, f"{place}.options")
     if len(part.suites) != options.suites:
         number = {0: "none", 1: "exactly one"}.get(options.suites, str(options.suites))
         raise ConfigError(
-            f"{place}.suites: measurement {found.name} reads {number}, got {part.suites}"
+            f"{place}.suites: evaluation {found.name} reads {number}, got {part.suites}"
         )
     for index, row in enumerate(part.rows):
         if (row.twin is not None) != options.twinned:
             needs = "needs" if options.twinned else "has no use for"
-            raise ConfigError(f"{place}.rows[{index}].twin: measurement {found.name} {needs} one")
+            raise ConfigError(f"{place}.rows[{index}].twin: evaluation {found.name} {needs} one")
     if options.needs_family and part.family is None:
-        raise ConfigError(f"{place}.family: measurement {found.name} needs one")
+        raise ConfigError(f"{place}.family: evaluation {found.name} needs one")
     return part.model_copy(update={"options": options})

@@ -108,13 +108,13 @@ class JudgementSlice(Settings):
     scale: str = setting(meaning="Name of the scale the run was resolved at.")
     run: str = setting(meaning="Name of the run in runs.yaml.")
     suite: str = setting(meaning="Name of the suite that generated the answers.")
-    kind: str = setting(meaning="Measurement of the suite, whose judges these are.")
+    kind: str = setting(meaning="Evaluation of the suite, whose judges these are.")
     judge: JudgeConfig = setting(meaning="The judge with its settings.")
 
 
 def judge_module(kind: str, name: str) -> str:
-    """Name of a judge's module, of a measurement: loaded by name, so fingerprints add it."""
-    return f"difftransformer.measurements.{kind}.judges.{name}"
+    """Name of a judge's module, of an evaluation: loaded by name, so fingerprints add it."""
+    return f"difftransformer.evaluations.{kind}.judges.{name}"
 
 
 def judged_suite(suite: str, judge: str) -> str:

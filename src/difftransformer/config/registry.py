@@ -145,7 +145,7 @@ class Claim(Settings, str_strip_whitespace=True):
             )
             for contrast in self.contrasts
         ]
-        # Not a string literal: a test takes one for the name of the measurement `contrasts`.
+        # Not a string literal: a test takes one for the name of the evaluation `contrasts`.
         return self.model_copy(update=dict(contrasts=contrasts))  # noqa: C408
 
     @property

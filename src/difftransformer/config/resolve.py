@@ -14,9 +14,9 @@ from difftransformer.config import retokenised, scales
 from difftransformer.config.artifact_checks import check_artifacts
 from difftransformer.config.artifacts import ArtifactConfig, read_artifacts
 from difftransformer.config.data import DatasetConfig, require_same_text
+from difftransformer.config.evaluation import Suite
+from difftransformer.config.evaluations import suite_class, timing_class
 from difftransformer.config.inheritance import Layers, ancestry, lineage
-from difftransformer.config.measurement import Suite
-from difftransformer.config.measurements import suite_class, timing_class
 from difftransformer.config.papers import PapersFile, check_papers
 from difftransformer.config.project import (
     DatasetsFile,
@@ -195,7 +195,7 @@ class Catalogue:
         return repeated.model_dump(mode="json")
 
     def timing(self, name: str) -> Timing | None:
-        """Return what the scale says of timings of a measurement; None if it makes none."""
+        """Return what the scale says of timings of an evaluation; None if it makes none."""
         if name not in self.scale.timings:
             return None
         place = f"{self.scale_file}: timings.{name}"

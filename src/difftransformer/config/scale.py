@@ -71,7 +71,7 @@ class ScaleConfig(Settings):
     )
     timings: dict[Name, dict[str, Any]] = setting(
         {},
-        meaning="What is timed, by measurement, see its settings; what is not here is not built at "
+        meaning="What is timed, by evaluation, see its settings; what is not here is not built at "
         "this scale",
     )
     families: dict[str, list[str]] = setting(

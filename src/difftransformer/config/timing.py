@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from difftransformer.config.base import Backend, Settings, distinct, require_half, setting
-from difftransformer.config.measurement import Options as BaseOptions
+from difftransformer.config.evaluation import Options as BaseOptions
 
 OWN_SIZES = "own_sizes"
 """Name of the shape that has the sizes of the runs themselves."""
@@ -86,7 +86,7 @@ class Timing(Settings):
 
 
 class Options(BaseOptions):
-    """Timings have neither suites nor seeds; ``timing`` names the measurement."""
+    """Timings have neither suites nor seeds; ``timing`` names the evaluation."""
 
     suites: ClassVar[int] = 0
     trained: ClassVar[bool] = False

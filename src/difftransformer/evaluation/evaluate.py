@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from difftransformer.config.measurement import Suite
-from difftransformer.config.measurements import EvaluationSlice, module_of
+from difftransformer.config.evaluation import Suite
+from difftransformer.config.evaluations import EvaluationSlice, module_of
 from difftransformer.config.run import PretrainedModel
 from difftransformer.convert.checkpoint import adapted_model, load_model, read_config
 from difftransformer.convert.pretrained import open_causal
@@ -107,7 +107,7 @@ def evaluate(
             scorer, dataset, device, ngrams, details=aside, state=state, seed=seed, model=model
         )
     job.tracker.log_params({"resolved": resolved})
-    # The measurement is found by its name, so that a suite's imports are its own.
+    # The evaluation is found by its name, so that a suite's imports are its own.
     measure = import_module(module_of(slice.config.kind, "measure")).measure
     found = as_measured(measure(slice.config, subject), slice.config.kind)
     metrics, units = found

@@ -1,4 +1,4 @@
-"""lm-eval as measurements call it: models, and its own evaluator of one task, without its noise.
+"""lm-eval as evaluations call it: models, and its own evaluator of one task, without its noise.
 
 Models are its own `HFLM`, around one of ours or one from elsewhere.
 """
@@ -22,7 +22,7 @@ from lm_eval.models.huggingface import HFLM
 from lm_eval.utils import handle_non_serializable
 from transformers import AutoTokenizer
 
-from difftransformer.config.measurement import AVERAGE, Suite
+from difftransformer.config.evaluation import AVERAGE, Suite
 from difftransformer.convert.hf import DiffTransformerForCausalLM
 from difftransformer.convert.pretrained import load_causal
 from difftransformer.data.packed import TOKENIZER

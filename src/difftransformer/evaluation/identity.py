@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from difftransformer.config.measurements import EvaluationSlice
+from difftransformer.config.evaluations import EvaluationSlice
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.provenance.fingerprint import job_fingerprint, named_digest, slice_fingerprint

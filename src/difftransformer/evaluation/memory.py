@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from difftransformer.config.measurement import Suite
+from difftransformer.config.evaluation import Suite
 from difftransformer.machine.memory import require_room
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.loss import rows_of_chunk

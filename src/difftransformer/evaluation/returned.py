@@ -1,4 +1,4 @@
-"""What a measurement returned, held to what it has to be before it becomes a result."""
+"""What an evaluation returned, held to what it has to be before it becomes a result."""
 
 from difftransformer.errors import ConfigError, nearest
 from difftransformer.evaluation.subject import Measured
@@ -12,7 +12,7 @@ def as_measured(found: object, kind: str) -> Measured:
         ConfigError: It is neither metrics nor `Measured`.
     """
     metrics, units = found if isinstance(found, Measured) else (found, {})
-    place = f"measurements/{kind}: measure returns"
+    place = f"evaluations/{kind}: measure returns"
     if not isinstance(metrics, dict):
         raise ConfigError(
             f"{place} a {type(metrics).__name__} where metrics should be: return a dict of numbers "
@@ -38,7 +38,7 @@ def as_measured(found: object, kind: str) -> Measured:
 
 def require_units(found: Measured, kind: str) -> None:
     """Hold units to the metrics that they are of."""
-    metrics, place = found.metrics, f"measurements/{kind}: measure returns"
+    metrics, place = found.metrics, f"evaluations/{kind}: measure returns"
     for name, one in found.units.items():
         if name not in metrics:
             raise ConfigError(

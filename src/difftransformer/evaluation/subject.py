@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from difftransformer.config.measurement import LossSuite, WindowSuite
+from difftransformer.config.evaluation import LossSuite, WindowSuite
 from difftransformer.config.run import PretrainedModel
 from difftransformer.data.loader import sequential_windows
 from difftransformer.data.packed import PackedDataset
@@ -21,7 +21,7 @@ Metrics = dict[str, int | float | None]
 
 
 class Measured(NamedTuple):
-    """What a measurement found.
+    """What an evaluation found.
 
     Attributes:
         metrics: Numbers by name.

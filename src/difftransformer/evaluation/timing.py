@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from difftransformer.config.measurements import TimingSlice, module_of
+from difftransformer.config.evaluations import TimingSlice, module_of
 from difftransformer.config.timing import BatchConfig, Timing
 from difftransformer.errors import BackendError
 from difftransformer.machine import gpus
@@ -39,7 +39,7 @@ _SECONDS = "seconds/"
 
 
 def measure_timings(slice: TimingSlice, *, output: Path, job: Job) -> None:
-    """Time what a measurement times, process after process, and write one result file.
+    """Time what an evaluation times, process after process, and write one result file.
 
     Everything is tracked but the seconds of single rounds.
 
@@ -62,7 +62,7 @@ def measure_timings(slice: TimingSlice, *, output: Path, job: Job) -> None:
     metrics = together(by_process)
     job.write_result(
         output,
-        slice.measurement,
+        slice.evaluation,
         metrics,
         slice.model_dump(mode="json") | {"resolved": resolved[0]},
         tracked={key: one for key, one in metrics.items() if not key.startswith(_SECONDS)},
@@ -79,7 +79,7 @@ def _time_here(
     from difftransformer.models.kernels import choose_backend
     from difftransformer.models.matrices import matmul_backend
 
-    name, config = slice.measurement, slice.config
+    name, config = slice.evaluation, slice.config
     torch.set_num_threads(threads)
     device = gpus.choose_device(config.device, f"timings.{name}.device", alone=True)
     for backend in config.backends:

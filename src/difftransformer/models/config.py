@@ -316,7 +316,7 @@ class ModelConfig(Options):
         "fan_in",
         meaning="fan_in: std = 1/sqrt(inputs of the matrix); normal: std = init_std. In both, "
         "projections into the residual stream are divided by sqrt(2 num_layers).",
-        source="the paper states none; fan_in lowered both models' loss (project measurement)",
+        source="the paper states none; fan_in lowered both models' loss (project evaluation)",
     )
     init_std: float = setting(
         0.02, meaning="Standard deviation of the `normal` initializer.", source="GPT-2", gt=0

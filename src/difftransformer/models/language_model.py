@@ -1,4 +1,4 @@
-"""What training and its measurements need of a model: hidden states, and the matrix after them."""
+"""What training and its evaluations need of a model: hidden states, and the matrix after them."""
 
 from abc import ABC, abstractmethod
 from typing import Any

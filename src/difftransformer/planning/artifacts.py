@@ -8,8 +8,8 @@ from itertools import product
 
 from difftransformer.config.artifact_slices import INTERPRETATION, ArtifactSlice, SweepRow
 from difftransformer.config.artifacts import ArtifactConfig, Kind, SectionConfig
-from difftransformer.config.measurement import Fact
-from difftransformer.config.measurements import TimingSlice, module_of
+from difftransformer.config.evaluation import Fact
+from difftransformer.config.evaluations import TimingSlice, module_of
 from difftransformer.config.overrides import overrides
 from difftransformer.config.run import PRETRAINED_SEED
 from difftransformer.config.scales import sweep_run
@@ -77,7 +77,7 @@ class Artifacts:
 
     def code(self, kind: Kind, name: str) -> str:
         """Return the fingerprint of what makes a table or a figure, with its templates."""
-        reports = {module_of(part.measurement, "report") for part in self.known[name].sections}
+        reports = {module_of(part.evaluation, "report") for part in self.known[name].sections}
         code = code_fingerprint(ENTRIES[kind], tuple(reports))
         return slice_fingerprint([code, templates()])
 
@@ -130,7 +130,7 @@ class Artifacts:
         return [self.jobs.layout.details(*one) for one in self._evaluated(name)]
 
     def answer_folders(self, name: str) -> dict[str, list[str]]:
-        """Return the folders of answers that judges read, by the measurement that asks for them."""
+        """Return the folders of answers that judges read, by the evaluation that asks for them."""
         found = dict[str, list[str]]()
         for suite, run, seed in self._evaluated(name):
             if self.jobs.judges(suite):
@@ -158,7 +158,7 @@ class Artifacts:
     # --- timings ---
 
     def timings(self) -> list[str]:
-        """Return the measurements that the scale times."""
+        """Return the evaluations that the scale times."""
         shown = (self._timing_of(part) for part in self._parts())
         return list(dict.fromkeys(name for name in shown if name is not None))
 
@@ -172,7 +172,7 @@ class Artifacts:
         assert config is not None, name
         rows, own = self._timed(name, own=False), self._timed(name, own=True)
         models = self.jobs.sizes.timed(config, rows, own)
-        return TimingSlice(scale=self.jobs.scale, measurement=name, config=config, models=models)
+        return TimingSlice(scale=self.jobs.scale, evaluation=name, config=config, models=models)
 
     def timing_file(self, name: str) -> str:
         """Return the file of the slice of a job of timings."""
@@ -193,19 +193,19 @@ class Artifacts:
     def _timed(self, name: str, *, own: bool) -> list[str]:
         """Rows that are timed at the sizes of their own runs, or at those of the scale."""
         parts = [part for part in self._parts() if self._timing_of(part) == name]
-        rows = (row.run for part in parts if (part.measurement != name) == own for row in part.rows)
+        rows = (row.run for part in parts if (part.evaluation != name) == own for row in part.rows)
         return list(dict.fromkeys(rows))
 
     def _timing_of(self, part: SectionConfig) -> str | None:
-        """Measurement whose timings a section shows, where the scale makes them."""
+        """Evaluation whose timings a section shows, where the scale makes them."""
         name = part.asked.timing
         config = None if name is None else self.jobs.catalogue.timing(name)
-        own = part.measurement != name
+        own = part.evaluation != name
         return None if config is None or (own and OWN_SIZES not in config.calls()) else name
 
     def _untimed(self, part: SectionConfig) -> bool:
-        """Whether a section shows timings of its own measurement, of which the scale makes none."""
-        return part.asked.timing == part.measurement and self._timing_of(part) is None
+        """Whether a section shows timings of its own evaluation, of which the scale makes none."""
+        return part.asked.timing == part.evaluation and self._timing_of(part) is None
 
     # --- parts ---
 

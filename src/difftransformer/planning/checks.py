@@ -2,8 +2,8 @@
 
 from difftransformer.config.artifacts import SectionConfig
 from difftransformer.config.data import DatasetConfig
+from difftransformer.config.evaluations import evaluation
 from difftransformer.config.generated_rows import GeneratedRows, RecallConfig
-from difftransformer.config.measurements import measurement
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import RunConfig, require_same_model, same_token_ids
 from difftransformer.convert.upstream import upstream_options
@@ -139,18 +139,18 @@ def check_token_ids(catalogue: Catalogue, dataset: str, run: RunConfig, place: s
 
 
 def check_suites(catalogue: Catalogue, part: SectionConfig, place: str) -> None:
-    """Check that a section's suites are of its measurement, if that has suites of its own.
+    """Check that a section's suites are of its evaluation, if that has suites of its own.
 
     Raises:
         ConfigError: One is not, or is unknown.
     """
     kinds = {suite: catalogue.suite(suite).kind for suite in catalogue.suites}
-    has_own = measurement(part.measurement).suite is not None
+    has_own = evaluation(part.evaluation).suite is not None
     for suite in part.suites:
         kind = lookup(kinds, suite, "suite", place)
-        if has_own and kind != part.measurement:
-            own = [name for name, kind in kinds.items() if kind == part.measurement]
+        if has_own and kind != part.evaluation:
+            own = [name for name, kind in kinds.items() if kind == part.evaluation]
             raise ConfigError(
-                f"{place}: '{suite}' is a suite of {kind}, not of {part.measurement}"
+                f"{place}: '{suite}' is a suite of {kind}, not of {part.evaluation}"
                 f"{nearest(suite, own)}"
             )

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from difftransformer.config.artifact_slices import TestedClaims
-from difftransformer.config.measurements import module_of
+from difftransformer.config.evaluations import module_of
 from difftransformer.config.scales import not_testable, stand_in_claims
 from difftransformer.planning.artifacts import Artifacts
 from difftransformer.planning.rules import ENTRIES
@@ -62,6 +62,6 @@ class Claims:
         """Return the fingerprint of the code for verdicts, with the reports of their tables."""
         artifacts = self.artifacts.known
         answering = (artifacts[name] for name in self.answering(artifacts))
-        kinds = {section.measurement for artifact in answering for section in artifact.sections}
+        kinds = {section.evaluation for artifact in answering for section in artifact.sections}
         reports = {module_of(kind, "report") for kind in kinds}
         return code_fingerprint(ENTRIES["verdicts"], tuple(sorted(reports)))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from difftransformer.config.measurement import AnyModel, Suite
+from difftransformer.config.evaluation import AnyModel, Suite
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import PRETRAINED_BASE
 from difftransformer.errors import ConfigError
@@ -60,7 +60,7 @@ class Foreign:
             return None
         who = f"row '{run}' is a model from elsewhere"
         if not asked.measures_pretrained:
-            return f"{who}, which suite '{suite}' (measurement {asked.kind}) cannot measure"
+            return f"{who}, which suite '{suite}' (evaluation {asked.kind}) cannot measure"
         if self._itself(run) and asked.asked.reads_text and self.text(suite, run) is None:
             own = f"suite '{suite}' reads what a run was trained on"
             return f"{who}, and {own}: name a `dataset` or `pretrained_dataset`"

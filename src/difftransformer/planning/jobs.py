@@ -12,9 +12,9 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from difftransformer.config.evaluation import NgramsSlice
+from difftransformer.config.evaluations import EvaluationSlice, module_of
 from difftransformer.config.judges import JudgementSlice, JudgeName, judge_module
-from difftransformer.config.measurement import NgramsSlice
-from difftransformer.config.measurements import EvaluationSlice, module_of
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import DatasetSlice, RunConfig
 from difftransformer.convert.foreign.registry import reader_locations

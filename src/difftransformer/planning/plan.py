@@ -15,7 +15,7 @@ from typing import Any
 
 from difftransformer.config.artifact_slices import KeptSlice, ReportSlice, RunAbout, with_overrides
 from difftransformer.config.artifacts import ENDINGS, ArtifactConfig, Kind
-from difftransformer.config.measurements import module_of
+from difftransformer.config.evaluations import module_of
 from difftransformer.config.overrides import overrides
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.scale import MachineConfig
@@ -266,7 +266,7 @@ class Plan:
     def report_code(self) -> str:
         """Return the fingerprint of what writes pages."""
         parts = (part for one in self.artifacts.known.values() for part in one.sections)
-        browsed = {module_of(one.measurement, "report") for one in parts if one.asked.browsed}
+        browsed = {module_of(one.evaluation, "report") for one in parts if one.asked.browsed}
         code = code_fingerprint(ENTRIES["report"], tuple(sorted(browsed)))
         return slice_fingerprint([code, templates("site/assets")])
 

@@ -16,4 +16,4 @@ ENTRIES = {
 }
 """Module whose import closure is the code of a rule.
 
-Modules of the measurement are added to it. `judge_answers` has none: its code is the judge's."""
+Modules of the evaluation are added to it. `judge_answers` has none: its code is the judge's."""

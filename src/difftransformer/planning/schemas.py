@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, create_model
 from difftransformer.config.artifacts import ArtifactConfig
 from difftransformer.config.base import setting
 from difftransformer.config.data import DatasetConfig, SourceConfig
-from difftransformer.config.measurements import measurement, measurements
+from difftransformer.config.evaluations import evaluation, evaluations
 from difftransformer.config.papers import PapersFile
 from difftransformer.config.project import ProjectConfig, RunsFile
 from difftransformer.config.registry import Registry
@@ -50,9 +50,9 @@ class DatasetsFile(BaseModel):
 
 def schemas() -> dict[str, dict[str, Any]]:
     """Return the JSON Schema of each YAML file by name, for editors that complete and check."""
-    kinds = tuple(kind for name in measurements() if (kind := measurement(name).suite))
+    kinds = tuple(kind for name in evaluations() if (kind := evaluation(name).suite))
     suite: Any = Annotated[Union[kinds], Field(discriminator="kind")]  # noqa: UP007
-    evaluations = create_model(
+    evaluations_file = create_model(
         "EvaluationsFile",
         __doc__="``config/evaluations.yaml``: what is measured on a trained model.",
         suites=(dict[str, suite], setting(meaning="Suites by name")),
@@ -61,7 +61,7 @@ def schemas() -> dict[str, dict[str, Any]]:
         "config": ProjectConfig,
         "runs": RunsFile,
         "artifact": ArtifactConfig,
-        "evaluations": evaluations,
+        "evaluations": evaluations_file,
         "datasets": DatasetsFile,
         "scale": ScaleConfig,
         "papers": PapersFile,

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from difftransformer.config.evaluations import Models
 from difftransformer.config.inheritance import Layers, lineage
-from difftransformer.config.measurements import Models
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import RunConfig
 from difftransformer.config.timing import OWN_SIZES, Timing

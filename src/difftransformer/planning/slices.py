@@ -14,7 +14,7 @@ from difftransformer.config.artifact_slices import (
     with_overrides,
 )
 from difftransformer.config.artifacts import ArtifactConfig, Kind, RowConfig, SectionConfig
-from difftransformer.config.measurement import Fact
+from difftransformer.config.evaluation import Fact
 from difftransformer.config.papers import PaperTable, Replication
 from difftransformer.errors import ConfigError, lookup
 
@@ -138,7 +138,7 @@ class Declarations:
             )
         return SectionSlice(
             title=part.title,
-            measurement=part.measurement,
+            evaluation=part.evaluation,
             options=part.asked,
             suites=part.suites,
             rows=shown,

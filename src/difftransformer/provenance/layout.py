@@ -123,9 +123,9 @@ class Layout:
         """Folder of the judgements of a language model, which cost money; shared by all scales."""
         return f"{self.root}/kept_judgements"
 
-    def timings(self, measurement: str) -> str:
-        """Result file of the timings of a measurement."""
-        return f"{self.home}/timings/{measurement}.json"
+    def timings(self, evaluation: str) -> str:
+        """Result file of the timings of an evaluation."""
+        return f"{self.home}/timings/{evaluation}.json"
 
     def results(self) -> list[Path]:
         """Return the result files that exist: trainings, evaluations, judgements, timings."""

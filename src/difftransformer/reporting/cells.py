@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from difftransformer.config.artifact_slices import FamilySlice, RowSlice
-from difftransformer.config.measurement import Fact
+from difftransformer.config.evaluation import Fact
 from difftransformer.config.papers import PaperDifference, PaperTable
 from difftransformer.provenance.result import Result, Units
 from difftransformer.reporting.document import Cell, SeedValue

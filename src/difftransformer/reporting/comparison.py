@@ -203,7 +203,7 @@ def _table(kept: TableDocument, other: TableDocument) -> Table:
             shown = next(one for one in found if one is not None)
             pair = [None if one is None else one.cell for one in found]
             valued = [cell for cell in pair if cell is not None and cell.value is not None]
-            if valued and valued[0].by_seed():  # what a row is, is no measurement
+            if valued and valued[0].by_seed():  # what a row is, is no evaluation
                 cells.append(_compared(shown.label, shown.header, *pair))
     kept_alone, other_alone = (
         [

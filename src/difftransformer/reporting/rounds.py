@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from difftransformer.config.artifact_slices import RowSlice
-from difftransformer.config.measurements import timing_class
+from difftransformer.config.evaluations import timing_class
 from difftransformer.config.timing import BatchConfig
 from difftransformer.config.validation import validate
 from difftransformer.errors import UserError
@@ -35,11 +35,11 @@ class Timings:
 
     Args:
         results: Results of the artifact.
-        name: Measurement that times.
+        name: Evaluation that times.
 
     Attributes:
         result: The result.
-        config: Settings of the measurement's own class.
+        config: Settings of the evaluation's own class.
         calls: What one call is given, by shape.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a measurement's report is given: an artifact, one of its sections, and all results."""
+"""What an evaluation's report is given: an artifact, one of its sections, and all results."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from difftransformer.config.artifact_slices import ArtifactSlice, RowSlice, SectionSlice, SweepRow
-from difftransformer.config.measurement import Options
-from difftransformer.config.measurements import measurement, module_of, suite_class
+from difftransformer.config.evaluation import Options
+from difftransformer.config.evaluations import evaluation, module_of, suite_class
 from difftransformer.config.run import PRETRAINED_SEED
 from difftransformer.config.validation import validate
 from difftransformer.errors import UserError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from difftransformer.reporting.document import Section
 
-O = TypeVar("O", bound=Options)  # noqa: E741 - the options of a measurement
+O = TypeVar("O", bound=Options)  # noqa: E741 - the options of an evaluation
 HOW_RUN = ("batch_size", "device", "backend", "precision")
 """Settings of a suite that change nothing of what is measured."""
 
@@ -43,7 +43,7 @@ class View(Generic[O]):
 
     @property
     def options(self) -> O:
-        """What the section tells its measurement."""
+        """What the section tells its evaluation."""
         return self.part.options  # type: ignore[return-value]
 
     @property
@@ -88,9 +88,9 @@ class View(Generic[O]):
 
     @property
     def sections(self) -> "list[View[O]]":
-        """All sections of the artifact that this measurement makes, in their order."""
+        """All sections of the artifact that this evaluation makes, in their order."""
         parts = self.artifact.sections
-        own = [part for part in parts if part.measurement == self.part.measurement]
+        own = [part for part in parts if part.evaluation == self.part.evaluation]
         return [View(self.artifact, part, self.results) for part in own]
 
     @property
@@ -234,7 +234,7 @@ def shared_suite(results: Sequence[Result]) -> Any:
 
 
 def sections_of(view: View[Any]) -> "list[Section]":
-    """Make what a measurement shows of a section: one section of the table, or several.
+    """Make what an evaluation shows of a section: one section of the table, or several.
 
     Raises:
         UserError: A result or a history is missing or lacks what a column shows, or rows were
@@ -252,5 +252,5 @@ def figure_of(view: View[Any]) -> Figure:
 
 
 def _report(view: View[Any]) -> Any:
-    """Load the report by the measurement's name, so that its imports are its own."""
-    return import_module(module_of(measurement(view.part.measurement).name, "report"))
+    """Load the report by the evaluation's name, so that its imports are its own."""
+    return import_module(module_of(evaluation(view.part.evaluation).name, "report"))

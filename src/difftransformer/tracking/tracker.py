@@ -58,7 +58,7 @@ class RunTracker:
         name: Name of the job within its stage, without its fingerprint.
         job_id: Id of the job.
         flush_every: Seconds between two writes of points to disk.
-        system_every: Seconds between two measurements of CPU and memory.
+        system_every: Seconds between two evaluations of CPU and memory.
     """
 
     def __init__(

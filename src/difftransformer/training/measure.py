@@ -65,7 +65,7 @@ class History:
         write_text(path, "".join(",".join(line) + "\n" for line in (columns, *cells)))
 
 
-class Measurements:
+class Evaluations:
     """Measures what is due at a step; everything is due at the last one.
 
     Args:

@@ -31,7 +31,7 @@ from difftransformer.tracking.tracker import Tracker
 from difftransformer.training.checkpoint import CheckpointStore
 from difftransformer.training.interrupt import listening
 from difftransformer.training.joining import joined
-from difftransformer.training.measure import Measurements, final_lambdas, lambdas_follow_tokens
+from difftransformer.training.measure import Evaluations, final_lambdas, lambdas_follow_tokens
 from difftransformer.training.method import Adapter, Method
 from difftransformer.training.mirror import Mirror
 from difftransformer.training.objective import Objective, document_end
@@ -253,7 +253,7 @@ def _trainer(
         compiled=config.compile,
         end=document_end(config, dataset),
     )
-    measure = Measurements(start.model, dataset, config, objective, team.whole)
+    measure = Evaluations(start.model, dataset, config, objective, team.whole)
     return Trainer(
         start.model,
         start.method,

@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 
 from difftransformer.cli import app
 from difftransformer.config.judges import EndpointJudge, JudgementSlice, LexicalJudge
-from difftransformer.measurements.hallucination.answers import ANSWERS as FILE
-from difftransformer.measurements.hallucination.answers import Answer, read_judgements, write_lines
+from difftransformer.evaluations.hallucination.answers import ANSWERS as FILE
+from difftransformer.evaluations.hallucination.answers import Answer, read_judgements, write_lines
 from difftransformer.planning.plan import Plan
 from difftransformer.provenance import result as results
 from difftransformer.provenance.published import compare_builds

@@ -27,7 +27,7 @@ def artifact_file(name: str) -> dict[str, Any]:
 
 
 SECTION = {
-    "title": "t", "measurement": "validation_slices", "suites": ["s"],
+    "title": "t", "evaluation": "validation_slices", "suites": ["s"],
     "rows": [{"run": "a"}, {"run": "b"}],
 }  # fmt: skip
 ARTIFACT = {"title": "T", "description": "d", "table": {"caption": "c"}}
@@ -39,25 +39,25 @@ ARTIFACT = {"title": "T", "description": "d", "table": {"caption": "c"}}
         ({"against": "c"}, r"sections\[0\]: against: 'c' is none of the rows"),
         ({"rows": [{"run": "a"}, {"run": "a"}]}, r"sections\[0\]: a run stands twice"),
         ({"rows": []}, "at least 1 item"),
-        ({"meassurement": "x"}, "unknown key; did you mean 'measurement'"),
-        ({"measurement": "validation_slice"}, "measurement: unknown .*did you mean 'validation_sl"),
-        ({"measurement": 3}, r"sections\[0\]\.measurement: needs text, got 3"),
-        ({"suites": []}, r"suites: measurement validation_slices reads exactly one, got \[\]"),
-        ({"measurement": "training_loss"}, r"suites: .* training_loss reads none, got \['s'\]"),
+        ({"evaluatoin": "x"}, "unknown key; did you mean 'evaluation'"),
+        ({"evaluation": "validation_slice"}, "evaluation: unknown .*did you mean 'validation_sl"),
+        ({"evaluation": 3}, r"sections\[0\]\.evaluation: needs text, got 3"),
+        ({"suites": []}, r"suites: evaluation validation_slices reads exactly one, got \[\]"),
+        ({"evaluation": "training_loss"}, r"suites: .* training_loss reads none, got \['s'\]"),
         ({"options": {"metric": "loss"}}, r"sections\[0\]\.options: metric: unknown key"),
         ({"options": ["loss"]}, r"sections\[0\]\.options: needs a mapping of keys, got \['loss'\]"),
         (
-            {"measurement": "needles", "options": {"by": "lenght"}},
+            {"evaluation": "needles", "options": {"by": "lenght"}},
             r"sections\[0\]\.options: by: input should be 'setting' or 'length', got 'lenght'",
         ),
-        ({"measurement": "outliers"}, r"sections\[0\]\.options: of: required key is missing"),
+        ({"evaluation": "outliers"}, r"sections\[0\]\.options: of: required key is missing"),
         (
             {"rows": [{"run": "a", "twin": "b"}]},
-            r"rows\[0\]\.twin: measurement validation_slices has no use for one",
+            r"rows\[0\]\.twin: evaluation validation_slices has no use for one",
         ),
         (
-            {"measurement": "scaling", "options": {"by": "size", "read_at": 0.5}},
-            r"sections\[0\]\.family: measurement scaling needs one",
+            {"evaluation": "scaling", "options": {"by": "size", "read_at": 0.5}},
+            r"sections\[0\]\.family: evaluation scaling needs one",
         ),
     ],
 )

@@ -29,17 +29,17 @@ CASES: dict[str, Case] = {
         lambda content: content["sections"][0].update(rows=["diff"]),
         ["sections[0].rows[0]: needs a mapping of keys, got 'diff'; write {run: diff}"],
     ),
-    "a figure of a measurement that draws none": (
+    "a figure of an evaluation that draws none": (
         "artifacts/dex_table9.yaml",
         put("figure", value={"caption": "c", "alt": "a"}),
-        ["figure: measurement hyperparameters makes none, its report.py has no figure(view)"],
+        ["figure: evaluation hyperparameters makes none, its report.py has no figure(view)"],
     ),
     "an artifact with an unknown suite": (
         "artifacts/table6.yaml",
         lambda content: content["sections"][0].update(suites=["recal"]),
         ["artifacts/table6.yaml", "unknown suite 'recal'; did you mean 'recall'?"],
     ),
-    "a suite of another measurement": (
+    "a suite of another evaluation": (
         "artifacts/table6.yaml",
         lambda content: content["sections"][0].update(suites=["outliers"]),
         [
@@ -47,17 +47,17 @@ CASES: dict[str, Case] = {
             "validation_slices; allowed: validation_slices"
         ],
     ),
-    "an artifact with an unknown measurement": (
+    "an artifact with an unknown evaluation": (
         "artifacts/table6.yaml",
-        lambda content: content["sections"][0].update(measurement="validation_slice"),
-        ["artifacts/table6.yaml: sections[0].measurement: unknown", "mean 'validation_slices'?"],
+        lambda content: content["sections"][0].update(evaluation="validation_slice"),
+        ["artifacts/table6.yaml: sections[0].evaluation: unknown", "mean 'validation_slices'?"],
     ),
     "an artifact with an unknown key": (
         "artifacts/table6.yaml",
         put("sektions", value=[]),
         ["artifacts/table6.yaml: sektions: unknown key; did you mean 'sections'?"],
     ),
-    "a section with options of another measurement": (
+    "a section with options of another evaluation": (
         "artifacts/table6.yaml",
         lambda content: content["sections"][0].update(options={"threshold": 3.0}),
         ["artifacts/table6.yaml: sections[0].options: threshold: unknown key"],

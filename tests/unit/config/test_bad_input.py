@@ -221,12 +221,12 @@ CASES: dict[str, Case] = {
         put("runs", value={"lonely": {"base": "diff"}}),
         ["scales/tiny.yaml: runs.lonely: label: required key is missing"],
     ),
-    "timings of an unknown measurement": (
+    "timings of an unknown evaluation": (
         "scales/tiny.yaml",
         lambda content: content["timings"].update(throughputs={}),
-        ["scales/tiny.yaml: timings.throughputs: unknown measurement", "mean 'throughput'?"],
+        ["scales/tiny.yaml: timings.throughputs: unknown evaluation", "mean 'throughput'?"],
     ),
-    "timings of a measurement that times nothing": (
+    "timings of an evaluation that times nothing": (
         "scales/tiny.yaml",
         lambda content: content["timings"].update(recall={}),
         ["scales/tiny.yaml: timings.recall: recall times nothing; remove the entry"],

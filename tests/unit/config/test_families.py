@@ -121,7 +121,7 @@ def test_results_are_those_of_every_size(repository: Path) -> None:
          r"sections\[0\]\.options: read_at: .*less than or equal"),
         ("artifacts/figure3b.yaml", "by: tokens", "by: token",
          r"options: by: .*'size' or 'tokens', got 'token'"),
-        ("artifacts/figure3b.yaml", "measurement: scaling", "measurement: validation_slices",
+        ("artifacts/figure3b.yaml", "evaluation: scaling", "evaluation: validation_slices",
          r"options: by: unknown key"),
         ("artifacts/figure3b.yaml", "by: tokens", "by: size", "reads exactly one"),
     ],

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from difftransformer.config.artifacts import ArtifactConfig, typed_artifact
-from difftransformer.config.measurements import AnySuite
+from difftransformer.config.evaluations import AnySuite
 from difftransformer.config.project import RunEntry
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.scales import StandIns, stand_in, stand_in_claims
@@ -18,7 +18,7 @@ title: T
 description: d
 sections:
   - title: S
-    measurement: language_understanding
+    evaluation: language_understanding
     suites: [lm]
     against: big
     rows: [{run: other}, {run: big}, {run: bigger, against: big}]

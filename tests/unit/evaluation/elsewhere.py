@@ -11,7 +11,7 @@ from small_language_models import write_tokenizer
 from small_motif import MotifConfig, MotifForCausalLM
 
 from difftransformer.config.data import DatasetConfig
-from difftransformer.config.measurements import EvaluationSlice
+from difftransformer.config.evaluations import EvaluationSlice
 from difftransformer.data.tokenizer import train_tokenizer
 from difftransformer.models.language_model import CausalModel
 from difftransformer.provenance.result import Result, read_result

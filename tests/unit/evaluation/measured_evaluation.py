@@ -9,7 +9,7 @@ import torch
 from measured_training import peak, resident
 from small_evaluation import evaluate_as_job, model_config
 
-from difftransformer.config.measurements import EvaluationSlice, module_of
+from difftransformer.config.evaluations import EvaluationSlice, module_of
 from difftransformer.convert.checkpoint import read_config
 from difftransformer.data.packed import PackedDataset
 from difftransformer.evaluation.memory import estimate_evaluation

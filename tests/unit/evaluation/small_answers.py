@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from difftransformer.measurements.hallucination.answers import Answer
+from difftransformer.evaluations.hallucination.answers import Answer
 
 FACTS = "f12 k07 v31 f60 k02 v05 f11"
 

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from difftransformer.config.evaluations import EvaluationSlice
 from difftransformer.config.generated_rows import ClassificationConfig, RecallConfig
-from difftransformer.config.measurements import EvaluationSlice
 from difftransformer.convert.checkpoint import save_model
 from difftransformer.data.classification import label_positions
 from difftransformer.data.classification import training_rows as labelled_rows

@@ -11,8 +11,8 @@ from typing import Any
 from small_evaluation import republish, save_run, write_text
 
 from difftransformer.evaluation.subject import Metrics
-from difftransformer.measurements.language_understanding.settings import Suite
-from difftransformer.measurements.language_understanding.tasks import LANGUAGE_TASKS, task_files
+from difftransformer.evaluations.language_understanding.settings import Suite
+from difftransformer.evaluations.language_understanding.tasks import LANGUAGE_TASKS, task_files
 
 TASKS = ["arc_easy", "hellaswag", "winogrande", "copa", "mnli", "wic", "wsc"]
 WRITTEN = ["mmlu", "ifeval", "gsm8k", "agieval_en"]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from difftransformer.config.validation import validate
-from difftransformer.measurements.many_shot.settings import Suite
+from difftransformer.evaluations.many_shot.settings import Suite
 
 GENERATED = {
     "task": "trec", "data": "generated", "classes": 3, "demonstrations": [3, 6, 9],

@@ -14,13 +14,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from small_evaluation import RECALL, evaluate_as_job, republish, save_run
 
-from difftransformer.config.measurements import EvaluationSlice, module_of
+from difftransformer.config.evaluations import EvaluationSlice, module_of
 from difftransformer.config.run import PretrainedModel
 from difftransformer.data.ngrams import write_keys
 from difftransformer.errors import BackendError, CheckpointError, ConfigError, DataError, UserError
 from difftransformer.evaluation.evaluate import _require_finite
 from difftransformer.evaluation.subject import Measured, PretrainedSubject, means
-from difftransformer.measurements.validation_slices.measure import load_frequent
+from difftransformer.evaluations.validation_slices.measure import load_frequent
 from difftransformer.models.matrices import matmul_backend
 from difftransformer.provenance.result import Result, read_result
 from difftransformer.tracking.tracker import NullTracker
@@ -147,7 +147,7 @@ def measuring(change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "measure", lambda *args: {**whole(*args).metrics, **change})
 
 
-def test_a_number_that_is_none_of_sound_weights_names_the_measurement(
+def test_a_number_that_is_none_of_sound_weights_names_the_evaluation(
     tmp_path: Path, recall: Path, recall_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measuring({"accuracy_n2": float("nan")}, monkeypatch)
@@ -192,7 +192,7 @@ def test_what_is_no_metrics_leaves_no_result(
 ) -> None:
     returning([0.5], monkeypatch)
     line = refused(tmp_path / "r", ConfigError, RECALLS, model=recall_run, dataset=recall)
-    assert line.startswith("measurements/recall: measure returns a list where metrics should be")
+    assert line.startswith("evaluations/recall: measure returns a list where metrics should be")
 
 
 def test_vocabulary_that_the_model_does_not_know(tmp_path: Path, recall: Path) -> None:
@@ -241,9 +241,9 @@ def test_imports_are_lean() -> None:
     heavy = {"transformers", "mlflow", "pandas", "seaborn", "lm_eval", "scipy"}
     assert not heavy & loaded_by(
         "evaluation.evaluate",
-        "measurements.validation_slices.measure",
-        "measurements.recall.measure",
-        "measurements.attention_allocation.measure",
+        "evaluations.validation_slices.measure",
+        "evaluations.recall.measure",
+        "evaluations.attention_allocation.measure",
     )
 
 

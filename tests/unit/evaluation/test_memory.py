@@ -13,7 +13,7 @@ import pytest
 import torch
 from small_evaluation import RECALL, model_config, save_run, write_recall, write_text
 
-from difftransformer.config.measurements import EvaluationSlice
+from difftransformer.config.evaluations import EvaluationSlice
 from difftransformer.config.run import PretrainedModel
 from difftransformer.data.ngrams import write_keys
 from difftransformer.errors import UserError

@@ -1,4 +1,4 @@
-"""What a measurement may return, and what is said of anything else."""
+"""What an evaluation may return, and what is said of anything else."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from difftransformer.errors import ConfigError
 from difftransformer.evaluation.returned import as_measured, require_units
 from difftransformer.evaluation.subject import Measured, means
 
-RETURNS = "measurements/recall: measure returns "
+RETURNS = "evaluations/recall: measure returns "
 
 
 @pytest.mark.parametrize(

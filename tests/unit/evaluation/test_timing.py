@@ -84,7 +84,7 @@ def command(folder: Path, **changes: Any) -> subprocess.CompletedProcess[str]:
         "backends": ["eager"], "shapes": {"short": {"label": "8", "seq_len": 8, "batch_size": 1}},
     }  # fmt: skip
     slice = {
-        "scale": "unit", "measurement": "throughput", "config": config | changes,
+        "scale": "unit", "evaluation": "throughput", "config": config | changes,
         "models": {"transformer": {"short": MODEL}},
     }  # fmt: skip
     (folder / "slice.json").write_text(json.dumps(slice))

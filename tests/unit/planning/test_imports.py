@@ -13,7 +13,7 @@ from difftransformer.planning.plan import Plan
 
 
 def test_modules_of_many_jobs_are_imported_once_and_of_few_by_themselves(repository: Path) -> None:
-    needles, seeds = "difftransformer.measurements.needles.measure", MANY // 2
+    needles, seeds = "difftransformer.evaluations.needles.measure", MANY // 2
     few, many = (
         Plan.load(repository / "config", {"scale": "smoke", "seeds": number})
         for number in (1, seeds)
@@ -37,7 +37,7 @@ def test_what_is_imported_for_jobs_leaves_a_process_that_may_be_forked(repositor
     """Else every job from then on would start by itself: slower than with nothing imported."""
     plan = Plan.load(repository / "config", {"scale": "tiny", "seeds": 3})
     modules = [name for group in plan.groups.values() for name in common_modules(plan, group)]
-    assert "difftransformer.measurements.language_understanding.measure" in modules
+    assert "difftransformer.evaluations.language_understanding.measure" in modules
     asked = (
         "import importlib, sys\n"
         "from difftransformer import __main__\n"

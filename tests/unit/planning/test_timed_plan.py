@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 import yaml
 
-from difftransformer.config.measurements import TimingSlice
+from difftransformer.config.evaluations import TimingSlice
 from difftransformer.config.timing import OWN_SIZES
 from difftransformer.errors import ConfigError
-from difftransformer.measurements.decoding.settings import MODEL
+from difftransformer.evaluations.decoding.settings import MODEL
 from difftransformer.models.sizes import count_parameters, training_flops
 from difftransformer.planning.plan import Plan
 
 
-def timed(plan: Plan, measurement: str) -> Any:
-    """The slice as its job reads it; its settings are typed by the measurement."""
-    file = Path(plan.artifacts.timing_file(measurement))
+def timed(plan: Plan, evaluation: str) -> Any:
+    """The slice as its job reads it; its settings are typed by the evaluation."""
+    file = Path(plan.artifacts.timing_file(evaluation))
     return TimingSlice.model_validate_json(file.read_bytes())
 
 

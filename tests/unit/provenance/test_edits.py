@@ -15,7 +15,7 @@ from difftransformer.provenance.syntax import dumped, numeric_tree
 SOURCES = Path(difftransformer.__file__).parent
 ATTENTION, KERNELS, CORE = "models/attention", "models/kernels", "models"
 TRAINING, METHODS, KIT = "training", "training/methods", "evaluation"
-EVALUATIONS, REPORTS, CONFIG = "measurements", "reporting", "config"
+EVALUATIONS, REPORTS, CONFIG = "evaluations", "reporting", "config"
 """Folders of the package, the only place that names them here."""
 ON_A_GPU = "diff_no_groupnorm"
 """A run whose settings ask for a GPU, by `set`."""

@@ -10,7 +10,8 @@ from difftransformer.provenance.layout import Layout
 SOURCES = Path(layout.__file__).parents[2]
 JOINING = {"Path", "glob", "join", "joinpath", "rglob", "with_name"}
 OTHER_FOLDERS = {
-    "measurements/hallucination/settings.py": {"data"},  # in an archive of the hub
+    "evaluations/hallucination/settings.py": {"data"},  # in an archive of the hub
+    "difftransformer/config/evaluations.py": {"evaluations"},  # the package of this name
     "difftransformer/tracking/views.py": {"runs"},  # of MLflow's pages
     "reporting/site/pages.py": {"data", "figures"},  # in the folder of a report
     "difftransformer/publishing/card.py": {"runs"},  # an example in a message

@@ -4,7 +4,7 @@ import random
 from statistics import fmean
 from typing import Any
 
-from difftransformer.measurements.curvature.settings import SPECTRA, Spectra, Spectrum, phase_metric
+from difftransformer.evaluations.curvature.settings import SPECTRA, Spectra, Spectrum, phase_metric
 
 PHASES = {"early": 0.1, "middle": 0.5}
 SUITE = "curvature_phases"

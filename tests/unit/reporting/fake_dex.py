@@ -17,13 +17,13 @@ from fake_understanding import understanding
 from fake_v2 import sinks
 from safetensors.torch import save_file
 
-from difftransformer.measurements.effective_attention.settings import (
+from difftransformer.evaluations.effective_attention.settings import (
     KINDS,
     answer_name,
     negative_name,
 )
-from difftransformer.measurements.sentences.sentences import SENTENCES
-from difftransformer.measurements.sentences.settings import HELPS, MISLEADS, OTHER, share_name
+from difftransformer.evaluations.sentences.sentences import SENTENCES
+from difftransformer.evaluations.sentences.settings import HELPS, MISLEADS, OTHER, share_name
 
 WAYS = ("lora", "full", "kvo", "dex")
 TUNED = (

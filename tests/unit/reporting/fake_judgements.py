@@ -4,8 +4,8 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from difftransformer.measurements.hallucination.answers import JUDGEMENTS, Judgement, write_lines
-from difftransformer.measurements.hallucination.settings import Suite
+from difftransformer.evaluations.hallucination.answers import JUDGEMENTS, Judgement, write_lines
+from difftransformer.evaluations.hallucination.settings import Suite
 
 if TYPE_CHECKING:
     from fake_results import FakeResults

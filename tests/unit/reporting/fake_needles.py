@@ -8,8 +8,8 @@ import numpy as np
 from fake_quantised import quantised
 from safetensors.numpy import save_file
 
-from difftransformer.measurements.attention_allocation.settings import MAPS, PROMPT
-from difftransformer.measurements.attention_allocation.settings import ROWS as EXAMPLE
+from difftransformer.evaluations.attention_allocation.settings import MAPS, PROMPT
+from difftransformer.evaluations.attention_allocation.settings import ROWS as EXAMPLE
 
 if TYPE_CHECKING:
     from fake_results import FakeResults

@@ -2,7 +2,7 @@
 
 A result is like the nearest there is: of the run that a run is based on, else of a neighbour in
 its section, else of any, each number a little smaller. `METRICS` names the metrics of
-measurements without a fake of their own.
+evaluations without a fake of their own.
 """
 
 import json
@@ -19,13 +19,13 @@ from difftransformer.config.artifacts import Kind, SectionConfig
 from difftransformer.config.judges import judged_suite
 
 LEFT_OUT: dict[str, str] = {}
-"""Measurement -> file of tests/measurements that builds its tables and figures instead.
+"""Evaluation -> file of tests/evaluations that builds its tables and figures instead.
 
 For one whose report reads more than numbers by name, such as files beside a result.
 """
 
 METRICS: dict[str, tuple[str, ...]] = {}
-"""Measurement -> metrics that its reports read."""
+"""Evaluation -> metrics that its reports read."""
 
 
 def the_rest(fake: Any, seeds: Sequence[int]) -> None:
@@ -43,8 +43,8 @@ def left_out(name: str) -> str | None:
     """Say why nothing here makes up what an artifact reads; None: it is made up."""
     swept = fake_slices.swept_runs()
     for part in fake_slices.CATALOGUE.artifacts[name].sections:
-        if part.measurement in LEFT_OUT:
-            return f"tests/measurements/{LEFT_OUT[part.measurement]} builds {part.measurement}"
+        if part.evaluation in LEFT_OUT:
+            return f"tests/evaluations/{LEFT_OUT[part.evaluation]} builds {part.evaluation}"
         if part.asked.swept and not any(row.run in swept for row in part.rows):
             return "swept_runs of fake_slices.py has none of its rows"
     return None

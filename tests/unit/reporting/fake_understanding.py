@@ -3,7 +3,7 @@
 import random
 from typing import Any
 
-from difftransformer.measurements.language_understanding.tasks import DIFF_TASKS
+from difftransformer.evaluations.language_understanding.tasks import DIFF_TASKS
 
 
 def understanding(

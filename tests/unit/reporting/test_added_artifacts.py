@@ -22,7 +22,7 @@ SECTIONS = {
     "mine": {"validation_slices": "validation_slices", "sinks": "sinks"},
     "anew": {"my_slices": "validation_slices"},
 }
-"""Of each artifact: suites with their measurements."""
+"""Of each artifact: suites with their evaluations."""
 SUITE = "  my_slices: {kind: validation_slices, seq_len: 64, n: 2, max_count: 9}\n"
 
 
@@ -39,8 +39,8 @@ def added(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     rows = [{"run": one} for one in ("transformer", "diff", run)]
     for name, asked in SECTIONS.items():
         parts = [
-            {"title": suite, "measurement": measurement, "suites": [suite], "rows": rows}
-            for suite, measurement in asked.items()
+            {"title": suite, "evaluation": evaluation, "suites": [suite], "rows": rows}
+            for suite, evaluation in asked.items()
         ]
         form = {"table": {"caption": "Mine."}, "figure": {"caption": "Mine.", "alt": "Mine."}}
         artifact = {"title": name, "description": name, "sections": parts, **form}
@@ -91,9 +91,9 @@ def test_what_is_left_out_says_who_builds_it(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(fake_rest.LEFT_OUT, "sinks", "sinks/test_measure.py")
     assert made_up("table") == ["anew"]
     ((mark,),) = [one.marks for one in skipped("table")]
-    assert mark.kwargs["reason"] == "mine: tests/measurements/sinks/test_measure.py builds sinks"
+    assert mark.kwargs["reason"] == "mine: tests/evaluations/sinks/test_measure.py builds sinks"
 
 
 def test_what_is_left_out_has_tests_of_its_own(repository: Path) -> None:
-    for measurement, file in LEFT_OUT.items():
-        assert (repository / "tests" / "measurements" / file).is_file(), measurement
+    for evaluation, file in LEFT_OUT.items():
+        assert (repository / "tests" / "evaluations" / file).is_file(), evaluation

@@ -1,4 +1,4 @@
-"""Columns that claims may be about: the tables of the measurements have them."""
+"""Columns that claims may be about: the tables of the evaluations have them."""
 
 import pytest
 from fake_rest import made_up
@@ -41,4 +41,4 @@ def test_a_table_has_every_column_that_a_claim_may_be_about(
 ) -> None:
     columns = {cell.column for cell in tables[name].cells()}
     for part in CATALOGUE.artifacts[name].sections:
-        assert columns.issuperset(part.asked.claim_columns), part.measurement
+        assert columns.issuperset(part.asked.claim_columns), part.evaluation

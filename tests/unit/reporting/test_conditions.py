@@ -7,7 +7,7 @@ from pathlib import Path
 from fake_results import FakeResults, rewrite
 from fake_slices import artifact_slice
 
-from difftransformer.config.measurement import Options
+from difftransformer.config.evaluation import Options
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.conditions import seeds_note, span
 from difftransformer.reporting.view import View

@@ -164,8 +164,8 @@ def test_tables_need_no_drawing_library() -> None:
     program = (
         "import sys, difftransformer.reporting.table_job, difftransformer.reporting.report_job\n"
         "from importlib import import_module\n"
-        "from difftransformer.config.measurements import measurements, module_of\n"
-        "[import_module(module_of(name, 'report')) for name in measurements()]\n"
+        "from difftransformer.config.evaluations import evaluations, module_of\n"
+        "[import_module(module_of(name, 'report')) for name in evaluations()]\n"
         "heavy = {'matplotlib', 'seaborn', 'pandas', 'torch', 'scipy', 'mlflow'}\n"
         "heavy &= set(sys.modules)\n"
         "assert not heavy, heavy"

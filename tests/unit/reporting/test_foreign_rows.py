@@ -1,4 +1,4 @@
-"""Every measurement of models from elsewhere with one of them, measured once, beside our seeds."""
+"""Every evaluation of models from elsewhere with one of them, measured once, beside our seeds."""
 
 from dataclasses import replace
 
@@ -10,8 +10,8 @@ from pictures import picture_of
 
 from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.config.artifacts import Kind
-from difftransformer.config.measurement import AnyModel, Suite
-from difftransformer.config.measurements import measurement
+from difftransformer.config.evaluation import AnyModel, Suite
+from difftransformer.config.evaluations import evaluation
 from difftransformer.config.run import PRETRAINED_SEED
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import DIFFERENCE
@@ -60,7 +60,7 @@ def shown(kind: Kind) -> list[str]:
         name
         for name in made_up(kind)
         if all(
-            issubclass(measurement(part.measurement).suite or Suite, AnyModel)
+            issubclass(evaluation(part.evaluation).suite or Suite, AnyModel)
             for part in CATALOGUE.artifacts[name].sections
         )
     ]

@@ -6,7 +6,7 @@ import pytest
 from fake_results import FakeResults
 from fake_slices import artifact_slice
 
-from difftransformer.config.measurement import Options
+from difftransformer.config.evaluation import Options
 from difftransformer.errors import UserError
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import Section

@@ -7,7 +7,7 @@ from fake_results import FakeResults, rewrite
 from fake_slices import artifact_slice
 
 from difftransformer.config.artifact_slices import RowSlice
-from difftransformer.config.measurement import Options
+from difftransformer.config.evaluation import Options
 from difftransformer.errors import UserError
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.view import View

@@ -17,7 +17,7 @@ from tiny_training import Train, column, make_slice
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from difftransformer.config.data import DatasetConfig
-from difftransformer.config.measurements import EvaluationSlice
+from difftransformer.config.evaluations import EvaluationSlice
 from difftransformer.config.pretrained import sizes
 from difftransformer.config.run import PRETRAINED_BASE, PretrainedModel, RunConfig
 from difftransformer.convert.export import export_model

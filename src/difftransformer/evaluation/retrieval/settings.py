@@ -1,4 +1,4 @@
-"""Prompts that hide needles: their settings, which several measurements share, and one prompt."""
+"""Prompts that hide needles: their settings, which several evaluations share, and one prompt."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple, Self
@@ -6,8 +6,8 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from difftransformer.config.base import Sizes, distinct, setting
+from difftransformer.config.evaluation import PromptSuite, Reading
 from difftransformer.config.generated_rows import GeneratedRows, RecallConfig
-from difftransformer.config.measurement import PromptSuite, Reading
 from difftransformer.models.config import ModelConfig
 
 SPACE_OF_A_NEEDLE = 3
@@ -160,7 +160,7 @@ class OneNeedleSuite(RetrievalSuite):
     span` without defining it.
     """
 
-    needles: int  # each measurement says what its paper has
+    needles: int  # each evaluation says what its paper has
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:

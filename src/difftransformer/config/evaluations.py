@@ -1,0 +1,201 @@
+"""Evaluations found by the names of their folders, and the settings of jobs that these type.
+
+Nothing here knows which evaluations there are.
+"""
+
+import ast
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, get_args
+
+from pydantic import BeforeValidator, SerializeAsAny, model_validator
+
+from difftransformer.config.base import Name, Settings, setting
+from difftransformer.config.evaluation import Options, Suite
+from difftransformer.config.run import PretrainedModel
+from difftransformer.config.timing import Timing
+from difftransformer.config.validation import validate
+from difftransformer.errors import ConfigError, lookup
+from difftransformer.models.config import ModelConfig
+
+Role = Literal["settings", "measure", "report", "judge"]
+_ROOM = Path(__file__).resolve().parents[1] / "evaluations"
+_PAGE = "see docs/adding_an_evaluation.md"
+
+
+class Evaluation(NamedTuple):
+    """An evaluation as its folder has it."""
+
+    name: str
+    options: type[Options]
+    suite: type[Suite] | None
+    timing: type[Timing] | None
+    makes: frozenset[str]
+    """What its ``report.py`` has: ``section``, ``figure``, or both."""
+
+
+@cache
+def evaluations() -> tuple[str, ...]:
+    """Names of all evaluations, sorted.
+
+    Raises:
+        ConfigError: A folder lacks something; one line with its name.
+    """
+    names = sorted(_folders())
+    for name in names:
+        _check_folder(_ROOM / name)
+    return tuple(names)
+
+
+def _folders() -> frozenset[str]:
+    folders = (path for path in _ROOM.iterdir() if path.is_dir())
+    return frozenset(path.name for path in folders if path.name[0] not in "._")
+
+
+def evaluation(name: str, where: str = "evaluation") -> Evaluation:
+    """Return an evaluation; only its folder is checked and its ``settings.py`` imported.
+
+    Raises:
+        ConfigError: There is none of this name, offers the nearest; or it breaks the contract.
+    """
+    if name not in _folders():
+        lookup(dict.fromkeys(evaluations()), name, "evaluation", where)
+    return _read(name)
+
+
+@cache
+def _read(name: str) -> Evaluation:
+    makes = _check_folder(_ROOM / name)
+    settings = import_module(module_of(name, "settings"))
+    options = getattr(settings, "Options", Options)
+    suite, timing = getattr(settings, "Suite", None), getattr(settings, "Timing", None)
+    for kind, own in ((Options, options), (Suite, suite), (Timing, timing)):
+        if own is not None and not (isinstance(own, type) and issubclass(own, kind)):
+            raise ConfigError(
+                f"evaluations/{name}/settings.py: {kind.__name__} is not that of "
+                f"config.{kind.__module__.rpartition('.')[2]}; {_PAGE}"
+            )
+    if suite is not None:
+        _check_suite(suite, name)
+    return Evaluation(name, options, suite, timing, makes)
+
+
+def module_of(name: str, role: Role) -> str:
+    """Name of an evaluation's module: loaded by name, so fingerprints add it."""
+    return f"difftransformer.evaluations.{name}.{role}"
+
+
+def suite_class(kind: object, where: str) -> type[Suite]:
+    """Return the settings of the suites of a kind.
+
+    Raises:
+        ConfigError: No evaluation of this name has suites; offers the nearest name.
+    """
+    name = str(kind)
+    if name in _folders() and (suite := evaluation(name).suite):
+        return suite  # without importing the settings of all other evaluations
+    suites = {name: suite for name in evaluations() if (suite := evaluation(name).suite)}
+    return lookup(suites, name, "kind", where)
+
+
+def timing_class(name: str, where: str = "evaluation") -> type[Timing]:
+    """Return the settings of the timings of an evaluation.
+
+    Raises:
+        ConfigError: There is no evaluation of this name, or it times nothing.
+    """
+    found = evaluation(name, where).timing
+    if found is None:
+        raise ConfigError(f"{where}: {name} times nothing; remove the entry")
+    return found
+
+
+def _check_suite(suite: type[Suite], name: str) -> None:
+    place = f"evaluations/{name}/settings.py: Suite"
+    if get_args(suite.model_fields["kind"].annotation) != (name,):
+        raise ConfigError(f'{place} needs the line `kind: Literal["{name}"] = ...`; {_PAGE}')
+    if not suite.repeats and suite.reading is Suite.reading:
+        raise ConfigError(f"{place} has no reading(self, model, longest); {_PAGE}")
+
+
+def _check_folder(folder: Path) -> frozenset[str]:
+    """Check what can be seen without an import, so that a half-made folder is named at once.
+
+    Returns:
+        Which of the functions section and figure ``report.py`` has.
+    """
+    place = f"evaluations/{folder.name}"
+    for file in ("__init__.py", "settings.py", "report.py"):
+        if not (folder / file).is_file():
+            raise ConfigError(f"{place}: lacks {file}; {_PAGE}")
+    classes = _defined(folder / "settings.py")
+    asked, measured = {"Suite", "Timing"} & classes, "measure" in _defined(folder / "measure.py")
+    if asked and not measured:
+        raise ConfigError(f"{place}: measure.py has no function measure; {_PAGE}")
+    if measured and not asked:
+        raise ConfigError(f"{place}: settings.py has no class Suite for what is measured; {_PAGE}")
+    makes = frozenset({"section", "figure"} & _defined(folder / "report.py"))
+    if not makes:
+        raise ConfigError(f"{place}/report.py: has neither section(view) nor figure(view); {_PAGE}")
+    return makes
+
+
+def _defined(path: Path) -> set[str]:
+    """Names that a module defines or imports at its top; none where there is no module."""
+    if not path.is_file():
+        return set()
+    try:
+        body = ast.parse(path.read_bytes()).body
+    except SyntaxError as error:
+        raise ConfigError(f"{path}:{error.lineno}: not valid Python: {error.msg}") from None
+    names = {one.name for one in body if isinstance(one, ast.ClassDef | ast.FunctionDef)}
+    imported = (one for one in body if isinstance(one, ast.ImportFrom))
+    return names | {alias.asname or alias.name for one in imported for alias in one.names}
+
+
+# --- what an evaluation job, and one of timings, gets
+
+
+def _typed(raw: Any) -> Any:
+    """A suite as its ``kind`` says; what is no mapping goes on to pydantic's own complaint."""
+    if not isinstance(raw, dict):
+        return raw
+    return validate(suite_class(raw.get("kind"), "config.kind"), raw, "config")
+
+
+AnySuite = Annotated[SerializeAsAny[Suite], BeforeValidator(_typed)]
+"""A suite of whichever evaluation its ``kind`` names."""
+
+
+class EvaluationSlice(Settings):
+    """One suite on one run at one scale, resolved: nothing in it refers to another entry."""
+
+    scale: str = setting(meaning="Name of the scale the run was resolved at.")
+    run: str = setting(meaning="Name of the run in runs.yaml.")
+    suite: str = setting(meaning="Name of the suite in evaluations.yaml.")
+    config: AnySuite = setting(meaning="What the suite measures.")
+    pretrained: PretrainedModel | None = setting(
+        None, meaning="The model where it comes from elsewhere; null: the run's own."
+    )
+
+
+Models = dict[str, dict[str, ModelConfig]]
+"""Row -> shape that it is timed at, or name of its one model -> model."""
+
+
+class TimingSlice(Settings):
+    """A job of timings at one scale, resolved; ``evaluation`` types ``config``."""
+
+    scale: str = setting(meaning="Name of the scale.")
+    evaluation: Name = setting(meaning="Which evaluation it is.")
+    config: SerializeAsAny[Timing] = setting(meaning="What is timed, and how often.")
+    models: Models = setting(meaning="Models of every row, by what `config` calls them.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _typed_config(cls, raw: Any) -> Any:
+        if not isinstance(raw, dict) or not isinstance(raw.get("config"), dict):
+            return raw
+        timing = timing_class(str(raw.get("evaluation")))
+        return raw | {"config": validate(timing, raw["config"], "config")}

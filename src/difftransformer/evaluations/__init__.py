@@ -1,0 +1,1 @@
+"""One folder an evaluation, found by its name; see `difftransformer.config.evaluations`."""

@@ -1,0 +1,92 @@
+"""Attention of the answering position: how much goes to the answer and how much to noise.
+
+The last token of a needle prompt is where the answer is made. The weights that each head gives from
+there to all S positions, for DIFF the signed difference of its maps, are divided by their sum and
+added up by region; shares are averaged over prompts, layers and heads. Noise is the context without
+the answer: with the first token, the answer and the question it makes up the whole row.
+
+The paper does not say how it normalises signed maps, so both ways are measured: absolute values of
+the weights, or the weights as they are, whose sum is 1 - lambda for DIFF. For softmax both are one.
+
+Shapes: N = 2 normalisations, absolute and signed, L = layers, H = heads, S = positions,
+P = prompts of a depth, D = depths, R = regions, and noise behind them.
+"""
+
+import json
+
+import numpy as np
+from safetensors.torch import save_file
+
+from difftransformer.evaluation.retrieval.prompts import open_builder
+from difftransformer.evaluation.retrieval.regions import Floats, region_shares, regions_of
+from difftransformer.evaluation.retrieval.settings import REGIONS, Cell
+from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
+from difftransformer.evaluation.watching import whole_maps
+from difftransformer.evaluations.attention_allocation.settings import (
+    MAPS,
+    MOST_MAPPED,
+    PROMPT,
+    ROWS,
+    Suite,
+    share_names,
+)
+from difftransformer.provenance.atomic import replacing, write_text
+
+
+def measure(suite: Suite, subject: Subject) -> Measured:
+    """Mean shares of the regions: in all, by depth and by layer.
+
+    Returns:
+        bos, before, answer, after, query and noise = before + after, for all depths and layers
+        together, of each depth (_d{D}) and of each layer (_l{L}); of absolute weights and of signed
+        ones (_signed before these); prompts is their number. Shares are known by haystack, too,
+        which prompts of all depths have in common.
+
+    Raises:
+        ConfigError: A length has no room for the needles and the question.
+        DataError: Held-out text or the tokenizer is missing.
+    """
+    builder = open_builder(suite, subject.dataset)
+    (length,) = suite.contexts
+    shares = []
+    example = (len(suite.depths) // 2, 0)
+    for place, depth in enumerate(suite.depths):
+        for sample in range(suite.samples):
+            prompt = builder.prompt(Cell(suite.needles, 1, length, depth), sample)
+            ids = builder.ids(prompt.context + prompt.questions[0])
+            rows = subject.scorer.last_attention(ids, suite.chunk).rows.numpy().astype(np.float64)
+            regions = regions_of(prompt, len(ids))
+            shares.append(region_shares(rows, regions))
+            if (place, sample) == example:
+                _save(subject, ROWS, rows)
+                shown = {
+                    "tokens": [builder.tokenizer.decode([token]) for token in ids],
+                    "regions": [REGIONS[region] for region in regions],
+                    "maps": len(ids) <= MOST_MAPPED,
+                }
+                if shown["maps"]:
+                    save_file({"maps": whole_maps(subject.scorer, ids)}, subject.details / MAPS)
+                write_text(subject.details / PROMPT, json.dumps(shown, indent=1) + "\n")
+    found = np.stack(shares, axis=1)
+    found = found.reshape(len(found), len(suite.depths), suite.samples, *found.shape[2:])
+    _save(subject, "shares.npy", found)
+    return _measured(suite, found)
+
+
+def _measured(suite: Suite, shares: Floats) -> Measured:
+    """Means of shares [N, D, P, L, H, R]."""
+    metrics: Metrics = {"prompts": len(suite.depths) * suite.samples}
+    units = {}
+    for (signed, depth, layer), names in share_names(suite.depths, shares.shape[3]).items():
+        depths = slice(None) if depth is None else [suite.depths.index(depth)]
+        layers = slice(None) if layer is None else [layer]
+        by_prompt = shares[int(signed)][depths][:, :, layers].mean(axis=(0, 2, 3))  # [P, R]
+        for name, values in zip(names, by_prompt.T, strict=True):
+            metrics[name] = float(values.mean())
+            units[name] = means("haystacks", values)
+    return Measured(metrics, units)
+
+
+def _save(subject: Subject, name: str, array: Floats) -> None:
+    with replacing(subject.details / name) as aside, aside.open("wb") as stream:
+        np.save(stream, array.astype(np.float32), allow_pickle=False)

@@ -1,0 +1,190 @@
+"""Attention allocation: shares of the answer and of noise by depth, all shares, and one prompt."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file
+
+from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.evaluations.attention_allocation.settings import (
+    MAPS,
+    PROMPT,
+    ROWS,
+    Options,
+    share_name,
+)
+from difftransformer.reporting.charts import cell_estimates, cells_of, estimates
+from difftransformer.reporting.conditions import stand_in_title
+from difftransformer.reporting.document import Section
+from difftransformer.reporting.drawing import (
+    INK,
+    SOFT,
+    Axes,
+    Figure,
+    SubFigure,
+    legend_below,
+    printable,
+    sign,
+    tidy,
+)
+from difftransformer.reporting.panels import halves, metric_curves, row_signs
+from difftransformer.reporting.sections import Metric, metric_section
+from difftransformer.reporting.token_rows import (
+    TokenRows,
+    colour_bar,
+    draw_rows,
+    largest,
+    name_tokens,
+)
+from difftransformer.reporting.view import PromptMaps, View
+
+REGION_NAMES = {
+    "bos": "First token",
+    "before": "Context before",
+    "answer": "Answer",
+    "after": "Context after",
+    "query": "Question",
+}
+"""Regions of a prompt, whose shares make up a row of attention."""
+_SHOWN = {"answer": "Answer {} ↑", "noise": "Noise {} ↓"}
+_NORMALISATIONS = {False: "absolute", True: "signed"}
+_ASKED = {
+    "recall": ", a stand-in for the paper's: keys with values of the builtin recall corpus in its "
+    "own haystack",
+    "text": ": English sentences in held-out text",
+}
+_MOST_LAYERS = 8
+"""So many ticks on an axis of layers."""
+
+
+def section(view: View[Options]) -> Section:
+    """Make the section: shares by depth, and over all depths under both normalisations.
+
+    Signed shares by depth, shares by layer and the other regions are in the csv.
+    """
+    suite, shown, both = view.suite, _SHOWN.items(), _NORMALISATIONS.items()
+    metrics = [
+        Metric(share_name(region, depth, signed=signed), header.format(f"{depth}%"), hidden=signed)
+        for signed in _NORMALISATIONS
+        for region, header in shown
+        for depth in suite.depths
+    ]
+    metrics += [
+        Metric(share_name(region, signed=signed), header.format(f"all, {name}"))
+        for region, header in shown
+        for signed, name in both
+    ]
+    metrics += [
+        Metric(
+            share_name(region, layer=layer, signed=signed),
+            f"{region}, {name}, layer {layer + 1}",
+            hidden=True,
+        )
+        for region in _SHOWN
+        for signed, name in both
+        for layer in range(_layers(view))
+    ]
+    metrics += [
+        Metric(share_name(region, signed=signed), f"{header}, {name}", hidden=True)
+        for region, header in REGION_NAMES.items()
+        if region not in _SHOWN
+        for signed, name in both
+    ]
+    notes = [
+        f"{suite.samples} prompts at each depth, {suite.needles} needles of which one is asked "
+        f"for{_ASKED[suite.format]}. Answer: the whole answer needle. Noise: the context without "
+        "it and without the first token.",
+        "Shares are of absolute weights, divided by their sum. Signed: a row is divided by its own "
+        "sum, so shares keep their sign, and are large where maps cancel; for softmax both are the "
+        "same. By depth, and by layer, the csv has both.",
+        view.training_note(),
+    ]
+    return metric_section(view.standing_in(suite.stand_in), metrics, decimals=2, notes=notes)
+
+
+def figure(view: View[Options]) -> Figure:
+    """Draw shares by region and layer above, the prompt of the first seed in every row below."""
+    examples = [_example(view, row) for row in view.rows]
+    heights = (3.6, 1.75 * len(examples))
+    figure, top, bottom = halves((11, sum(heights)), heights, 0.03)
+    shares, *by_layer = top.subplots(1, 3, width_ratios=(2.6, 1, 1))
+    _shares(shares, view)
+    _layer_by_layer(by_layer, view)
+    signs = row_signs(view.rows, view.look, mark=5)
+    legend_below(top, [*signs, sign("published", hollow=True)])
+    _pictures(bottom, view, examples)
+    return figure
+
+
+def _shares(axes: Axes, view: View[Options]) -> None:
+    names = {share_name(region): header for region, header in REGION_NAMES.items()}
+    view.require_defined(names)
+    estimates(axes, cell_estimates(cells_of(section(view), names)), view.look, names)
+    for line in axes.lines:
+        ours = line.get_markerfacecolor() != "white"
+        style: dict[str, Any] = {"ha": "center", "color": INK} if ours else {"ha": "right"}
+        for x, y in np.asarray(line.get_xydata()) if line.get_marker() != "None" else ():
+            if np.isfinite(y):
+                place = (0, 14) if ours else (-6, 0)  # above the dots of seeds
+                axes.annotate(
+                    f"{y:.2f}", (x, y), place, textcoords="offset points", va="center", fontsize=6,
+                    **({"color": SOFT} | style),
+                )  # fmt: skip
+    axes.set(xlim=(-0.65, len(names) - 0.5), ylim=(-0.02, None))
+    title = stand_in_title("Where the answering position attends", view.suite.stand_in)
+    tidy(axes, x="", y="share of attention", title=printable(title, 60))
+
+
+def _layer_by_layer(panels: Sequence[Axes], view: View[Options]) -> None:
+    """Draw the answer's share by layer under both normalisations."""
+    layers = range(_layers(view))
+    places = [layer + 1 for layer in layers]
+    for axes, (signed, name) in zip(panels, _NORMALISATIONS.items(), strict=True):
+        names = [share_name("answer", layer=layer, signed=signed) for layer in layers]
+        metric_curves(axes, view, places, names, marks=4)
+        tidy(axes, x="layer", y="", title=f"Answer, {name}")
+        axes.set_xticks(places[:: -(-len(places) // _MOST_LAYERS)])
+        axes.margins(x=0.1)
+    panels[1].sharey(panels[0])
+    panels[1].autoscale(axis="y")
+
+
+def maps(view: View[Options]) -> list[PromptMaps]:
+    """Whole maps of the example of the first seed, row by row, where it is short."""
+    found = []
+    for row in view.rows:
+        prompt = _prompt(view, row)
+        if prompt.get("maps"):
+            weights = load_file(view.detail(row.run, view.seeds[0], MAPS))["maps"]
+            title = f"{view.suite.needles} needles, one asked for"
+            found.append(PromptMaps(title, row.run, row.label, prompt["tokens"], weights))
+    return found
+
+
+def _layers(view: View[Options]) -> int:
+    """Layers that every row has."""
+    return min(int(row.facts.get("layers") or 0) for row in view.rows)
+
+
+def _pictures(figure: SubFigure, view: View[Options], examples: list[TokenRows]) -> None:
+    grid = figure.subplots(len(examples), 1, sharex=True, squeeze=False).ravel()
+    for axes, row, example in zip(grid, view.rows, examples, strict=True):
+        draw_rows(axes, example, largest(examples), "answer")
+        axes.set_title(printable(row.label), fontsize=9, pad=4)
+        axes.set_ylabel("layer" if example.layers > 1 else "", fontsize=8)
+    name_tokens(grid[-1], examples[-1], ("answer", "query"), REGION_NAMES)
+    colour_bar(figure, grid)
+
+
+def _example(view: View[Options], row: RowSlice) -> TokenRows:
+    seed = view.seeds[0]
+    rows = np.load(view.detail(row.run, seed, ROWS), allow_pickle=False)
+    prompt = _prompt(view, row)
+    return TokenRows.of(rows, prompt["tokens"], prompt["regions"])
+
+
+def _prompt(view: View[Options], row: RowSlice) -> dict[str, Any]:
+    path = view.detail(row.run, view.seeds[0], PROMPT)
+    return dict(json.loads(path.read_text(encoding="utf-8")))

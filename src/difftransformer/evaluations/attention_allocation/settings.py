@@ -1,0 +1,67 @@
+"""What is asked about where the answering position of a needle prompt attends."""
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from difftransformer.config import evaluation
+from difftransformer.config.base import setting
+from difftransformer.evaluation.retrieval.settings import NOISE, REGIONS, OneNeedleSuite
+from difftransformer.models.config import layer_metric
+
+ROWS, MAPS, PROMPT = "example_rows.npy", "example_maps.safetensors", "example.json"
+"""Beside a result, of one prompt: rows of the answering position, whole maps, and its tokens."""
+
+MOST_MAPPED = 256
+"""Tokens of a prompt whose whole maps are kept, to be looked at; of longer ones they are large."""
+
+
+def share_name(
+    region: str, depth: int | None = None, *, layer: int | None = None, signed: bool = False
+) -> str:
+    """Metric of the share of a region, or of noise, at a depth or in a layer; None: in all.
+
+    Of absolute weights, or of signed ones.
+    """
+    name = region + "_signed" * signed + ("" if depth is None else f"_d{depth}")
+    return name if layer is None else layer_metric(name, layer)
+
+
+def share_names(
+    depths: Sequence[int], layers: int
+) -> dict[tuple[bool, int | None, int | None], list[str]]:
+    """Names by (whether signed, depth, layer), in the order of REGIONS and NOISE."""
+    cuts: list[tuple[int | None, int | None]] = [(depth, None) for depth in (None, *depths)]
+    cuts += [(None, layer) for layer in range(layers)]
+    return {
+        (signed, depth, layer): [
+            share_name(region, depth, layer=layer, signed=signed) for region in (*REGIONS, NOISE)
+        ]
+        for signed in (False, True)
+        for depth, layer in cuts
+    }
+
+
+class Suite(OneNeedleSuite):
+    """Where the answering position, the last token of a needle prompt, attends.
+
+    Shares of the first token, the context before and behind the answer needle, the answer needle
+    and the question, averaged over prompts, layers and heads; one of the needles is asked for.
+    """
+
+    kind: Literal["attention_allocation"] = setting(meaning="Which evaluation the suite is.")
+    needles: int = setting(
+        6,
+        meaning="Needles N in a prompt; those not asked for are context.",
+        unit="needles",
+        source="the paper does not state N for table 3; 6 is the setting of its figure 1",
+        gt=0,
+    )
+
+
+class Options(evaluation.Options):
+    """What a section tells it: nothing."""
+
+    browsed: ClassVar[bool] = True
+    claim_columns: ClassVar[tuple[str, ...]] = (
+        "answer", "answer_signed", "noise", "noise_signed",
+    )  # fmt: skip

@@ -1,0 +1,243 @@
+"""Contrasts as a table, and as a forest plot with the paper's and what others found of them."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.config.papers import Replication
+from difftransformer.evaluations.contrasts.settings import Options, Pair
+from difftransformer.reporting.cells import DIFFERENCE, UNDEFINED, paired_differences
+from difftransformer.reporting.charts import cell_estimates, estimates
+from difftransformer.reporting.collect import defined
+from difftransformer.reporting.document import Cell, Column, Row, Section, SeedValue
+from difftransformer.reporting.drawing import (
+    INK,
+    SOFT,
+    Axes,
+    Figure,
+    Look,
+    legend_below,
+    printable,
+    sign,
+    tidy,
+)
+from difftransformer.reporting.numbers import count, plain, signed
+from difftransformer.reporting.panels import panels
+from difftransformer.reporting.sections import Metric, metric_section
+from difftransformer.reporting.statistics import Contrast
+from difftransformer.reporting.view import View
+
+_OURS = {
+    "interval": "95% interval", "half_width": "Half-width", "deviation": "Deviation over seeds",
+    "seeds": "Seeds",
+}  # fmt: skip
+_THEIRS = {
+    "difference": "Difference", "spread": "Lowest to highest seed",
+    "deviation": "Deviation over seeds", "seeds": "Seeds", "model": "Model", "tokens": "Tokens",
+}  # fmt: skip
+_UNKNOWN = "–"
+_GREY = Look(SOFT, (), "s")
+
+
+class Line(NamedTuple):
+    """A line of the forest plot, or its heading, which has a label alone."""
+
+    label: str
+    columns: tuple[str, ...] = ()
+    cell: Cell | None = None
+    look: Look = _GREY
+    single: bool = False
+
+
+def section(view: View[Options]) -> list[Section]:
+    """Make the sections: rows, their contrasts, and what others found where that is asked.
+
+    Raises:
+        UserError: A result is missing or lacks the metric.
+        DataError: Seeds were asked different things.
+    """
+    rows = _rows(view)
+    return [rows, _contrasts(view, rows), *_replicated(view)]
+
+
+def figure(view: View[Options]) -> Figure:
+    """Draw published differences, those of others and ours, with what each was found on."""
+    lines = list(_lines(view))
+    drawn, ((axes, side),) = panels(
+        1, 2, (11, 1.5 + 0.36 * len(lines)), width_ratios=(1.6, 1), sharey=True
+    )
+    axes.axvline(0, color=INK, lw=0.8)
+    places = {str(place): printable(line.label, 42) for place, line in enumerate(lines)}
+    look = {place: line.look for place, line in zip(places, lines, strict=True)}
+    for single in (False, True):
+        cells = [
+            line.cell.model_copy(update={"row": place})
+            for place, line in zip(places, lines, strict=True)
+            if line.cell is not None and line.single == single
+        ]
+        found = cell_estimates(cells, by="row")
+        estimates(axes, found, look, places, along="y", dodge=False, hollow=single)
+    tidy(axes, x=view.options.axis, y="", title=view.title)
+    for name, line in zip(axes.get_yticklabels(), lines, strict=True):
+        name.set_fontweight("normal" if line.columns else "bold")
+    _write_columns(side, lines)
+    signs = [
+        sign("mean over seeds, 95% interval where known", line=1.8),
+        sign("one seed; of others the lowest and highest", mark=2.5),
+        sign("one seed alone, or not stated", hollow=True),
+    ]
+    legend_below(drawn, signs)
+    return drawn
+
+
+# --- sections
+
+
+def _rows(view: View[Options]) -> Section:
+    options = view.options
+    notes = [view.training_note(), *options.notes]
+    metric = Metric(options.column, options.header, options.metric)
+    return metric_section(view, [metric], decimals=options.decimals, notes=notes, facts=True)
+
+
+def _contrasts(view: View[Options], rows: Section) -> Section:
+    options, labels = view.options, _labels(view)
+    found = {pair: _difference(view, pair, rows) for pair in options.pairs}
+    return Section(
+        title="Contrasts",
+        columns=[
+            Column(id=options.column + DIFFERENCE, header="Difference"),
+            *(Column(id=name, header=header) for name, header in _OURS.items()),
+        ],
+        rows=[Row(run=_id(pair), label=labels[pair]) for pair in found],
+        cells=[cell for one in found.values() for cell in (one, *_about(one, options.decimals))],
+        notes=["Paired differences, seed by seed."],
+    )
+
+
+def _replicated(view: View[Options]) -> Iterator[Section]:
+    """What others found, as they print it: no number of ours, and none that ours depend on."""
+    found = view.part.replications
+    if not found:
+        return
+    cells, decimals = [], view.options.decimals
+    for index, one in enumerate(found):
+        low, high = (_number(view, end) for end in (one.low, one.high))
+        spread = _UNKNOWN if one.low is None else f"{low} to {high}"
+        deviation = _UNKNOWN if one.deviation is None else plain(one.deviation, decimals)
+        texts = (_number(view, one.difference), spread, deviation, *_found_on(one))
+        cells += [
+            Cell(row=f"replication_{index}", column=column, text=text)
+            for column, text in zip(_THEIRS, texts, strict=True)
+        ]
+    yield Section(
+        title="Found by others",
+        columns=[Column(id=name, header=header) for name, header in _THEIRS.items()],
+        rows=[Row(run=f"replication_{i}", label=one.who) for i, one in enumerate(found)],
+        cells=cells,
+        notes=[f"{one.who}: {one.note} Source: {one.source}." for one in found]
+        + [f"{_UNKNOWN}: not stated, or one seed."],
+    )
+
+
+def _difference(view: View[Options], pair: Pair, rows: Section) -> Cell:
+    compared = RowSlice(run=pair.row, label="", against=pair.against)
+    column, decimals = view.options.column, view.options.decimals
+    (found,) = paired_differences([compared], [column], rows.cells, decimals)
+    return found.model_copy(update={"row": _id(pair)})
+
+
+def _about(mean: Cell, decimals: int) -> Iterator[Cell]:
+    """What stands beside a difference, with the jobs behind it."""
+    half = None
+    texts = {"interval": UNDEFINED, "seeds": str(mean.n)}
+    if mean.ci_low is not None and mean.ci_high is not None:
+        texts["interval"] = f"{signed(mean.ci_low, decimals)} to {signed(mean.ci_high, decimals)}"
+        half = (mean.ci_high - mean.ci_low) / 2
+    numbers = {"half_width": half, "deviation": mean.std, "seeds": float(mean.n)}
+    for column in _OURS:
+        value = numbers.get(column)
+        text = UNDEFINED if value is None else plain(value, decimals + 1)
+        yield Cell(
+            row=mean.row, column=column, text=texts.get(column, text), value=value, n=mean.n,
+            seeds=mean.seeds,
+        )  # fmt: skip
+
+
+# --- lines of the figure
+
+
+def _lines(view: View[Options]) -> Iterator[Line]:
+    rows = _rows(view)
+    found = {pair: _difference(view, pair, rows) for pair in view.options.pairs}
+    paper, labels = view.artifact.paper, _labels(view)
+    published = {pair: cell.paper_value for pair, cell in found.items()}
+    if paper is not None and any(value is not None for value in published.values()):
+        yield Line("Published")
+        on = (_UNKNOWN, paper.model or _UNKNOWN, _tokens(paper.tokens))
+        for pair, value in published.items():
+            if value is not None:
+                cell = Cell(row=_id(pair), column="", text="", value=value)
+                yield Line(labels[pair], (*on, _number(view, value)), cell, _GREY, True)
+    if view.part.replications:
+        yield Line("Found by others")
+        for one in view.part.replications:
+            columns = (*_found_on(one), _number(view, one.difference))
+            yield Line(one.who, columns, _replication_cell(one), _GREY, one.seeds == 1)
+    yield Line(f"Here, scale {view.artifact.scale}")
+    for pair, cell in found.items():
+        (row,) = (row for row in view.rows if row.run == pair.row)
+        trained = view.trained(row)[0]
+        size, tokens = (count(defined(trained, name)) for name in ("parameters", "tokens"))
+        label = labels[pair]
+        columns = (str(cell.n), size, tokens, cell.text)
+        shown = cell.model_copy(update={"paper_value": None})
+        yield Line(label, columns, shown, view.look[pair.row], cell.n == 1)
+
+
+def _replication_cell(one: Replication) -> Cell | None:
+    """A replication as a mean with what is known of its seeds; None: it has no number."""
+    if one.difference is None:
+        return None
+    low, high = None, None
+    if one.deviation is not None:
+        low, high = Contrast(one.difference, one.seeds, one.deviation**2).interval()
+    ends = [end for end in (one.low, one.high) if end is not None]
+    return Cell(
+        row=one.who, column="", text="", value=one.difference, ci_low=low, ci_high=high,
+        seeds=[SeedValue(seed=i, value=end, text="", job_ids=[]) for i, end in enumerate(ends)],
+    )  # fmt: skip
+
+
+def _write_columns(side: Axes, lines: list[Line]) -> None:
+    side.set_xlim(0, 1)
+    side.axis("off")
+    headers = (*(_THEIRS[name] for name in ("seeds", "model", "tokens")), "Difference")
+    # The first line is a heading, so that there is room for theirs.
+    for place, texts in enumerate([headers, *(line.columns for line in lines[1:])]):
+        for x, text in zip((0.0, 0.2, 0.4, 0.6), texts, strict=False):
+            side.text(x, place, text, va="center", color=INK if place else SOFT)
+
+
+# --- words
+
+
+def _id(pair: Pair) -> str:
+    return f"{pair.row}_minus_{pair.against}"
+
+
+def _labels(view: View[Options]) -> dict[Pair, str]:
+    names = {row.run: row.label for row in view.rows}
+    return {pair: f"{names[pair.row]} − {names[pair.against]}" for pair in view.options.pairs}
+
+
+def _number(view: View[Options], value: float | None) -> str:
+    return _UNKNOWN if value is None else signed(value, view.options.decimals)
+
+
+def _tokens(tokens: float | None) -> str:
+    return _UNKNOWN if tokens is None else count(tokens)
+
+
+def _found_on(one: Replication) -> tuple[str, str, str]:
+    return str(one.seeds), one.model, _tokens(one.tokens)

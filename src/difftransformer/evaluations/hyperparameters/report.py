@@ -1,0 +1,46 @@
+"""The resolved settings of every row, published ones beside them."""
+
+from collections.abc import Callable
+from typing import Any
+
+from difftransformer.evaluations.hyperparameters.settings import Options
+from difftransformer.reporting.cells import Place, fact_cell
+from difftransformer.reporting.document import Column, Section
+from difftransformer.reporting.numbers import count, rate
+from difftransformer.reporting.sections import section_of
+from difftransformer.reporting.view import View
+
+_COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "layers": ("Layers", str),
+    "d_model": ("Hidden size", str),
+    "ffn_dim": ("FFN size", str),
+    "vocab_size": ("Vocabulary", str),
+    "heads": ("Heads", str),
+    "head_dim": ("d", str),
+    "rope_theta": ("RoPE θ", "{:g}".format),
+    "beta1": ("β1", str),
+    "beta2": ("β2", str),
+    "lr": ("Peak lr", rate),
+    "min_lr": ("Last lr", rate),
+    "decay": ("Decay", str),
+    "warmup_steps": ("Warm-up steps", str),
+    "weight_decay": ("Weight decay", str),
+    "seq_len": ("Length", str),
+    "batch_tokens": ("Batch tokens", count),
+    "tokens": ("Tokens", count),
+}
+"""Header of each column, and how its values are written."""
+
+
+def section(view: View[Options]) -> Section:
+    """Make the section; it needs no results."""
+    return section_of(
+        view,
+        [Column(id=key, header=header) for key, (header, _) in _COLUMNS.items()],
+        [
+            fact_cell(Place(row.run, key), row.facts.get(key), [], view.paper, write)
+            for row in view.rows
+            for key, (_, write) in _COLUMNS.items()
+        ],
+        ["Settings as the training jobs get them; what the paper leaves open is ours."],
+    )

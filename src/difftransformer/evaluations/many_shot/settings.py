@@ -1,0 +1,190 @@
+"""What is asked about many-shot in-context learning."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, model_validator
+
+from difftransformer.config.base import Sizes, setting
+from difftransformer.config.evaluation import AnyModel, PromptSuite
+from difftransformer.config.evaluation import Options as AnyOptions
+from difftransformer.config.generated_rows import ClassificationConfig, GeneratedRows
+from difftransformer.config.validation import known_names
+from difftransformer.errors import DataError
+from difftransformer.evaluation.item_files import BUILTIN, HUB, items_folder, jsonl_file
+from difftransformer.evaluations.many_shot.tasks import CLASSIFICATION_TASKS
+
+GENERATED = "generated"
+ITEMS_SEED = 43
+"""Seed for drawing demonstrations and items, the same for every run."""
+SPLITS = ("train", "test")
+
+
+def accuracy_metric(number: int, order: int | None = None) -> str:
+    """Metric of the accuracy at a number of demonstrations, in one order or over all."""
+    return f"accuracy_n{number}" + ("" if order is None else f"_o{order}")
+
+
+def _known(task: str) -> str:
+    return known_names(CLASSIFICATION_TASKS, "task")([task])[0]
+
+
+class Suite(AnyModel, PromptSuite):
+    """Accuracy at classifying items from demonstrations alone, by their number and their order.
+
+    A prompt is demonstrations and one item whose label the model continues with, greedily among the
+    labels of the set, as Ratner et al. (2023), whom the paper follows. Which demonstrations stand
+    in a prompt depends on their number, never on the order's seed.
+    """
+
+    kind: Literal["many_shot"] = setting(meaning="Which evaluation the suite is.")
+    task: Annotated[str, AfterValidator(_known)] = setting(
+        meaning="Labelled set: trec, trec_fine, banking77 or clinic150."
+    )
+    data: str = setting(
+        "hub",
+        meaning="'hub': pinned revisions from the Hugging Face hub; 'generated': items in the "
+        "words of the run's own dataset of labelled items, which stand in for the set; else a "
+        "folder with <task>/train.jsonl and test.jsonl, or .jsonl.gz. `benchmarks` of config.yaml "
+        "wins over hub and folders.",
+        min_length=1,
+    )
+    classes: int | None = setting(
+        None, meaning="Classes of a generated set; null for the others.", unit="classes", ge=2
+    )
+    stray_words: float = setting(
+        0.0,
+        meaning="Probability that a word of a demonstration is of another class of the set, of any "
+        "equally often; items asked have none. Of generated sets.",
+        ge=0,
+        lt=1,
+    )
+    demonstrations: Sizes = setting(
+        meaning="Numbers of demonstrations in a prompt; balanced, multiples of the classes.",
+        unit="demonstrations",
+    )
+    selection: Literal["balanced", "random"] = setting(
+        "balanced",
+        meaning="balanced: equally many demonstrations of each class; random: any of the set, so "
+        "that a class may have none.",
+        source="arXiv 2410.05258v2: balanced; arXiv 2505.16333, section 4.3: random",
+    )
+    numbers: Literal["all", "fitting", "largest"] = setting(
+        "all",
+        meaning="all: every number must fit the context; fitting: those that do not are left out; "
+        "largest: the largest that fits is measured alone.",
+    )
+    order: Literal["random", "alternating"] = setting(
+        "random",
+        meaning="random: any permutation; alternating: the classes in turn, in one cycle.",
+        source="arXiv 2410.05258v2, figure 7",
+    )
+    order_seeds: int = setting(
+        1,
+        meaning="Orders of the same demonstrations, an accuracy each.",
+        unit="orders",
+        source="figure 7 has 10 random orders, and 30 alternating",
+        gt=0,
+    )
+    draws: int = setting(
+        1,
+        meaning="Independent choices of demonstrations and items, over which an order's accuracy "
+        "is averaged; a generated set also draws its classes and labels.",
+        gt=0,
+    )
+    test_items: int = setting(
+        100,
+        meaning="Items asked in each draw.",
+        unit="items",
+        source="figures 6 and 7: accuracies step by 1%, in 7b by 3.3% (digitised)",
+        gt=0,
+    )
+
+    @property
+    def generated(self) -> bool:
+        """Whether items are of the run's own generated words."""
+        return self.data == GENERATED
+
+    @property
+    def num_classes(self) -> int:
+        """Classes of the set."""
+        return self.classes or CLASSIFICATION_TASKS[self.task].classes
+
+    @model_validator(mode="after")
+    def _coherent(self) -> "Suite":
+        if self.generated != (self.classes is not None):
+            raise ValueError(
+                f"classes: belong to data: generated and are required there, got {self.classes} "
+                f"with data: {self.data}"
+            )
+        if self.stray_words and not self.generated:
+            raise ValueError(
+                f"stray_words: belong to data: generated, got {self.stray_words} with data: "
+                f"{self.data}"
+            )
+        if self.selection == "random" and self.order == "alternating":
+            raise ValueError(
+                "order: alternating takes the classes in turn; set selection: balanced"
+            )
+        odd = [number for number in self.demonstrations if number % self.num_classes]
+        if odd and self.selection == "balanced":
+            raise ValueError(
+                f"demonstrations: {odd} are no multiples of the {self.num_classes} classes of "
+                f"{self.task}: take others, or set selection: random"
+            )
+        return self
+
+    @classmethod
+    def takes_benchmarks(cls, entry: Mapping[str, Any], benchmarks: str) -> bool:
+        """Generated items belong to the model's own words, and no others are builtin."""
+        return entry.get("data") != GENERATED and benchmarks != BUILTIN
+
+    def files(self) -> dict[str, Path]:
+        """Both splits; none for the hub and for generated items.
+
+        Raises:
+            DataError: The folder is missing, or it lacks a split of the task.
+        """
+        if self.generated or self.data == HUB:
+            return {}
+        root = items_folder(self.data, "<task>/train.jsonl and test.jsonl, or 'hub'")
+        name, found = CLASSIFICATION_TASKS[self.task].folder, {}
+        for split in SPLITS:
+            path = jsonl_file(root, name, split)
+            if path is None:
+                raise DataError(
+                    f"benchmarks: {root / name}: holds no {split}.jsonl (or .jsonl.gz), which "
+                    f"{self.task} needs; put it there, or set `data` of the suite to hub"
+                )
+            found[split] = path
+        return found
+
+    def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
+        """Generated items must have the classes, and their prompts fit; sets are seen later."""
+        items = rows if isinstance(rows, ClassificationConfig) else None
+        if self.generated != (items is not None):
+            here = "labelled items" if items is not None else "none"
+            return f"data: {self.data} does not go with a dataset that has {here} of its own"
+        if items is None:
+            return None
+        if self.num_classes > items.most_classes:
+            return f"classes: {self.num_classes}, the dataset has {items.most_classes} at most"
+        sizes = [number * items.item_length + items.words for number in self.demonstrations]
+        needed = max(sizes) if self.numbers == "all" else min(sizes)
+        if needed > max_positions:
+            return (
+                f"demonstrations: they and an item take {needed} positions, the model has "
+                f"max_positions {max_positions}: use fewer"
+            )
+        return None
+
+
+class Options(AnyOptions):
+    """What a section shows of it."""
+
+    by: Literal["number", "order"] = setting(
+        "number",
+        meaning="number: accuracy by the number of demonstrations; order: its spread over orders "
+        "of the largest number.",
+    )

@@ -1,0 +1,131 @@
+"""Accuracy by context length: heat maps of depth by length above the published."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.errors import UserError
+from difftransformer.evaluations.needles.settings import Options, accuracy_name
+from difftransformer.reporting.charts import lines, over_seeds
+from difftransformer.reporting.collect import defined
+from difftransformer.reporting.conditions import stand_in_title
+from difftransformer.reporting.drawing import Axes, Figure, Look, SubFigure, printable, sign, tidy
+from difftransformer.reporting.view import View
+
+
+class Panel(NamedTuple):
+    """Accuracies of one model: means by depth and length [D, L], and by length of seeds [S, L]."""
+
+    run: str
+    label: str
+    grid: list[list[float]]
+    averages: list[list[float]]
+
+
+def figure(view: View[Options]) -> Figure:
+    """Draw a line of panels, and the published one below it."""
+    import matplotlib.pyplot as plt
+
+    lengths, depths = several_lengths(view), view.suite.depths
+    ours = [_ours(view, row) for row in view.rows]
+    published, their_lengths = _published(view)
+    rows = 2 if published else 1
+    figure = plt.figure(figsize=(12.5, 3.0 * rows), layout="constrained")
+    top, *below = figure.subfigures(rows, 1, squeeze=False, hspace=0.03).ravel()
+    _row(top, ours, lengths, depths, view.look, "")
+    for part in below:
+        _row(part, published, their_lengths, depths, view.look, ", published")
+    if view.suite.stand_in is not None:
+        top.suptitle(stand_in_title("Ours", view.suite.stand_in), x=0.0, ha="left", fontsize=10)
+    return figure
+
+
+def several_lengths(view: View[Options]) -> list[int]:
+    """Context lengths that all rows were asked at.
+
+    Raises:
+        UserError: All was asked at one length alone.
+    """
+    lengths: list[int] | None = view.suite.lengths
+    if lengths is None or len(lengths) < 2:
+        raise UserError(
+            f"suite '{view.part.suites[0]}' has the lengths {lengths}: accuracy by length needs "
+            "two or more"
+        )
+    return lengths
+
+
+def _ours(view: View[Options], row: RowSlice) -> Panel:
+    found, suite = view.evaluated(row), view.suite
+    pair, lengths = suite.pairs[0], suite.lengths
+
+    def mean(length: int, depth: int) -> float:
+        name = accuracy_name(pair, length, depth)
+        return sum(defined(result, name) for result in found) / len(found)
+
+    grid = [[mean(length, depth) for length in lengths] for depth in suite.depths]
+    averages = [[defined(one, accuracy_name(pair, length)) for length in lengths] for one in found]
+    return Panel(row.run, row.label, grid, averages)
+
+
+def _published(view: View[Options]) -> tuple[list[Panel], list[int]]:
+    """Published panels of the rows shown, if they have our depths and any lengths, and those."""
+    table, depths = view.artifact.paper, view.suite.depths
+    shown = [row.run for row in view.rows]
+    rows = {} if table is None else {run: table.rows[run] for run in shown if run in table.rows}
+    known = {
+        run: {name: float(value) for name, value in row.values.items() if value is not None}
+        for run, row in rows.items()
+    }
+    names = {name for values in known.values() for name in values}
+    lengths = sorted(int(name[1:]) for name in names if name[0] == "l" and name[1:].isdigit())
+    wanted = {f"l{length}_d{depth}" for length in lengths for depth in depths}
+    if not lengths or not all(values.keys() >= wanted for values in known.values()):
+        return [], lengths
+    panels = []
+    for run, values in known.items():
+        grid = [[values[f"l{length}_d{depth}"] for length in lengths] for depth in depths]
+        means = [values[f"l{length}"] for length in lengths]
+        panels.append(Panel(run, rows[run].label, grid, [means]))
+    return panels, lengths
+
+
+def _row(
+    figure: SubFigure, panels: Sequence[Panel], lengths: Sequence[int], depths: Sequence[int],
+    look: dict[str, Look], source: str,
+) -> None:  # fmt: skip
+    """Draw one heat map a model, and beside them the means by length of all."""
+    breadths = [1.0] * len(panels) + [1.15]
+    places = figure.subplots(1, len(panels) + 1, gridspec_kw={"width_ratios": breadths})
+    names = [f"{n // 1024}K" if n % 1024 == 0 else str(n) for n in lengths]
+    for index, (axes, panel) in enumerate(zip(places, panels, strict=False)):
+        _heat(axes, panel.grid, names, [f"{depth}" for depth in depths] if index == 0 else [])
+        tidy(axes, x="context length, tokens", y="depth, %" if index == 0 else "")
+        axes.set_title(printable(panel.label + source, 30), fontsize=9, pad=6)
+    _averages(places[-1], panels, names, look)
+
+
+def _heat(axes: Axes, grid: list[list[float]], lengths: list[str], depths: list[str]) -> None:
+    import seaborn
+
+    dense = len(lengths) > 5
+    seaborn.heatmap(
+        grid, ax=axes, vmin=0, vmax=1, cmap=seaborn.color_palette("mako", as_cmap=True),
+        annot=True, fmt=".2f", annot_kws={"size": 6.5 if dense else 8}, cbar=False,
+        linewidths=0.8, xticklabels=lengths, yticklabels=depths or False,
+    )  # fmt: skip
+    axes.tick_params(length=0, labelsize=7.5, labelrotation=0)
+
+
+def _averages(
+    axes: Axes, panels: Sequence[Panel], lengths: list[str], look: dict[str, Look]
+) -> None:
+    for panel in panels:
+        lines(axes, over_seeds(panel.run, range(len(lengths)), panel.averages), look, marks=4.5)
+    axes.set_xticks(range(len(lengths)), lengths)
+    axes.tick_params(labelsize=7.5)
+    axes.set_ylim(0, 1.05)
+    tidy(axes, x="context length, tokens", y="accuracy")
+    axes.set_title("Mean over depths", fontsize=9, pad=6)
+    signs = [sign(panel.label, look[panel.run], line=1.6, mark=4.5) for panel in panels]
+    axes.legend(handles=signs, fontsize=7, loc="best", handlelength=2.4)

@@ -1,0 +1,70 @@
+"""Multi-needle retrieval: accuracy by needles, context length and depth.
+
+Prompts depend on the suite and the dataset alone, so all runs answer the same questions. Every
+sample is in samples.jsonl.
+"""
+
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+
+from difftransformer.evaluation.generation import AnswerEnds, Generator, Request
+from difftransformer.evaluation.retrieval.prompts import open_builder
+from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
+from difftransformer.evaluations.needles.settings import Suite
+from difftransformer.provenance.atomic import write_text
+
+
+def measure(suite: Suite, subject: Subject) -> Measured:
+    """Accuracies with the counts behind them.
+
+    Returns:
+        accuracy_, correct_ and asked_ of every setting n{N}_r{R}, of each of its depths (_d{D})
+        and, with more than one length, of each length (_l{L}) and its depths (_l{L}_d{D}): the
+        share of needles asked for whose number occurs in the answer to its question.
+        computed_positions of given_positions tells how many prompt positions were computed and how
+        many the prompts have. Accuracies are known by haystack, too: samples of a number share one
+        over cells.
+
+    Raises:
+        ConfigError: A length has no room for the needles and the question.
+        DataError: Held-out text or the tokenizer is missing.
+    """
+    builder = open_builder(suite, subject.dataset)
+    ends = AnswerEnds(builder.tokenizer, builder.end, builder.until)
+    asked = [
+        (cell, sample, prompt.context + question, numbers)
+        for cell in suite.cells
+        for sample in range(suite.samples)
+        for prompt in [builder.prompt(cell, sample)]
+        for question, numbers in zip(prompt.questions, prompt.answers, strict=True)
+    ]
+    generator = Generator(subject.scorer, suite.chunk, batch_size=suite.batch_size)
+    answers = generator.generate(
+        [Request(builder.ids(text), builder.new_tokens, ends.ended) for _, _, text, _ in asked]
+    )
+    lines: list[dict[str, Any]] = []
+    right: dict[tuple[Any, ...], list[list[bool]]] = {cell: [] for cell in suite.cells}
+    for (cell, sample, text, numbers), tokens in zip(asked, answers, strict=True):
+        answer = ends.text(tokens)
+        correct = [number in answer for number in numbers]
+        prompt_sha256 = hashlib.sha256(text.encode()).hexdigest()
+        line = {"sample": sample, "prompt_sha256": prompt_sha256, "answer": answer}
+        lines.append({**cell._asdict(), **line, "target": numbers, "correct": correct})
+        right[cell].append(correct)
+    write_text(subject.details / "samples.jsonl", "".join(json.dumps(x) + "\n" for x in lines))
+    metrics: Metrics = {}
+    units = {}
+    for name, cells in suite.groups.items():
+        found = np.array([right[cell] for cell in cells])
+        found = found.reshape(len(cells), suite.samples, -1)  # [cells, samples, R]
+        metrics |= {
+            f"accuracy_{name}": float(found.mean()),
+            f"correct_{name}": int(found.sum()),
+            f"asked_{name}": found.size,
+        }
+        units[f"accuracy_{name}"] = means("haystacks", found.mean(axis=(0, 2)))
+    positions = {"computed_positions": generator.computed, "given_positions": generator.given}
+    return Measured(metrics | positions, units)

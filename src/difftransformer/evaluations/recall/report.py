@@ -1,0 +1,289 @@
+"""Key-value retrieval: share of seeds that learn it, tokens to learn, accuracy by N, curves."""
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable
+from functools import partial
+
+from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.errors import UserError
+from difftransformer.evaluations.recall.settings import AT_BUDGET, Options, accuracy_name
+from difftransformer.provenance.result import Result
+from difftransformer.reporting.cells import (
+    DIFFERENCE,
+    Paper,
+    Place,
+    censored_cells,
+    mean_cell,
+    paired_differences,
+    seed_values,
+    share_cell,
+)
+from difftransformer.reporting.charts import Point, lines, over_seeds
+from difftransformer.reporting.collect import defined, metric
+from difftransformer.reporting.conditions import shared_setting
+from difftransformer.reporting.document import Cell, Column, Section, SeedValue
+from difftransformer.reporting.drawing import (
+    FAINT,
+    INK,
+    SOFT,
+    Axes,
+    Figure,
+    Look,
+    legend_below,
+    printable,
+    sign,
+    tidy,
+)
+from difftransformer.reporting.numbers import count, plain
+from difftransformer.reporting.panels import halves, log_ticks, one_a_row, row_signs
+from difftransformer.reporting.sections import Metric, metric_cells, row_facts, section_of
+from difftransformer.reporting.statistics import survival
+from difftransformer.reporting.view import View
+
+_DECIMALS = 2
+_PANELS = 4
+_GUESS = Look(INK, (2, 2), "")
+_ASIDE = 0.022  # octaves between neighbouring rows, so that equal curves can be told apart
+_ABOVE = 0.008  # shares, likewise
+_UNITS: dict[str, Callable[[float], str]] = {"tokens": count, "steps": partial(plain, decimals=0)}
+"""Units of the time to learn retrieval, and how they are written."""
+_PARTS = {"tokens": ("_min", "_max", "_censored"), "steps": ("", "_min", "_max", "_censored")}
+"""Endings of the columns of a time that are in the csv alone."""
+
+
+def section(view: View[Options]) -> Section:
+    """Make the section; accuracies are shares of right answers, times training tokens."""
+    numbers, what = view.suite.needles, row_facts(view)
+    metrics = [Metric(accuracy_name(n), f"N = {n} ↑") for n in numbers]
+    accuracies = [
+        *_budget_columns(view),
+        *(Column(id=one.id, header=one.header) for one in metrics),
+    ]
+    columns = [
+        *what.columns,
+        Column(id="bound", header="Seeds that learn ↑"),
+        Column(id="tokens_to_bind", header="Tokens to learn ↓"),
+        Column(id="tokens_to_bind_mean", header="Restricted mean ↓"),
+        *(
+            Column(id=f"{unit}_to_bind{what}", header=f"{unit}{what}", tidy_only=True)
+            for unit, parts in _PARTS.items()
+            for what in parts
+        ),
+        *accuracies,
+    ]
+    if view.compared:
+        columns += [
+            Column(id=column.id + DIFFERENCE, header=f"Δ {column.header}", tidy_only=True)
+            for column in accuracies
+        ]
+    horizon = _horizon(view)
+    measured = metric_cells(view, metrics, _DECIMALS, view.paper)
+    if view.options.budget is not None:
+        measured += [_at_budget(view, row, view.options.budget) for row in view.rows]
+    cells = [
+        *what.cells,
+        *(cell for row in view.rows for cell in _times_and_share(view, row, horizon)),
+        *measured,
+        *paired_differences(view.rows, [column.id for column in accuracies], measured, _DECIMALS),
+    ]
+    return section_of(view, columns, cells, [*what.notes, *_notes(view, horizon)])
+
+
+def figure(view: View[Options]) -> Figure:
+    """Draw accuracy and times to learn on top, and learning curves below, one panel per model."""
+    below = -(-len(view.rows) // _PANELS)
+    heights = (3.6, 1.5 * below + 0.2)
+    figure, top, bottom = halves((11, sum(heights)), heights, 0.04)
+    left, right = top.subplots(1, 2)
+    _by_needles(left, view)
+    _times_to_learn(right, view)
+    signs = [sign("guessing, 1/N", _GUESS, line=1, mark=0)]
+    legend_below(top, [*signs, *row_signs(view.rows, view.look, mark=4.5)])
+    probe = shared_setting(view.trained(), "training", "probe")
+    for place, (axes, row, lowest) in enumerate(one_a_row(bottom, view.rows, _PANELS)):
+        _learning(axes, view, row, probe)
+        axes.set_xlabel("training tokens" if lowest else "")
+        if place % _PANELS:
+            axes.set_ylabel("")
+    return figure
+
+
+def _times_and_share(view: View[Options], row: RowSlice, horizon: float | None) -> list[Cell]:
+    bound = [(result, metric(result, "bound")) for result in view.trained(row)]
+    cells = [share_cell(Place(row.run, "bound"), seed_values(bound, 0))]
+    for unit, write in _UNITS.items():
+        place, times = Place(row.run, f"{unit}_to_bind"), _times(view, unit, row)
+        cells += censored_cells(place, times, write, "learn")
+        if unit == "tokens":
+            cells.append(_restricted_mean(place, times, horizon))
+    return cells
+
+
+def _times(view: View[Options], unit: str, *rows: RowSlice) -> list[SeedValue]:
+    """Time to learn retrieval by seed, in steps or tokens; censored at the end of training."""
+    found = []
+    for result in view.trained(*rows):
+        step, steps = metric(result, "steps_to_bind"), defined(result, "steps")
+        end = defined(result, unit)
+        every = result.settings["training"]["probe"]["every"]
+        time, beyond = (None, end) if step is None else (end * step / steps, None)
+        after = None if step is None else end * max(step - every, 0) / steps
+        text = f"> {_UNITS[unit](end)}" if time is None else _UNITS[unit](time)
+        found.append(
+            SeedValue(
+                seed=result.seed,
+                value=time,
+                beyond=beyond,
+                after=after,
+                text=text,
+                job_ids=[result.job_id],
+            )
+        )
+    return found
+
+
+def _horizon(view: View[Options]) -> float | None:
+    """Shortest training of a seed that has not learned retrieval, in tokens; None: all have."""
+    ends = (one.beyond for one in _times(view, "tokens"))
+    return min((end for end in ends if end is not None), default=None)
+
+
+def _restricted_mean(place: Place, times: list[SeedValue], horizon: float | None) -> Cell:
+    """Mean time, in which a seed without retrieval at the horizon counts as the horizon.
+
+    It equals the area below the Kaplan-Meier curve up to there, as no seed is censored before.
+    """
+    limit = math.inf if horizon is None else horizon
+    limited = [
+        one.model_copy(update={"value": limit if one.value is None else min(one.value, limit)})
+        for one in times
+    ]
+    cell = mean_cell(Place(place.row, f"{place.column}_mean"), limited, 0, Paper(None))
+    if cell.value is None:
+        return cell
+    text = count(cell.value)
+    if cell.ci_low is not None and cell.ci_high is not None:
+        text += f" ± {count((cell.ci_high - cell.ci_low) / 2)}"
+    return cell.model_copy(update={"text": text})
+
+
+def _budget_columns(view: View[Options]) -> list[Column]:
+    """Return the column of the accuracy at the budget of the section, if it has one."""
+    budget = view.options.budget
+    if budget is None:
+        return []
+    probe = shared_setting(view.trained(), "training", "probe")
+    return [Column(id=AT_BUDGET, header=f"N = {probe['bind_needles']}, {count(budget)} tokens ↑")]
+
+
+def _at_budget(view: View[Options], row: RowSlice, budget: int) -> Cell:
+    """Return the mean accuracy at the last probe within a budget of training tokens.
+
+    Raises:
+        UserError: A training has no probe within the budget.
+    """
+    accuracies = list[tuple[Result, float | None]]()
+    for result in view.trained(row):
+        needles = result.settings["training"]["probe"]["bind_needles"]
+        series = view.results.histories.series(row.run, result.seed, accuracy_name(needles))
+        probes = bisect_right(series.tokens, budget)
+        if not probes:
+            raise UserError(
+                f"{result.job_id}: has no probe within the budget of {count(budget)} tokens: probe "
+                "more often, or raise `budget` in the artifact's options"
+            )
+        accuracies.append((result, series.values[probes - 1]))
+    seeds = seed_values(accuracies, _DECIMALS)
+    return mean_cell(Place(row.run, AT_BUDGET), seeds, _DECIMALS, view.paper)
+
+
+def _notes(view: View[Options], horizon: float | None) -> list[str]:
+    trained, suite = view.trained(), view.suite
+    probe = shared_setting(trained, "training", "probe")
+    counted = (
+        "all seeds learned"
+        if horizon is None
+        else f"a seed that has not learned after {count(horizon)} tokens counts as "
+        f"{count(horizon)}, the shortest training of a seed that does not learn"
+    )
+    notes = [
+        "A seed has learned retrieval at the first probe with an accuracy of at least "
+        f"{probe['bind_threshold']} at N = {probe['bind_needles']} pairs; probes are "
+        f"{probe['every']} steps apart. Seeds that do not learn it are censored at the end of "
+        "their training. Share: Wilson's 95% interval. Tokens to learn: median of the Kaplan-Meier "
+        "curve (smallest to largest of the seeds that learn); steps are in the csv. Restricted "
+        f"mean: mean tokens over seeds; {counted}.",
+        f"Accuracy: share of right answers among the whole vocabulary, {suite.queries} queries in "
+        f"each of {suite.samples} rows for every N; guessing among the values of a row gives 1/N.",
+        view.training_note(),
+    ]
+    if view.options.budget is not None:
+        notes.append(
+            f"N = {probe['bind_needles']}, {count(view.options.budget)} tokens: accuracy of the "
+            "last probe up to this number of training tokens, or at the end of a shorter training; "
+            f"{probe['queries']} queries in each of {probe['samples']} rows."
+        )
+    if view.compared:
+        notes.append(f"The csv also has paired differences of accuracy: {view.compared_with()}.")
+    return notes
+
+
+def _by_needles(axes: Axes, view: View[Options]) -> None:
+    numbers, look = view.suite.needles, view.look
+    axes.plot(numbers, [1 / n for n in numbers], color=INK, lw=1, ls=(0, _GUESS.dash))
+    for place, row in enumerate(view.rows):
+        aside = 2 ** (_ASIDE * (place - (len(view.rows) - 1) / 2))
+        found = view.evaluated(row)
+        values = [[defined(result, accuracy_name(n)) for n in numbers] for result in found]
+        lines(axes, over_seeds(row.run, [n * aside for n in numbers], values), look, marks=4.5)
+    log_ticks(axes, numbers, list(map(str, numbers)), base=2)
+    axes.set_ylim(0, 1.04)
+    tidy(axes, x="pairs in the row, N", y="accuracy", title="Accuracy after training")
+
+
+def _times_to_learn(axes: Axes, view: View[Options]) -> None:
+    """Draw the Kaplan-Meier curve of each model, with a stroke where seeds are censored."""
+    for place, row in enumerate(view.rows):
+        seeds, look = _times(view, "tokens", row), view.look[row.run]
+        censored = [one.beyond for one in seeds if one.beyond is not None]
+        curve = survival([one.value for one in seeds if one.value is not None], censored)
+        above = _ABOVE * ((len(view.rows) - 1) / 2 - place)
+        known = {0.0: 1 + above, **dict(zip(curve.times, curve.shares + above, strict=True))}
+        points = [Point(row.run, time, share) for time, share in known.items()]
+        lines(axes, points, view.look, drawstyle="steps-post", estimator=None)
+        axes.plot(censored, [known[time] for time in censored], "|", color=look.colour, ms=8)
+    axes.set_ylim(-0.04, 1.04)
+    tidy(
+        axes, x="training tokens", y="share of seeds", title="Seeds that have not learned retrieval"
+    )
+    axes.xaxis.set_major_formatter(lambda tokens, _: count(tokens))
+
+
+def _learning(axes: Axes, view: View[Options], row: RowSlice, probe: dict[str, float]) -> None:
+    """Draw probe accuracy by tokens: one line per seed, a dot where it has learned retrieval."""
+    needles, threshold = int(probe["bind_needles"]), probe["bind_threshold"]
+    axes.axhline(threshold, color=FAINT, lw=1.2)
+    axes.axhline(1 / needles, color=INK, lw=0.8, ls=(0, _GUESS.dash))
+    points, learned = [], []
+    for seed, result in zip(view.seeds, view.trained(row), strict=True):
+        series = view.results.histories.series(row.run, seed, accuracy_name(needles))
+        own = [
+            Point(row.run, x, y, seed) for x, y in zip(series.tokens, series.values, strict=True)
+        ]
+        points += own
+        step = metric(result, "steps_to_bind")
+        if step is not None:
+            learned.append(own[series.steps.index(int(step))])
+    look = {row.run: view.look[row.run]._replace(dash=(), marker="o")}
+    lines(axes, points, look, units="seed", estimator=None, lw=1.0, alpha=0.85)
+    lines(axes, learned, look, estimator=None, marks=4.5, lw=0, mec="white", mew=0.8)
+    tidy(axes, x="", y=f"accuracy, N = {needles}")
+    axes.xaxis.set_major_formatter(lambda tokens, _: count(tokens))
+    axes.locator_params("x", nbins=4)
+    axes.set_title(printable(row.label, 30), fontsize=8.5, pad=6)
+    axes.text(
+        0.98, 0.5, f"{len(learned)}/{len(view.seeds)} learn", transform=axes.transAxes,
+        ha="right", va="center", color=SOFT, fontsize=8,
+    )  # fmt: skip
+    axes.set_ylim(0, 1.04)

@@ -1,0 +1,133 @@
+"""Training and forward passes of every row at every shape, by every backend.
+
+Shapes: B = batch_size, T = seq_len.
+"""
+
+from collections.abc import Callable
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from difftransformer.config.evaluations import TimingSlice
+from difftransformer.config.timing import BatchConfig
+from difftransformer.convert.watching import attention_layers
+from difftransformer.evaluation.timing import (
+    CLOCKS,
+    Clock,
+    Metrics,
+    peak_memory,
+    take_turns,
+    time_shape,
+)
+from difftransformer.evaluations.throughput.settings import Timing
+from difftransformer.machine.gpus import bf16_peak
+from difftransformer.models.config import ModelConfig
+from difftransformer.models.device import autocast
+from difftransformer.models.loss import chunked_cross_entropy
+from difftransformer.models.matrices import product as matmul
+from difftransformer.models.sizes import forward_flops, training_flops
+from difftransformer.models.transformer import Transformer
+from difftransformer.training.compiled import compiled_states
+from difftransformer.training.process import keep_freed_memory
+
+FLOPS = {"training": training_flops, "forward": forward_flops}
+"""What is timed, and its operations for each token, by formula."""
+
+
+def measure(slice: TimingSlice, device: torch.device, process: int) -> Metrics:
+    """Time every row at every shape, in the order of turns of a process by its number.
+
+    Returns:
+        {what}/{shape}/{row}/{backend}/{mode}: those of `time_shape`; peak_bytes that one call
+        allocates beside the weights, of the first process alone, since they are the same in all;
+        flops_per_token by formula, of the pairs that a causal model has; peak_share, of the
+        device's peak_flops, where those are known.
+
+    The peak of a GPU is that of its data sheet, of a CPU the speed of a large product in this job.
+    """
+    config = slice.config
+    assert isinstance(config, Timing), slice.evaluation
+    if device.type == "cpu":
+        keep_freed_memory()
+    peak = device_peak(config, device)
+    metrics: Metrics = {"peak_flops": peak}
+    for shape, call in config.calls().items():
+        rows = {row: one[shape] for row, one in slice.models.items() if shape in one}
+        metrics |= _measure(shape, call, rows, config, device, peak, process)
+    return metrics
+
+
+def device_peak(config: Timing, device: torch.device) -> float | None:
+    """FLOP/s of a GPU in bf16, None where its name is not known, or that a CPU reaches."""
+    if device.type == "cpu":
+        dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
+        return product_speed(dtype, CLOCKS[config.clock])
+    return bf16_peak(torch.cuda.get_device_name(device)) if config.precision == "bf16" else None
+
+
+def product_speed(dtype: torch.dtype, clock: Clock) -> float:
+    """FLOP/s of the quickest of some products of two matrices of 1024 x 1024, on the CPU."""
+    square = torch.randn(1024, 1024, generator=torch.Generator().manual_seed(0)).to(dtype)
+    work = {"product": lambda: matmul(square, square)}
+    seconds = take_turns(work, warmup=2, repeats=9, clock=clock)
+    return float(2 * 1024**3 / min(seconds["product"]))
+
+
+def _measure(
+    shape: str,
+    call: BatchConfig,
+    rows: dict[str, ModelConfig],
+    config: Timing,
+    device: torch.device,
+    peak: float | None,
+    process: int,
+) -> Metrics:
+    """Time all rows at one shape; their models exist together, and no longer than this."""
+    size = (call.batch_size, call.seq_len + 1)
+    vocab_size = min(one.vocab_size for one in rows.values())
+    tokens = torch.randint(vocab_size, size, generator=torch.Generator().manual_seed(0)).to(device)
+    models = {row: Transformer.build(one, "eager", 0).to(device) for row, one in rows.items()}
+    if config.compile:
+        torch.compiler.reset()  # the graphs of the shape before
+        for model in models.values():
+            compiled_states(model)  # in place, as in training
+    steps = {
+        f"{shape}/{row}/{backend}/{mode}": step(model, backend, mode, tokens, config)
+        for (row, model), backend, mode in product(models.items(), config.backends, FLOPS)
+    }
+    metrics = time_shape(steps, call, config, device, process)
+    for place, run in steps.items():
+        _, row, _, mode = place.split("/")
+        if (speed := metrics[f"tokens_per_second/{place}"]) is None:
+            continue
+        flops = FLOPS[mode](rows[row], call.seq_len, causal=True)
+        metrics[f"flops_per_token/{place}"] = flops
+        metrics[f"peak_share/{place}"] = None if peak is None else speed * flops / peak
+        if process == 0:
+            models[row].zero_grad(set_to_none=True)
+            metrics[f"peak_bytes/{place}"] = peak_memory(run, device)
+    return metrics
+
+
+def step(
+    model: Transformer, backend: str, mode: str, tokens: Tensor, config: Timing
+) -> Callable[[], None]:
+    """Return one call of a model on tokens [B, T + 1] with one of its backends."""
+    layers = attention_layers(model)
+    targets = tokens[:, 1:].flatten()
+    on_gpu = config.compile and tokens.is_cuda
+
+    def run() -> None:
+        for layer in layers:
+            layer.backend = backend
+        model.zero_grad(set_to_none=True)
+        with torch.set_grad_enabled(mode == "training"), autocast(tokens.device, config.precision):
+            hidden = model.hidden_states(tokens[:, :-1]).flatten(0, 1)
+            loss = chunked_cross_entropy(
+                hidden, model.output_weight, targets, config.loss_chunk, compiled=on_gpu
+            )
+        if mode == "training":
+            loss.backward()  # type: ignore[no-untyped-call]
+
+    return run

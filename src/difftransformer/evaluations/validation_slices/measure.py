@@ -1,0 +1,155 @@
+"""Validation loss, overall and in the paper's slices: AR-Hit and Others (table 6).
+
+A target is an AR-Hit if it ends an n-gram that already stands whole in its context (the tokens of
+the same window before it) and that is not frequent in training, for a frequent one need not be
+looked up. After Zoology (Arora et al. 2023), as Differential Transformer, section 3.8, does.
+
+Windows of ``seq_len`` targets tile the validation split in order. In running text they cross
+document boundaries, exactly as in training: a window may hold the end of one document and the start
+of the next, and an n-gram seen in the former counts as seen. How many windows do is reported.
+
+Shapes: B = windows in memory, T = seq_len, targets of a window; a window holds T + 1 tokens.
+"""
+
+import math
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from difftransformer.data.ngrams import Keys, contains, ngram_keys
+from difftransformer.data.packed import PackedSplit
+from difftransformer.errors import ConfigError, DataError
+from difftransformer.evaluation.subject import Measured, Metrics, Subject, losses_by_window, means
+from difftransformer.evaluations.validation_slices.settings import Suite
+from difftransformer.provenance.layout import SUMS
+from difftransformer.provenance.published import require_published
+
+_MOST_NATS = 700.0  # exp of more is no float
+
+
+def measure(suite: Suite, subject: Subject) -> Measured:
+    """Losses in nats per token and the sizes of the slices.
+
+    The validation split of the dataset is read once, in order; the frequent n-grams come from
+    `count_ngrams` with the suite's ``n`` and ``max_count``.
+
+    Returns:
+        loss, perplexity, ar_hit_loss, others_loss (None for a slice without tokens),
+        ar_hit_share, tokens, ar_hit_tokens, others_tokens, windows, windows_across_documents.
+        ``loss`` is the mean of the slices' losses weighted by their shares. The losses are known by
+        document, too.
+
+    Raises:
+        ConfigError: No n-grams, or windows longer than the model's context.
+        DataError: The validation split is missing or too short, or the n-grams are damaged.
+    """
+    if subject.ngrams is None:
+        raise ConfigError(
+            "validation_slices needs the frequent n-grams: give the output of `count_ngrams`"
+        )
+    losses, tokens = _sums(suite, subject, load_frequent(subject.ngrams))
+    (others_sum, hit_sum), (others, hits) = losses.sum(0).tolist(), tokens.sum(0).tolist()
+    total = others + hits
+    loss = (others_sum + hit_sum) / total
+    metrics: Metrics = {
+        "loss": loss,
+        "perplexity": math.exp(loss) if loss < _MOST_NATS else None,
+        "ar_hit_loss": hit_sum / hits if hits else None,
+        "others_loss": others_sum / others if others else None,
+        "ar_hit_share": hits / total,
+        "tokens": total,
+        "ar_hit_tokens": hits,
+        "others_tokens": others,
+    }
+    split = subject.dataset.split("validation")
+    metrics |= _crossings(split, suite, total // suite.seq_len)
+    sides = {
+        "loss": (losses.sum(1), tokens.sum(1)),
+        "ar_hit_loss": (losses[:, 1], tokens[:, 1]),
+        "others_loss": (losses[:, 0], tokens[:, 0]),
+    }
+    unit = "documents" if split.row_length is None else "rows"
+    return Measured(metrics, {name: means(unit, *found) for name, found in sides.items()})
+
+
+def ar_hits(
+    windows: NDArray[np.integer], frequent: Keys, *, n: int, vocab_size: int
+) -> NDArray[np.bool_]:
+    """Whether each target is an AR-Hit; B sorts of T keys, memory of a few times the windows.
+
+    Args:
+        windows: Token ids, [B, T + 1]; targets are ``windows[:, 1:]``.
+        frequent: Sorted keys of the n-grams that are frequent in training.
+        n: Length of the n-grams, at least 2.
+        vocab_size: Vocabulary of the dataset, as for `ngram_keys`.
+
+    Returns:
+        Booleans [B, T]. The first n - 1 targets end no n-gram that could stand in their context.
+    """
+    assert n >= 2, n
+    hits = np.zeros((windows.shape[0], windows.shape[1] - 1), dtype=np.bool_)
+    if windows.shape[1] >= n:
+        keys = ngram_keys(windows, n, vocab_size)
+        hits[:, n - 2 :] = _seen_before(keys) & ~contains(frequent, keys)
+    return hits
+
+
+def load_frequent(path: Path) -> Keys:
+    """Sorted keys as `count_ngrams` wrote them.
+
+    Raises:
+        DataError: The file is missing, changed since it was written, or holds something else.
+    """
+    rebuild = "rebuild it with `count_ngrams`"
+    if path.is_file():
+        require_published(path, path.with_suffix(SUMS))
+    try:
+        keys = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file of frequent n-grams; {rebuild}") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path}: not a file of frequent n-grams ({error}); {rebuild}") from None
+    if not isinstance(keys, np.ndarray) or keys.dtype != np.uint64 or keys.ndim != 1:
+        raise DataError(f"{path}: holds no list of uint64 n-gram keys; {rebuild}")
+    if np.any(keys[1:] <= keys[:-1]):
+        raise DataError(f"{path}: n-gram keys are not sorted; {rebuild}")
+    return keys
+
+
+def _sums(suite: Suite, subject: Subject, frequent: Keys) -> tuple[np.ndarray, np.ndarray]:
+    """Summed losses and numbers of tokens by document, Others before AR-Hit, [D, 2] each."""
+    ends = subject.dataset.split("validation").document_ends()
+    losses, tokens = np.zeros(2 * len(ends)), np.zeros(2 * len(ends), dtype=np.int64)
+    vocab_size = subject.dataset.manifest.vocab_size
+    for windows, found, owners in losses_by_window(suite, subject):
+        hits = ar_hits(windows.numpy(), frequent, n=suite.n, vocab_size=vocab_size).reshape(-1)
+        slots = 2 * owners + hits
+        losses += np.bincount(slots, weights=found, minlength=len(losses))
+        tokens += np.bincount(slots, minlength=len(tokens))
+    read = max(int(tokens.nonzero()[0].max()) // 2 + 1, 1)
+    return losses.reshape(-1, 2)[:read], tokens.reshape(-1, 2)[:read]
+
+
+def _crossings(split: PackedSplit, suite: Suite, windows: int) -> Metrics:
+    """Count the windows that hold tokens of more than one document."""
+    if split.row_length is not None:
+        return {"windows": windows, "windows_across_documents": 0}
+    starts = np.arange(windows, dtype=np.int64) * suite.seq_len
+    ends = split.document_ends()
+    # A document that ends at e makes token e the first of the next one.
+    first = np.searchsorted(ends, starts, side="right")
+    last = np.searchsorted(ends, starts + suite.seq_len, side="right")
+    return {"windows": windows, "windows_across_documents": int((first != last).sum())}
+
+
+def _seen_before(keys: Keys) -> NDArray[np.bool_]:
+    """Whether an equal key stands earlier in the same row, [B, K]."""
+    # A stable sort keeps equal keys in order, so all but the first of a group have been seen.
+    order = np.argsort(keys, axis=1, kind="stable")
+    ranked = np.take_along_axis(keys, order, axis=1)
+    repeats = np.zeros(keys.shape, dtype=np.bool_)
+    repeats[:, 1:] = ranked[:, 1:] == ranked[:, :-1]
+    seen = np.empty_like(repeats)
+    np.put_along_axis(seen, order, repeats, axis=1)
+    return seen

@@ -1,1 +1,0 @@
-"""One folder a measurement, found by its name; see `difftransformer.config.measurements`."""

@@ -1,0 +1,247 @@
+"""Shares of attention by region, against numpy on a model whose weights are set by hand."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from small_evaluation import RECALL, metrics_of, model_config, scorer, sizes, subject
+
+from difftransformer.data.packed import PackedDataset
+from difftransformer.evaluation.retrieval.prompts import open_builder
+from difftransformer.evaluation.retrieval.settings import Cell, NeedlePrompt, Span
+from difftransformer.evaluation.subject import Metrics
+from difftransformer.evaluations.attention_allocation.measure import (
+    measure,
+    region_shares,
+    regions_of,
+)
+from difftransformer.evaluations.attention_allocation.settings import MAPS, PROMPT, REGIONS, Suite
+from difftransformer.models.transformer import Layer, Transformer
+
+SOFTMAX = {"variant": "softmax", "head_dim": 8}
+DIFF = {"variant": "diff_v1", "head_dim": 4}
+SHARED = {"variant": "diff_v1", "head_dim": 4, "num_heads": 2, "num_kv_heads": 1}
+
+
+def suite(**changes: Any) -> Suite:
+    settings = {"needles": 3, "samples": 2, "depths": [0, 50, 100]}
+    return Suite(kind="attention_allocation", **(settings | changes))
+
+
+def by_hand(attention: dict[str, Any]) -> Transformer:
+    """A model whose matrices are a formula, so that numpy can follow it."""
+    config = replace(model_config(RECALL.vocab_size), attention=attention)
+    model = Transformer(config, "sdpa").eval()
+    with torch.no_grad():
+        for number, parameter in enumerate(model.parameters()):
+            wave = torch.sin(torch.arange(parameter.numel()).double() ** 2 * (0.37 + number))
+            parameter.copy_(wave.view_as(parameter) * (0.6 if parameter.ndim == 2 else 0.4))
+        for name, parameter in model.named_parameters():
+            if "lambda" in name:  # makes lambda 0.33, so that some weights are negative
+                parameter.fill_(0.2 if name.endswith("1") else 0.1)
+        for layer in [*model.layers, model]:
+            norms = [layer.attention_norm] if isinstance(layer, Layer) else [model.norm]
+            for norm in norms:
+                norm.weight.fill_(1.0)
+    return model
+
+
+def first_row(model: Transformer, ids: list[int], attention: dict[str, Any]) -> np.ndarray:
+    """Weights of the last token in the first layer by numpy, [H, S]."""
+    layer = model.layers[0]
+    assert isinstance(layer, Layer)
+    weights = {name: p.detach().double().numpy() for name, p in layer.attention.named_parameters()}
+    x = model.embedding.weight.detach().double().numpy()[ids]
+    x = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5)
+    d, maps = attention["head_dim"], 2 if attention["variant"] == "diff_v1" else 1
+    H = attention.get("num_heads") or 16 // (d * maps)
+    G = attention.get("num_kv_heads") or H
+    projected = x @ weights["qkv_proj.weight"].T
+    angles = np.arange(len(ids))[:, None] * 10000.0 ** (-np.arange(0, d, 2) / d)
+
+    def turned(first: int) -> np.ndarray:
+        a, b = np.split(projected[:, first * d : (first + 1) * d], 2, axis=1)
+        return np.concatenate(
+            [a * np.cos(angles) - b * np.sin(angles), b * np.cos(angles) + a * np.sin(angles)], 1
+        )
+
+    def one_map(h: int, which: int) -> np.ndarray:
+        q, k = turned(maps * h + which), turned(maps * H + maps * (h // (H // G)) + which)
+        scores = k @ q[-1] / np.sqrt(d)
+        exponentials = np.exp(scores - scores.max())
+        return exponentials / exponentials.sum()
+
+    if maps == 1:
+        return np.stack([one_map(h, 0) for h in range(H)])
+    dots = [weights[f"lambda_q{i}"] @ weights[f"lambda_k{i}"] for i in (1, 2)]
+    lam = np.exp(dots[0]) - np.exp(dots[1]) + 0.2
+    return np.stack([one_map(h, 0) - lam * one_map(h, 1) for h in range(H)])
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_row_without_weights_has_no_shares() -> None:
+    rows = np.array([[[0.0, 0.0, 0.0], [1.0, 0.0, 3.0]]])
+    for found in region_shares(rows, np.array([0, 1, 2])):
+        assert found.tolist() == [[[0, 0, 0, 0, 0, 0], [0.25, 0, 0.75, 0, 0, 0]]]
+
+
+@pytest.fixture
+def dataset(recall: Path) -> PackedDataset:
+    return PackedDataset.open(recall)
+
+
+def run(model: Any, dataset: PackedDataset, details: Path, **changes: Any) -> Metrics:
+    about = replace(subject(scorer(model), dataset), details=details)
+    return metrics_of(measure(suite(**changes), about))
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("attention", [SOFTMAX, DIFF, SHARED])
+def test_shares_are_those_of_numpy(
+    attention: dict[str, Any], signed: bool, dataset: PackedDataset, tmp_path: Path
+) -> None:
+    model = by_hand(attention)
+    found = run(model, dataset, tmp_path)
+    builder = open_builder(suite(), dataset)
+    total: dict[str, list[float]] = {}
+    for depth in (0, 50, 100):
+        for sample in range(2):
+            prompt = builder.prompt(Cell(3, 1, None, depth), sample)
+            ids = builder.ids(prompt.context + prompt.questions[0])
+            row = first_row(model, ids, attention)
+            row = row if signed else np.abs(row)
+            row = row / row.sum(-1, keepdims=True)
+            start = prompt.needle.start
+            parts = {
+                "bos": row[:, :1] if start else row[:, :0],
+                "before": row[:, 1:start],
+                "answer": row[:, start : start + 2],
+                "after": row[:, start + 2 : -1],
+                "query": row[:, -1:],
+            }
+            for name, part in parts.items():
+                for cut in (f"_d{depth}", "_l0", ""):
+                    label = f"{name}{'_signed' if signed else ''}{cut}"
+                    total.setdefault(label, []).append(part.sum(-1).mean())
+    for name, values in total.items():
+        assert found[name] == pytest.approx(np.mean(values), abs=1e-5), name
+    assert found["noise_d50"] == pytest.approx(found["before_d50"] + found["after_d50"])
+
+
+def test_both_normalisations_are_one_for_softmax_alone(
+    dataset: PackedDataset, tmp_path: Path
+) -> None:
+    softmax, diff = (run(by_hand(kind), dataset, tmp_path) for kind in (SOFTMAX, DIFF))
+    signed = [name for name in softmax if "_signed" in name]
+    assert len(signed) == (len(softmax) - 1) / 2
+    for name in signed:
+        assert softmax[name] == pytest.approx(softmax[name.replace("_signed", "")], abs=1e-6)
+    assert abs(diff["noise"] - diff["noise_signed"]) > 0.01
+
+
+def test_layers_are_told_apart_and_make_up_the_whole(
+    dataset: PackedDataset, tmp_path: Path
+) -> None:
+    config = replace(model_config(RECALL.vocab_size), attention=DIFF, num_layers=3)
+    model = Transformer.build(config, "sdpa", seed=0).eval()
+    found = run(model, dataset, tmp_path)
+    for name in ("answer", "noise_signed"):
+        layers = [found[f"{name}_l{layer}"] for layer in range(3)]
+        assert np.mean(layers) == pytest.approx(found[name]) and len({*layers}) == 3
+    with torch.no_grad():  # what is changed in the last layer changes its shares alone
+        model.layers[2].attention.qkv_proj.weight.mul_(2)
+    changed = run(model, dataset, tmp_path)
+    moved = [found[f"answer_l{layer}"] != changed[f"answer_l{layer}"] for layer in range(3)]
+    assert moved == [False, False, True]
+
+
+@pytest.mark.parametrize("attention", [SOFTMAX, DIFF, SHARED])
+def test_shares_of_a_row_make_up_the_whole(
+    attention: dict[str, Any], dataset: PackedDataset, tmp_path: Path
+) -> None:
+    found = run(by_hand(attention), dataset, tmp_path)
+    assert sum(found[name] or 0 for name in REGIONS) == pytest.approx(1, abs=1e-6)
+    for depth in (0, 50, 100):
+        parts = [found[f"{name}_d{depth}"] for name in ("bos", "answer", "query", "noise")]
+        assert sum(part or 0 for part in parts) == pytest.approx(1, abs=1e-6)
+    assert found["prompts"] == 6
+    shares = np.load(tmp_path / "shares.npy")
+    heads = 2
+    assert shares.shape == (2, 3, 2, 1, heads, len(REGIONS) + 1)
+    np.testing.assert_allclose(shares[..., :-1].sum(-1), 1, atol=1e-5)
+    rows, example = np.load(tmp_path / "example_rows.npy"), _example(tmp_path)
+    assert rows.shape == (1, heads, len(example["tokens"]))
+    maps = load_file(tmp_path / MAPS)["maps"].float().numpy()
+    np.testing.assert_allclose(maps[..., -1, :], rows, atol=1e-3)  # kept in half precision
+    assert (np.triu(maps, 1) == 0).all()
+    total = rows.sum(-1)
+    if attention is SOFTMAX:
+        np.testing.assert_allclose(total, 1, atol=1e-5)
+    else:  # the difference of two softmax rows: 1 - lambda, the same in all heads
+        assert rows.min() < 0 and np.ptp(total) < 1e-5
+
+
+def test_regions_of_a_prompt() -> None:
+    prompt = NeedlePrompt("", (), (), needle=Span(3, 6), question=Span(8, 10))
+    names = [REGIONS[region] for region in regions_of(prompt, 10)]
+    assert names == ["bos", *["before"] * 2, *["answer"] * 3, *["after"] * 2, *["query"] * 2]
+    first = replace(prompt, needle=Span(0, 2))
+    assert [REGIONS[r] for r in regions_of(first, 10)][:3] == ["answer"] * 2 + ["after"]
+
+
+def test_signed_rows_are_divided_by_their_sum() -> None:
+    rows = np.array([[[0.5, -0.1, 0.4]]])
+    regions = np.array([0, 2, 4])
+    absolute, signed = region_shares(rows, regions)[:, 0, 0]
+    np.testing.assert_allclose(absolute, [0.5, 0, 0.1, 0, 0.4, 0])
+    np.testing.assert_allclose(signed, [0.625, 0, -0.125, 0, 0.5, 0])
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 1000])
+def test_chunks_do_not_matter(chunk: int, dataset: PackedDataset, tmp_path: Path) -> None:
+    model = by_hand(DIFF)
+    whole = run(model, dataset, tmp_path)
+    for name, value in run(model, dataset, tmp_path, chunk=chunk).items():
+        assert value == pytest.approx(whole[name], abs=1e-6), name
+
+
+def test_the_suite_runs_in_english(
+    english: PackedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{measure.__module__}.MOST_MAPPED", 9)
+    config = model_config(english.manifest.vocab_size, max_positions=300)
+    model = Transformer.build(config, "sdpa", seed=0).eval()
+    changes = {"format": "text", "lengths": [300], "needles": 2, "samples": 3, "depths": [0, 100]}
+    shares = run(model, english, tmp_path, **changes)
+    parts = [shares[name] or 0 for name in ("bos", "noise", "answer", "query")]
+    assert sum(parts) == pytest.approx(1, abs=1e-6) and min(parts) > 0
+    example = _example(tmp_path)
+    assert not (tmp_path / MAPS).exists()  # of so many tokens they would be large
+    told = "".join(
+        token
+        for token, region in zip(example["tokens"], example["regions"], strict=True)
+        if region == "answer"
+    )
+    assert re.fullmatch(r"\s?The special magic \w+ number is: \d{7}", told)
+
+
+def _example(details: Path) -> dict[str, Any]:
+    example: dict[str, Any] = json.loads((details / PROMPT).read_text())
+    assert len(example["tokens"]) == len(example["regions"])
+    assert example["maps"] == (details / MAPS).exists()
+    return example
+
+
+def test_shares_are_known_by_haystack(dataset: PackedDataset, tmp_path: Path) -> None:
+    about = replace(subject(scorer(by_hand(SOFTMAX)), dataset), details=tmp_path)
+    found = measure(suite(), about)
+    assert {*found.units} == {*found.metrics} - {"prompts"}
+    assert {*map(tuple, map(sizes, found.units.values()))} == {(("", 2),)}
+    depths = [found.units[f"noise_d{depth}"].shares[0].values for depth in (0, 50, 100)]
+    assert found.units["noise"].shares[0].values == pytest.approx(np.mean(depths, axis=0))

@@ -1,0 +1,152 @@
+"""Maps of models from elsewhere, of whole folders: ours exported, others with their code."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import elsewhere
+import numpy as np
+import pytest
+import torch
+from elsewhere import write_documents
+from safetensors.torch import load_file
+from small_decoders import model_of
+from small_evaluation import republish, save_run
+from small_language_models import write_tokenizer
+
+from difftransformer.convert.export import export_model
+from difftransformer.errors import UserError
+from difftransformer.evaluations.attention_maps.settings import DETAILS, metric_names
+from difftransformer.models.config import layer_metric
+from difftransformer.provenance.result import Result
+
+ASKED = {
+    "kind": "attention_maps", "seq_len": 32, "batch_size": 2, "max_tokens": 96, "top_share": 0.2,
+    "first_query": 14, "block": 5, "dataset": "text",
+}  # fmt: skip
+SOURCES = Path(__file__).parents[2] / "unit/models"
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    return write_documents(tmp_path)
+
+
+def measured(output: Path, text: Path | None, **what: Any) -> Result:
+    return elsewhere.measured(output, text, ASKED | what.pop("asked", {}), **what)
+
+
+@pytest.mark.parametrize(("variant", "kind"), [("softmax", "llama"), ("diff_v1", "diffllama")])
+def test_an_exported_folder_is_as_the_run_that_it_was(
+    tmp_path: Path, text: Path, variant: str, kind: str
+) -> None:
+    attention = {"variant": variant, "head_dim": 4}
+    run = save_run(tmp_path / "run", 320, dataset=text, attention=attention, num_layers=2)
+    shutil.copy(text / "tokenizer_config.json", run)
+    republish(run)
+    export_model(run, tmp_path / "exported", kind)
+    ours = measured(tmp_path / "ours.json", text, model=run)
+    theirs = measured(tmp_path / "theirs.json", text, pretrained=tmp_path / "exported")
+    assert [*theirs.metrics] == [*ours.metrics] == metric_names(2)
+    for name, value in ours.metrics.items():
+        expected = None if value is None else pytest.approx(value, rel=1e-4, abs=1e-6)
+        assert theirs.metrics[name] == expected, name
+    assert (ours.metrics["rank_top"] is None) == (variant == "softmax")
+    kept, others = (load_file(tmp_path / f"{one}.details" / DETAILS) for one in ("ours", "theirs"))
+    for name, tensor in kept.items():
+        torch.testing.assert_close(others[name], tensor, rtol=1e-4, atol=1e-5)
+
+
+def with_code(folder: Path, module: str, classes: str, **settings: Any) -> Path:
+    """A folder with random weights and the code that reads them."""
+    import small_motif
+    import small_phi4flash
+
+    known = {"small_motif": small_motif, "small_phi4flash": small_phi4flash}[module]
+    torch.manual_seed(0)
+    config = getattr(known, f"{classes}Config")(vocab_size=300, **settings)
+    model = getattr(known, f"{classes}ForCausalLM")(config)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "norm" not in name and "subln" not in name:
+                weight.normal_(0, 0.1)
+    model.save_pretrained(folder)
+    write_tokenizer(folder)
+    shutil.copy(SOURCES / f"{module}.py", folder)
+    content = json.loads((folder / "config.json").read_text())
+    content["auto_map"] = {
+        "AutoConfig": f"{module}.{classes}Config",
+        "AutoModelForCausalLM": f"{module}.{classes}ForCausalLM",
+    }
+    (folder / "config.json").write_text(json.dumps(content))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("module", "classes", "layers", "settings"),
+    [
+        ("small_motif", "Motif", [0, 1], {}),
+        ("small_motif", "Motif", [0, 1], {"num_attention_heads": 10, "num_noise_heads": 2}),
+        ("small_phi4flash", "Phi4Flash", [1, 3, 5, 7], {}),
+    ],
+)
+def test_a_folder_that_comes_with_its_code(
+    tmp_path: Path,
+    text: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    module: str,
+    classes: str,
+    layers: list[int],
+    settings: dict[str, Any],
+) -> None:
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "hf"))
+    folder = with_code(tmp_path / "theirs", module, classes, **settings)
+    trusted = {"trust_remote_code": True}
+    found = measured(tmp_path / "a.json", text, pretrained=folder, options=trusted).metrics
+    attending = {
+        layer for layer in range(8) if found.get(layer_metric("distance", layer)) is not None
+    }
+    assert attending == {*layers} and len(found) == len(metric_names(max(layers) + 1))
+    for name in ("rank_all", "js_top", "entropy_maps", "negative_share", "below_1e4"):
+        assert found[name] is not None and found[layer_metric(name, layers[-1])] is not None
+    if classes == "Phi4Flash":
+        assert found[layer_metric("rank_all", 0)] is found[layer_metric("below_1e4", 2)] is None
+        slides, whole = (found[layer_metric("entropy_first", layer)] for layer in (1, 5))
+        assert slides is not None and whole is not None and slides < np.log(5) < whole
+    refused = pytest.raises(UserError, match="cannot be loaded")
+    with refused as refusal:
+        measured(tmp_path / "b.json", text, pretrained=folder)
+    assert "\n" not in str(refusal.value)
+
+
+def folder_of(folder: Path, kind: str, **settings: Any) -> Path:
+    model_of(kind, vocab_size=300, **settings).save_pretrained(folder)
+    write_tokenizer(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "said"),
+    [
+        ("gpt_oss", {}, "GptOss.*its attention maps cannot be read .its weights depend on s_aux"),
+        ("llama", {"seq_len": 128, "max_tokens": 128}, "seq_len 128 .* max_positions 64"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_line(
+    tmp_path: Path, text: Path, kind: str, asked: dict[str, Any], said: str
+) -> None:
+    more = {"num_local_experts": 2, "num_experts_per_tok": 1} if kind == "gpt_oss" else {}
+    folder = folder_of(tmp_path / "model", kind, **more)
+    with pytest.raises(UserError, match=said) as refusal:
+        measured(tmp_path / "a.json", text, pretrained=folder, asked=asked)
+    assert "\n" not in str(refusal.value)
+
+
+def test_text_is_asked_for_and_must_be_in_the_models_token_ids(tmp_path: Path, text: Path) -> None:
+    folder = folder_of(tmp_path / "model", "llama")
+    with pytest.raises(UserError, match="suite maps reads text"):
+        measured(tmp_path / "a.json", None, pretrained=folder)
+    write_tokenizer(folder, "other words altogether")
+    with pytest.raises(UserError, match="has other token ids than"):
+        measured(tmp_path / "a.json", text, pretrained=folder)

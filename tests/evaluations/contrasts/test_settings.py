@@ -1,0 +1,36 @@
+"""What a section of contrasts is told."""
+
+from typing import Any
+
+import pytest
+
+from difftransformer.config.validation import validate
+from difftransformer.evaluations.contrasts.settings import Options
+
+PAIR = {"row": "a", "against": "b"}
+
+
+def options(*pairs: dict[str, str], **changes: Any) -> Options:
+    known = {"metric": "loss", "column": "valid", "header": "V", "decimals": 3, "axis": "nats"}
+    found: Options = validate(Options, known | {"pairs": list(pairs)} | changes, "options")
+    return found
+
+
+def test_pairs_are_of_rows_that_there_are() -> None:
+    asked = options(PAIR, {"row": "b", "against": "a"}, replications_of="diff_v1")
+    asked.check_rows(["a", "b"])
+    assert (asked.replicated, options(PAIR).replicated) == ("diff_v1", None)
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [
+        ({"row": "long", "against": "b"}, r"pairs\[1\]\.row: 'long' is none .*mean 'longer'"),
+        ({"row": "b", "against": "c"}, r"pairs\[1\]\.against: 'c' is none of its rows"),
+        ({"row": "b", "against": "b"}, r"pairs\[1\]: needs two rows"),
+        (PAIR, r"pairs\[1\]: needs two rows, and other ones than before"),
+    ],
+)
+def test_a_pair_that_cannot_be_contrasted_is_named(pair: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        options(PAIR, pair).check_rows(["a", "b", "longer"])

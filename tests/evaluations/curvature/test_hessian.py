@@ -1,0 +1,150 @@
+"""Products with the Hessian against exact ones of the equations, for every attention variant."""
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+import torch
+from oracles import THETA, exact_output, rms_norm
+from torch import Tensor, nn
+from torch.autograd.functional import hessian
+from torch.func import functional_call
+
+from difftransformer.evaluations.curvature.hessian import LossHessian
+from difftransformer.models import gradients
+from difftransformer.models.attention.registry import variants
+from difftransformer.models.config import ModelConfig
+from difftransformer.models.transformer import Transformer
+
+VOCAB, LENGTH = 5, 6
+FITTING: dict[str, dict[str, Any]] = {
+    "tda": {"beta": 0.3, "norm_eps": 0.01},  # the full threshold passes nothing here
+    "shared_diff": {"rank": 1},
+}
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    **{variant: {"variant": variant, **FITTING.get(variant, {})} for variant in variants()},
+    "no subtraction": {"variant": "diff_v1", "lambda_fixed": 0.0},
+    "no headwise norm": {"variant": "diff_v1", "norm": False},
+    "elementwise gate": {"variant": "gated", "gate": "elementwise"},
+}
+
+
+def small(name: str, **changes: Any) -> Transformer:
+    sizes = {"vocab_size": VOCAB, "d_model": 8, "num_layers": 2, "ffn_dim": 6, "max_positions": 8,
+             "rope_theta": THETA}  # fmt: skip
+    attention = {"head_dim": 2, "num_heads": 2, "num_kv_heads": 1} | OPTIONS[name]
+    config = ModelConfig(**(sizes | {"attention": attention} | changes))
+    model = Transformer.build(config, "eager", 0)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for one, parameter in model.named_parameters():
+            if one.endswith("norm.weight"):
+                parameter.uniform_(0.5, 1.5, generator=generator)
+    return model
+
+
+class Equations(nn.Module):
+    """The loss as the equations have it, with nothing of how the model computes it."""
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        self.model = model
+        self.options, self.eps = asdict(model.config.attention), model.config.norm_eps
+
+    def forward(self, windows: Tensor) -> Tensor:
+        model, tokens, targets = self.model, windows[:, :-1], windows[:, 1:]
+        x = model.embedding.weight[tokens]
+        for layer in model.layers:
+            weights = dict(layer.attention.named_parameters())
+            normed = rms_norm(x, layer.attention_norm.weight, self.eps)
+            x = x + exact_output(self.options, weights, normed, layer.attention.layer_index)
+            normed = rms_norm(x, layer.ffn_norm.weight, self.eps)
+            gate, up = (normed @ layer.ffn.gate_up_proj.weight.T).chunk(2, -1)
+            x = x + (gate * torch.sigmoid(gate) * up) @ layer.ffn.down_proj.weight.T
+        logits = rms_norm(x, model.norm.weight, self.eps) @ model.output_weight.T
+        picked = logits.gather(-1, targets[..., None]).squeeze(-1)
+        return (logits.exp().sum(-1).log() - picked).mean()
+
+
+def exact(model: Transformer, windows: Tensor) -> Tensor:
+    """The whole matrix, float64 [n, n]: every derivative of every derivative of the equations."""
+    slow = Equations(model).double()
+    weights = [*slow.parameters()]
+    first = torch.autograd.grad(slow(windows), weights, create_graph=True)
+    flat = torch.cat([one.flatten() for one in first])
+    unit = torch.eye(len(flat), dtype=torch.float64)
+    rows = torch.autograd.grad(
+        flat, weights, unit, is_grads_batched=True, materialize_grads=True
+    )  # fmt: skip
+    return torch.cat([one.flatten(1) for one in rows], dim=1)
+
+
+@pytest.fixture(scope="module")
+def windows() -> Tensor:
+    return torch.randint(VOCAB, (3, LENGTH + 1), generator=torch.Generator().manual_seed(2))
+
+
+def directions(size: int) -> Tensor:
+    generator = torch.Generator().manual_seed(3)
+    return torch.randn(4, size, generator=generator, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_products_are_those_of_the_exact_hessian(name: str, windows: Tensor) -> None:
+    single = small(name)
+    in_float = LossHessian(single, windows, 8)
+    vectors = directions(in_float.size)
+    rounded = torch.stack([in_float(one) for one in vectors])
+    model = small(name).double()
+    ours = LossHessian(model, windows, 8)
+    found = torch.stack([ours(one) for one in vectors])
+    matrix = exact(model, windows)
+    assert matrix.shape == (ours.size, ours.size)
+    expected = vectors @ matrix
+    size = expected.abs().max()
+    assert size > 0.1
+    assert (found - expected).abs().max() / size < 1e-6
+    assert (rounded - expected).abs().max() / size < 1e-4
+
+
+def test_the_exact_hessian_is_that_of_torch(windows: Tensor) -> None:
+    slow = Equations(small("softmax").double())
+    named = dict(slow.named_parameters())
+
+    def loss(vector: Tensor) -> Tensor:
+        sizes = [one.numel() for one in named.values()]
+        parts = zip(named.items(), torch.split(vector, sizes), strict=True)
+        weights = {name: part.view_as(one) for (name, one), part in parts}
+        return functional_call(slow, weights, (windows,))
+
+    flat = torch.cat([one.detach().flatten() for one in named.values()])
+    torch.testing.assert_close(exact(slow.model, windows), hessian(loss, flat, vectorize=True))
+
+
+def test_tied_embeddings_count_once(windows: Tensor) -> None:
+    model = small("softmax", tie_embeddings=True).double()
+    ours = LossHessian(model, windows, 8)
+    (vector, *_) = directions(ours.size)
+    torch.testing.assert_close(ours(vector), exact(model, windows) @ vector)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_parts_add_up_to_the_whole(batch_size: int, windows: Tensor) -> None:
+    model = small("diff_v1").double()
+    whole, parts = (LossHessian(model, windows, size) for size in (3, batch_size))
+    (vector, *_) = directions(whole.size)
+    for _ in range(2):
+        torch.testing.assert_close(parts(vector), whole(vector))
+
+
+def test_hand_written_gradients_are_back_afterwards(windows: Tensor) -> None:
+    from difftransformer.models import matrices, normalisation, rotary, transformer
+
+    model = small("diff_v1")
+    LossHessian(model, windows, 8)
+    for module in (matrices, normalisation, rotary, transformer):
+        assert module.by_hand is gradients.by_hand
+    with pytest.raises(NotImplementedError, match="no second derivative"):
+        torch.autograd.grad(model(windows).sum(), [*model.parameters()], create_graph=True)

@@ -1,0 +1,103 @@
+"""The judge that looks words up: exact about generated facts, documented about English."""
+
+import math
+
+import numpy as np
+import pytest
+from small_answers import FACTS, of_facts, of_text
+from small_evaluation import RECALL
+
+from difftransformer.config.judges import LexicalJudge
+from difftransformer.data.recall import recall_batch
+from difftransformer.data.rows import recall_words
+from difftransformer.evaluations.hallucination.answers import Answer
+from difftransformer.evaluations.hallucination.judges.lexical import (
+    content_words,
+    false_pair,
+    open_judge,
+)
+
+
+def judge(answer: Answer, **settings: float) -> tuple[bool | None, str]:
+    (found,) = open_judge(LexicalJudge(**settings), None).judge([answer])  # type: ignore[arg-type]
+    assert (found.set, found.index) == (answer.set, answer.index)
+    return found.free, found.cause
+
+
+@pytest.mark.parametrize(
+    ("output", "found"),
+    [
+        ("v31", (True, "")),
+        ("v05", (False, "contradicted")),
+        ("f12", (False, "invented")),
+        ("k02", (False, "invented")),
+        ("v31 k02 v05 k07 v31", (True, "")),
+        ("v31 k02 v31", (False, "contradicted")),
+        ("v31 k09 v05", (False, "invented")),
+        ("v31 f60 f11", (True, "")),
+        ("v31 f60 k02 v31", (False, "contradicted")),
+        ("v31 k02", (True, "")),
+        ("v31 k02 f11", (False, "invented")),
+        ("", (None, "empty")),
+    ],
+)
+def test_stated_pairs_are_true_or_false(output: str, found: tuple[bool | None, str]) -> None:
+    assert judge(of_facts(output, "k07")) == found
+
+
+def test_the_truth_of_rows_is_what_they_were_made_of() -> None:
+    words = recall_words(RECALL)
+    rows, _ = recall_batch(RECALL, needles=2, queries=1, samples=50, seed=1)
+    wrong = np.random.default_rng(0)
+    for row in rows.tolist():
+        document, (key, value) = " ".join(words[t] for t in row[:-2]), row[-2:]
+        assert false_pair(document, f"{words[key]} {words[value]}") == ("", "")
+        other = 24 + (value - 24 + int(wrong.integers(1, 8))) % 8
+        cause, pair = false_pair(document, f"{words[key]} {words[other]}")
+        assert (cause, pair) == ("contradicted", f"{words[key]} {words[other]}")
+
+
+@pytest.mark.parametrize(
+    ("output", "free"),
+    [
+        ("The mill at Aldbury closed in 1931.", True),
+        ("A mill closed in 1932.", False),
+        ("A mill closed at Tring.", False),
+        ("It is Aldbury's wheel.", True),
+        ("The wheel turns.", True),
+        ("Ann Reed said the mill closed. Bakers mourn.", True),
+        ("Ann Reed said the mill closed. Bakers mourn loudly.", False),
+    ],
+)
+def test_a_summary_may_not_have_foreign_numbers_and_names(output: str, free: bool) -> None:
+    assert judge(of_text(output), content_share=0.6)[0] is free
+
+
+@pytest.mark.parametrize("share", [0.55, 0.6, 0.7, 0.8, 0.9])
+@pytest.mark.parametrize("words", [5, 10, 20, 30, 60])
+def test_a_share_that_is_met_exactly_is_met(share: float, words: int) -> None:
+    letters = [f"{chr(97 + one // 26)}{chr(97 + one % 26)}x" for one in range(words)]
+    least = math.ceil(round(share * words, 6))
+    for known, free in ((least, True), (least - 1, False)):
+        answer = of_text("the " + " ".join(letters)).model_copy(
+            update={"document": " ".join(letters[:known])}
+        )
+        assert judge(answer, content_share=share)[0] is free, known
+
+
+def test_an_answer_has_no_foreign_word_but_those_of_its_question() -> None:
+    answer = of_text("mill", task="answer", question="When did the famous mill close?")
+    assert judge(answer)[0] is True
+    assert judge(answer.model_copy(update={"output": "the famous mill"}))[0] is True
+    assert judge(answer.model_copy(update={"output": "the old mill"}))[0] is False
+
+
+def test_words_are_sorted_by_what_they_are() -> None:
+    found = content_words('In 1931, Ann said: "The U.S. paid 2.5 million to Ann Reed." He left it.')
+    assert found.numbers == ["1931", "2.5"]
+    assert found.names == ["ann", "u", "s", "ann", "reed"]
+    assert found.others == ["said", "paid", "million", "left"]
+
+
+def test_the_facts_of_the_tests_are_facts() -> None:
+    assert false_pair(FACTS, "k02 v05") == ("", "")

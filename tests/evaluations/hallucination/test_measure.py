@@ -1,0 +1,267 @@
+"""The suite that generates what is judged: every prompt and answer, the same for all models."""
+
+import gzip
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_evaluation import RECALL, Remembering, metrics_of, model_config, scorer, subject
+from torch import Tensor
+
+from difftransformer.config.judges import LexicalJudge
+from difftransformer.data.packed import PackedDataset
+from difftransformer.data.recall import RecallVocabulary
+from difftransformer.errors import DataError
+from difftransformer.evaluation.subject import Metrics
+from difftransformer.evaluations.hallucination.answers import (
+    ANSWERS,
+    JUDGEMENTS,
+    Answer,
+    read_answers,
+    read_judgements,
+    states_nothing,
+    write_lines,
+)
+from difftransformer.evaluations.hallucination.documents import load_items
+from difftransformer.evaluations.hallucination.judge import counts
+from difftransformer.evaluations.hallucination.judges.lexical import open_judge
+from difftransformer.evaluations.hallucination.measure import measure
+from difftransformer.evaluations.hallucination.settings import Suite
+from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.fingerprint import named_digest
+
+VOCABULARY = RecallVocabulary.of(RECALL)
+
+
+def suite(**changes: Any) -> Suite:
+    settings = {"needles": [1, 2], "samples": 5, "statements": 3}
+    return Suite(kind="hallucination", **(settings | changes))
+
+
+def faithful(tokens: Tensor) -> Tensor:
+    """After a key the value behind its first occurrence, after all else the row's first key."""
+    row = tokens[0].tolist()
+    out = torch.zeros_like(tokens)
+    first = next(token for token in row if token in VOCABULARY.keys)
+    out[0, -1] = row[row.index(row[-1]) + 1] if row[-1] in VOCABULARY.keys else first
+    return out
+
+
+def mixing(tokens: Tensor) -> Tensor:
+    """After a key the last value of the row, whichever key it belongs to."""
+    row, out = tokens[0].tolist(), faithful(tokens)
+    if row[-1] in VOCABULARY.keys:
+        out[0, -1] = next(token for token in row[::-1] if token in VOCABULARY.values)
+    return out
+
+
+def run(
+    rule: Any, dataset: PackedDataset, folder: Path, **changes: Any
+) -> tuple[Metrics, list[Answer], Metrics]:
+    """Metrics of the suite, its answers, and what the lexical judge counts."""
+    folder.mkdir()
+    model = scorer(Remembering(rule, RECALL.vocab_size))
+    asked = suite(**changes)
+    metrics = measure(asked, replace(subject(model, dataset), details=folder))
+    answers = read_answers(folder)
+    judged = open_judge(LexicalJudge(), folder).judge(answers)
+    return metrics, answers, metrics_of(counts(asked.set_tasks, answers, judged))
+
+
+@pytest.fixture
+def rows(recall: Path) -> PackedDataset:
+    return PackedDataset.open(recall)
+
+
+def test_a_faithful_model_and_one_that_mixes_facts(rows: PackedDataset, tmp_path: Path) -> None:
+    metrics, answers, right = run(faithful, rows, tmp_path / "right")
+    sets = ["summary_n1", "summary_n2", "answer_n1", "answer_n2"]
+    assert {metrics[f"samples_{name}"] for name in sets} == {5}
+    assert {right[f"free_{name}"] for name in sets} == {1.0}
+    assert right["average"] == right["average_answer"] == 1.0
+    assert metrics["computed_positions"] < metrics["given_positions"] / 1.5  # documents are shared
+    summary = next(one for one in answers if one.set == "summary_n2")
+    assert len(summary.output.split()) == 5
+    assert summary.prompt == f"{summary.document} {summary.question}"
+    assert all(word in summary.document for word in summary.reference.split())
+    answer = next(one for one in answers if one.set == "answer_n2")
+    assert answer.prompt == f"{answer.document} {answer.question}"
+    assert answer.output == answer.reference and answer.document == summary.document
+
+    _, others, wrong = run(mixing, rows, tmp_path / "wrong")
+    assert [one.prompt for one in others] == [one.prompt for one in answers]
+    assert wrong["free_answer_n1"] == wrong["free_summary_n1"] == 1.0  # there is one value
+    same = sum(one.output == one.reference for one in others if one.set == "answer_n2")
+    assert wrong["free_answer_n2"] == same / 5 < 1
+    assert wrong["contradicted_answer_n2"] == 5 - same
+    assert wrong["average"] == pytest.approx(
+        sum(float(wrong[f"free_{name}"] or 0) for name in sets) / 4
+    )
+
+
+def test_the_order_and_the_content_of_answers_is_the_same_again(
+    rows: PackedDataset, tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        run(faithful, rows, tmp_path / name)
+    one, two = ((tmp_path / name / ANSWERS).read_bytes() for name in ("a", "b"))
+    assert one == two
+
+
+def test_documents_are_as_long_as_is_said(rows: PackedDataset, tmp_path: Path) -> None:
+    for length in (None, 30):
+        _, answers, judged = run(faithful, rows, tmp_path / str(length), haystack_length=length)
+        expected = RECALL.haystack_length if length is None else length
+        assert {len(one.document.split()) for one in answers} == {expected}
+        assert judged["average"] == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"needles": [13]}, "needles: 13 do not fit 25 tokens, at most 8"),
+        ({"statements": 9}, "25 tokens and 9 pairs do not fit its max_positions 40"),
+        ({"haystack_length": 36}, "36 tokens and 3 pairs do not fit its max_positions 40"),
+        ({"format": "text"}, "format: text does not go with a dataset of recall rows"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes: dict[str, Any], says: str) -> None:
+    assert says in (suite(**changes).incompatibility(40, RECALL) or "")
+
+
+def write(path: Path, *items: dict[str, Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(json.dumps(item) + "\n" for item in items)
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "wt", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "benchmarks"
+    document = "The mill at Aldbury closed in 1931. " * 30
+    xsum = [{"id": str(i), "document": f"{i} {document}", "summary": "It shut."} for i in range(9)]
+    write(root / "xsum" / "sample9.jsonl.gz", *xsum)
+    passages = [{"title": "A mill", "text": document}, {"title": "B", "text": "Short."}]
+    question = {"id": "q", "question": "When?", "answer": "1931", "paragraphs": passages}
+    write(root / "hotpotqa" / "validation.jsonl", question)
+    (root / "hotpotqa" / "._validation.jsonl").write_bytes(b"\0\5\x16\7")  # of macOS
+    (root / "xsum" / "._sample9.jsonl.gz").write_bytes(b"\0\5\x16\7")
+    write(root / "qasper" / "train.jsonl", {"input": "?"})
+    write(root / "qasper" / "test.jsonl", {"context": "C", "input": "Q", "answers": ["A", "B"]})
+    return root
+
+
+def of_text(folder: Path, **changes: Any) -> Suite:
+    changes = {"samples": 4, "summary_tokens": 12, "answer_tokens": 6} | changes
+    return suite(format="text", data=str(folder), **changes)
+
+
+def test_documents_of_a_folder_are_cut_asked_and_recorded(
+    folder: Path, english: PackedDataset, tmp_path: Path
+) -> None:
+    model = Transformer.build(model_config(english.manifest.vocab_size, 120), "sdpa", 0)
+    (tmp_path / "details").mkdir()
+    where = replace(subject(scorer(model), english), details=tmp_path / "details")
+    metrics = measure(of_text(folder), where)
+    assert metrics["samples_xsum"] == 4 and metrics["cut_xsum"] == 1.0
+    assert metrics["samples_hotpotqa"] == 1 and metrics["cut_qasper"] == 0.0
+    assert metrics["samples_cnn_dailymail"] == 0 and metrics["cut_cnn_dailymail"] is None
+    answers = read_answers(tmp_path / "details")
+    assert [one.set for one in answers] == ["xsum"] * 4 + ["qasper", "hotpotqa"]
+    by_set = {one.set: one for one in answers}
+    assert by_set["qasper"].prompt == "C\n\nQuestion: Q\nAnswer:"
+    assert by_set["qasper"].reference == "A"
+    assert by_set["hotpotqa"].document.startswith("A mill\nThe mill at Aldbury")
+    assert by_set["hotpotqa"].prompt.endswith("\n\nQuestion: When?\nAnswer:")
+    assert by_set["xsum"].prompt == by_set["xsum"].document + "\n\nSummary:"
+    assert by_set["xsum"].cut and "\n" not in by_set["hotpotqa"].output
+
+
+def test_documents_are_drawn_by_seed_alone(folder: Path) -> None:
+    drawn = [item.id for item in load_items(of_text(folder))["xsum"]]
+    assert drawn == [item.id for item in load_items(of_text(folder))["xsum"]]
+    assert len(set(drawn)) == 4 and drawn != sorted(drawn)
+
+
+def test_changed_items_are_another_input(folder: Path) -> None:
+    before = named_digest(of_text(folder).files().items())
+    write(folder / "qasper" / "test.jsonl", {"context": "D", "input": "Q", "answers": ["A"]})
+    assert named_digest(of_text(folder).files().items()) != before and not suite().files()
+
+
+@pytest.mark.parametrize(
+    ("items", "says"),
+    [
+        ([{"document": "D", "summary": " "}], r"item 1: has no text in summary"),
+        ([{"summary": "S"}], r"item 1: has no text in document"),
+        ([], r"holds no items"),
+    ],
+)
+def test_a_damaged_item_is_named(items: list[dict[str, Any]], says: str, tmp_path: Path) -> None:
+    write(tmp_path / "xsum" / "test.jsonl", *items)
+    with pytest.raises(DataError, match=rf"xsum/test.jsonl: {says}"):
+        load_items(of_text(tmp_path))
+
+
+def test_an_item_without_its_document_is_told_each_field_once(tmp_path: Path) -> None:
+    write(tmp_path / "qasper" / "test.jsonl", {"input": "Q", "answers": ["A"]})
+    with pytest.raises(DataError, match=r"item 1: has no text in context$"):
+        load_items(of_text(tmp_path))
+
+
+@pytest.mark.parametrize("line", ["[]", "5", '"text"'])
+def test_an_item_that_is_no_mapping_is_named(line: str, tmp_path: Path) -> None:
+    (tmp_path / "xsum").mkdir()
+    (tmp_path / "xsum" / "test.jsonl").write_text(line + "\n")
+    with pytest.raises(DataError, match=r"xsum/test.jsonl: item 1: not a mapping"):
+        load_items(of_text(tmp_path))
+
+
+def test_damaged_compression_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "xsum" / "test.jsonl.gz"
+    path.parent.mkdir()
+    data = bytearray(gzip.compress(b'{"document": "D", "summary": "S"}\n' * 99, mtime=0))
+    data[10] ^= 0xFF  # the first byte of what is compressed
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=r"xsum/test.jsonl.gz"):
+        load_items(of_text(tmp_path))
+
+
+def test_answers_and_judgements_with_any_line_end_in_a_text_are_read_back(tmp_path: Path) -> None:
+    text = "one\u2028two\u2029three\x85four\x0cfive"
+    answer = Answer(
+        set="xsum", index=0, id="1", task="summary", format="text", document=text, cut=False,
+        question=None, reference=text, prompt=text, output=text,
+    )  # fmt: skip
+    write_lines(tmp_path / ANSWERS, [answer, answer])
+    assert read_answers(tmp_path) == [answer, answer]
+    judgement = states_nothing(answer).model_copy(update={"reason": text})
+    write_lines(tmp_path / JUDGEMENTS, [judgement])
+    assert read_judgements(tmp_path / JUDGEMENTS) == [judgement]
+
+
+def test_an_empty_folder_and_none_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"holds none of the sets xsum, cnn_dailymail"):
+        load_items(of_text(tmp_path))
+    with pytest.raises(DataError, match=r"no such folder"):
+        load_items(of_text(tmp_path / "nowhere"))
+
+
+@pytest.mark.skipif(
+    not os.environ.get("DIFFTRANSFORMER_SHARED_DATA"),
+    reason="DIFFTRANSFORMER_SHARED_DATA names no folder with the real sets",
+)
+def test_real_sets_are_read() -> None:
+    root = Path(os.environ["DIFFTRANSFORMER_SHARED_DATA"], "benchmarks")
+    found = load_items(of_text(root, samples=100))
+    assert {name: len(items) for name, items in found.items()} == {
+        "xsum": 100, "cnn_dailymail": 100, "hotpotqa": 100
+    }  # fmt: skip
+    assert all(item.question and item.document.count("\n\n") == 9 for item in found["hotpotqa"][:9])

@@ -1,0 +1,162 @@
+"""Table 4 from judgements with known counts, by one judge and by two."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from built_tables import read
+from fake_judgements import ROWS, second_judge, verdicts, write
+from fake_results import FakeResults
+from fake_slices import SCALE, artifact_slice
+from pictures import numbers, picture, picture_of
+from sklearn.metrics import cohen_kappa_score
+
+from difftransformer.config.artifact_slices import ArtifactSlice
+from difftransformer.errors import UserError
+from difftransformer.evaluations.hallucination.report import agreement, cohen_kappa
+from difftransformer.evaluations.hallucination.settings import Suite
+from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.statistics import wilson_interval
+from difftransformer.reporting.table_job import build_table, make_table
+
+SEEDS = (0, 1, 2)
+
+
+def judged_by(*judges: str) -> ArtifactSlice:
+    artifact = artifact_slice("table4")
+    part = artifact.sections[0].model_copy(update={"judges": list(judges)})
+    return artifact.model_copy(update={"sections": [part]})
+
+
+def test_columns_are_means_over_seeds_and_the_paper_stands_apart(
+    fake: FakeResults, tmp_path: Path
+) -> None:
+    artifact = artifact_slice("table4")
+    build_table(artifact, fake.results, tmp_path / "table4")
+    cells, text = read(tmp_path / "table4.csv"), (tmp_path / "table4.md").read_text()
+    for name in ("summary_n2", "answer_n4"):
+        shares = [
+            sum(bool(free) for (own, _), free in verdicts("recall_diff", s, 0.9).items()
+                if own == name) / 20
+            for s in SEEDS
+        ]  # fmt: skip
+        assert float(cells["recall_diff", name]["value"]) == pytest.approx(sum(shares) / 3)
+    assert cells["recall_diff", "xsum"]["paper_value"] == "0.53"
+    assert cells["recall_diff", "xsum"]["value"] == ""
+    assert cells["recall_transformer", "2wikimqa"]["paper_value"] == "0.29"
+    assert ("recall_diff", "average_difference") in cells
+    assert "the exact truth" in text and "of 80 outputs of a run 0 are unjudged" in text
+    assert "Cohen" not in text
+
+
+def test_two_judges_stand_side_by_side_with_their_agreement(
+    small: FakeResults, tmp_path: Path
+) -> None:
+    small.everything()
+    for seed in SEEDS:
+        second_judge(small, seed, lambda draw: draw.random() < 0.15)
+    build_table(judged_by("lexical", "endpoint"), small.results, tmp_path / "table4")
+    cells, text = read(tmp_path / "table4.csv"), (tmp_path / "table4.md").read_text()
+    per_seed = []
+    for seed in SEEDS:
+        truth = verdicts("recall_diff", seed, 0.9)
+        path = small.root / f"judgements/endpoint/hallucination/recall_diff/{seed}"
+        lines = (path / "judgements.jsonl").read_text().splitlines()
+        other = ['"free":true' in line for line in lines[1:]]  # the first one is unjudged
+        per_seed.append(cohen_kappa_score(list(truth.values())[1:], other))
+    kappa = float(cells["recall_diff", "kappa"]["value"])
+    assert kappa == pytest.approx(sum(per_seed) / 3) and 0 < kappa < 1
+    assert 0.7 < float(cells["recall_diff", "agreement"]["value"]) < 1
+    assert float(cells["recall_diff", "unjudged_endpoint"]["value"]) == 1
+    assert "Agreement of the facts themselves and a language model" in text
+    assert "judge-1 with prompt v1 of ours" in text and "of 80 outputs of a run 1 are" in text
+
+
+def test_a_difference_is_by_the_first_judge(small: FakeResults) -> None:
+    small.everything()
+    for seed in SEEDS:
+        second_judge(small, seed, lambda draw: True)  # always the opposite
+    found = []
+    for judges in (("lexical", "endpoint"), ("endpoint", "lexical")):
+        artifact = judged_by(*judges)
+        table = make_table(artifact, load_results(small.results, artifact.scale))
+        cell = table.find("recall_diff", "average_difference")
+        assert cell is not None and cell.value is not None
+        found.append(cell.value)
+    assert found[0] > 0 > found[1]
+
+
+def test_english_sets_fill_the_papers_columns_and_absent_ones_say_why(
+    small: FakeResults, tmp_path: Path
+) -> None:
+    suite = Suite(kind="hallucination", format="text", samples=3, data="a/folder")
+    small.everything()
+    small.results = [path for path in small.results if "/judgements/" not in str(path)]
+    for row in ROWS:
+        for seed in SEEDS:
+            said = {("xsum", i): i < 1 + (row == "recall_diff") for i in range(3)}
+            write(small, row, seed, "lexical", dict(said), suite)
+    build_table(artifact_slice("table4"), small.results, tmp_path / "table4")
+    cells, text = read(tmp_path / "table4.csv"), (tmp_path / "table4.md").read_text()
+    assert float(cells["recall_diff", "xsum"]["value"]) == pytest.approx(2 / 3)
+    assert "n/a, CNN/DM, MultiNews, Qasper, HotpotQA, 2WikiMQA: no items in a/folder" in text
+    assert "The paper's sets" not in text and "paraphrases" in text
+    ours, theirs = picture("table4", small).axes
+    means = [y for line in ours.lines if line.get_linestyle() == "None" for y in numbers(line)]
+    assert means == pytest.approx([1 / 3, 1 / 3, 2 / 3])
+    assert sum(len(numbers(line)) for line in theirs.lines) > 2
+    places = [[tick.get_text().replace("\n", ", ") for tick in axes.get_xticklabels()]
+              for axes in (ours, theirs)]  # fmt: skip
+    assert "XSum" in places[0] and "XSum" in places[1]
+
+
+def test_sets_that_are_not_asked_are_said_to_be_that(small: FakeResults, tmp_path: Path) -> None:
+    suite = Suite(kind="hallucination", format="text", sets=["xsum"], samples=3, data="a/folder")
+    small.everything()
+    small.results = [path for path in small.results if "/judgements/" not in str(path)]
+    for row in ROWS:
+        for seed in SEEDS:
+            write(small, row, seed, "lexical", {("xsum", i): True for i in range(3)}, suite)
+    build_table(artifact_slice("table4"), small.results, tmp_path / "table4")
+    text = (tmp_path / "table4.md").read_text()
+    assert "Not asked at scale tiny. Published values" in text
+    assert "recall corpus" not in text
+
+
+def test_one_judged_seed_of_several_has_wilsons_interval_of_its_own_answers(
+    fake: FakeResults,
+) -> None:
+    results = load_results(fake.results, SCALE)
+    evaluations = dict(results.evaluations)
+    for seed, judged in ((0, 0), (1, 0), (2, 15)):
+        key = ("hallucination_by_lexical", "recall_diff", seed)
+        free = 0.8 if judged else None
+        metrics = evaluations[key].metrics | {"free_answer_n4": free, "judged_answer_n4": judged}
+        evaluations[key] = evaluations[key].model_copy(update={"metrics": metrics})
+    artifact = artifact_slice("table4", "figure")
+    ours, _ = picture_of(artifact, replace(results, evaluations=evaluations), fake).axes
+    intervals = [list(line.get_ydata()) for line in ours.lines if line.get_linewidth() == 1.6]
+    assert any(one == pytest.approx(wilson_interval(12, 15)) for one in intervals)
+
+
+def test_a_missing_judgement_is_named_with_its_command(small: FakeResults, tmp_path: Path) -> None:
+    small.everything()
+    with pytest.raises(
+        UserError,
+        match=r"no judgement by 'endpoint' of run 'recall_transformer' with seed 0.*"
+        r"judgements/endpoint/hallucination/recall_transformer/0.json",
+    ):
+        build_table(judged_by("lexical", "endpoint"), small.results, tmp_path / "table4")
+
+
+@pytest.mark.parametrize("counts", [(7, 2, 3, 8), (1, 0, 0, 1), (0, 5, 5, 0), (4, 4, 0, 0)])
+def test_kappa_is_sklearns(counts: tuple[int, int, int, int]) -> None:
+    kinds = ((True, True), (True, False), (False, True), (False, False))
+    pairs = [kind for kind, n in zip(kinds, counts, strict=True) for _ in range(n)]
+    wanted = cohen_kappa_score([one for one, _ in pairs], [two for _, two in pairs])
+    assert cohen_kappa(pairs) == pytest.approx(wanted)
+    assert agreement(pairs) == (counts[0] + counts[3]) / sum(counts)
+
+
+def test_kappa_of_judges_that_always_say_the_same_is_undefined() -> None:
+    assert cohen_kappa([(True, True)] * 5) is None

@@ -1,0 +1,106 @@
+"""Outputs of heads on small models: slopes, importance, alignment and what Dex left."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from small_evaluation import VOCAB, metrics_of, model_config, scorer, subject
+
+from difftransformer.convert import dex_changes
+from difftransformer.convert.watching import joined_heads
+from difftransformer.data.packed import PackedDataset
+from difftransformer.evaluation.subject import Subject
+from difftransformer.evaluations.head_features.measure import measure, slopes
+from difftransformer.evaluations.head_features.settings import DETAILS, Suite
+from difftransformer.models.attention.registry import variants
+from difftransformer.models.transformer import Transformer
+
+
+def suite(**changes: Any) -> Suite:
+    return Suite(
+        kind="head_features", **({"seq_len": 16, "batch_size": 3, "samples": 20} | changes)
+    )
+
+
+def subject_of(text: Path, tmp_path: Path, variant: str = "softmax") -> Subject:
+    config = replace(model_config(VOCAB), attention={"variant": variant, "head_dim": 4})
+    model = Transformer.build(config, "sdpa", 0).eval()
+    return replace(subject(scorer(model), PackedDataset.open(text)), details=tmp_path)
+
+
+@pytest.mark.parametrize("variant", variants())
+def test_every_variant_has_all_metrics(text: Path, tmp_path: Path, variant: str) -> None:
+    one = subject_of(text, tmp_path, variant)
+    found = metrics_of(measure(suite(max_tokens=96), one))
+    assert found["dex_cosine"] is None
+    details = load_file(tmp_path / DETAILS)
+    heads = one.scorer.model.config.attention.num_heads
+    layers = one.scorer.model.config.num_layers
+    assert details["cka"].shape == (layers * heads, layers * heads)
+    assert details["importance"].amax(1).tolist() == pytest.approx([1.0] * layers)
+    assert found["importance_even"] == pytest.approx(float(details["importance"].mean()))
+
+
+def test_slopes_are_those_of_a_gate(text: Path, tmp_path: Path) -> None:
+    one = subject_of(text, tmp_path)
+    model = one.scorer.model.double()
+    heads = model.config.attention.num_heads
+    windows = torch.randint(0, VOCAB, (2, 13), generator=torch.Generator().manual_seed(0))
+    found = slopes(one, windows, joined_heads(model))
+
+    def losses(layer: int, head: int, gate: float) -> torch.Tensor:
+        def hook(module: Any, inputs: Any) -> Any:
+            parts = list(inputs[0].chunk(heads, dim=-1))
+            parts[head] = parts[head] * gate
+            return (torch.cat(parts, dim=-1),)
+
+        handle = model.layers[layer].attention.o_proj.register_forward_pre_hook(hook)
+        with torch.no_grad():
+            logits = model(windows[:, :-1])
+        handle.remove()
+        return F.cross_entropy(logits.mT, windows[:, 1:], reduction="none").mean(1)
+
+    step = 1e-5
+    for layer in range(model.config.num_layers):
+        for head in range(heads):
+            slow = (losses(layer, head, 1 + step) - losses(layer, head, 1 - step)) / (2 * step)
+            torch.testing.assert_close(found[:, layer, head], slow, atol=1e-8, rtol=1e-5)
+
+
+def test_heads_that_say_the_same_are_aligned(text: Path, tmp_path: Path) -> None:
+    one = subject_of(text, tmp_path)
+    width = one.scorer.model.config.attention.head_dim
+    heads = one.scorer.model.config.attention.num_heads
+    with torch.no_grad():
+        for layer in one.scorer.model.layers:
+            rows = layer.attention.qkv_proj.weight.view(3, heads, width, -1)
+            rows[:, 1:] = rows[:, :1]
+    found = metrics_of(measure(suite(max_tokens=96), one))
+    assert found["cka"] == pytest.approx(1.0, abs=1e-6)
+
+
+def test_what_dex_left_is_read_beside_the_weights(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W_D = I scales a head by 1 - lambda: its change points along it, at lambda times its norm."""
+    one = subject_of(text, tmp_path)
+    layers, width = (one.scorer.model.config.num_layers, one.scorer.model.config.attention.head_dim)
+    tensors = {}
+    for layer in range(layers):
+        name = f"base_model.model.model.layers.{layer}.self_attn.o_proj.dex_"
+        tensors[name + "heads"] = torch.tensor([1])
+        tensors[name + "difference"] = torch.eye(width) * (1 if layer == 0 else -1)
+    save_file(tensors, tmp_path / "adapter.safetensors")
+
+    trained = SimpleNamespace(metrics={f"lambda_l{layer}": 0.25 for layer in range(layers)})
+    monkeypatch.setattr(dex_changes, "read_result", lambda path: trained)
+    found = metrics_of(measure(suite(max_tokens=96), replace(one, model=tmp_path)))
+    assert found["dex_norm"] == pytest.approx(0.25, abs=1e-6)
+    details = load_file(tmp_path / DETAILS)
+    assert details["cosine"][:, 1].tolist() == pytest.approx([1.0] + [-1.0] * (layers - 1))
+    assert details["cosine"][:, 0].isnan().all()

@@ -1,0 +1,195 @@
+"""Tables 1 and 8: what the cells hold, and which models stand in the table without a job."""
+
+import json
+
+import pytest
+from fake_dex import DEX_TASKS
+from fake_results import FakeResults
+from fake_slices import artifact_slice
+from fake_understanding import understanding
+from pictures import changed, legend_of, numbers, picture_of
+
+from difftransformer.errors import UserError
+from difftransformer.evaluations.language_understanding.settings import Options
+from difftransformer.evaluations.language_understanding.tasks import DIFF_TASKS
+from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.document import TableDocument
+from difftransformer.reporting.table_job import make_table
+
+
+@pytest.mark.parametrize("left_out", [["gsmk"], ["wsc", "wsc"]])
+def test_what_an_average_leaves_out_are_tasks(left_out: list[str]) -> None:
+    with pytest.raises(ValueError, match=r"unknown task .gsmk.|wsc"):
+        Options(without=left_out)
+
+
+@pytest.mark.parametrize("left_out", [["wsc"], [*DIFF_TASKS]])
+def test_an_average_leaves_out_some_of_what_is_asked(
+    left_out: list[str], fake: FakeResults
+) -> None:
+    artifact = artifact_slice("table8")
+    wrong = artifact.sections[0].model_copy(update={"options": Options(without=left_out)})
+    with pytest.raises(UserError, match=r"options.without: .* some of the tasks that are asked"):
+        make_table(
+            artifact.model_copy(update={"sections": [wrong]}), load_results(fake.results, "tiny")
+        )
+
+
+@pytest.fixture(scope="module")
+def table8(fake: FakeResults) -> TableDocument:
+    return make_table(artifact_slice("table8"), load_results(fake.results, "tiny"))
+
+
+def test_a_cell_is_the_mean_in_percent_with_interval_and_standard_error(
+    table8: TableDocument, fake: FakeResults
+) -> None:
+    cell = table8.find("diff", "piqa_5shot")
+    results = [json.loads(path.read_text()) for path in fake.results]
+    values = [
+        100 * one["metrics"]["piqa"]
+        for one in results
+        if (one["run"], one["suite"]) == ("diff", "language_understanding_5shot")
+    ]
+    assert cell is not None and cell.value == pytest.approx(sum(values) / 3, rel=1e-12)
+    assert cell.n == len(values) == 3 and cell.ci_low is not None
+    assert cell.text.endswith(" (3.0)") and " ± " in cell.text
+    assert (cell.paper_value, cell.paper_text) == (76.1, "76.1")
+    error = table8.find("diff", "piqa_5shot_stderr")
+    assert error is not None and error.value == pytest.approx(3.0)
+
+
+def test_an_accuracy_without_a_standard_error_stands_alone(fake: FakeResults) -> None:
+    results = load_results(fake.results, "tiny")
+    results = changed(results, "language_understanding_5shot", piqa_stderr=None)
+    table = make_table(artifact_slice("table8"), results)
+    cell, error = (table.find("diff", f"piqa_5shot{part}") for part in ("", "_stderr"))
+    assert cell is not None and " ± " in cell.text and not cell.text.endswith(")")
+    assert error is not None and error.value is None
+    picture_of(artifact_slice("table8", "figure", (0,)), results, fake)
+
+
+def test_differences_are_paired(table8: TableDocument) -> None:
+    ours, theirs = (table8.find(run, "average_0shot") for run in ("diff", "transformer"))
+    difference = table8.find("diff", "average_0shot_difference")
+    assert ours is not None and theirs is not None and difference is not None
+    expected = [ours.by_seed()[seed] - theirs.by_seed()[seed] for seed in (0, 1, 2)]
+    assert list(difference.by_seed().values()) == pytest.approx(expected)
+    assert difference.paper_text == "+0.8"
+    assert difference.value == pytest.approx(sum(expected) / 3)
+
+
+def test_models_left_out_stand_as_published_and_guessing_as_measured(fake: FakeResults) -> None:
+    table = make_table(artifact_slice("table1"), load_results(fake.results, "tiny"))
+    (section,) = table.sections
+    assert [row.run for row in section.rows] == [
+        "transformer", "diff", "open_llama_3b_v2", "stablelm_base_alpha_3b_v2",
+        "stablelm_3b_4e1t", "guessing",
+    ]  # fmt: skip
+    published = section.cell("open_llama_3b_v2", "hellaswag_0shot")
+    assert published is not None
+    assert (published.value, published.paper_value, published.text) == (None, 70.0, "[70.0]")
+    assert section.cell("stablelm_3b_4e1t", "average_0shot") is None
+    guessing = section.cell("guessing", "boolq_0shot")
+    assert guessing is not None and guessing.text == "50.0" and guessing.job_ids()
+
+
+def test_the_notes_say_which_items_were_asked_and_what_was_cut(table8: TableDocument) -> None:
+    zero, five = (" ".join(section.notes) for section in table8.sections)
+    assert "our own few in the benchmarks' schemas, not the benchmarks" in zero
+    assert "200 a task" in zero and "lose their first tokens" not in zero
+    assert "lose their first tokens: 50% to 50%" in five
+
+
+def test_rows_that_were_asked_different_items_do_not_share_a_table(small: FakeResults) -> None:
+    for run, data in (("transformer", "hub"), ("diff", "builtin")):
+        small.language_model(run, 0)
+        for shots in (0, 5):
+            understanding(small, run, 0, shots, data)
+    with pytest.raises(UserError, match=r"config\.data is hub in .* and builtin in"):
+        make_table(artifact_slice("table8", seeds=(0,)), load_results(small.results, "tiny"))
+
+
+def test_the_panels_of_the_figure_share_limits_that_hold_every_point(fake: FakeResults) -> None:
+    results, shares = load_results(fake.results, "tiny"), {0: 0.2, 5: 0.9}
+    for shots, share in shares.items():
+        suite = f"language_understanding_{shots}shot"
+        results = changed(results, suite, **dict.fromkeys([*DIFF_TASKS, "average"], share))
+    figure = picture_of(artifact_slice("table8", "figure"), results, fake)
+    for axes, share in zip(figure.axes, shares.values(), strict=True):
+        low, high = axes.get_ylim()
+        ours = [line for line in axes.lines if 100 * share in line.get_ydata()]
+        assert ours and -3 <= low < 100 * share < high <= 103
+
+
+@pytest.mark.parametrize("data", ["builtin", "hub"])
+def test_published_accuracies_stand_beside_the_benchmarks_alone(
+    data: str, fake: FakeResults
+) -> None:
+    results = changed(load_results(fake.results, "tiny"), "language_understanding_0shot", data)
+    artifact = artifact_slice("table1", "figure")
+    figure = picture_of(artifact, results, fake)
+    (axes,) = figure.axes
+    hollow = {y for line in axes.lines if line.get_mfc() == "white" for y in numbers(line)}
+    named = [label for label in legend_of(figure) if "published" in label]
+    if data == "hub":
+        assert artifact.paper is not None
+        published = {value for row in artifact.paper.rows.values() for value in row.values.values()}
+        assert hollow == published - {None} and named and "stand-in" not in axes.get_title("left")
+    else:
+        assert not hollow and not named
+        assert axes.get_title("left").endswith("(stand-in: our own few items)")
+
+
+def test_a_model_from_elsewhere_has_one_value_for_all_seeds(small: FakeResults) -> None:
+    for seed in (0, 1, 2):
+        for run in ("transformer", "diff"):
+            small.language_model(run, seed)
+            understanding(small, run, seed, 0)
+    understanding(small, "elsewhere", 0, 0)
+    artifact = artifact_slice("table1")
+    (part,) = artifact.sections
+    row = part.rows[0].model_copy(update={"run": "elsewhere", "label": "E", "pretrained": True})
+    part = part.model_copy(update={"rows": [row, *part.rows]})
+    artifact = artifact.model_copy(update={"sections": [part]})
+    table = make_table(artifact, load_results(small.results, "tiny"))
+    cell = table.find("elsewhere", "average_0shot")
+    assert cell is not None and cell.n == 1 and cell.ci_low is None
+    assert " ± " not in cell.text and cell.text.endswith("(3.0)")
+    notes = " ".join(table.sections[0].notes)
+    assert "Models from elsewhere have one value for all seeds." in notes
+    figure = picture_of(artifact, load_results(small.results, "tiny"), small)
+    bars = [line.get_ydata() for line in figure.axes[0].lines if line.get_linewidth() == 1.6]
+    reach = 1.96 * 3.0  # of its standard errors over items
+    assert any(list(bar) == pytest.approx([cell.value - reach, cell.value + reach]) for bar in bars)
+    assert legend_of(figure)[0] == "E"
+
+
+def test_the_tables_of_dex_leave_wsc_out_and_name_constant_answers(fake: FakeResults) -> None:
+    results = load_results(fake.results, "tiny")
+    (section,) = make_table(artifact_slice("dex_table1"), results).sections
+    whole, rest = (section.cell("adapted_dex", f"average{part}_0shot") for part in ("", "_rest"))
+    tasks = [task for task in DEX_TASKS if task != "wsc"]
+    cells = [section.cell("adapted_dex", f"{task}_0shot") for task in tasks]
+    values = [cell.value for cell in cells if cell is not None and cell.value is not None]
+    assert whole is not None and rest is not None and len(values) == 10
+    assert rest.value == pytest.approx(sum(values) / 10)
+    assert section.cell("adapted_dex", "average_rest_0shot_difference") is not None
+    shown = [column.id for column in section.columns if not column.tidy_only]
+    assert [one for one in shown if "constant" in one] == ["wsc_constant_0shot"]
+    (note,) = (one for one in section.notes if one.startswith("One answer to 95%"))
+    assert note.count("WSC:") == 1 and "Dex" in note and "COPA" not in note
+
+
+def test_what_was_not_asked_is_blank_beside_what_is_published(fake: FakeResults) -> None:
+    table = make_table(artifact_slice("dex_table7"), load_results(fake.results, "tiny"))
+    section = table.sections[1]
+    blank, average = (section.cell("adapted_tuned_dex", one) for one in ("mbpp_plus", "average"))
+    assert blank is not None and (blank.value, blank.text, blank.paper_value) == (None, "", 64.8)
+    assert average is not None and average.value is not None and average.paper_value is None
+    headers = {column.id: column.header for column in section.columns}
+    assert headers["average"] == "Avg of 5 ↑" and headers["mbpp_plus"] == "MBPP+ ↑"
+    assert section.cell("guessing", "mbpp_plus") is None
+    (note,) = (one for one in section.notes if one.startswith("Not asked"))
+    assert "run_generated_code: true" in note
+    scored = section.cell("adapted_tuned_dex", "ifeval")
+    assert scored is not None and scored.paper_value == 57.2

@@ -1,0 +1,308 @@
+"""The suite of many-shot learning: scripted models, real sets, and what users get wrong."""
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from small_evaluation import (
+    ITEMS,
+    Remembering,
+    metrics_of,
+    model_config,
+    scorer,
+    sizes,
+    subject,
+    write_labelled_items,
+)
+from small_many_shot import suite
+from tokenizers import Tokenizer, pre_tokenizers
+from torch import Tensor
+
+from difftransformer.data.packed import PackedDataset
+from difftransformer.data.rows import row_words
+from difftransformer.errors import DataError, UserError
+from difftransformer.evaluation.generation import open_tokenizer
+from difftransformer.evaluation.subject import Metrics
+from difftransformer.evaluations.many_shot.examples import generated_set, labelled_set
+from difftransformer.evaluations.many_shot.label_decoding import Labels
+from difftransformer.evaluations.many_shot.measure import Draw, Prompts, measure
+from difftransformer.evaluations.many_shot.settings import Suite
+from difftransformer.evaluations.many_shot.tasks import CLASSIFICATION_TASKS
+from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.fingerprint import named_digest
+
+
+@pytest.fixture
+def items(tmp_path: Path) -> PackedDataset:
+    return PackedDataset.open(write_labelled_items(tmp_path / "items"))
+
+
+def run(model: torch.nn.Module, dataset: PackedDataset, details: Path, **changes: Any) -> Metrics:
+    asked = suite(**changes)
+    return metrics_of(measure(asked, replace(subject(scorer(model), dataset), details=details)))
+
+
+def last_demonstration(tokens: Tensor) -> Tensor:
+    """Behind an item, the label of the demonstration before it."""
+    out = torch.zeros_like(tokens)
+    out[0, -1] = tokens[0, -3]
+    return out
+
+
+def same_class(tokens: Tensor) -> Tensor:
+    """Behind an item, the label of a demonstration of its class."""
+    row = tokens[0].tolist()
+    out = torch.zeros_like(tokens)
+    for start in range(0, len(row) - 3, 3):
+        if (row[start] - 8) // 3 == (row[-1] - 8) // 3:
+            out[0, -1] = row[start + 2]
+    return out
+
+
+def answers(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "predictions.jsonl").read_text().splitlines()]
+
+
+def test_a_model_with_a_known_order_bias_has_the_known_spread(
+    items: PackedDataset, tmp_path: Path
+) -> None:
+    biased = Remembering(last_demonstration, ITEMS.vocab_size)
+    found = run(biased, items, tmp_path, order_seeds=8, demonstrations=[9])
+    lines = answers(tmp_path)
+    shares = []
+    for seed in range(8):
+        some = [line for line in lines if line["order_seed"] == seed]
+        (answer,) = {line["answer"] for line in some}  # the last demonstration's, for all items
+        shares.append(sum(line["label"] == answer for line in some) / 20)
+    assert [found[f"accuracy_n9_o{seed}"] for seed in range(8)] == shares
+    assert found["accuracy_n9"] == pytest.approx(sum(shares) / 8)
+    labels = {line["label"] for line in lines}
+    by_label = {label: sum(line["label"] == label for line in lines) / 160 for label in labels}
+    assert set(shares) <= set(by_label.values()) and max(shares) > min(shares)
+
+
+def test_a_model_that_reads_the_demonstrations_is_right_in_any_order(
+    items: PackedDataset, tmp_path: Path
+) -> None:
+    reader = Remembering(same_class, ITEMS.vocab_size)
+    for order in ("random", "alternating"):
+        found = run(reader, items, tmp_path, order=order, draws=2)
+        assert [found[f"accuracy_n{n}"] for n in (3, 6, 9)] == [1.0] * 3
+        assert [found[f"accuracy_n9_o{seed}"] for seed in range(3)] == [1.0] * 3
+        assert found["asked_n9"] == found["correct_n9"] == 3 * 2 * 20
+        assert found["chance"] == pytest.approx(1 / 3)
+    assert len(answers(tmp_path)) == 3 * 3 * 2 * 20
+
+
+def test_only_words_of_demonstrations_stray() -> None:
+    words = row_words(ITEMS)
+    clean, noisy = (
+        generated_set(suite(demonstrations=[300], stray_words=share), ITEMS, words, 0)
+        for share in (0.0, 0.4)
+    )
+    assert noisy.labels == clean.labels and noisy.test == clean.test
+    pairs = zip(noisy.train, clean.train, strict=True)
+    assert all(one.label == other.label for one, other in pairs)
+    texts = [[word for one in known.train for word in one.text.split()] for known in (noisy, clean)]
+    moved = [one != other for one, other in zip(*texts, strict=True)]
+    assert len(moved) == 600 and sum(moved) / 600 == pytest.approx(0.4, abs=0.07)
+    assert {one[:2] for one in texts[0]} == {one[:2] for one in texts[1]}  # no other classes
+
+
+def test_orders_differ_but_demonstrations_and_items_do_not(
+    items: PackedDataset, tmp_path: Path
+) -> None:
+    seen: list[list[int]] = []
+
+    def note(tokens: Tensor) -> Tensor:
+        seen.append(tokens[0].tolist())
+        return tokens
+
+    run(Remembering(note, ITEMS.vocab_size), items, tmp_path, demonstrations=[9], test_items=2)
+    prompts = {tuple(row[:27]) for row in seen if len(row) >= 29}
+    triples = [sorted(zip(*[iter(row)] * 3, strict=True)) for row in prompts]
+    assert len(prompts) == 3 and triples[0] == triples[1] == triples[2]
+    assert {tuple(row[27:29]) for row in seen if len(row) >= 29} != set()
+
+
+def test_sharing_is_counted(items: PackedDataset, tmp_path: Path) -> None:
+    model = Transformer.build(model_config(ITEMS.vocab_size), "sdpa", 0).eval()
+    found = run(model, items, tmp_path, demonstrations=[9], order_seeds=1)
+    assert found["computed_positions"] == 27 + 20 * 2
+    assert found["given_positions"] == 20 * (27 + 2)
+
+
+def test_numbers_beyond_the_context(items: PackedDataset, tmp_path: Path) -> None:
+    reader = Remembering(same_class, ITEMS.vocab_size)  # 40 positions: 12 items of 3 and one of 2
+    fitting = run(reader, items, tmp_path, demonstrations=[3, 12, 15], numbers="fitting")
+    assert {"accuracy_n3", "accuracy_n12"} <= set(fitting) and "accuracy_n15" not in fitting
+    largest = run(reader, items, tmp_path, demonstrations=[3, 12, 15], numbers="largest")
+    assert "accuracy_n12" in largest and "accuracy_n3" not in largest
+    line = suite(demonstrations=[3, 12, 15]).incompatibility(40, ITEMS)
+    assert "take 47 positions, the model has max_positions 40" in str(line)
+
+
+# --- labelled sets in files ---
+
+
+def trec(folder: Path, **splits: list[Any]) -> Path:
+    (folder / "trec").mkdir(parents=True)
+    for split, rows in splits.items():
+        text = "".join(row if isinstance(row, str) else json.dumps(row) + "\n" for row in rows)
+        (folder / "trec" / f"{split}.jsonl").write_text(text)
+    return folder
+
+
+def question(label: Any, text: str = "What is  this ?") -> dict[str, Any]:
+    return {"text": text, "coarse_label": label, "fine_label": 0}
+
+
+SIX = [question(label) for label in range(6)]
+
+
+def files(folder: Path, **changes: Any) -> Suite:
+    settings = {"data": str(folder), "classes": None, "demonstrations": [6]}
+    return suite(**(settings | changes))
+
+
+def test_a_set_in_a_folder_is_read_with_its_labels_in_words(tmp_path: Path) -> None:
+    known = labelled_set(files(trec(tmp_path, train=SIX, test=SIX[:1])))
+    assert known.labels == sorted(CLASSIFICATION_TASKS["trec"].labels)
+    assert known.test == [("What is this ?", "abbreviation")] and len(known.train) == 6
+
+
+@pytest.mark.parametrize(
+    ("splits", "message"),
+    [
+        ({"train": SIX}, "trec: holds no test.jsonl"),
+        ({"train": SIX, "test": []}, "test.jsonl: holds no items to ask"),
+        ({"train": SIX[:5], "test": SIX}, "has 5 labels, TREC has 6"),
+        ({"train": [*SIX, {"text": "x"}], "test": SIX}, "line 7: field 'coarse_label' is missing"),
+        ({"train": [*SIX, question(6)], "test": SIX}, "line 7: field 'coarse_label' is 6, not 0"),
+        ({"train": [*SIX, question(1, "")], "test": SIX}, "line 7: field 'text' is missing"),
+        ({"train": [*SIX, "{broken\n"], "test": SIX}, "line 7: not JSON"),
+        ({"train": [*SIX, '"text"\n'], "test": SIX}, "line 7: not a mapping"),
+    ],
+)
+def test_a_damaged_set_is_one_line(
+    splits: dict[str, list[Any]], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        labelled_set(files(trec(tmp_path, **splits)))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_folder_is_named_when_planning(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nowhere: no such folder; name one with"):
+        files(tmp_path / "nowhere").files()
+    assert suite().files() == files(tmp_path, data="hub").files() == {}
+
+
+def test_changed_items_are_another_input(tmp_path: Path) -> None:
+    settings = files(trec(tmp_path, train=SIX, test=SIX[:1]))
+    before = named_digest(settings.files().items())
+    (tmp_path / "trec" / "test.jsonl").write_text(json.dumps(question(1)) + "\n")
+    assert named_digest(settings.files().items()) != before and not suite().files()
+
+
+def test_benchmarks_are_for_sets_that_are_not_generated() -> None:
+    assert Suite.takes_benchmarks({"data": "hub"}, "a/folder")
+    assert not Suite.takes_benchmarks({"data": "hub"}, "builtin")
+    assert not Suite.takes_benchmarks({"data": "generated"}, "a/folder")
+
+
+def test_a_set_is_asked_in_text(english: PackedDataset, tmp_path: Path) -> None:
+    rows = [question(label, f"{word} {i}") for i in range(4) for label, word in enumerate("abcdef")]
+    folder = trec(tmp_path / "sets", train=rows, test=rows)
+    model = scorer(
+        Transformer.build(model_config(english.manifest.vocab_size, 900), "sdpa", 0).eval()
+    )
+    about = replace(subject(model, english), details=tmp_path)
+    settings = files(folder, test_items=2, demonstrations=[6, 12], order_seeds=1)
+    found = metrics_of(measure(settings, about))
+    assert found["asked_n12"] == 2
+    assert (found["computed_positions"] or 0) < (found["given_positions"] or 0)
+    answered = {line["answer"] for line in answers(tmp_path)}
+    assert answered <= set(CLASSIFICATION_TASKS["trec"].labels)
+    short = Transformer.build(model_config(english.manifest.vocab_size, 100), "sdpa", 0).eval()
+    with pytest.raises(UserError, match=r"6 of trec with an item and its label take \d+ positions"):
+        measure(settings, replace(about, scorer=scorer(short)))
+
+
+def test_a_tokenizer_whose_pieces_read_otherwise_alone_is_one_line(
+    english: PackedDataset, tmp_path: Path
+) -> None:
+    """As that of Llama 2, which puts a blank before each."""
+    rows = [question(label, f"{word}") for label, word in enumerate("abcdef")]
+    settings = files(trec(tmp_path / "sets", train=rows, test=rows), test_items=6)
+    folder = Path(shutil.copytree(english.folder, tmp_path / "metaspace"))
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Metaspace(prepend_scheme="always"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
+    about = subject(scorer(Remembering(same_class, 8)), english)
+    Prompts(settings, about)
+    other: Any = SimpleNamespace(folder=folder, manifest=english.manifest)
+    with pytest.raises(UserError, match="metaspace: its tokenizer reads a piece") as refusal:
+        Prompts(settings, replace(about, dataset=other))
+    assert "\n" not in str(refusal.value)
+
+
+def test_draws_of_a_set_are_prompts_of_their_own_in_its_template(
+    english: PackedDataset, tmp_path: Path
+) -> None:
+    rows = [question(label, f"{word} {i}") for i in range(9) for label, word in enumerate("abcdef")]
+    settings = files(trec(tmp_path / "sets", train=rows, test=rows), test_items=9)
+    about = subject(scorer(Remembering(same_class, 8)), english)
+    prompts = Prompts(settings, about)
+    tokenizer = open_tokenizer(english)
+    known = labelled_set(settings)
+    before, after = CLASSIFICATION_TASKS["trec"].prefixes
+    shown, asked = [], []
+    for number in range(2):
+        draw = Draw(settings, about.scorer, known, prompts, number)
+        first, second = (tokenizer.decode(draw.prompt(12, seed)) for seed in (0, 1))
+        parts = first.split("\n==\n")
+        assert parts.pop() == "" and len(parts) == 12
+        assert first != second and sorted(parts) == sorted(second.split("\n==\n")[:-1])
+        examples = {f"{before}{one.text}\n{after}{one.label}" for one in known.train}
+        assert examples.issuperset(parts) and len(set(parts)) == 12
+        shown.append(set(parts))
+        asked.append([tokenizer.decode(item) for item in draw.items])
+    assert shown[0] != shown[1] and asked[0] != asked[1]
+    names = ["card", "card arrival"]  # one is the beginning of the other, but for its end
+    assert Labels([prompts.label(name) for name in names], names).paths
+
+
+@pytest.mark.skipif(
+    not os.environ.get("DIFFTRANSFORMER_SHARED_DATA"),
+    reason="DIFFTRANSFORMER_SHARED_DATA names no folder with the real sets",
+)
+@pytest.mark.parametrize("task", list(CLASSIFICATION_TASKS))
+def test_the_real_sets_are_whole(task: str) -> None:
+    folder = Path(os.environ["DIFFTRANSFORMER_SHARED_DATA"]) / "benchmarks"
+    classes = CLASSIFICATION_TASKS[task].classes
+    known = labelled_set(files(folder, task=task, demonstrations=[classes]))
+    assert len(known.labels) == classes and len(known.test) >= 500
+
+
+@pytest.mark.parametrize(("draws", "unit", "number"), [(1, "items", 6), (3, "draws", 3)])
+def test_accuracies_are_known_by_draw_and_of_one_by_item(
+    items: PackedDataset, tmp_path: Path, draws: int, unit: str, number: int
+) -> None:
+    asked = suite(draws=draws, test_items=6, order_seeds=2)
+    model = scorer(Remembering(last_demonstration, ITEMS.vocab_size))
+    found = measure(asked, replace(subject(model, items), details=tmp_path))
+    assert {*found.units} == {f"accuracy_n{n}" for n in asked.demonstrations}
+    for units in found.units.values():
+        assert (units.unit, sizes(units)) == (unit, [("", number)])

@@ -1,0 +1,140 @@
+"""Scores of rounded models: 16 bits change nothing, few do, and the model is as before."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_evaluation import evaluate_as_job, metrics_of, save_run, scorer, sizes, subject
+
+from difftransformer.config.evaluations import EvaluationSlice
+from difftransformer.config.resolve import Catalogue
+from difftransformer.config.validation import validate
+from difftransformer.convert.checkpoint import load_model
+from difftransformer.data.packed import PackedDataset
+from difftransformer.errors import ConfigError
+from difftransformer.evaluation.subject import Measured, Subject
+from difftransformer.evaluations.quantised.measure import METRICS, measure
+from difftransformer.evaluations.quantised.settings import Suite
+from difftransformer.evaluations.recall.measure import measure as measure_recall
+from difftransformer.provenance.result import Units, read_result
+
+WHAT = ("attention_logits", "weights", "kv_cache")
+RECALL = {"kind": "recall", "needles": [1, 2], "samples": 64}
+LOSS = {"kind": "validation_slices", "seq_len": 16}
+HELLASWAG = {
+    "kind": "language_understanding", "tasks": ["hellaswag"], "data": "builtin", "limit": 3,
+}  # fmt: skip
+
+
+def suite(repeated: dict[str, Any], score: str, **changes: Any) -> Suite:
+    raw = {"kind": "quantised", "measured": "other", "score": score, "suite": repeated}
+    found: Suite = validate(Suite, raw | changes, "evaluations.yaml: suites.x")
+    return found
+
+
+def measured(
+    run: Path, dataset: Path | PackedDataset, ngrams: Path | None, folder: Path
+) -> Subject:
+    opened = dataset if isinstance(dataset, PackedDataset) else PackedDataset.open(dataset)
+    found = subject(scorer(load_model(run, "eager")), opened, ngrams)
+    return Subject(**(vars(found) | {"details": folder / "details", "state": folder / "state"}))
+
+
+def test_16_bits_change_no_accuracy_and_nothing_stays_rounded(
+    recall_run: Path, recall: Path, tmp_path: Path
+) -> None:
+    one = measured(recall_run, recall, None, tmp_path)
+    asked = suite(RECALL, "accuracy_n2", chance="chance_n2", bits=[16, 2])
+    metrics = metrics_of(measure(asked, one))
+    assert metrics["chance"] == 0.5
+    for what in WHAT:
+        assert metrics[f"score_{what}_b16"] == metrics["score_unquantised"], what
+    exact = json.loads((one.details / "unquantised" / METRICS).read_text())
+    assert exact == metrics_of(measure_recall(asked.asked, one))  # the model is as it was
+
+
+def test_losses_move_further_from_the_exact_one_with_fewer_bits(
+    text_run: Path, text: Path, ngrams: Path, tmp_path: Path
+) -> None:
+    metrics = metrics_of(measure(suite(LOSS, "loss"), measured(text_run, text, ngrams, tmp_path)))
+    exact = metrics["score_unquantised"]
+    assert exact is not None
+    for what in WHAT:
+        away = [abs((metrics[f"score_{what}_b{bits}"] or 0) - exact) for bits in (16, 8, 4)]
+        assert away[0] < 1e-4 and away[0] < away[1] < away[2], (what, away)
+
+
+def test_hellaswag_is_asked_by_lm_eval_with_rounded_numbers(
+    english: PackedDataset, tmp_path: Path
+) -> None:
+    run = save_run(tmp_path / "run", english.manifest.vocab_size, dataset=english.folder)
+    one = measured(run, english, None, tmp_path)
+    metrics = metrics_of(measure(suite(HELLASWAG, "hellaswag", bits=[16, 2]), one))
+    lines = {
+        name: (one.details / name / "hellaswag.jsonl").read_text()
+        for name in ("unquantised", "attention_logits_b2", "weights_b2", "kv_cache_b2")
+    }
+    assert len(set(lines.values())) == 4  # every one was computed for itself
+    for what in WHAT:
+        assert metrics[f"score_{what}_b16"] == metrics["score_unquantised"]
+
+
+def test_a_score_that_is_not_measured(recall_run: Path, recall: Path, tmp_path: Path) -> None:
+    one = measured(recall_run, recall, None, tmp_path)
+    with pytest.raises(ConfigError, match=r"no metric 'acuracy_n2'; did you mean 'accuracy_n2'"):
+        measure(suite(RECALL, "acuracy_n2"), one)
+
+
+def test_it_runs_as_what_it_repeats() -> None:
+    asked = suite(RECALL | {"device": "cpu", "batch_size": 3, "backend": "sdpa"}, "accuracy_n2")
+    assert (asked.device, asked.batch_size, asked.backend) == ("cpu", 3, "eager")
+    assert validate(Suite, asked.model_dump(mode="json"), "read back") == asked
+    with pytest.raises(ConfigError, match="device: is that of 'other', cpu: set it there"):
+        suite(RECALL | {"device": "cpu"}, "accuracy_n2", device="cuda")
+    shown = Suite.model_json_schema()["properties"]
+    assert not {"suite", "device", "precision", "batch_size", "backend"} & set(shown)
+
+
+def test_as_a_job_its_result_is_written_with_eager_attention(
+    recall_run: Path, recall: Path, tmp_path: Path
+) -> None:
+    asked = suite(RECALL, "accuracy_n2", bits=[8, 4])
+    evaluate_as_job(
+        EvaluationSlice(scale="unit", run="diff", suite="quantised", config=asked),
+        tmp_path / "result.json",
+        model=recall_run,
+        dataset=recall,
+        threads=torch.get_num_threads(),
+    )
+    result = read_result(tmp_path / "result.json")
+    scores = {f"score_{what}_b{bits}" for what in WHAT for bits in (8, 4)}
+    assert set(result.metrics) == {"score_unquantised", *scores}
+    assert result.settings["resolved"]["backend"] == "eager"
+
+
+def test_a_scale_fills_in_the_suite_that_is_repeated() -> None:
+    folder = Path(__file__).parents[3] / "config"
+    catalogue = Catalogue.load(folder, {"scale": "smoke"})
+    assert catalogue.suite("quantised_accuracy").suite == catalogue.suite("recall")
+    items = Catalogue.load(folder, {"scale": "gpu", "benchmarks": "builtin"})
+    assert items.suite("quantised_accuracy").suite.data == "builtin"
+    catalogue.suites["quantised_loss"]["measured"] = "quantised_accuracy"
+    with pytest.raises(ConfigError, match=r"quantised_loss\.measured: .* cannot be repeated"):
+        catalogue.suite("quantised_loss")
+
+
+def test_scores_are_known_by_what_the_repeated_suite_knows(
+    text_run: Path, text: Path, ngrams: Path, tmp_path: Path
+) -> None:
+    one = measured(text_run, text, ngrams, tmp_path)
+    found = measure(suite(LOSS, "loss", bits=[16, 2]), one)
+    assert {*found.units} == {name for name in found.metrics if name.startswith("score_")}
+    ((_, documents),) = {one for units in found.units.values() for one in sizes(units)}
+    assert documents == len(PackedDataset.open(text).split("validation").document_ends())
+    rough, fine = (found.units[f"score_weights_b{bits}"] for bits in (2, 16))
+    assert rough != fine
+    change = Units.summed([(1.0, rough), (-1.0, fine)])
+    value = (found.metrics["score_weights_b2"] or 0) - (found.metrics["score_weights_b16"] or 0)
+    metrics_of(Measured({"change": value}, {"change": change}))

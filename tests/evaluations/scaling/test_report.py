@@ -1,0 +1,227 @@
+"""Figures 3a and 3b as tables: points, curves, equal loss, and what may not be said."""
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import pytest
+from fake_results import FakeResults, rewrite
+from fake_slices import CATALOGUE, artifact_slice
+from pictures import legend_of, picture, picture_of
+from scipy import stats
+
+from difftransformer.config.artifact_slices import ArtifactSlice
+from difftransformer.errors import DataError
+from difftransformer.evaluations.scaling.curves import parameters
+from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.document import TableDocument
+from difftransformer.reporting.table_job import build_table, make_table
+
+SIZES = CATALOGUE.members("transformer", "parameters")
+WIDTHS = [32, 64, 96, 128, 192]
+
+
+def set_losses(fake: FakeResults, losses: dict[str, list[float]], noise: float = 0.0) -> None:
+    """Write the losses of each row by size; seeds differ by ``noise``."""
+    wanted = {
+        run: loss
+        for row, values in losses.items()
+        for run, loss in zip(CATALOGUE.members(row, "parameters"), values, strict=True)
+    }
+    for path in fake.results:
+        result = json.loads(path.read_text())
+        if result["suite"] == "validation_slices" and result["run"] in wanted:
+            result["metrics"]["loss"] = wanted[result["run"]] + noise * result["seed"]
+            rewrite(path, json.dumps(result))
+
+
+def built(fake: FakeResults, artifact: ArtifactSlice) -> TableDocument:
+    return make_table(artifact, load_results(fake.results, artifact.scale))
+
+
+def sizes(fake: FakeResults, row: str) -> list[float]:
+    found = load_results(fake.results, "tiny")
+    runs = CATALOGUE.members(row, "parameters")
+    return [parameters(found.training(run, 0), "one_embedding") for run in runs]
+
+
+def value(table: TableDocument, row: str, column: str) -> float | None:
+    cell = table.find(row, column)
+    assert cell is not None, (row, column)
+    return cell.value
+
+
+def power(x: float, shift: float = 1.0) -> float:
+    """Loss of a made-up curve, that of the Transformer at ``shift`` times the size."""
+    return 2.0 + 60 * (x * shift) ** -0.4
+
+
+def test_share_needed_is_read_from_the_curves(small: FakeResults) -> None:
+    """DIFF of x is made to have the loss of a Transformer of 1.25 x."""
+    small.everything()
+    made = {
+        "transformer": [power(x) for x in sizes(small, "transformer")],
+        "diff": [power(x, 1.25) for x in sizes(small, "diff")],
+    }
+    set_losses(small, made, noise=1e-6)
+    table = built(small, artifact_slice("figure3a"))
+    assert value(table, "diff", "equal_ratio") == pytest.approx(0.8, abs=1e-3)
+    assert value(table, "diff", "exponent") == pytest.approx(0.4, abs=1e-3)
+    assert value(table, "diff", "offset") == pytest.approx(2.0, abs=1e-3)
+    assert value(table, "diff", "read_x") == pytest.approx(0.52 * sizes(small, "diff")[-1])
+    assert value(table, "diff_size_64", "at_equal_ratio") == pytest.approx(0.8, abs=1e-3)
+
+
+def test_intervals_are_t_intervals_of_single_seeds(fake: FakeResults) -> None:
+    for name in ("figure3a", "figure3b"):
+        table = built(fake, artifact_slice(name))
+        for column in ("equal_ratio", "equal_x", "exponent"):
+            cell = table.find("diff", column)
+            assert cell is not None and cell.value is not None
+            values = list(cell.by_seed().values())
+            expected = stats.t.interval(0.95, 2, sum(values) / 3, stats.sem(values))
+            assert (cell.ci_low, cell.ci_high) == pytest.approx(expected)
+            assert " to " in cell.text
+
+
+def test_no_interval_where_a_seed_lies_beyond(small: FakeResults) -> None:
+    small.everything()
+    x = sizes(small, "transformer"), sizes(small, "diff")
+    ours = [power(one, 1.5) for one in x[1]]
+    set_losses(small, {"transformer": [power(one) for one in x[0]], "diff": ours}, noise=1e-6)
+    lucky = CATALOGUE.members("diff", "parameters")
+    for path in small.results:
+        result = json.loads(path.read_text())
+        if (
+            result["suite"] == "validation_slices"
+            and result["run"] in lucky
+            and result["seed"] == 2
+        ):
+            place = lucky.index(result["run"])
+            result["metrics"]["loss"] = power(x[1][place], 3.0)
+            rewrite(path, json.dumps(result))
+    cell = built(small, artifact_slice("figure3a")).find("diff", "equal_ratio")
+    assert cell is not None and cell.value is not None and cell.n == 2
+    assert cell.ci_low is None and cell.text.endswith(" (no interval)")
+
+
+def test_what_lies_beyond_is_flagged(small: FakeResults, tmp_path: Path) -> None:
+    """DIFF is so good that no measured Transformer has its loss."""
+    small.everything()
+    made = {
+        "transformer": [power(x) for x in sizes(small, "transformer")],
+        "diff": [power(x, 3.0) for x in sizes(small, "diff")],
+    }
+    set_losses(small, made, noise=1e-6)
+    build_table(artifact_slice("figure3a"), small.results, tmp_path / "t")
+    with (tmp_path / "t.csv").open() as file:
+        cells = {(line["row"], line["column"]): line for line in csv.DictReader(file)}
+    for column in ("equal_x", "equal_ratio"):
+        assert (cells["diff", column]["value"], cells["diff", column]["n"]) == ("", "0")
+        assert cells["diff", column]["ci_low"] == ""
+    assert cells["diff", "equal_beyond"]["value"] == "1.0"
+    assert cells["diff_size_32", "at_equal_beyond"]["value"] == "0.0"
+    text = (tmp_path / "t.md").read_text()
+    assert "beyond the measured range" in text
+
+
+def test_a_curve_that_does_not_fall_has_no_equal_loss(small: FakeResults) -> None:
+    small.everything((0, 1))
+    set_losses(small, {"transformer": [3.0, 3.1, 3.2, 3.3, 3.4]})
+    artifact = artifact_slice("figure3a", seeds=(0, 1))
+    cell = built(small, artifact).find("diff", "equal_ratio")
+    assert cell is not None and (cell.value, cell.ci_low) == (None, None)
+    assert cell.text == "none, the curve does not fall"
+    ours = artifact_slice("figure3a", "figure", seeds=(0, 1)).model_copy(update={"paper": None})
+    drawn = picture_of(ours, load_results(small.results, "tiny"), small)
+    assert "equal loss" not in legend_of(drawn)
+
+
+def test_an_arrow_of_equal_loss_is_named(fake: FakeResults) -> None:
+    assert "equal loss" in legend_of(picture("figure3a", fake))
+
+
+def test_few_points_are_fitted_without_an_offset(small: FakeResults) -> None:
+    small.everything((0,))
+    artifact = artifact_slice("figure3a", seeds=(0,))
+    part = artifact.sections[0]
+    families = [one.model_copy(update={"members": one.members[1:]}) for one in part.families]
+    part = part.model_copy(update={"families": families})
+    table = built(small, artifact.model_copy(update={"sections": [part]}))
+    assert value(table, "diff", "offset") == 0.0
+    assert any("without an offset c" in note for note in table.sections[1].notes)
+
+
+def test_paired_differences_are_those_of_the_same_size(fake: FakeResults) -> None:
+    table = built(fake, artifact_slice("figure3a"))
+    for run in SIZES:
+        other = run.replace("transformer", "diff")
+        ours, theirs = value(table, other, "loss"), value(table, run, "loss")
+        assert ours is not None and theirs is not None
+        assert value(table, other, "loss_difference") == pytest.approx(ours - theirs)
+        assert table.sections[0].cell(run, "loss_difference") is None
+    assert value(table, "diff", "largest_loss") == value(table, "diff_size_192", "loss")
+
+
+@pytest.mark.parametrize("counted", ["one_embedding", "non_embedding", "total"])
+def test_parameters_are_counted_as_set(counted: str, fake: FakeResults) -> None:
+    result = load_results(fake.results, "tiny").training("diff_size_64", 0)
+    expected = {
+        "non_embedding": result.metrics["non_embedding_parameters"],
+        "one_embedding": int(result.metrics["non_embedding_parameters"] or 0) + 1024 * 64,
+        "total": result.metrics["parameters"],
+    }
+    assert parameters(result, counted) == expected[counted]
+
+
+def test_points_by_tokens_are_parts_of_the_budget(fake: FakeResults) -> None:
+    """Validations lie every 150 000 of 1.2M tokens: nine parts meet eight of them."""
+    table = built(fake, artifact_slice("figure3b"))
+    rows = [row.run for row in table.sections[0].rows]
+    assert rows[:2] == ["transformer_more_tokens@150000", "diff_more_tokens@150000"]
+    assert len(rows) == 16 and rows[-1] == "diff_more_tokens@1200000"
+    series = load_results(fake.results, "tiny").histories.series(
+        "diff_more_tokens", 1, "validation_loss"
+    )
+    cell = table.find("diff_more_tokens@600000", "loss")
+    assert cell is not None and cell.by_seed()[1] == series.values[series.tokens.index(600_000)]
+
+
+def test_one_validation_is_no_curve(small: FakeResults) -> None:
+    small.everything((0,))
+    path = next(p for p in small.histories if "transformer_more_tokens" in str(p))
+    rewrite(path, "step,tokens,validation_loss\n800,1200000,3.9\n")
+    with pytest.raises(DataError, match="transformer_more_tokens: 1 validation is no curve"):
+        built(small, artifact_slice("figure3b", seeds=(0,)))
+
+
+def test_rows_with_unlike_points_do_not_share_a_table(small: FakeResults) -> None:
+    small.everything((0,))
+    path = next(p for p in small.histories if "diff_more_tokens" in str(p))
+    rewrite(path, "step,tokens,validation_loss\n400,600000,4.0\n800,1200000,3.9\n")
+    with pytest.raises(DataError, match=r"diff has 2 points and transformer 8.*rerun"):
+        built(small, artifact_slice("figure3b", seeds=(0,)))
+
+
+def test_published_points_are_fitted_beside_what_the_paper_states(fake: FakeResults) -> None:
+    for name, row, stated in (
+        ("figure3a", "published_6_8b", 0.622),
+        ("figure3a", "published_7_8b", 0.595),
+        ("figure3b", "published_160b", 0.637),
+    ):
+        table = built(fake, artifact_slice(name))
+        cell = table.find(row, "equal_ratio")
+        assert cell is not None and cell.paper_value == stated
+        assert cell.value == pytest.approx(stated, abs=0.01)
+        assert not cell.job_ids()
+
+
+def test_every_fitted_number_knows_all_jobs_behind_it(fake: FakeResults) -> None:
+    table = built(fake, artifact_slice("figure3a"))
+    cell = table.find("diff", "equal_ratio")
+    assert cell is not None and cell.n == 3
+    assert len(cell.job_ids()) == 2 * len(WIDTHS) * 3
+    assert all(math.isfinite(seed.value or math.nan) for seed in cell.seeds)
+    assert cell.ci_low is not None and cell.ci_high is not None and cell.value is not None
+    assert cell.ci_low <= cell.value <= cell.ci_high

@@ -1,0 +1,44 @@
+"""What a section of variants is told, and what the sizes of a row come to."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from difftransformer.config.validation import validate
+from difftransformer.errors import ConfigError
+from difftransformer.evaluations.variants.settings import Options
+from difftransformer.models.config import ModelConfig
+from difftransformer.models.sizes import count_parameters, training_flops
+
+SCORE = {"header": "Needles ↑", "suite": "needles", "metric": "accuracy_n6_r2", "decimals": 2}
+
+
+def options(**changes: Any) -> Options:
+    twin = {"needles": SCORE | {"of_twin": True}, "depth": SCORE | {"of_twin": True}}
+    known = {"scores": {"valid": SCORE | {"suite": "validation"}, **twin}, "note": "Scores."}
+    found: Options = validate(Options, known | changes, "options")
+    return found
+
+
+def test_twins_are_measured_by_the_suites_of_their_scores_alone() -> None:
+    found = options()
+    assert (found.twin_suites, found.timing) == (["needles"], None)
+    assert options(timed_by="throughput").timing == "throughput"
+    assert found.scores["needles"].name == "Needles"
+    with pytest.raises(ConfigError, match=r"scores.*suit: unknown key; did you mean 'suite'"):
+        options(scores={"valid": {**SCORE, "suit": "validation"}})
+
+
+def test_facts_are_those_of_the_model() -> None:
+    attention = {"variant": "diff_v2", "head_dim": 4, "heads_per_kv_head": 2}
+    model = ModelConfig(
+        vocab_size=32, d_model=16, num_layers=3, ffn_dim=24, max_positions=8, attention=attention
+    )
+    run: Any = SimpleNamespace(model=model, training=SimpleNamespace(seq_len=8))
+    assert options().facts(run) == {
+        "parameters": count_parameters(model),
+        "ffn_dim": 24,
+        "kv_bytes": 2 * 3 * 2 * 2 * 4,  # 16 bits, layers, groups, keys and values, dimensions
+        "training_flops": training_flops(model, 8),
+    }
