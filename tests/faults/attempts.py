@@ -54,7 +54,8 @@ def calls(folder: Path) -> Calls:
                     {"ngrams": ngrams},
                 ),
                 step_words(
-                    "pretrain", jobs.run_slice("diff"), {"data": manifest}, {"result": trained},
+                    "pretrain", jobs.write("run", jobs.run("diff")),
+                    {"data": manifest}, {"result": trained},
                     "--code", jobs.code("pretrain", "diff"),
                 ),
                 step_words(

@@ -80,7 +80,7 @@ def run_config(wildcards):
         PLAN.require_room([wildcards.run])
     except UserError as error:
         sys.exit(f"error: {refusal(error)}")
-    return JOBS.run_slice(wildcards.run)
+    return JOBS.write("run", JOBS.run(wildcards.run))
 
 
 def on_this_machine(listings):
@@ -135,14 +135,17 @@ def tokenize_inputs(wildcards):
 
 def training_inputs(wildcards):
     run, seed = wildcards.run, int(wildcards.seed)
-    weights = JOBS.parent_weights(run, seed)
-    return {
-        **data(JOBS.manifest(run)),
-        "model": JOBS.parent_result(run, seed),
+    parent = JOBS.catalogue.entry(run).init_from
+    inputs = data(JOBS.manifest(run)) | {"model": [], "weights": [], "beside": []}
+    if parent is None:
+        return inputs
+    weights = JOBS.weights(parent, seed)
+    return inputs | {
+        "model": JOBS.training_file(parent, seed),
         "weights": (
             on_this_machine(weights) if JOBS.foreign.includes(run) else weights
         ),
-        "beside": [*map(ancient, JOBS.parent_beside_weights(run, seed))],
+        "beside": [*map(ancient, JOBS.beside_weights(None, parent, seed))],
     }
 
 

@@ -16,7 +16,7 @@ from difftransformer.config.scales import sweep_run
 from difftransformer.config.timing import OWN_SIZES
 from difftransformer.errors import lookup
 from difftransformer.models.attention.registry import interpretation, norms_heads, variant_location
-from difftransformer.planning.checks import check_suites
+from difftransformer.planning.checks import check_evaluation, check_suites
 from difftransformer.planning.devices import computes_on_gpu
 from difftransformer.planning.jobs import Jobs
 from difftransformer.planning.rules import ENTRIES
@@ -56,7 +56,8 @@ class Artifacts:
             check_suites(self.jobs.catalogue, part, f"{place}: sections[{index}].suites")
         for suite, run in self.evaluations(name):
             lookup(self.jobs.catalogue.suites, suite, "suite", place)
-            self.jobs.check_evaluation(suite, run, place)
+            trained = self.jobs.run(run) if self.jobs.trained(run) else None
+            check_evaluation(self.jobs.foreign, suite, run, trained, place)
 
     def slice(self, name: str, kind: Kind) -> ArtifactSlice:
         """Return a table or a figure, resolved."""
@@ -114,7 +115,14 @@ class Artifacts:
             name: The table or figure.
             seeds: Its seeds, where an earlier call built it; None: those of this call.
         """
-        return list(self._results(name, seeds))
+        layout = self.jobs.layout
+        found = [layout.training(run, seed) for run, seed in self._trainings(name, seeds)]
+        for suite, run, seed in self._evaluated(name, seeds):
+            found.append(layout.evaluation(suite, run, seed))
+            judges = self.jobs.judges(suite)
+            found += [layout.judgement(judge, suite, run, seed) for judge in judges]
+        shown = map(self._timing_of, self.known[name].sections)
+        return found + [layout.timings(one) for one in dict.fromkeys(shown) if one is not None]
 
     def histories(self, name: str) -> list[str]:
         """Return the curves behind a figure."""
@@ -299,17 +307,6 @@ class Artifacts:
             for suite, run in self.evaluations(name)
             for seed in (seeds if self.jobs.trained(run) else elsewhere)
         ]
-
-    def _results(self, name: str, seeds: Sequence[int] | None) -> Iterator[str]:
-        layout = self.jobs.layout
-        for run, seed in self._trainings(name, seeds):
-            yield layout.training(run, seed)
-        for suite, run, seed in self._evaluated(name, seeds):
-            yield layout.evaluation(suite, run, seed)
-            for judge in self.jobs.judges(suite):
-                yield layout.judgement(judge, suite, run, seed)
-        shown = map(self._timing_of, self.known[name].sections)
-        yield from map(layout.timings, dict.fromkeys(one for one in shown if one is not None))
 
 
 def _twins(part: SectionConfig) -> Sequence[str]:

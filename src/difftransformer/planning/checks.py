@@ -1,4 +1,6 @@
-"""What no entry shows by itself: whether runs fit their data and parents, suites their sections."""
+"""What no entry shows by itself: whether runs fit their data and parents, suites their runs."""
+
+import sys
 
 from difftransformer.config.artifacts import SectionConfig
 from difftransformer.config.data import DatasetConfig
@@ -8,6 +10,7 @@ from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import RunConfig, require_same_model, same_token_ids
 from difftransformer.convert.upstream import upstream_options
 from difftransformer.errors import CheckpointError, ConfigError, lookup, nearest
+from difftransformer.planning.foreign import Foreign
 from difftransformer.training.methods import configure
 
 
@@ -136,6 +139,42 @@ def check_token_ids(catalogue: Catalogue, dataset: str, run: RunConfig, place: s
             f"{place}: dataset {dataset} has other token ids than {run.dataset} of "
             f"run {run.run}: give it `base: {owner}`, or use a dataset that has it as base"
         )
+
+
+def check_evaluation(
+    foreign: Foreign, suite: str, run: str, trained: RunConfig | None, place: str
+) -> None:
+    """Check that a suite can evaluate a run, as far as settings alone show it.
+
+    Args:
+        foreign: The pretrained models among the runs.
+        suite: Name of the suite.
+        run: Name of the run.
+        trained: The run if it is trained here; None for a pretrained model, whose context is known
+            once it is loaded.
+        place: Where the evaluation is requested, for messages.
+
+    Raises:
+        ConfigError: The suite does not fit the run's model or data, or cannot measure a pretrained
+            model.
+    """
+    if reason := foreign.refusal(suite, run):
+        raise ConfigError(f"{place}: {reason}")
+    catalogue, text = foreign.catalogue, foreign.text(suite, run)
+    at = f"{catalogue.folder / 'evaluations.yaml'}: suites.{suite}"
+    positions, rows = sys.maxsize, None
+    if trained is not None:
+        if text is not None:
+            check_token_ids(catalogue, catalogue.read_by(run, text), trained, place)
+        positions = trained.model.max_positions
+        rows = catalogue.dataset(trained.dataset).generated
+    elif text is not None and catalogue.dataset(catalogue.dataset_of(text)).generated:
+        raise ConfigError(
+            f"{at}: dataset {text} is generated, which the external model '{run}' "
+            "cannot read: name a dataset of text"
+        )
+    if reason := catalogue.suite(suite).asked.incompatibility(positions, rows):
+        raise ConfigError(f"{at} on run {run} at scale {catalogue.project.scale}: {reason}")
 
 
 def check_suites(catalogue: Catalogue, part: SectionConfig, place: str) -> None:

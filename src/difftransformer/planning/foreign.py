@@ -6,7 +6,6 @@ from functools import cached_property
 from difftransformer.config.evaluation import AnyModel, Suite
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import PRETRAINED_BASE
-from difftransformer.errors import ConfigError
 from difftransformer.planning.sizes import Sizes
 
 
@@ -19,10 +18,8 @@ class Foreign:
 
     def includes(self, run: str) -> bool:
         """Whether a run is a model from elsewhere, or what adapting one makes."""
-        return self._itself(run) or self.catalogue.entry(run).init_from == PRETRAINED_BASE
-
-    def _itself(self, run: str) -> bool:
-        return self.catalogue.pretrained(run) is not None
+        entry = self.catalogue.entry(run)
+        return entry.pretrained is not None or entry.init_from == PRETRAINED_BASE
 
     @cached_property
     def too_long(self) -> frozenset[str]:
@@ -61,33 +58,14 @@ class Foreign:
         who = f"row '{run}' is a model from elsewhere"
         if not asked.measures_pretrained:
             return f"{who}, which suite '{suite}' (evaluation {asked.kind}) cannot measure"
-        if self._itself(run) and asked.asked.reads_text and self.text(suite, run) is None:
+        if (
+            self.catalogue.pretrained(run)
+            and asked.asked.reads_text
+            and self.text(suite, run) is None
+        ):
             own = f"suite '{suite}' reads what a run was trained on"
             return f"{who}, and {own}: name a `dataset` or `pretrained_dataset`"
         return None
-
-    def check(self, suite: str, run: str, requester: str) -> None:
-        """Check that a suite can evaluate a run; a run trained here from scratch always passes.
-
-        Args:
-            suite: The suite.
-            run: The run.
-            requester: Where the evaluation is requested, for messages.
-
-        Raises:
-            ConfigError: The suite cannot evaluate a pretrained model, or reads generated rows.
-        """
-        if reason := self.refusal(suite, run):
-            raise ConfigError(f"{requester}: {reason}")
-        text = self.text(suite, run)
-        if text is None or not self._itself(run):
-            return
-        if self.catalogue.dataset(self.catalogue.dataset_of(text)).generated:
-            at = f"{self.catalogue.folder / 'evaluations.yaml'}: suites.{suite}"
-            raise ConfigError(
-                f"{at}: dataset {text} is generated, which the external model '{run}' "
-                "cannot read: name a dataset of text"
-            )
 
 
 def _settled(suite: Suite, text: str | None) -> Suite:

@@ -4,7 +4,6 @@ Slices go to jobs as files named by their content, so that a changed setting is 
 of exactly the jobs it concerns.
 """
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -18,10 +17,10 @@ from difftransformer.config.judges import JudgementSlice, JudgeName, judge_modul
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import DatasetSlice, RunConfig
 from difftransformer.convert.foreign.registry import reader_locations
-from difftransformer.errors import ConfigError, data_of
+from difftransformer.errors import data_of
 from difftransformer.machine import gpus
 from difftransformer.models.attention.registry import variant_location
-from difftransformer.planning.checks import check_run, check_token_ids
+from difftransformer.planning.checks import check_run
 from difftransformer.planning.devices import computes_on_gpu
 from difftransformer.planning.foreign import Foreign
 from difftransformer.planning.gpu_memory_budget import host_mb
@@ -260,26 +259,11 @@ class Jobs:
             names.append(KEPT)
         return [self.layout.model(run, seed, name) for name in names]
 
-    def parent_beside_weights(self, run: str, seed: int) -> list[str]:
-        """Return what is read beside the weights that a run starts from, if it continues one."""
-        parent = self.catalogue.entry(run).init_from
-        return [] if parent is None else self.beside_weights(None, parent, seed)
-
     @cache  # noqa: B019 - a plan lives as long as the process
     def benchmarks(self, suite: str) -> list[str]:
         """List the user's files with the items of a suite."""
         files = self.catalogue.suite(suite).asked.files()
         return self.user_files.listing(f"suite-{suite}", files.values())
-
-    def parent_result(self, run: str, seed: int) -> list[str]:
-        """Return the result of the training that a run continues, if it continues one."""
-        parent = self.catalogue.entry(run).init_from
-        return [] if parent is None else self.training_file(parent, seed)
-
-    def parent_weights(self, run: str, seed: int) -> list[str]:
-        """Return the weights that a run starts from, if it continues one."""
-        parent = self.catalogue.entry(run).init_from
-        return [] if parent is None else self.weights(parent, seed)
 
     def ngrams_file(self, suite: str, run: str) -> list[str]:
         """Return the frequent n-grams that a suite needs, if it needs them."""
@@ -289,23 +273,7 @@ class Jobs:
         owner = suite if asked.repeats is None else getattr(asked, asked.repeats)
         return [self.layout.ngrams(self.run(run).dataset, owner)]
 
-    def check_evaluation(self, suite: str, run: str, place: str) -> None:
-        """Check that a suite can be asked of a run, as far as settings alone show it.
-
-        Raises:
-            ConfigError: What does not fit the run's model or data, or a model from elsewhere.
-        """
-        self.foreign.check(suite, run, place)
-        positions, rows = sys.maxsize, None  # a pretrained model's are known once it is loaded
-        if self.trained(run):
-            slice = self.run(run)
-            if (text := self.foreign.text(suite, run)) is not None:
-                check_token_ids(self.catalogue, self.catalogue.read_by(run, text), slice, place)
-            positions = slice.model.max_positions
-            rows = self.catalogue.dataset(slice.dataset).generated
-        if reason := self.catalogue.suite(suite).asked.incompatibility(positions, rows):
-            at = f"{self.catalogue.folder / 'evaluations.yaml'}: suites.{suite}"
-            raise ConfigError(f"{at} on run {run} at scale {self.scale}: {reason}")
+    # --- parts ---
 
     def _on_gpu(self, rule: str, parts: Sequence[str], seed: int | None) -> bool:
         """Return whether the code for GPUs is part of what a job computes with."""

@@ -93,15 +93,11 @@ class Plan:
             self.artifacts.check(name)
         for name in self.groups[HEADLINE]:
             self.require(name, f"{place}: headline")
-        for name in self._trained():
-            self.jobs.run(name)
+        for name in self.catalogue.runs:
+            if name not in self.jobs.foreign.too_long and self.jobs.trained(name):
+                self.jobs.run(name)
         for name in self.artifacts.timings():
             self.artifacts.timing(name)
-
-    def _trained(self) -> list[str]:
-        """Runs that could be asked for."""
-        known = self.catalogue.runs.keys() - self.jobs.foreign.too_long
-        return [name for name in self.catalogue.runs if name in known and self.jobs.trained(name)]
 
     @property
     def machine(self) -> MachineConfig:

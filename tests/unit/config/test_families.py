@@ -84,13 +84,13 @@ def test_an_edit_of_one_size_changes_the_jobs_of_that_size_alone(
     monkeypatch.chdir(tmp_path)
     plan = Plan.load(config_folder, {"scale": "tiny"})
     runs = [*plan.artifacts.runs("figure3a"), "diff_more_tokens"]
-    before = {run: plan.jobs.run_slice(run) for run in runs}
+    before = {run: plan.jobs.write("run", plan.jobs.run(run)) for run in runs}
     path = config_folder / "scales" / "tiny.yaml"
     old = "d_model: 64, ffn_dim: 192"
     assert path.read_text().count(old) == 1
     path.write_text(path.read_text().replace(old, "d_model: 64, ffn_dim: 256"))
     plan = Plan.load(config_folder, {"scale": "tiny"})
-    changed = {run for run in runs if plan.jobs.run_slice(run) != before[run]}
+    changed = {run for run in runs if plan.jobs.write("run", plan.jobs.run(run)) != before[run]}
     assert changed == {"transformer_size_64", "diff_size_64"}
 
 

@@ -30,7 +30,7 @@ def parameters(folder: Path) -> dict[str, str]:
     jobs, artifacts = plan.jobs, plan.artifacts
     return {
         **{f"tokenize {one}": jobs.dataset_slice(one) for one in DATASETS},
-        **{f"train {one}": jobs.run_slice(one) for one in RUNS},
+        **{f"train {one}": jobs.write("run", jobs.run(one)) for one in RUNS},
         **{f"evaluate {one} on {run}": jobs.evaluation_slice(one, run) for one, run in EVALUATIONS},
         "n-grams": jobs.ngrams_slice("stdlib_text", "validation_slices"),
         "judge": jobs.judgement_slice("lexical", "hallucination", "recall_diff"),

@@ -11,7 +11,7 @@ from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import RunConfig
 from difftransformer.errors import CheckpointError, ConfigError, DataError
-from difftransformer.planning.checks import check_run
+from difftransformer.planning.checks import check_evaluation, check_run
 from difftransformer.planning.plan import Plan
 
 
@@ -20,10 +20,10 @@ def test_slices_are_files_named_by_their_content(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     plan = Plan.load(repository / "config", {"scale": "smoke"})
-    first = plan.jobs.run_slice("diff")
-    again = Plan.load(repository / "config", {"scale": "smoke"}).jobs.run_slice("diff")
-    assert first == again
-    assert plan.jobs.run_slice("transformer") != first
+    first = plan.jobs.write("run", plan.jobs.run("diff"))
+    again = Plan.load(repository / "config", {"scale": "smoke"}).jobs
+    assert first == again.write("run", again.run("diff"))
+    assert plan.jobs.write("run", plan.jobs.run("transformer")) != first
     assert RunConfig.model_validate_json(Path(first).read_bytes()) == plan.jobs.run("diff")
 
 
@@ -238,7 +238,8 @@ def test_a_suite_that_repeats_another_has_its_inputs_and_its_code(
     assert len({codes[name] for name in ("recall", "quantised_accuracy", "quantised_loss")}) == 3
     with pytest.raises(ConfigError, match=r"quantised_loss on run diff .* longer than"):
         longer = _with_suite(plan.catalogue, "validation_slices", {"seq_len": 4096})
-        Plan(longer).jobs.check_evaluation("quantised_loss", "diff", "here")
+        jobs = Plan(longer).jobs
+        check_evaluation(jobs.foreign, "quantised_loss", "diff", jobs.run("diff"), "here")
 
 
 def _with_suite(catalogue: Catalogue, name: str, changes: dict[str, object]) -> Catalogue:

@@ -49,9 +49,9 @@ def test_adaptations_start_from_its_files_on_text_in_its_token_ids(
     assert run.pretrained is not None and run.pretrained.name == str(folder)
     assert (run.model.d_model, run.model.vocab_size, run.model.num_layers) == (24, 300, 2)
     assert run.dataset == "second_text_of_pretrained_base"
-    assert jobs.parent_result("adapted_dex", 0) == []
-    assert jobs.parent_weights("adapted_dex", 0) == jobs.weights(PRETRAINED_BASE, 0)
-    (listing,) = jobs.parent_weights("adapted_dex", 0)
+    assert jobs.run("adapted_dex").init_from == PRETRAINED_BASE
+    assert jobs.training_file(PRETRAINED_BASE, 0) == []
+    (listing,) = jobs.weights(PRETRAINED_BASE, 0)
     assert str(folder / "model.safetensors") in Path(listing).read_text()
     for run_name in ("adapted_dex", PRETRAINED_BASE):
         manifest = jobs.layout.manifest("stdlib_text_of_pretrained_base")
@@ -159,7 +159,7 @@ def test_nothing_else_changes(plan: Plan, repository: Path) -> None:
 def test_one_of_the_hub_is_planned_by_the_sizes_that_are_given(repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": "gpu", "pretrained": HUB})
     run = plan.jobs.run("adapted_dex")
-    assert run.model.d_model == 896 and plan.jobs.parent_weights("adapted_dex", 0) == []
+    assert run.model.d_model == 896 and plan.jobs.weights(PRETRAINED_BASE, 0) == []
     assert run.pretrained is not None and run.pretrained.revision == "v1"
     assert plan.artifacts.slice("dex_table1", "table").sections[0].rows[0].label == "Decoder"
 
