@@ -23,7 +23,7 @@ from difftransformer.models.config import ModelConfig
 from difftransformer.models.transformer import Transformer
 from difftransformer.training.checkpoint import CheckpointStore, Snapshot
 from difftransformer.training.joining import joined
-from difftransformer.training.optimiser import AdamW
+from difftransformer.training.optimizer import AdamW
 from difftransformer.training.team import Team
 
 CPU = torch.device("cpu")
@@ -91,16 +91,16 @@ def training(
         "fp32",
     )
     settings = {"steps": 10, "seq_len": 128, "batch_size": 2, "lr": 1e-3, "warmup_steps": 1}
-    optimiser = AdamW(model.named_parameters(), TrainingConfig.model_validate(settings))
+    optimizer = AdamW(model.named_parameters(), TrainingConfig.model_validate(settings))
     loss = team.loss(model, lambda batch: model(batch).float().logsumexp(-1).mean())
 
     def steps() -> Iterator[None]:
         while True:
             torch.autograd.backward(loss(torch.zeros(2, 128, dtype=torch.long)))
-            optimiser.step(1e-4)
+            optimizer.step(1e-4)
             yield
 
-    return steps(), dict(model.named_parameters()) | optimiser.tensors()
+    return steps(), dict(model.named_parameters()) | optimizer.tensors()
 
 
 def timed(act: Callable[[], object]) -> float:

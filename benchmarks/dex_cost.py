@@ -92,7 +92,7 @@ def stepper(shape: str, name: str) -> Callable[[], None]:
     def step() -> None:
         loss = objective.loss(model.hidden_states, model.output_weight, tokens)
         torch.autograd.backward(loss)
-        torch.nn.utils.clip_grad_norm_(method.optimiser.parameters, 1.0)
+        torch.nn.utils.clip_grad_norm_(method.optimizer.parameters, 1.0)
         method.step(1e-4)
 
     return step

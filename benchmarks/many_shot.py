@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from difftransformer.config.generated_rows import ClassificationConfig
-from difftransformer.data.classification import labelled_items
+from difftransformer.data.classification import labeled_items
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluations.many_shot.label_decoding import Labels, SharedPrompt
 from difftransformer.models.config import ModelConfig
@@ -76,7 +76,7 @@ def main() -> None:
                 Transformer.build(config, "cpu_dispatch", 0).eval(), torch.device("cpu")
             )
             drawn = np.arange(number + arguments.items)[None] % CLASSES
-            found = labelled_items(rows, drawn, np.random.default_rng(0))
+            found = labeled_items(rows, drawn, np.random.default_rng(0))
             words, names = found.words[0].tolist(), found.labels[0].tolist()
             pairs = zip(words[:number], names[:number], strict=True)
             prompt = [token for text, label in pairs for token in (*text, label)]

@@ -4,7 +4,7 @@ Inside is what trainings and evaluations do between the start of their work and 
 wall clock, as their results say: one core computes one at a time, so on a machine that does nothing
 else this is their CPU time, and where it waits for others the share outside comes out too small;
 of wall time it would be the whole difference. All else is outside: Snakemake, starts, imports,
-tokenising, reports, tracking. The CPU time of all processes is the kernel's: this one adopts those
+tokenizing, reports, tracking. The CPU time of all processes is the kernel's: this one adopts those
 whose parent ends. See benchmarks/README.md.
 """
 

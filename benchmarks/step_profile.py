@@ -27,7 +27,7 @@ PARTS = {
     "gate": ("_Gated", "_GatedBackward"),
     "norms": ("_RMSNorm", "_RMSNormBackward"),
     "cross-entropy": ("_ChunkedCrossEntropy", "_ChunkedCrossEntropyBackward"),
-    "optimiser": ("aten::_fused_adamw_",),
+    "optimizer": ("aten::_fused_adamw_",),
 }
 """What the profiler calls the pieces of a part; attention by SDPA is found under the rest."""
 FLOAT = 4
@@ -59,7 +59,7 @@ def limits(one: Subject, shape: Shape, speed: dict[str, float]) -> dict[str, flo
     """Seconds that each part needs at least; backward of a product is two products."""
     from difftransformer.models.attention.base import Attention
     from difftransformer.models.matrices import Linear
-    from difftransformer.models.normalisation import RMSNorm
+    from difftransformer.models.normalization import RMSNorm
 
     config, tokens = one.model.config, shape.batch_size * shape.seq_len
     attention = config.attention
@@ -82,7 +82,7 @@ def limits(one: Subject, shape: Shape, speed: dict[str, float]) -> dict[str, flo
         "rotary": 4 * tokens * heads,
         "gate": 8 * tokens * config.num_layers * config.ffn_dim,
         "norms": 5 * tokens * width,
-        "optimiser": 7 * one.parameters,
+        "optimizer": 7 * one.parameters,
     }
     found = {name: count / speed["flops"] for name, count in flops.items()}
     return found | {name: FLOAT * n / speed["bytes"] for name, n in numbers_moved.items()}

@@ -7,7 +7,7 @@ that is down. Of each it is shown
 * the direct cost: the CPU time of the training's thread inside calls of the tracker, from the start
   of the job to its end, and all CPU time of the thread that sends, as a share of what the training
   itself took; and the same calls by the wall clock, which has the waiting for the disk too;
-* the ratios of speed between neighbours of one repeat, their median and its 95% interval. On a
+* the ratios of speed between neighbors of one repeat, their median and its 95% interval. On a
   machine that does other work they scatter by far more than the cost.
 
 What a job that sends to a SQLite file pays is timed by itself: once, for the import of mlflow, the
@@ -45,7 +45,7 @@ from werkzeug.serving import make_server
 
 from difftransformer.config.data import DatasetConfig
 from difftransformer.config.run import RunConfig
-from difftransformer.data.tokenise import tokenise
+from difftransformer.data.tokenize import tokenize
 from difftransformer.provenance.environment import capture
 from difftransformer.tracking import run_context, sync
 from difftransformer.tracking.sync import SyncConfig, send_live
@@ -296,7 +296,7 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory() as temporary, slow_server(Path(temporary)) as slow:
         folder = Path(temporary)
-        tokenise(DatasetConfig.model_validate(DATASET), None, folder / "data", folder / "s", 1)
+        tokenize(DatasetConfig.model_validate(DATASET), None, folder / "data", folder / "s", 1)
         found = measure(arguments, folder, slow) | {"clock": arguments.clock}
         found["sqlite"] = healthy
         found["points_on_slow_server"] = points(folder / "mlflow.db")

@@ -89,7 +89,7 @@ class Subject:
 
 
 def subject(name: str, model: Any, loss: Callable[[Any], Any]) -> Subject:
-    """Wrap a model with the optimiser that all subjects share."""
+    """Wrap a model with the optimizer that all subjects share."""
     import torch
 
     parameters = sum(parameter.numel() for parameter in model.train().parameters())
@@ -251,7 +251,7 @@ def markdown(result: dict[str, Any]) -> str:
     lines = [
         ", ".join(f"{key} {value}" for key, value in shape.items()),
         "",
-        "| model | parameters | tokens/s, median (quartiles) | weights + optimiser MB | step MB |",
+        "| model | parameters | tokens/s, median (quartiles) | weights + optimizer MB | step MB |",
         "|---|---:|---:|---:|---:|",
     ]
     for name, row in result["rows"].items():

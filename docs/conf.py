@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 project = "difftransformer"
-copyright = "the difftransformer maintainers, MIT licence"
+copyright = "the difftransformer maintainers, MIT license"
 extensions = ["myst_parser"]
 exclude_patterns = ["_site", "static"]
 html_theme = "furo"

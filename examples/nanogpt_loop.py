@@ -65,15 +65,15 @@ def main(text: str, steps: int = 200, batch: int = 16) -> list[float]:
     ids = {character: number for number, character in enumerate(characters)}
     data = torch.tensor([ids[character] for character in text])
     model = GPT(len(characters))
-    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     losses = []
     for step in range(steps):
         starts = torch.randint(len(data) - CONTEXT - 1, (batch,))
         windows = torch.stack([data[start : start + CONTEXT + 1] for start in starts])
         loss = F.cross_entropy(model(windows[:, :-1]).flatten(0, 1), windows[:, 1:].flatten())
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(loss.item())
         if step % 20 == 0:
             print(f"step {step}: loss {loss:.3f}")

@@ -3,7 +3,7 @@
 Beside it how much of the step the card computes at all, the speed of products and of attention in
 operations of the model, no matter how many a kernel takes, and the kernels that take longest:
 whatever keeps the step from its share of the peak is one of them, or is between them. The steps are
-those of `step.py`; the trainer has several of them to one of the optimiser.
+those of `step.py`; the trainer has several of them to one of the optimizer.
 """
 
 import re
@@ -21,7 +21,7 @@ KINDS = {
     "compiled": r"^triton_(?!tem)",
     "attention": r"sdpa|flash|fmha|flex|cudnn::fusion|^(forward|queries|keys|row_statistics)$",
     "products": r"gemm|gemv|nvjet|cutlass|xmma|cublas|^triton_tem|::mm$|addmm|bmm",
-    "optimiser": r"adam|multi_tensor|foreach|lpnorm",
+    "optimizer": r"adam|multi_tensor|foreach|lpnorm",
     "copies": r"memcpy|memset|copy",
 }
 """Kernels by their names, the first that fits; all others are `other`."""

@@ -197,13 +197,13 @@ def grouped_pairs(options: Options, weights: Weights, x: Tensor) -> Iterator[Pai
 
 
 def v2_pairs(options: Options, weights: Weights, x: Tensor) -> Iterator[Pair]:
-    """Neighbours 2h and 2h + 1, or h and H + h where they are paired across groups."""
+    """Neighbors 2h and 2h + 1, or h and H + h where they are paired across groups."""
     H, G, d = sizes(options)
     rows = weights["qkv_proj.weight"][: (2 * H + 2 * G) * d]
     q, k, v = project(x, rows, [2 * H, d, G, d, G, d])
-    neighbours = options.get("pairing", "same_group") == "same_group"
+    neighbors = options.get("pairing", "same_group") == "same_group"
     for h in range(H):
-        i, j = (2 * h, 2 * h + 1) if neighbours else (h, H + h)
+        i, j = (2 * h, 2 * h + 1) if neighbors else (h, H + h)
         f, g = i // (2 * H // G), j // (2 * H // G)
         yield Pair(q[i], k[f], q[j], k[g], v[f], v[g])
 

@@ -10,7 +10,7 @@ from small_layers import D_MODEL, build, inputs
 
 from difftransformer.errors import BackendError
 from difftransformer.evaluation.watching import BEFORE, watched_heads
-from difftransformer.evaluations.quantised.rounding import (
+from difftransformer.evaluations.quantized.rounding import (
     round_affine,
     rounded_cache,
     rounded_logits,
@@ -20,7 +20,7 @@ from difftransformer.models.attention.maps import attention_maps
 from difftransformer.models.attention.registry import configure, norms_heads
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.kernels import blocked, fused
-from difftransformer.models.normalisation import RMSNorm
+from difftransformer.models.normalization import RMSNorm
 
 CPU_BACKENDS = ["fused"] if fused.interpreted() else ["eager", "sdpa", "blocked"]
 LENGTHS = [13, 70] if fused.interpreted() else [1, 2, 13, 65, 130]

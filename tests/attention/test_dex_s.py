@@ -8,7 +8,7 @@ from oracles import exact_output, exact_weights, softmax_heads
 from small_layers import D_MODEL, build, inputs
 
 from difftransformer.convert.dex.tuner import changed
-from difftransformer.evaluations.quantised.rounding import rounded_weights
+from difftransformer.evaluations.quantized.rounding import rounded_weights
 from difftransformer.models.attention.dex_s import DexAttention
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.transformer import Transformer

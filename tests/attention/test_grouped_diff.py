@@ -22,7 +22,7 @@ T, d = 11, 6
 
 
 def plain_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """[B, T, heads, d] each; every key/value head serves as many neighbouring queries."""
+    """[B, T, heads, d] each; every key/value head serves as many neighboring queries."""
     k, v = (part.repeat_interleave(q.shape[2] // part.shape[2], dim=2) for part in (k, v))
     scores = torch.einsum("bthd,bshd->bhts", q, k) / math.sqrt(d)
     scores = scores + torch.full((T, T), -math.inf).triu(1)

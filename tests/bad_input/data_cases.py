@@ -29,7 +29,7 @@ evaluate: Call = Work.evaluate
 
 
 def corpus(name: str, content: bytes) -> Spoil:
-    """Another corpus, to be tokenised from the start."""
+    """Another corpus, to be tokenized from the start."""
     return both(remove(TEXT), write(f"corpus/{name}", content), anew)
 
 

@@ -24,7 +24,7 @@ DATASET: dict[str, Any] = {
     "scale": "small",
     "dataset": "corpus",
     "config": {
-        "sources": {"files": {"kind": "files", "globs": ["corpus/*"], "licence": "CC0-1.0"}},
+        "sources": {"files": {"kind": "files", "globs": ["corpus/*"], "license": "CC0-1.0"}},
         "tokenizer": {"kind": "bpe", "vocab_size": 270, "sample_bytes": 10_000},
         "validation_share": 0.3,
         "shard_tokens": 2000,

@@ -80,7 +80,7 @@ def test_a_cell_opens_to_where_it_comes_from(site: Path, visit: Open) -> None:
     said = panel.inner_text()
     assert "DIFF: Valid" in said and "95% interval" in said and "published: 3.062" in said
     assert "seed 0" in said and "Commit" not in said
-    assert "Settings that differ from its neighbours" in said and "training.lr" in said
+    assert "Settings that differ from its neighbors" in said and "training.lr" in said
     panel.locator("summary").first.click()
     opened = panel.inner_text()
     assert "0123456789ab" in opened and re.search(
@@ -190,12 +190,12 @@ def test_runs_are_laid_over_each_other(site: Path, visit: Open) -> None:
           return false;
         }"""
     )
-    assert drawn  # in colour
+    assert drawn  # in color
     differ = page.locator("#settings tbody tr").all_inner_texts()
     assert [row.split() for row in differ] == [["training.lr", "0.004", "0.001"]]
 
 
-def test_runs_of_one_colour_differ_in_chart_and_legend(site: Path, visit: Open) -> None:
+def test_runs_of_one_color_differ_in_chart_and_legend(site: Path, visit: Open) -> None:
     page = visit(f"file://{site}/runs.html")
     page.click("#no-runs")
     looks: dict[str, int | None] = page.evaluate(

@@ -68,7 +68,7 @@ def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site: P
 def test_links_of_other_pages_lead_somewhere(repository: Path) -> None:
     folders = (repository, *(repository / one for one in ("benchmarks", "examples", "config")))
     pages = [page for folder in folders for page in sorted(folder.glob("*.md"))]
-    assert {"README.md", "CONTRIBUTING.md", "LICENCES.md"} <= {page.name for page in pages}
+    assert {"README.md", "CONTRIBUTING.md", "LICENSES.md"} <= {page.name for page in pages}
     for page in [*pages, *sorted(repository.glob("benchmarks/*/*.md"))]:
         for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
             there = target.startswith("http") or (page.parent / target).exists()

@@ -37,7 +37,7 @@ def plan(repository: Path) -> Iterator[Plan]:
 
 @pytest.fixture(scope="module")
 def closures(plan: Plan) -> Iterator[dict[tuple[str, ...], set[str]]]:
-    """Modules behind every evaluation, judgement, job of timings, table and figure."""
+    """Modules behind every evaluation, judgment, job of timings, table and figure."""
     patch = pytest.MonkeyPatch()
 
     def closure(entry: str, more: tuple[str, ...] = (), *, on_gpu: bool = True) -> str:

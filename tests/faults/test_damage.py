@@ -35,7 +35,7 @@ def flip_a_bit(path: Path) -> None:
     path.write_bytes(content)
 
 
-def without_optimiser(path: Path) -> None:
+def without_optimizer(path: Path) -> None:
     """As by a tool that keeps the weights alone, and mends the sums."""
     kept = {name: t for name, t in load_file(path).items() if not name.startswith("exp_avg.")}
     save_file(kept, path)
@@ -55,7 +55,7 @@ def test_a_damaged_checkpoint_is_passed_over(
 def test_a_whole_checkpoint_that_lacks_what_is_asked_for_is_kept(half_trained: Rebuild) -> None:
     """As where other versions of libraries give weights other names."""
     *_, before, newest = half_trained.checkpoints()
-    without_optimiser(newest / TENSORS)
+    without_optimizer(newest / TENSORS)
     status, said = half_trained.run("pretrain")
     assert status == 2 and newest.is_dir()
     (line,) = [line for line in said.splitlines() if line.startswith("error: ")]

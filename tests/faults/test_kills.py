@@ -60,7 +60,7 @@ def test_a_training_killed_inside_the_write_of_a_checkpoint(untrained: Rebuild, 
     untrained.assert_as_undisturbed()
 
 
-def test_tokenising_killed_inside_the_write_of_a_shard(rebuild: MakeRebuild) -> None:
+def test_tokenizing_killed_inside_the_write_of_a_shard(rebuild: MakeRebuild) -> None:
     made = rebuild()
     data, half = made.state / "tokenize", "*/*/.train-0000[1-9].*.partial.bin"
     for _ in range(30):  # until a kill fell between the first byte and the rename
@@ -147,7 +147,7 @@ def test_a_training_left_over_publishes_before_that_of_newer_settings(untrained:
 
 
 @pytest.mark.exhaustive
-def test_tokenising_told_to_stop_goes_on(rebuild: MakeRebuild) -> None:
+def test_tokenizing_told_to_stop_goes_on(rebuild: MakeRebuild) -> None:
     parts = ("data",)
     made = rebuild(*parts)
 

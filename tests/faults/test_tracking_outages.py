@@ -214,8 +214,8 @@ def test_our_dead_runs_are_ended_and_no_others(
     experiment = client.get_experiment_by_name("difftransformer/pretrain")
     assert experiment is not None
     foreign = client.create_run(experiment.experiment_id, run_name="foreign")
-    neighbour = Training(finished, known, tmp_path / "neighbour", database)
-    kill_when_sent(neighbour, client, "neighbour")
+    neighbor = Training(finished, known, tmp_path / "neighbor", database)
+    kill_when_sent(neighbor, client, "neighbor")
     forgotten, living = (
         Training(finished, known, tmp_path / name, database) for name in ("forgotten", "living")
     )
@@ -233,10 +233,10 @@ def test_our_dead_runs_are_ended_and_no_others(
     living.gates[100].set()
     ended = only_run(client, "forgotten")
     assert (ended.info.status, ended.data.tags["resumable"]) == ("KILLED", "true")
-    assert only_run(client, "neighbour").info.status == "RUNNING"
+    assert only_run(client, "neighbor").info.status == "RUNNING"
     assert client.get_run(foreign.info.run_id).info.status == "RUNNING"
     process.join(120)
     sync_tracking(forgotten.root, database)
     assert only_run(client, "living").info.status == "FINISHED"
-    assert sync_tracking(neighbour.root, database).unsent == ()
-    assert only_run(client, "neighbour").info.status == "KILLED"
+    assert sync_tracking(neighbor.root, database).unsent == ()
+    assert only_run(client, "neighbor").info.status == "KILLED"

@@ -107,8 +107,8 @@ def test_products_that_wait_for_each_other_are_seen() -> None:
     fast, slow = (
         compiled(kernel, tile, "90") for tile in (Tile(64, 64, 4, 3), Tile(128, 128, 8, 2))
     )
-    assert fast.fits("90") and not fast.serialised
-    assert slow.serialised and not slow.fits("90")
+    assert fast.fits("90") and not fast.serialized
+    assert slow.serialized and not slow.fits("90")
 
 
 def hot_loop(key: str, tile: Tile) -> Counter[str]:

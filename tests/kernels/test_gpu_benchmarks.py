@@ -194,7 +194,7 @@ def test_what_is_timed_by_itself_is_without_who_begins_it(monkeypatch: pytest.Mo
         ("triton_tem_fused_mm_3", "products"),
         ("triton_poi_fused_addmm_cat_2", "compiled"),
         ("triton_red_fused__scaled_dot_product_flash_attention_1", "compiled"),
-        ("at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>>", "optimiser"),
+        ("at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>>", "optimizer"),
         ("Memcpy DtoD (Device -> Device)", "copies"),
         ("elementwise_kernel_with_index", "other"),
     ],

@@ -77,8 +77,8 @@ def test_a_training_on_gpus_is_asked_for_as_kubernetes_gives_them(
     checkout, prefix = sources(repository, tmp_path / "here"), f"{manufacturer}{world}"
     checkout.edit(f"{PROFILE}/config.yaml", "nvidia", manufacturer)
     dataset = Plan.load(repository / "config", {"scale": "gpu"}).jobs.run("diff").dataset
-    tokenised = ("manifest.json", "tokenizer.json", "tokenizer_config.json", "shards/train.bin")
-    for name in tokenised:
+    tokenized = ("manifest.json", "tokenizer.json", "tokenizer_config.json", "shards/train.bin")
+    for name in tokenized:
         key = f"{prefix}/results/gpu/data/{dataset}/{name}"
         server.client().put_object(Bucket="pods", Key=key, Body=b"{}")
     with cluster(tmp_path / "cluster", runs=False) as pods:
@@ -132,7 +132,7 @@ def test_a_table_made_by_pods_is_that_of_one_machine_though_one_is_lost(
             there = lambda: server.copies("pods", "run/state")  # noqa: E731
             wait_for(lambda: there() or process.poll() is not None, "a checkpoint", 400)
             assert process.poll() is None, said.read_text() + pods.logs()
-            corpus.rename(corpus.with_suffix(".away"))  # pods have no corpus: the head tokenised
+            corpus.rename(corpus.with_suffix(".away"))  # pods have no corpus: the head tokenized
             os.killpg(pods.processes[running(pods, "pretrain:scale=smoke,run=diff,")].pid, 9)
             assert process.wait(600) == 0, said.read_text() + pods.logs()
         finally:

@@ -124,7 +124,7 @@ def make_small(repository: Path, folder: Path) -> Checkout:
         "config/scales/smoke.yaml", "tokens: 40000\n", "tokens: 40000\n    shard_tokens: 9000\n"
     )
     hostile = folder.parent / "hostile.jsonl"  # where copies of the folder find it, too
-    files = f"{{kind: files, globs: ['{hostile}'], weight: 0.1, licence: '{HOSTILE}'}}"
+    files = f"{{kind: files, globs: ['{hostile}'], weight: 0.1, license: '{HOSTILE}'}}"
     known = "{max_bytes: 600000}"
     checkout.edit("config/scales/smoke.yaml", known, f"{known}, hostile: {files}")
     checkout.edit("config/runs.yaml", "label: DIFF\n", f"label: 'DIFF {HOSTILE}'\n")

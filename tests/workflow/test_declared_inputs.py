@@ -11,7 +11,7 @@ from small_workflow import Checkout, copy_of
 from difftransformer.planning.rules import ENTRIES
 
 TIMED = "results/smoke/timings/throughput.json"
-JUDGED = "results/smoke/judgements/lexical/hallucination/recall_diff/0.json"
+JUDGED = "results/smoke/judgments/lexical/hallucination/recall_diff/0.json"
 TRAINED = "results/smoke/runs/diff/0/config.json"
 ELSEWHERE = {"extend_context", "adapt", "benchmark"}
 """test_extension_reruns.py and test_adaptation_reruns.py have two; the last is below."""

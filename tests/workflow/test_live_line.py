@@ -127,7 +127,7 @@ def test_a_terminal_is_refreshed_in_place(folder: Path) -> None:
     text = screen.decode()
     assert "step 7/90 loss 2.250 31.2k tok/s ETA 1:15" in text
     assert "\x1b[2K" in text  # lines are erased and drawn again
-    assert not re.search(r"\x1b\[[\d;]*m", text)  # NO_COLOR: none has a colour or a weight
+    assert not re.search(r"\x1b\[[\d;]*m", text)  # NO_COLOR: none has a color or a weight
     assert "3 of 3 jobs done" in text.splitlines()[-1]
 
 

@@ -18,7 +18,7 @@ ITEMS = "benchmarks=it{e}ms"
 DATASETS = """
   mine:
     sources:
-      mine: {kind: files, globs: ["te{x}ts/**/*.md", "te{x}ts/{x}.txt"], licence: own}
+      mine: {kind: files, globs: ["te{x}ts/**/*.md", "te{x}ts/{x}.txt"], license: own}
     tokenizer: {kind: huggingface, name: "./to{k}ens"}
     validation_share: 0.5
 """

@@ -1,6 +1,6 @@
 # Contract: needs a trained run and its dataset, or a pretrained model; makes
 # {ROOT}/{scale}/evaluations/{suite}/{run}/{seed}.json and, in {seed}/, its items and arrays, among them the
-# answers that judges read; judging makes {ROOT}/{scale}/judgements/{judge}/{suite}/{run}/...
+# answers that judges read; judging makes {ROOT}/{scale}/judgments/{judge}/{suite}/{run}/...
 
 
 rule evaluate:
@@ -34,15 +34,15 @@ rule judge_answers:
         answers=LAYOUT.details("{suite}", "{run}", "{seed}"),
         result=LAYOUT.evaluation("{suite}", "{run}", "{seed}"),
     output:
-        directory(LAYOUT.judgement_details("{judge}", "{suite}", "{run}", "{seed}")),
-        result=LAYOUT.judgement("{judge}", "{suite}", "{run}", "{seed}"),
+        directory(LAYOUT.judgment_details("{judge}", "{suite}", "{run}", "{seed}")),
+        result=LAYOUT.judgment("{judge}", "{suite}", "{run}", "{seed}"),
     log:
         LAYOUT.log("judge_answers", "{judge}", "{suite}", "{run}", "{seed}"),
     benchmark:
         LAYOUT.benchmark("judge_answers", "{judge}", "{suite}", "{run}", "{seed}")
     params:
         rule="judge_answers",
-        config=lambda wildcards: JOBS.judgement_slice(
+        config=lambda wildcards: JOBS.judgment_slice(
             wildcards.judge, wildcards.suite, wildcards.run
         ),
         code=lambda wildcards: JOBS.code(

@@ -16,7 +16,7 @@ rule table:
     input:
         results=lambda wildcards: ARTIFACTS.results(wildcards.artifact),
         histories=lambda wildcards: ARTIFACTS.table_histories(wildcards.artifact),
-        judgements=lambda wildcards: ARTIFACTS.judgement_details(wildcards.artifact),
+        judgments=lambda wildcards: ARTIFACTS.judgment_details(wildcards.artifact),
     output:
         multiext(LAYOUT.table("{artifact}"), ".csv", ".md", ".tex", ".json"),
         page=report(

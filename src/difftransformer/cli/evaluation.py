@@ -47,9 +47,9 @@ def judge_answers(step: Step) -> None:
     """Judge the answers of one run, by a language model or by their words alone."""
     with reporting(step.log):
         from difftransformer.config.evaluations import evaluation, module_of
-        from difftransformer.config.judges import JudgementSlice, judged_suite
+        from difftransformer.config.judges import JudgmentSlice, judged_suite
 
-        config, output = step.read(JudgementSlice), step.output()
+        config, output = step.read(JudgmentSlice), step.output()
         # Imported by name: each evaluation with answers has a judge of its own.
         judge = import_module(module_of(evaluation(config.kind).name, "judge"))
         judged = judge.open_answers(config, step.required("result"), step.seed)
@@ -64,7 +64,7 @@ def judge_answers(step: Step) -> None:
         judge.judge_answers(
             config,
             judged=judged,
-            kept=Path(Layout(str(step.results), config.scale).kept_judgements),
+            kept=Path(Layout(str(step.results), config.scale).kept_judgments),
             output=output,
             details=output.with_suffix(""),
             job=running,

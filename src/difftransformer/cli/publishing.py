@@ -21,10 +21,10 @@ def publish(
     ],
     output: Annotated[Path, typer.Argument(help="Folder to write.")],
     format: Annotated[str, typer.Option(help="huggingface, llama or diffllama.")] = "huggingface",
-    licence: Annotated[
+    license: Annotated[
         str | None,
         typer.Option(
-            help="Licence of the weights, for the card: mit, or your base's.", show_default="mit"
+            help="License of the weights, for the card: mit, or your base's.", show_default="mit"
         ),
     ] = None,
     push_to: Annotated[
@@ -43,7 +43,7 @@ def publish(
             hub.require_token()
             hub.require_name(push_to)
         # A push that failed is done again.
-        if not (push_to and is_published(run, output, format, licence)):
-            publish(run, output, format, licence)
+        if not (push_to and is_published(run, output, format, license)):
+            publish(run, output, format, license)
         place = hub.push(output, push_to, private=not public) if push_to else str(output)
         typer.echo(place)

@@ -159,7 +159,7 @@ def estimate_judging(
 
         # The setting `judge` does not matter here, and an endpoint would need its key.
         plan = load_plan(config, scale, seeds=seeds, judge="lexical")
-        kept, missing = Path(plan.jobs.layout.kept_judgements), 0
+        kept, missing = Path(plan.jobs.layout.kept_judgments), 0
         plan.require(artifact, "estimate_judging")
         folders_by_kind = plan.artifacts.answer_folders(artifact)
         if not folders_by_kind:

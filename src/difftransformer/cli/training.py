@@ -48,7 +48,7 @@ def tokenize(step: Step) -> None:
     """Pack a corpus into memory-mapped shards with a manifest."""
     with reporting(step.log):
         from difftransformer.config.run import DatasetSlice
-        from difftransformer.data.tokenise import tokenise
+        from difftransformer.data.tokenize import tokenize
 
         config, manifest = step.read(DatasetSlice), step.output("manifest")
         tokenizer = step.input("tokenizer")
@@ -58,7 +58,7 @@ def tokenize(step: Step) -> None:
         slurm.requeue_in_time()
         with data_of(config.dataset):
             state = step.state(identity)
-            tokenise(config.config, tokenizer, manifest.parent, state, step.threads)
+            tokenize(config.config, tokenizer, manifest.parent, state, step.threads)
         running.tracker.log_artifact(manifest)
 
 

@@ -33,7 +33,7 @@ class RowSlice(Settings):
         {}, meaning="What the model is, such as heads and head_dim; shown, not measured"
     )
     twin: str | None = setting(None, meaning="Its twin on another task; null: none")
-    look: int | None = setting(None, meaning="Number of its colour; null: any that is free")
+    look: int | None = setting(None, meaning="Number of its color; null: any that is free")
     paper: str | None = setting(
         None, meaning="Row it stands for: of the published table, or another's at larger scales"
     )
@@ -49,7 +49,7 @@ class FamilySlice(Settings):
     label: str = setting(meaning="Name of the row")
     overrides: str = setting("", meaning="What `set` changes of its members; empty: nothing")
     against: str | None = setting(None, meaning="Run it is compared with; null: none")
-    look: int | None = setting(None, meaning="Number of its colour; null: any that is free")
+    look: int | None = setting(None, meaning="Number of its color; null: any that is free")
     members: list[str] = setting(meaning="Runs of the family, among the rows of the section")
 
 
@@ -122,7 +122,7 @@ class RunAbout(Settings):
 
     label: str = setting(meaning="Name for readers")
     base: str | None = setting(None, meaning="Run that it changes; null: none")
-    look: int | None = setting(None, meaning="Number of its colour; null: any that is free")
+    look: int | None = setting(None, meaning="Number of its color; null: any that is free")
 
 
 class KeptSlice(Settings):

@@ -1,4 +1,4 @@
-"""Settings of a dataset: where text comes from, how it is mixed, split and tokenised."""
+"""Settings of a dataset: where text comes from, how it is mixed, split and tokenized."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -48,7 +48,7 @@ class BuiltinSource(HeldOut):
     kind: Literal["builtin"] = setting(meaning="Discriminator of the kinds of source.")
     name: Literal["stdlib_text", "recall", "classification", "arithmetic"] = setting(
         meaning="stdlib_text: the .py files of the running Python's standard library; "
-        "recall, classification: generated rows of key-value retrieval or of labelled items, set "
+        "recall, classification: generated rows of key-value retrieval or of labeled items, set "
         "by the dataset's settings of that name; arithmetic: generated questions with worked "
         "answers, without end."
     )
@@ -82,9 +82,9 @@ class FilesSource(HeldOut):
         [], meaning="Globs of held-out files; with them nothing of `globs` is held out by hash."
     )
     text_field: str = setting("text", meaning="Field (.jsonl) or column (.parquet) with the text.")
-    licence: str = setting(meaning="Licence of the texts, as it shall stand in the manifest.")
-    licence_field: str | None = setting(
-        None, meaning="Field with the licence of a single document; one without it has `licence`."
+    license: str = setting(meaning="License of the texts, as it shall stand in the manifest.")
+    license_field: str | None = setting(
+        None, meaning="Field with the license of a single document; one without it has `license`."
     )
     weight: float = setting(1.0, meaning="Share of tokens, relative to the other sources.", gt=0)
 
@@ -108,7 +108,7 @@ class HubSource(Settings):
     revision: str = setting(
         meaning="Commit or tag: hub datasets change, so it must be pinned.", min_length=1
     )
-    licence: str = setting(meaning="Licence of the texts, as it shall stand in the manifest.")
+    license: str = setting(meaning="License of the texts, as it shall stand in the manifest.")
     weight: float = setting(1.0, meaning="Share of tokens, relative to the other sources.", gt=0)
 
     @property

@@ -1,4 +1,4 @@
-"""Settings of generated rows: key-value retrieval, and labelled items.
+"""Settings of generated rows: key-value retrieval, and labeled items.
 
 The labels of items must be read from the row itself.
 """
@@ -56,13 +56,13 @@ class RecallConfig(Settings):
 
 
 class ClassificationConfig(Settings):
-    """Rows of labelled items: the words of a class and its label, again and again.
+    """Rows of labeled items: the words of a class and its label, again and again.
 
     Which label a class has is drawn anew for each row, so it can only be read from the items
     before; which words belong to a class is the same for all rows, so it can be learned.
     """
 
-    items: int = setting(32, meaning="Labelled items in a training row.", unit="items", ge=2)
+    items: int = setting(32, meaning="Labeled items in a training row.", unit="items", ge=2)
     words: int = setting(2, meaning="Words of an item, all different.", unit="tokens", ge=1)
     num_classes: int = setting(32, meaning="Classes in the vocabulary.", unit="classes", ge=2)
     words_per_class: int = setting(4, meaning="Words that belong to a class.", unit="words", ge=1)

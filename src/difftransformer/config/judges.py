@@ -28,7 +28,7 @@ class LexicalJudge(Settings):
     Format recall: every pair that a text states, a key and the word behind it, must stand in the
     document. That is the truth, not an estimate of it.
 
-    Format text: every number and every name (a capitalised word that does not open a sentence) of
+    Format text: every number and every name (a capitalized word that does not open a sentence) of
     the text must occur in the document, letter case aside; of the other content words (three
     letters or more, no function words) at least `content_share` must, or for an answer all.
     It does not see a wrong relation between right words, and takes a true paraphrase for
@@ -63,7 +63,7 @@ class EndpointJudge(Settings):
     prompt: Literal["v1"] = setting(
         "v1", meaning="Version of the judge's prompt; every version stays as it is."
     )
-    max_tokens: int = setting(256, meaning="Room for a judgement.", unit="tokens", gt=0)
+    max_tokens: int = setting(256, meaning="Room for a judgment.", unit="tokens", gt=0)
     requests_per_minute: float = setting(
         60.0, meaning="Most requests, over all jobs on this machine.", unit="1/min", gt=0
     )
@@ -102,7 +102,7 @@ class JudgesConfig(Settings):
     endpoint: EndpointJudge = setting(EndpointJudge(), meaning="The language model as a judge")
 
 
-class JudgementSlice(Settings):
+class JudgmentSlice(Settings):
     """One judge on the answers of one run at one scale, resolved."""
 
     scale: str = setting(meaning="Name of the scale the run was resolved at.")

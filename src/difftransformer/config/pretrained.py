@@ -192,7 +192,7 @@ def sizes(model: PretrainedModel) -> ModelConfig:
 
     Raises:
         CheckpointError: It cannot be read, or is none that can be adapted: no decoder of one
-            stack, or quantised.
+            stack, or quantized.
     """
     from transformers import AutoConfig
 
@@ -242,7 +242,7 @@ def sizes_of(config: "PreTrainedConfig", name: str) -> ModelConfig:
         )
     if getattr(config, "quantization_config", None) is not None:
         raise CheckpointError(
-            f"{name}: its weights are quantised, and cannot train: take the model it was made from"
+            f"{name}: its weights are quantized, and cannot train: take the model it was made from"
         )
     rope = getattr(text, "rope_parameters", None) or {}
     try:

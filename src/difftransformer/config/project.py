@@ -152,7 +152,7 @@ class RunEntry(PretrainedOptions):
     label: str = setting(meaning="Name of the row in tables and figures", min_length=1)
     look: int | None = setting(
         None,
-        meaning="Number of its colour, dash and marker, the same in every figure: 0 grey, 1 blue, "
+        meaning="Number of its color, dash and marker, the same in every figure: 0 gray, 1 blue, "
         "2 green, 3 red, 4 orange, 5 purple, 6 brown, from 7 on these again with other dashes and "
         "markers. A row that is second with it in a figure, or has none, takes the next free one. "
         "Inherited from base",
@@ -200,7 +200,7 @@ class RunEntry(PretrainedOptions):
         return self
 
     def with_other_setup(self, base: "RunEntry") -> bool:
-        """Return whether the run differs from its base only in setup, label and colour."""
+        """Return whether the run differs from its base only in setup, label and color."""
         others = ("init_from", "adapt", "match")
         alike = all(getattr(self, key) == getattr(base, key) for key in others)
         return alike and not self.set and not self.keep_weights

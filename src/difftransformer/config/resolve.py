@@ -10,7 +10,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from difftransformer.config import retokenised, scales
+from difftransformer.config import retokenized, scales
 from difftransformer.config.artifact_checks import check_artifacts
 from difftransformer.config.artifacts import ArtifactConfig, read_artifacts
 from difftransformer.config.data import DatasetConfig, require_same_text
@@ -141,8 +141,8 @@ class Catalogue:
         if (reader := self._reader(name)) is not None:
             model = self.pretrained(reader)
             assert model is not None
-            text = self.dataset(retokenised.text_of(name, reader))
-            return retokenised.in_ids_of(text, model, trained=reader == PRETRAINED_BASE)
+            text = self.dataset(retokenized.text_of(name, reader))
+            return retokenized.in_ids_of(text, model, trained=reader == PRETRAINED_BASE)
         place = f"{self.folder / 'datasets.yaml'}: datasets"
         lookup(self.datasets, name, "dataset", place)
         layers = Layers()
@@ -303,12 +303,12 @@ class Catalogue:
         """Return the dataset that stands in for ``dataset`` in the token ids of a run."""
         found, owners = self.dataset_of(dataset), (run, self._parent(run))
         foreign = [one for one in owners if one is not None and self.pretrained(one) is not None]
-        return retokenised.name_of(found, foreign[0]) if foreign else found
+        return retokenized.name_of(found, foreign[0]) if foreign else found
 
     def _reader(self, dataset: str) -> str | None:
         """Return the model from elsewhere whose token ids a dataset is in, by its run."""
         foreign = (run for run, entry in self.runs.items() if entry.pretrained is not None)
-        return retokenised.reader_of(dataset, foreign)
+        return retokenized.reader_of(dataset, foreign)
 
     @cached_property
     def _foreign_sizes(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Settings of the one trainer: budget, batch, optimiser, precision, validation, checkpoints."""
+"""Settings of the one trainer: budget, batch, optimizer, precision, validation, checkpoints."""
 
 from typing import Annotated, Literal, Self
 
@@ -51,18 +51,18 @@ class TrainingConfig(Settings):
         le=10**15,
     )
     steps: int | None = setting(
-        None, meaning="Training budget in optimiser steps.", unit="steps", gt=0, le=10**9
+        None, meaning="Training budget in optimizer steps.", unit="steps", gt=0, le=10**9
     )
     seq_len: int = setting(
         meaning="Positions of one sequence that are trained on.", unit="tokens", gt=0, le=2**27
     )
     batch_size: int = setting(
-        meaning="Sequences in one optimiser step.", unit="sequences", gt=0, le=2**24
+        meaning="Sequences in one optimizer step.", unit="sequences", gt=0, le=2**24
     )
     world: int = setting(
         1,
         meaning="Processes that train the model together, on CUDA one a GPU: each has a share of "
-        "the weights, of the optimiser and of every batch, and must have as many sequences of it.",
+        "the weights, of the optimizer and of every batch, and must have as many sequences of it.",
         unit="processes",
         gt=0,
         le=2**14,
@@ -130,7 +130,7 @@ class TrainingConfig(Settings):
         1.0, meaning="Largest global norm of the gradient; None: no clipping.", gt=0
     )
     precision: Literal["fp32", "bf16"] = setting(
-        "fp32", meaning="bf16: autocast with fp32 weights and optimiser. Slow on most CPUs."
+        "fp32", meaning="bf16: autocast with fp32 weights and optimizer. Slow on most CPUs."
     )
     compile: bool = setting(
         False,
@@ -265,17 +265,17 @@ class TrainingConfig(Settings):
 
     @property
     def share(self) -> int:
-        """Sequences of one process in one optimiser step."""
+        """Sequences of one process in one optimizer step."""
         return self.batch_size // self.world
 
     @property
     def tokens_per_step(self) -> int:
-        """Targets of one optimiser step."""
+        """Targets of one optimizer step."""
         return self.batch_size * self.seq_len
 
     @property
     def total_steps(self) -> int:
-        """Optimiser steps of the whole run."""
+        """Optimizer steps of the whole run."""
         if self.steps is not None:
             return self.steps
         assert self.tokens is not None

@@ -85,7 +85,7 @@ def write_gguf(model: Transformer, tokenizer: Path, path: Path, eos_token_id: in
 
 
 def _interleaved(rows: Tensor, heads: int) -> Tensor:
-    """Reorder rows [heads, 2, d/2] to [heads, d/2, 2]: llama.cpp rotates neighbours of a Llama."""
+    """Reorder rows [heads, 2, d/2] to [heads, d/2, 2]: llama.cpp rotates neighbors of a Llama."""
     return rows.reshape(heads, 2, -1, rows.shape[-1]).transpose(1, 2).reshape(rows.shape)
 
 

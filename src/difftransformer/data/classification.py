@@ -1,4 +1,4 @@
-"""Rows of labelled items, for models that shall classify from what a prompt demonstrates.
+"""Rows of labeled items, for models that shall classify from what a prompt demonstrates.
 
 Layout of a row: items one after the other, each some words of one class and then the label of that
 class. A row draws its classes, and a label for each of them; items draw their class among those of
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from difftransformer.config.generated_rows import FEWEST_CLASSES, ClassificationConfig
 
 
-class LabelledItems(NamedTuple):
+class LabeledItems(NamedTuple):
     """Items of rows: token ids of their words [S, I, W], of their label [S, I], class [S, I]."""
 
     words: NDArray[np.int64]
@@ -37,17 +37,17 @@ def training_rows(
     """Rows with 2 to max_classes classes, each number equally often, [S, row_length]."""
     numbers = generator.integers(FEWEST_CLASSES, settings.max_classes + 1, size=samples)
     drawn = generator.integers(0, numbers[:, None], size=(samples, settings.items))
-    items = labelled_items(settings, drawn, generator)
+    items = labeled_items(settings, drawn, generator)
     rows = np.concatenate((items.words, items.labels[:, :, None]), axis=2)
     return rows.reshape(samples, settings.row_length)
 
 
-def labelled_items(
+def labeled_items(
     settings: ClassificationConfig,
     drawn: NDArray[np.int64],
     generator: np.random.Generator,
     strays: NDArray[np.float64] | None = None,
-) -> LabelledItems:
+) -> LabeledItems:
     """Give items of known classes their words and labels.
 
     Args:
@@ -66,7 +66,7 @@ def labelled_items(
         meant = _stray(meant, strays, generator)
     class_of = np.take_along_axis(classes, meant.reshape(S, -1), axis=1).reshape(meant.shape)
     first = settings.num_labels + class_of * settings.words_per_class
-    return LabelledItems(
+    return LabeledItems(
         words=first + chosen[:, :, : settings.words],
         labels=np.take_along_axis(labels, drawn, axis=1),
         classes=drawn,

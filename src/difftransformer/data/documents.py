@@ -25,13 +25,13 @@ class Cursor(NamedTuple):
 
 
 class Document(NamedTuple):
-    """A text, its licence, the cursor just behind it, and what it is held out with.
+    """A text, its license, the cursor just behind it, and what it is held out with.
 
     ``package`` is the name of a package that is held out as one; None: the text itself decides.
     """
 
     text: str
-    licence: str
+    license: str
     cursor: Cursor
     package: str | None = None
 

@@ -13,7 +13,7 @@ PROMPT = "Question: {question}\nAnswer:"
 """How a question is asked, without solved examples; generated training text begins like this."""
 
 SOURCE = "https://github.com/QwenLM/Qwen2.5-Math/raw/a45202bd16/evaluation/data/{name}/test.jsonl"
-"""Where all eight sets lie at one pinned commit, one item a line; their licences differ."""
+"""Where all eight sets lie at one pinned commit, one item a line; their licenses differ."""
 
 
 class MathSet(NamedTuple):

@@ -27,13 +27,13 @@ class TokenisedDocument(NamedTuple):
 
     Attributes:
         tokens: Token ids; none where the document has no text.
-        licence: Its licence.
+        license: Its license.
         cursor: Place just behind it in its source.
         cut: Tokens of the document that were cut off.
     """
 
     tokens: NDArray[np.uint32]
-    licence: str
+    license: str
     cursor: Cursor
     cut: int = 0
 
@@ -43,7 +43,7 @@ class Taken(NamedTuple):
 
     source: int
     tokens: NDArray[np.uint32]
-    licence: str
+    license: str
     cut: int = 0
 
 
@@ -127,7 +127,7 @@ class MixedStream:
             room = None if self._budget is None else self.mixture.room(choice, self._budget)
             tokens = document.tokens[:room]
             self.mixture.taken[choice] += len(tokens)
-            return Taken(choice, tokens, document.licence, document.cut)
+            return Taken(choice, tokens, document.license, document.cut)
         raise StopIteration
 
 

@@ -1,4 +1,4 @@
-"""A tokenised dataset on disk: memory-mapped shards described by a manifest.
+"""A tokenized dataset on disk: memory-mapped shards described by a manifest.
 
     manifest.json, tokenizer.json, tokenizer_config.json
     shards/train-00000.bin, shards/train-00000.documents.npy, ...
@@ -102,7 +102,7 @@ class SourceEntry(Settings):
     share: float = setting(meaning="Achieved share of the training tokens.")
     tokens: dict[str, int] = setting(meaning="Tokens in each split.", unit="tokens")
     documents: dict[str, int] = setting(meaning="Documents in each split.")
-    licences: dict[str, int] = setting(meaning="Documents under each licence.")
+    licenses: dict[str, int] = setting(meaning="Documents under each license.")
     truncated: dict[str, Truncated] = setting(
         {}, meaning="What max_document_tokens cut off, by split; windows of a document are not cut."
     )
@@ -144,7 +144,7 @@ class Manifest(Settings):
     )
     recall: RecallConfig | None = setting(None, meaning="Settings of generated recall rows.")
     classification: ClassificationConfig | None = setting(
-        None, meaning="Settings of generated rows of labelled items."
+        None, meaning="Settings of generated rows of labeled items."
     )
     splits: dict[str, SplitEntry] = setting(meaning="Tokens by split.")
     sources: dict[str, SourceEntry] = setting(meaning="What each source contributed.")

@@ -51,11 +51,11 @@ def _collect(
     for excerpt, (windows, cut) in zip(block, encoded.result(), strict=True):
         document = excerpt.document
         if not excerpt.windows:
-            yield TokenisedDocument(nothing, document.licence, document.cursor)
+            yield TokenisedDocument(nothing, document.license, document.cursor)
         last = len(windows) - 1
         for place, tokens in enumerate(windows):
             cursor = excerpt.cursor_behind(excerpt.windows[place], place == last)
-            yield TokenisedDocument(tokens, document.licence, cursor, cut if cuts else 0)
+            yield TokenisedDocument(tokens, document.license, cursor, cut if cuts else 0)
 
 
 def _blocks(excerpts: Iterable[Excerpt]) -> Iterator[list[Excerpt]]:

@@ -42,7 +42,7 @@ class Fields(NamedTuple):
     """Names of the fields to take out of a record."""
 
     text: str
-    licence: str | None = None
+    license: str | None = None
 
 
 class Record(NamedTuple):
@@ -53,7 +53,7 @@ class Record(NamedTuple):
 
     number: int
     text: str
-    licence: str | None
+    license: str | None
 
 
 def read_records(path: Path, fields: Fields, start: int = 0) -> Iterator[Record]:
@@ -165,8 +165,8 @@ def _record(number: int, values: dict[str, Any], fields: Fields, where: str) -> 
         require_unicode(value or "", f"{where}: field {field!r}")
         return value
 
-    licence = found(fields.licence) if fields.licence in values else None
-    return Record(number, found(fields.text) or "", licence)
+    license = found(fields.license) if fields.license in values else None
+    return Record(number, found(fields.text) or "", license)
 
 
 def _lacking(text_field: str, found: Iterable[str]) -> str:

@@ -2,7 +2,7 @@
 
 Of recall rows a key is a word such as ``k07``, a value ``v12``, a filler ``f63``. All words are
 equally long, so none is part of another and an answer can be found in a text by looking for its
-word. Of labelled items a label is a word such as ``l07``, a word of class 12 ``c12a``.
+word. Of labeled items a label is a word such as ``l07``, a word of class 12 ``c12a``.
 """
 
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ def pack_rows(dataset: DatasetConfig, state: Path) -> Manifest:
         share=1.0,
         tokens={split: entry.tokens for split, entry in splits.items()},
         documents={split: entry.documents for split, entry in splits.items()},
-        licences={"MIT": sum(entry.documents for entry in splits.values())},
+        licenses={"MIT": sum(entry.documents for entry in splits.values())},
     )
     return Manifest(
         vocab_size=settings.vocab_size,
@@ -94,7 +94,7 @@ def _pack_split(
         generator = np.random.default_rng([dataset.seed, SPLITS.index(split), index])
         pieces = _rows(settings, here, generator)
         sha256 = write_tokens(path, token_dtype(settings.vocab_size), pieces)
-        tally = Tally(tokens=tokens, documents=here, licences={"MIT": here})
+        tally = Tally(tokens=tokens, documents=here, licenses={"MIT": here})
         part = Part(
             inputs=inputs,
             shard=ShardEntry(file=path.name, tokens=tokens, documents=here, sha256=sha256),

@@ -36,7 +36,7 @@ class Tally(Settings):
 
     tokens: int = setting(meaning="Tokens.", unit="tokens")
     documents: int = setting(meaning="Documents.")
-    licences: dict[str, int] = setting(meaning="Documents under each licence.")
+    licenses: dict[str, int] = setting(meaning="Documents under each license.")
     truncated: Truncated = setting(
         Truncated(documents=0, tokens=0), meaning="What was cut off its documents."
     )
@@ -85,7 +85,7 @@ def write_shard(
         return None
     lengths: list[int] = []
     tokens = dict.fromkeys(sources, 0)
-    licences = {name: Counter[str]() for name in sources}
+    licenses = {name: Counter[str]() for name in sources}
     cut: dict[str, list[int]] = {name: [] for name in sources}
 
     def until_full() -> Iterator[NDArray[np.uint32]]:
@@ -94,7 +94,7 @@ def write_shard(
             yield document.tokens
             lengths.append(length)
             tokens[name] += length
-            licences[name][document.licence] += 1
+            licenses[name][document.license] += 1
             cut[name] += [document.cut] * (document.cut > 0)
             if sum(tokens.values()) >= shard_tokens:
                 return
@@ -115,10 +115,10 @@ def write_shard(
         name: Tally(
             tokens=tokens[name],
             documents=count.total(),
-            licences=dict(sorted(count.items())),
+            licenses=dict(sorted(count.items())),
             truncated=Truncated(documents=len(cut[name]), tokens=sum(cut[name])),
         )
-        for name, count in licences.items()
+        for name, count in licenses.items()
     }
 
 

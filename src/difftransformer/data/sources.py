@@ -113,7 +113,7 @@ class Files:
 
     def __init__(self, name: str, config: FilesSource) -> None:
         self.weight, self._config = config.weight, config
-        self._fields = Fields(config.text_field, config.licence_field)
+        self._fields = Fields(config.text_field, config.license_field)
         self._files = {"train": _matches(name, config.globs)}
         if config.validation:
             self._files["validation"] = _matches(name, config.validation)
@@ -157,7 +157,7 @@ class Files:
             package = _package(self._config, _folder(files[unit], self._config.globs))
             for record in read_records(files[unit], self._fields, first):
                 cursor = Cursor(start.repeat, unit, record.number + 1)
-                yield Document(record.text, record.licence or self._config.licence, cursor, package)
+                yield Document(record.text, record.license or self._config.license, cursor, package)
 
     def identity(self) -> list[Any]:
         """Return paths, sizes and times of change."""
@@ -194,7 +194,7 @@ class Hub:
                     f"are {', '.join(sorted(row))}: set {setting} of the source to what has text"
                 )
             require_unicode(text, where)
-            yield Document(text, config.licence, Cursor(start.repeat, 0, number + 1))
+            yield Document(text, config.license, Cursor(start.repeat, 0, number + 1))
 
     def _text(self, row: dict[str, Any]) -> Any:
         """Return the text of a row: "" where it is null, _MISSING where there is no such column."""

@@ -1,10 +1,10 @@
 """Weights of a layer to and from the code that its authors published (github microsoft/unilm).
 
 V1 is Diff-Transformer/multihead_flashdiff_1.py, V2 Diff-Transformer/Diff-Transformer-V2. Theirs
-turns neighbouring dimensions (2i, 2i + 1) together, ours the halves (i, i + d/2), so the rows of a
+turns neighboring dimensions (2i, 2i + 1) together, ours the halves (i, i + d/2), so the rows of a
 head of queries and keys are permuted; ours holds all projections of the input in one matrix. Both
 compute the same function with the authors' settings: lambda_init by depth with ``layer_index`` for
-their ``depth``, norm_eps 1e-5, neighbours paired, sigmoid.
+their ``depth``, norm_eps 1e-5, neighbors paired, sigmoid.
 """
 
 from collections.abc import Mapping
@@ -100,7 +100,7 @@ def _same(found: object, wanted: object, what: str, whose: str) -> None:
 
 
 def _interleaved(rows: Tensor, head_dim: int) -> Tensor:
-    """Reorder the rows of each head from halves (i, i + d/2) to neighbours (2i, 2i + 1)."""
+    """Reorder the rows of each head from halves (i, i + d/2) to neighbors (2i, 2i + 1)."""
     return rows.reshape(-1, 2, head_dim // 2, rows.shape[-1]).transpose(1, 2).flatten(0, 2)
 
 

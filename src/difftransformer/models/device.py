@@ -19,5 +19,5 @@ def repeat_bits(deterministic: bool, *, compiled: bool = False) -> None:
         torch.use_deterministic_algorithms(deterministic)
     else:
         torch.set_deterministic_debug_mode("error" if deterministic else "default")
-    # Filling every fresh tensor with NaN only unmasks reads of uninitialised memory; it costs time.
+    # Filling every fresh tensor with NaN only unmasks reads of uninitialized memory; it costs time.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

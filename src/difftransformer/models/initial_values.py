@@ -7,7 +7,7 @@ from torch import nn
 
 from difftransformer.models.attention.base import Attention
 from difftransformer.models.matrices import Embedding, Linear
-from difftransformer.models.normalisation import RMSNorm
+from difftransformer.models.normalization import RMSNorm
 
 
 def draw_weights(module: nn.Module, seed: int) -> None:

@@ -159,7 +159,7 @@ class AttentionLayer(Attention):
         """Attend, causally unless there is a mask.
 
         Args:
-            x: [B, T, D], normalised input of the layer.
+            x: [B, T, D], normalized input of the layer.
             rope: cos and sin of the T positions, [T, d] or [B, T, d], the sin of the first half
                 negative (see `models.rotary`); None: the layer's own, at ``positions``.
             mask: bool [B or 1, 1, T, S], True = may attend; a query that may look nowhere, as

@@ -1,6 +1,6 @@
 """Matrices without initial values; products with them, on the CPU by oneDNN where torch has it.
 
-The model draws all values, or a checkpoint brings them: torch's own initialisation would be thrown
+The model draws all values, or a checkpoint brings them: torch's own initialization would be thrown
 away, takes long for large models, advances the global random state, and on the meta device imports
 the compiler (seconds).
 

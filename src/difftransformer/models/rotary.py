@@ -1,7 +1,7 @@
 """Rotary positions (RoFormer, arXiv 2104.09864, equation 34) in the rotate-half layout of Llama.
 
 Dimension i of a head is paired with i + d/2, so that weights go to ``LlamaForCausalLM`` as they
-are. The authors' code pairs neighbours (2i, 2i + 1) instead: the same function after permuting the
+are. The authors' code pairs neighbors (2i, 2i + 1) instead: the same function after permuting the
 rows of the query and key projections.
 
 Shapes: B = batch, T = positions, d = head_dim, and of heads: Q queries, K keys, V values of e;

@@ -23,7 +23,7 @@ from difftransformer.models.gradients import by_hand, first_derivative
 from difftransformer.models.initial_values import draw_module
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.models.matrices import Embedding, Linear, linear
-from difftransformer.models.normalisation import RMSNorm
+from difftransformer.models.normalization import RMSNorm
 from difftransformer.models.recomputation import computed_again
 from difftransformer.models.rotary import Rope, RotaryTable
 
@@ -251,9 +251,9 @@ class Transformer(LanguageModel):
         x = self._residual_stream(token)
         for index, layer in enumerate(self.layers):
             assert isinstance(layer, Layer)
-            normalised = layer.attention_norm(x)
+            normalized = layer.attention_norm(x)
             x = layer(x, rope, None, cache)
-            q, _, _, extra = layer.attention.project(normalised, rope)
+            q, _, _, extra = layer.attention.project(normalized, rope)
             yield layer.attention.attention_weights(q, cache.held(index)[0], extra)[:, :, 0]
 
     def init_weights(self, seed: int) -> None:

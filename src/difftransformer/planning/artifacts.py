@@ -120,7 +120,7 @@ class Artifacts:
         for suite, run, seed in self._evaluated(name, seeds):
             found.append(layout.evaluation(suite, run, seed))
             judges = self.jobs.judges(suite)
-            found += [layout.judgement(judge, suite, run, seed) for judge in judges]
+            found += [layout.judgment(judge, suite, run, seed) for judge in judges]
         shown = map(self._timing_of, self.known[name].sections)
         return found + [layout.timings(one) for one in dict.fromkeys(shown) if one is not None]
 
@@ -146,10 +146,10 @@ class Artifacts:
                 found.setdefault(kind, []).append(self.jobs.layout.details(suite, run, seed))
         return found
 
-    def judgement_details(self, name: str) -> list[str]:
-        """Return the folders of single judgements behind a table, where judges are compared."""
+    def judgment_details(self, name: str) -> list[str]:
+        """Return the folders of single judgments behind a table, where judges are compared."""
         return [
-            self.jobs.layout.judgement_details(judge, *one)
+            self.jobs.layout.judgment_details(judge, *one)
             for one in self._evaluated(name)
             for judge in self.jobs.judges(one[0])
             if len(self.jobs.judges(one[0])) > 1

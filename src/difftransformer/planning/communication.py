@@ -28,7 +28,7 @@ _REDUCED = 4
 
 @dataclass(frozen=True)
 class StepCost:
-    """One optimiser step of a training, on one of its GPUs.
+    """One optimizer step of a training, on one of its GPUs.
 
     Attributes:
         gpus: N.

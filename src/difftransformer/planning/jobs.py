@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from difftransformer.config.evaluation import NgramsSlice
 from difftransformer.config.evaluations import EvaluationSlice, module_of
-from difftransformer.config.judges import JudgementSlice, JudgeName, judge_module
+from difftransformer.config.judges import JudgeName, JudgmentSlice, judge_module
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import DatasetSlice, RunConfig
 from difftransformer.convert.foreign.registry import reader_locations
@@ -34,7 +34,7 @@ from difftransformer.provenance.model_files import model_files
 from difftransformer.training.methods import method_module
 
 TOKENS_PER_WORKER = 10_000_000
-"""Below this a second process costs more than it saves: about ten seconds of tokenising."""
+"""Below this a second process costs more than it saves: about ten seconds of tokenizing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,12 +122,12 @@ class Jobs:
         """Return who judges what a suite leaves; most suites leave nothing to judge."""
         return self.catalogue.project.judge if self.catalogue.suite(suite).judged else []
 
-    def judgement_slice(self, judge: str, suite: str, run: str) -> str:
+    def judgment_slice(self, judge: str, suite: str, run: str) -> str:
         """Return the file of a judging job's slice."""
         kind = self.catalogue.suite(suite).kind
         config = getattr(self.catalogue.project.judges, judge)
-        slice = JudgementSlice(scale=self.scale, run=run, suite=suite, kind=kind, judge=config)
-        return self.write("judgement", slice)
+        slice = JudgmentSlice(scale=self.scale, run=run, suite=suite, kind=kind, judge=config)
+        return self.write("judgment", slice)
 
     def ngrams_slice(self, dataset: str, suite: str) -> str:
         """Return the file that says which n-grams are too frequent for a suite."""
@@ -194,7 +194,7 @@ class Jobs:
         return host_mb(self.run(run).model)
 
     def workers(self, dataset: str, cores: int) -> int:
-        """Return how many threads tokenise a dataset: a small one must not wait for all cores."""
+        """Return how many threads tokenize a dataset: a small one must not wait for all cores."""
         tokens = self.catalogue.dataset(dataset).tokens
         return cores if tokens is None else max(1, min(cores, tokens // TOKENS_PER_WORKER))
 

@@ -2,7 +2,7 @@
 
 ENTRIES = {
     "train_tokenizer": "difftransformer.data.tokenizer",
-    "tokenize": "difftransformer.data.tokenise",
+    "tokenize": "difftransformer.data.tokenize",
     "count_ngrams": "difftransformer.data.ngrams",
     "pretrain": "difftransformer.training.pretrain",
     "extend_context": "difftransformer.training.pretrain",

@@ -46,7 +46,7 @@ class Declarations:
     """Suite -> who judges what it generates, of the suites that generate something to judge."""
     members: Members = _alone
     look: Callable[[str], int | None] = lambda run: None
-    """Gives the number of a run's colour."""
+    """Gives the number of a run's color."""
     replications: Sequence[Replication] = ()
     """Independent replications of the papers' central differences."""
     overrides: Callable[[str], str] = lambda run: ""

@@ -12,7 +12,7 @@ MANIFEST, SHARDS = "manifest.json", "shards"
 SUMS = ".sha256.json"
 """Ending of the main output of a job that has no JSON result."""
 REPRODUCIBLE = (
-    *("tokenizers", "data", "frequent_ngrams", "runs", "evaluations", "judgements"),
+    *("tokenizers", "data", "frequent_ngrams", "runs", "evaluations", "judgments"),
     *("tables", "figures"),
 )
 """Folders of a scale whose bytes are the same for the same commit, settings and machine.
@@ -110,29 +110,29 @@ class Layout:
         """Folder of the items and arrays behind an evaluation's metrics."""
         return f"{self.home}/evaluations/{suite}/{run}/{seed}"
 
-    def judgement(self, judge: str, suite: str, run: str, seed: int | str) -> str:
+    def judgment(self, judge: str, suite: str, run: str, seed: int | str) -> str:
         """Result file of a judge on the answers of a suite."""
-        return f"{self.judgement_details(judge, suite, run, seed)}.json"
+        return f"{self.judgment_details(judge, suite, run, seed)}.json"
 
-    def judgement_details(self, judge: str, suite: str, run: str, seed: int | str) -> str:
-        """Folder of the single judgements behind a judge's metrics."""
-        return f"{self.home}/judgements/{judge}/{suite}/{run}/{seed}"
+    def judgment_details(self, judge: str, suite: str, run: str, seed: int | str) -> str:
+        """Folder of the single judgments behind a judge's metrics."""
+        return f"{self.home}/judgments/{judge}/{suite}/{run}/{seed}"
 
     @property
-    def kept_judgements(self) -> str:
-        """Folder of the judgements of a language model, which cost money; shared by all scales."""
-        return f"{self.root}/kept_judgements"
+    def kept_judgments(self) -> str:
+        """Folder of the judgments of a language model, which cost money; shared by all scales."""
+        return f"{self.root}/kept_judgments"
 
     def timings(self, evaluation: str) -> str:
         """Result file of the timings of an evaluation."""
         return f"{self.home}/timings/{evaluation}.json"
 
     def results(self) -> list[Path]:
-        """Return the result files that exist: trainings, evaluations, judgements, timings."""
+        """Return the result files that exist: trainings, evaluations, judgments, timings."""
         return self.existing(
             self.training("*", "*"),
             self.evaluation("*", "*", "*"),
-            self.judgement("*", "*", "*", "*"),
+            self.judgment("*", "*", "*", "*"),
             self.timings("*"),
         )
 

@@ -1,4 +1,4 @@
-"""The model card of a trained run: what it is, from which data, how well, and by which licence.
+"""The model card of a trained run: what it is, from which data, how well, and by which license.
 
 All of it comes from what lies there: training.json, the manifest of its data, the evaluations of
 the run over all its seeds, and the verdicts of its scale. What is missing is said to be. The card
@@ -39,32 +39,32 @@ _DECIMALS = 4
 D = TypeVar("D")
 
 
-def model_card(folder: Path, licence: str | None, name: str, *, own_code: bool) -> str:
+def model_card(folder: Path, license: str | None, name: str, *, own_code: bool) -> str:
     """Return the card, Markdown behind the YAML that the Hugging Face hub reads.
 
     Args:
         folder: A trained run, ``results/<scale>/runs/<run>/<seed>``; its own scale is searched for
             data, evaluations and verdicts. Or a model of ours that transformers saved: its card has
             only what its config.json says.
-        licence: Identifier of the licence of the weights, such as apache-2.0; None is mit.
+        license: Identifier of the license of the weights, such as apache-2.0; None is mit.
         name: How the model is called.
         own_code: Whether transformers needs this package to load it.
 
     Raises:
-        ConfigError: There is no licence: the weights of a model from elsewhere are not ours to
+        ConfigError: There is no license: the weights of a model from elsewhere are not ours to
             give one.
         DataError: The folder has no model, or a file that the card speaks of is damaged.
         CheckpointError: A model without a training record is damaged, or not one of ours.
     """
     facts = _trained(folder) if (folder / TRAINING).is_file() else _saved(folder)
     base: PretrainedModel | None = facts["base"]
-    if licence is None and base is not None:
+    if license is None and base is not None:
         raise ConfigError(
-            f"{folder}: made of {base.name}, whose licence holds for it, too; name it: --licence"
+            f"{folder}: made of {base.name}, whose license holds for it, too; name it: --license"
         )
-    licence = licence or "mit"
+    license = license or "mit"
     head = ModelCardData(
-        license=licence,
+        license=license,
         library_name="transformers",
         pipeline_tag="text-generation",
         tags=["difftransformer", "differential-attention", facts["kind"]],
@@ -84,7 +84,7 @@ def model_card(folder: Path, licence: str | None, name: str, *, own_code: bool) 
         "rate": rate, "without_folders": without_folders,
     }  # fmt: skip
     card = environment.get_template("card.md.j2")
-    return card.render(facts, head=head, licence=licence, name=name, own_code=own_code)
+    return card.render(facts, head=head, license=license, name=name, own_code=own_code)
 
 
 def _saved(folder: Path) -> dict[str, Any]:

@@ -28,7 +28,7 @@ _PATHS = re.compile(r".*(?:_path|_file|_dir)$")
 
 
 def publish(
-    run: Path, output: Path, format: str = "huggingface", licence: str | None = None
+    run: Path, output: Path, format: str = "huggingface", license: str | None = None
 ) -> None:
     """Write weights, config, tokenizer, generation config, model card and provenance.json.
 
@@ -38,17 +38,17 @@ def publish(
         output: Folder to make; it has a card only when it is complete.
         format: One of transformers that `export_model` knows; a model from elsewhere that was
             adapted stays as it is.
-        licence: Identifier of the licence of the weights, for the card; None is mit, which nobody
+        license: Identifier of the license of the weights, for the card; None is mit, which nobody
             can give to what is made of a model from elsewhere.
 
     Raises:
         ConfigError: ``format`` is none of transformers; or a model from elsewhere was adapted, and
-            no licence is given or a format.
+            no license is given or a format.
         DataError: ``run`` has no model, or is damaged.
         CheckpointError: The format cannot express it, or ``output`` is not empty, or the file
             system refused.
     """
-    card = _card(run, output, format, licence)
+    card = _card(run, output, format, license)
     if adapted_model(run) is None:
         export_model(run, output, format)
     else:
@@ -63,10 +63,10 @@ def publish(
 
 
 def is_published(
-    run: Path, output: Path, format: str = "huggingface", licence: str | None = None
+    run: Path, output: Path, format: str = "huggingface", license: str | None = None
 ) -> bool:
     """Whether a folder is what `publish` would write now; arguments and errors are its own."""
-    card = _card(run, output, format, licence)
+    card = _card(run, output, format, license)
     try:
         if (output / CARD).read_text(encoding="utf-8") != card:
             return False
@@ -100,7 +100,7 @@ def forget_folders(model: Path) -> None:
                 write_text(path, json.dumps(public, indent=2) + "\n")
 
 
-def _card(run: Path, output: Path, format: str, licence: str | None) -> str:
+def _card(run: Path, output: Path, format: str, license: str | None) -> str:
     if format not in OF_TRANSFORMERS:
         raise ConfigError(
             f"--format {format}: a folder for the hub is one of transformers: "
@@ -113,7 +113,7 @@ def _card(run: Path, output: Path, format: str, licence: str | None) -> str:
             "--format"
         )
     own_code = as_it_is and not elsewhere
-    return model_card(run, licence, output.resolve().name, own_code=own_code)
+    return model_card(run, license, output.resolve().name, own_code=own_code)
 
 
 def _copy(run: Path, output: Path) -> None:

@@ -83,7 +83,7 @@ class CensoredContrast(Contrast):
         return self._fit()
 
     def _likelihood(self, mean: float) -> float:
-        """Profile log-likelihood of a mean, maximised over the standard deviation."""
+        """Profile log-likelihood of a mean, maximized over the standard deviation."""
         return self._fit(floc=mean)[1]
 
     def _fit(self, **fixed: float) -> tuple[float, float]:

@@ -108,7 +108,7 @@ def lines(
         hue="run",
         style="run",
         hue_order=list(shown),
-        palette={run: one.colour for run, one in shown.items()},
+        palette={run: one.color for run, one in shown.items()},
         dashes={run: one.dash for run, one in shown.items()},
         markers={run: one.marker for run, one in shown.items()} if marks else False,
         legend=False,
@@ -149,7 +149,7 @@ def estimates(
     runs = [run for run in look if run in set(frame["run"])]
     shared: dict[str, Any] = {
         along: "place", "x" if along == "y" else "y": "number", "order": list(places),
-        "hue": "run", "hue_order": runs, "palette": {run: look[run].colour for run in runs},
+        "hue": "run", "hue_order": runs, "palette": {run: look[run].color for run in runs},
         "legend": False, "ax": axes,
     }  # fmt: skip
     beside = dodge and len(runs) > 1

@@ -43,7 +43,7 @@ def contrast_of(claim: Claim, numbers: Evidence) -> Contrast | None:
 
 
 def run_test(claim: Claim, observed: Contrast) -> Tested:
-    """Test a contrast; p is two-sided, for the decision that the data favour."""
+    """Test a contrast; p is two-sided, for the decision that the data favor."""
     sign = 1 if claim.direction == "higher" else -1
     margin = _margin(claim)
     claimed: VerdictName = "reproduced" if sign * observed.effect > 0 else "opposite"

@@ -50,11 +50,11 @@ class Results:
         path = self._layout.evaluation(suite, run, seed)
         return found or self._raise_missing(f"evaluation '{suite}'", run, seed, path)
 
-    def judgement(self, suite: str, judge: str, run: str, seed: int) -> Result:
+    def judgment(self, suite: str, judge: str, run: str, seed: int) -> Result:
         """Return what a judge says about the answers of a suite."""
         found = self.evaluations.get((judged_suite(suite, judge), run, seed))
-        path = self._layout.judgement(judge, suite, run, seed)
-        return found or self._raise_missing(f"judgement by '{judge}'", run, seed, path)
+        path = self._layout.judgment(judge, suite, run, seed)
+        return found or self._raise_missing(f"judgment by '{judge}'", run, seed, path)
 
     def detail(self, suite: str, run: str, seed: int, name: str) -> Path:
         """Return a file that an evaluation left beside its result.

@@ -28,9 +28,9 @@ _PNG_DPI = 160
 
 
 class Look(NamedTuple):
-    """How one row is drawn, in every panel: colour, and dash and marker for those who need them."""
+    """How one row is drawn, in every panel: color, and dash and marker for those who need them."""
 
-    colour: str
+    color: str
     dash: Dash
     marker: str
 
@@ -49,10 +49,10 @@ def look_numbers(rows: Mapping[str, int | None]) -> dict[str, int]:
 
 
 def looks(rows: Mapping[str, int | None]) -> dict[str, Look]:
-    """Look of each row by its number: a palette that colour-blind readers can tell apart."""
+    """Look of each row by its number: a palette that color-blind readers can tell apart."""
     import seaborn
 
-    # Yellow and sky blue are too pale for lines on white; grey goes to the first, the baseline.
+    # Yellow and sky blue are too pale for lines on white; gray goes to the first, the baseline.
     order = (7, 0, 2, 3, 1, 4, 5)
     palette = [seaborn.color_palette("colorblind").as_hex()[index] for index in order]
 
@@ -130,9 +130,9 @@ def sign(
     from matplotlib.lines import Line2D
 
     return Line2D(
-        [], [], color=look.colour, marker=look.marker if mark else "", ms=mark, lw=line,
+        [], [], color=look.color, marker=look.marker if mark else "", ms=mark, lw=line,
         ls=((0, look.dash) if look.dash else "-") if line else "", label=printable(label),
-        mfc="white" if hollow else look.colour,
+        mfc="white" if hollow else look.color,
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ def results(folder: str | Path) -> "DataFrame":
         folder: Folder of a scale, such as ``results/tiny``.
 
     Returns:
-        A line a number: scale, kind (training, evaluation, judgement, ...), run, suite, seed,
+        A line a number: scale, kind (training, evaluation, judgment, ...), run, suite, seed,
         metric, value (NaN: undefined), job_id, git_commit, fingerprint, settings (as the job got
         them, a mapping).
 

@@ -85,7 +85,7 @@ def one_a_row(
 def axis_marks(axes: Axes, x: Sequence[float], place: int, look: Look) -> None:
     """Mark numbers above the axis of x, each row at a height of its own."""
     axes.plot(
-        x, [0.03 + 0.035 * place] * len(x), look.marker, color=look.colour, ms=4.5, mew=0,
+        x, [0.03 + 0.035 * place] * len(x), look.marker, color=look.color, ms=4.5, mew=0,
         transform=axes.get_xaxis_transform(), clip_on=False,
     )  # fmt: skip
 
@@ -107,7 +107,7 @@ def heat_maps(
     figure: Figure, places: Sequence[Axes], view: View[Any],
     matrices: "Sequence[NDArray[np.floating]]", top: float, label: str,
 ) -> None:  # fmt: skip
-    """Draw a matrix of heads by heads for each row, from 0 to ``top``, and one bar of colours."""
+    """Draw a matrix of heads by heads for each row, from 0 to ``top``, and one bar of colors."""
     for axes, row, matrix in zip(places, view.rows, matrices, strict=True):
         image = axes.imshow(matrix, vmin=0, vmax=top, cmap="viridis")
         tidy(axes, x="head, layer by layer", y="", title=printable(row.label, 34))

@@ -59,7 +59,7 @@ def unit_chance(parts: "Sequence[NDArray[np.float64]]") -> UnitChance:
 
     Args:
         parts: Independent sets of units, [S, D] each: what each unit adds to each seed's
-            difference, centred, so that a row sums to zero.
+            difference, centered, so that a row sums to zero.
     """
     variance, freedom = 0.0, 0
     for part in parts:

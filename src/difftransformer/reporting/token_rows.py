@@ -36,7 +36,7 @@ class TokenRows(NamedTuple):
 
 
 def largest(several: Sequence[TokenRows]) -> float:
-    """Size of the largest weight of several prompts or models, for one scale of colours."""
+    """Size of the largest weight of several prompts or models, for one scale of colors."""
     return max(float(np.abs(one.weights).max()) for one in several)
 
 
@@ -81,8 +81,8 @@ def name_tokens(
     axes.set_xticks(middles, [names[region] for region in shown])
 
 
-def colour_bar(figure: Figure | SubFigure, grid: Any) -> None:
-    """Say what the colours are, beside all axes, an array of those that rows were drawn into."""
+def color_bar(figure: Figure | SubFigure, grid: Any) -> None:
+    """Say what the colors are, beside all axes, an array of those that rows were drawn into."""
     figure.colorbar(
         grid.flat[0].images[0], ax=grid, label="weight / sum of |weights|", shrink=0.7, pad=0.01
     )

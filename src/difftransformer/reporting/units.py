@@ -88,7 +88,7 @@ def chance_of_units(pairs: Sequence[Pair], about: str) -> UnitChance:
 def contributions(seed: SeedValue) -> "Contributions":
     """What each unit adds to a value beyond the average one.
 
-    A ratio of sums is linearised: a unit counts by how far its numerator lies from what the ratio
+    A ratio of sums is linearized: a unit counts by how far its numerator lies from what the ratio
     would have for its denominator.
 
     Raises:

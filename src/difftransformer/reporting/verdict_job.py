@@ -151,7 +151,7 @@ def _line(verdict: Verdict, number: int) -> dict[str, object]:
 
 
 def summarize(tested: TestedClaims, verdicts: Sequence[Verdict]) -> list[str]:
-    """Summarise verdicts: counts, claims not testable here, and primary endpoints."""
+    """Summarize verdicts: counts, claims not testable here, and primary endpoints."""
     if not verdicts:
         return [f"No table at scale {tested.scale} answers a registered question."]
     scale_and_sizes = scale_and_size(

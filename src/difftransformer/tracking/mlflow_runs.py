@@ -61,7 +61,7 @@ from difftransformer.tracking.views import (  # noqa: E402
 )
 
 SENDING = "tracking.lock"
-"""Held by one sender at a time: the job's own thread, or a later synchronisation."""
+"""Held by one sender at a time: the job's own thread, or a later synchronization."""
 _HISTORY, _JOB = f"{PREFIX}.{HISTORY_ID}", f"{PREFIX}.job"
 """Tags of a run: the id of its history, and the name of its job."""
 _SEEN = f"{PREFIX}.seen"

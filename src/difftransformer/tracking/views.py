@@ -46,7 +46,7 @@ STAGES = {
     "extend_context": Stage("Trained models whose context is extended: losses by step.", _TRAINING),
     "adapt": Stage("Trained models adapted by Dex, LoRA and others: losses by step.", _TRAINING),
     "evaluate": Stage("Evaluations: one run per model and suite.", _MEASURED),
-    "judge_answers": Stage("Judgements of models' answers.", _MEASURED),
+    "judge_answers": Stage("Judgments of models' answers.", _MEASURED),
     "benchmark": Stage("Models timed side by side on one machine.", _BUILT),
     "table": Stage("Tables, and the runs behind each: its tag `upstream`.", _BUILT),
     "figure": Stage("Figures, and the runs behind each: its tag `upstream`.", _BUILT),

@@ -1,6 +1,6 @@
 """Checkpoints of the training state: whole or not there, checked by their sums, newest first.
 
-    state/checkpoint-00000120/tensors.safetensors   weights, optimiser, generators, running sums
+    state/checkpoint-00000120/tensors.safetensors   weights, optimizer, generators, running sums
                               state.json            step, loader position, history, settings digest
                               sums.json             sha256 of the two: what makes it whole
     state/kept/step-00000060.safetensors            weights that are published, see `keep_weights`

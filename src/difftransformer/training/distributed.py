@@ -1,6 +1,6 @@
 """What the processes that train one model together do: the one place that knows of ranks.
 
-Parameters, gradients and optimiser states are sharded over all of them (FSDP2, `fully_shard`), the
+Parameters, gradients and optimizer states are sharded over all of them (FSDP2, `fully_shard`), the
 batch is divided among them, and all of them know every number of the history. A training of one
 process asks the same things of a `Team` of one, which does nothing.
 

@@ -26,7 +26,7 @@ from difftransformer.models.config import ModelConfig
 from difftransformer.models.language_model import CausalModel
 from difftransformer.models.sizes import llama_matrices
 from difftransformer.training.method import Method, MethodSettings, Planned, Task
-from difftransformer.training.optimiser import AdamW
+from difftransformer.training.optimizer import AdamW
 
 GROWTH = 1.01
 """An update's norm may grow by this factor from step to step (APOLLO, after Fira)."""
@@ -101,12 +101,12 @@ class LowRankAdamW:
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        """What is optimised."""
+        """What is optimized."""
         return [*self._rest.parameters, *(one.parameter for one in self._matrices)]
 
     @torch.no_grad()
     def step(self, lr: float, found_inf: Tensor | None = None) -> None:
-        """Update the parameters from their gradients, and drop these; see `method.Optimiser`."""
+        """Update the parameters from their gradients, and drop these; see `method.Optimizer`."""
         self._rest.step(lr, found_inf)
         # Here the value is read: what a projection costs hides the wait.
         skipped = found_inf is not None and bool(found_inf)

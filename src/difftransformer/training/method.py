@@ -1,4 +1,4 @@
-"""What a training changes of a model, and by which optimiser: full training, and the adaptations.
+"""What a training changes of a model, and by which optimizer: full training, and the adaptations.
 
 A file of `training.methods` makes one from a model and its settings.
 """
@@ -15,7 +15,7 @@ from difftransformer.models.config import ModelConfig
 from difftransformer.models.sizes import count_parameters
 
 
-class Optimiser(Protocol):
+class Optimizer(Protocol):
     """Updates parameters from their gradients."""
 
     @property
@@ -42,7 +42,7 @@ class Planned(NamedTuple):
 
     Attributes:
         trained: Numbers that train.
-        kept: Numbers that the optimiser keeps of them.
+        kept: Numbers that the optimizer keeps of them.
     """
 
     trained: int
@@ -79,7 +79,7 @@ class Task:
     """What a method is to adapt a model for.
 
     Attributes:
-        training: Budget, optimiser, precision.
+        training: Budget, optimizer, precision.
         seed: Seed of what the method draws.
         batches: Gives that many sequences of the training text, fixed by the run alone.
     """
@@ -105,23 +105,23 @@ class Method:
     """A training of all parameters that require a gradient; adaptations are subclasses.
 
     Args:
-        optimiser: Of these parameters.
+        optimizer: Of these parameters.
     """
 
     extra_parameters: int = 0
     """Parameters beside those of the model, gone when it is folded."""
 
-    def __init__(self, optimiser: Optimiser) -> None:
-        self.optimiser = optimiser
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
 
     @property
     def trained_parameters(self) -> int:
         """How many numbers train."""
-        return sum(parameter.numel() for parameter in self.optimiser.parameters)
+        return sum(parameter.numel() for parameter in self.optimizer.parameters)
 
     def step(self, lr: float, found_inf: Tensor | None = None) -> None:
-        """Update the parameters from their gradients; arguments as for `Optimiser.step`."""
-        self.optimiser.step(lr, found_inf)
+        """Update the parameters from their gradients; arguments as for `Optimizer.step`."""
+        self.optimizer.step(lr, found_inf)
 
     def readings(self) -> dict[str, float]:
         """Columns of the history that are the method's own, as they are now."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from difftransformer.models.language_model import CausalModel
 from difftransformer.training.method import Adapter, Method, Task
-from difftransformer.training.optimiser import AdamW
+from difftransformer.training.optimizer import AdamW
 
 
 class PeftMethod(Method):

@@ -20,7 +20,7 @@ from difftransformer.models.kernels import choose_backend
 from difftransformer.models.transformer import Transformer
 from difftransformer.training.memory import require_memory
 from difftransformer.training.method import Method
-from difftransformer.training.optimiser import AdamW
+from difftransformer.training.optimizer import AdamW
 from difftransformer.training.run import Frame, Start, open_weights, train_run
 from difftransformer.training.team import Team
 

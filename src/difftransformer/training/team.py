@@ -34,7 +34,7 @@ class Team:
     def shared(
         self, empty: Callable[[], M], fill: Fill[M], device: torch.device, precision: str
     ) -> M:
-        """Return a model of which each process has its share; an optimiser is made after it.
+        """Return a model of which each process has its share; an optimizer is made after it.
 
         Args:
             empty: Makes one of its class and sizes; values do not matter.

@@ -154,18 +154,18 @@ class Trainer:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return what a checkpoint must have of model and method."""
-        return self._model_tensors() | self._method.optimiser.tensors()
+        return self._model_tensors() | self._method.optimizer.tensors()
 
     def restore(self, snapshot: Snapshot) -> None:
         """Continue from ``snapshot`` instead of from step 0."""
         with torch.no_grad():
             for name, tensor in self._model_tensors().items():
                 tensor.copy_(self._team.share(snapshot.tensors[name], tensor))
-        optimiser = self._method.optimiser
-        optimiser.load_tensors(
+        optimizer = self._method.optimizer
+        optimizer.load_tensors(
             {
                 name: self._team.share(snapshot.tensors[name], tensor)
-                for name, tensor in optimiser.tensors().items()
+                for name, tensor in optimizer.tensors().items()
             }
         )
         self._loader.load_state_dict(snapshot.state["loader"])
@@ -199,7 +199,7 @@ class Trainer:
         self, store: CheckpointStore, progress: Progress, tracker: Tracker, stop: StopRequest
     ) -> None:
         config, lr = self.config, self._next_lr()
-        self._optimise(lr)
+        self._optimize(lr)
         last = self.step == self.last_step
         measured = self._measure(self._no_grad_states, self.step, last)
         if measured or last or self.step % config.log_every == 0:
@@ -225,7 +225,7 @@ class Trainer:
                 asked,
             )
 
-    def _optimise(self, lr: float) -> None:
+    def _optimize(self, lr: float) -> None:
         self.model.train()
         batch = self._loader.next_batch().to(self._device, non_blocking=True)
         micro_batches = torch.split(batch, self.config.micro_batch)
@@ -254,7 +254,7 @@ class Trainer:
 
     def _clip(self) -> Tensor:
         """Clip the gradient; return its global norm before clipping."""
-        parameters, limit = self._method.optimiser.parameters, self.config.grad_clip
+        parameters, limit = self._method.optimizer.parameters, self.config.grad_clip
         if limit is not None:
             return torch.nn.utils.clip_grad_norm_(parameters, limit)
         return torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])

@@ -134,7 +134,7 @@ def test_shares_are_those_of_numpy(
     assert found["noise_d50"] == pytest.approx(found["before_d50"] + found["after_d50"])
 
 
-def test_both_normalisations_are_one_for_softmax_alone(
+def test_both_normalizations_are_one_for_softmax_alone(
     dataset: PackedDataset, tmp_path: Path
 ) -> None:
     softmax, diff = (run(by_hand(kind), dataset, tmp_path) for kind in (SOFTMAX, DIFF))

@@ -140,11 +140,11 @@ def test_parts_add_up_to_the_whole(batch_size: int, windows: Tensor) -> None:
 
 
 def test_hand_written_gradients_are_back_afterwards(windows: Tensor) -> None:
-    from difftransformer.models import matrices, normalisation, rotary, transformer
+    from difftransformer.models import matrices, normalization, rotary, transformer
 
     model = small("diff_v1")
     LossHessian(model, windows, 8)
-    for module in (matrices, normalisation, rotary, transformer):
+    for module in (matrices, normalization, rotary, transformer):
         assert module.by_hand is gradients.by_hand
     with pytest.raises(NotImplementedError, match="no second derivative"):
         torch.autograd.grad(model(windows).sum(), [*model.parameters()], create_graph=True)

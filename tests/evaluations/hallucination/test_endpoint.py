@@ -14,7 +14,7 @@ from difftransformer.config.judges import EndpointJudge
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.evaluation import endpoints
 from difftransformer.evaluation.endpoints import EndpointError, Pace
-from difftransformer.evaluations.hallucination.answers import Answer, Judgement
+from difftransformer.evaluations.hallucination.answers import Answer, Judgment
 from difftransformer.evaluations.hallucination.judges.endpoint import (
     PROMPTS,
     Endpoint,
@@ -43,8 +43,8 @@ def endpoint(folder: Path, **changes: Any) -> Endpoint:
     return open_judge(EndpointJudge(**(settings | changes)), folder)
 
 
-def verdicts(judgements: list[Judgement]) -> list[bool | None]:
-    return [one.free for one in judgements]
+def verdicts(judgments: list[Judgment]) -> list[bool | None]:
+    return [one.free for one in judgments]
 
 
 def test_every_answer_is_judged_in_its_place(server: JudgingServer, tmp_path: Path) -> None:
@@ -238,11 +238,11 @@ def test_the_estimate_counts_what_is_not_kept_and_sends_nothing(
     assert "price unknown" in str(endpoint(tmp_path).estimate(ANSWERS))
 
 
-def test_a_damaged_judgement_is_named(server: JudgingServer, tmp_path: Path) -> None:
+def test_a_damaged_judgment_is_named(server: JudgingServer, tmp_path: Path) -> None:
     endpoint(tmp_path).judge(ANSWERS[:1])
     (path,) = tmp_path.glob("*/*.json")
     path.write_text("{")
-    with pytest.raises(DataError, match=rf"{path.name}: not a complete judgement; delete it"):
+    with pytest.raises(DataError, match=rf"{path.name}: not a complete judgment; delete it"):
         endpoint(tmp_path).judge(ANSWERS[:1])
 
 

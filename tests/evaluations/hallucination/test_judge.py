@@ -1,10 +1,10 @@
-"""What is counted of judgements: shares are of what was judged, averages of sets."""
+"""What is counted of judgments: shares are of what was judged, averages of sets."""
 
 import pytest
 from small_answers import of_facts, of_text
 from small_evaluation import metrics_of, sizes
 
-from difftransformer.evaluations.hallucination.answers import Cause, Judgement
+from difftransformer.evaluations.hallucination.answers import Cause, Judgment
 from difftransformer.evaluations.hallucination.judge import counts
 from difftransformer.evaluations.hallucination.settings import Task
 
@@ -25,7 +25,7 @@ def test_unjudged_answers_are_counted_apart() -> None:
         (True, ""), (True, ""), (None, "empty"),
     ]  # fmt: skip
     judged = [
-        Judgement(set=one.set, index=one.index, free=free, cause=cause, usage={"prompt_tokens": 3})
+        Judgment(set=one.set, index=one.index, free=free, cause=cause, usage={"prompt_tokens": 3})
         for one, (free, cause) in zip(answers, verdicts, strict=True)
     ]
     measured = counts(TASKS_OF, answers, judged)
@@ -47,7 +47,7 @@ def test_unjudged_answers_are_counted_apart() -> None:
 def test_two_answers_about_a_document_are_one_unit() -> None:
     answers = [of_facts(said, index=index) for said in ("v31 k02 v05", "v31") for index in range(3)]
     judged = [
-        Judgement(set=one.set, index=one.index, free=free)
+        Judgment(set=one.set, index=one.index, free=free)
         for one, free in zip(answers, (True, True, False, True, False, None), strict=True)
     ]
     found = counts(TASKS_OF, answers, judged)

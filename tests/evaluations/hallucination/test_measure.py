@@ -19,10 +19,10 @@ from difftransformer.errors import DataError
 from difftransformer.evaluation.subject import Metrics
 from difftransformer.evaluations.hallucination.answers import (
     ANSWERS,
-    JUDGEMENTS,
+    JUDGMENTS,
     Answer,
     read_answers,
-    read_judgements,
+    read_judgments,
     states_nothing,
     write_lines,
 )
@@ -234,7 +234,7 @@ def test_damaged_compression_is_named(tmp_path: Path) -> None:
         load_items(of_text(tmp_path))
 
 
-def test_answers_and_judgements_with_any_line_end_in_a_text_are_read_back(tmp_path: Path) -> None:
+def test_answers_and_judgments_with_any_line_end_in_a_text_are_read_back(tmp_path: Path) -> None:
     text = "one\u2028two\u2029three\x85four\x0cfive"
     answer = Answer(
         set="xsum", index=0, id="1", task="summary", format="text", document=text, cut=False,
@@ -242,9 +242,9 @@ def test_answers_and_judgements_with_any_line_end_in_a_text_are_read_back(tmp_pa
     )  # fmt: skip
     write_lines(tmp_path / ANSWERS, [answer, answer])
     assert read_answers(tmp_path) == [answer, answer]
-    judgement = states_nothing(answer).model_copy(update={"reason": text})
-    write_lines(tmp_path / JUDGEMENTS, [judgement])
-    assert read_judgements(tmp_path / JUDGEMENTS) == [judgement]
+    judgment = states_nothing(answer).model_copy(update={"reason": text})
+    write_lines(tmp_path / JUDGMENTS, [judgment])
+    assert read_judgments(tmp_path / JUDGMENTS) == [judgment]
 
 
 def test_an_empty_folder_and_none_are_named(tmp_path: Path) -> None:

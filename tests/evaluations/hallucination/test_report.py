@@ -1,11 +1,11 @@
-"""Table 4 from judgements with known counts, by one judge and by two."""
+"""Table 4 from judgments with known counts, by one judge and by two."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from built_tables import read
-from fake_judgements import ROWS, second_judge, verdicts, write
+from fake_judgments import ROWS, second_judge, verdicts, write
 from fake_results import FakeResults
 from fake_slices import SCALE, artifact_slice
 from pictures import numbers, picture, picture_of
@@ -60,8 +60,8 @@ def test_two_judges_stand_side_by_side_with_their_agreement(
     per_seed = []
     for seed in SEEDS:
         truth = verdicts("recall_diff", seed, 0.9)
-        path = small.root / f"judgements/endpoint/hallucination/recall_diff/{seed}"
-        lines = (path / "judgements.jsonl").read_text().splitlines()
+        path = small.root / f"judgments/endpoint/hallucination/recall_diff/{seed}"
+        lines = (path / "judgments.jsonl").read_text().splitlines()
         other = ['"free":true' in line for line in lines[1:]]  # the first one is unjudged
         per_seed.append(cohen_kappa_score(list(truth.values())[1:], other))
     kappa = float(cells["recall_diff", "kappa"]["value"])
@@ -91,7 +91,7 @@ def test_english_sets_fill_the_papers_columns_and_absent_ones_say_why(
 ) -> None:
     suite = Suite(kind="hallucination", format="text", samples=3, data="a/folder")
     small.everything()
-    small.results = [path for path in small.results if "/judgements/" not in str(path)]
+    small.results = [path for path in small.results if "/judgments/" not in str(path)]
     for row in ROWS:
         for seed in SEEDS:
             said = {("xsum", i): i < 1 + (row == "recall_diff") for i in range(3)}
@@ -113,7 +113,7 @@ def test_english_sets_fill_the_papers_columns_and_absent_ones_say_why(
 def test_sets_that_are_not_asked_are_said_to_be_that(small: FakeResults, tmp_path: Path) -> None:
     suite = Suite(kind="hallucination", format="text", sets=["xsum"], samples=3, data="a/folder")
     small.everything()
-    small.results = [path for path in small.results if "/judgements/" not in str(path)]
+    small.results = [path for path in small.results if "/judgments/" not in str(path)]
     for row in ROWS:
         for seed in SEEDS:
             write(small, row, seed, "lexical", {("xsum", i): True for i in range(3)}, suite)
@@ -139,12 +139,12 @@ def test_one_judged_seed_of_several_has_wilsons_interval_of_its_own_answers(
     assert any(one == pytest.approx(wilson_interval(12, 15)) for one in intervals)
 
 
-def test_a_missing_judgement_is_named_with_its_command(small: FakeResults, tmp_path: Path) -> None:
+def test_a_missing_judgment_is_named_with_its_command(small: FakeResults, tmp_path: Path) -> None:
     small.everything()
     with pytest.raises(
         UserError,
-        match=r"no judgement by 'endpoint' of run 'recall_transformer' with seed 0.*"
-        r"judgements/endpoint/hallucination/recall_transformer/0.json",
+        match=r"no judgment by 'endpoint' of run 'recall_transformer' with seed 0.*"
+        r"judgments/endpoint/hallucination/recall_transformer/0.json",
     ):
         build_table(judged_by("lexical", "endpoint"), small.results, tmp_path / "table4")
 

@@ -96,7 +96,7 @@ def test_items_share_the_prompt_and_alone_they_do_not() -> None:
     assert together.given == alone.given == alone.computed
 
 
-def test_next_log_probabilities_are_normalised_and_read_fills_the_cache() -> None:
+def test_next_log_probabilities_are_normalized_and_read_fills_the_cache() -> None:
     one, cache = model(0), PrefixCache(8)
     one.read([1, 2, 3, 4, 5], cache, 2)
     assert cache.get_seq_length() == 5

@@ -18,7 +18,7 @@ from small_evaluation import (
     scorer,
     sizes,
     subject,
-    write_labelled_items,
+    write_labeled_items,
 )
 from small_many_shot import suite
 from tokenizers import Tokenizer, pre_tokenizers
@@ -29,7 +29,7 @@ from difftransformer.data.rows import row_words
 from difftransformer.errors import DataError, UserError
 from difftransformer.evaluation.generation import open_tokenizer
 from difftransformer.evaluation.subject import Metrics
-from difftransformer.evaluations.many_shot.examples import generated_set, labelled_set
+from difftransformer.evaluations.many_shot.examples import generated_set, labeled_set
 from difftransformer.evaluations.many_shot.label_decoding import Labels
 from difftransformer.evaluations.many_shot.measure import Draw, Prompts, measure
 from difftransformer.evaluations.many_shot.settings import Suite
@@ -40,7 +40,7 @@ from difftransformer.provenance.fingerprint import named_digest
 
 @pytest.fixture
 def items(tmp_path: Path) -> PackedDataset:
-    return PackedDataset.open(write_labelled_items(tmp_path / "items"))
+    return PackedDataset.open(write_labeled_items(tmp_path / "items"))
 
 
 def run(model: torch.nn.Module, dataset: PackedDataset, details: Path, **changes: Any) -> Metrics:
@@ -148,7 +148,7 @@ def test_numbers_beyond_the_context(items: PackedDataset, tmp_path: Path) -> Non
     assert "take 47 positions, the model has max_positions 40" in str(line)
 
 
-# --- labelled sets in files ---
+# --- labeled sets in files ---
 
 
 def trec(folder: Path, **splits: list[Any]) -> Path:
@@ -172,7 +172,7 @@ def files(folder: Path, **changes: Any) -> Suite:
 
 
 def test_a_set_in_a_folder_is_read_with_its_labels_in_words(tmp_path: Path) -> None:
-    known = labelled_set(files(trec(tmp_path, train=SIX, test=SIX[:1])))
+    known = labeled_set(files(trec(tmp_path, train=SIX, test=SIX[:1])))
     assert known.labels == sorted(CLASSIFICATION_TASKS["trec"].labels)
     assert known.test == [("What is this ?", "abbreviation")] and len(known.train) == 6
 
@@ -194,7 +194,7 @@ def test_a_damaged_set_is_one_line(
     splits: dict[str, list[Any]], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(DataError, match=message) as caught:
-        labelled_set(files(trec(tmp_path, **splits)))
+        labeled_set(files(trec(tmp_path, **splits)))
     assert "\n" not in str(caught.value)
 
 
@@ -266,7 +266,7 @@ def test_draws_of_a_set_are_prompts_of_their_own_in_its_template(
     about = subject(scorer(Remembering(same_class, 8)), english)
     prompts = Prompts(settings, about)
     tokenizer = open_tokenizer(english)
-    known = labelled_set(settings)
+    known = labeled_set(settings)
     before, after = CLASSIFICATION_TASKS["trec"].prefixes
     shown, asked = [], []
     for number in range(2):
@@ -292,7 +292,7 @@ def test_draws_of_a_set_are_prompts_of_their_own_in_its_template(
 def test_the_real_sets_are_whole(task: str) -> None:
     folder = Path(os.environ["DIFFTRANSFORMER_SHARED_DATA"]) / "benchmarks"
     classes = CLASSIFICATION_TASKS[task].classes
-    known = labelled_set(files(folder, task=task, demonstrations=[classes]))
+    known = labeled_set(files(folder, task=task, demonstrations=[classes]))
     assert len(known.labels) == classes and len(known.test) >= 500
 
 

@@ -144,8 +144,8 @@ def test_restricted_mean_is_the_area_below_the_curve_that_is_drawn(
     artifact = artifact_slice("table6_recall", "figure")
     figure = picture_of(artifact, known, fake)
     (axes,) = (one for one in figure.axes if one.get_title("left").startswith("Seeds that"))
-    colour = View(artifact, artifact.sections[0], known).look["recall_transformer"].colour
-    curve, stroke = (line for line in axes.lines if line.get_color() == colour)
+    color = View(artifact, artifact.sections[0], known).look["recall_transformer"].color
+    curve, stroke = (line for line in axes.lines if line.get_color() == color)
     times, shares = curve.get_xdata(), np.subtract(curve.get_ydata(), curve.get_ydata()[0] - 1)
     assert times.tolist() == [0, 3000, 8000, 9000] and stroke.get_xdata() == [9000]
     assert shares.tolist() == pytest.approx([1, 2 / 3, 1 / 3, 1 / 3])

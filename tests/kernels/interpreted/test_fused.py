@@ -15,7 +15,7 @@ from torch import Tensor
 
 from difftransformer.errors import BackendError
 from difftransformer.models.kernels import choose_backend, eager, fused
-from difftransformer.models.kernels.fused.launch import Call, specialised
+from difftransformer.models.kernels.fused.launch import Call, specialized
 from difftransformer.models.kernels.fused.operations import fused_attention
 from difftransformer.models.kernels.fused.tiles import BACKWARD, Tile, kernel_for, trying, ways_of
 
@@ -197,9 +197,9 @@ def test_copies_of_numbers_of_rows_are_those_numbers(warps: int) -> None:
     out, second, lse = call.attend(keep=True)
     grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(2))
     kernel = kernel_for("keys", 2, case.d, case.e)
-    constants = specialised(kernel, Tile(16, 32, warps, 1))[1]
+    constants = specialized(kernel, Tile(16, 32, warps, 1))[1]
     assert constants["COPIES"] == warps and constants["AHEAD"] == 0
-    constants = specialised(kernel, Tile(64, 32, 4, 1, 2))[1]
+    constants = specialized(kernel, Tile(64, 32, 4, 1, 2))[1]
     assert constants["COPIES"] == 1 and constants["AHEAD"] == 2
     found = call.differentiate(grad, None, out, second, lse, way="together")
     with trying({kernel: Tile(16, 32, warps, 1)}):

@@ -14,9 +14,9 @@ from steps import step_words
 from typer.testing import CliRunner, Result
 
 from difftransformer.cli import app
-from difftransformer.config.judges import EndpointJudge, JudgementSlice, LexicalJudge
+from difftransformer.config.judges import EndpointJudge, JudgmentSlice, LexicalJudge
 from difftransformer.evaluations.hallucination.answers import ANSWERS as FILE
-from difftransformer.evaluations.hallucination.answers import Answer, read_judgements, write_lines
+from difftransformer.evaluations.hallucination.answers import Answer, read_judgments, write_lines
 from difftransformer.planning.plan import Plan
 from difftransformer.provenance import result as results
 from difftransformer.provenance.published import compare_builds
@@ -63,7 +63,7 @@ def judge(answered: Path, settings: LexicalJudge | EndpointJudge, **changes: Any
         "judge": settings,
     }  # fmt: skip
     slice = root / "slice.json"
-    slice.write_text(JudgementSlice(**(values | changes)).model_dump_json())
+    slice.write_text(JudgmentSlice(**(values | changes)).model_dump_json())
     files = {"result": answered}, {"result": output(answered, settings.kind)}
     words = ("--log", str(root / "judge.log"))
     call = step_words("judge_answers", slice, *files, *words, results=str(root / "results"))
@@ -71,24 +71,24 @@ def judge(answered: Path, settings: LexicalJudge | EndpointJudge, **changes: Any
 
 
 def output(answered: Path, kind: str) -> Path:
-    return answered.parents[5] / f"results/tiny/judgements/{kind}/hallucination/recall_diff/0.json"
+    return answered.parents[5] / f"results/tiny/judgments/{kind}/hallucination/recall_diff/0.json"
 
 
 def endpoint(**changes: Any) -> EndpointJudge:
     return EndpointJudge(**({"requests_per_minute": 60_000.0, "max_retries": 0} | changes))
 
 
-def test_the_lexical_judge_leaves_counts_and_single_judgements(answered: Path) -> None:
+def test_the_lexical_judge_leaves_counts_and_single_judgments(answered: Path) -> None:
     assert judge(answered, LexicalJudge()).exit_code == 0
     path = output(answered, "lexical")
     found = results.read_result(path)
-    assert (found.kind, found.suite) == ("judgement", "hallucination_by_lexical")
+    assert (found.kind, found.suite) == ("judgment", "hallucination_by_lexical")
     assert found.metrics["free_summary_n2"] == 0.5 and found.metrics["free_answer_n2"] == 1.0
     assert found.metrics["average"] == 0.75 and found.metrics["unjudged"] == 0
     assert found.metrics["contradicted_summary_n2"] == 1
     assert found.settings["upstream"] == ["evaluate-recall_diff-hallucination-0-abc"]
-    judgements = read_judgements(path.with_suffix("") / "judgements.jsonl")
-    assert [(one.set, one.index, one.free) for one in judgements] == [
+    judgments = read_judgments(path.with_suffix("") / "judgments.jsonl")
+    assert [(one.set, one.index, one.free) for one in judgments] == [
         ("summary_n2", 0, True), ("summary_n2", 1, False), ("answer_n2", 0, True)
     ]  # fmt: skip
 
@@ -97,7 +97,7 @@ def test_the_lexical_judge_says_the_same_again(answered: Path, tmp_path: Path) -
     judge(answered, LexicalJudge())
     built = tmp_path / "results" / "tiny"
     first = Path(shutil.copytree(built, tmp_path / "first"))
-    shutil.rmtree(built / "judgements")
+    shutil.rmtree(built / "judgments")
     judge(answered, LexicalJudge())
     compared = {Path(one.name): one.same for one in compare_builds(first, built)}
     assert compared[output(answered, "lexical").relative_to(built)]
@@ -149,7 +149,7 @@ def test_the_estimate_comes_before_the_first_call(
     server.script = [Reply(status=403, body="no")]
     judge(answered, endpoint(parallel=1, price_prompt=1.0, price_completion=1.0))
     log = (tmp_path / "judge.log").read_text()
-    assert log.index("3 calls, 0 judgements are kept already; about") < log.index("status 403")
+    assert log.index("3 calls, 0 judgments are kept already; about") < log.index("status 403")
     assert "at most 0.00 in all" in log
 
 
@@ -186,9 +186,9 @@ def test_the_estimate_for_people_needs_no_key(
     words = ["estimate_judging", "table4", "--config", str(repository / "config")]
     said = CliRunner().invoke(app, words)
     assert said.exit_code == 0, said.output
-    assert "3 answers of 1 runs: 3 calls, 0 judgements are kept already" in said.output
+    assert "3 answers of 1 runs: 3 calls, 0 judgments are kept already" in said.output
     assert "2 runs have not answered yet: `snakemake table4" in said.output
-    assert not Path("results/kept_judgements/pace").exists()
+    assert not Path("results/kept_judgments/pace").exists()
     refused = CliRunner().invoke(app, [words[0], "table6", *words[2:]])
     assert refused.exit_code == 2
     assert "table6: has nothing to judge; what has is table4" in refused.stderr

@@ -8,7 +8,7 @@ from difftransformer.config.generated_rows import RecallConfig
 
 STDLIB = {"kind": "builtin", "name": "stdlib_text"}
 RECALL = {"kind": "builtin", "name": "recall"}
-FILES = {"kind": "files", "globs": ["a"], "licence": "MIT"}
+FILES = {"kind": "files", "globs": ["a"], "license": "MIT"}
 BPE = {"kind": "bpe", "vocab_size": 512}
 
 
@@ -22,9 +22,9 @@ def configure(**settings: Any) -> DatasetConfig:
         ({"sources": {}}, "at least 1 item"),
         ({"sources": {"a": {"kind": "ftp"}}}, "ftp"),
         ({"sources": {"a": FILES | {"globs": []}}}, "at least 1 item"),
-        ({"sources": {"a": {"kind": "files", "globs": ["a"]}}}, "licence"),
+        ({"sources": {"a": {"kind": "files", "globs": ["a"]}}}, "license"),
         ({"sources": {"a": STDLIB | {"weight": 0}}}, "greater than 0"),
-        ({"sources": {"a": {"kind": "hub", "dataset": "a/b", "licence": "x"}}}, "revision"),
+        ({"sources": {"a": {"kind": "hub", "dataset": "a/b", "license": "x"}}}, "revision"),
         ({"tokens": 1.5}, "tokens"),
         ({"tokenz": 1}, "tokenz"),
         ({"validation_share": 1.0}, "less than 1"),

@@ -15,7 +15,7 @@ from difftransformer.errors import UserError
 @pytest.mark.parametrize(
     ("kind", "settings", "said"),
     [
-        ("qwen2", {"quantization_config": {"quant_method": "gptq", "bits": 4}}, "are quantised"),
+        ("qwen2", {"quantization_config": {"quant_method": "gptq", "bits": 4}}, "are quantized"),
         (
             "qwen2",
             {"architectures": ["Qwen2ForTokenClassification"]},

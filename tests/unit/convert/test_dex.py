@@ -160,11 +160,11 @@ def test_unmerging_gives_the_base_back_to_the_bit(tokens: Tensor) -> None:
 
 def test_opened_to_be_trained_it_goes_on_as_if_never_saved(tokens: Tensor, tmp_path: Path) -> None:
     def train(model: Any, steps: int) -> None:
-        optimiser = torch.optim.SGD([one for one in model.parameters() if one.requires_grad], 0.5)
+        optimizer = torch.optim.SGD([one for one in model.parameters() if one.requires_grad], 0.5)
         for _ in range(steps):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             model(tokens, labels=tokens).loss.backward()
-            optimiser.step()
+            optimizer.step()
             model.base_model.advance()
 
     model = get_peft_model(model_of(), DexConfig(heads=[1, 3], annealing_steps=8))
@@ -313,10 +313,10 @@ def test_a_model_without_such_projections_is_one_line(tokens: Tensor) -> None:
                 refused()
 
 
-def test_quantised_projections_are_one_line() -> None:
+def test_quantized_projections_are_one_line() -> None:
     model = model_of()
     model.model.layers[0].self_attn.o_proj = torch.nn.Identity()
-    with pytest.raises(ConfigError, match="load the model without quantisation"):
+    with pytest.raises(ConfigError, match="load the model without quantization"):
         get_peft_model(model, DexConfig())
 
 

@@ -154,7 +154,7 @@ def test_the_attention_implementation_chooses_our_backend(backend: str, tmp_path
     assert model.model.backend == backend
 
 
-def test_a_fresh_model_from_a_config_is_initialised_like_ours() -> None:
+def test_a_fresh_model_from_a_config_is_initialized_like_ours() -> None:
     from transformers import AutoModelForCausalLM
 
     config = face(build({"variant": "diff_v1"})).config

@@ -8,7 +8,7 @@ import pytest
 
 from difftransformer.config.data import DatasetConfig
 from difftransformer.data.packed import PackedDataset
-from difftransformer.data.tokenise import tokenise
+from difftransformer.data.tokenize import tokenize
 from difftransformer.data.tokenizer import train_tokenizer
 
 
@@ -45,12 +45,12 @@ def _verified(folder: Path) -> PackedDataset:
 
 @pytest.fixture
 def pack(tokenizer: Path, tmp_path: Path) -> Callable[..., PackedDataset]:
-    """Tokenises a dataset of the given settings into a folder of the given name."""
+    """Tokenizes a dataset of the given settings into a folder of the given name."""
 
     def packed(name: str = "data", workers: int = 1, **changes: Any) -> PackedDataset:
         dataset = _configure(**changes)
         path = None if dataset.recall else tokenizer
-        tokenise(dataset, path, tmp_path / name, tmp_path / f"{name}.state", workers)
+        tokenize(dataset, path, tmp_path / name, tmp_path / f"{name}.state", workers)
         return _verified(tmp_path / name)
 
     return packed
@@ -60,5 +60,5 @@ def pack(tokenizer: Path, tmp_path: Path) -> Callable[..., PackedDataset]:
 def stdlib(tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> PackedDataset:
     """The small corpus, packed once by one process."""
     folder = tmp_path_factory.mktemp("stdlib")
-    tokenise(_configure(), tokenizer, folder / "data", folder / "state", 1)
+    tokenize(_configure(), tokenizer, folder / "data", folder / "state", 1)
     return _verified(folder / "data")

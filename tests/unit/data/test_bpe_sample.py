@@ -19,7 +19,7 @@ Configure = Callable[..., DatasetConfig]
 def test_a_budget_of_bytes_is_one_whatever_the_text(configure: Configure, tmp_path: Path) -> None:
     for number in range(40):
         (tmp_path / f"{number}.txt").write_text(f"{number} " + "漢字é🎉" * 100, encoding="utf-8")
-    own = {"own": {"kind": "files", "globs": [f"{tmp_path}/*.txt"], "licence": "MIT"}}
+    own = {"own": {"kind": "files", "globs": [f"{tmp_path}/*.txt"], "license": "MIT"}}
     for budget in (10, 2000, 5001):
         texts = list(bpe_sample(configure(sources=own), budget))
         assert 0.9 * budget - 3 <= sum(len(text.encode()) for text in texts) <= budget
@@ -34,7 +34,7 @@ def prose(seed: int, words: int) -> str:
 
 
 def characters_per_token(configure: Configure, folder: Path, text: str) -> float:
-    source = {"kind": "files", "globs": [str(folder)], "licence": "x"}
+    source = {"kind": "files", "globs": [str(folder)], "license": "x"}
     tokenizer = {"kind": "bpe", "vocab_size": 300, "sample_bytes": 60_000}
     path = folder.with_name(f"{folder.name}.tokenizer") / "tokenizer.json"
     path.parent.mkdir(exist_ok=True)
@@ -66,7 +66,7 @@ def test_a_large_first_file_does_not_fill_the_sample(
 def own_files(configure: Configure, folder: Path, lengths: list[int]) -> DatasetConfig:
     for number, length in enumerate(lengths):
         (folder / f"{number:04}.txt").write_text(chr(ord("0") + number % 60) * length)
-    source = {"kind": "files", "globs": [str(folder)], "licence": "x"}
+    source = {"kind": "files", "globs": [str(folder)], "license": "x"}
     return configure(sources={"own": source}, validation_share=1e-9)
 
 
@@ -95,7 +95,7 @@ def test_long_documents_alone_fill_the_sample(
     own_files(configure, tmp_path, lengths)
     (tmp_path / "held out.md").write_text("x")
     globs = {"globs": [f"{tmp_path}/*.txt"], "validation": [f"{tmp_path}/*.md"]}
-    dataset = configure(sources={"own": {"kind": "files", "licence": "x"} | globs})
+    dataset = configure(sources={"own": {"kind": "files", "license": "x"} | globs})
     found = sum(map(len, bpe_sample(dataset, 1000)))
     assert 995 <= found <= 1000 and f"learns from some {found} of " in caplog.text
 
@@ -106,7 +106,7 @@ def test_many_documents_are_sampled_from_the_first_to_the_last(
     for number, letter in enumerate("abcd"):
         lines = [f'{{"text": "{letter * 100}{line:04}"}}' for line in range(1000)]
         (tmp_path / f"{number}.jsonl").write_text("\n".join(lines))
-    source = {"kind": "files", "globs": [str(tmp_path)], "licence": "x"}
+    source = {"kind": "files", "globs": [str(tmp_path)], "license": "x"}
     texts = list(bpe_sample(configure(sources={"own": source}, validation_share=0.1), 50_000))
     counts = Counter(text[0] for text in texts)
     assert set(counts) == set("abcd") and max(counts.values()) <= 1.2 * min(counts.values())

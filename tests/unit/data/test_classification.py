@@ -1,4 +1,4 @@
-"""Generated rows of labelled items: a label is told by the row alone, a class by its words."""
+"""Generated rows of labeled items: a label is told by the row alone, a class by its words."""
 
 from pathlib import Path
 
@@ -8,11 +8,11 @@ from pydantic import ValidationError
 
 from difftransformer.config.data import DatasetConfig
 from difftransformer.config.generated_rows import ClassificationConfig
-from difftransformer.data.classification import label_positions, labelled_items, training_rows
+from difftransformer.data.classification import label_positions, labeled_items, training_rows
 from difftransformer.data.loader import Windows
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.rows import row_words
-from difftransformer.data.tokenise import tokenise
+from difftransformer.data.tokenize import tokenize
 
 ITEMS = ClassificationConfig(
     items=6, words=2, num_classes=5, words_per_class=3, num_labels=4, max_classes=4
@@ -36,8 +36,8 @@ def test_rows_pair_each_class_with_one_label() -> None:
 def test_words_stray_to_the_other_classes_of_their_row() -> None:
     drawn = np.tile([0, 1, 2], (400, 40))
     strays = np.where(np.arange(120) < 90, 0.3, 0.0)[None].repeat(400, axis=0)
-    found = labelled_items(ITEMS, drawn, np.random.default_rng(0), strays)
-    own = labelled_items(ITEMS, drawn, np.random.default_rng(0))
+    found = labeled_items(ITEMS, drawn, np.random.default_rng(0), strays)
+    own = labeled_items(ITEMS, drawn, np.random.default_rng(0))
     assert (found.labels == own.labels).all() and (found.classes == drawn).all()
     assert (found.words[..., 0] != found.words[..., 1]).all()
     words, classes = ((one.words - 4) // ITEMS.words_per_class for one in (found, own))
@@ -66,7 +66,7 @@ def test_a_dataset_of_them_is_packed_with_its_words(tmp_path: Path) -> None:
         "validation_tokens": 170,
         "classification": ITEMS.model_dump(),
     }
-    tokenise(DatasetConfig.model_validate(settings), None, tmp_path, tmp_path / "state", 1)
+    tokenize(DatasetConfig.model_validate(settings), None, tmp_path, tmp_path / "state", 1)
     dataset = PackedDataset.open(tmp_path)
     assert dataset.manifest.classification == ITEMS and dataset.manifest.recall is None
     assert dataset.manifest.answer_positions == [1, 4, 7, 10, 13, 16]

@@ -92,7 +92,7 @@ def corpus(tmp_path: Path) -> dict[str, object]:
     }.items():
         (tmp_path / f"{name}.txt").write_text(text)
     globs = {"globs": [f"{tmp_path}/train/*"], "validation": [f"{tmp_path}/held/*"]}
-    return {"kind": "files", "licence": "x", **globs}
+    return {"kind": "files", "license": "x", **globs}
 
 
 def test_validation_is_packed_without_leaks_and_says_so(

@@ -19,7 +19,7 @@ def test_plan_and_job_read_linked_folders(tmp_path: Path, monkeypatch: pytest.Mo
     Path("data/linked").symlink_to(tmp_path / "elsewhere")
     Path("data/again.jsonl").symlink_to(tmp_path / "elsewhere" / "deep" / "a.jsonl")
     globs = ["data", "data/linked", "data/again.jsonl"]
-    settings = {"kind": "files", "globs": globs, "licence": "x", "hold_out": "package"}
+    settings = {"kind": "files", "globs": globs, "license": "x", "hold_out": "package"}
     tokenizer = {"kind": "bpe", "vocab_size": 300}
     dataset = DatasetConfig.model_validate({"sources": {"mine": settings}, "tokenizer": tokenizer})
     source = open_sources(dataset)["mine"]
@@ -46,9 +46,9 @@ def test_a_link_out_of_a_corpus_is_refused(
     link = tmp_path / "data" / "000.txt"
     link.symlink_to(secret if relative else (link.parent / secret).resolve())
     with pytest.raises(DataError, match=r"data/000.txt: is a link to .*secret, outside") as error:
-        open_source(kind="files", globs=[pattern], licence="x")
+        open_source(kind="files", globs=[pattern], license="x")
     assert "globs of source mine" in str(error.value) and "\n" not in str(error.value)
-    named = open_source(kind="files", globs=[pattern, "data/000.txt", "data/own.txt"], licence="x")
+    named = open_source(kind="files", globs=[pattern, "data/000.txt", "data/own.txt"], license="x")
     assert [doc.text for doc in named.read("train", Cursor())] == ["secret", "own"]
 
 
@@ -60,7 +60,7 @@ def test_a_linked_folder_may_be_named(tmp_path: Path, monkeypatch: pytest.Monkey
     Path("data/b").symlink_to("a")  # which stays within
     Path("mine").symlink_to("elsewhere")
     for globs, files in [(["data/*"], 1), (["mine"], 1), (["mine", "data"], 2), (["mine/*"], 1)]:
-        assert len(open_source(kind="files", globs=globs, licence="x").files) == files
+        assert len(open_source(kind="files", globs=globs, license="x").files) == files
     Path("data/c").symlink_to("../elsewhere")
     with pytest.raises(DataError, match=r"data/c: is a link to"):
-        open_source(kind="files", globs=["data/c*"], licence="x")
+        open_source(kind="files", globs=["data/c*"], license="x")

@@ -87,7 +87,7 @@ def two_sources(tmp_path: Path) -> dict[str, dict[str, object]]:
         settings[name] = {
             "kind": "files",
             "globs": [f"{tmp_path}/{name}.jsonl"],
-            "licence": name,
+            "license": name,
             "weight": weight,
         }
     return settings
@@ -99,7 +99,7 @@ def test_shares_follow_weights(pack: Pack, two_sources: dict[str, object]) -> No
     assert manifest.splits["validation"].tokens == 400
     assert manifest.sources["a"].share == pytest.approx(0.25, abs=0.001)
     assert manifest.sources["b"].tokens["validation"] == pytest.approx(300, abs=1)
-    assert set(manifest.sources["a"].licences) == {"a"}
+    assert set(manifest.sources["a"].licenses) == {"a"}
 
 
 def test_a_source_that_runs_out_is_left(
@@ -121,7 +121,7 @@ def test_a_source_that_runs_out_can_be_repeated(pack: Pack, two_sources: dict[st
 
 def test_repeating_a_source_without_training_text_ends(pack: Pack, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("  \n")
-    source = {"kind": "files", "globs": [f"{tmp_path}/a.txt"], "licence": "x"}
+    source = {"kind": "files", "globs": [f"{tmp_path}/a.txt"], "license": "x"}
     with pytest.raises(DataError, match="sources mine: no text for training"):
         pack(sources={"mine": source}, tokens=10, when_exhausted="repeat")
 

@@ -16,9 +16,9 @@ from difftransformer.errors import DataError
 
 TEXTS = ["first\nline", "zweite Zeile – ä", "", "x" * 3_000_000, "last"]
 LINES = "".join(
-    json.dumps({"text": text, "licence": f"L{n}"}) + "\n" for n, text in enumerate(TEXTS)
+    json.dumps({"text": text, "license": f"L{n}"}) + "\n" for n, text in enumerate(TEXTS)
 )
-FIELDS = Fields("text", "licence")
+FIELDS = Fields("text", "license")
 
 WRITERS: dict[str, Callable[[bytes], bytes]] = {
     "": lambda content: content,
@@ -40,7 +40,7 @@ def test_json_lines(tmp_path: Path, suffix: str) -> None:
     path.write_bytes(WRITERS[suffix](LINES.encode()))
     records = list(read_records(path, FIELDS))
     assert [record.text for record in records] == TEXTS
-    assert [record.licence for record in records] == ["L0", "L1", "L2", "L3", "L4"]
+    assert [record.license for record in records] == ["L0", "L1", "L2", "L3", "L4"]
     assert texts(path, start=2) == TEXTS[2:]
 
 
@@ -72,7 +72,7 @@ def test_a_byte_order_mark_before_lines_is_passed_over(tmp_path: Path, suffix: s
 def test_parquet(tmp_path: Path) -> None:
     many = [f"text {n}" for n in range(1000)]
     path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": many, "licence": ["L"] * 1000, "other": [1] * 1000}), path)
+    pq.write_table(pa.table({"text": many, "license": ["L"] * 1000, "other": [1] * 1000}), path)
     assert texts(path) == many
     assert texts(path, start=700) == many[700:]
 
@@ -80,7 +80,7 @@ def test_parquet(tmp_path: Path) -> None:
 def test_groups_of_rows_that_are_passed_over_are_not_read(tmp_path: Path) -> None:
     many = [f"text {n}" for n in range(1000)]
     path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": many, "licence": ["L"] * 1000}), path, row_group_size=300)
+    pq.write_table(pa.table({"text": many, "license": ["L"] * 1000}), path, row_group_size=300)
     for start in (0, 299, 300, 301, 899, 999, 1000):
         found = list(read_records(path, FIELDS, start))
         assert [(one.number, one.text) for one in found] == list(enumerate(many))[start:]
@@ -163,12 +163,12 @@ def test_a_missing_parquet_column_is_named(tmp_path: Path) -> None:
 NULLS: dict[str, Callable[[Path], None]] = {
     "a.jsonl": lambda path: (
         path.write_text(
-            '{"text": "a", "licence": null}\n{"text": null, "licence": "L"}\n{"text": "b"}\n'
+            '{"text": "a", "license": null}\n{"text": null, "license": "L"}\n{"text": "b"}\n'
         )
         and None
     ),
     "a.parquet": lambda path: pq.write_table(
-        pa.table({"text": ["a", None, "b"], "licence": [None, "L", None]}), path
+        pa.table({"text": ["a", None, "b"], "license": [None, "L", None]}), path
     ),
 }
 
@@ -176,7 +176,7 @@ NULLS: dict[str, Callable[[Path], None]] = {
 @pytest.mark.parametrize("name", NULLS)
 def test_null_is_as_good_as_absent(tmp_path: Path, name: str) -> None:
     NULLS[name](tmp_path / name)
-    found = [(one.text, one.licence) for one in read_records(tmp_path / name, FIELDS)]
+    found = [(one.text, one.license) for one in read_records(tmp_path / name, FIELDS)]
     assert found == [("a", None), ("", "L"), ("b", None)]
 
 

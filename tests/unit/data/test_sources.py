@@ -21,13 +21,13 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
     write_lines(tmp_path / "a.jsonl", [f"a{n}" for n in range(5)])
     (tmp_path / "c.txt").write_text("c")
     monkeypatch.chdir(tmp_path)
-    return open_source(kind="files", globs=["*.jsonl", "c.*", "a.jsonl"], licence="CC0-1.0")
+    return open_source(kind="files", globs=["*.jsonl", "c.*", "a.jsonl"], license="CC0-1.0")
 
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Source:
     pq.write_table(pa.table({"text": [f"h{n}" for n in range(7)]}), tmp_path / "train.parquet")
-    return open_source(kind="hub", dataset=str(tmp_path), revision="1", licence="CC0-1.0")
+    return open_source(kind="hub", dataset=str(tmp_path), revision="1", license="CC0-1.0")
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_files_come_sorted_and_once(files: Source) -> None:
     read = list(files.read("train", Cursor()))
     expected = [f"a{n}" for n in range(5)] + [f"b{n}" for n in range(5)] + ["c"]
     assert [document.text for document in read] == expected
-    assert {document.licence for document in read} == {"CC0-1.0"}
+    assert {document.license for document in read} == {"CC0-1.0"}
     assert files.origin == "3 files of *.jsonl, c.*, a.jsonl"
 
 
@@ -78,7 +78,7 @@ def test_the_first_folder_below_a_glob_is_a_package(tmp_path: Path) -> None:
         path = tmp_path / f"{name}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)
-    globs = {"globs": [f"{tmp_path}/**/*.txt"], "kind": "files", "licence": "x"}
+    globs = {"globs": [f"{tmp_path}/**/*.txt"], "kind": "files", "license": "x"}
     for hold_out, packages in [
         ("document", [None] * 4),
         ("package", [None, *["0 one"] * 2, "0 two"]),
@@ -94,18 +94,18 @@ def test_named_validation_files_take_the_place_of_the_hash(tmp_path: Path) -> No
         kind="files",
         globs=[f"{tmp_path}/*.train.jsonl"],
         validation=[f"{tmp_path}/*.validation.jsonl"],
-        licence="MIT",
+        license="MIT",
     )
     assert {d.text[0] for d in documents(source, "train", 0.5)} == {"t"}
     assert len(list(documents(source, "train", 0.5))) == 20
     assert {d.text[0] for d in documents(source, "validation", 0.5)} == {"v"}
 
 
-def test_licences_can_be_those_of_the_documents(tmp_path: Path) -> None:
+def test_licenses_can_be_those_of_the_documents(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a", "terms": "X"}\n{"text": "b", "terms": "Y"}\n')
-    source = open_source(kind="files", globs=[str(path)], licence="Z", licence_field="terms")
-    assert [d.licence for d in source.read("train", Cursor())] == ["X", "Y"]
+    source = open_source(kind="files", globs=[str(path)], license="Z", license_field="terms")
+    assert [d.license for d in source.read("train", Cursor())] == ["X", "Y"]
 
 
 def test_stdlib_is_a_sample_without_tests_and_packages(stdlib: Source) -> None:
@@ -124,7 +124,7 @@ def test_jsonl_folder_through_datasets(tmp_path: Path) -> None:
     write_lines(tmp_path / "train.jsonl", ["one", "two"])
     write_lines(tmp_path / "test.jsonl", ["three"])
     source = open_source(
-        kind="hub", dataset=str(tmp_path), revision="1", licence="x", validation_split="test"
+        kind="hub", dataset=str(tmp_path), revision="1", license="x", validation_split="test"
     )
     assert [d.text for d in documents(source, "train", 0.5)] == ["one", "two"]
     assert [d.text for d in documents(source, "validation", 0.5)] == ["three"]
@@ -137,7 +137,7 @@ def test_a_local_folder_in_the_layout_of_the_hub_is_watched(tmp_path: Path) -> N
     text = corpus / "data" / "train.jsonl"
     write_lines(text, ["one", "two"])
     (tokenizer / "tokenizer.json").write_text("{}")
-    asked = {"kind": "hub", "dataset": str(corpus), "revision": "1", "licence": "x"}
+    asked = {"kind": "hub", "dataset": str(corpus), "revision": "1", "license": "x"}
     before = open_source(**asked).identity()
     dataset = DatasetConfig.model_validate(
         {"sources": {"hub": asked}, "tokenizer": {"kind": "huggingface", "name": str(tokenizer)}}
@@ -158,7 +158,7 @@ def test_a_local_folder_in_the_layout_of_the_hub_is_watched(tmp_path: Path) -> N
 
 def test_a_glob_without_files_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"source mine: no file matches '.*nothing\*'"):
-        open_source(kind="files", globs=[f"{tmp_path}/nothing*"], licence="x")
+        open_source(kind="files", globs=[f"{tmp_path}/nothing*"], license="x")
 
 
 def test_training_on_validation_files_is_refused(tmp_path: Path) -> None:
@@ -172,13 +172,13 @@ def test_training_on_validation_files_is_refused(tmp_path: Path) -> None:
         [f"{tmp_path}/other/linked.jsonl"],
     ):
         with pytest.raises(DataError, match=r"matched by both globs and validation"):
-            open_source(kind="files", globs=everything, validation=validation, licence="x")
+            open_source(kind="files", globs=everything, validation=validation, license="x")
 
 
 def test_a_file_that_is_spelt_twice_is_read_once(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", ["a"])
     globs = [f"{tmp_path}/*.jsonl", f"{tmp_path}/./a.jsonl"]
-    source = open_source(kind="files", globs=globs, licence="x")
+    source = open_source(kind="files", globs=globs, license="x")
     assert [path.name for path in source.files] == ["a.jsonl"]
     assert source.origin == f"1 file of {', '.join(globs)}"
 
@@ -201,7 +201,7 @@ def test_bad_hub_settings_are_one_line(
 ) -> None:
     write_lines(tmp_path / "train.jsonl", ["one"])
     source = open_source(
-        **{"kind": "hub", "dataset": str(tmp_path), "revision": "1", "licence": "x"} | changes
+        **{"kind": "hub", "dataset": str(tmp_path), "revision": "1", "license": "x"} | changes
     )
     with pytest.raises(DataError, match=message) as caught:
         list(source.read("train", Cursor()))
@@ -217,12 +217,12 @@ def test_a_folder_stands_for_all_that_can_be_read_below_it(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"text": name}) if path.suffix == ".jsonl" else name)
     config = FilesSource(
-        kind="files", globs=["data"], licence="mine", licence_field="licence", hold_out="package"
+        kind="files", globs=["data"], license="mine", license_field="license", hold_out="package"
     )
     found = list(Files("source", config).read("train", Cursor()))
     assert [one.text for one in found] == ["a/deep/two.txt", "a/one.md", "b/three.jsonl"]
     assert [one.package for one in found] == ["0 a", "0 a", "0 b"]
-    assert {one.licence for one in found} == {"mine"}
+    assert {one.license for one in found} == {"mine"}
     (tmp_path / "data" / "c").mkdir()
     for pattern, texts in [
         ("data/a*", ["a/deep/two.txt", "a/one.md"]),
@@ -250,15 +250,15 @@ def test_hidden_files_are_no_text(tmp_path: Path) -> None:
         path.write_bytes(b"\0\5\x16\7" if "._" in name else b'{"text": "seen"}')
     (tmp_path / "data" / "gone.txt").symlink_to(tmp_path / "nowhere.txt")
     for pattern in ("data", "data/*"):
-        config = FilesSource(kind="files", globs=[f"{tmp_path}/{pattern}"], licence="mine")
+        config = FilesSource(kind="files", globs=[f"{tmp_path}/{pattern}"], license="mine")
         source = Files("mine", config)
         assert [path.name for path in source.files] == ["one.txt", "two.jsonl"]
         hidden = {path.relative_to(tmp_path / "data").as_posix() for path in source.passed_over[1]}
         below = {"a/.ipynb_checkpoints", "__MACOSX/._one.txt", "__MACOSX/a/._two.jsonl"}
         assert hidden == below | ({".git", ".DS_Store", "gone.txt"} if pattern == "data" else set())
-    asked = FilesSource(kind="files", globs=[f"{tmp_path}/data/.git"], licence="mine")
+    asked = FilesSource(kind="files", globs=[f"{tmp_path}/data/.git"], license="mine")
     assert [path.name for path in Files("mine", asked).files] == ["notes.md"]
-    copied = {"kind": "hub", "dataset": str(tmp_path / "data"), "revision": "1", "licence": "x"}
+    copied = {"kind": "hub", "dataset": str(tmp_path / "data"), "revision": "1", "license": "x"}
     assert [path.name for path in HubSource.model_validate(copied).files] == [
         "one.txt",
         "two.jsonl",
@@ -278,17 +278,17 @@ def test_a_folder_that_cannot_be_read_is_named(
         return real(path)
 
     monkeypatch.setattr("os.scandir", scandir)  # root may read everything
-    config = FilesSource(kind="files", globs=[str(tmp_path)], licence="mine")
+    config = FilesSource(kind="files", globs=[str(tmp_path)], license="mine")
     with pytest.raises(DataError, match=r"locked: this folder cannot be read \(Permission"):
         Files("mine", config)
 
 
 def test_a_folder_of_tables_says_how_it_can_be_read(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbftext,more\n"one\ntwo",\n,b\nthree,c\n')
-    files = {"kind": "files", "globs": [str(tmp_path)], "licence": "x"}
+    files = {"kind": "files", "globs": [str(tmp_path)], "license": "x"}
     with pytest.raises(DataError, match=r"there are 1 of \.csv\); convert .* `kind: hub`"):
         open_source(**files)
-    read = open_source(kind="hub", dataset=str(tmp_path), revision="1", licence="x")
+    read = open_source(kind="hub", dataset=str(tmp_path), revision="1", license="x")
     assert [one.text for one in read.read("train", Cursor())] == ["one\ntwo", "", "three"]
     split = [one.text for half in SPLITS for one in documents(read, half, 0.5)]
     assert sorted(split) == ["one\ntwo", "three"]
@@ -297,7 +297,7 @@ def test_a_folder_of_tables_says_how_it_can_be_read(tmp_path: Path) -> None:
 def test_null_columns_of_the_hub_give_no_text(tmp_path: Path) -> None:
     table = pa.table({"text": ["a", None], "more": [{"b": "c"}, {"b": None}]})
     pq.write_table(table, tmp_path / "train.parquet")
-    asked = {"kind": "hub", "dataset": str(tmp_path), "revision": "1", "licence": "x"}
+    asked = {"kind": "hub", "dataset": str(tmp_path), "revision": "1", "license": "x"}
     for changes, texts in [({}, ["a", ""]), ({"template": "{text}: {more[b]}"}, ["a: c", ""])]:
         read = open_source(**asked, **changes).read("train", Cursor())
         assert [one.text for one in read] == texts

@@ -190,7 +190,7 @@ def test_a_vocabulary_larger_than_the_text_gives_is_refused(
     configure: Configure, tmp_path: Path
 ) -> None:
     (tmp_path / "a.txt").write_text("so little text")
-    source = {"kind": "files", "globs": [f"{tmp_path}/a.txt"], "licence": "x"}
+    source = {"kind": "files", "globs": [f"{tmp_path}/a.txt"], "license": "x"}
     dataset = configure(sources={"a": source}, validation_share=1e-9)
     with pytest.raises(
         DataError, match=r"^sources a: 14 bytes of .* asks for 512: lower it, or add text$"

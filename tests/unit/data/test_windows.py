@@ -40,7 +40,7 @@ def books(tmp_path: Path) -> dict[str, Any]:
     lines.insert(2, {"text": None})
     path = tmp_path / "books.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    source = {"kind": "files", "globs": [str(path)], "licence": "x"}
+    source = {"kind": "files", "globs": [str(path)], "license": "x"}
     return {
         "sources": {"books": source},
         "max_document_tokens": SIZE,
@@ -122,7 +122,7 @@ def test_a_token_behind_a_round_is_not_lost(
         assert len(TextTokenizer(tokenizer).encode([text])[0]) == length + 1
         path = tmp_path / f"{rounds}.jsonl"
         path.write_text("".join(json.dumps({"text": one}) + "\n" for one in (text, text[::-1])))
-        source = {"kind": "files", "globs": [str(path)], "licence": "x"}
+        source = {"kind": "files", "globs": [str(path)], "license": "x"}
         options = {"max_document_tokens": SIZE, "long_documents": "split"}
         dataset = configure(sources={"books": source}, validation_share=1e-9, **options)
         found = [one.tokens.tolist() for one in stream(dataset, tokenizer, Cursor())]

@@ -36,7 +36,7 @@ def write_documents(folder: Path) -> Path:
     write_tokenizer(folder / "ids")
     made = DatasetConfig.model_validate(
         {
-            "sources": {"s": {"kind": "files", "globs": ["*.txt"], "licence": "none"}},
+            "sources": {"s": {"kind": "files", "globs": ["*.txt"], "license": "none"}},
             "tokenizer": {"kind": "huggingface", "name": str(folder / "ids")},
         }
     )

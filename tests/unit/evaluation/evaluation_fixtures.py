@@ -10,7 +10,7 @@ from small_evaluation import RECALL, VOCAB, save_run, write_recall, write_text
 from difftransformer.config.data import DatasetConfig
 from difftransformer.data.ngrams import count_ngrams
 from difftransformer.data.packed import PackedDataset
-from difftransformer.data.tokenise import tokenise
+from difftransformer.data.tokenize import tokenize
 from difftransformer.data.tokenizer import train_tokenizer
 
 MakeText = Callable[..., PackedDataset]
@@ -71,5 +71,5 @@ def english(tmp_path_factory: pytest.TempPathFactory) -> PackedDataset:
         }
     )
     train_tokenizer(dataset, folder / "tokenizer.json")
-    tokenise(dataset, folder / "tokenizer.json", folder, folder / "state", 1)
+    tokenize(dataset, folder / "tokenizer.json", folder, folder / "state", 1)
     return PackedDataset.open(folder)

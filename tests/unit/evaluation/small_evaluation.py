@@ -17,7 +17,7 @@ from difftransformer.config.evaluations import EvaluationSlice
 from difftransformer.config.generated_rows import ClassificationConfig, RecallConfig
 from difftransformer.convert.checkpoint import save_model
 from difftransformer.data.classification import label_positions
-from difftransformer.data.classification import training_rows as labelled_rows
+from difftransformer.data.classification import training_rows as labeled_rows
 from difftransformer.data.packed import (
     Manifest,
     PackedDataset,
@@ -190,10 +190,10 @@ def write_recall(folder: Path, recall: RecallConfig = RECALL) -> Path:
     )
 
 
-def write_labelled_items(folder: Path) -> Path:
-    """A dataset of a few rows of labelled items."""
+def write_labeled_items(folder: Path) -> Path:
+    """A dataset of a few rows of labeled items."""
     folder.mkdir()
-    rows = labelled_rows(ITEMS, 12, np.random.default_rng(0))
+    rows = labeled_rows(ITEMS, 12, np.random.default_rng(0))
     entry = _split(folder, "rows.bin", rows.reshape(-1), len(rows), None)
     return _write_manifest(
         folder,

@@ -13,7 +13,7 @@ import difftransformer
 from difftransformer.models.kernels import blocked, eager, sdpa
 from difftransformer.models.loss import chunked_cross_entropy
 from difftransformer.models.matrices import linear
-from difftransformer.models.normalisation import RMSNorm
+from difftransformer.models.normalization import RMSNorm
 from difftransformer.models.rotary import RotaryTable, rotate, split_heads
 from difftransformer.models.transformer import gated
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from difftransformer.models.gradients import plain_formulas
-from difftransformer.models.normalisation import RMSNorm
+from difftransformer.models.normalization import RMSNorm
 from difftransformer.models.rotary import RotaryTable, rotate, split_heads
 from difftransformer.models.transformer import gated
 

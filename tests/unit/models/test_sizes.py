@@ -6,7 +6,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from difftransformer.errors import ConfigError
-from difftransformer.models import normalisation
+from difftransformer.models import normalization
 from difftransformer.models.attention.registry import variants
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.matrices import MATMUL
@@ -51,7 +51,7 @@ def test_formulas_are_what_torch_counts(
     own: dict[str, Any], tied: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(MATMUL, "torch")  # whose products torch counts,
-    monkeypatch.setattr(normalisation, "by_hand", lambda x: False)  # and does our sums by products
+    monkeypatch.setattr(normalization, "by_hand", lambda x: False)  # and does our sums by products
     sizes = replace(config(**own), tie_embeddings=tied)
     model = Transformer.build(sizes, "eager", 0)
     tokens = torch.randint(40, (BATCH, LENGTH), generator=torch.Generator().manual_seed(0))

@@ -33,7 +33,7 @@ def parameters(folder: Path) -> dict[str, str]:
         **{f"train {one}": jobs.write("run", jobs.run(one)) for one in RUNS},
         **{f"evaluate {one} on {run}": jobs.evaluation_slice(one, run) for one, run in EVALUATIONS},
         "n-grams": jobs.ngrams_slice("stdlib_text", "validation_slices"),
-        "judge": jobs.judgement_slice("lexical", "hallucination", "recall_diff"),
+        "judge": jobs.judgment_slice("lexical", "hallucination", "recall_diff"),
         **{f"time {one}": artifacts.timing_file(one) for one in TIMINGS},
         **{f"table {one}": artifacts.slice_file(one, "table") for one in TABLES},
         **{f"figure {one}": artifacts.slice_file(one, "figure") for one in FIGURES},

@@ -226,20 +226,20 @@ def test_a_suite_that_repeats_another_has_its_inputs_and_its_code(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     plan = Plan.load(repository / "config", {"scale": "tiny"})
-    assert plan.jobs.ngrams_file("quantised_loss", "diff") == plan.jobs.ngrams_file(
+    assert plan.jobs.ngrams_file("quantized_loss", "diff") == plan.jobs.ngrams_file(
         "validation_slices", "diff"
     )
-    assert plan.jobs.ngrams_file("quantised_accuracy", "recall_diff") == []
+    assert plan.jobs.ngrams_file("quantized_accuracy", "recall_diff") == []
     items = Plan.load(repository / "config", {"scale": "gpu", "benchmarks": "builtin"})
-    (theirs,), (own,) = map(items.jobs.benchmarks, ("hellaswag_0shot", "quantised_accuracy"))
+    (theirs,), (own,) = map(items.jobs.benchmarks, ("hellaswag_0shot", "quantized_accuracy"))
     assert listed(own) == listed(theirs)
-    assert items.jobs.gpus("diff", "quantised_accuracy") == 1
+    assert items.jobs.gpus("diff", "quantized_accuracy") == 1
     codes = {suite: plan.jobs.code("evaluate", suite, "diff") for suite in plan.catalogue.suites}
-    assert len({codes[name] for name in ("recall", "quantised_accuracy", "quantised_loss")}) == 3
-    with pytest.raises(ConfigError, match=r"quantised_loss on run diff .* longer than"):
+    assert len({codes[name] for name in ("recall", "quantized_accuracy", "quantized_loss")}) == 3
+    with pytest.raises(ConfigError, match=r"quantized_loss on run diff .* longer than"):
         longer = _with_suite(plan.catalogue, "validation_slices", {"seq_len": 4096})
         jobs = Plan(longer).jobs
-        check_evaluation(jobs.foreign, "quantised_loss", "diff", jobs.run("diff"), "here")
+        check_evaluation(jobs.foreign, "quantized_loss", "diff", jobs.run("diff"), "here")
 
 
 def _with_suite(catalogue: Catalogue, name: str, changes: dict[str, object]) -> Catalogue:

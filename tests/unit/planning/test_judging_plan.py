@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from difftransformer.config.artifact_slices import ArtifactSlice
-from difftransformer.config.judges import JudgementSlice
+from difftransformer.config.judges import JudgmentSlice
 from difftransformer.errors import ConfigError
 from difftransformer.planning.plan import Plan
 
@@ -24,35 +24,33 @@ def load(repository: Path, **overrides: Any) -> Plan:
     return Plan.load(repository / "config", {"scale": "smoke", **overrides})
 
 
-def judgements(plan: Plan) -> set[str]:
-    return {path for path in plan.artifacts.results("table4") if "/judgements/" in path}
+def judgments(plan: Plan) -> set[str]:
+    return {path for path in plan.artifacts.results("table4") if "/judgments/" in path}
 
 
 def test_another_judge_adds_judging_and_no_generation(repository: Path) -> None:
     lexical, both = load(repository), load(repository, judge="both")
-    assert len(judgements(lexical)) == 3 and len(judgements(both)) == 6
-    assert judgements(lexical) < judgements(both)
-    rest = [set(plan.artifacts.results("table4")) - judgements(plan) for plan in (lexical, both)]
+    assert len(judgments(lexical)) == 3 and len(judgments(both)) == 6
+    assert judgments(lexical) < judgments(both)
+    rest = [set(plan.artifacts.results("table4")) - judgments(plan) for plan in (lexical, both)]
     assert rest[0] == rest[1]
     suite, run = "hallucination", "recall_diff"
     assert lexical.jobs.evaluation_slice(suite, run) == both.jobs.evaluation_slice(suite, run)
     assert (
-        lexical.artifacts.judgement_details("table4")
+        lexical.artifacts.judgment_details("table4")
         == []
-        != both.artifacts.judgement_details("table4")
+        != both.artifacts.judgment_details("table4")
     )
     assert (
-        both.artifacts.judgement_details("table2")
-        == both.artifacts.judgement_details("table6")
-        == []
+        both.artifacts.judgment_details("table2") == both.artifacts.judgment_details("table6") == []
     )
-    assert not {path for path in both.artifacts.results("table2") if "/judgements/" in path}
+    assert not {path for path in both.artifacts.results("table2") if "/judgments/" in path}
 
 
 def test_the_slice_of_a_judge_holds_names_of_variables_and_no_secret(repository: Path) -> None:
     plan = load(repository, judge=["endpoint"])
-    path = Path(plan.jobs.judgement_slice("endpoint", "hallucination", "recall_diff"))
-    slice = JudgementSlice.model_validate_json(path.read_bytes())
+    path = Path(plan.jobs.judgment_slice("endpoint", "hallucination", "recall_diff"))
+    slice = JudgmentSlice.model_validate_json(path.read_bytes())
     assert (slice.judge.kind, slice.run) == ("endpoint", "recall_diff")
     assert "OPENAI_API_KEY" in path.read_text()
     assert not [value for value in ENVIRONMENT.values() if value in path.read_text()]

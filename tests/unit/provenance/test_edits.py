@@ -128,7 +128,7 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
     (f"{METHODS}/lora.py", "r=rank", "r=rank + 1", jobs("LoRA")),
     (f"{METHODS}/dex.py", *ADDED, ADAPTED),
     (f"{METHODS}/galore.py", "0.25, meaning", "0.5, meaning", NOTHING),
-    ("data/tokenise.py", *ADDED, {"tokenize"}),
+    ("data/tokenize.py", *ADDED, {"tokenize"}),
     ("data/ngrams.py", *ADDED, jobs("n-grams", "evaluate loss") | {"tokenize"}),
     ("data/loader.py", *ADDED, WITH_JUDGE - jobs("time")),
     (f"{KIT}/scorer.py", *ADDED, EVALUATED | jobs("judge")),

@@ -9,7 +9,7 @@ from difftransformer.provenance.environment import require_own_package
 
 
 def checkout(folder: Path) -> Path:
-    """Make what a checkout is recognised by; return the folder of its package."""
+    """Make what a checkout is recognized by; return the folder of its package."""
     package = folder / "src" / "difftransformer"
     package.mkdir(parents=True)
     (folder / "Snakefile").touch()

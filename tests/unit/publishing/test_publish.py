@@ -50,7 +50,7 @@ def pushed(
 
 
 def test_the_card_says_what_lies_there(run: Path, tmp_path: Path) -> None:
-    publish(run, tmp_path / "out", licence="cc-by-4.0")
+    publish(run, tmp_path / "out", license="cc-by-4.0")
     text = (tmp_path / "out" / "README.md").read_text()
     head = yaml.safe_load(text.split("---")[1])
     assert head["license"] == "cc-by-4.0" and "diff_v1" in head["tags"]
@@ -62,7 +62,7 @@ def test_the_card_says_what_lies_there(run: Path, tmp_path: Path) -> None:
         assert name.replace("_", r"\_") in text
     for words in ("PSF", "validation\\_slices", "V1.loss", "Intended use", "arXiv 2410.05258"):
         assert words in text, words
-    assert "<script" in text and not re.search(r"(?<!\\)<script", text)  # a licence has one
+    assert "<script" in text and not re.search(r"(?<!\\)<script", text)  # a license has one
     assert "hostile.jsonl" in text and str(tmp_path.parents[1]) not in text
     wanted = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
     assert wanted <= {path.name for path in (tmp_path / "out").iterdir()}
@@ -161,7 +161,7 @@ def test_a_push_that_failed_is_done_again(run: Path, tmp_path: Path) -> None:
         again = pushed(run, tmp_path / "out", *words, HF_ENDPOINT=there.address, HF_TOKEN=TOKEN)
         assert again.returncode == 0, again.stderr
         assert "model.safetensors" in there.files
-        for other in (["--licence", "cc0-1.0"], ["--format", "diffllama"]):
+        for other in (["--license", "cc0-1.0"], ["--format", "diffllama"]):
             refused = pushed(run, tmp_path / "out", *words, *other, HF_ENDPOINT=there.address,
                              HF_TOKEN=TOKEN)  # fmt: skip
             assert refused.returncode == 2 and "not empty" in refused.stderr
@@ -215,7 +215,7 @@ def test_what_transformers_saved_is_published(shard_size: str, tmp_path: Path) -
         model.save_pretrained(saved, max_shard_size=shard_size)
     assert (len([*saved.glob("*.safetensors")]) > 1) == (shard_size != "5GB")
     export_model(saved, tmp_path / "exported")
-    publish(saved, tmp_path / "ours", licence="cc-by-4.0")
+    publish(saved, tmp_path / "ours", license="cc-by-4.0")
     publish(saved, tmp_path / "theirs", "diffllama")
     publish(tmp_path / "exported", tmp_path / "again")
     tokens = torch.arange(12)[None]
@@ -242,7 +242,7 @@ def test_a_card_without_a_record_fits_its_weights_alone(tmp_path: Path) -> None:
     (run / "training.json").unlink()
     publish(run, tmp_path / "out")
     assert is_published(run, tmp_path / "out")
-    assert not is_published(run, tmp_path / "out", licence="cc0-1.0")
+    assert not is_published(run, tmp_path / "out", license="cc0-1.0")
     weights = load_file(run / "model.safetensors")
     save_weights(run / "model.safetensors", {name: one * 2 for name, one in weights.items()})
     assert not is_published(run, tmp_path / "out")

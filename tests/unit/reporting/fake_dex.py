@@ -77,7 +77,7 @@ def _by_tokens(fake: Any, seed: int) -> None:
 
 
 def _further(fake: Any, seed: int) -> None:
-    """Adapted at length, on labelled items, and on worked answers."""
+    """Adapted at length, on labeled items, and on worked answers."""
     effective_attention(fake, "long_recall_transformer", seed)
     for way in WAYS:
         long, items = f"adapted_long_{way}", f"adapted_icl_{way}"

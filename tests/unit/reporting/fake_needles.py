@@ -5,7 +5,7 @@ import random
 from typing import TYPE_CHECKING
 
 import numpy as np
-from fake_quantised import quantised
+from fake_quantized import quantized
 from safetensors.numpy import save_file
 
 from difftransformer.evaluations.attention_allocation.settings import MAPS, PROMPT
@@ -27,7 +27,7 @@ def needle_results(fake: "FakeResults", seed: int) -> None:
     """Everything that tables 2 and 3, figures 1 and 5 and their twins read, of one seed."""
     for row in ROWS:
         fake.recall_model(f"equal_recall_{row}", seed)
-        quantised(fake, f"equal_recall_{row}", seed)
+        quantized(fake, f"equal_recall_{row}", seed)
         needles(fake, row, seed)
         _attention(fake, row, seed)
         for run in (f"long_recall_{row}", f"long_equal_recall_{row}"):
@@ -98,10 +98,10 @@ def _attention(fake: "FakeResults", row: str, seed: int) -> None:
     pull = (0.5, 2.0, 3.0)[ROWS.index(row)]
     shares = draw.dirichlet([1.0, 5.0, 5.0 * pull, 5.0, 1.0], size=len(DEPTHS))
     metrics: Metrics = {"prompts": len(DEPTHS) * SAMPLES}
-    labelled = {"": shares.mean(axis=0)} | {f"_d{d}": shares[i] for i, d in enumerate(DEPTHS)}
-    labelled |= {"_l0": 0.5 * labelled[""], "_l1": 1.5 * labelled[""]}
+    labeled = {"": shares.mean(axis=0)} | {f"_d{d}": shares[i] for i, d in enumerate(DEPTHS)}
+    labeled |= {"_l0": 0.5 * labeled[""], "_l1": 1.5 * labeled[""]}
     subtracted = 0.4 if row == "diff" else 0.0  # the same from each region, then a sum of 1 again
-    for label, values in labelled.items():
+    for label, values in labeled.items():
         signed = (values - subtracted * values.sum() / len(REGIONS)) / (1 - subtracted)
         for sign, some in (("", values), ("_signed", signed)):
             named = dict(zip(REGIONS, map(float, some), strict=True))

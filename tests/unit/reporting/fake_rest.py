@@ -1,6 +1,6 @@
 """Results that artifacts read and no other file here makes up, so that an added one is tested, too.
 
-A result is like the nearest there is: of the run that a run is based on, else of a neighbour in
+A result is like the nearest there is: of the run that a run is based on, else of a neighbor in
 its section, else of any, each number a little smaller. `METRICS` names the metrics of
 evaluations without a fake of their own.
 """
@@ -92,12 +92,12 @@ def _judged(suite: str, judges: Sequence[str] | None) -> list[str]:
     return [judged_suite(suite, judge) for judge in judges or ()]
 
 
-def _write(fake: Any, suite: str | None, run: str, seed: int, neighbours: Sequence[str]) -> None:
+def _write(fake: Any, suite: str | None, run: str, seed: int, neighbors: Sequence[str]) -> None:
     known = [suite] if suite is None else [suite, *_of_the_same_kind(suite, fake)]
     places = (
         fake.places.get((one, other, seed))
         for one in known
-        for other in (run, *_bases(run), *neighbours, *fake.runs(one))
+        for other in (run, *_bases(run), *neighbors, *fake.runs(one))
     )
     path = next((place for place in places if place is not None), None)
     if path is None:

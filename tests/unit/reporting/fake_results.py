@@ -14,12 +14,12 @@ from tempfile import mkdtemp
 from fake_adaptation import METHODS, adaptations, swept_adaptations
 from fake_curvature import curvature
 from fake_dex import results_of_dex
-from fake_judgements import judgements
+from fake_judgments import judgments
 from fake_many_shot import many_shot_results
 from fake_mathematics import mathematics
 from fake_needles import needle_results
 from fake_outliers import outliers
-from fake_quantised import quantised
+from fake_quantized import quantized
 from fake_rest import the_rest
 from fake_slices import CATALOGUE, SCALE, SWEPT, base, sweep, width
 from fake_throughput import decoding, throughput
@@ -75,8 +75,8 @@ class FakeResults:
             for seed in seeds:
                 self.language_model(row, seed)
                 outliers(self, row, seed)
-                quantised(self, row, seed)
-                quantised(self, f"recall_{row}", seed)
+                quantized(self, row, seed)
+                quantized(self, f"recall_{row}", seed)
                 self.recall_model(f"recall_{row}", seed)
         throughput(self)
         decoding(self)
@@ -88,7 +88,7 @@ class FakeResults:
             many_shot_results(self, seed)
             v2_results(self, seed)
             adaptations(self, seed)
-            judgements(self, seed)
+            judgments(self, seed)
             for run, shots in product(("transformer", "diff"), (0, 5)):
                 understanding(self, run, seed, shots)
             self.mathematics(seed)

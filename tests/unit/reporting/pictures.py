@@ -50,11 +50,11 @@ def changed(results: Results, suite: str, /, data: str = "", **metrics: float | 
 
 
 def of_row(figure: "Figure", axes: "Axes", label: str) -> list["Line2D"]:
-    """Lines in the colour that the one legend of a figure gives a row, and with data."""
+    """Lines in the color that the one legend of a figure gives a row, and with data."""
     (legend,) = figure.legends
     signs = zip(legend.legend_handles, legend.get_texts(), strict=True)
-    colour = next(sign.get_color() for sign, text in signs if text.get_text() == label)
-    return [line for line in axes.lines if line.get_color() == colour and numbers(line)]
+    color = next(sign.get_color() for sign, text in signs if text.get_text() == label)
+    return [line for line in axes.lines if line.get_color() == color and numbers(line)]
 
 
 def numbers(line: "Line2D") -> list[float]:

@@ -79,10 +79,10 @@ def test_an_estimate_has_its_own_interval_its_seeds_and_the_published_value(alon
 
     def at(name: str) -> dict[str, list[tuple[float, ...]]]:
         return {
-            look.colour: [
+            look.color: [
                 tuple(float(one) for one in data if np.isfinite(one))
                 for line in axes.lines
-                if line.get_color() == look.colour
+                if line.get_color() == look.color
                 for data in [getattr(line, f"get_{name}data")()]
             ]
             for look in LOOK.values()
@@ -100,7 +100,7 @@ def test_an_estimate_has_its_own_interval_its_seeds_and_the_published_value(alon
     assert limits == ((-0.5, 1.5) if along == "x" else (1.5, -0.5)), "the first place is on top"
 
 
-def test_a_number_of_fewer_seeds_is_hollow_in_its_own_colour() -> None:
+def test_a_number_of_fewer_seeds_is_hollow_in_its_own_color() -> None:
     axes = Figure().add_subplot()
     lines(axes, [Point("ours", 3.0, 1.0)], LOOK, marks=4, lw=0, **HOLLOW)
     estimates(axes, estimate("a", "theirs", 1.0), LOOK, {"a": "A"}, hollow=True)

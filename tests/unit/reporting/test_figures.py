@@ -176,8 +176,8 @@ def test_tables_need_no_drawing_library() -> None:
 def test_no_two_rows_of_a_crowded_figure_look_alike() -> None:
     rows = {str(number): number if number % 2 else None for number in range(28)}
     look = looks(rows)
-    assert len({(one.colour, one.dash) for one in look.values()}) == len(rows)
-    assert len({(one.colour, one.marker) for one in look.values()}) == len(rows)
+    assert len({(one.color, one.dash) for one in look.values()}) == len(rows)
+    assert len({(one.color, one.marker) for one in look.values()}) == len(rows)
 
 
 def test_a_row_whose_look_is_taken_gets_another() -> None:
@@ -187,7 +187,7 @@ def test_a_row_whose_look_is_taken_gets_another() -> None:
     assert [look["b"], look["c"]] == [alone["2"], alone["3"]]
 
 
-def test_a_mechanism_has_one_colour_on_every_page() -> None:
+def test_a_mechanism_has_one_color_on_every_page() -> None:
     declared = declarations()
     mechanisms = ("transformer", "diff", "transformer_halved_heads_groupnorm")
     for name in mechanisms:

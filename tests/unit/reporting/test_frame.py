@@ -24,7 +24,7 @@ def test_every_number_is_a_line(small: FakeResults) -> None:
     small.everything((0, 1))
     frame = difftransformer.results(small.root)
     assert list(frame.columns) == COLUMNS
-    assert set(frame["kind"]) == {"training", "evaluation", "judgement", "throughput", "decoding"}
+    assert set(frame["kind"]) == {"training", "evaluation", "judgment", "throughput", "decoding"}
     found = [json.loads(path.read_text()) for path in small.results]
     assert len(frame) == sum(len(one["metrics"]) for one in found)
     for one in found[:: len(found) // 20]:

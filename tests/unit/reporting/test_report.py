@@ -110,7 +110,7 @@ def test_the_one_page_needs_nothing_beside_it(
     assert all(text in whole for name, text in site.items() if name.startswith("data/"))
 
 
-def test_dots_of_rows_have_the_colours_of_a_figure_of_them(
+def test_dots_of_rows_have_the_colors_of_a_figure_of_them(
     built: Path, fake: FakeResults, tmp_path: Path
 ) -> None:
     slice = report_slice(["table6"], ["table6"])

@@ -51,9 +51,9 @@ def test_wilson_interval_is_the_published_formula(n: int, data: st.DataObject) -
     k = data.draw(st.integers(0, n))
     low, high = wilson_interval(k, n)
     z, p = stats.norm.ppf(0.975), k / n
-    centre = (p + z**2 / (2 * n)) / (1 + z**2 / n)
+    center = (p + z**2 / (2 * n)) / (1 + z**2 / n)
     reach = z / (1 + z**2 / n) * math.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
-    assert (low, high) == pytest.approx((centre - reach, centre + reach), abs=1e-9)
+    assert (low, high) == pytest.approx((center - reach, center + reach), abs=1e-9)
     assert 0 <= low <= p <= high <= 1
 
 

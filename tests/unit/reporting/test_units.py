@@ -22,7 +22,7 @@ def single(seeds: list[SeedValue]) -> list[Pair]:
     return [(seed,) for seed in seeds]
 
 
-def test_a_ratio_is_linearised_as_in_survey_sampling() -> None:
+def test_a_ratio_is_linearized_as_in_survey_sampling() -> None:
     random = np.random.default_rng(2)
     weights = random.integers(1, 100, 5000).astype(float)
     values = weights * random.normal(3, 1, 5000)

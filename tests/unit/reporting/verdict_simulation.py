@@ -46,8 +46,8 @@ class Design(NamedTuple):
 def described(drawn: NDArray[np.float64]) -> Contrast:
     """What the pipeline makes of differences [S, D]."""
     means = drawn.mean(1)
-    centred = (drawn - means[:, None]) / drawn.shape[1]
-    return contrast(means.tolist(), units=unit_chance([centred]))
+    centered = (drawn - means[:, None]) / drawn.shape[1]
+    return contrast(means.tolist(), units=unit_chance([centered]))
 
 
 def coverage(design: Design, repeats: int, seed: int = 0) -> float:

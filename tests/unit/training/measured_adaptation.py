@@ -55,7 +55,7 @@ def adapted(
     for _ in range(3):
         loss = objective.loss(causal.hidden_states, causal.output_weight, tokens)
         torch.autograd.backward(loss)
-        torch.nn.utils.clip_grad_norm_(found.optimiser.parameters, 1.0)
+        torch.nn.utils.clip_grad_norm_(found.optimizer.parameters, 1.0)
         found.step(1e-4)
     estimated = estimate_memory(slice, "cpu").peak
     return {"estimated": estimated, "measured": peak() - before}

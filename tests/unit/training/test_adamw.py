@@ -6,7 +6,7 @@ import torch
 from tiny_training import make_slice
 from torch import nn
 
-from difftransformer.training.optimiser import AdamW, split_decay
+from difftransformer.training.optimizer import AdamW, split_decay
 
 
 def small_model() -> nn.Module:
@@ -17,7 +17,7 @@ def small_model() -> nn.Module:
 def test_is_torchs_adamw_to_the_bit() -> None:
     config = make_slice(weight_decay=0.1, betas=[0.9, 0.98]).training
     ours, theirs = small_model(), small_model()
-    optimiser = AdamW(ours.named_parameters(), config)
+    optimizer = AdamW(ours.named_parameters(), config)
     decayed, free = (list(group.values()) for group in split_decay(theirs.named_parameters()))
     reference = torch.optim.AdamW(
         [{"params": decayed, "weight_decay": 0.1}, {"params": free, "weight_decay": 0.0}],
@@ -31,7 +31,7 @@ def test_is_torchs_adamw_to_the_bit() -> None:
             (model(tokens) ** 2).sum().backward()
         for group in reference.param_groups:
             group["lr"] = 0.1 / (step + 1)
-        optimiser.step(0.1 / (step + 1))
+        optimizer.step(0.1 / (step + 1))
         reference.step()
         reference.zero_grad()
     for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
@@ -51,12 +51,12 @@ def test_vectors_and_lambdas_are_not_decayed() -> None:
 def test_parameters_without_gradient_stay() -> None:
     model = small_model()
     before = model[0].weight.clone()
-    optimiser = AdamW(model.named_parameters(), make_slice().training)
+    optimizer = AdamW(model.named_parameters(), make_slice().training)
     model[3].weight.square().sum().backward()
-    optimiser.step(0.1)
+    optimizer.step(0.1)
     assert torch.equal(model[0].weight, before)
-    assert optimiser.tensors()["adam_step.0.weight"] == 0
-    assert optimiser.tensors()["adam_step.3.weight"] == 1
+    assert optimizer.tensors()["adam_step.0.weight"] == 0
+    assert optimizer.tensors()["adam_step.3.weight"] == 1
 
 
 def test_a_training_job_does_not_import_the_compiler(text: Path, tmp_path: Path) -> None:

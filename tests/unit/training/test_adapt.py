@@ -134,7 +134,7 @@ def test_what_dex_leaves_runs_in_llama_cpp(train: Train, base: Path, tmp_path: P
         ("lora", {"rank": "dex"}),
     ],
 )
-def test_a_plan_knows_what_trains_and_what_the_optimiser_keeps(
+def test_a_plan_knows_what_trains_and_what_the_optimizer_keeps(
     method: str, changes: dict[str, Any]
 ) -> None:
     """From sizes alone what the method itself says of a model with grouped queries."""
@@ -157,7 +157,7 @@ def test_a_plan_knows_what_trains_and_what_the_optimiser_keeps(
     found = prepare(CausalModel(LlamaForCausalLM(config)), settings, task)
     planned = settings.planned(sizes)
     assert planned.trained == settings.trains(sizes) == found.trained_parameters
-    kept = sum(one.numel() for one in found.optimiser.tensors().values() if one.dim())
+    kept = sum(one.numel() for one in found.optimizer.tensors().values() if one.dim())
     assert planned.kept == pytest.approx(kept, abs=4)  # scalars, as lambda's moments
 
 
@@ -170,13 +170,13 @@ def test_gradients_that_are_not_finite_change_no_weight(method: str) -> None:
     found = prepare(model, configure(slice.adapt), Task(slice.training, 0, lambda number: [tokens]))
     changed = []
     for bad in (True, False):
-        before = [one.detach().clone() for one in found.optimiser.parameters]
-        for one in found.optimiser.parameters:
+        before = [one.detach().clone() for one in found.optimizer.parameters]
+        for one in found.optimizer.parameters:
             one.grad = torch.full_like(one, torch.nan if bad else 0.5)
         found.step(1e-2, torch.tensor(float(bad)))
-        pairs = zip(before, found.optimiser.parameters, strict=True)
+        pairs = zip(before, found.optimizer.parameters, strict=True)
         changed.append([not old.equal(new) for old, new in pairs])
-        assert all(one.grad is None for one in found.optimiser.parameters)
+        assert all(one.grad is None for one in found.optimizer.parameters)
     assert not any(changed[0]) and any(changed[1])
 
 

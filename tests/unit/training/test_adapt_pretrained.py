@@ -60,7 +60,7 @@ def write_data(folder: Path, base: Path) -> Path:
 
     made = DatasetConfig.model_validate(
         {
-            "sources": {"s": {"kind": "files", "globs": ["*.txt"], "licence": "none"}},
+            "sources": {"s": {"kind": "files", "globs": ["*.txt"], "license": "none"}},
             "tokenizer": {"kind": "huggingface", "name": str(base)},
         }
     )
@@ -221,16 +221,16 @@ def test_what_adapting_made_is_asked_in_words_as_any_folder_is(
     assert found[0] == found[1]
 
 
-def test_what_adapting_made_is_published_under_a_licence_that_is_named(
+def test_what_adapting_made_is_published_under_a_license_that_is_named(
     train: Train, base: Path, tmp_path: Path
 ) -> None:
     out = train(child(base, "lora"), "lora", dataset=write_data(tmp_path / "data", base)) / "out"
-    with pytest.raises(UserError, match=r"whose licence holds for it, too; name it: --licence"):
+    with pytest.raises(UserError, match=r"whose license holds for it, too; name it: --license"):
         publish(out, tmp_path / "published")
     with pytest.raises(UserError, match="stays of its class: publish it without --format"):
         publish(out, tmp_path / "published", "llama", "apache-2.0")
     assert not (tmp_path / "published").exists()
-    publish(out, tmp_path / "published", licence="apache-2.0")
+    publish(out, tmp_path / "published", license="apache-2.0")
     card = (tmp_path / "published" / "README.md").read_text()
     assert re.search(rf"\| Made from +\| {base.name} +\|", card)
     assert re.search(r"\| By +\| lora", card) and str(tmp_path) not in card
@@ -242,7 +242,7 @@ def test_what_adapting_made_is_published_under_a_licence_that_is_named(
         assert str(tmp_path).encode() not in path.read_bytes(), path.name
     record = json.loads((tmp_path / "published" / "provenance.json").read_text())
     assert record["settings"]["pretrained"]["name"] == base.name
-    assert is_published(out, tmp_path / "published", licence="apache-2.0")
+    assert is_published(out, tmp_path / "published", license="apache-2.0")
 
 
 @pytest.mark.slow

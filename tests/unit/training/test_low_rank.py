@@ -117,11 +117,11 @@ def test_its_state_goes_on_to_the_same_bits(kind: Any) -> None:
     settings = LowRankSettings(kind, 3, 4, 0.25, seed=0)
     config = make_slice().training
 
-    def run(parameters: dict[str, nn.Parameter], optimiser: LowRankAdamW, steps: range) -> None:
+    def run(parameters: dict[str, nn.Parameter], optimizer: LowRankAdamW, steps: range) -> None:
         for step in steps:
             for name, slope in gradients(step).items():
                 parameters[name].grad = slope.clone()
-            optimiser.step(1e-2)
+            optimizer.step(1e-2)
 
     whole = starting()
     first = LowRankAdamW(whole.items(), SHAPES, config, settings)

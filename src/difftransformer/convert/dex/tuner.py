@@ -303,7 +303,7 @@ def require_projections(model: nn.Module) -> None:
     """Check that a model's attention has the projections that Dex changes, as plain matrices.
 
     Raises:
-        ConfigError: It has none, or quantised ones.
+        ConfigError: It has none, or quantized ones.
     """
     name = type(model).__name__
     found = attention_modules(model)
@@ -318,7 +318,7 @@ def require_projections(model: nn.Module) -> None:
             if not isinstance(layer, (nn.Linear, DexLinear)) or not hasattr(layer, "weight"):
                 raise ConfigError(
                     f"{name}: {own} is a {type(layer).__name__}, no plain matrix: load the model "
-                    "without quantisation"
+                    "without quantization"
                 )
 
 

@@ -36,7 +36,7 @@ def latest(window: int) -> Seen:
 
 
 class Noise(NamedTuple):
-    """The maps that are subtracted, each from H / N neighbouring heads.
+    """The maps that are subtracted, each from H / N neighboring heads.
 
     Attributes:
         queries: [B, N, T, d].
@@ -56,7 +56,7 @@ class Maps:
     Attributes:
         layer: 0-based index of the layer.
         queries: [B, H, T, d], positions in them.
-        keys: [B, G, T, d], likewise; each serves H / G neighbouring heads.
+        keys: [B, G, T, d], likewise; each serves H / G neighboring heads.
         scale: Factor of the logits.
         values: What the maps gather, [B, G, T, e].
         noise: None: heads have one map.

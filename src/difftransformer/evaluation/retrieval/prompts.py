@@ -94,7 +94,7 @@ def _other_places(start: int, count: int, H: int, draw: np.random.Generator) -> 
     free = np.ones(H - 1, dtype=bool)
     places = [start]
     while len(places) <= count:
-        # A place is taken with its neighbours, whose pairs would overlap with it.
+        # A place is taken with its neighbors, whose pairs would overlap with it.
         free[max(0, places[-1] - 1) : places[-1] + 2] = False
         places.append(int(draw.choice(np.flatnonzero(free))))
     return places[1:]

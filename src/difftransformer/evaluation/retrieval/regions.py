@@ -1,6 +1,6 @@
 """Attention of the answering position of a needle prompt, added up by region of the prompt.
 
-Shapes: N = 2 normalisations, absolute and signed, L = layers, H = heads, S = positions,
+Shapes: N = 2 normalizations, absolute and signed, L = layers, H = heads, S = positions,
 R = regions, and noise behind them.
 """
 

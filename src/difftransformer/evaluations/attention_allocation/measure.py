@@ -5,10 +5,10 @@ there to all S positions, for DIFF the signed difference of its maps, are divide
 added up by region; shares are averaged over prompts, layers and heads. Noise is the context without
 the answer: with the first token, the answer and the question it makes up the whole row.
 
-The paper does not say how it normalises signed maps, so both ways are measured: absolute values of
+The paper does not say how it normalizes signed maps, so both ways are measured: absolute values of
 the weights, or the weights as they are, whose sum is 1 - lambda for DIFF. For softmax both are one.
 
-Shapes: N = 2 normalisations, absolute and signed, L = layers, H = heads, S = positions,
+Shapes: N = 2 normalizations, absolute and signed, L = layers, H = heads, S = positions,
 P = prompts of a depth, D = depths, R = regions, and noise behind them.
 """
 

@@ -33,7 +33,7 @@ from difftransformer.reporting.panels import halves, metric_curves, row_signs
 from difftransformer.reporting.sections import Metric, metric_section
 from difftransformer.reporting.token_rows import (
     TokenRows,
-    colour_bar,
+    color_bar,
     draw_rows,
     largest,
     name_tokens,
@@ -49,7 +49,7 @@ REGION_NAMES = {
 }
 """Regions of a prompt, whose shares make up a row of attention."""
 _SHOWN = {"answer": "Answer {} ↑", "noise": "Noise {} ↓"}
-_NORMALISATIONS = {False: "absolute", True: "signed"}
+_NORMALIzATIONS = {False: "absolute", True: "signed"}
 _ASKED = {
     "recall": ", a stand-in for the paper's: keys with values of the builtin recall corpus in its "
     "own haystack",
@@ -60,14 +60,14 @@ _MOST_LAYERS = 8
 
 
 def section(view: View[Options]) -> Section:
-    """Make the section: shares by depth, and over all depths under both normalisations.
+    """Make the section: shares by depth, and over all depths under both normalizations.
 
     Signed shares by depth, shares by layer and the other regions are in the csv.
     """
-    suite, shown, both = view.suite, _SHOWN.items(), _NORMALISATIONS.items()
+    suite, shown, both = view.suite, _SHOWN.items(), _NORMALIzATIONS.items()
     metrics = [
         Metric(share_name(region, depth, signed=signed), header.format(f"{depth}%"), hidden=signed)
-        for signed in _NORMALISATIONS
+        for signed in _NORMALIzATIONS
         for region, header in shown
         for depth in suite.depths
     ]
@@ -138,10 +138,10 @@ def _shares(axes: Axes, view: View[Options]) -> None:
 
 
 def _layer_by_layer(panels: Sequence[Axes], view: View[Options]) -> None:
-    """Draw the answer's share by layer under both normalisations."""
+    """Draw the answer's share by layer under both normalizations."""
     layers = range(_layers(view))
     places = [layer + 1 for layer in layers]
-    for axes, (signed, name) in zip(panels, _NORMALISATIONS.items(), strict=True):
+    for axes, (signed, name) in zip(panels, _NORMALIzATIONS.items(), strict=True):
         names = [share_name("answer", layer=layer, signed=signed) for layer in layers]
         metric_curves(axes, view, places, names, marks=4)
         tidy(axes, x="layer", y="", title=f"Answer, {name}")
@@ -175,7 +175,7 @@ def _pictures(figure: SubFigure, view: View[Options], examples: list[TokenRows])
         axes.set_title(printable(row.label), fontsize=9, pad=4)
         axes.set_ylabel("layer" if example.layers > 1 else "", fontsize=8)
     name_tokens(grid[-1], examples[-1], ("answer", "query"), REGION_NAMES)
-    colour_bar(figure, grid)
+    color_bar(figure, grid)
 
 
 def _example(view: View[Options], row: RowSlice) -> TokenRows:

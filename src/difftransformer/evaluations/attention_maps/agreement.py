@@ -116,11 +116,11 @@ def alike_everywhere(first: Tensor, second: Tensor, seen: Tensor, noise: Tensor)
     """
     number = seen.sum(dim=-1, keepdim=True)
 
-    def centred(weights: Tensor) -> Tensor:
+    def centered(weights: Tensor) -> Tensor:
         logs = weights.log().where(seen, 0)
         return (logs - logs.sum(dim=-1, keepdim=True) / number).where(seen, 0)
 
-    x, y = centred(first), centred(second)
+    x, y = centered(first), centered(second)
     x = x.masked_fill((x.abs() < _ROUNDING).all(dim=-1, keepdim=True), torch.nan)
     line = (x * y).sum(-1, keepdim=True) / x.square().sum(-1, keepdim=True) * x
     # Both have the places that are seen before all others.

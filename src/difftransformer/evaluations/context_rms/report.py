@@ -122,7 +122,7 @@ def _reading(
         for ending in ("", *QUANTILES)
     )
     lines(axes, over_seeds(kind, at, [middle]), look)
-    axes.fill_between(at, low, high, color=look[kind].colour, alpha=0.15, lw=0)
+    axes.fill_between(at, low, high, color=look[kind].color, alpha=0.15, lw=0)
 
 
 def _bounds(axes: Axes, view: View[Options], run: str, at: list[int]) -> None:

@@ -14,8 +14,8 @@ from difftransformer.provenance.atomic import write_text
 
 ANSWERS = "answers.jsonl"
 """File in the details of the suite, one answer a line."""
-JUDGEMENTS = "judgements.jsonl"
-"""File of single judgements, one a line, in the order of the answers."""
+JUDGMENTS = "judgments.jsonl"
+"""File of single judgments, one a line, in the order of the answers."""
 Cause = Literal["", "contradicted", "invented", "malformed", "empty"]
 _Record = TypeVar("_Record", bound=Settings)
 
@@ -44,7 +44,7 @@ class Answer(Settings):
         return f"{key} {self.output}".strip()
 
 
-class Judgement(Settings):
+class Judgment(Settings):
     """What a judge says about one answer."""
 
     set: str = Field(description="Set of the answer")
@@ -59,15 +59,15 @@ class Judgement(Settings):
     usage: dict[str, int] = Field({}, description="Tokens that the judge was sent and sent back")
 
 
-def states_nothing(answer: Answer) -> Judgement:
-    """Return the judgement of an empty answer, which no judge judges."""
-    return Judgement(
+def states_nothing(answer: Answer) -> Judgment:
+    """Return the judgment of an empty answer, which no judge judges."""
+    return Judgment(
         set=answer.set, index=answer.index, free=None, cause="empty", reason="states nothing"
     )
 
 
 def write_lines(path: Path, records: Iterable[Settings]) -> None:
-    """Write answers or judgements, one a line."""
+    """Write answers or judgments, one a line."""
     write_text(path, "".join(f"{one.model_dump_json()}\n" for one in records))
 
 
@@ -80,13 +80,13 @@ def read_answers(folder: Path) -> list[Answer]:
     return _read(folder / ANSWERS, Answer, "run the suite again")
 
 
-def read_judgements(path: Path) -> list[Judgement]:
-    """Read a file of judgements.
+def read_judgments(path: Path) -> list[Judgment]:
+    """Read a file of judgments.
 
     Raises:
         DataError: It is missing, empty or damaged; names the line.
     """
-    return _read(path, Judgement, "judge again")
+    return _read(path, Judgment, "judge again")
 
 
 def _read(path: Path, kind: type[_Record], cure: str) -> list[_Record]:

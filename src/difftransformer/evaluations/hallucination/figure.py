@@ -56,7 +56,7 @@ def asked(view: View[Options]) -> Suite:
     """
     suite: Suite = shared_suite(
         [
-            view.results.judgement(view.part.suites[0], judge, row.run, seed)
+            view.results.judgment(view.part.suites[0], judge, row.run, seed)
             for judge in view.part.judges
             for row in view.rows
             for seed in view.seeds

@@ -9,14 +9,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from difftransformer.config.judges import EndpointJudge, JudgementSlice, judge_module
+from difftransformer.config.judges import EndpointJudge, JudgmentSlice, judge_module
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.subject import Measured, Metrics, means
 from difftransformer.evaluations.hallucination.answers import (
     ANSWERS,
-    JUDGEMENTS,
+    JUDGMENTS,
     Answer,
-    Judgement,
+    Judgment,
     read_answers,
     write_lines,
 )
@@ -42,7 +42,7 @@ class Judged(NamedTuple):
     sha256: str
 
 
-def open_answers(slice: JudgementSlice, path: Path, seed: int) -> Judged:
+def open_answers(slice: JudgmentSlice, path: Path, seed: int) -> Judged:
     """Read the answers behind a result of the suite.
 
     Raises:
@@ -62,21 +62,21 @@ def open_answers(slice: JudgementSlice, path: Path, seed: int) -> Judged:
 
 
 def judge_answers(
-    slice: JudgementSlice, *, judged: Judged, kept: Path, output: Path, details: Path, job: Job
+    slice: JudgmentSlice, *, judged: Judged, kept: Path, output: Path, details: Path, job: Job
 ) -> None:
     """Judge every answer and write the result file, whole or not at all.
 
     Args:
         slice: The resolved judge, and the run it is for.
         judged: The answers, from `open_answers`.
-        kept: Folder of judgements that cost something, shared by all jobs and scales.
+        kept: Folder of judgments that cost something, shared by all jobs and scales.
         output: JSON file of the result, see `difftransformer.provenance.result`. For each set:
             free_{set}, the share of judged answers that are free of hallucination (None if none
             was judged), judged_{set}, unjudged_{set}, contradicted_{set} and invented_{set} where
             the judge can tell; average_{task} and average, unweighted means of free_{set} over the
             sets that have one; unjudged in all; and the tokens that an endpoint counted. Shares and
             means are known by document, too.
-        details: Folder that gets judgements.jsonl; emptied, and there afterwards.
+        details: Folder that gets judgments.jsonl; emptied, and there afterwards.
         job: The running job.
 
     Raises:
@@ -86,17 +86,17 @@ def judge_answers(
     details.mkdir(parents=True)
     # The module of the judge is loaded by name, so that its imports are its own.
     module = import_module(judge_module(slice.kind, slice.judge.kind))
-    judgements = module.open_judge(slice.judge, kept).judge(judged.answers)
-    write_lines(details / JUDGEMENTS, judgements)
+    judgments = module.open_judge(slice.judge, kept).judge(judged.answers)
+    write_lines(details / JUDGMENTS, judgments)
     config = judged.result.settings["config"]
-    metrics, units = counts(Suite.model_validate(config).set_tasks, judged.answers, judgements)
+    metrics, units = counts(Suite.model_validate(config).set_tasks, judged.answers, judgments)
     settings = {
         "judge": slice.judge.model_dump(mode="json"),
         "config": config,
         "upstream": [judged.result.job_id],
     }
-    beside = [details / JUDGEMENTS]
-    job.write_result(output, "judgement", metrics, settings, beside, units=units)
+    beside = [details / JUDGMENTS]
+    job.write_result(output, "judgment", metrics, settings, beside, units=units)
     logger.info(
         "%s by %s of %s seed %d: free of hallucination %s, %d unjudged",
         slice.suite,
@@ -109,14 +109,14 @@ def judge_answers(
 
 
 def counts(
-    tasks: Mapping[str, Task], answers: Sequence[Answer], judgements: Sequence[Judgement]
+    tasks: Mapping[str, Task], answers: Sequence[Answer], judgments: Sequence[Judgment]
 ) -> Measured:
     """Counts and shares by set, and their averages; see `judge_answers`."""
     metrics: Metrics = {}
     units = {}
     same: dict[tuple[str, ...], str] = {}
     for name in tasks:
-        found = [one for one in judgements if one.set == name]
+        found = [one for one in judgments if one.set == name]
         judged = [one for one in found if one.free is not None]
         causes = Counter(one.cause for one in judged)
         free = sum(bool(one.free) for one in judged)
@@ -150,9 +150,9 @@ def counts(
                 for name, share in found_shares.items()
                 if (known := units.get(set_metric("free", name))) is not None
             )
-    metrics["unjudged"] = sum(one.free is None for one in judgements)
+    metrics["unjudged"] = sum(one.free is None for one in judgments)
     for name in ("prompt_tokens", "completion_tokens"):
-        metrics[f"judge_{name}"] = sum(one.usage.get(name, 0) for one in judgements)
+        metrics[f"judge_{name}"] = sum(one.usage.get(name, 0) for one in judgments)
     return Measured(metrics, units)
 
 
@@ -162,7 +162,7 @@ def estimate(config: EndpointJudge, folders: Sequence[Path], kept: Path) -> tupl
     Args:
         config: The endpoint; it is sent nothing, and needs no key.
         folders: Where runs leave their answers.
-        kept: Folder of judgements that cost something.
+        kept: Folder of judgments that cost something.
     """
     there = [folder for folder in folders if (folder / ANSWERS).is_file()]
     answers = [one for folder in there for one in read_answers(folder)]

@@ -5,7 +5,7 @@ from itertools import product
 from typing import Any
 
 from difftransformer.config.evaluation import Options
-from difftransformer.evaluations.hallucination.answers import JUDGEMENTS, read_judgements
+from difftransformer.evaluations.hallucination.answers import JUDGMENTS, read_judgments
 from difftransformer.evaluations.hallucination.figure import asked, figure, judged_view, share
 from difftransformer.evaluations.hallucination.settings import (
     HALLUCINATION_SETS,
@@ -132,13 +132,11 @@ def _pairs(
     one, two = (
         {
             (found.set, found.index): found.free
-            for found in read_judgements(reading.detail(run, seed, JUDGEMENTS))
+            for found in read_judgments(reading.detail(run, seed, JUDGMENTS))
         }
         for reading in readings
     )
-    jobs = [
-        view.results.judgement(view.part.suites[0], judge, run, seed).job_id for judge in judges
-    ]
+    jobs = [view.results.judgment(view.part.suites[0], judge, run, seed).job_id for judge in judges]
     return jobs, [
         (key[0], (mine, theirs))
         for key, mine in one.items()

@@ -26,7 +26,7 @@ class HallucinationSet(NamedTuple):
     Attributes:
         label: Head of its column.
         task: What is asked for.
-        licence: Licence of the data, as its card states it; texts may have holders of their own.
+        license: License of the data, as its card states it; texts may have holders of their own.
         dataset: Where it lies on the Hugging Face hub.
         revision: Commit of that data set.
         document: Field with the document; a list of passages is joined.
@@ -38,7 +38,7 @@ class HallucinationSet(NamedTuple):
 
     label: str
     task: Task
-    licence: str
+    license: str
     dataset: str
     revision: str
     document: tuple[str, ...]
@@ -48,9 +48,9 @@ class HallucinationSet(NamedTuple):
     member: str | None = None
 
 
-def _longbench(label: str, task: Task, name: str, licence: str, *extra: str) -> HallucinationSet:
+def _longbench(label: str, task: Task, name: str, license: str, *extra: str) -> HallucinationSet:
     return HallucinationSet(
-        label, task, licence, "zai-org/LongBench", "5e628be450b7e67fb7ae6e201bd6d8f7056f7672",
+        label, task, license, "zai-org/LongBench", "5e628be450b7e67fb7ae6e201bd6d8f7056f7672",
         ("context", *extra), ("answers", "answer", "summary"),
         ("input", "question") if task == "answer" else (), member=f"data/{name}.jsonl",
     )  # fmt: skip

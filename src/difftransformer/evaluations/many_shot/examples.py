@@ -1,4 +1,4 @@
-"""Examples of a labelled set: where they come from, which stand in a prompt, and in what order.
+"""Examples of a labeled set: where they come from, which stand in a prompt, and in what order.
 
 They are of files, of the hub, or generated in the words of a dataset. A folder holds
 ``<task>/train.jsonl`` and ``test.jsonl``, or ``.jsonl.gz``, with the fields of the set on the hub.
@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from difftransformer.config.generated_rows import ClassificationConfig
-from difftransformer.data.classification import labelled_items
+from difftransformer.data.classification import labeled_items
 from difftransformer.data.loader import SeededOrder
 from difftransformer.data.rows import row_words
 from difftransformer.errors import DataError
@@ -27,7 +27,7 @@ class Example(NamedTuple):
     label: str
 
 
-class LabelledSet(NamedTuple):
+class LabeledSet(NamedTuple):
     """Examples to demonstrate and to ask, and all labels, sorted."""
 
     train: Sequence[Example]
@@ -35,7 +35,7 @@ class LabelledSet(NamedTuple):
     labels: Sequence[str]
 
 
-def open_sets(suite: Suite, rows: ClassificationConfig | None) -> Callable[[int], LabelledSet]:
+def open_sets(suite: Suite, rows: ClassificationConfig | None) -> Callable[[int], LabeledSet]:
     """Return what gives the set of each draw: one for all, or generated ones.
 
     Args:
@@ -43,17 +43,17 @@ def open_sets(suite: Suite, rows: ClassificationConfig | None) -> Callable[[int]
         rows: Settings of the dataset, for generated items.
 
     Raises:
-        DataError: As for `labelled_set`.
+        DataError: As for `labeled_set`.
     """
     if not suite.generated:
-        read = labelled_set(suite)
+        read = labeled_set(suite)
         return lambda _: read
     assert rows is not None, suite.data
     words = row_words(rows)
     return lambda draw: generated_set(suite, rows, words, draw)
 
 
-def labelled_set(suite: Suite) -> LabelledSet:
+def labeled_set(suite: Suite) -> LabeledSet:
     """Read the set of a suite from its folder or from the hub.
 
     Raises:
@@ -77,12 +77,12 @@ def labelled_set(suite: Suite) -> LabelledSet:
             raise DataError(f"{where}: no example of label '{example.label}', which is asked for")
     if not test:
         raise DataError(f"{files.get('test', task.dataset)}: holds no items to ask")
-    return LabelledSet(train, test, labels)
+    return LabeledSet(train, test, labels)
 
 
 def generated_set(
     suite: Suite, rows: ClassificationConfig, words: list[str], draw: int
-) -> LabelledSet:
+) -> LabeledSet:
     """Make a set of the run's own words: its classes, their labels, as many examples as needed.
 
     Args:
@@ -97,13 +97,13 @@ def generated_set(
     tested = generator.integers(0, suite.num_classes, size=suite.test_items)
     drawn = np.concatenate((balanced, tested))
     strays = np.where(np.arange(len(drawn)) < most, suite.stray_words, 0.0)
-    items = labelled_items(rows, drawn[None], generator, strays[None])
+    items = labeled_items(rows, drawn[None], generator, strays[None])
     examples = [
         Example(" ".join(words[token] for token in text), words[label])
         for text, label in zip(items.words[0].tolist(), items.labels[0].tolist(), strict=True)
     ]
     train, test = examples[:most], examples[most:]
-    return LabelledSet(train, test, sorted({example.label for example in train}))
+    return LabeledSet(train, test, sorted({example.label for example in train}))
 
 
 def shuffled(size: int, *, seed: int, stream: int) -> list[int]:

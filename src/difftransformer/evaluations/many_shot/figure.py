@@ -184,7 +184,7 @@ def _spread_panel(axes: Axes, view: View[Options], look: dict[str, Look], width:
         estimates(axes, shown, look, places, dodge=False, hollow=hollow, marks=4)
     for place, (run, values) in enumerate(strips.values()):
         margin, best = f"{max(values) - min(values):.0f}", max(values)
-        axes.text(place, best + 1.5, margin, ha="center", fontsize=7, color=look[run].colour)
+        axes.text(place, best + 1.5, margin, ha="center", fontsize=7, color=look[run].color)
     axes.hlines(_chance(view), -0.5, len(ours) - 0.5, color=SOFT, lw=0.9, ls=(0, _GUESS.dash))
     axes.set_ylim(0, 108)
     tidy(axes, x="training seeds, then published", y="accuracy, %")

@@ -1,6 +1,6 @@
 """Many-shot in-context learning: accuracy by the number of demonstrations and by their order.
 
-Prompts depend on the suite, the labelled set and the tokenizer alone, so all runs and seeds answer
+Prompts depend on the suite, the labeled set and the tokenizer alone, so all runs and seeds answer
 the same questions. Every answer is in predictions.jsonl.
 """
 
@@ -19,7 +19,7 @@ from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
 from difftransformer.evaluations.many_shot.examples import (
     Example,
-    LabelledSet,
+    LabeledSet,
     arrange,
     asked,
     choose,
@@ -130,7 +130,7 @@ class Draw:
     """
 
     def __init__(
-        self, suite: Suite, scorer: Scorer, known: LabelledSet, prompts: Prompts, number: int
+        self, suite: Suite, scorer: Scorer, known: LabeledSet, prompts: Prompts, number: int
     ) -> None:
         self._suite, self._known, self._prompts, self.number = suite, known, prompts, number
         self._seed = ITEMS_SEED + number

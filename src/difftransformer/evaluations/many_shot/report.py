@@ -92,7 +92,7 @@ def _spaced(numbers: Sequence[int]) -> list[int]:
 
 def _asked(view: View[Options]) -> str:
     suite = view.suite
-    what = "Items are the labelled set itself, in the template of long-context-icl."
+    what = "Items are the labeled set itself, in the template of long-context-icl."
     if suite.generated:
         what = (
             "Items are words of the classes that models were trained on; each draw gives "

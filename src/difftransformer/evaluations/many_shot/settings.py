@@ -40,12 +40,12 @@ class Suite(AnyModel, PromptSuite):
 
     kind: Literal["many_shot"] = setting(meaning="Which evaluation the suite is.")
     task: Annotated[str, AfterValidator(_known)] = setting(
-        meaning="Labelled set: trec, trec_fine, banking77 or clinic150."
+        meaning="Labeled set: trec, trec_fine, banking77 or clinic150."
     )
     data: str = setting(
         "hub",
         meaning="'hub': pinned revisions from the Hugging Face hub; 'generated': items in the "
-        "words of the run's own dataset of labelled items, which stand in for the set; else a "
+        "words of the run's own dataset of labeled items, which stand in for the set; else a "
         "folder with <task>/train.jsonl and test.jsonl, or .jsonl.gz. `benchmarks` of config.yaml "
         "wins over hub and folders.",
         min_length=1,
@@ -164,7 +164,7 @@ class Suite(AnyModel, PromptSuite):
         """Generated items must have the classes, and their prompts fit; sets are seen later."""
         items = rows if isinstance(rows, ClassificationConfig) else None
         if self.generated != (items is not None):
-            here = "labelled items" if items is not None else "none"
+            here = "labeled items" if items is not None else "none"
             return f"data: {self.data} does not go with a dataset that has {here} of its own"
         if items is None:
             return None

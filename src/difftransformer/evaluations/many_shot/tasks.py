@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class ClassificationTask(NamedTuple):
-    """One labelled set, as the figures use it.
+    """One labeled set, as the figures use it.
 
     Attributes:
         title: How the paper calls it.

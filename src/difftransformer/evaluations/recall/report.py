@@ -44,7 +44,7 @@ from difftransformer.reporting.view import View
 _DECIMALS = 2
 _PANELS = 4
 _GUESS = Look(INK, (2, 2), "")
-_ASIDE = 0.022  # octaves between neighbouring rows, so that equal curves can be told apart
+_ASIDE = 0.022  # octaves between neighboring rows, so that equal curves can be told apart
 _ABOVE = 0.008  # shares, likewise
 _UNITS: dict[str, Callable[[float], str]] = {"tokens": count, "steps": partial(plain, decimals=0)}
 """Units of the time to learn retrieval, and how they are written."""
@@ -252,7 +252,7 @@ def _times_to_learn(axes: Axes, view: View[Options]) -> None:
         known = {0.0: 1 + above, **dict(zip(curve.times, curve.shares + above, strict=True))}
         points = [Point(row.run, time, share) for time, share in known.items()]
         lines(axes, points, view.look, drawstyle="steps-post", estimator=None)
-        axes.plot(censored, [known[time] for time in censored], "|", color=look.colour, ms=8)
+        axes.plot(censored, [known[time] for time in censored], "|", color=look.color, ms=8)
     axes.set_ylim(-0.04, 1.04)
     tidy(
         axes, x="training tokens", y="share of seeds", title="Seeds that have not learned retrieval"

@@ -22,7 +22,7 @@ from difftransformer.reporting.panels import panels
 from difftransformer.reporting.sections import Metric, metric_section
 from difftransformer.reporting.token_rows import (
     TokenRows,
-    colour_bar,
+    color_bar,
     draw_rows,
     largest,
     name_tokens,
@@ -64,7 +64,7 @@ def figure(view: View[Options]) -> Figure:
             axes.set_ylabel("" if column else "layer", fontsize=8)
             axes.set_xticks([])
         name_tokens(grid[-1][column], found[-1], (HELPS, MISLEADS))
-    colour_bar(drawn, grid)
+    color_bar(drawn, grid)
     return drawn
 
 

@@ -21,7 +21,7 @@ class ShapeConfig(BatchConfig):
 class Timing(timing.Timing):
     """What is timed at a scale: all rows, at each shape, by each backend.
 
-    Training is forward, loss and backward, without the optimiser; forward has the loss, too.
+    Training is forward, loss and backward, without the optimizer; forward has the loss, too.
     """
 
     shapes: dict[Name, ShapeConfig] = setting(

@@ -107,7 +107,7 @@ class Attention(nn.Module):
         """Attend.
 
         Args:
-            x: [B, T, D], normalised input of the layer.
+            x: [B, T, D], normalized input of the layer.
             rope: cos and sin of the T positions (see `models.rotary`).
             mask: None for causal attention, else bool [B or 1, 1, T, S], True = may attend.
             cache: Where keys and values of earlier positions are.

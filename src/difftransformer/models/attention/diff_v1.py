@@ -25,7 +25,7 @@ from difftransformer.models.config import AttentionConfig, setting
 from difftransformer.models.differential import LambdaInit, lambda_init_of
 from difftransformer.models.gradients import full_precision
 from difftransformer.models.kernels.eager import attention_map
-from difftransformer.models.normalisation import RMSNorm, scaled_norm
+from difftransformer.models.normalization import RMSNorm, scaled_norm
 from difftransformer.models.rotary import Rope
 
 LAMBDA_STD = 0.1
@@ -112,7 +112,7 @@ class DifferentialAttention(Attention):
         # Attend: equation 1, [B, T, H, 2d]; scale is 1 / sqrt(d).
         lam = self.current_lambda()  # equation 2
         heads = self.kernel.differential_attention(q, k, v, lam, scale=self.scale, mask=mask)
-        # Equation 3: normalise each head, times (1 - lambda_init); concatenate; project to D.
+        # Equation 3: normalize each head, times (1 - lambda_init); concatenate; project to D.
         heads = scaled_norm(heads, self.head_norm, self.factor)
         return self.o_proj(heads.flatten(2))
 

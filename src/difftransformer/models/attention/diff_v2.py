@@ -30,7 +30,7 @@ class DiffV2Config(AttentionConfig):
 
     pairing: Literal["same_group", "across_groups"] = setting(
         "same_group",
-        meaning="Which attention outputs are subtracted: neighbours 2h and 2h + 1, which share key "
+        meaning="Which attention outputs are subtracted: neighbors 2h and 2h + 1, which share key "
         "and value, or h and H + h, which do not where there is more than one group.",
         source=f"{POST}, design ablation 1",
     )

@@ -20,7 +20,7 @@ from difftransformer.models.attention.diff_v1 import DifferentialAttention, Diff
 from difftransformer.models.config import AttentionConfig
 from difftransformer.models.gradients import full_precision
 from difftransformer.models.kernels.eager import attention_map, causal
-from difftransformer.models.normalisation import scaled_norm
+from difftransformer.models.normalization import scaled_norm
 from difftransformer.models.rotary import Rope
 
 ROWS = 256

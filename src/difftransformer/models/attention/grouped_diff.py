@@ -24,7 +24,7 @@ from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.attention.diff_v1 import DifferentialAttention, DiffV1Config
 from difftransformer.models.config import AttentionConfig
 from difftransformer.models.kernels.eager import attention_map, gathered
-from difftransformer.models.normalisation import scaled_norm
+from difftransformer.models.normalization import scaled_norm
 from difftransformer.models.rotary import Rope
 
 

@@ -14,7 +14,7 @@ from difftransformer.models.rotary import Rope
 
 
 class AttentionBlock(NamedTuple):
-    """Rows of a layer's attention maps for b neighbouring queries.
+    """Rows of a layer's attention maps for b neighboring queries.
 
     Attributes:
         start: Position of the first query.

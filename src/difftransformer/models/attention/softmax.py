@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.config import AttentionConfig, setting
-from difftransformer.models.normalisation import RMSNorm
+from difftransformer.models.normalization import RMSNorm
 from difftransformer.models.rotary import Rope
 
 

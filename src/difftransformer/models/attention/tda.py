@@ -6,7 +6,7 @@
 
 i counts the keys that a query may see, itself included. Interpretation: the published kernel has
 the map alone. Head layout (two queries and keys of d, one value of 2d) and the headwise RMSNorm N
-are V1's, the latter because R is not normalised; lambda is learned for each head, beta is not.
+are V1's, the latter because R is not normalized; lambda is learned for each head, beta is not.
 Shapes as in `models.attention.base`.
 """
 
@@ -22,7 +22,7 @@ from difftransformer.models.attention.diff_v1 import DifferentialAttention, Diff
 from difftransformer.models.config import AttentionConfig, setting
 from difftransformer.models.gradients import full_precision, no_autocast
 from difftransformer.models.kernels.eager import causal, gathered, hand_to_taps
-from difftransformer.models.normalisation import scaled_norm
+from difftransformer.models.normalization import scaled_norm
 from difftransformer.models.rotary import Rope
 
 SOURCE = "github snap-research/TDA"

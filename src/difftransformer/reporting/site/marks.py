@@ -9,7 +9,7 @@ _WIDTH, _MARGIN = 132.0, 6.0
 
 
 class Mark(NamedTuple):
-    """Positions on a line whose centre is no effect, in units of the picture; ratios are logged."""
+    """Positions on a line whose center is no effect, in units of the picture; ratios are logged."""
 
     zero: float
     effect: float | None

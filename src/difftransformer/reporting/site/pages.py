@@ -38,7 +38,7 @@ _OF = {
 }
 """Scripts of one kind of page, by the data that it reads."""
 _SCRIPTS = ("site.js", "table.js", "panel.js", *_OF)
-_LICENCES = ("uPlot.LICENSE", "plot.LICENSE")
+_LICENSES = ("uPlot.LICENSE", "plot.LICENSE")
 
 
 class Body(NamedTuple):
@@ -189,7 +189,7 @@ def _file(name: str) -> str:
 
 
 def _asset_names() -> list[str]:
-    return sorted([*_STYLES, *_SCRIPTS, *_LICENCES])
+    return sorted([*_STYLES, *_SCRIPTS, *_LICENSES])
 
 
 def _asset(name: str) -> str:

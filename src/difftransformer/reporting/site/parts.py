@@ -18,7 +18,7 @@ from difftransformer.reporting.verdicts import Verdict
 
 logger = logging.getLogger(__name__)
 
-# A figure is drawn on white. On a dark page its ink turns light and each colour of a row to its
+# A figure is drawn on white. On a dark page its ink turns light and each color of a row to its
 # lighter twin; site.css has the same pairs.
 _DARK = {
     "#ffffff": "#1b1d22", "#1c1d21": "#e6e7ea", "#000000": "#e6e7ea", "#6b6f7a": "#a3a8b4",
@@ -144,7 +144,7 @@ def _picture(figure: ArtifactSlice, path: Path) -> Picture:
 
 
 def adaptive(svg: str) -> str:
-    """Let a picture follow the colour scheme of the page that it is an image of."""
+    """Let a picture follow the color scheme of the page that it is an image of."""
     rules = "".join(
         f'[style*="{kind}: {light}"]{{{kind}:{dark}}}'
         for light, dark in _DARK.items()

@@ -5,7 +5,7 @@ from typing import Literal
 from difftransformer.config.base import setting
 from difftransformer.models.language_model import CausalModel
 from difftransformer.training.method import Method, MethodSettings, Task
-from difftransformer.training.optimiser import AdamW
+from difftransformer.training.optimizer import AdamW
 
 
 class Settings(MethodSettings):

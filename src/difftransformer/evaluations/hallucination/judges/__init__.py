@@ -1,1 +1,1 @@
-"""Judges: ``open_judge(settings, folder of paid judgements).judge(answers)`` of each module."""
+"""Judges: ``open_judge(settings, folder of paid judgments).judge(answers)`` of each module."""

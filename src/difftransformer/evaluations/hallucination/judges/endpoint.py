@@ -1,7 +1,7 @@
 """A language model behind an OpenAI-compatible endpoint as the judge.
 
 It sees what Lookback Lens (Chuang et al. 2024) shows one: document, reference, output. A reply
-without one clear verdict is asked for again, then counts as unjudged. Every judgement is kept by
+without one clear verdict is asked for again, then counts as unjudged. Every judgment is kept by
 the content of its request, so that what was asked once is never sent again.
 """
 
@@ -21,7 +21,7 @@ from difftransformer.config.base import Settings
 from difftransformer.config.judges import EndpointJudge
 from difftransformer.errors import DataError
 from difftransformer.evaluation.endpoints import ChatEndpoint
-from difftransformer.evaluations.hallucination.answers import Answer, Judgement, states_nothing
+from difftransformer.evaluations.hallucination.answers import Answer, Judgment, states_nothing
 from difftransformer.machine.locks import locked
 from difftransformer.provenance.published import publish, read_published
 
@@ -34,7 +34,7 @@ CHARACTERS_PER_TOKEN = 4
 
 
 class Prompt(NamedTuple):
-    """A version of the prompt; a better wording is a new one, once judgements were made with it.
+    """A version of the prompt; a better wording is a new one, once judgments were made with it.
 
     Attributes:
         system: What the judge is told first.
@@ -91,7 +91,7 @@ class Estimate(NamedTuple):
     def __str__(self) -> str:
         price = "price unknown" if self.price is None else f"at most {self.price:.2f} in all"
         return (
-            f"{self.calls} calls, {self.kept} judgements are kept already; about "
+            f"{self.calls} calls, {self.kept} judgments are kept already; about "
             f"{self.prompt_tokens:,} tokens sent, at most {self.completion_tokens:,} returned; "
             f"{price}; asking again after an unclear reply is not counted"
         )
@@ -113,7 +113,7 @@ class Endpoint:
     def __init__(self, config: EndpointJudge, kept: Path) -> None:
         self._config, self._folder = config, kept
 
-    def judge(self, answers: Sequence[Answer]) -> list[Judgement]:
+    def judge(self, answers: Sequence[Answer]) -> list[Judgment]:
         """Judge answers, in their order; log beforehand what it will take.
 
         An empty answer is unjudged, since it states nothing.
@@ -126,7 +126,7 @@ class Endpoint:
         chat = ChatEndpoint(self._config, self._folder / "pace") if estimate.calls else None
         failures: list[Exception] = []
 
-        def work(answer: Answer) -> Judgement | None:
+        def work(answer: Answer) -> Judgment | None:
             if failures:  # a dead endpoint is not asked for all the rest
                 return None
             try:
@@ -166,7 +166,7 @@ class Endpoint:
             "max_tokens": self._config.max_tokens,
         }
 
-    def _judge(self, answer: Answer, chat: ChatEndpoint | None) -> Judgement:
+    def _judge(self, answer: Answer, chat: ChatEndpoint | None) -> Judgment:
         if not answer.output.split():
             return states_nothing(answer)
         request = self.request(answer)
@@ -180,7 +180,7 @@ class Endpoint:
                     kept = self._ask(chat, request)
                     publish(self._path(request), kept.model_dump(mode="json"))
         free = verdict(kept.replies[-1])
-        return Judgement(
+        return Judgment(
             set=answer.set,
             index=answer.index,
             free=free,
@@ -198,7 +198,7 @@ class Endpoint:
             return None
         except (ValidationError, DataError):
             raise DataError(
-                f"{path}: not a complete judgement; delete it to have it judged again"
+                f"{path}: not a complete judgment; delete it to have it judged again"
             ) from None
 
     def _path(self, request: dict[str, Any]) -> Path:

@@ -14,7 +14,7 @@ from difftransformer.config.judges import LexicalJudge
 from difftransformer.evaluations.hallucination.answers import (
     Answer,
     Cause,
-    Judgement,
+    Judgment,
     states_nothing,
 )
 
@@ -46,11 +46,11 @@ class Lexical(NamedTuple):
     config: LexicalJudge
     kept: Path
 
-    def judge(self, answers: Sequence[Answer]) -> list[Judgement]:
+    def judge(self, answers: Sequence[Answer]) -> list[Judgment]:
         """Judge answers, in their order; an empty one is unjudged, since it states nothing."""
         return [self._judge(one) for one in answers]
 
-    def _judge(self, answer: Answer) -> Judgement:
+    def _judge(self, answer: Answer) -> Judgment:
         if not answer.output.split():
             return states_nothing(answer)
         cause, reason = (
@@ -58,7 +58,7 @@ class Lexical(NamedTuple):
             if answer.format == "recall"
             else unsupported(answer, self.config.content_share)
         )
-        return Judgement(
+        return Judgment(
             set=answer.set, index=answer.index, free=not cause, cause=cause, reason=reason
         )
 

@@ -35,13 +35,13 @@ class Compiled(NamedTuple):
     """Columns of tensor memory, which 10.0 has; of a kernel that wants more there is no code."""
     overwritten: int = 0
     """Buffers that are filled while a product may read them, see `hazards`."""
-    serialised: bool = False
+    serialized: bool = False
     """Whether the assembler lets each product of 9.0 end before anything else goes on."""
 
     def fits(self, part: str) -> bool:
         """Whether we ship it: it is right, has what it takes, and keeps the tensor cores busy."""
         within = self.shared <= PARTS[part] and self.tensor <= TENSOR_COLUMNS
-        slow = self.spilled > MOST_SPILLED or self.serialised
+        slow = self.spilled > MOST_SPILLED or self.serialized
         return within and not slow and not self.overwritten
 
 
@@ -51,8 +51,8 @@ def compiled(kernel: Kernel, tile: Tile, part: str, widths: tuple[int, int] = (0
     registers, spilled = usage(made.asm["cubin"])
     columns = getattr(made.metadata, "tmem_size", None) or 0
     clashes = len(overwritten(made.asm["ttgir"], tile.stages))
-    serialised = part == "90" and _serialises(made.asm["ptx"])
-    return Compiled(registers, spilled, made.metadata.shared, columns, clashes, serialised)
+    serialized = part == "90" and _serializes(made.asm["ptx"])
+    return Compiled(registers, spilled, made.metadata.shared, columns, clashes, serialized)
 
 
 def code(kernel: Kernel, tile: Tile, part: str, widths: tuple[int, int] = (0, 0)) -> Any:
@@ -69,7 +69,7 @@ def code(kernel: Kernel, tile: Tile, part: str, widths: tuple[int, int] = (0, 0)
     """
     from difftransformer.models.kernels.fused import launch
 
-    function, constants = launch.specialised(kernel, tile, head_dim=widths[0], value_dim=widths[1])
+    function, constants = launch.specialized(kernel, tile, head_dim=widths[0], value_dim=widths[1])
     return code_of(function, constants, part, num_warps=tile.warps, num_stages=tile.stages)
 
 
@@ -122,7 +122,7 @@ def further_widths(kernel: Kernel) -> list[tuple[int, int]]:
     return [(96, 96 * kernel.e // kernel.d)] if kernel.d == 128 and not kernel.masked else []
 
 
-def _serialises(ptx: str) -> bool:
+def _serializes(ptx: str) -> bool:
     """Whether the assembler says so, which Triton does not pass on."""
     from triton import knobs
 

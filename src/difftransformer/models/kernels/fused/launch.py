@@ -38,7 +38,7 @@ STATISTICS_ROWS = 32
 """Rows of a program of `row_statistics`, which has no products."""
 
 
-def specialised(
+def specialized(
     kernel: Kernel, tile: Tile, *, head_dim: int = 0, value_dim: int = 0
 ) -> tuple[Any, dict[str, Any]]:
     """Return a kernel's function and what it is compiled for; without widths, its blocks' own."""
@@ -175,7 +175,7 @@ class Call:
     ) -> None:
         kernel = self._kernel(name)
         tile = tile_for(kernel, self.q.device)
-        function, constants = specialised(
+        function, constants = specialized(
             kernel, tile, head_dim=self.head_dim, value_dim=self.value_dim
         )
         (B, H, G), (T, S) = self.heads, self.lengths

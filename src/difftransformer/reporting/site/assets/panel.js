@@ -37,13 +37,13 @@
     if (!runs[run] || !others.length) return null;
     const keys = [...new Set([run, ...others].flatMap((one) => Object.keys(runs[one])))].sort();
     const differs = keys.filter((key) => others.some((one) => written(runs[one][key]) !== written(runs[run][key])));
-    if (!differs.length) return element("p", {className: "soft"}, "None: its neighbours are trained alike.");
+    if (!differs.length) return element("p", {className: "soft"}, "None: its neighbors are trained alike.");
     const lines = differs.map((key) => {
       const rest = [...new Set(others.map((one) => written(runs[one][key])))];
       return element("tr", {}, element("th", {scope: "row"}, key), element("td", {}, written(runs[run][key])),
         element("td", {className: "soft"}, rest.slice(0, 4).join(" · ") + (rest.length > 4 ? " …" : "")));
     });
-    const heads = ["Setting", "Here", "Neighbours"].map((one) => element("th", {scope: "col"}, one));
+    const heads = ["Setting", "Here", "Neighbors"].map((one) => element("th", {scope: "col"}, one));
     return element("table", {}, element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...lines));
   };
 
@@ -75,7 +75,7 @@
       cell.published && element("p", {className: "soft"}, `published: ${cell.published}`),
       seeds.length ? heading("Seeds") : null,
       seeds.length ? element("table", {}, element("tbody", {}, ...seeds)) : null,
-      differences && heading("Settings that differ from its neighbours"), differences,
+      differences && heading("Settings that differ from its neighbors"), differences,
       heading(ids.length === 1 ? "Job" : "Jobs"), ...ids.map((id) => job(id, ids.length === 1)),
       files.length ? heading("Exactly this again") : null,
       files.length ? copied(`snakemake ${files.join(" ")} --force ${report.site.given}`) : null,

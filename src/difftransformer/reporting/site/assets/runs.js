@@ -17,7 +17,7 @@
 
   const memory = (gib) => gib < 1 ? `${Math.round(gib * 1024)}\u00a0MiB` : `${gib.toPrecision(3)}\u00a0GiB`;
 
-  // A run keeps the colour of its row; others take those that are free among the chosen. Runs of one colour differ in dashes.
+  // A run keeps the color of its row; others take those that are free among the chosen. Runs of one color differ in dashes.
   const dashes = [[], [7, 4], [2, 3], [10, 3, 2, 3], [3, 9], [16, 3, 2, 3, 2, 3]];
   for (let number = 0; number < 7; number += 1) document.body.append(element("span", {id: `c${number}`, className: `c${number}`, hidden: true}));
   const looks = () => {
@@ -139,7 +139,7 @@
   const draw = () => { curves(); compared(); };
   by("curve").addEventListener("change", curves);
   by("logarithm").addEventListener("change", curves);
-  document.addEventListener("colours", curves);
+  document.addEventListener("colors", curves);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", curves);
   new ResizeObserver(() => plot?.setSize({width: by("chart").clientWidth, height: 360})).observe(by("chart"));
   by("no-runs").addEventListener("click", () => {

@@ -1,17 +1,17 @@
-// Head of every page: the colours, the menu, and the board of claims.
+// Head of every page: the colors, the menu, and the board of claims.
 "use strict";
 (() => {
   const root = document.documentElement;
   const button = document.getElementById("theme");
   const schemes = ["light dark", "light", "dark"];
   const names = {"light dark": "as the system", light: "light", dark: "dark"};
-  const kept = () => { try { return localStorage.getItem("colours"); } catch { return null; } };
+  const kept = () => { try { return localStorage.getItem("colors"); } catch { return null; } };
   const show = (scheme) => {
     root.style.colorScheme = scheme;
-    button.setAttribute("aria-label", `Colours: ${names[scheme]}`);
-    button.title = `Colours: ${names[scheme]}`;
-    try { localStorage.setItem("colours", scheme); } catch { /* a page from disk may keep nothing */ }
-    document.dispatchEvent(new Event("colours"));
+    button.setAttribute("aria-label", `Colors: ${names[scheme]}`);
+    button.title = `Colors: ${names[scheme]}`;
+    try { localStorage.setItem("colors", scheme); } catch { /* a page from disk may keep nothing */ }
+    document.dispatchEvent(new Event("colors"));
   };
   if (names[kept()]) show(kept());
   button.addEventListener("click", () => {

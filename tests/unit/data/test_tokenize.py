@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from difftransformer.config.data import DatasetConfig
-from difftransformer.data import tokenise as module
+from difftransformer.data import tokenize as module
 from difftransformer.data.documents import documents
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.shards import shard_name
 from difftransformer.data.sources import open_sources
-from difftransformer.data.tokenise import tokenise
+from difftransformer.data.tokenize import tokenize
 from difftransformer.data.tokenizer import TextTokenizer, train_tokenizer
 from difftransformer.errors import ConfigError, DataError
 
@@ -69,7 +69,7 @@ def test_files_that_change_while_they_are_packed_are_one_line(
         json.dumps({"text": f"document {number} of some words " * 20}) for number in range(300)
     ]
     text.write_text("\n".join(lines))
-    files = {"kind": "files", "globs": [str(text)], "licence": "x"}
+    files = {"kind": "files", "globs": [str(text)], "license": "x"}
     given = {"sources": {"files": files}, "tokens": 5000, "max_leak": None}
     pack("untouched", **given)
     real = module._pack_split
@@ -138,7 +138,7 @@ SLOW_JOB = """
 import sys, time
 from pathlib import Path
 from difftransformer.config.data import DatasetConfig
-from difftransformer.data import tokenise as module
+from difftransformer.data import tokenize as module
 
 if __name__ == "__main__":
     dataset, tokenizer, output, workers = sys.argv[1:]
@@ -150,7 +150,7 @@ if __name__ == "__main__":
     module.write_part = slowly
     dataset = DatasetConfig.model_validate_json(dataset)
     state = Path(output).with_name("data.state")
-    module.tokenise(dataset, Path(tokenizer), Path(output), state, int(workers))
+    module.tokenize(dataset, Path(tokenizer), Path(output), state, int(workers))
 """
 
 
@@ -195,16 +195,16 @@ def test_documents_are_cut_to_the_limit(pack: Pack) -> None:
 
 def test_bad_input(pack: Pack, configure: Configure, tokenizer: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="kind bpe needs a tokenizer"):
-        tokenise(configure(), None, tmp_path / "a", tmp_path / "b", 1)
+        tokenize(configure(), None, tmp_path / "a", tmp_path / "b", 1)
     with pytest.raises(ConfigError, match="kind none needs no tokenizer"):
-        tokenise(configure(**ROWS), tokenizer, tmp_path / "a", tmp_path / "b", 1)
+        tokenize(configure(**ROWS), tokenizer, tmp_path / "a", tmp_path / "b", 1)
     (tmp_path / "blank.txt").write_text(" \n")
     (tmp_path / "one.txt").write_text("one document")
     for name, message in [
         ("blank", "no text for training"),
         ("one", "it takes two that differ; split"),
     ]:
-        source = {"kind": "files", "globs": [f"{tmp_path}/{name}.txt"], "licence": "x"}
+        source = {"kind": "files", "globs": [f"{tmp_path}/{name}.txt"], "license": "x"}
         with pytest.raises(DataError, match=message):
             pack(name, sources={"mine": source})
         assert not (tmp_path / name / "manifest.json").exists()
@@ -220,13 +220,13 @@ def test_one_document_is_refused_with_the_cure_whatever_its_hash(
         path = tmp_path / str(number) / f"package{number}" / "a.txt"
         path.parent.mkdir(parents=True)
         path.write_text(f"{number} " + "some words about nothing at all " * 9, encoding="utf-8")
-        source = {"kind": "files", "globs": [str(path.parents[1])], "licence": "x"}
+        source = {"kind": "files", "globs": [str(path.parents[1])], "license": "x"}
         source |= {"hold_out": hold_out}
         tokenizer = {"kind": "bpe", "vocab_size": 260}
         dataset = configure(sources={"mine": source}, validation_share=0.5, tokenizer=tokenizer)
         with pytest.raises(DataError, match=cure[hold_out]) as caught:
             train_tokenizer(dataset, tmp_path / "tokenizer.json")
-            tokenise(dataset, tmp_path / "tokenizer.json", tmp_path / "a", tmp_path / "b", 1)
+            tokenize(dataset, tmp_path / "tokenizer.json", tmp_path / "a", tmp_path / "b", 1)
         said.add(str(caught.value).partition(":")[2][:10])
     assert said == {" no text f", " no docume"}
 
@@ -249,14 +249,14 @@ def test_files_that_are_passed_over_are_counted(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"text {name}")
     globs = [str(corpus), f"{corpus}/deep*"]
-    pack(sources={"mine": {"kind": "files", "globs": globs, "licence": "x"}})
+    pack(sources={"mine": {"kind": "files", "globs": globs, "license": "x"}})
     others, hidden = [text for text in caplog.messages if "passed over" in text]
     assert others.startswith("source mine: files with other endings passed over: 3 (.csv, none); ")
     assert others.endswith("(`dataset`: the folder)")
     assert f"broken links passed over: 2 ({corpus}/.DS_Store, {corpus}/.git)" in hidden
     caplog.clear()
     globs = [f"{corpus}/*.txt", f"{corpus}/deep/*.md"]
-    pack(sources={"mine": {"kind": "files", "globs": globs, "licence": "x"}})
+    pack(sources={"mine": {"kind": "files", "globs": globs, "license": "x"}})
     assert "passed over" not in caplog.text
 
 
@@ -265,7 +265,7 @@ def test_files_that_a_budget_leaves_unread_are_told(
 ) -> None:
     for name in "abcd":
         (tmp_path / f"{name}.txt").write_text(f"{name} some words " * 100)
-    source = {"kind": "files", "globs": [f"{tmp_path}/*.txt"], "licence": "x"}
+    source = {"kind": "files", "globs": [f"{tmp_path}/*.txt"], "license": "x"}
     pack("some", sources={"mine": source}, tokens=400, validation_share=1e-9)
     (line,) = [text for text in caplog.messages if "not read" in text]
     assert "the budget of 400 tokens is met in " in line and "file 1 of 4" in line
@@ -278,7 +278,7 @@ def test_files_that_a_budget_leaves_unread_are_told(
 def test_a_bad_line_in_the_middle_is_named(workers: int, pack: Pack, tmp_path: Path) -> None:
     good = '{"text": "some words"}\n'
     (tmp_path / "a.jsonl").write_text(good * 9 + "oops\n" + good)
-    source = {"kind": "files", "globs": [f"{tmp_path}/a.jsonl"], "licence": "x"}
+    source = {"kind": "files", "globs": [f"{tmp_path}/a.jsonl"], "license": "x"}
     with pytest.raises(DataError, match=r"a\.jsonl, line 10: not JSON"):
         pack(sources={"mine": source}, workers=workers)
 
@@ -289,7 +289,7 @@ def test_an_unreachable_validation_split_leaves_what_is_finished(
     dataset = pack()
     before = content(dataset)
     (tmp_path / "same.jsonl").write_text('{"text": "the same words"}\n' * 3)
-    source = {"kind": "files", "globs": [f"{tmp_path}/same.jsonl"], "licence": "x"}
+    source = {"kind": "files", "globs": [f"{tmp_path}/same.jsonl"], "license": "x"}
     with pytest.raises(DataError, match="no document is left to validate on"):
         pack(sources={"mine": source}, validation_share=1e-12)
     assert content(dataset) == before

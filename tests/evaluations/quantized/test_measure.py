@@ -15,8 +15,8 @@ from difftransformer.convert.checkpoint import load_model
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.subject import Measured, Subject
-from difftransformer.evaluations.quantised.measure import METRICS, measure
-from difftransformer.evaluations.quantised.settings import Suite
+from difftransformer.evaluations.quantized.measure import METRICS, measure
+from difftransformer.evaluations.quantized.settings import Suite
 from difftransformer.evaluations.recall.measure import measure as measure_recall
 from difftransformer.provenance.result import Units, read_result
 
@@ -29,7 +29,7 @@ HELLASWAG = {
 
 
 def suite(repeated: dict[str, Any], score: str, **changes: Any) -> Suite:
-    raw = {"kind": "quantised", "measured": "other", "score": score, "suite": repeated}
+    raw = {"kind": "quantized", "measured": "other", "score": score, "suite": repeated}
     found: Suite = validate(Suite, raw | changes, "evaluations.yaml: suites.x")
     return found
 
@@ -50,8 +50,8 @@ def test_16_bits_change_no_accuracy_and_nothing_stays_rounded(
     metrics = metrics_of(measure(asked, one))
     assert metrics["chance"] == 0.5
     for what in WHAT:
-        assert metrics[f"score_{what}_b16"] == metrics["score_unquantised"], what
-    exact = json.loads((one.details / "unquantised" / METRICS).read_text())
+        assert metrics[f"score_{what}_b16"] == metrics["score_unquantized"], what
+    exact = json.loads((one.details / "unquantized" / METRICS).read_text())
     assert exact == metrics_of(measure_recall(asked.asked, one))  # the model is as it was
 
 
@@ -59,7 +59,7 @@ def test_losses_move_further_from_the_exact_one_with_fewer_bits(
     text_run: Path, text: Path, ngrams: Path, tmp_path: Path
 ) -> None:
     metrics = metrics_of(measure(suite(LOSS, "loss"), measured(text_run, text, ngrams, tmp_path)))
-    exact = metrics["score_unquantised"]
+    exact = metrics["score_unquantized"]
     assert exact is not None
     for what in WHAT:
         away = [abs((metrics[f"score_{what}_b{bits}"] or 0) - exact) for bits in (16, 8, 4)]
@@ -74,11 +74,11 @@ def test_hellaswag_is_asked_by_lm_eval_with_rounded_numbers(
     metrics = metrics_of(measure(suite(HELLASWAG, "hellaswag", bits=[16, 2]), one))
     lines = {
         name: (one.details / name / "hellaswag.jsonl").read_text()
-        for name in ("unquantised", "attention_logits_b2", "weights_b2", "kv_cache_b2")
+        for name in ("unquantized", "attention_logits_b2", "weights_b2", "kv_cache_b2")
     }
     assert len(set(lines.values())) == 4  # every one was computed for itself
     for what in WHAT:
-        assert metrics[f"score_{what}_b16"] == metrics["score_unquantised"]
+        assert metrics[f"score_{what}_b16"] == metrics["score_unquantized"]
 
 
 def test_a_score_that_is_not_measured(recall_run: Path, recall: Path, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_as_a_job_its_result_is_written_with_eager_attention(
 ) -> None:
     asked = suite(RECALL, "accuracy_n2", bits=[8, 4])
     evaluate_as_job(
-        EvaluationSlice(scale="unit", run="diff", suite="quantised", config=asked),
+        EvaluationSlice(scale="unit", run="diff", suite="quantized", config=asked),
         tmp_path / "result.json",
         model=recall_run,
         dataset=recall,
@@ -110,19 +110,19 @@ def test_as_a_job_its_result_is_written_with_eager_attention(
     )
     result = read_result(tmp_path / "result.json")
     scores = {f"score_{what}_b{bits}" for what in WHAT for bits in (8, 4)}
-    assert set(result.metrics) == {"score_unquantised", *scores}
+    assert set(result.metrics) == {"score_unquantized", *scores}
     assert result.settings["resolved"]["backend"] == "eager"
 
 
 def test_a_scale_fills_in_the_suite_that_is_repeated() -> None:
     folder = Path(__file__).parents[3] / "config"
     catalogue = Catalogue.load(folder, {"scale": "smoke"})
-    assert catalogue.suite("quantised_accuracy").suite == catalogue.suite("recall")
+    assert catalogue.suite("quantized_accuracy").suite == catalogue.suite("recall")
     items = Catalogue.load(folder, {"scale": "gpu", "benchmarks": "builtin"})
-    assert items.suite("quantised_accuracy").suite.data == "builtin"
-    catalogue.suites["quantised_loss"]["measured"] = "quantised_accuracy"
-    with pytest.raises(ConfigError, match=r"quantised_loss\.measured: .* cannot be repeated"):
-        catalogue.suite("quantised_loss")
+    assert items.suite("quantized_accuracy").suite.data == "builtin"
+    catalogue.suites["quantized_loss"]["measured"] = "quantized_accuracy"
+    with pytest.raises(ConfigError, match=r"quantized_loss\.measured: .* cannot be repeated"):
+        catalogue.suite("quantized_loss")
 
 
 def test_scores_are_known_by_what_the_repeated_suite_knows(

@@ -14,13 +14,13 @@ from difftransformer.config.evaluations import module_of
 from difftransformer.errors import ConfigError, nearest
 from difftransformer.evaluation.returned import as_measured
 from difftransformer.evaluation.subject import Measured, Metrics, Subject
-from difftransformer.evaluations.quantised.rounding import ROUNDED
-from difftransformer.evaluations.quantised.settings import Suite, score_name
+from difftransformer.evaluations.quantized.rounding import ROUNDED
+from difftransformer.evaluations.quantized.settings import Suite, score_name
 from difftransformer.provenance.atomic import write_text
 
 logger = logging.getLogger(__name__)
 
-UNQUANTISED = "unquantised"
+UNQUANTIzED = "unquantized"
 METRICS = "metrics.json"
 
 
@@ -33,7 +33,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
             with all metrics of it and what the repeated suite leaves there.
 
     Returns:
-        score_unquantised; score_{what}_b{bits} for each of `ROUNDED` and `suite.bits`; chance, the
+        score_unquantized; score_{what}_b{bits} for each of `ROUNDED` and `suite.bits`; chance, the
         score of guessing, where `suite.chance` names it. Scores are known by what the repeated
         suite knows them by.
 
@@ -41,7 +41,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         ConfigError: The repeated suite has no metric of that name, or does not fit the model.
         UserError: What the repeated suite raises.
     """
-    exact = _repeat(suite, subject, UNQUANTISED, nullcontext())
+    exact = _repeat(suite, subject, UNQUANTIzED, nullcontext())
     metrics: Metrics = {score_name(): _value(suite, "score", suite.score, exact.metrics)}
     repeated = {score_name(): exact}
     if suite.chance is not None:

@@ -34,11 +34,11 @@ def test_accuracies_are_in_percent_as_published_and_losses_are_not(
     shares = [
         json.loads(path.read_text())["metrics"]["score_attention_logits_b4"]
         for path in fake.results
-        if "/quantised_accuracy/recall_diff/" in str(path)
+        if "/quantized_accuracy/recall_diff/" in str(path)
     ]
-    accuracy = table.find("recall_diff", "quantised_accuracy_attention_logits_b4")
+    accuracy = table.find("recall_diff", "quantized_accuracy_attention_logits_b4")
     assert accuracy is not None and accuracy.value == pytest.approx(100 * fmean(shares))
-    loss = table.find("diff", "quantised_loss_attention_logits_b16")
+    loss = table.find("diff", "quantized_loss_attention_logits_b16")
     assert loss is not None and loss.value is not None and 3 < loss.value < 5
     assert artifact.paper is not None
     assert artifact.paper.rows["recall_diff"].values[accuracy.column] == 58.8

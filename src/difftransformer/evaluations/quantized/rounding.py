@@ -1,4 +1,4 @@
-"""Fake quantisation: numbers rounded to a grid of so many bits, still stored as floats.
+"""Fake quantization: numbers rounded to a grid of so many bits, still stored as floats.
 
 Attention logits by dynamic absmax: a group is divided by its largest magnitude, rounded to
 2^(bits - 1) - 1 steps on either side of zero, and multiplied back (DIFF paper, section 3.7; it does
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from difftransformer.convert.watching import attention_layers, hooked
 from difftransformer.errors import BackendError
-from difftransformer.evaluations.quantised.settings import Quantity
+from difftransformer.evaluations.quantized.settings import Quantity
 from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.kernels.eager import Tap, tapped
 from difftransformer.models.matrices import Linear
@@ -32,7 +32,7 @@ Granularity = Literal["head", "row"]
 
 
 def absmax_tap(bits: int, granularity: Granularity) -> Tap:
-    """Return a tap for `kernels.eager.tapped` that quantises the logits that are attended to.
+    """Return a tap for `kernels.eager.tapped` that quantizes the logits that are attended to.
 
     A logit has so many bits, its sign among them; at least 2.
     """

@@ -17,7 +17,7 @@ _OF_THE_REPEATED = ("batch_size", "device", "precision")
 
 def score_name(what: Quantity | None = None, bits: int | None = None) -> str:
     """Metric of the score with numbers rounded to so many bits; None: with nothing rounded."""
-    return "score_unquantised" if bits is None else f"score_{what}_b{bits}"
+    return "score_unquantized" if bits is None else f"score_{what}_b{bits}"
 
 
 class Granularity(Settings):
@@ -43,7 +43,7 @@ class Suite(evaluation.Suite):
 
     repeats: ClassVar[str | None] = "measured"
 
-    kind: Literal["quantised"] = setting(meaning="Which evaluation the suite is.")
+    kind: Literal["quantized"] = setting(meaning="Which evaluation the suite is.")
     measured: str = setting(
         meaning="Suite of this file that is repeated, as the scale has it; its device, precision "
         "and batch size hold here too."

@@ -15,7 +15,7 @@ class RMSNorm(nn.RMSNorm):
     eps: float
 
     def forward(self, x: Tensor, factor: float = 1.0) -> Tensor:
-        """Normalise [..., width] and multiply by gain and ``factor``."""
+        """Normalize [..., width] and multiply by gain and ``factor``."""
         gain = self.weight if factor == 1.0 else self.weight * factor
         if by_hand(x):
             out: Tensor = _RMSNorm.apply(x, gain, self.eps)  # type: ignore[no-untyped-call]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from difftransformer.config.artifact_slices import RowSlice
-from difftransformer.evaluations.quantised.settings import Options, score_name
+from difftransformer.evaluations.quantized.settings import Options, score_name
 from difftransformer.provenance.result import Result, Units
 from difftransformer.reporting.charts import PUBLISHED, Point, lines
 from difftransformer.reporting.collect import defined
@@ -157,5 +157,5 @@ def _axes(axes: Axes, widths: Widths, score: str, title: str) -> None:
 
 def _column(view: View[Options], bits: int | None) -> str:
     """Column of a score; None is nothing rounded."""
-    width = "unquantised" if bits is None else f"b{bits}"
+    width = "unquantized" if bits is None else f"b{bits}"
     return f"{view.part.suites[0]}_{view.options.what}_{width}"

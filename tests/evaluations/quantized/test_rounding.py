@@ -9,7 +9,7 @@ from torchao.quantization import IntxWeightOnlyConfig, quantize_
 from torchao.quantization.granularity import PerAxis
 from torchao.quantization.quant_primitives import MappingType
 
-from difftransformer.evaluations.quantised.rounding import (
+from difftransformer.evaluations.quantized.rounding import (
     Granularity,
     RoundingCache,
     absmax_tap,

@@ -6,25 +6,25 @@ from typing import Any
 WHAT, BITS = ("attention_logits", "weights", "kv_cache"), (16, 8, 6, 4)
 
 
-def quantised(fake: Any, run: str, seed: int) -> None:
+def quantized(fake: Any, run: str, seed: int) -> None:
     """Write the result of one run: accuracy of a recall model, loss of one of text."""
-    noise = random.Random(f"quantised{run}{seed}")
+    noise = random.Random(f"quantized{run}{seed}")
     recall = "recall_" in run
     binds = "diff" in run or "groupnorm" in run
     exact = (0.97 if binds else 0.27) if recall else 3.9
-    metrics = {"score_unquantised": exact + noise.gauss(0, 0.01)}
+    metrics = {"score_unquantized": exact + noise.gauss(0, 0.01)}
     for what in WHAT:
         for bits in BITS:
             harm = (0.1 if binds else 0.3) * 4.0 ** (4 - bits)
             change = -harm * (exact - 0.25) if recall else harm
-            metrics[f"score_{what}_b{bits}"] = metrics["score_unquantised"] + change
+            metrics[f"score_{what}_b{bits}"] = metrics["score_unquantized"] + change
     config: dict[str, Any] = {
-        "kind": "quantised", "bits": list(BITS), "score": "loss",
+        "kind": "quantized", "bits": list(BITS), "score": "loss",
         "measured": "validation_slices", "suite": {"kind": "validation_slices", "seq_len": 128},
     }  # fmt: skip
     if recall:
         metrics["chance"] = 0.25
         config |= {"score": "accuracy_n4", "chance": "chance_n4", "measured": "recall",
                    "suite": {"kind": "recall", "needles": [2, 4]}}  # fmt: skip
-    suite = "quantised_accuracy" if recall else "quantised_loss"
+    suite = "quantized_accuracy" if recall else "quantized_loss"
     fake.evaluation(run, seed, suite, metrics, config)

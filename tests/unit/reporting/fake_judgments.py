@@ -1,10 +1,10 @@
-"""Judgements with the shape of real ones: the lexical judge's, and a second one's that errs."""
+"""Judgments with the shape of real ones: the lexical judge's, and a second one's that errs."""
 
 import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from difftransformer.evaluations.hallucination.answers import JUDGEMENTS, Judgement, write_lines
+from difftransformer.evaluations.hallucination.answers import JUDGMENTS, Judgment, write_lines
 from difftransformer.evaluations.hallucination.settings import Suite
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ Said = dict[tuple[str, int], bool | None]
 """Verdict by set and place."""
 
 
-def judgements(fake: "FakeResults", seed: int) -> None:
+def judgments(fake: "FakeResults", seed: int) -> None:
     """Everything that table 4 and its twin read, of one seed and one judge."""
     for row, chance in zip(ROWS, CHANCES, strict=True):
         for run in (row, f"equal_{row}"):
@@ -63,9 +63,9 @@ def write(
         "config": suite.model_dump(mode="json"),
         "judge": {"kind": judge, "model": "judge-1", "prompt": "v1", "content_share": 0.8},
     }
-    path = fake.root / f"judgements/{judge}/hallucination/{row}/{seed}.json"
+    path = fake.root / f"judgments/{judge}/hallucination/{row}/{seed}.json"
     details = path.with_suffix("")
     details.mkdir(parents=True, exist_ok=True)
-    judgements = [Judgement(set=name, index=i, free=free) for (name, i), free in said.items()]
-    write_lines(details / JUDGEMENTS, judgements)
-    fake.write(path, "judgement", row, seed, f"hallucination_by_{judge}", metrics, settings)
+    judgments = [Judgment(set=name, index=i, free=free) for (name, i), free in said.items()]
+    write_lines(details / JUDGMENTS, judgments)
+    fake.write(path, "judgment", row, seed, f"hallucination_by_{judge}", metrics, settings)

@@ -35,7 +35,7 @@ class AdamW:
 
     Weight decay acts on parameters of two or more dimensions (projections, embeddings). Gains,
     biases and lambda vectors are left alone: pulling them to zero would change what they
-    parameterise rather than regularise it.
+    parameterise rather than regularize it.
 
     Args:
         parameters: Names and parameters, each once; those without ``requires_grad`` are left out.
@@ -53,12 +53,12 @@ class AdamW:
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        """What is optimised."""
+        """What is optimized."""
         return [slot.parameter for slots, _ in self._groups for slot in slots]
 
     @torch.no_grad()
     def step(self, lr: float, found_inf: Tensor | None = None) -> None:
-        """Update the parameters from their gradients, and drop these; see `method.Optimiser`."""
+        """Update the parameters from their gradients, and drop these; see `method.Optimizer`."""
         beta1, beta2 = self._config.betas
         for slots, decay in self._groups:
             due = [slot for slot in slots if slot.parameter.grad is not None]

@@ -54,7 +54,7 @@ _NAMES_SHOWN = 5
 
 
 class _Job(NamedTuple):
-    """What stays the same through one call of `tokenise`."""
+    """What stays the same through one call of `tokenize`."""
 
     dataset: DatasetConfig
     sources: dict[str, Source]
@@ -65,7 +65,7 @@ class _Job(NamedTuple):
     inputs: str
 
 
-def tokenise(
+def tokenize(
     dataset: DatasetConfig, tokenizer: Path | None, output: Path, state: Path, workers: int
 ) -> None:
     """Write the dataset's shards and tokenizer and, last of all, its manifest.json.
@@ -151,7 +151,7 @@ def _pack_split(job: _Job, split: str, training: list[Part]) -> tuple[list[Part]
     if split == "validation":
         parts = []  # which documents stay is decided of all of them together
     stream = _open_stream(job, split, budget, parts[-1] if parts else None)
-    progress = _Progress(f"tokenise {split}", budget, stream.total)
+    progress = _Progress(f"tokenize {split}", budget, stream.total)
     dtype, names = token_dtype(job.tokenizer.vocab_size), list(job.sources)
     documents: Iterator[Taken] = stream
     total, leak = budget, None
@@ -277,16 +277,16 @@ def _source_entries(
     for number, (name, source) in enumerate(job.sources.items()):
         tallies = {split: [part.tallies[name] for part in parts[split]] for split in SPLITS}
         tokens = {split: sum(tally.tokens for tally in tallies[split]) for split in SPLITS}
-        licences = Counter[str]()
+        licenses = Counter[str]()
         for tally in chain.from_iterable(tallies.values()):
-            licences.update(tally.licences)
+            licenses.update(tally.licenses)
         entries[name] = SourceEntry(
             kind=source.kind,
             origin=source.origin,
             share=round(tokens["train"] / trained, 6),
             tokens=tokens,
             documents={s: sum(tally.documents for tally in tallies[s]) for s in SPLITS},
-            licences=dict(sorted(licences.items())),
+            licenses=dict(sorted(licenses.items())),
             truncated={split: _truncated(tallies[split]) for split in SPLITS},
             blank=sum(found[number] for found in blank.values()),
         )
