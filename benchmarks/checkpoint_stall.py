@@ -2,7 +2,7 @@
 
 The state is that of a real model (weights and both moments); between checkpoints the model trains.
 What is timed is the call that saves, and the steps that run while the thread writes beside steps
-that run alone. With ``--world 2`` two processes write their shards.
+that run alone. With ``--world_size 2`` two processes write their shards.
 """
 
 import argparse
@@ -35,17 +35,17 @@ def main() -> None:
     parser.add_argument("--d-model", type=int, default=512)
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--world", type=int, default=1)
+    parser.add_argument("--world_size", type=int, default=1)
     asked = parser.parse_args()
-    if asked.world > 1 and "WORLD_SIZE" not in os.environ:
-        words = ["--standalone", f"--nproc-per-node={asked.world}", *sys.argv]
+    if asked.world_size > 1 and "WORLD_SIZE" not in os.environ:
+        words = ["--standalone", f"--nproc-per-node={asked.world_size}", *sys.argv]
         sys.exit(subprocess.call([sys.executable, "-m", "torch.distributed.run", *words]))
     torch.set_num_threads(1)
-    with joined(asked.world, CPU) as team:
-        folders = [TemporaryDirectory(dir=".") if team.leads else None]
+    with joined(asked.world_size, CPU) as team:
+        folders = [TemporaryDirectory(dir=".") if team.is_rank0 else None]
         folder = Path(team.from_leader(folders[0] and folders[0].name))
         found = measure(asked, team, folder)
-        if team.leads:
+        if team.is_rank0:
             print(json.dumps(found, indent=1))
 
 

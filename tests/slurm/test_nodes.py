@@ -42,11 +42,11 @@ RESOURCES = ("nodes=2", "tasks=2", "mpi=srun", "tasks_per_gpu=0")  # as docs/clu
 class Training:
     """One of several processes, in a folder."""
 
-    def __init__(self, folder: Path, cluster: Cluster, text: Path, world: int = 2) -> None:
+    def __init__(self, folder: Path, cluster: Cluster, text: Path, world_size: int = 2) -> None:
         self._folder, self._cluster = folder, cluster
         folder.mkdir()
         slice = make_slice(
-            world=world,
+            world_size=world_size,
             steps=600,
             batch_size=6,
             checkpoint_every=50,
@@ -134,7 +134,7 @@ def test_two_nodes_train_what_two_processes_of_one_do(
 def test_processes_that_nodes_cannot_share_are_one_line(
     cluster: Cluster, tmp_path: Path, text: Path
 ) -> None:
-    training = Training(tmp_path / "run", cluster, text, world=3)
+    training = Training(tmp_path / "run", cluster, text, world_size=3)
     training.submit(nodes=2)
     wait_for(lambda: not cluster.jobs("PENDING,RUNNING,COMPLETING"), "the job", 60)
-    assert "error: training.world 3 is no multiple of the 2 nodes" in training.said()
+    assert "error: training.world_size 3 is no multiple of the 2 nodes" in training.said()

@@ -15,7 +15,7 @@ from small_cluster import Cluster, missing
 
 pytestmark = pytest.mark.exhaustive
 KILLS = 20
-TRAINING = {"steps": 3500, "checkpoint_every": 40, "world": 2}
+TRAINING = {"steps": 3500, "checkpoint_every": 40, "world_size": 2}
 ON_TWO_NODES = ("nodes=2", "tasks=2", "mpi=srun", "tasks_per_gpu=0")  # as docs/cluster.md has it
 WORDS = ("--set-resources", *(f"pretrain:{resource}" for resource in ON_TWO_NODES))
 

@@ -70,11 +70,11 @@ def head(
         )  # fmt: skip
 
 
-@pytest.mark.parametrize(("world", "manufacturer"), [(1, "nvidia"), (8, "amd")])
+@pytest.mark.parametrize(("world_size", "manufacturer"), [(1, "nvidia"), (8, "amd")])
 def test_a_training_on_gpus_is_asked_for_as_kubernetes_gives_them(
-    world: int, manufacturer: str, repository: Path, server: Server, tmp_path: Path
+    world_size: int, manufacturer: str, repository: Path, server: Server, tmp_path: Path
 ) -> None:
-    checkout, prefix = sources(repository, tmp_path / "here"), f"{manufacturer}{world}"
+    checkout, prefix = sources(repository, tmp_path / "here"), f"{manufacturer}{world_size}"
     checkout.edit(f"{PROFILE}/config.yaml", "nvidia", manufacturer)
     dataset = Plan.load(repository / "config", {"scale": "gpu"}).jobs.run("diff").dataset
     tokenized = ("manifest.json", "tokenizer.json", "tokenizer_config.json", "shards/train.bin")
@@ -83,7 +83,7 @@ def test_a_training_on_gpus_is_asked_for_as_kubernetes_gives_them(
         server.client().put_object(Bucket="pods", Key=key, Body=b"{}")
     with cluster(tmp_path / "cluster", runs=False) as pods:
         words = (TRAINED, "--retries", "0", "--config", "scale=gpu")
-        more = f"set={{diff: {{training: {{world: {world}}}}}}}"
+        more = f"set={{diff: {{training: {{world_size: {world_size}}}}}}}"
         assert head(checkout.folder, pods, server, prefix, *words, more).wait(120) != 0
         said = (checkout.folder / "said").read_text()
         assert len(pods.jobs) == 1, said
@@ -92,7 +92,7 @@ def test_a_training_on_gpus_is_asked_for_as_kubernetes_gives_them(
     (container,) = pod["containers"]
     assert container["image"] == IMAGE and pod["restartPolicy"] == "Never"
     for kind in ("limits", "requests"):
-        assert container["resources"][kind][f"{manufacturer}.com/gpu"] == str(world)
+        assert container["resources"][kind][f"{manufacturer}.com/gpu"] == str(world_size)
     assert container["resources"]["limits"]["memory"] == "16000M"
     (tolerated,) = pod["tolerations"]
     assert (tolerated["key"], tolerated["effect"]) == (f"{manufacturer}.com/gpu", "NoSchedule")

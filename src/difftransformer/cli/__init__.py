@@ -5,12 +5,12 @@ Everything heavy is imported inside the command that needs it.
 
 from difftransformer.cli import everyday, ui, publishing, tools, rules  # isort: skip - the order of the help
 from difftransformer.cli.frame import app
-from difftransformer.machine import search_rarely
+from difftransformer.machine import relax_gc
 
 __all__ = ["app", "everyday", "main", "publishing", "rules", "tools", "ui"]
 
 
 def main() -> None:
     """Run the command line."""
-    search_rarely()
+    relax_gc()
     app()

@@ -97,7 +97,7 @@ def train(step: Step) -> None:
     with reporting(step.log):
         from difftransformer.config.run import RunConfig
         from difftransformer.training.interrupt import Interrupted
-        from difftransformer.training.joining import leads
+        from difftransformer.training.joining import is_rank0
         from difftransformer.training.launch import is_launched, launch
 
         module = "adapt" if step.rule == "adapt" else "pretrain"
@@ -105,18 +105,18 @@ def train(step: Step) -> None:
         config = step.read(RunConfig)
         identity = _identity(step, config)
         call = _call(work, step, config, identity)
-    world = config.training.world
-    if world > 1 and not is_launched():
+    world_size = config.training.world_size
+    if world_size > 1 and not is_launched():
         with reporting(step.log, mode="a"):  # rank 0 starts the log
             with exclusive(step.state(identity)):
                 pass  # wait for a leftover job here, where no other rank can time out
             on_gpus = config.training.device != "cpu" and bool(gpus.pool())
-            status = launch(world, step.arguments(), on_gpus)
+            status = launch(world_size, step.arguments(), on_gpus)
         raise SystemExit(status)
     try:
         _train_here(call, step, config, identity)
     except Interrupted as stop:
-        if stop.signal == slurm.TIME_IS_NEARLY_OVER and leads():
+        if stop.signal == slurm.TIME_IS_NEARLY_OVER and is_rank0():
             with reporting(step.log, mode="a"):
                 slurm.requeue()
         raise
@@ -184,9 +184,9 @@ def _mirror(identity: JobIdentity) -> str:
 def _train_here(
     call: Callable[..., None], step: Step, config: "RunConfig", identity: JobIdentity
 ) -> None:
-    from difftransformer.training.joining import leads
+    from difftransformer.training.joining import is_rank0
 
-    if not leads():
+    if not is_rank0():
         with reporting(level=logging.ERROR):
             call(tracker=NullTracker())
         return

@@ -150,16 +150,16 @@ class RunConfig(RunSettings):
         a training goes on from the same checkpoints whatever these become.
         """
         values = self.model_dump(mode="json")
-        for name in ("world", "recompute", "checkpoint_every"):
+        for name in ("world_size", "recompute", "checkpoint_every"):
             del values["training"][name]
         return values
 
     @model_validator(mode="after")
     def _one_process_adapts(self) -> Self:
-        if self.adapt is not None and self.training.world > 1:
+        if self.adapt is not None and self.training.world_size > 1:
             raise ValueError(
-                f"training.world is {self.training.world}, but one process alone adapts a model: "
-                "set training.world to 1"
+                f"training.world_size is {self.training.world_size}, but adaptation runs in one "
+                "process: set training.world_size to 1"
             )
         if self.adapt is not None and self.training.document_mask:
             raise ValueError(

@@ -12,7 +12,7 @@ from difftransformer.config.project import MOST_SEEDS, Seeds, SetupEntry, SweepE
 class MachineConfig(Settings):
     """The machine that an expensive scale is planned for; nothing of it reaches a job."""
 
-    card: str = setting(meaning="Name of the GPU, for people")
+    gpu: str = setting(meaning="Name of the GPU, for people")
     memory_gib: float = setting(meaning="Memory of one GPU", unit="GiB", gt=0)
     peak_tflops: float = setting(
         meaning="Dense products of one GPU in bf16, as its maker states them", unit="TFLOP/s", gt=0

@@ -59,7 +59,7 @@ class TrainingConfig(Settings):
     batch_size: int = setting(
         meaning="Sequences in one optimizer step.", unit="sequences", gt=0, le=2**24
     )
-    world: int = setting(
+    world_size: int = setting(
         1,
         meaning="Processes that train the model together, on CUDA one a GPU: each has a share of "
         "the weights, of the optimizer and of every batch, and must have as many sequences of it.",
@@ -208,10 +208,16 @@ class TrainingConfig(Settings):
     def _budget_and_batch_fit(self) -> Self:
         if (self.tokens is None) == (self.steps is None):
             raise ValueError("give exactly one of tokens and steps, the other null")
-        if self.batch_size % self.world:
-            raise ValueError(f"world {self.world} does not divide batch_size {self.batch_size}")
-        if self.share % self.micro_batch:
-            of = f"the {self.share} sequences of each process of " if self.world > 1 else ""
+        if self.batch_size % self.world_size:
+            raise ValueError(
+                f"world_size {self.world_size} does not divide batch_size {self.batch_size}"
+            )
+        if self.local_batch_size % self.micro_batch:
+            of = (
+                f"the {self.local_batch_size} sequences of each process of "
+                if self.world_size > 1
+                else ""
+            )
             raise ValueError(
                 f"micro_batch_size {self.micro_batch_size} does not divide {of}"
                 f"batch_size {self.batch_size}"
@@ -261,12 +267,12 @@ class TrainingConfig(Settings):
     @property
     def micro_batch(self) -> int:
         """Sequences of one forward pass."""
-        return self.micro_batch_size or self.share
+        return self.micro_batch_size or self.local_batch_size
 
     @property
-    def share(self) -> int:
+    def local_batch_size(self) -> int:
         """Sequences of one process in one optimizer step."""
-        return self.batch_size // self.world
+        return self.batch_size // self.world_size
 
     @property
     def tokens_per_step(self) -> int:

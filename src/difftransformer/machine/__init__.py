@@ -7,6 +7,6 @@ ALLOCATIONS = 50_000
 search them at Python's own pace, every 700, costs a short process a fifth of its time."""
 
 
-def search_rarely() -> None:
+def relax_gc() -> None:
     """Let this process search for cycles at a pace that short work does not feel."""
     gc.set_threshold(ALLOCATIONS)

@@ -40,7 +40,7 @@ def run_in_subprocess(name: str, work: Callable[..., T], *args: Any) -> T:
     process = new.Process(target=_run, args=(theirs, level, work, args))
     resource_tracker.ensure_running()  # starting it would let SIGTERM through again
     try:
-        with theirs, slurm.unheard(signal.SIGINT, signal.SIGTERM):
+        with theirs, slurm.block_signals(signal.SIGINT, signal.SIGTERM):
             process.start()  # who started it hears them, and ends it
         while isinstance(message := ours.recv(), logging.LogRecord):
             logging.getLogger(message.name).handle(message)

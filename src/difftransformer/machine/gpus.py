@@ -139,8 +139,8 @@ def take(count: int = 1, *, alone: bool = False) -> None:
         return
     if count > len(cards):
         raise UserError(
-            f"{count} GPUs are asked for and {len(cards)} are here: lower training.world, or free "
-            f"more by {VISIBLE}"
+            f"{count} GPUs are requested and {len(cards)} are visible: lower training.world_size, "
+            f"or list more in {VISIBLE}"
         )
     folder = _folder()
     # Who waits for several keeps others from taking them one by one; they wait for their turn.

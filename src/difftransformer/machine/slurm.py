@@ -59,7 +59,7 @@ def requeue_in_time() -> None:
 
 
 @contextmanager
-def unheard(*others: signal.Signals) -> Iterator[None]:
+def block_signals(*others: signal.Signals) -> Iterator[None]:
     """Start processes that never hear that the time is nearly over, or ``others``: they would end.
 
     All processes of a job are told; a handler is this process's alone, what is blocked is not.

@@ -32,7 +32,7 @@ class TrainingCost:
         run: Its name; of its ``seeds`` each costs this.
         parameters: Of the model.
         tokens: Of the whole training.
-        world: GPUs that train it together.
+        world_size: GPUs that train it together.
         gpu_hours: Of all of these.
         memory_gib: Of one of them at its peak: weights, gradients, moments, activations, logits.
         disk_gib: Final and kept weights, and as many checkpoints as stay, with the one that is
@@ -43,7 +43,7 @@ class TrainingCost:
     seeds: int
     parameters: int
     tokens: int
-    world: int
+    world_size: int
     gpu_hours: float
     memory_gib: float
     disk_gib: float
@@ -51,7 +51,7 @@ class TrainingCost:
     @property
     def days(self) -> float:
         """How long it takes."""
-        return self.gpu_hours / self.world / 24
+        return self.gpu_hours / self.world_size / 24
 
 
 def training_costs(plan: Plan, artifacts: Sequence[str]) -> list[TrainingCost]:
@@ -75,7 +75,7 @@ def lines(plan: Plan, artifacts: Sequence[str], shown: int = 20) -> Iterator[str
     hours = sum(one.gpu_hours * one.seeds for one in costs)
     disk = sum(one.disk_gib * one.seeds for one in costs)
     yield (
-        f"{sum(one.seeds for one in costs)} trainings, {hours:,.0f} GPU-hours on {machine.card} at "
+        f"{sum(one.seeds for one in costs)} trainings, {hours:,.0f} GPU-hours on {machine.gpu} at "
         f"{machine.mfu:.0%} of {machine.peak_tflops:g} TFLOP/s ({machine.mfu_source}), "
         f"{disk:,.0f} GiB of weights and checkpoints, {_data_gib(plan, costs):,.0f} GiB of tokens"
     )
@@ -88,7 +88,7 @@ def lines(plan: Plan, artifacts: Sequence[str], shown: int = 20) -> Iterator[str
     for one in costs[:shown]:
         yield (
             f"{one.run:40} {one.seeds:5} {count(one.parameters):>7} {count(one.tokens):>7} "
-            f"{one.world:4} {one.gpu_hours:9,.0f} {one.days:6,.1f} {one.memory_gib:9,.0f}"
+            f"{one.world_size:4} {one.gpu_hours:9,.0f} {one.days:6,.1f} {one.memory_gib:9,.0f}"
         )
     rest = costs[shown:]
     if rest:
@@ -107,7 +107,7 @@ def _communication(
     sizes: dict[tuple[str, int, int], str] = {}
     for one in costs:
         training = plan.jobs.run(one.run).training
-        if one.world > 1:
+        if one.world_size > 1:
             key = (count(one.parameters), training.seq_len, training.batch_size)
             sizes.setdefault(key, one.run)
     if not sizes:
@@ -192,7 +192,7 @@ def _cost(plan: Plan, run: str, seeds: int, machine: MachineConfig) -> TrainingC
         seeds=seeds,
         parameters=parameters,
         tokens=tokens,
-        world=config.world,
+        world_size=config.world_size,
         gpu_hours=flops / machine.speed / 3600,
         memory_gib=estimate_memory(slice, "cuda").peak / _GIB,
         disk_gib=kept / _GIB,

@@ -34,7 +34,7 @@ def require_gpu_memory(slice: RunConfig, machine: MachineConfig, place: str) -> 
     found = estimate_memory(slice, "cuda")
     if config.device == "cpu" or found.peak <= budget:
         return
-    cures = [f"raise training.world ({config.world})"] if slice.adapt is None else []
+    cures = [f"raise training.world_size ({config.world_size})"] if slice.adapt is None else []
     if found.states <= budget or not cures:
         checkpointing = ["set training.recompute to layer"] * (config.recompute != "layer")
         lower = (
@@ -43,6 +43,7 @@ def require_gpu_memory(slice: RunConfig, machine: MachineConfig, place: str) -> 
         )
         cures = [*checkpointing, lower, *cures]
     raise ConfigError(
-        f"{place}: run {slice.run} needs {found.peak / _GIB:.0f} GiB on each of its {config.world} "
-        f"GPUs, a {machine.card} has {machine.memory_gib:g}: {'; or '.join(cures)}"
+        f"{place}: run {slice.run} needs {found.peak / _GIB:.0f} GiB on each of its "
+        f"{config.world_size} GPUs, a {machine.gpu} has {machine.memory_gib:g}: "
+        f"{'; or '.join(cures)}"
     )

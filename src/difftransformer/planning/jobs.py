@@ -186,7 +186,7 @@ class Jobs:
                 return 0
             run = child
         training = self.run(run).training
-        return _gpus(training.device) * (training.world if suite is None else 1)
+        return _gpus(training.device) * (training.world_size if suite is None else 1)
 
     @cache  # noqa: B019 - a plan lives as long as the process
     def host_mb(self, run: str) -> int:

@@ -30,8 +30,8 @@ _PACKAGES = (
 )
 _OWN = "DIFFTRANSFORMER_"
 _KNOWN = (
-    *("DISK", "FROM_SCRATCH", "GPUS_TAKEN", "JOBS_PER_GPU", "MATMUL", "MEETING"),
-    *("MEMORY_CHECK", "PATIENCE", "PROFILE_STEPS", "SHARED_DATA", "STATE", "WARM"),
+    *("DISK", "FROM_SCRATCH", "GPUS_TAKEN", "JOBS_PER_GPU", "MATMUL", "RENDEZVOUS"),
+    *("MEMORY_CHECK", "COLLECTIVE_TIMEOUT", "PROFILE_STEPS", "SHARED_DATA", "STATE", "WARM"),
 )
 """Environment variables of ours behind that; docs/reproducing.md says what those for people do."""
 _OF_KUBERNETES = re.compile(r"(?:.*_)?(?:SERVICE_(?:HOST|PORT.*)|PORT(?:_\d+_.*)?)")

@@ -142,7 +142,7 @@ class CheckpointStore:
         try:
             self._write(partial, snapshot)
         except (OSError, SafetensorError) as error:
-            if self._team.leads:
+            if self._team.is_rank0:
                 shutil.rmtree(partial, ignore_errors=True)
             whole = self._steps()
             kept = f"the one of step {whole[-1]} is kept" if whole else "there is none before it"
@@ -150,7 +150,7 @@ class CheckpointStore:
                 f"checkpoint of step {snapshot.step} could not be written to {self._folder} "
                 f"({_reason(error)}); {kept}: make room there and start again to continue"
             ) from error
-        if not self._team.leads:
+        if not self._team.is_rank0:
             return
         self._drop(self._steps()[: -self._keep])
         for name in self.damaged():
@@ -158,7 +158,7 @@ class CheckpointStore:
 
     def clear(self) -> None:
         """Drop all checkpoints and kept weights, so that the run starts from scratch."""
-        if self._team.leads:
+        if self._team.is_rank0:
             self._drop(self._steps())
             shutil.rmtree(self._folder / KEPT, ignore_errors=True)
 
@@ -240,7 +240,7 @@ class CheckpointStore:
     def _write(self, partial: Path, snapshot: Snapshot) -> None:
         self._team.leading(lambda: _make_empty(partial))
         tensors = {name: tensor.detach().contiguous() for name, tensor in snapshot.tensors.items()}
-        if self._team.world == 1:
+        if self._team.world_size == 1:
             save_file(tensors, partial / _TENSORS)
             sums = _synced_sums(partial, [_TENSORS])
         else:

@@ -31,41 +31,41 @@ from difftransformer.training.team import Fill, M, T, Team
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.api import CheckpointException
 
-PATIENCE = "DIFFTRANSFORMER_PATIENCE"
+COLLECTIVE_TIMEOUT = "DIFFTRANSFORMER_COLLECTIVE_TIMEOUT"
 """Seconds that a process waits for the others before it gives them up; 300 where it is not set."""
 
 _SECONDS_BETWEEN_MEETINGS = 1.0
 
 
-def patience() -> timedelta:
+def collective_timeout() -> timedelta:
     """Return how long a process waits for the others.
 
     Raises:
         ConfigError: The environment variable is no positive number.
     """
-    given = os.environ.get(PATIENCE, "").strip() or "300"
-    if not (given.isdecimal() and int(given) > 0):
+    text = os.environ.get(COLLECTIVE_TIMEOUT, "").strip() or "300"
+    if not (text.isdecimal() and int(text) > 0):
         raise ConfigError(
-            f"environment variable {PATIENCE}: {given!r} is no number of seconds; set it to a "
-            "whole number from 1, such as 600, or unset it"
+            f"environment variable {COLLECTIVE_TIMEOUT}: {text!r} is no number of seconds; set it "
+            "to a whole number from 1, such as 600, or unset it"
         )
-    return timedelta(seconds=int(given))
+    return timedelta(seconds=int(text))
 
 
 class ShardedTeam(Team):
     """Several processes, each with a share of everything."""
 
-    def __init__(self, world: int, device: torch.device) -> None:
-        self.rank, self.world = dist.get_rank(), world
+    def __init__(self, world_size: int, device: torch.device) -> None:
+        self.rank, self.world_size = dist.get_rank(), world_size
         self._device = device
-        self._mesh = dist.device_mesh.init_device_mesh(device.type, (world,))
+        self._mesh = dist.device_mesh.init_device_mesh(device.type, (world_size,))
         self._root: Any = None
         self._group: Any = None  # of all; on the CPU, where a GPU need not wait for it
 
     def apart(self) -> Self:
         """See `Team.apart`; all processes call it."""
         other = copy(self)
-        other._group = dist.new_group(backend="gloo", timeout=patience())
+        other._group = dist.new_group(backend="gloo", timeout=collective_timeout())
         return other
 
     def require_same(self, what: str) -> None:
@@ -136,7 +136,7 @@ class ShardedTeam(Team):
         """See `Team.mean`."""
         total = value.clone()
         dist.all_reduce(total)
-        return total / self.world
+        return total / self.world_size
 
     def full(self, tensor: Tensor) -> Tensor:
         """See `Team.full`."""
@@ -146,13 +146,13 @@ class ShardedTeam(Team):
     def plain(self, model: LanguageModel) -> LanguageModel:
         """See `Team.plain`."""
         # Only who speaks for all has it whole.
-        with torch.device("cpu" if self.leads else "meta"):
+        with torch.device("cpu" if self.is_rank0 else "meta"):
             found = self._empty()
         with torch.no_grad():
             shares = dict(model.named_parameters())
             for name, parameter in found.named_parameters():
                 whole = self.full(shares[name])
-                if self.leads:
+                if self.is_rank0:
                     parameter.copy_(whole)
         return found
 
@@ -181,7 +181,7 @@ class ShardedTeam(Team):
 
     def all_of(self, value: Any) -> list[Any]:
         """See `Team.all_of`."""
-        found: list[Any] = [None] * self.world
+        found: list[Any] = [None] * self.world_size
         dist.all_gather_object(found, value, self._group)
         return found
 
@@ -202,7 +202,7 @@ class ShardedTeam(Team):
     def leading(self, act: Callable[[], T]) -> T | None:
         """See `Team.leading`: in a thread, while all meet often enough to lose no patience."""
         with ThreadPoolExecutor(1, "leading") as pool:
-            acting = pool.submit(act) if self.leads else None
+            acting = pool.submit(act) if self.is_rank0 else None
             while not self.from_leader(acting is None or acting.done()):
                 if acting is not None:
                     wait([acting], timeout=_SECONDS_BETWEEN_MEETINGS)

@@ -21,7 +21,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from difftransformer.errors import BackendError, ConfigError
 from difftransformer.provenance.reporting import is_out_of_memory
-from difftransformer.training.distributed import ShardedTeam, patience
+from difftransformer.training.distributed import ShardedTeam, collective_timeout
 from difftransformer.training.team import Team
 
 LEFT = os.EX_UNAVAILABLE
@@ -50,17 +50,17 @@ def started_world() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def leads() -> bool:
+def is_rank0() -> bool:
     """Whether this process speaks for all: it logs, tracks and publishes."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
 @contextmanager
-def joined(world: int, device: torch.device) -> Iterator[Team]:
+def joined(world_size: int, device: torch.device) -> Iterator[Team]:
     """Join the other processes of this training, and leave them in the end.
 
     Args:
-        world: How many processes the settings ask for.
+        world_size: How many processes the settings ask for.
         device: Where this process computes.
 
     Raises:
@@ -70,45 +70,45 @@ def joined(world: int, device: torch.device) -> Iterator[Team]:
         Left: Another one failed.
     """
     started = started_world()
-    if started == world == 1:
+    if started == world_size == 1:
         yield Team()
         return
     wrong = ConfigError(
-        f"training.world is {world}, but {started} processes were started: set it to {started}, or "
-        "start without torchrun"
+        f"training.world_size is {world_size}, but {started} processes were started: set it to "
+        f"{started}, or start without torchrun"
     )
-    if started != world and "MASTER_ADDR" not in os.environ:
+    if started != world_size and "MASTER_ADDR" not in os.environ:
         raise wrong
-    store = _met(started, lambda: next(rendezvous("env://", timeout=patience()))[0])
+    store = _met(started, lambda: next(rendezvous("env://", timeout=collective_timeout()))[0])
     with _one_voice(store):
-        if started != world:
+        if started != world_size:
             raise wrong
         backends = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         rank = int(os.environ["RANK"])
         _met(
-            world,
+            world_size,
             lambda: dist.init_process_group(
                 backends,
                 store=PrefixStore("difftransformer/group", store),
                 rank=rank,
-                world_size=world,
-                timeout=patience(),
+                world_size=world_size,
+                timeout=collective_timeout(),
             ),
         )
         try:
-            team = ShardedTeam(world, device)
+            team = ShardedTeam(world_size, device)
             team.require_same(f"torch {torch.__version__}")
             yield team
         finally:
             dist.destroy_process_group()
 
 
-def _met(world: int, meet: Callable[[], T]) -> T:
+def _met(world_size: int, meet: Callable[[], T]) -> T:
     try:
         return meet()
     except (RuntimeError, ValueError) as error:
         raise BackendError(
-            f"process {os.environ.get('RANK')} of {world} does not find the others "
+            f"process {os.environ.get('RANK')} of {world_size} does not find the others "
             f"({_reason(error)}): look at their logs, at MASTER_ADDR and at firewalls, then start "
             "all of them again"
         ) from error
@@ -156,7 +156,7 @@ def _let_others_read(store: Store) -> None:
     that asks for it when the interpreter has begun to end aborts the process.
     """
     time.sleep(_PAUSE)
-    if leads() and not dist.is_torchelastic_launched():
+    if is_rank0() and not dist.is_torchelastic_launched():
         deadline = time.monotonic() + _TO_SPEAK
         while store.add(_READ, 0) < started_world() - 1 and time.monotonic() < deadline:
             time.sleep(_PAUSE)

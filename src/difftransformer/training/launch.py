@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 from difftransformer.errors import BackendError, ConfigError, UserError
 from difftransformer.machine import gpus, slurm
-from difftransformer.training.distributed import patience
+from difftransformer.training.distributed import collective_timeout
 from difftransformer.training.joining import LEFT, started_world
 
-MEETING = "DIFFTRANSFORMER_MEETING"
+RENDEZVOUS = "DIFFTRANSFORMER_RENDEZVOUS"
 """Nodes, host and port, as the first node tells the others: `2 node17:29500`."""
 
 _QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
@@ -30,13 +30,13 @@ def is_launched() -> bool:
     return started_world() > 1
 
 
-def launch(world: int, words: Sequence[str], on_gpus: bool) -> int:
-    """Run a command of ours as ``world`` processes; return its exit status.
+def launch(world_size: int, words: Sequence[str], on_gpus: bool) -> int:
+    """Run a command of ours as ``world_size`` processes; return its exit status.
 
     A stop of any kind reaches all of them; the status is that of the one that failed.
 
     Args:
-        world: How many, on all nodes.
+        world_size: How many, on all nodes.
         words: The command line after `difftransformer`.
         on_gpus: Whether each is to have a GPU: they are taken here, for all of a node at once.
 
@@ -45,19 +45,19 @@ def launch(world: int, words: Sequence[str], on_gpus: bool) -> int:
         BackendError: The nodes do not find each other.
         UserError: There are fewer GPUs; or a process was ended from outside.
     """
-    told = os.environ.get(MEETING, "").split()
+    told = os.environ.get(RENDEZVOUS, "").split()
     nodes = int(told[0]) if told else slurm.nodes()
-    if world % nodes:
+    if world_size % nodes:
         raise ConfigError(
-            f"training.world {world} is no multiple of the {nodes} nodes of this job: set it to "
-            "one, or ask Slurm for another number of nodes"
+            f"training.world_size {world_size} is no multiple of the {nodes} nodes of this job: "
+            "set it to a multiple, or request another number of nodes from Slurm"
         )
     if nodes > 1 and not told:
-        logger.info("training in %d processes on %d nodes", world, nodes)
+        logger.info("training in %d processes on %d nodes", world_size, nodes)
         command = [sys.executable, "-m", "difftransformer", *words]
-        told_to_all = {MEETING: f"{nodes} {_free_address()}", **_QUIET}
+        told_to_all = {RENDEZVOUS: f"{nodes} {_free_address()}", **_QUIET}
         return slurm.on_each_node(nodes, command, told_to_all)
-    here = world // nodes
+    here = world_size // nodes
     if on_gpus:
         gpus.take(here)
     # Slurm signals every process of a job; the ranks listen, and who started them waits for them.
@@ -66,13 +66,13 @@ def launch(world: int, words: Sequence[str], on_gpus: bool) -> int:
     os.environ.update(_QUIET)
     options = [f"--nproc-per-node={here}", "--max-restarts=0", *_time_to_stop()]
     if nodes == 1:
-        logger.info("training in %d processes", world)
-        return _torchrun(world, [*options, "--standalone"], words)
-    seconds = int(patience().total_seconds())
+        logger.info("training in %d processes", world_size)
+        return _torchrun(world_size, [*options, "--standalone"], words)
+    seconds = int(collective_timeout().total_seconds())
     options += [f"--nnodes={nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={told[1]}"]
     options += [f"--rdzv-id={slurm.job_id()}"]
     options += [f"--rdzv-conf=join_timeout={seconds},read_timeout={seconds}"]
-    return _torchrun(world, options, words)
+    return _torchrun(world_size, options, words)
 
 
 def _time_to_stop() -> list[str]:
@@ -81,10 +81,10 @@ def _time_to_stop() -> list[str]:
 
     name = "--shutdown-timeout"
     known = name in get_args_parser().format_help()  # of newer versions
-    return [f"{name}={max(600, int(patience().total_seconds()))}"] if known else []
+    return [f"{name}={max(600, int(collective_timeout().total_seconds()))}"] if known else []
 
 
-def _torchrun(world: int, options: Sequence[str], words: Sequence[str]) -> int:
+def _torchrun(world_size: int, options: Sequence[str], words: Sequence[str]) -> int:
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.rendezvous.api import RendezvousError
@@ -104,8 +104,8 @@ def _torchrun(world: int, options: Sequence[str], words: Sequence[str]) -> int:
         if failure.exitcode < 0:
             name = signal.Signals(-failure.exitcode).name
             raise UserError(
-                f"process {rank} of {world} was ended by {name}, and the others with it: the same "
-                "call continues from the last checkpoint"
+                f"process {rank} of {world_size} was ended by {name}, and the others with it: the "
+                "same call resumes from the last checkpoint"
             ) from None
         return int(failure.exitcode)
     except SignalException as stop:

@@ -81,10 +81,10 @@ def estimate_memory(slice: RunConfig, device_type: str) -> MemoryEstimate:
     added = planned.trained if planned.trained < parameters else 0
     copies = 2.0 * parameters if config.precision == "bf16" else 0.0
     states = 4.0 * (parameters + added + planned.trained + planned.kept) + copies
-    if config.world > 1:
+    if config.world_size > 1:
         layer, outside = layer_and_outside(model)
         # Embedding and output stay, of the layers one computes while the next is gathered.
-        states = states / config.world + (8.0 + copies / parameters) * (outside + 2 * layer)
+        states = states / config.world_size + (8.0 + copies / parameters) * (outside + 2 * layer)
     activations, working = _activations(slice, on_gpu)
     positions = config.micro_batch * config.seq_len
     rows = rows_of_chunk(min(positions, config.loss_chunk), model.vocab_size, device_type)
@@ -92,7 +92,7 @@ def estimate_memory(slice: RunConfig, device_type: str) -> MemoryEstimate:
     if on_gpu:  # whose allocator gives the memory of the logits to the layers' backward pass
         return MemoryEstimate(states, activations + working, max(0.0, logits - working), 0.0)
     activations += working
-    checkpoint = 4.0 * (planned.trained + planned.kept) / config.world
+    checkpoint = 4.0 * (planned.trained + planned.kept) / config.world_size
     if config.checkpoint_every is None:  # written at the end, when only weights and states are left
         checkpoint = max(0.0, checkpoint - 4.0 * planned.trained - activations - logits)
     kept = config.backend != "eager" and slice.adapt is None

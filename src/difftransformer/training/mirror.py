@@ -54,7 +54,7 @@ class Mirror:
     def __init__(self, folder: Path, url: str, team: "Team") -> None:
         self._folder, self._url, self._team = folder, url.rstrip("/"), team
         self._uploaded: set[str] = set()
-        self._active = bool(url) and team.leads
+        self._active = bool(url) and team.is_rank0
         if not self._active:
             return
         self._folder.mkdir(parents=True, exist_ok=True)

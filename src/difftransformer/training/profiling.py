@@ -17,19 +17,19 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def profiled(state: Path, tracker: Tracker, leads: bool = True) -> Iterator[Callable[[], None]]:
+def profiled(state: Path, tracker: Tracker, is_rank0: bool = True) -> Iterator[Callable[[], None]]:
     """Trace the third and following steps of the block; the trace becomes an artifact of the run.
 
     Args:
         state: State folder of the training, which the trace is written to.
         tracker: Logs the trace as an artifact.
-        leads: Whether this process has rank 0, which alone is traced.
+        is_rank0: Whether this process has rank 0; only that one is traced.
 
     Yields:
         A function to call after each step.
     """
     steps = int(os.environ.get(PROFILE_STEPS) or 0)
-    if not (steps and leads):
+    if not (steps and is_rank0):
         yield lambda: None
         return
     from torch.profiler import profile, schedule

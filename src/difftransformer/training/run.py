@@ -127,7 +127,7 @@ def train_run(
     resolved: dict[str, Any] = {"device": str(device), "deterministic": deterministic}
     if device.type == "cpu":
         resolved["matmul_backend"] = matmul_backend()
-    with joined(config.world, device) as team, listening() as stop:
+    with joined(config.world_size, device) as team, listening() as stop:
         seed_everything(seed)
         start = starting(dataset, device, team)
         resolved["backend"] = start.backend
@@ -149,9 +149,9 @@ def train_run(
                 step=trainer.step,
                 tokens_per_step=config.tokens_per_step,
                 peak_speed=_peak_speed(slice, start.model, device),
-                shown=team.leads,
+                shown=team.is_rank0,
             )
-            with mirror.copying(), profiled(frame["state"], tracker, team.leads) as after_step:
+            with mirror.copying(), profiled(frame["state"], tracker, team.is_rank0) as after_step:
                 trainer.train(store, progress, tracker, stop, after_step)
         history, adapter = trainer.history, start.adapter()
         through, lambdas = trainer.diverged_at is None, dict[str, float]()
@@ -160,7 +160,7 @@ def train_run(
             with team.whole():  # where it trains: what is finished may lie on the CPU
                 lambdas = final_lambdas(start.model, dataset, config)
         finished, own = start.finish()
-        if not team.leads:
+        if not team.is_rank0:
             return
         metrics = training_metrics(finished, history, config, trainer.step, trainer.diverged_at)
         metrics |= own | lambdas
@@ -238,11 +238,11 @@ def _trainer(
     loader = BatchLoader(
         dataset,
         "train",
-        batch_size=config.share,
+        batch_size=config.local_batch_size,
         seq_len=config.seq_len,
         seed=seed,
         rank=team.rank,
-        world_size=team.world,
+        world_size=team.world_size,
         ahead=READ_AHEAD if device.type == "cuda" else 0,
     )
     objective = Objective(
@@ -278,7 +278,7 @@ def _peak_speed(slice: RunConfig, model: LanguageModel, device: torch.device) ->
     if (peak := bf16_peak(torch.cuda.get_device_name(device))) is None:
         return None
     flops = training_flops(slice.model, slice.training.seq_len, causal=True)
-    return slice.training.world * peak / flops
+    return slice.training.world_size * peak / flops
 
 
 def _resume(trainer: Trainer, store: CheckpointStore, mirror: Mirror, frame: Frame) -> None:

@@ -23,10 +23,10 @@ class Team:
     """A training of one process; `ShardedTeam` is one of several."""
 
     rank: int = 0
-    world: int = 1
+    world_size: int = 1
 
     @property
-    def leads(self) -> bool:
+    def is_rank0(self) -> bool:
         """Whether this process speaks for all."""
         return self.rank == 0
 

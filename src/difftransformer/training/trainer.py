@@ -141,7 +141,7 @@ class Trainer:
             "rng": rng_state(),
             "matmul_backend": self._matmul_backend,
             "threads": torch.get_num_threads(),
-            "world": self._team.world,
+            "world_size": self._team.world_size,
             "parent": self.parent,
             "seconds": self.seconds,
         }
@@ -187,8 +187,8 @@ class Trainer:
                 f"checkpoint was made on {was}, this process computes on {self._device.type}: the "
                 "numbers will differ from those of a run never stopped"
             )
-        now = {"threads": torch.get_num_threads(), "world": self._team.world}
-        for name, what in (("threads", "threads"), ("world", "processes")):
+        now = {"threads": torch.get_num_threads(), "world_size": self._team.world_size}
+        for name, what in (("threads", "threads"), ("world_size", "processes")):
             if (before := snapshot.state[name]) != now[name]:
                 logger.warning(
                     f"checkpoint was made with {before} {what}, now there are {now[name]}: the "

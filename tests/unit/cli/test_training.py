@@ -19,7 +19,7 @@ def test_a_training_that_goes_back_to_the_queue_keeps_its_log(
 ) -> None:
     log, requeue = tmp_path / "log", Mock()
     step = Step("pretrain", tmp_path / "run.json", Files(outputs={}), "", 1, log)
-    config = SimpleNamespace(training=SimpleNamespace(world=1))
+    config = SimpleNamespace(training=SimpleNamespace(world_size=1))
 
     def stopped(*_: Any) -> None:
         log.write_text("step 1/9\n")

@@ -164,7 +164,7 @@ def test_what_is_timed_is_alone_on_the_one_card_of_an_allocation(start: Start) -
 def test_more_than_there_are_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(gpus.VISIBLE, "0,1")
     monkeypatch.delenv(gpus.TAKEN, raising=False)
-    with pytest.raises(UserError, match="3 GPUs are asked for and 2 are here"):
+    with pytest.raises(UserError, match="3 GPUs are requested and 2 are visible"):
         gpus.take(3)
 
 

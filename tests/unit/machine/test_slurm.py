@@ -85,7 +85,7 @@ def test_a_partition_is_refused_where_slurm_says_which_it_has(
 
 
 def test_what_is_started_unheard_lives_on() -> None:
-    with slurm.unheard():
+    with slurm.block_signals():
         child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     child.send_signal(signal.SIGUSR1)
     child.communicate(b"\n", timeout=60)

@@ -90,7 +90,7 @@ def test_what_does_not_fit_is_refused_before_the_first_job(
 ) -> None:
     folder = Path(shutil.copytree(repository / "config", tmp_path / "config"))
     scale = folder / "scales" / "paper.yaml"
-    text = scale.read_text().replace("world: 8, recompute: layer}", "recompute: layer}")
+    text = scale.read_text().replace("world_size: 8, recompute: layer}", "recompute: layer}")
     long = "seq_len: 16384\n      batch_size: 64  "
     assert long in text
     scale.write_text(text.replace(long, long.replace("16384", "65536")))
@@ -99,7 +99,7 @@ def test_what_does_not_fit_is_refused_before_the_first_job(
     what = (
         place + r"transformer_size_13_1b needs 2\d\d GiB on each of its 1 GPUs, .* has 78: raise "
     )
-    with pytest.raises(ConfigError, match=what + r"training\.world \(1\)$"):
+    with pytest.raises(ConfigError, match=what + r"training\.world_size \(1\)$"):
         plan.require_room(plan.trainings(["figure3a"]))
     with pytest.raises(ConfigError, match=place + r"adapted_long_.*: lower training\.micro_batch"):
         plan.require_room(plan.trainings(["dex_figure10"]))

@@ -81,7 +81,7 @@ def before(plan: Plan) -> dict[str, str]:
 
 EDITS: list[tuple[str, str, str, set[str]]] = [
     # texts and bounds
-    ("machine/gpus.py", " GPUs are asked for and ", " GPUs are wanted and ", NOTHING),
+    ("machine/gpus.py", " GPUs are requested and ", " GPUs are wanted and ", NOTHING),
     ("machine/gpus.py", '"computing on GPU', '"running on GPU', NOTHING),
     (f"{KERNELS}/fused/__init__.py", "takes one lambda for", "needs one lambda for", NOTHING),
     (f"{CORE}/rotary.py", '"""', '"""Words. ', NOTHING),

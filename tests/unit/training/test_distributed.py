@@ -46,11 +46,13 @@ class Run:
         self._settings, self._parent = SETTINGS | more, parent
         folder.mkdir()
 
-    def start(self, world: int, limit: int | None = None, **more: Any) -> subprocess.Popen[str]:
-        slice = make_slice(self._variant, world=world, **(self._settings | more))
+    def start(
+        self, world_size: int, limit: int | None = None, **more: Any
+    ) -> subprocess.Popen[str]:
+        slice = make_slice(self._variant, world_size=world_size, **(self._settings | more))
         if self._parent is not None:
             slice = slice.model_copy(update={"run": "longer", "init_from": self._variant})
-        path = self.folder / f"slice-{world}.json"
+        path = self.folder / f"slice-{world_size}.json"
         path.write_text(slice.model_dump_json())
         inputs = {"data": self._dataset / "manifest.json"}
         if self._parent is not None:
@@ -68,25 +70,25 @@ class Run:
             text=True,
         )
 
-    def __call__(self, world: int, **more: Any) -> str:
-        process = self.start(world, **more)
+    def __call__(self, world_size: int, **more: Any) -> str:
+        process = self.start(world_size, **more)
         said, _ = process.communicate(timeout=600)
         assert process.returncode == 0, said
         return said
 
     def disturbed(
-        self, number: signal.Signals, whom: str, world: int = 2, step: int = 10
+        self, number: signal.Signals, whom: str, world_size: int = 2, step: int = 10
     ) -> tuple[str, int]:
         """Train up to a step, signal the second rank or the launcher; what it said, its status."""
-        process = self.start(world)
+        process = self.start(world_size)
         self.wait_for(step, process)
         os.kill(_children(process.pid)[1] if whom == "rank" else process.pid, number)
         said, _ = process.communicate(timeout=120)
         return said, process.returncode
 
-    def refused(self, world: int, limit: int | None = 30_000) -> str:
+    def refused(self, world_size: int, limit: int | None = 30_000) -> str:
         """Train where no file may have more bytes, fewer than a shard has; what it said."""
-        process = self.start(world, limit)
+        process = self.start(world_size, limit)
         said, _ = process.communicate(timeout=120)
         assert process.returncode == 2, said
         assert limit is None or ("(File too large)" in said and "make room there" in said)
@@ -200,7 +202,7 @@ def test_it_waits_for_a_job_that_is_left_over_before_it_starts_processes(
 ) -> None:
     run = Run(tmp_path / "run", text)
     run.disturbed(signal.SIGTERM, "launcher")
-    monkeypatch.setenv("DIFFTRANSFORMER_PATIENCE", "3")
+    monkeypatch.setenv("DIFFTRANSFORMER_COLLECTIVE_TIMEOUT", "3")
     with exclusive(run.state()):
         process = run.start(2)
         time.sleep(12)  # more than the processes would wait for each other
@@ -263,8 +265,8 @@ def test_another_number_of_processes_goes_on_within_rounding(
 ) -> None:
     run = Run(tmp_path / "run", text)
     stopped = []
-    for world, step in ((2, 10), (1, 20)):
-        said, status = run.disturbed(signal.SIGTERM, "launcher", world, step)
+    for world_size, step in ((2, 10), (1, 20)):
+        said, status = run.disturbed(signal.SIGTERM, "launcher", world_size, step)
         assert status == os.EX_TEMPFAIL, said
         stopped.append(run.steps()[-1])
     assert "made with 2 processes, now there are 1" in said
@@ -292,8 +294,8 @@ def test_two_processes_continue_what_one_has_trained(
 def test_in_bf16_two_processes_are_near_one(tmp_path: Path, text: Path) -> None:
     """Theirs are gathered in bf16, gains among them, which one process multiplies in fp32."""
     runs = [Run(tmp_path / name, text, "diff_v2", precision="bf16") for name in ("one", "two")]
-    for world, run in enumerate(runs, start=1):
-        run(world)
+    for world_size, run in enumerate(runs, start=1):
+        run(world_size)
     one, two = (run.losses() for run in runs)
     assert 0 < float(((one - two) / one).abs().max()) < 0.02
     assert one[-1] < one[0] / 2
@@ -318,8 +320,8 @@ def test_a_damaged_shard_is_found_and_passed_over(tmp_path: Path, text: Path) ->
 @pytest.mark.parametrize("variant", [name for name in variants() if name != "diff_v1"])
 def test_other_variants_are_shared_alike(tmp_path: Path, text: Path, variant: str) -> None:
     runs = [Run(tmp_path / name, text, variant, steps=10) for name in ("one", "two")]
-    for world, run in enumerate(runs, start=1):
-        run(world, keep_weights=[])
+    for world_size, run in enumerate(runs, start=1):
+        run(world_size, keep_weights=[])
     assert distance(*runs) < 1e-6
     one, two = (json.loads((run.folder / "out" / "training.json").read_text()) for run in runs)
     assert two["metrics"] == pytest.approx(one["metrics"], rel=1e-4)  # the lambdas among them
@@ -332,7 +334,7 @@ def test_more_processes_than_asked_for_are_refused(
     process = Run(tmp_path / "run", text).start(1)
     said, _ = process.communicate(timeout=120)
     assert process.returncode == 2
-    assert "error: training.world is 1, but 3 processes were started" in said
+    assert "error: training.world_size is 1, but 3 processes were started" in said
 
 
 def _children(pid: int) -> list[int]:

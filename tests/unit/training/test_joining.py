@@ -8,8 +8,8 @@ import pytest
 from preloaded import Python
 
 from difftransformer.training import joining
-from difftransformer.training.distributed import PATIENCE
-from difftransformer.training.launch import MEETING
+from difftransformer.training.distributed import COLLECTIVE_TIMEOUT
+from difftransformer.training.launch import RENDEZVOUS
 
 START = """
 import torch
@@ -18,24 +18,24 @@ from difftransformer.provenance.reporting import reporting
 from difftransformer.training.joining import joined
 with reporting():
     {before}
-    with joined({world}, torch.device("cpu")) as team:
+    with joined({world_size}, torch.device("cpu")) as team:
         {within}
         team.mean(torch.ones(1))
 """
 
 
 def outcome(
-    *within: str, world: int = 2, before: Sequence[str] = (), started: int = 2, port: int = 0
+    *within: str, world_size: int = 2, before: Sequence[str] = (), started: int = 2, port: int = 0
 ) -> tuple[list[int], str]:
     """What the processes end with and say, which do this each when they have joined."""
     environment = os.environ | {
         "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(started), "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port or free_port()), "DIFFTRANSFORMER_PATIENCE": "3",
+        "MASTER_PORT": str(port or free_port()), "DIFFTRANSFORMER_COLLECTIVE_TIMEOUT": "3",
     }  # fmt: skip
     processes = []
     for rank, code in enumerate(within):
         first = before[rank] if before else "pass"
-        words = START.format(before=first, within=code, world=world)
+        words = START.format(before=first, within=code, world_size=world_size)
         processes.append(Python("-c", words, env=environment | {"RANK": str(rank)}))
     ended = [process.ended(timeout=60) for process in processes]
     return [one.returncode for one in ended], "".join(one.stdout + one.stderr for one in ended)
@@ -147,7 +147,11 @@ def test_a_rendezvous_where_nobody_is() -> None:
 
 
 def test_a_node_that_never_comes() -> None:
-    meeting = {MEETING: f"2 127.0.0.1:{free_port()}", PATIENCE: "3", "OMP_NUM_THREADS": "1"}
+    meeting = {
+        RENDEZVOUS: f"2 127.0.0.1:{free_port()}",
+        COLLECTIVE_TIMEOUT: "3",
+        "OMP_NUM_THREADS": "1",
+    }
     words = (
         "from difftransformer.provenance.reporting import reporting\n"
         "from difftransformer.training.launch import launch\n"
@@ -161,15 +165,17 @@ def test_a_node_that_never_comes() -> None:
 
 
 def test_another_number_of_processes_than_asked_for_is_said_once() -> None:
-    status, said = outcome("pass", "pass", world=4)
-    assert "training.world is 4, but 2 processes were started" in error_line(said)
+    status, said = outcome("pass", "pass", world_size=4)
+    assert "training.world_size is 4, but 2 processes were started" in error_line(said)
     assert 0 not in status
 
 
 def test_a_patience_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     from difftransformer.errors import ConfigError
-    from difftransformer.training.distributed import patience
+    from difftransformer.training.distributed import collective_timeout
 
-    monkeypatch.setenv("DIFFTRANSFORMER_PATIENCE", "soon")
-    with pytest.raises(ConfigError, match="DIFFTRANSFORMER_PATIENCE: 'soon' is no number"):
-        patience()
+    monkeypatch.setenv("DIFFTRANSFORMER_COLLECTIVE_TIMEOUT", "soon")
+    with pytest.raises(
+        ConfigError, match="DIFFTRANSFORMER_COLLECTIVE_TIMEOUT: 'soon' is no number"
+    ):
+        collective_timeout()

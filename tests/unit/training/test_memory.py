@@ -86,8 +86,8 @@ def test_a_mask_of_documents_is_part_of_the_estimate(device: str) -> None:
 
 
 def test_processes_share_the_states_but_not_what_they_compute() -> None:
-    def estimate(world: int) -> memory.MemoryEstimate:
-        slice = make_slice(world=world, micro_batch_size=1)
+    def estimate(world_size: int) -> memory.MemoryEstimate:
+        slice = make_slice(world_size=world_size, micro_batch_size=1)
         deep = replace(slice.model, num_layers=32)
         return memory.estimate_memory(slice.model_copy(update={"model": deep}), "cpu")
 

@@ -141,7 +141,7 @@ def test_one_that_another_torch_wrote_goes_on_with_a_line(
 class Follower(Team):
     """One of two processes, of which the other has found the checkpoint of step 3."""
 
-    rank, world = 1, 2
+    rank, world_size = 1, 2
 
     def leading(self, act: Callable[[], T]) -> T | None:
         return None

@@ -266,12 +266,14 @@ def test_refuses_before_the_first_step(train: Train, monkeypatch: pytest.MonkeyP
         with pytest.raises(BackendError, match=r"training\.device is cuda"):
             train(make_slice(device="cuda"))
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ConfigError, match=r"training\.world is 1, but 2 processes were started"):
+    with pytest.raises(
+        ConfigError, match=r"training\.world_size is 1, but 2 processes were started"
+    ):
         train(make_slice())
-    with pytest.raises(ValidationError, match="world 3 does not divide batch_size 16"):
-        make_slice(world=3)
+    with pytest.raises(ValidationError, match="world_size 3 does not divide batch_size 16"):
+        make_slice(world_size=3)
     with pytest.raises(ValidationError, match="does not divide the 8 sequences of each process"):
-        make_slice(world=2, micro_batch_size=3)
+        make_slice(world_size=2, micro_batch_size=3)
 
 
 def test_unwritable_output_is_one_line(train: Train, tmp_path: Path) -> None:
