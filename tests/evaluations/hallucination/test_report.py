@@ -36,7 +36,7 @@ def test_columns_are_means_over_seeds_and_the_paper_stands_apart(
     cells, text = read(tmp_path / "table4.csv"), (tmp_path / "table4.md").read_text()
     for name in ("summary_n2", "answer_n4"):
         shares = [
-            sum(bool(free) for (own, _), free in verdicts("recall_diff", s, 0.9).items()
+            sum(bool(faithful) for (own, _), faithful in verdicts("recall_diff", s, 0.9).items()
                 if own == name) / 20
             for s in SEEDS
         ]  # fmt: skip
@@ -45,7 +45,7 @@ def test_columns_are_means_over_seeds_and_the_paper_stands_apart(
     assert cells["recall_diff", "xsum"]["value"] == ""
     assert cells["recall_transformer", "2wikimqa"]["paper_value"] == "0.29"
     assert ("recall_diff", "average_difference") in cells
-    assert "the exact truth" in text and "of 80 outputs of a run 0 are unjudged" in text
+    assert "which is exact here" in text and "Of 80 outputs per run 0 are unjudged" in text
     assert "Cohen" not in text
 
 
@@ -62,14 +62,14 @@ def test_two_judges_stand_side_by_side_with_their_agreement(
         truth = verdicts("recall_diff", seed, 0.9)
         path = small.root / f"judgments/endpoint/hallucination/recall_diff/{seed}"
         lines = (path / "judgments.jsonl").read_text().splitlines()
-        other = ['"free":true' in line for line in lines[1:]]  # the first one is unjudged
+        other = ['"faithful":true' in line for line in lines[1:]]  # the first one is unjudged
         per_seed.append(cohen_kappa_score(list(truth.values())[1:], other))
     kappa = float(cells["recall_diff", "kappa"]["value"])
     assert kappa == pytest.approx(sum(per_seed) / 3) and 0 < kappa < 1
     assert 0.7 < float(cells["recall_diff", "agreement"]["value"]) < 1
     assert float(cells["recall_diff", "unjudged_endpoint"]["value"]) == 1
-    assert "Agreement of the facts themselves and a language model" in text
-    assert "judge-1 with prompt v1 of ours" in text and "of 80 outputs of a run 1 are" in text
+    assert "Agreement of the known facts and a language model" in text
+    assert "judge-1 with our prompt v1" in text and "Of 80 outputs per run 1 are" in text
 
 
 def test_a_difference_is_by_the_first_judge(small: FakeResults) -> None:
@@ -94,8 +94,8 @@ def test_english_sets_fill_the_papers_columns_and_absent_ones_say_why(
     small.results = [path for path in small.results if "/judgments/" not in str(path)]
     for row in ROWS:
         for seed in SEEDS:
-            said = {("xsum", i): i < 1 + (row == "recall_diff") for i in range(3)}
-            write(small, row, seed, "lexical", dict(said), suite)
+            verdicts_by_item = {("xsum", i): i < 1 + (row == "recall_diff") for i in range(3)}
+            write(small, row, seed, "lexical", dict(verdicts_by_item), suite)
     build_table(artifact_slice("table4"), small.results, tmp_path / "table4")
     cells, text = read(tmp_path / "table4.csv"), (tmp_path / "table4.md").read_text()
     assert float(cells["recall_diff", "xsum"]["value"]) == pytest.approx(2 / 3)
@@ -119,7 +119,7 @@ def test_sets_that_are_not_asked_are_said_to_be_that(small: FakeResults, tmp_pat
             write(small, row, seed, "lexical", {("xsum", i): True for i in range(3)}, suite)
     build_table(artifact_slice("table4"), small.results, tmp_path / "table4")
     text = (tmp_path / "table4.md").read_text()
-    assert "Not asked at scale tiny. Published values" in text
+    assert "Not evaluated at scale tiny" in text
     assert "recall corpus" not in text
 
 
@@ -130,13 +130,16 @@ def test_one_judged_seed_of_several_has_wilsons_interval_of_its_own_answers(
     evaluations = dict(results.evaluations)
     for seed, judged in ((0, 0), (1, 0), (2, 15)):
         key = ("hallucination_by_lexical", "recall_diff", seed)
-        free = 0.8 if judged else None
-        metrics = evaluations[key].metrics | {"free_answer_n4": free, "judged_answer_n4": judged}
+        faithful = 0.8 if judged else None
+        metrics = evaluations[key].metrics | {
+            "faithful_answer_n4": faithful,
+            "judged_answer_n4": judged,
+        }
         evaluations[key] = evaluations[key].model_copy(update={"metrics": metrics})
     artifact = artifact_slice("table4", "figure")
     ours, _ = picture_of(artifact, replace(results, evaluations=evaluations), fake).axes
     intervals = [list(line.get_ydata()) for line in ours.lines if line.get_linewidth() == 1.6]
-    assert any(one == pytest.approx(wilson_interval(12, 15)) for one in intervals)
+    assert any(answer == pytest.approx(wilson_interval(12, 15)) for answer in intervals)
 
 
 def test_a_missing_judgment_is_named_with_its_command(small: FakeResults, tmp_path: Path) -> None:
@@ -153,7 +156,7 @@ def test_a_missing_judgment_is_named_with_its_command(small: FakeResults, tmp_pa
 def test_kappa_is_sklearns(counts: tuple[int, int, int, int]) -> None:
     kinds = ((True, True), (True, False), (False, True), (False, False))
     pairs = [kind for kind, n in zip(kinds, counts, strict=True) for _ in range(n)]
-    wanted = cohen_kappa_score([one for one, _ in pairs], [two for _, two in pairs])
+    wanted = cohen_kappa_score([answer for answer, _ in pairs], [two for _, two in pairs])
     assert cohen_kappa(pairs) == pytest.approx(wanted)
     assert agreement(pairs) == (counts[0] + counts[3]) / sum(counts)
 

@@ -83,12 +83,14 @@ def test_the_lexical_judge_leaves_counts_and_single_judgments(answered: Path) ->
     path = output(answered, "lexical")
     found = results.read_result(path)
     assert (found.kind, found.suite) == ("judgment", "hallucination_by_lexical")
-    assert found.metrics["free_summary_n2"] == 0.5 and found.metrics["free_answer_n2"] == 1.0
+    assert (
+        found.metrics["faithful_summary_n2"] == 0.5 and found.metrics["faithful_answer_n2"] == 1.0
+    )
     assert found.metrics["average"] == 0.75 and found.metrics["unjudged"] == 0
     assert found.metrics["contradicted_summary_n2"] == 1
     assert found.settings["upstream"] == ["evaluate-recall_diff-hallucination-0-abc"]
     judgments = read_judgments(path.with_suffix("") / "judgments.jsonl")
-    assert [(one.set, one.index, one.free) for one in judgments] == [
+    assert [(one.set, one.index, one.faithful) for one in judgments] == [
         ("summary_n2", 0, True), ("summary_n2", 1, False), ("answer_n2", 0, True)
     ]  # fmt: skip
 
@@ -120,7 +122,7 @@ def test_unclear_replies_are_counted_and_not_dropped(answered: Path, server: Jud
     assert judge(answered, endpoint()).exit_code == 0
     found = results.read_result(output(answered, "endpoint")).metrics
     assert (found["judged_summary_n2"], found["unjudged_summary_n2"]) == (1, 1)
-    assert (found["judged_answer_n2"], found["free_answer_n2"]) == (0, None)
+    assert (found["judged_answer_n2"], found["faithful_answer_n2"]) == (0, None)
     assert found["average"] == found["average_summary"] == 0.0
     assert found["average_answer"] is None and found["unjudged"] == 2
     assert found["judge_prompt_tokens"] == 7 * 100
@@ -149,8 +151,8 @@ def test_the_estimate_comes_before_the_first_call(
     server.script = [Reply(status=403, body="no")]
     judge(answered, endpoint(parallel=1, price_prompt=1.0, price_completion=1.0))
     log = (tmp_path / "judge.log").read_text()
-    assert log.index("3 calls, 0 judgments are kept already; about") < log.index("status 403")
-    assert "at most 0.00 in all" in log
+    assert log.index("3 calls, 0 judgments are cached; about") < log.index("status 403")
+    assert "at most 0.00" in log
 
 
 @pytest.mark.parametrize(
@@ -158,7 +160,7 @@ def test_the_estimate_comes_before_the_first_call(
     [
         (lambda path: path.unlink(), "no such result file"),
         (lambda path: (path.with_suffix("") / "answers.jsonl").unlink(), "cannot be read"),
-        (lambda path: answer_file(path, []), "holds no answers"),
+        (lambda path: answer_file(path, []), "contains no answers"),
         (lambda path: zeroed(path.with_suffix("") / FILE), "jsonl: its content is not what was"),
     ],
 )
@@ -173,7 +175,7 @@ def test_damaged_answers_are_one_line(spoil: Any, says: str, answered: Path) -> 
 def test_answers_of_another_run_are_refused(answered: Path) -> None:
     ended = judge(answered, LexicalJudge(), run="diff")
     assert ended.exit_code == 2
-    assert "asked for hallucination on diff, seed 0" in ended.stderr
+    assert "expected hallucination on diff, seed 0" in ended.stderr
 
 
 def test_the_estimate_for_people_needs_no_key(
@@ -186,7 +188,7 @@ def test_the_estimate_for_people_needs_no_key(
     words = ["estimate_judging", "table4", "--config", str(repository / "config")]
     said = CliRunner().invoke(app, words)
     assert said.exit_code == 0, said.output
-    assert "3 answers of 1 runs: 3 calls, 0 judgments are kept already" in said.output
+    assert "3 answers of 1 runs: 3 calls, 0 judgments are cached" in said.output
     assert "2 runs have not answered yet: `snakemake table4" in said.output
     assert not Path("results/kept_judgments/pace").exists()
     refused = CliRunner().invoke(app, [words[0], "table6", *words[2:]])

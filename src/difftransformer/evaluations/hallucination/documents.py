@@ -1,7 +1,7 @@
-"""Documents in English, with a reference summary, or a question about each and its answer.
+"""English documents with a reference summary, or with a question and its answer.
 
-They come from the hub or from a folder with ``<set>/<split>.jsonl`` or ``.jsonl.gz``; items have
-the fields of the data set on the hub, see `HALLUCINATION_SETS`.
+They come from the hub or from a folder with ``<set>/<split>.jsonl`` or ``.jsonl.gz``. Items have
+the fields of the dataset on the hub, see `HALLUCINATION_SETS`.
 """
 
 import json
@@ -22,7 +22,7 @@ from difftransformer.evaluations.hallucination.settings import (
 
 
 class Item(NamedTuple):
-    """One document, the question about it where there is one, and a reference."""
+    """A document, the question about it (None: summarize it), and a reference."""
 
     id: str
     document: str
@@ -31,80 +31,81 @@ class Item(NamedTuple):
 
 
 def load_items(suite: Suite) -> dict[str, list[Item]]:
-    """Return the drawn items of every set that there are any of.
+    """Return the sampled items of every set that has a file, or of all sets on the hub.
 
     Raises:
-        DataError: There are none at all, an item is damaged, or the hub cannot be reached.
+        DataError: No set has items, an item is damaged, or the hub cannot be reached.
     """
     files = suite.files()
     names = suite.sets if suite.data == HUB else [name for name in suite.sets if name in files]
     if not names:
         raise DataError(
-            f"benchmarks: {suite.data}: holds none of the sets {', '.join(suite.sets)}; put "
+            f"benchmarks: {suite.data}: contains none of the sets {', '.join(suite.sets)}; put "
             "<set>/<split>.jsonl there, or set `benchmarks` to hub"
         )
-    found = {}
+    items = {}
     for name in names:
-        known = HALLUCINATION_SETS[name]
+        schema = HALLUCINATION_SETS[name]
         if path := files.get(name):
             records = [item for _, item in read_items(path)]
         else:
-            records = _from_hub(name, known)
-        found[name] = _drawn(suite, records, known, str(path or known.dataset))
-    return found
+            records = _from_hub(name, schema)
+        items[name] = _sample(suite, records, schema, str(path or schema.hub_path))
+    return items
 
 
-def _drawn(
-    suite: Suite, records: Sequence[Mapping[str, Any]], known: HallucinationSet, place: str
+def _sample(
+    suite: Suite, records: Sequence[Mapping[str, Any]], schema: HallucinationSet, location: str
 ) -> list[Item]:
-    """Draw without replacement; the order of the draw is that of the samples."""
+    """Sample without replacement; items keep the order of the random permutation."""
     order = np.random.default_rng(SAMPLES_SEED).permutation(len(records))
-    chosen = [int(index) for index in order[: suite.samples]]
-    if not chosen:
-        raise DataError(f"{place}: holds no items")
-    return [_item(records[index], known, f"{place}: item {index + 1}") for index in chosen]
+    indices = [int(index) for index in order[: suite.samples]]
+    if not indices:
+        raise DataError(f"{location}: contains no items")
+    return [_item(records[index], schema, f"{location}: item {index + 1}") for index in indices]
 
 
-def _item(record: Mapping[str, Any], known: HallucinationSet, place: str) -> Item:
+def _item(record: Mapping[str, Any], schema: HallucinationSet, location: str) -> Item:
     if not isinstance(record, Mapping):
-        raise DataError(f"{place}: not a mapping with fields but {type(record).__name__}")
-    question = _field(record, known.question, place) if known.question else None
-    document = _field(record, known.document, place)
-    name = str(record.get("id") or record.get("_id") or place.rpartition(" ")[2])
-    return Item(name, document, question, _field(record, known.reference, place))
+        raise DataError(f"{location}: not a mapping with fields but {type(record).__name__}")
+    question = _field(record, schema.question, location) if schema.question else None
+    document = _field(record, schema.document, location)
+    name = str(record.get("id") or record.get("_id") or location.rpartition(" ")[2])
+    return Item(name, document, question, _field(record, schema.reference, location))
 
 
-def _field(record: Mapping[str, Any], names: Iterable[str], place: str) -> str:
-    """Text of the first of some fields; of references in a list the first, passages joined."""
+def _field(record: Mapping[str, Any], names: Iterable[str], location: str) -> str:
+    """Text of the first field that has one; of a list its passages joined, or its first text."""
     for name in names:
         value = record.get(name)
         if isinstance(value, list) and value:
-            passages = [one for one in value if isinstance(one, Mapping)]
-            value = "\n\n".join(_passage(one) for one in passages) if passages else value[0]
+            passages = [passage for passage in value if isinstance(passage, Mapping)]
+            value = "\n\n".join(map(_passage, passages)) if passages else value[0]
         if isinstance(value, str) and value.strip():
             return value.strip()
-    raise DataError(f"{place}: has no text in {' or '.join(names)}")
+    raise DataError(f"{location}: has no text in {' or '.join(names)}")
 
 
 def _passage(passage: Mapping[str, Any]) -> str:
     return f"{passage.get('title', '')}\n{passage.get('text', '')}".strip()
 
 
-def _from_hub(name: str, known: HallucinationSet) -> list[Mapping[str, Any]]:
-    with hub_items(name, known.dataset):
-        if known.member is not None:
-            return list(_from_archive(known))
+def _from_hub(name: str, schema: HallucinationSet) -> list[Mapping[str, Any]]:
+    with hub_items(name, schema.hub_path):
+        if schema.archive_member is not None:
+            return list(_from_archive(schema, schema.archive_member))
         import datasets
 
-        where = {"revision": known.revision, "split": "test"}
-        return list(datasets.load_dataset(known.dataset, known.config, **where))
+        options = {"revision": schema.revision, "split": "test"}
+        return list(datasets.load_dataset(schema.hub_path, schema.hub_config, **options))
 
 
-def _from_archive(known: HallucinationSet) -> Iterator[Mapping[str, Any]]:
+def _from_archive(schema: HallucinationSet, member: str) -> Iterator[Mapping[str, Any]]:
     from huggingface_hub import hf_hub_download
 
-    path = hf_hub_download(known.dataset, "data.zip", repo_type="dataset", revision=known.revision)
-    assert known.member is not None
-    with zipfile.ZipFile(path) as archive, archive.open(known.member) as lines:
+    path = hf_hub_download(
+        schema.hub_path, "data.zip", repo_type="dataset", revision=schema.revision
+    )
+    with zipfile.ZipFile(path) as archive, archive.open(member) as lines:
         for line in lines:
             yield json.loads(line)

@@ -1,4 +1,4 @@
-"""Contextual hallucination as a picture: share free of it by set, beside the published shares."""
+"""Share of answers free of hallucination by set, beside the published shares, as a figure."""
 
 from collections.abc import Callable, Sequence
 
@@ -24,35 +24,36 @@ _DECIMALS = 2
 
 
 def figure(view: View[Options]) -> Figure:
-    """Draw the section by its first judge: ours on the left, published on the right."""
-    sets, reading = list(asked(view).set_tasks), judged_view(view, view.part.judges[0])
-    figure, ((ours, theirs),) = panels(1, 2, (11, 4.2), sharey=True)
+    """Draw the first judge's shares: measured on the left, published on the right."""
+    sets, judge_view = list(shared_settings(view).set_tasks), judged_view(view, view.part.judges[0])
+    figure, ((measured_axes, published_axes),) = panels(1, 2, (11, 4.2), sharey=True)
     measured = cell_estimates(
-        _share(reading.evaluated(row), row.run, name) for row in view.rows for name in sets
+        _share(judge_view.evaluated(row), row.run, name) for row in view.rows for name in sets
     )
     published = [
-        one
+        point
         for row in view.rows
         for name in HALLUCINATION_SETS
-        for one in estimate(name, row.run, view.paper.number(row.run, name))
+        for point in estimate(name, row.run, view.paper.number(row.run, name))
     ]
-    for axes, found, names, title in (
-        (ours, measured, sets, f"Scale {view.artifact.scale}"),
-        (theirs, published, list(HALLUCINATION_SETS), "Published"),
+    for axes, points, names, title in (
+        (measured_axes, measured, sets, f"Scale {view.artifact.scale}"),
+        (published_axes, published, list(HALLUCINATION_SETS), "Published"),
     ):
-        places = {name: set_label(name).replace(", ", "\n") for name in names}
-        estimates(axes, found, view.look, places)
+        labels = {name: set_label(name).replace(", ", "\n") for name in names}
+        estimates(axes, points, view.look, labels)
         axes.set_ylim(0, 1.04)
-        tidy(axes, x="", y="share free of hallucination" if axes is ours else "", title=title)
+        y = "share free of hallucination" if axes is measured_axes else ""
+        tidy(axes, x="", y=y, title=title)
     legend_below(figure, row_signs(view.rows, view.look, line=0, mark=6))
     return figure
 
 
-def asked(view: View[Options]) -> Suite:
-    """Return the settings that all rows were asked with, whoever judges.
+def shared_settings(view: View[Options]) -> Suite:
+    """Return the generation settings, which must be the same for all models and judges.
 
     Raises:
-        UserError: a result is missing, or they differ.
+        UserError: A result is missing, or the settings differ.
     """
     suite: Suite = shared_suite(
         [
@@ -66,27 +67,27 @@ def asked(view: View[Options]) -> Suite:
 
 
 def judged_view(view: View[Options], judge: str) -> View[Options]:
-    """Return the section as one that reads the judge's results instead of the suite's own."""
+    """Return the section with the results of a judge in place of the suite's."""
     return view.having(suites=[judged_suite(view.part.suites[0], judge)])
 
 
 def share(name: str) -> Callable[[Result], float | None]:
-    """Share of a set's judged answers that are free of hallucination; None for an absent set."""
+    """Return a function that reads a set's share of faithful answers; None for an absent set."""
 
-    def value(result: Result) -> float | None:
-        found = result.metrics.get(set_metric("free", name))
-        return None if found is None else float(found)
+    def read_share(result: Result) -> float | None:
+        value = result.metrics.get(set_metric("faithful", name))
+        return None if value is None else float(value)
 
-    return value
+    return read_share
 
 
-def _share(found: Sequence[Result], run: str, name: str) -> Cell:
-    """Mean over the seeds that were judged with its interval; of one with Wilson's."""
-    by_seed, metric = [(one, share(name)(one)) for one in found], set_metric("free", name)
-    seeds = seed_values(by_seed, _DECIMALS, terms={metric: 1.0})
+def _share(results: Sequence[Result], run: str, name: str) -> Cell:
+    """Mean share over the judged seeds with its interval; for a single seed Wilson's interval."""
+    by_seed = [(result, share(name)(result)) for result in results]
+    seeds = seed_values(by_seed, _DECIMALS, terms={set_metric("faithful", name): 1.0})
     cell = mean_cell(Place(run, name), seeds, _DECIMALS, Paper(None))
     if cell.value is not None and cell.n == 1:
-        (judged,) = (one for one, value in by_seed if value is not None)
+        (judged,) = (result for result, value in by_seed if value is not None)
         answers = int(defined(judged, set_metric("judged", name)))
         low, high = wilson_interval(round(cell.value * answers), answers)
         cell = cell.model_copy(update={"ci_low": low, "ci_high": high})

@@ -1,4 +1,4 @@
-"""One judge on the answers of one run: judge, count, write the result; and what it would cost."""
+"""Judge the stored answers of one run, aggregate the judgments, and estimate the cost of an API."""
 
 import hashlib
 import logging
@@ -34,138 +34,149 @@ from difftransformer.tracking.run_context import Job
 logger = logging.getLogger(__name__)
 
 
-class Judged(NamedTuple):
-    """What a judging job reads: the result of the generation, and what it generated."""
+class GeneratedAnswers(NamedTuple):
+    """The result of a generation, its answers, and the digest of their file."""
 
     result: Result
     answers: list[Answer]
     sha256: str
 
 
-def open_answers(slice: JudgmentSlice, path: Path, seed: int) -> Judged:
-    """Read the answers behind a result of the suite.
+def open_answers(config: JudgmentSlice, path: Path, seed: int) -> GeneratedAnswers:
+    """Read the answers that belong to a result of the suite.
 
     Raises:
         DataError: The result or the answers are missing or damaged.
-        ConfigError: It is the result of another run, suite or seed.
+        ConfigError: The result is of another run, suite or seed.
     """
     result = read_result(path)
-    if (result.run, result.suite, result.seed) != (slice.run, slice.suite, seed):
+    if (result.run, result.suite, result.seed) != (config.run, config.suite, seed):
         raise ConfigError(
-            f"{path}: is of suite {result.suite} on run {result.run}, seed {result.seed}; asked "
-            f"for {slice.suite} on {slice.run}, seed {seed}"
+            f"{path}: is of suite {result.suite} on run {result.run}, seed {result.seed}; "
+            f"expected {config.suite} on {config.run}, seed {seed}"
         )
     folder = path.with_suffix("")
     require_published(folder / ANSWERS, path)
-    answers = read_answers(folder)
-    return Judged(result, answers, hashlib.sha256((folder / ANSWERS).read_bytes()).hexdigest())
+    digest = hashlib.sha256((folder / ANSWERS).read_bytes()).hexdigest()
+    return GeneratedAnswers(result, read_answers(folder), digest)
 
 
 def judge_answers(
-    slice: JudgmentSlice, *, judged: Judged, kept: Path, output: Path, details: Path, job: Job
+    config: JudgmentSlice,
+    *,
+    generated: GeneratedAnswers,
+    cache_folder: Path,
+    output: Path,
+    details: Path,
+    job: Job,
 ) -> None:
-    """Judge every answer and write the result file, whole or not at all.
+    """Judge every answer and write the result file.
 
     Args:
-        slice: The resolved judge, and the run it is for.
-        judged: The answers, from `open_answers`.
-        kept: Folder of judgments that cost something, shared by all jobs and scales.
-        output: JSON file of the result, see `difftransformer.provenance.result`. For each set:
-            free_{set}, the share of judged answers that are free of hallucination (None if none
-            was judged), judged_{set}, unjudged_{set}, contradicted_{set} and invented_{set} where
-            the judge can tell; average_{task} and average, unweighted means of free_{set} over the
-            sets that have one; unjudged in all; and the tokens that an endpoint counted. Shares and
-            means are known by document, too.
-        details: Folder that gets judgments.jsonl; emptied, and there afterwards.
+        config: The resolved judge, and its run.
+        generated: The answers, from `open_answers`.
+        cache_folder: Folder of paid judgments, shared by all jobs and scales.
+        output: JSON file of the result, see `difftransformer.provenance.result`; its metrics are
+            those of `aggregate`.
+        details: Folder that gets judgments.jsonl; emptied first.
         job: The running job.
 
     Raises:
-        UserError: One line: what is missing, or why the judge cannot be reached.
+        UserError: Something is missing, or the judge cannot be reached.
     """
     shutil.rmtree(details, ignore_errors=True)
     details.mkdir(parents=True)
-    # The module of the judge is loaded by name, so that its imports are its own.
-    module = import_module(judge_module(slice.kind, slice.judge.kind))
-    judgments = module.open_judge(slice.judge, kept).judge(judged.answers)
+    # Loaded by name, so that the code fingerprint of one judge excludes the other judges.
+    module = import_module(judge_module(config.kind, config.judge.kind))
+    judgments = module.open_judge(config.judge, cache_folder).judge(generated.answers)
     write_lines(details / JUDGMENTS, judgments)
-    config = judged.result.settings["config"]
-    metrics, units = counts(Suite.model_validate(config).set_tasks, judged.answers, judgments)
+    suite = generated.result.settings["config"]
+    metrics, units = aggregate(Suite.model_validate(suite).set_tasks, generated.answers, judgments)
     settings = {
-        "judge": slice.judge.model_dump(mode="json"),
-        "config": config,
-        "upstream": [judged.result.job_id],
+        "judge": config.judge.model_dump(mode="json"),
+        "config": suite,
+        "upstream": [generated.result.job_id],
     }
-    beside = [details / JUDGMENTS]
-    job.write_result(output, "judgment", metrics, settings, beside, units=units)
+    files = [details / JUDGMENTS]
+    job.write_result(output, "judgment", metrics, settings, files, units=units)
     logger.info(
         "%s by %s of %s seed %d: free of hallucination %s, %d unjudged",
-        slice.suite,
-        slice.judge.kind,
-        slice.run,
-        judged.result.seed,
+        config.suite,
+        config.judge.kind,
+        config.run,
+        generated.result.seed,
         "n/a" if metrics["average"] is None else f"{metrics['average']:.3f}",
         metrics["unjudged"],
     )
 
 
-def counts(
+def aggregate(
     tasks: Mapping[str, Task], answers: Sequence[Answer], judgments: Sequence[Judgment]
 ) -> Measured:
-    """Counts and shares by set, and their averages; see `judge_answers`."""
+    """Aggregate judgments to metrics by set and their averages.
+
+    Returns:
+        For each set faithful_{set}, the share of judged answers that are free of hallucination
+        (None if none was judged), judged_{set}, unjudged_{set}, contradicted_{set} and
+        unsupported_{set} where the judge can tell. average_{task} and average are unweighted means
+        of faithful_{set} over the sets that have one. unjudged counts over all sets;
+        judge_prompt_tokens and judge_completion_tokens are as an endpoint counts them. Shares and
+        means come with their values by document.
+    """
     metrics: Metrics = {}
     units = {}
-    same: dict[tuple[str, ...], str] = {}
+    first_set: dict[tuple[str, ...], str] = {}  # with the same documents: they are one sample
     for name in tasks:
-        found = [one for one in judgments if one.set == name]
-        judged = [one for one in found if one.free is not None]
-        causes = Counter(one.cause for one in judged)
-        free = sum(bool(one.free) for one in judged)
-        counted = {
-            "free": free / len(judged) if judged else None,
+        in_set = [judgment for judgment in judgments if judgment.set == name]
+        judged = [judgment for judgment in in_set if judgment.faithful is not None]
+        causes = Counter(judgment.cause for judgment in judged)
+        faithful = sum(bool(judgment.faithful) for judgment in judged)
+        values = {
+            "faithful": faithful / len(judged) if judged else None,
             "judged": len(judged),
-            "unjudged": len(found) - len(judged),
+            "unjudged": len(in_set) - len(judged),
             "contradicted": causes["contradicted"],
-            "invented": causes["invented"],
+            "unsupported": causes["unsupported"],
         }
-        metrics |= {set_metric(kind, name): value for kind, value in counted.items()}
-        if not found:
-            continue  # there is nothing to ask about
-        documents = tuple(one.document for one in answers if one.set == name)
-        units[set_metric("free", name)] = means(
+        metrics |= {set_metric(kind, name): value for kind, value in values.items()}
+        if not in_set:
+            continue  # the set has no documents
+        documents = tuple(answer.document for answer in answers if answer.set == name)
+        units[set_metric("faithful", name)] = means(
             "documents",
-            [bool(one.free) for one in found],
-            [one.free is not None for one in found] if judged else None,
-            of=same.setdefault(documents, name),  # sets may ask for more than one thing about each
+            [bool(judgment.faithful) for judgment in in_set],
+            [judgment.faithful is not None for judgment in in_set] if judged else None,
+            of=first_set.setdefault(documents, name),
         )
     groups = {"average": list(tasks)} | {
         average_metric(task): [name for name in tasks if tasks[name] == task] for task in TASKS
     }
     for label, names in groups.items():
-        found_shares = {name: metrics[set_metric("free", name)] for name in names}
-        shares = [share for share in found_shares.values() if share is not None]
+        share_by_set = {name: metrics[set_metric("faithful", name)] for name in names}
+        shares = [share for share in share_by_set.values() if share is not None]
         metrics[label] = sum(shares) / len(shares) if shares else None
         if shares:
             units[label] = Units.summed(
-                (0.0 if share is None else 1 / len(shares), known)
-                for name, share in found_shares.items()
-                if (known := units.get(set_metric("free", name))) is not None
+                (0.0 if share is None else 1 / len(shares), set_units)
+                for name, share in share_by_set.items()
+                if (set_units := units.get(set_metric("faithful", name))) is not None
             )
-    metrics["unjudged"] = sum(one.free is None for one in judgments)
+    metrics["unjudged"] = sum(judgment.faithful is None for judgment in judgments)
     for name in ("prompt_tokens", "completion_tokens"):
-        metrics[f"judge_{name}"] = sum(one.usage.get(name, 0) for one in judgments)
+        metrics[f"judge_{name}"] = sum(judgment.usage.get(name, 0) for judgment in judgments)
     return Measured(metrics, units)
 
 
-def estimate(config: EndpointJudge, folders: Sequence[Path], kept: Path) -> tuple[int, str]:
-    """Say how many runs have answered, and what the endpoint would take for their answers.
+def estimate(config: EndpointJudge, folders: Sequence[Path], cache_folder: Path) -> tuple[int, str]:
+    """Return the number of runs with answers, and the endpoint's calls, tokens and price for them.
 
     Args:
-        config: The endpoint; it is sent nothing, and needs no key.
-        folders: Where runs leave their answers.
-        kept: Folder of judgments that cost something.
+        config: The endpoint; nothing is sent to it, and no key is needed.
+        folders: Details folders of the runs.
+        cache_folder: Folder of paid judgments.
     """
-    there = [folder for folder in folders if (folder / ANSWERS).is_file()]
-    answers = [one for folder in there for one in read_answers(folder)]
-    # By name as in `judge_answers`: it is no part of other judges' code.
-    judge = import_module(judge_module("hallucination", config.kind)).open_judge(config, kept)
-    return len(there), f"{len(answers)} answers of {len(there)} runs: {judge.estimate(answers)}"
+    answered = [folder for folder in folders if (folder / ANSWERS).is_file()]
+    answers = [answer for folder in answered for answer in read_answers(folder)]
+    module = import_module(judge_module("hallucination", config.kind))  # as in `judge_answers`
+    cost = module.open_judge(config, cache_folder).estimate(answers)
+    return len(answered), f"{len(answers)} answers of {len(answered)} runs: {cost}"

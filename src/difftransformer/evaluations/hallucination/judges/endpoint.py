@@ -1,8 +1,8 @@
-"""A language model behind an OpenAI-compatible endpoint as the judge.
+"""A language model behind an OpenAI-compatible endpoint as the judge (LLM as a judge).
 
-It sees what Lookback Lens (Chuang et al. 2024) shows one: document, reference, output. A reply
-without one clear verdict is asked for again, then counts as unjudged. Every judgment is kept by
-the content of its request, so that what was asked once is never sent again.
+It sees document, reference and output, as in Lookback Lens (Chuang et al. 2024). A request without
+a clear verdict is sent again, then the answer counts as unjudged. Every judgment is cached by the
+content of its request, so that no request is paid twice.
 """
 
 import hashlib
@@ -21,26 +21,26 @@ from difftransformer.config.base import Settings
 from difftransformer.config.judges import EndpointJudge
 from difftransformer.errors import DataError
 from difftransformer.evaluation.endpoints import ChatEndpoint
-from difftransformer.evaluations.hallucination.answers import Answer, Judgment, states_nothing
+from difftransformer.evaluations.hallucination.answers import Answer, Judgment, empty_judgment
 from difftransformer.machine.locks import locked
 from difftransformer.provenance.published import publish, read_published
 
 logger = logging.getLogger(__name__)
 
 _MALFORMED_RETRIES = 2
-"""Times an item is sent again after a reply without one clear verdict; then it is unjudged."""
+"""Times a request is sent again after a reply without a clear verdict."""
 CHARACTERS_PER_TOKEN = 4
-"""A rule of thumb for English, for the estimate alone."""
+"""A rule of thumb for English, used for cost estimates only."""
 
 
 class Prompt(NamedTuple):
-    """A version of the prompt; a better wording is a new one, once judgments were made with it.
+    """A version of the judge's prompt. Better wording gets a new version: old judgments stay valid.
 
     Attributes:
-        system: What the judge is told first.
-        user: Template of the case, with {facts}, {document}, {question}, {kind}, {reference} and
-            {output}.
-        facts: What stands for {facts} in format recall.
+        system: System message.
+        user: Template of the user message, with {facts}, {document}, {question}, {kind},
+            {reference} and {output}.
+        facts: Text for {facts} in format recall.
     """
 
     system: str
@@ -74,52 +74,57 @@ _V1 = Prompt(
 )
 
 PROMPTS = {"v1": _V1}
-"""Every version by its name in `EndpointJudge.prompt`."""
+"""Versions of the prompt by `EndpointJudge.prompt`."""
 
 _VERDICT = re.compile(r"^\W*verdict\W+(faithful|hallucinated)\W*$", re.IGNORECASE | re.MULTILINE)
 
 
 class Estimate(NamedTuple):
-    """What judging would take: calls that nothing is kept for, and at most so many tokens."""
+    """Cost of judging: calls without a cached judgment, and an upper bound of their tokens."""
 
     calls: int
-    kept: int
+    cached: int
     prompt_tokens: int
     completion_tokens: int
     price: float | None
 
     def __str__(self) -> str:
-        price = "price unknown" if self.price is None else f"at most {self.price:.2f} in all"
+        price = "price unknown" if self.price is None else f"at most {self.price:.2f} in total"
         return (
-            f"{self.calls} calls, {self.kept} judgments are kept already; about "
+            f"{self.calls} calls, {self.cached} judgments are cached; about "
             f"{self.prompt_tokens:,} tokens sent, at most {self.completion_tokens:,} returned; "
-            f"{price}; asking again after an unclear reply is not counted"
+            f"{price}; repeated calls after an unclear reply are not included"
         )
 
 
-class Kept(Settings):
-    """What a judge replied to one request."""
+class CachedJudgment(Settings):
+    """A request and every reply to it, as stored in the cache."""
 
     prompt: str = Field(description="Version of the prompt")
     request: dict[str, Any] = Field(description="Body of the request: model, messages, settings")
-    replies: list[str] = Field(description="Every reply, the last one alone may be clear")
-    served_by: str = Field(description="Model as the server names it")
-    usage: dict[str, int] = Field({}, description="Tokens over all replies, as the server counts")
+    replies: list[str] = Field(
+        description="Every reply; only the last one can have a clear verdict"
+    )
+    served_by: str = Field(description="Model name that the server returned")
+    usage: dict[str, int] = Field({}, description="Tokens over all replies, counted by the server")
 
 
-class Endpoint:
-    """Judges by asking a model, at most once about the same."""
+class ModelJudge:
+    """Judges answers by requests to a language model, and caches its replies.
 
-    def __init__(self, config: EndpointJudge, kept: Path) -> None:
-        self._config, self._folder = config, kept
+    Creating one sends nothing and needs no API key.
+    """
+
+    def __init__(self, config: EndpointJudge, cache_folder: Path) -> None:
+        self._config, self._folder = config, cache_folder
 
     def judge(self, answers: Sequence[Answer]) -> list[Judgment]:
-        """Judge answers, in their order; log beforehand what it will take.
+        """Return the judgments in the order of the answers; logs an estimate of the cost first.
 
-        An empty answer is unjudged, since it states nothing.
+        An empty answer stays unjudged.
 
         Raises:
-            UserError: The endpoint cannot be reached; what it has judged is kept for the next time.
+            UserError: The endpoint cannot be reached; finished judgments stay in the cache.
         """
         estimate = self.estimate(answers)
         logger.info("judge %s: %s", self._config.model, estimate)
@@ -127,7 +132,7 @@ class Endpoint:
         failures: list[Exception] = []
 
         def work(answer: Answer) -> Judgment | None:
-            if failures:  # a dead endpoint is not asked for all the rest
+            if failures:  # no further requests to an endpoint that fails
                 return None
             try:
                 return self._judge(answer, chat)
@@ -137,28 +142,29 @@ class Endpoint:
 
         pool = ThreadPoolExecutor(self._config.parallel)
         try:
-            found = list(pool.map(work, answers))
+            judgments = list(pool.map(work, answers))
         finally:
             pool.shutdown(cancel_futures=True)
         if failures:
             raise failures[0]
-        return [one for one in found if one is not None]
+        return [judgment for judgment in judgments if judgment is not None]
 
     def estimate(self, answers: Sequence[Answer]) -> Estimate:
-        """Say what judging these answers would take, without sending anything."""
-        stated = [one for one in answers if one.output.split()]
-        requests = [self.request(one) for one in stated]
-        new = [one for one in requests if self._find(one) is None]
-        characters = sum(len(part["content"]) for one in new for part in one["messages"])
-        sent, back = characters // CHARACTERS_PER_TOKEN, len(new) * self._config.max_tokens
+        """Return the cost of judging these answers, without sending anything."""
+        requests = [self.request(answer) for answer in answers if answer.output.split()]
+        new = [request for request in requests if self._find(request) is None]
+        characters = sum(
+            len(message["content"]) for request in new for message in request["messages"]
+        )
+        sent, returned = characters // CHARACTERS_PER_TOKEN, len(new) * self._config.max_tokens
         rates = (self._config.price_prompt, self._config.price_completion)
         price = None
         if rates[0] is not None and rates[1] is not None:
-            price = (sent * rates[0] + back * rates[1]) / 1e6
-        return Estimate(len(new), len(requests) - len(new), sent, back, price)
+            price = (sent * rates[0] + returned * rates[1]) / 1e6
+        return Estimate(len(new), len(requests) - len(new), sent, returned, price)
 
     def request(self, answer: Answer) -> dict[str, Any]:
-        """Body of the request about an answer."""
+        """Return the body of the request about an answer."""
         return {
             "model": self._config.model,
             "messages": messages(self._config.prompt, answer),
@@ -168,37 +174,37 @@ class Endpoint:
 
     def _judge(self, answer: Answer, chat: ChatEndpoint | None) -> Judgment:
         if not answer.output.split():
-            return states_nothing(answer)
+            return empty_judgment(answer)
         request = self.request(answer)
-        kept = self._find(request)
-        if kept is None:
-            # Threads and jobs wait that would ask for the same meanwhile.
+        cached = self._find(request)
+        if cached is None:
+            # Other threads and jobs with the same request wait here.
             with locked(self._path(request).with_name("lock")):
-                kept = self._find(request)  # by who was faster
-                if kept is None:
+                cached = self._find(request)  # another one may have cached it
+                if cached is None:
                     assert chat is not None, "an estimate without calls"
-                    kept = self._ask(chat, request)
-                    publish(self._path(request), kept.model_dump(mode="json"))
-        free = verdict(kept.replies[-1])
+                    cached = self._ask(chat, request)
+                    publish(self._path(request), cached.model_dump(mode="json"))
+        faithful = verdict(cached.replies[-1])
         return Judgment(
             set=answer.set,
             index=answer.index,
-            free=free,
-            cause="malformed" if free is None else "",
-            reason=kept.replies[-1].strip(),
-            usage=kept.usage,
+            faithful=faithful,
+            cause="malformed" if faithful is None else "",
+            reason=cached.replies[-1].strip(),
+            usage=cached.usage,
         )
 
-    def _find(self, request: dict[str, Any]) -> Kept | None:
-        """Return what is kept for a request: a file by the hash of prompt version and request."""
+    def _find(self, request: dict[str, Any]) -> CachedJudgment | None:
+        """Return the cached replies to a request; their file is named by a hash of the request."""
         path = self._path(request)
         try:
-            return Kept.model_validate_json(read_published(path))
+            return CachedJudgment.model_validate_json(read_published(path))
         except FileNotFoundError:
             return None
         except (ValidationError, DataError):
             raise DataError(
-                f"{path}: not a complete judgment; delete it to have it judged again"
+                f"{path}: not a complete judgment; delete the file to judge the answer again"
             ) from None
 
     def _path(self, request: dict[str, Any]) -> Path:
@@ -206,7 +212,7 @@ class Endpoint:
         name = hashlib.sha256(content.encode()).hexdigest()
         return self._folder / name[:2] / f"{name}.json"
 
-    def _ask(self, chat: ChatEndpoint, request: dict[str, Any]) -> Kept:
+    def _ask(self, chat: ChatEndpoint, request: dict[str, Any]) -> CachedJudgment:
         replies, usage, served_by = list[str](), Counter[str](), ""
         for _ in range(1 + _MALFORMED_RETRIES):
             body = chat.send(request)
@@ -215,18 +221,17 @@ class Endpoint:
             replies.append(text)
             if verdict(text) is not None:
                 break
-        return Kept(
+        return CachedJudgment(
             prompt=self._config.prompt, request=request, replies=replies,
             served_by=served_by, usage=dict(usage),
         )  # fmt: skip
 
 
-open_judge = Endpoint
-"""Nothing is sent when it opens, and no key is needed before a request is due."""
+open_judge = ModelJudge
 
 
 def messages(version: str, answer: Answer) -> list[dict[str, str]]:
-    """Write the case of an answer as messages of a chat."""
+    """Return the chat messages that ask about an answer."""
     prompt = PROMPTS[version]
     question = f"Question:\n{answer.question}\n\n" if answer.task == "answer" else ""
     user = prompt.user.format(
@@ -235,19 +240,19 @@ def messages(version: str, answer: Answer) -> list[dict[str, str]]:
         question=question,
         kind=answer.task,
         reference=answer.reference,
-        output=answer.stated,
+        output=answer.judged_text,
     )
     return [{"role": "system", "content": prompt.system}, {"role": "user", "content": user}]
 
 
 def verdict(reply: str) -> bool | None:
-    """Read a reply: True for faithful, False for hallucinated, None without one clear verdict."""
-    found = {match.group(1).lower() for match in _VERDICT.finditer(reply)}
-    return found == {"faithful"} if len(found) == 1 else None
+    """Parse a reply: True for faithful, False for hallucinated, None without a clear verdict."""
+    verdicts = {match.group(1).lower() for match in _VERDICT.finditer(reply)}
+    return verdicts == {"faithful"} if len(verdicts) == 1 else None
 
 
 def _text(body: Mapping[str, Any]) -> str:
-    """Text of a chat completion; what has another shape is an empty reply."""
+    """Text of a chat completion; empty for a malformed body."""
     try:
         content = body["choices"][0]["message"]["content"]
     except (KeyError, IndexError, TypeError):
@@ -257,6 +262,6 @@ def _text(body: Mapping[str, Any]) -> str:
 
 def _usage(body: Mapping[str, Any]) -> dict[str, int]:
     usage = body.get("usage")
-    found = usage if isinstance(usage, Mapping) else {}
+    counts = usage if isinstance(usage, Mapping) else {}
     names = ("prompt_tokens", "completion_tokens")
-    return {name: found[name] for name in names if isinstance(found.get(name), int)}
+    return {name: counts[name] for name in names if isinstance(counts.get(name), int)}

@@ -1,7 +1,7 @@
-"""A judge that looks words up in the document; what it means stands at `LexicalJudge`.
+"""A judge that looks words up in the document; see `LexicalJudge` for its meaning.
 
-For format recall it is the truth: what a text states are pairs of words, and the document states
-exactly the pairs of a key directly followed by its value.
+It is exact in format recall, where documents and answers state key-value pairs: a key directly
+followed by its value.
 """
 
 import re
@@ -15,7 +15,7 @@ from difftransformer.evaluations.hallucination.answers import (
     Answer,
     Cause,
     Judgment,
-    states_nothing,
+    empty_judgment,
 )
 
 _WORD = re.compile(r"\d+(?:[.,:]\d+)*|[^\W\d_]+(?:['’-][^\W\d_]+)*")
@@ -29,89 +29,90 @@ _FUNCTION_TEXT = (
 )
 _FUNCTION_WORDS = frozenset(_FUNCTION_TEXT.split())
 _ROUNDING = 1e-9
-"""A share that is met exactly is met, however its product is rounded."""
+"""Tolerance of the threshold, so that rounding does not fail a share that meets it exactly."""
 
 
 class Words(NamedTuple):
-    """Content words of a text in lower case, by what they are."""
+    """Numbers, names and other content words of a text, in lower case."""
 
     numbers: list[str]
     names: list[str]
-    others: list[str]
+    content: list[str]
 
 
-class Lexical(NamedTuple):
-    """Judges by words, and keeps nothing."""
+class WordJudge(NamedTuple):
+    """Judges answers by their words."""
 
     config: LexicalJudge
-    kept: Path
 
     def judge(self, answers: Sequence[Answer]) -> list[Judgment]:
-        """Judge answers, in their order; an empty one is unjudged, since it states nothing."""
-        return [self._judge(one) for one in answers]
+        """Return the judgments in the order of the answers; an empty answer stays unjudged."""
+        return [self._judge(answer) for answer in answers]
 
     def _judge(self, answer: Answer) -> Judgment:
         if not answer.output.split():
-            return states_nothing(answer)
+            return empty_judgment(answer)
         cause, reason = (
-            false_pair(answer.document, answer.stated)
+            false_pair(answer.document, answer.judged_text)
             if answer.format == "recall"
             else unsupported(answer, self.config.content_share)
         )
         return Judgment(
-            set=answer.set, index=answer.index, free=not cause, cause=cause, reason=reason
+            set=answer.set, index=answer.index, faithful=not cause, cause=cause, reason=reason
         )
 
 
-open_judge = Lexical
+def open_judge(config: LexicalJudge, cache_folder: Path) -> WordJudge:
+    """Return the judge; it caches nothing."""
+    return WordJudge(config)
 
 
-def false_pair(document: str, stated: str) -> tuple[Cause, str]:
-    """Find the first pair of a text that its document does not state.
+def false_pair(document: str, text: str) -> tuple[Cause, str]:
+    """Return the first key-value pair of a text that its document does not state, with the cause.
 
-    A text states a pair wherever it has a key: that key and the word behind it. Other words state
-    nothing, and neither does a key at the very end.
+    Every key of the text states a pair with the word after it. Other words state nothing, and
+    neither does a key at the very end.
 
     Returns:
-        ("", "") if there is none; else "contradicted" where the document gives that key another
-        value, "invented" where it has no such key or no value stands behind the key, and the pair.
+        ("", "") if there is none; else the cause and the pair: "contradicted" if the document gives
+        that key another value, "unsupported" if it has no such key or the word is no value.
     """
     values = dict(pair for pair in pairwise(document.split()) if pair[0].startswith("k"))
-    for key, value in pairwise(stated.split()):
+    for key, value in pairwise(text.split()):
         if key.startswith("k") and values.get(key) != value:
-            known = key in values and value.startswith("v")
-            return ("contradicted" if known else "invented"), f"{key} {value}"
+            contradicts = key in values and value.startswith("v")
+            return ("contradicted" if contradicts else "unsupported"), f"{key} {value}"
     return "", ""
 
 
 def unsupported(answer: Answer, content_share: float) -> tuple[Cause, str]:
-    """Find the words of an answer that its document lacks, where they are too many."""
+    """Return the words of an answer that its document lacks, if they are too many."""
     source = set(_lowered(answer.document)) | set(_lowered(answer.question or ""))
     words = content_words(answer.output)
     missing = [word for word in (*words.numbers, *words.names) if word not in source]
-    others = [word for word in words.others if word not in source]
+    missing_content = [word for word in words.content if word not in source]
     share = 1.0 if answer.task == "answer" else content_share
-    known = len(words.others) - len(others)
-    if missing or known < share * len(words.others) - _ROUNDING:
-        return "invented", " ".join(dict.fromkeys([*missing, *others]))
+    supported = len(words.content) - len(missing_content)
+    if missing or supported < share * len(words.content) - _ROUNDING:
+        return "unsupported", " ".join(dict.fromkeys([*missing, *missing_content]))
     return "", ""
 
 
 def content_words(text: str) -> Words:
-    """Sort the words of a text into numbers, names and others; function words are left out."""
-    found = Words([], [], [])
+    """Sort the words of a text into numbers, names and content words; drops function words."""
+    words = Words([], [], [])
     for match in _WORD.finditer(text):
         word = match.group()
         lowered = _plain(word)
         if word[0].isdigit():
-            found.numbers.append(lowered)
+            words.numbers.append(lowered)
         elif lowered in _FUNCTION_WORDS:
             continue
         elif word[0].isupper() and not _SENTENCE_START.search(text[: match.start()]):
-            found.names.append(lowered)
+            words.names.append(lowered)
         elif len(word) > 2:
-            found.others.append(lowered)
-    return found
+            words.content.append(lowered)
+    return words
 
 
 def _lowered(text: str) -> Iterator[str]:
