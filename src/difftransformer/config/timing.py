@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 from difftransformer.config.base import Backend, Settings, distinct, require_half, setting
 from difftransformer.config.evaluation import Options as BaseOptions
 
-OWN_SIZES = "own_sizes"
+TRAINED_SIZES = "trained_sizes"
 """Name of the shape that has the sizes of the runs themselves."""
 
 
@@ -72,7 +72,7 @@ class Timing(Settings):
         return self
 
     def calls(self) -> Mapping[str, BatchConfig]:
-        """Return the batch of a call by shape; `OWN_SIZES` is one where it is timed."""
+        """Return the batch of a call by shape; `TRAINED_SIZES` is one where it is timed."""
         raise NotImplementedError(type(self).__name__)
 
     def sizes(self) -> Mapping[str, tuple[str, Mapping[str, Any]]]:

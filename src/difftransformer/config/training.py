@@ -20,7 +20,7 @@ class ProbeConfig(Settings):
     )
     samples: int = setting(128, meaning="Probe rows for each N.", unit="rows", gt=0)
     every: int = setting(
-        20, meaning="Steps between probes: the resolution of steps_to_bind.", unit="steps", gt=0
+        20, meaning="Steps between probes: the resolution of steps_to_learn.", unit="steps", gt=0
     )
     bind_needles: int = setting(
         4, meaning="The N whose accuracy decides whether a model has bound.", unit="pairs"

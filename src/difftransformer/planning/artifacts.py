@@ -13,7 +13,7 @@ from difftransformer.config.evaluations import TimingSlice, module_of
 from difftransformer.config.overrides import overrides
 from difftransformer.config.run import PRETRAINED_SEED
 from difftransformer.config.scales import sweep_run
-from difftransformer.config.timing import OWN_SIZES
+from difftransformer.config.timing import TRAINED_SIZES
 from difftransformer.errors import lookup
 from difftransformer.models.attention.registry import interpretation, norms_heads, variant_location
 from difftransformer.planning.checks import check_evaluation, check_suites
@@ -209,7 +209,7 @@ class Artifacts:
         name = part.asked.timing
         config = None if name is None else self.jobs.catalogue.timing(name)
         own = part.evaluation != name
-        return None if config is None or (own and OWN_SIZES not in config.calls()) else name
+        return None if config is None or (own and TRAINED_SIZES not in config.calls()) else name
 
     def _untimed(self, part: SectionConfig) -> bool:
         """Whether a section shows timings of its own evaluation, of which the scale makes none."""

@@ -9,7 +9,7 @@ from difftransformer.config.evaluations import Models
 from difftransformer.config.inheritance import Layers, lineage
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import RunConfig
-from difftransformer.config.timing import OWN_SIZES, Timing
+from difftransformer.config.timing import TRAINED_SIZES, Timing
 from difftransformer.config.validation import validate
 from difftransformer.errors import ConfigError
 from difftransformer.models.config import ModelConfig
@@ -50,9 +50,9 @@ class Sizes:
                     sized = match_ffn(model, models[rows[0]], "parameters", 1)
                     found[row][name] = replace(model, ffn_dim=sized.ffn_dim)
         for row in own:
-            positions = config.calls()[OWN_SIZES].seq_len
+            positions = config.calls()[TRAINED_SIZES].seq_len
             model = replace(self.run(row).model, max_positions=positions)
-            found.setdefault(row, {})[OWN_SIZES] = model
+            found.setdefault(row, {})[TRAINED_SIZES] = model
         return found
 
     def _changed(self, row: str, changes: Mapping[str, Any], place: str) -> ModelConfig:

@@ -199,7 +199,7 @@ def accuracy_column(needles: int) -> str:
     return f"accuracy_n{needles}"
 
 
-def bound_at(history: History, probe: ProbeConfig) -> int | None:
+def learned_at(history: History, probe: ProbeConfig) -> int | None:
     """Return the first probed step with accuracy >= bind_threshold at N = bind_needles, if any."""
     return history.first_reaching(accuracy_column(probe.bind_needles), probe.bind_threshold)
 

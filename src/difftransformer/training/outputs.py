@@ -15,7 +15,7 @@ from difftransformer.models.language_model import LanguageModel
 from difftransformer.provenance.atomic import make_lasting_folder, replacing, write_bytes
 from difftransformer.provenance.layout import HISTORY, KEPT, TRAINING
 from difftransformer.provenance.result import Result, write_result
-from difftransformer.training.measure import History, accuracy_column, bound_at
+from difftransformer.training.measure import History, accuracy_column, learned_at
 from difftransformer.training.method import Adapter
 
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
@@ -76,7 +76,7 @@ def training_metrics(
     steps: int,
     diverged_at: int | None = None,
 ) -> Metrics:
-    """Return final losses, sizes and the ``steps`` done; on recall data also when it bound.
+    """Return final losses, sizes, ``steps`` done and, with a probe, the steps to learn retrieval.
 
     A run that records its divergence says whether it diverged, at which step, and how many steps it
     was to have. If it did, ``steps`` and ``tokens`` end there, and it has no final losses.
@@ -96,13 +96,13 @@ def training_metrics(
             "diverged_at": diverged_at,
             "planned_steps": config.total_steps,
         }
-    return metrics | (_binding(history, config.probe) if config.probe is not None else {})
+    return metrics | (_retrieval_metrics(history, config.probe) if config.probe else {})
 
 
-def _binding(history: History, probe: ProbeConfig) -> Metrics:
-    """``steps_to_bind``, None if it did not; ``bound``: 1 or 0 accordingly."""
-    step = bound_at(history, probe)
-    metrics: Metrics = {"steps_to_bind": step, "bound": int(step is not None)}
+def _retrieval_metrics(history: History, probe: ProbeConfig) -> Metrics:
+    """``steps_to_learn`` retrieval, None if it did not; ``learned``: 1 or 0 accordingly."""
+    step = learned_at(history, probe)
+    metrics: Metrics = {"steps_to_learn": step, "learned": int(step is not None)}
     columns = map(accuracy_column, probe.needles)
     return metrics | {column: history.last(column) for column in columns}
 

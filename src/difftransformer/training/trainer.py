@@ -22,7 +22,7 @@ from difftransformer.tracking.tracker import Tracker
 from difftransformer.training.checkpoint import CheckpointStore, Snapshot
 from difftransformer.training.compiled import compiled_states, measured_states
 from difftransformer.training.interrupt import Interrupted, StopRequest
-from difftransformer.training.measure import History, bound_at
+from difftransformer.training.measure import History, learned_at
 from difftransformer.training.method import Method
 from difftransformer.training.objective import HiddenStates, Objective, within_documents
 from difftransformer.training.process import made_on, restore_rng, rng_state, rng_tensors
@@ -128,7 +128,7 @@ class Trainer:
         config, last = self.config, self.config.total_steps
         if config.probe is None or config.cooldown_after_binding is None:
             return last
-        bound = bound_at(self.history, config.probe)
+        bound = learned_at(self.history, config.probe)
         return last if bound is None else min(last, bound + config.cooldown_after_binding)
 
     def snapshot(self) -> Snapshot:

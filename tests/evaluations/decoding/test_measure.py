@@ -106,7 +106,7 @@ def test_every_row_backend_and_load_is_in_the_one_result(timed: Timed, tied: boo
         read = [weight for name, weight in built.named_parameters() if tied or "embed" not in name]
         weights = sum(weight.nbytes for weight in read)
         for batch in (1, 3):
-            least = metrics[f"least_bytes/b{batch}_s8/{variant}"]
+            least = metrics[f"min_bytes_read/b{batch}_s8/{variant}"]
             assert least == weights / batch + held * (8 + (1 + 2 + 3 + 4) / 4)
             for backend in ("eager", "sdpa"):
                 place = f"b{batch}_s8/{variant}/{backend}/decoding"

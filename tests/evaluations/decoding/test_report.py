@@ -50,7 +50,7 @@ def test_decoding_counts_the_tokens_of_all_sequences_and_pairs_rounds(small: Fak
     assert [one and (one.value, one.text) for one in whole] == [
         (0.5, "0.5"), (2, "2.0"), (2, "2.0"), (8, "8.0"),
     ]  # fmt: skip
-    share = made.find("diff_v2", "b4_s256_share")
+    share = made.find("diff_v2", "b4_s256_mbu")
     assert share is not None and share.value == pytest.approx(4 * 8 / 4.0 * 5e8 / 4 / 2e9)
 
 
@@ -75,8 +75,8 @@ def test_a_verdict_is_over_processes(
 def test_no_share_of_a_memory_that_is_not_known(small: FakeResults) -> None:
     decoding(small, peak=None)
     made = make_table(artifact_slice("v2_decoding"), load_results(small.results, "tiny"))
-    assert made.find("diff_v2", "b4_s256_share") is None
-    assert "Share of the memory's speed" not in [part.title for part in made.sections]
+    assert made.find("diff_v2", "b4_s256_mbu") is None
+    assert "Memory bandwidth utilization" not in [part.title for part in made.sections]
 
 
 def test_decoding_compares_v2_with_either_transformer(small: FakeResults) -> None:
@@ -93,7 +93,7 @@ def test_decoding_compares_v2_with_either_transformer(small: FakeResults) -> Non
     made = make_table(artifact_slice("v2_decoding"), load_results(small.results, "tiny"))
     *_, doubled, held, share = made.sections
     assert "as many queries" in doubled.title and held.title == "KV cache, MiB"
-    assert share.title == "Share of the memory's speed"
+    assert share.title == "Memory bandwidth utilization"
     assert [row.run for row in doubled.rows] == ["diff_v2"]
     name = "ratio_to_transformer_double_heads"
     assert made.find("diff_v2", name) is not None and made.find("diff_v2", "ratio") is not None

@@ -83,7 +83,7 @@ def test_a_faithful_model_and_one_that_mixes_facts(rows: PackedDataset, tmp_path
     assert {metrics[f"samples_{name}"] for name in sets} == {5}
     assert {right[f"faithful_{name}"] for name in sets} == {1.0}
     assert right["average"] == right["average_answer"] == 1.0
-    assert metrics["computed_positions"] < metrics["given_positions"] / 1.5  # documents are shared
+    assert metrics["computed_positions"] < metrics["prompt_positions"] / 1.5  # documents are shared
     summary = next(record for record in answers if record.set == "summary_n2")
     assert len(summary.output.split()) == 5
     assert summary.prompt == f"{summary.document} {summary.question}"

@@ -95,7 +95,7 @@ def test_a_model_that_reads_the_demonstrations_is_right_in_any_order(
         found = run(reader, items, tmp_path, order=order, draws=2)
         assert [found[f"accuracy_n{n}"] for n in (3, 6, 9)] == [1.0] * 3
         assert [found[f"accuracy_n9_o{seed}"] for seed in range(3)] == [1.0] * 3
-        assert found["asked_n9"] == found["correct_n9"] == 3 * 2 * 20
+        assert found["total_n9"] == found["correct_n9"] == 3 * 2 * 20
         assert found["chance"] == pytest.approx(1 / 3)
     assert len(answers(tmp_path)) == 3 * 3 * 2 * 20
 
@@ -103,7 +103,7 @@ def test_a_model_that_reads_the_demonstrations_is_right_in_any_order(
 def test_only_words_of_demonstrations_stray() -> None:
     words = row_words(ITEMS)
     clean, noisy = (
-        generated_set(suite(demonstrations=[300], stray_words=share), ITEMS, words, 0)
+        generated_set(suite(demonstrations=[300], word_noise=share), ITEMS, words, 0)
         for share in (0.0, 0.4)
     )
     assert noisy.labels == clean.labels and noisy.test == clean.test
@@ -135,14 +135,14 @@ def test_sharing_is_counted(items: PackedDataset, tmp_path: Path) -> None:
     model = Transformer.build(model_config(ITEMS.vocab_size), "sdpa", 0).eval()
     found = run(model, items, tmp_path, demonstrations=[9], order_seeds=1)
     assert found["computed_positions"] == 27 + 20 * 2
-    assert found["given_positions"] == 20 * (27 + 2)
+    assert found["prompt_positions"] == 20 * (27 + 2)
 
 
 def test_numbers_beyond_the_context(items: PackedDataset, tmp_path: Path) -> None:
     reader = Remembering(same_class, ITEMS.vocab_size)  # 40 positions: 12 items of 3 and one of 2
-    fitting = run(reader, items, tmp_path, demonstrations=[3, 12, 15], numbers="fitting")
+    fitting = run(reader, items, tmp_path, demonstrations=[3, 12, 15], context_fit="skip")
     assert {"accuracy_n3", "accuracy_n12"} <= set(fitting) and "accuracy_n15" not in fitting
-    largest = run(reader, items, tmp_path, demonstrations=[3, 12, 15], numbers="largest")
+    largest = run(reader, items, tmp_path, demonstrations=[3, 12, 15], context_fit="largest")
     assert "accuracy_n12" in largest and "accuracy_n3" not in largest
     line = suite(demonstrations=[3, 12, 15]).incompatibility(40, ITEMS)
     assert "take 47 positions, the model has max_positions 40" in str(line)
@@ -226,8 +226,8 @@ def test_a_set_is_asked_in_text(english: PackedDataset, tmp_path: Path) -> None:
     about = replace(subject(model, english), details=tmp_path)
     settings = files(folder, test_items=2, demonstrations=[6, 12], order_seeds=1)
     found = metrics_of(measure(settings, about))
-    assert found["asked_n12"] == 2
-    assert (found["computed_positions"] or 0) < (found["given_positions"] or 0)
+    assert found["total_n12"] == 2
+    assert (found["computed_positions"] or 0) < (found["prompt_positions"] or 0)
     answered = {line["answer"] for line in answers(tmp_path)}
     assert answered <= set(CLASSIFICATION_TASKS["trec"].labels)
     short = Transformer.build(model_config(english.manifest.vocab_size, 100), "sdpa", 0).eval()

@@ -16,10 +16,10 @@ from difftransformer.errors import ConfigError
         ({"classes": None}, "classes: belong to data: generated and are required there"),
         ({"data": "hub"}, "classes: belong to data: generated"),
         (
-            {"data": "hub", "classes": None, "stray_words": 0.4},
-            "stray_words: belong to data: generated",
+            {"data": "hub", "classes": None, "word_noise": 0.4},
+            "word_noise: belong to data: generated",
         ),
-        ({"stray_words": 1.0}, "stray_words"),
+        ({"word_noise": 1.0}, "word_noise"),
         ({"demonstrations": [3, 7]}, r"\[7\] are no multiples of the 3 classes"),
         ({"selection": "random", "order": "alternating"}, "alternating takes the classes in turn"),
         ({"demonstrations": []}, "demonstrations"),
@@ -42,4 +42,4 @@ def test_a_suite_and_its_dataset_go_together() -> None:
     many = suite(classes=7, demonstrations=[7])
     assert many.incompatibility(40, ITEMS) == "classes: 7, the dataset has 6 at most"
     assert "take 29 positions" in str(suite().incompatibility(28, ITEMS))
-    assert suite(numbers="largest").incompatibility(28, ITEMS) is None
+    assert suite(context_fit="largest").incompatibility(28, ITEMS) is None

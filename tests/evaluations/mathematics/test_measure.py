@@ -229,9 +229,9 @@ def test_lengths_are_in_tokens_and_cut_prompts_are_counted(tmp_path: Path) -> No
         )
         found = measure(tmp_path / str(room), run, data, settings)
         said = outputs(tmp_path / str(room), "carp_en")
-        assert found["carp_en_cut"] == cut / 4
+        assert found["carp_en_truncated"] == cut / 4
         assert found["carp_en_tokens"] == found["average_tokens"] == sum(map(length, said)) / 4
-        assert found["carp_en_filled"] == sum(length(one) >= room for one in said) / 4
+        assert found["carp_en_reached_limit"] == sum(length(one) >= room for one in said) / 4
         assert room > 1 or 1 in map(length, said)  # of longer outputs the text has more tokens
 
 

@@ -50,7 +50,7 @@ def test_figure_10_has_every_set_and_the_length_of_output(
     assert cells[run, "average_tokens"]["paper_value"] == "6913.0"
     assert cells["reasoning_diff", "tabmwp"]["paper_value"] == "32.4"
     text = (tmp_path / "figure10.md").read_text()
-    assert "fill their room" in text
+    assert "reach that limit" in text
 
 
 def test_a_run_that_kept_no_weights_has_no_curve(small: FakeResults, tmp_path: Path) -> None:

@@ -60,8 +60,8 @@ def test_a_model_that_answers_right_and_one_that_takes_another_needle(
     right = run(Remembering(value_of(0), RECALL.vocab_size), dataset, tmp_path)
     for name in ("n1_r1", "n2_r2", "n4_r2", "n4_r2_d0", "n4_r2_d25", "n4_r2_d100"):
         assert right[f"accuracy_{name}"] == 1.0
-    assert (right["asked_n4_r2"], right["correct_n4_r2"]) == (60, 60)
-    assert (right["asked_n4_r2_d25"], right["asked_n1_r1"]) == (12, 30)
+    assert (right["total_n4_r2"], right["correct_n4_r2"]) == (60, 60)
+    assert (right["total_n4_r2_d25"], right["total_n1_r1"]) == (12, 30)
     wrong = run(
         Remembering(value_of(1), RECALL.vocab_size), dataset, tmp_path, pairs=[[2, 2], [4, 2]]
     )
@@ -88,8 +88,8 @@ def test_lengths_have_metrics_of_their_own(dataset: PackedDataset, tmp_path: Pat
     model = Remembering(value_of(0), RECALL.vocab_size)
     changes: dict[str, Any] = {"pairs": [[2, 1]], "lengths": [20, 40], "depths": [0, 50]}
     found = run(model, dataset, tmp_path, **changes)
-    assert found["asked_n2_r1_l20_d50"] == 6 and found["asked_n2_r1_l40"] == 12
-    assert found["asked_n2_r1_d50"] == 12 and found["asked_n2_r1"] == 24
+    assert found["total_n2_r1_l20_d50"] == 6 and found["total_n2_r1_l40"] == 12
+    assert found["total_n2_r1_d50"] == 12 and found["total_n2_r1"] == 24
 
 
 def test_long_prompts_that_share_a_context_share_its_cache(
@@ -99,7 +99,7 @@ def test_long_prompts_that_share_a_context_share_its_cache(
     model = load_model(recall_run)
     found = run(model, dataset, tmp_path, pairs=[[2, 2]], depths=[100], chunk=chunk)
     given = 6 * 2 * (RECALL.haystack_length + 1)
-    assert found["given_positions"] == given
+    assert found["prompt_positions"] == given
     # The second question of a sample computes its own token alone.
     assert found["computed_positions"] <= given // 2 + 6
 
@@ -148,7 +148,7 @@ def test_the_suite_runs_in_english_until_an_empty_line(
     model = Transformer.build(config, "sdpa", seed=0).eval()
     asked = {"format": "text", "lengths": [300], "depths": [0, 100], "samples": 3, "chunk": 100}
     found = run(model, english, tmp_path, pairs=[[2, 2]], **asked)
-    assert found["asked_n2_r2"] == 12 and found["accuracy_n2_r2"] == 0
+    assert found["total_n2_r2"] == 12 and found["accuracy_n2_r2"] == 0
     lines = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
     assert len(lines) == 6 and all(len(line["target"]) == 2 for line in lines)
     builder = open_builder(suite(**asked), english)

@@ -27,15 +27,15 @@ def test_times_of_seeds_that_do_not_learn_retrieval_are_censored(
 ) -> None:
     build_table(artifact_slice("table6_recall"), fake.results, tmp_path / "recall")
     cells = read(tmp_path / "recall.csv")
-    assert cells["recall_transformer", "bound"]["value"] == "0.0"
-    assert cells["recall_transformer", "steps_to_bind"]["value"] == ""
-    assert cells["recall_transformer", "steps_to_bind_censored"]["value"] == "3.0"
-    assert cells["recall_diff", "bound"]["value"] == "1.0"
+    assert cells["recall_transformer", "learned"]["value"] == "0.0"
+    assert cells["recall_transformer", "steps_to_learn"]["value"] == ""
+    assert cells["recall_transformer", "steps_to_learn_censored"]["value"] == "3.0"
+    assert cells["recall_diff", "learned"]["value"] == "1.0"
     text = (tmp_path / "recall.md").read_text()
     assert "0/3 (0.00 to 0.56)" in text and "> 1.2M; 0 of 3 learn" in text.replace("\\", "")
     assert "not learned after 1.2M tokens counts as 1.2M, the shortest training" in text
     for end in ("", "_min", "_max"):
-        steps, tokens = (cells["recall_diff", f"{u}_to_bind{end}"]["value"] for u in UNITS)
+        steps, tokens = (cells["recall_diff", f"{u}_to_learn{end}"]["value"] for u in UNITS)
         assert float(tokens) == float(steps) * TOKENS_PER_STEP
 
 
@@ -45,7 +45,7 @@ def timed(results: Results, row: str, *times: tuple[int | None, int]) -> Results
         (row, seed): results.trainings[row, seed].model_copy(
             update={
                 "metrics": results.trainings[row, seed].metrics
-                | {"steps_to_bind": bound, "bound": int(bound is not None)}
+                | {"steps_to_learn": bound, "learned": int(bound is not None)}
                 | {"steps": steps, "tokens": steps * 10}
             }
         )
@@ -67,7 +67,7 @@ def known(fake: FakeResults) -> Results:
 def test_a_seed_that_learns_at_the_first_step_counts_no_tokens(known: Results) -> None:
     results = timed(known, "recall_diff", (0, 300), (400, 500), (None, 700))
     table = make_table(artifact_slice("table6_recall"), results)
-    cell = table.find("recall_diff", "tokens_to_bind_mean")
+    cell = table.find("recall_diff", "tokens_to_learn_mean")
     assert cell is not None and cell.value == (0 + 4000 + 7000) / 3
 
 
@@ -78,9 +78,9 @@ def test_a_seed_that_does_not_learn_is_censored_at_the_end_of_its_training(known
         cells = [table.find(run, column) for run in ("recall_diff", "recall_transformer")]
         return [None if cell is None else cell.value for cell in cells]
 
-    assert values("tokens_to_bind") == [4000, 8000]
+    assert values("tokens_to_learn") == [4000, 8000]
     # One seed is censored at 7000 tokens, so the one that learned at 8000 counts as 7000.
-    assert values("tokens_to_bind_mean") == [(2000 + 4000 + 7000) / 3, (7000 + 3000 + 7000) / 3]
+    assert values("tokens_to_learn_mean") == [(2000 + 4000 + 7000) / 3, (7000 + 3000 + 7000) / 3]
 
 
 def test_a_time_is_known_to_lie_after_the_probe_before(known: Results) -> None:

@@ -75,7 +75,7 @@ def test_every_row_backend_and_mode_is_in_the_one_result(measured: Measured) -> 
                 middle = 16 / sorted(sorted(one)[1] for one in seconds)[1]
                 assert math.isclose(metrics[f"tokens_per_second/{place}"], middle, rel_tol=1e-9)
                 assert metrics[f"peak_bytes/{place}"] > 0
-                share = metrics[f"peak_share/{place}"]
+                share = metrics[f"mfu/{place}"]
                 assert share is not None and 0 < share < 1
                 count = training_flops if mode == "training" else forward_flops
                 counted = count(model(variant), 8, causal=True)
@@ -86,19 +86,19 @@ def test_every_row_backend_and_mode_is_in_the_one_result(measured: Measured) -> 
 
 def test_rows_with_their_own_sizes_are_timed_in_rounds_of_their_own(measured: Measured) -> None:
     batch = {"label": "4", "seq_len": 4, "batch_size": 3}
-    rows = {"transformer": {"short": model("softmax")}, "tda": {"own_sizes": model("tda")}}
-    metrics = measured(rows, own_sizes=batch)
+    rows = {"transformer": {"short": model("softmax")}, "tda": {"trained_sizes": model("tda")}}
+    metrics = measured(rows, trained_sizes=batch)
     timed = {tuple(name.split("/")[1:3]) for name in metrics if "/" in name}
-    assert timed == {("short", "transformer"), ("own_sizes", "tda")}
-    place = "own_sizes/tda/eager/training"
+    assert timed == {("short", "transformer"), ("trained_sizes", "tda")}
+    place = "trained_sizes/tda/eager/training"
     middle = [
         sorted(metrics[f"seconds/{place}/{process}/{number}"] for number in range(3))[1]
         for process in range(PROCESSES)
     ]
     speed = metrics[f"tokens_per_second/{place}"]
     assert math.isclose(speed, 4 * 3 / sorted(middle)[1], rel_tol=1e-9)
-    with pytest.raises(ConfigError, match=r"'own_sizes' is a setting beside them"):
-        config(shapes=SETTINGS["shapes"] | {"own_sizes": batch})
+    with pytest.raises(ConfigError, match=r"'trained_sizes' is a setting of its own"):
+        config(shapes=SETTINGS["shapes"] | {"trained_sizes": batch})
 
 
 def test_a_slice_is_read_back_as_it_was_written() -> None:
@@ -139,7 +139,7 @@ def test_a_share_is_of_the_peak_by_the_operations_of_a_token(
     for mode in FLOPS:
         speed, flops, share = (
             metrics[f"{name}/short/diff/eager/{mode}"]
-            for name in ("tokens_per_second", "flops_per_token", "peak_share")
+            for name in ("tokens_per_second", "flops_per_token", "mfu")
         )
         assert share == pytest.approx(speed * flops / 1e9)
 

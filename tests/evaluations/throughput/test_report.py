@@ -132,6 +132,6 @@ def test_timings_with_other_settings_are_made_again(small: FakeResults) -> None:
     throughput(small)
     results = load_results(small.results, "tiny")
     config = results.evaluations["throughput", "throughput", 0].settings["config"]
-    config["variants"] = config.pop("own_sizes")
+    config["variants"] = config.pop("trained_sizes")
     with pytest.raises(UserError, match=r"^throughput-.*: has no settings of throughput: rerun$"):
         Timings(results, "throughput")

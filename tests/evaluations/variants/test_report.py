@@ -11,7 +11,7 @@ from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import TableDocument
 from difftransformer.reporting.table_job import make_table
 
-PLACE = "own_sizes/{}/{}/training"
+PLACE = "trained_sizes/{}/{}/training"
 
 
 def variants(fake: FakeResults) -> TableDocument:

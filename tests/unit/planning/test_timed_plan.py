@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from difftransformer.config.evaluations import TimingSlice
-from difftransformer.config.timing import OWN_SIZES
+from difftransformer.config.timing import TRAINED_SIZES
 from difftransformer.errors import ConfigError
 from difftransformer.evaluations.decoding.settings import MODEL
 from difftransformer.models.sizes import count_parameters, training_flops
@@ -48,13 +48,13 @@ def test_by_the_wall_clock_nothing_runs_beside_it(plan: Plan) -> None:
 
 def test_variants_are_timed_with_the_sizes_of_their_runs(plan: Plan) -> None:
     slice = timed(plan, "throughput")
-    found = {row: one[OWN_SIZES] for row, one in slice.models.items() if OWN_SIZES in one}
-    is_timed = slice.config.own_sizes is not None
+    found = {row: one[TRAINED_SIZES] for row, one in slice.models.items() if TRAINED_SIZES in one}
+    is_timed = slice.config.trained_sizes is not None
     assert is_timed == (plan.jobs.scale != "paper")
     rows = {row.run for part in plan.artifacts.known["variants"].sections for row in part.rows}
     assert set(found) == (rows if is_timed else set())
     assert all(model.ffn_dim == plan.jobs.run(row).model.ffn_dim for row, model in found.items())
-    assert all(one.max_positions == slice.config.own_sizes.seq_len for one in found.values())
+    assert all(one.max_positions == slice.config.trained_sizes.seq_len for one in found.values())
     assert (
         plan.jobs.layout.timings("throughput") in plan.artifacts.results("variants")
     ) == is_timed

@@ -27,7 +27,7 @@ def result(**metrics: float | None) -> Result:
 
 
 def test_round_trip_keeps_every_digit(tmp_path: Path) -> None:
-    written = result(loss=0.1 + 0.2, steps=7, steps_to_bind=None)
+    written = result(loss=0.1 + 0.2, steps=7, steps_to_learn=None)
     write_result(tmp_path / "result.json", written)
     assert read_result(tmp_path / "result.json") == written
 

@@ -31,7 +31,7 @@ def many_shot_suite(
     draw = random.Random(f"{suite} {run.removeprefix('icl_')} {seed}")
     skill = 0.5 if run == "icl_transformer" else 0.9
     metrics: dict[str, float | int | None] = {
-        "chance": 1 / TASKS[task], "computed_positions": 30, "given_positions": 1000,
+        "chance": 1 / TASKS[task], "computed_positions": 30, "prompt_positions": 1000,
     }  # fmt: skip
     for number in numbers:
         chance = skill - 0.3 / number
@@ -40,7 +40,7 @@ def many_shot_suite(
         metrics[f"accuracy_n{number}"] = sum(found) / (orders * ITEMS)
     config = {
         "kind": "many_shot", "task": task, "data": "generated", "classes": TASKS[task],
-        "stray_words": 0.4, "demonstrations": numbers, "order": order, "order_seeds": orders,
+        "word_noise": 0.4, "demonstrations": numbers, "order": order, "order_seeds": orders,
         "draws": 1, "test_items": ITEMS,
         "selection": selection,
     }  # fmt: skip

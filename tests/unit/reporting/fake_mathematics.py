@@ -30,8 +30,8 @@ def mathematics(fake: Any, run: str, seed: int, suite: str) -> None:
                 f"{name}_stderr{ending}": 0.05,
                 f"{name}_samples{ending}": 50.0,
                 f"{name}_tokens{ending}": 20 + 10 * noise.random(),
-                f"{name}_filled{ending}": 0.1,
-                f"{name}_cut{ending}": 0.0,
+                f"{name}_reached_limit{ending}": 0.1,
+                f"{name}_truncated{ending}": 0.0,
             }
         for part in ("", "_stderr", "_tokens"):
             metrics[f"average{part}{ending}"] = sum(

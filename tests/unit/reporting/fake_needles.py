@@ -60,10 +60,10 @@ def _cells(draw: random.Random, chances: dict[str, float], asked: int) -> Metric
 
 
 def _counts(name: str, correct: int, asked: int) -> Metrics:
-    return {f"accuracy_{name}": correct / asked, f"correct_{name}": correct, f"asked_{name}": asked}
+    return {f"accuracy_{name}": correct / asked, f"correct_{name}": correct, f"total_{name}": asked}
 
 
-SHARED: Metrics = {"computed_positions": 460, "given_positions": 1000}
+SHARED: Metrics = {"computed_positions": 460, "prompt_positions": 1000}
 """What sharing prefixes saved."""
 
 

@@ -174,8 +174,8 @@ class FakeResults:
             seed,
             {
                 "validation_loss": 2.0,
-                "bound": int(first is not None),
-                "steps_to_bind": first,
+                "learned": int(first is not None),
+                "steps_to_learn": first,
                 "accuracy_n4": points[-1]["accuracy_n4"],
             },
         )
@@ -213,7 +213,7 @@ class FakeResults:
         self.training(
             entry.run_id,
             seed,
-            {"validation_loss": loss, "accuracy_n4": accuracy, "steps_to_bind": round(200 * loss)},
+            {"validation_loss": loss, "accuracy_n4": accuracy, "steps_to_learn": round(200 * loss)},
             lr=entry.learning_rate,
         )
 

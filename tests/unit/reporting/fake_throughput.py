@@ -9,7 +9,7 @@ from fake_slices import timed_rows
 from fake_v2 import MORE_WORK, ROWS
 
 SHAPES = {"short": (128, 16), "long": (1024, 2)}
-OWN_SIZES = (64, 8)
+TRAINED_SIZES = (64, 8)
 SPEED = {
     "transformer": 1.0, "transformer_halved_heads_groupnorm": 0.98, "diff": 0.93,
     "transformer_gqa": 1.02, "diff_gqa": 0.95, "diff_v2": 0.9, "dint": 0.88, "shared_diff": 0.92,
@@ -32,9 +32,9 @@ def throughput(fake: Any, slow: float = 1.0, changes: Changes | None = None) -> 
     rows = _with_others(SPEED, "throughput")
     own = (*ROWS, *(f"{row}_equal_flops" for row in MORE_WORK))
     timed = [(shape, row) for shape in SHAPES for row in rows]
-    timed += [("own_sizes", row) for row in _with_others(own, "throughput", own_sizes=True)]
+    timed += [("trained_sizes", row) for row in _with_others(own, "throughput", trained_sizes=True)]
     for (shape, row), (backend, gain) in product(timed, (("blocked", 1.1), ("sdpa", 1.0))):
-        length, batch = SHAPES.get(shape, OWN_SIZES)
+        length, batch = SHAPES.get(shape, TRAINED_SIZES)
         for mode, base in (("training", 20_000), ("forward", 60_000)):
             place = f"{shape}/{row}/{backend}/{mode}"
             mean = base * SPEED.get(row, 0.8) * gain * (slow if row == "diff" else 1.0)
@@ -42,7 +42,7 @@ def throughput(fake: Any, slow: float = 1.0, changes: Changes | None = None) -> 
                 rate = mean * noise.gauss(1, 0.01)
                 metrics[f"seconds/{place}/{process}/{number}"] = length * batch / rate
             metrics[f"peak_bytes/{place}"] = 25e6 / gain
-            metrics[f"peak_share/{place}"] = None
+            metrics[f"mfu/{place}"] = None
     metrics |= rounds(changes)
     config = {
         "backends": ["blocked", "sdpa"], "processes": PROCESSES, "repeats": REPEATS, "warmup": 2,
@@ -50,7 +50,9 @@ def throughput(fake: Any, slow: float = 1.0, changes: Changes | None = None) -> 
         "clock": "cpu", "device": "cpu",
         "shapes": {name: {"label": f"{length} tokens", "seq_len": length, "batch_size": batch}
                    for name, (length, batch) in SHAPES.items()},
-        "own_sizes": dict(zip(("label", "seq_len", "batch_size"), ("64", *OWN_SIZES), strict=True)),
+        "trained_sizes": {
+            "label": "64", "seq_len": TRAINED_SIZES[0], "batch_size": TRAINED_SIZES[1],
+        },
     }  # fmt: skip
     model = {
         "d_model": 128, "num_layers": 2, "ffn_dim": 384, "vocab_size": 1024,
@@ -63,9 +65,9 @@ def throughput(fake: Any, slow: float = 1.0, changes: Changes | None = None) -> 
     )  # fmt: skip
 
 
-def _with_others(rows: Iterable[str], name: str, *, own_sizes: bool = False) -> list[str]:
+def _with_others(rows: Iterable[str], name: str, *, trained_sizes: bool = False) -> list[str]:
     """Rows and what else is timed, such as a row of an added table."""
-    return list(dict.fromkeys((*rows, *timed_rows(name, own_sizes=own_sizes))))
+    return list(dict.fromkeys((*rows, *timed_rows(name, trained_sizes=trained_sizes))))
 
 
 def rounds(changes: Changes | None) -> dict[str, float | None]:
@@ -87,7 +89,7 @@ def decoding(fake: Any, changes: Changes | None = None, peak: float | None = 2e9
         metrics[f"cache_bytes/{row}"] = 2048.0
         for batch in (1, 4):
             for context in (256, 1024):
-                metrics[f"least_bytes/b{batch}_s{context}/{row}"] = 5e8 / batch
+                metrics[f"min_bytes_read/b{batch}_s{context}/{row}"] = 5e8 / batch
                 place = f"seconds/b{batch}_s{context}/{row}"
                 for process, number in ROUNDS:
                     mean = batch * 1000 * SPEED.get(row, 0.91) / context**0.2

@@ -174,7 +174,8 @@ def test_items_reach_every_claim_on_a_mean(results: Results) -> None:
                 elif seed.value is not None:
                     assert seed.units.adds_up(seed.value)
     assert without == {
-        "accuracy_at_budget", "steps_to_bind", "new_at_equal_old", "gradient_spikes_large", "ratio",
+        "accuracy_at_budget", "steps_to_learn", "new_at_equal_old", "gradient_spikes_large",
+        "ratio",
     }  # fmt: skip
 
 

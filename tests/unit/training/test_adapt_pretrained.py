@@ -195,7 +195,7 @@ def test_it_and_what_adapting_made_are_asked_for_needles_in_the_same_text(
         model = None if folder == base else out
         details = evaluate_as_job(slice, result, model=model, dataset=data)
         metrics = json.loads(result.read_text())["metrics"]
-        assert metrics["asked_n2_r1"] == 4 and metrics["accuracy_n2_r1"] is not None
+        assert metrics["total_n2_r1"] == 4 and metrics["accuracy_n2_r1"] is not None
         lines = (details / "samples.jsonl").read_text().splitlines()
         prompts.append([json.loads(line)["prompt_sha256"] for line in lines])
     assert len(prompts[0]) == 4 and prompts[0] == prompts[1]

@@ -28,10 +28,10 @@ def test_recall_records_accuracy_and_the_step_of_binding(train: Train, recall: P
     probed = [row for row in rows if row["accuracy_n1"]]
     assert [row["step"] for row in probed] == ["4", "8"]
     assert all(0 <= float(row["accuracy_n2"]) <= 1 for row in probed)
-    bound_at = next((int(row["step"]) for row in probed if float(row["accuracy_n2"]) > 0), None)
+    learned_at = next((int(row["step"]) for row in probed if float(row["accuracy_n2"]) > 0), None)
     metrics = read_result(folder / "out" / "training.json").metrics
-    assert metrics["steps_to_bind"] == bound_at
-    assert metrics["bound"] == int(bound_at is not None)
+    assert metrics["steps_to_learn"] == learned_at
+    assert metrics["learned"] == int(learned_at is not None)
     assert metrics["accuracy_n2"] == float(probed[-1]["accuracy_n2"])
 
 
@@ -46,7 +46,7 @@ def test_a_run_ends_as_many_steps_after_binding_as_asked(train: Train, recall: P
         rates, steps = column(folder, "lr"), ends.setdefault(name, int(metrics["steps"]))
         assert len(rates) == steps and metrics["tokens"] == steps * 16 * 24
         assert rates[1:-5] == [1e-2] * (steps - 6) and rates[-1] == pytest.approx(4e-4)
-        assert metrics["steps_to_bind"] == (steps - 5 if name == "soon" else None)
+        assert metrics["steps_to_learn"] == (steps - 5 if name == "soon" else None)
         heartbeat = json.loads((folder / "state" / "progress.json").read_text())
         assert heartbeat["step"] == heartbeat["steps"] == steps
     assert ends["soon"] < ends["never"] == 30

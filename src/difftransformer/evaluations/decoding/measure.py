@@ -29,8 +29,8 @@ def measure(slice: TimingSlice, device: torch.device, process: int) -> Metrics:
 
     Returns:
         Those of `time_shape`; cache_bytes/{row}: what the cache grows by for each position of one
-        sequence; least_bytes/{shape}/{row}: what must be read for each token, the weights once for
-        all sequences and each sequence's cache; memory_bandwidth: bytes per second that the
+        sequence; min_bytes_read/{shape}/{row}: what must be read for each token, the weights once
+        for all sequences and each sequence's cache; memory_bandwidth: bytes per second that the
         device's memory gives, None where it is not known.
 
     The speed of a GPU's memory is that of its data sheet, of a CPU's how fast it reads a large
@@ -57,7 +57,7 @@ def measure(slice: TimingSlice, device: torch.device, process: int) -> Metrics:
         for row, one in rows.items():
             unread = 0 if one.tie_embeddings else dtype.itemsize * one.vocab_size * one.d_model
             least = (weights[row] - unread) / load.batch_size + held[row] * positions
-            metrics[f"least_bytes/{shape}/{row}"] = least
+            metrics[f"min_bytes_read/{shape}/{row}"] = least
     return metrics
 
 

@@ -17,7 +17,7 @@ from difftransformer.reporting.rounds import Timings
 from difftransformer.reporting.sections import section_of
 from difftransformer.reporting.view import View
 
-_SHARES = "Bytes that a step must read over the speed of the memory; 1 is the limit."
+_SHARES = "Bytes that a step must read, per second, over the memory bandwidth; 1 is the limit."
 
 
 def section(view: View[Options]) -> list[Section]:
@@ -43,9 +43,9 @@ def section(view: View[Options]) -> list[Section]:
 
         def share(row: str, load: str) -> float:
             speed = float(np.median(timings.fastest(load, row, MODE)))
-            return speed * defined(result, f"least_bytes/{load}/{row}") / peak
+            return speed * defined(result, f"min_bytes_read/{load}/{row}") / peak
 
-        columns, title = timings.columns("_share", "↑"), "Share of the memory's speed"
+        columns, title = timings.columns("_mbu", "↑"), "Memory bandwidth utilization"
         sections.append(_by_load(first, timings, title, columns, share, 3, _SHARES))
     return sections
 

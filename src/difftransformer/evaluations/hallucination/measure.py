@@ -61,7 +61,7 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
     Returns:
         For each set samples_{set}, truncated_{set} (share of documents that lost their end to fit
         the context) and empty_{set} (share of outputs without a word); a set without items has
-        samples 0 and None for the shares. given_positions is the number of prompt positions,
+        samples 0 and None for the shares. prompt_positions is the number of prompt positions,
         computed_positions the number computed, as prompts share prefixes.
 
     Raises:
@@ -82,7 +82,7 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
     metrics: Metrics = {}
     for name in suite.set_tasks:
         metrics |= _counts(name, [answer for answer in answers if answer.set == name])
-    return metrics | {"computed_positions": generator.computed, "given_positions": generator.given}
+    return metrics | {"computed_positions": generator.computed, "prompt_positions": generator.given}
 
 
 def _document_prompts(

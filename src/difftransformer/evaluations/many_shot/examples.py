@@ -96,7 +96,7 @@ def generated_set(
     balanced = np.arange(most) % suite.num_classes
     tested = generator.integers(0, suite.num_classes, size=suite.test_items)
     drawn = np.concatenate((balanced, tested))
-    strays = np.where(np.arange(len(drawn)) < most, suite.stray_words, 0.0)
+    strays = np.where(np.arange(len(drawn)) < most, suite.word_noise, 0.0)
     items = labeled_items(rows, drawn[None], generator, strays[None])
     examples = [
         Example(" ".join(words[token] for token in text), words[label])

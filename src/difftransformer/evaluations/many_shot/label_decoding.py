@@ -82,8 +82,8 @@ class SharedPrompt:
         if capacity > (longest := self.scorer.model.max_positions):
             raise ConfigError(
                 f"demonstrations, an item and its label take {capacity} positions, the model's "
-                f"context is {longest}: lower `demonstrations` of the suite, or set `numbers: "
-                "fitting`"
+                f"context is {longest}: lower `demonstrations` of the suite, or set "
+                "`context_fit: skip`"
             )
         cache, found = self.scorer.new_cache(capacity), list[int]()
         self.scorer.read(prompt, cache, self.chunk)

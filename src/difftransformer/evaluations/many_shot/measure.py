@@ -38,9 +38,9 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     """Accuracies with the counts behind them.
 
     Returns:
-        accuracy_, correct_ and asked_ of every number of demonstrations n{K} that was measured, and
+        accuracy_, correct_ and total_ of every number of demonstrations n{K} that was measured, and
         accuracy_n{K}_o{S} of each of its orders S; chance = 1 / classes. computed_positions of
-        given_positions tells how many positions were computed and how many the items would have
+        prompt_positions tells how many positions were computed and how many the items would have
         computed alone. Accuracies over all orders are known by draw, too, whose items share their
         demonstrations; those of a single draw by item.
 
@@ -67,7 +67,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     measured = _measured(suite, right)
     positions = {
         "computed_positions": sum(one.shared.computed for one in draws),
-        "given_positions": sum(one.shared.given for one in draws),
+        "prompt_positions": sum(one.shared.given for one in draws),
     }
     return measured._replace(metrics={**measured.metrics, **positions})
 
@@ -174,15 +174,15 @@ def _numbers(suite: Suite, draws: Sequence[Draw], longest: int) -> list[int]:
         for number in sorted(suite.demonstrations)
     }
     fitting = [number for number, positions in needed.items() if positions <= longest]
-    wanted = 1 if suite.numbers != "all" else len(needed)
+    wanted = 1 if suite.context_fit != "require" else len(needed)
     if len(fitting) < wanted:
         number = sorted(suite.demonstrations)[len(fitting)]
         raise ConfigError(
             f"demonstrations: {number} of {suite.task} with an item and its label take "
             f"{needed[number]} positions, the model has {longest}: use fewer"
-            + (", or set `numbers: fitting`" if fitting else "")
+            + (", or set `context_fit: skip`" if fitting else "")
         )
-    return fitting[-1:] if suite.numbers == "largest" else fitting
+    return fitting[-1:] if suite.context_fit == "largest" else fitting
 
 
 def _measured(suite: Suite, right: Right) -> Measured:
@@ -194,7 +194,7 @@ def _measured(suite: Suite, right: Right) -> Measured:
         metrics |= {
             accuracy_metric(number): float(found.mean()),
             f"correct_n{number}": int(found.sum()),
-            f"asked_n{number}": found.size,
+            f"total_n{number}": found.size,
             **{accuracy_metric(number, seed): value for seed, value in enumerate(orders)},
         }
         units[accuracy_metric(number)] = means(unit, found.mean(axis=others))

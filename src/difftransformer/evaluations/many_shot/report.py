@@ -98,9 +98,9 @@ def _asked(view: View[Options]) -> str:
             "Items are words of the classes that models were trained on; each draw gives "
             f"{suite.classes} classes new labels, which the prompt alone tells."
         )
-    if suite.stray_words:
+    if suite.word_noise:
         what += (
-            f" {suite.stray_words:.0%} of the words of demonstrations are of another class; "
+            f" {suite.word_noise:.0%} of the words of demonstrations are of another class; "
             "training has none."
         )
     several = f" in each of {suite.draws} draws of demonstrations" if suite.draws > 1 else ""

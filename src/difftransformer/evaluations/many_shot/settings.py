@@ -53,10 +53,10 @@ class Suite(AnyModel, PromptSuite):
     classes: int | None = setting(
         None, meaning="Classes of a generated set; null for the others.", unit="classes", ge=2
     )
-    stray_words: float = setting(
+    word_noise: float = setting(
         0.0,
-        meaning="Probability that a word of a demonstration is of another class of the set, of any "
-        "equally often; items asked have none. Of generated sets.",
+        meaning="Probability that a word of a demonstration comes from another class, chosen "
+        "uniformly; test items have none. For generated sets.",
         ge=0,
         lt=1,
     )
@@ -70,10 +70,10 @@ class Suite(AnyModel, PromptSuite):
         "that a class may have none.",
         source="arXiv 2410.05258v2: balanced; arXiv 2505.16333, section 4.3: random",
     )
-    numbers: Literal["all", "fitting", "largest"] = setting(
-        "all",
-        meaning="all: every number must fit the context; fitting: those that do not are left out; "
-        "largest: the largest that fits is measured alone.",
+    context_fit: Literal["require", "skip", "largest"] = setting(
+        "require",
+        meaning="require: every number of demonstrations must fit the context; skip: numbers that "
+        "do not fit are skipped; largest: only the largest that fits is measured.",
     )
     order: Literal["random", "alternating"] = setting(
         "random",
@@ -118,9 +118,9 @@ class Suite(AnyModel, PromptSuite):
                 f"classes: belong to data: generated and are required there, got {self.classes} "
                 f"with data: {self.data}"
             )
-        if self.stray_words and not self.generated:
+        if self.word_noise and not self.generated:
             raise ValueError(
-                f"stray_words: belong to data: generated, got {self.stray_words} with data: "
+                f"word_noise: belong to data: generated, got {self.word_noise} with data: "
                 f"{self.data}"
             )
         if self.selection == "random" and self.order == "alternating":
@@ -171,7 +171,7 @@ class Suite(AnyModel, PromptSuite):
         if self.num_classes > items.most_classes:
             return f"classes: {self.num_classes}, the dataset has {items.most_classes} at most"
         sizes = [number * items.item_length + items.words for number in self.demonstrations]
-        needed = max(sizes) if self.numbers == "all" else min(sizes)
+        needed = max(sizes) if self.context_fit == "require" else min(sizes)
         if needed > max_positions:
             return (
                 f"demonstrations: they and an item take {needed} positions, the model has "

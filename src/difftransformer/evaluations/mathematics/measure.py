@@ -72,8 +72,9 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     Returns:
         For each set: {set} (share of right answers), {set}_stderr (None of one item),
         {set}_samples, {set}_tokens (mean length of the output in tokens of the model's tokenizer),
-        {set}_filled (share of outputs that fill their room, mostly unfinished) and {set}_cut (share
-        of prompts too long for the context, which lose their first tokens). Over sets: average,
+        {set}_reached_limit (share of outputs that reach max_new_tokens, mostly unfinished) and
+        {set}_truncated (share of prompts too long for the context, which lose their first tokens).
+        Over sets: average,
         average_stderr and average_tokens. With kept weights the same for each of them, ending in
         _t{tokens trained}, before those of the final ones. Accuracies and lengths are known by
         item, too.
@@ -226,8 +227,8 @@ def _summary(
         "stderr": standard_error(results, METRIC, "none"),
         "samples": count,
         "tokens": sum(line["tokens"] for line in lines) / count,
-        "filled": sum(line["tokens"] >= suite.max_new_tokens for line in lines) / count,
-        "cut": sum(line["prompt_tokens"] > longest for line in lines) / count,
+        "reached_limit": sum(line["tokens"] >= suite.max_new_tokens for line in lines) / count,
+        "truncated": sum(line["prompt_tokens"] > longest for line in lines) / count,
     }
     return {metric_of(name, part): value for part, value in values.items()}
 

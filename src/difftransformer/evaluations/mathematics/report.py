@@ -131,15 +131,14 @@ def _notes(view: View[Options]) -> list[str]:
         f"{words.get(suite.data, 'the sets, from local files')}; {', '.join(amounts)}. No solved "
         f"examples; answers read and compared by math_verify {', '.join(sorted(verifier))}. A cell "
         "opens to its seeds with lm-eval's standard error.",
-        f"Outputs are greedy, have room for {suite.max_new_tokens} tokens and are counted in those "
-        f"of the models' own tokenizer; {_span(found, sets, 'filled')} of a set's outputs fill "
-        "their room.",
+        f"Outputs are decoded greedily up to {suite.max_new_tokens} tokens of the models' own "
+        f"tokenizer; {_span(found, sets, 'reached_limit')} of a set's outputs reach that limit.",
         view.training_note(),
     ]
-    if any(metric(result, metric_of(name, "cut")) for result in found for name in sets):
+    if any(metric(result, metric_of(name, "truncated")) for result in found for name in sets):
         notes.append(
             f"Prompts too long for the context lose their first tokens: "
-            f"{_span(found, sets, 'cut')} of a set's prompts."
+            f"{_span(found, sets, 'truncated')} of a set's prompts."
         )
     return notes
 

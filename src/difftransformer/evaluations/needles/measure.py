@@ -21,10 +21,10 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     """Accuracies with the counts behind them.
 
     Returns:
-        accuracy_, correct_ and asked_ of every setting n{N}_r{R}, of each of its depths (_d{D})
+        accuracy_, correct_ and total_ of every setting n{N}_r{R}, of each of its depths (_d{D})
         and, with more than one length, of each length (_l{L}) and its depths (_l{L}_d{D}): the
         share of needles asked for whose number occurs in the answer to its question.
-        computed_positions of given_positions tells how many prompt positions were computed and how
+        computed_positions of prompt_positions tells how many prompt positions were computed and how
         many the prompts have. Accuracies are known by haystack, too: samples of a number share one
         over cells.
 
@@ -63,8 +63,8 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         metrics |= {
             f"accuracy_{name}": float(found.mean()),
             f"correct_{name}": int(found.sum()),
-            f"asked_{name}": found.size,
+            f"total_{name}": found.size,
         }
         units[f"accuracy_{name}"] = means("haystacks", found.mean(axis=(0, 2)))
-    positions = {"computed_positions": generator.computed, "given_positions": generator.given}
+    positions = {"computed_positions": generator.computed, "prompt_positions": generator.given}
     return Measured(metrics | positions, units)

@@ -114,7 +114,7 @@ def _accuracy(name: str, header: str, group: str, *, hidden: bool = False) -> Me
 
     def remark(result: Result) -> str:
         low, high = (plain(end, 2) for end in answers_interval(result, group))
-        return f"({low} to {high}, {defined(result, f'asked_{group}'):.0f} asked)"
+        return f"({low} to {high}, {defined(result, f'total_{group}'):.0f} asked)"
 
     return Metric(name, header, f"accuracy_{group}", remark, hidden)
 
@@ -125,7 +125,7 @@ def answers_interval(result: Result, group: str) -> tuple[float, float]:
     Raises:
         UserError: they were not measured.
     """
-    correct, asked = (defined(result, f"{name}_{group}") for name in ("correct", "asked"))
+    correct, asked = (defined(result, f"{name}_{group}") for name in ("correct", "total"))
     return wilson_interval(int(correct), int(asked))
 
 

@@ -62,11 +62,11 @@ def section(view: View[Options]) -> Section:
     ]
     columns = [
         *what.columns,
-        Column(id="bound", header="Seeds that learn ↑"),
-        Column(id="tokens_to_bind", header="Tokens to learn ↓"),
-        Column(id="tokens_to_bind_mean", header="Restricted mean ↓"),
+        Column(id="learned", header="Seeds that learn ↑"),
+        Column(id="tokens_to_learn", header="Tokens to learn ↓"),
+        Column(id="tokens_to_learn_mean", header="Restricted mean ↓"),
         *(
-            Column(id=f"{unit}_to_bind{what}", header=f"{unit}{what}", tidy_only=True)
+            Column(id=f"{unit}_to_learn{what}", header=f"{unit}{what}", tidy_only=True)
             for unit, parts in _PARTS.items()
             for what in parts
         ),
@@ -110,10 +110,10 @@ def figure(view: View[Options]) -> Figure:
 
 
 def _times_and_share(view: View[Options], row: RowSlice, horizon: float | None) -> list[Cell]:
-    bound = [(result, metric(result, "bound")) for result in view.trained(row)]
-    cells = [share_cell(Place(row.run, "bound"), seed_values(bound, 0))]
+    bound = [(result, metric(result, "learned")) for result in view.trained(row)]
+    cells = [share_cell(Place(row.run, "learned"), seed_values(bound, 0))]
     for unit, write in _UNITS.items():
-        place, times = Place(row.run, f"{unit}_to_bind"), _times(view, unit, row)
+        place, times = Place(row.run, f"{unit}_to_learn"), _times(view, unit, row)
         cells += censored_cells(place, times, write, "learn")
         if unit == "tokens":
             cells.append(_restricted_mean(place, times, horizon))
@@ -124,7 +124,7 @@ def _times(view: View[Options], unit: str, *rows: RowSlice) -> list[SeedValue]:
     """Time to learn retrieval by seed, in steps or tokens; censored at the end of training."""
     found = []
     for result in view.trained(*rows):
-        step, steps = metric(result, "steps_to_bind"), defined(result, "steps")
+        step, steps = metric(result, "steps_to_learn"), defined(result, "steps")
         end = defined(result, unit)
         every = result.settings["training"]["probe"]["every"]
         time, beyond = (None, end) if step is None else (end * step / steps, None)
@@ -272,7 +272,7 @@ def _learning(axes: Axes, view: View[Options], row: RowSlice, probe: dict[str, f
             Point(row.run, x, y, seed) for x, y in zip(series.tokens, series.values, strict=True)
         ]
         points += own
-        step = metric(result, "steps_to_bind")
+        step = metric(result, "steps_to_learn")
         if step is not None:
             learned.append(own[series.steps.index(int(step))])
     look = {row.run: view.look[row.run]._replace(dash=(), marker="o")}

@@ -87,7 +87,7 @@ class Options(evaluation.Options):
     @property
     def claim_columns(self) -> tuple[str, ...]:  # type: ignore[override]
         """Steps to learn, and the accuracy at the budget."""
-        return ("steps_to_bind", *([] if self.budget is None else [AT_BUDGET]))
+        return ("steps_to_learn", *([] if self.budget is None else [AT_BUDGET]))
 
     @property
     def reads_histories(self) -> bool:

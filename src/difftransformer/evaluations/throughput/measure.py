@@ -41,8 +41,8 @@ def measure(slice: TimingSlice, device: torch.device, process: int) -> Metrics:
     Returns:
         {what}/{shape}/{row}/{backend}/{mode}: those of `time_shape`; peak_bytes that one call
         allocates beside the weights, of the first process alone, since they are the same in all;
-        flops_per_token by formula, of the pairs that a causal model has; peak_share, of the
-        device's peak_flops, where those are known.
+        flops_per_token by formula, of the pairs that a causal model has; mfu (model
+        FLOPs utilization), their share of the device's peak_flops where those are known.
 
     The peak of a GPU is that of its data sheet, of a CPU the speed of a large product in this job.
     """
@@ -103,7 +103,7 @@ def _measure(
             continue
         flops = FLOPS[mode](rows[row], call.seq_len, causal=True)
         metrics[f"flops_per_token/{place}"] = flops
-        metrics[f"peak_share/{place}"] = None if peak is None else speed * flops / peak
+        metrics[f"mfu/{place}"] = None if peak is None else speed * flops / peak
         if process == 0:
             models[row].zero_grad(set_to_none=True)
             metrics[f"peak_bytes/{place}"] = peak_memory(run, device)

@@ -81,13 +81,13 @@ def _by_backend(view: View[Options], timings: Timings, shape: str) -> Section:
             cells.append(timings.speed_cell(Place(name, column), timings.speeds(*turn)))
             for what, ending, unit, decimals, into in (
                 ("peak_bytes", "memory", 1e6, 1, cells),
-                ("peak_share", "share", 1, DECIMALS, shares),
+                ("mfu", "mfu", 1, DECIMALS, shares),
             ):
                 if (value := timings.number(what, *turn)) is not None:
                     place, value = Place(name, f"{column}_{ending}"), value / unit
                     into.append(timings.one_cell(place, value, plain(value, decimals)))
         if shares:
-            columns.append(Column(id=f"{column}_share", header="Share of peak ↑"))
+            columns.append(Column(id=f"{column}_mfu", header="MFU ↑"))
             cells += shares
     return Section(
         title=f"{view.title}: {known.label}, batch of {known.batch_size}",

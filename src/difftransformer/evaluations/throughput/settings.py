@@ -7,7 +7,7 @@ from pydantic import model_validator
 
 from difftransformer.config import timing
 from difftransformer.config.base import Name, setting
-from difftransformer.config.timing import OWN_SIZES, BatchConfig
+from difftransformer.config.timing import TRAINED_SIZES, BatchConfig
 
 
 class ShapeConfig(BatchConfig):
@@ -33,21 +33,25 @@ class Timing(timing.Timing):
     loss_chunk: int = setting(
         1024, meaning="Positions whose logits exist at one time.", unit="tokens", gt=0
     )
-    own_sizes: BatchConfig | None = setting(
+    trained_sizes: BatchConfig | None = setting(
         None,
         meaning="What rows of other evaluations are given, each with the sizes of its run, in "
         "rounds of their own; null: they are not timed, and their tables have no speeds.",
     )
 
     @model_validator(mode="after")
-    def _own_sizes_are_no_shape(self) -> Self:
-        if OWN_SIZES in self.shapes:
-            raise ValueError(f"shapes: '{OWN_SIZES}' is a setting beside them; take another name")
+    def _trained_sizes_is_no_shape(self) -> Self:
+        if TRAINED_SIZES in self.shapes:
+            raise ValueError(
+                f"shapes: '{TRAINED_SIZES}' is a setting of its own; take another name"
+            )
         return self
 
     def calls(self) -> Mapping[str, BatchConfig]:
         """Return the batches that are timed, by the name of their shape."""
-        return self.shapes | ({} if self.own_sizes is None else {OWN_SIZES: self.own_sizes})
+        if self.trained_sizes is None:
+            return self.shapes
+        return self.shapes | {TRAINED_SIZES: self.trained_sizes}
 
     def sizes(self) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
         """A model for each shape, with its positions."""

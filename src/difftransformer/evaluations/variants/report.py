@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from difftransformer.config.artifact_slices import RowSlice
-from difftransformer.config.timing import OWN_SIZES
+from difftransformer.config.timing import TRAINED_SIZES
 from difftransformer.evaluations.variants.settings import Options
 from difftransformer.reporting.cells import (
     DIFFERENCE,
@@ -108,12 +108,13 @@ def _speeds(view: View[Options]) -> tuple[list[Cell], list[str]]:
     if timing is None or not view.rows[0].facts.get("timed"):
         return [], []
     timings, cells = Timings(view.results, timing), []
-    timed = timings.calls[OWN_SIZES]
+    timed = timings.calls[TRAINED_SIZES]
     for row in view.rows:
-        speeds = timings.fastest(OWN_SIZES, row.run, "training")
+        speeds = timings.fastest(TRAINED_SIZES, row.run, "training")
         cells.append(timings.speed_cell(Place(row.run, "speed"), speeds))
         if row.against:
-            ratio = float(np.median(timings.ratios(OWN_SIZES, row.run, row.against, "training")))
+            ratios = timings.ratios(TRAINED_SIZES, row.run, row.against, "training")
+            ratio = float(np.median(ratios))
             cells.append(timings.one_cell(Place(row.run, SPEED_RATIO), ratio, plain(ratio, 2)))
     return cells, [
         f"Training tokens/s: forward, loss and backward at {timed.label}, batch of "

@@ -26,7 +26,7 @@ _POINTS = 160
 _DIGITS = 4
 _NO_SETTING = ("upstream", "scale", "run", "resolved", "held_out")
 _FACTS = ("parameters", "tokens")
-_ENDS = {"validation_loss": "validation_loss", "steps_to_bind": "steps_to_learn"}
+_ENDS = {"validation_loss": "validation_loss", "steps_to_learn": "steps_to_learn"}
 """Metrics of trainings in the list of runs, with the names of their columns."""
 
 
