@@ -19,7 +19,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from difftransformer.config.run import RunConfig
 from difftransformer.evaluation.timing import CLOCKS, take_turns
-from difftransformer.models.language_model import CausalModel
+from difftransformer.models.language_model import HFCausalLM
 from difftransformer.training.method import Method, Task
 from difftransformer.training.methods import configure, prepare
 from difftransformer.training.objective import Objective
@@ -76,7 +76,7 @@ def stepper(shape: str, name: str) -> Callable[[], None]:
         num_hidden_layers=layers, num_attention_heads=d_model // head_dim, head_dim=head_dim,
         max_position_embeddings=positions,
     )  # fmt: skip
-    model = CausalModel(LlamaForCausalLM(config))
+    model = HFCausalLM(LlamaForCausalLM(config))
     run = slice_of(shape)
     tokens = torch.randint(vocabulary, (sequences, positions + 1))
     task = Task(run.training, 0, lambda number: [tokens[:number, :-1]])

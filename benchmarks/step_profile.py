@@ -37,11 +37,11 @@ def speeds() -> dict[str, float]:
     """FLOP/s of a product of 1024 x 1024 and bytes/s, read and written, of a copy of 64 MiB."""
     import torch
 
-    from difftransformer.models.matrices import product
+    from difftransformer.models.linear import linear_no_grad
 
     square, block = torch.randn(1024, 1024), torch.zeros(1 << 24)
     target = torch.empty_like(block)
-    taken = [least(lambda: product(square, square)), least(lambda: target.copy_(block))]
+    taken = [least(lambda: linear_no_grad(square, square)), least(lambda: target.copy_(block))]
     return {"flops": 2 * 1024**3 / taken[0], "bytes": 2 * FLOAT * block.numel() / taken[1]}
 
 
@@ -58,13 +58,13 @@ def least(work: Callable[[], object], repeats: int = 15) -> float:
 def limits(one: Subject, shape: Shape, speed: dict[str, float]) -> dict[str, float]:
     """Seconds that each part needs at least; backward of a product is two products."""
     from difftransformer.models.attention.base import Attention
-    from difftransformer.models.matrices import Linear
+    from difftransformer.models.linear import Linear
     from difftransformer.models.normalization import RMSNorm
 
     config, tokens = one.model.config, shape.batch_size * shape.seq_len
     attention = config.attention
     parts = [*one.model.modules()]
-    pair = next(m for m in parts if isinstance(m, Attention)).multiplications_per_pair()
+    pair = next(m for m in parts if isinstance(m, Attention)).macs_per_query_key()
     numbers = {kind: [m for m in parts if isinstance(m, kind)] for kind in (Linear, RMSNorm)}
     head = one.model.output_weight.numel()
     weights = sum(m.weight.numel() for m in numbers[Linear]) - head
@@ -159,7 +159,7 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
-    from difftransformer.models.matrices import matmul_backend
+    from difftransformer.models.linear import matmul_backend
     from difftransformer.training.process import keep_freed_memory
 
     keep_freed_memory()  # as a training does

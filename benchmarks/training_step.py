@@ -80,7 +80,7 @@ class Subject:
     def step(self, tokens: Any) -> None:
         """Run one training step."""
         if self.products is not None:
-            from difftransformer.models.matrices import MATMUL
+            from difftransformer.models.linear import MATMUL
 
             os.environ[MATMUL] = self.products
         self.optimizer.zero_grad(set_to_none=True)
@@ -127,11 +127,11 @@ def ours(name: str, shape: Shape, way: str) -> Subject:
 
 def ways(asked: str) -> list[str]:
     """Libraries that multiply our matrices: the one chosen here, or all that can."""
-    from difftransformer.models.matrices import matmul_backend, onednn_is_sound
+    from difftransformer.models.linear import matmul_backend, onednn_works
 
     if asked == "chosen":
         return [matmul_backend()]
-    return ["onednn", "torch"] if onednn_is_sound() else ["torch"]
+    return ["onednn", "torch"] if onednn_works() else ["torch"]
 
 
 def theirs(name: str, attention: str, shape: Shape) -> Subject:

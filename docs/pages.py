@@ -14,15 +14,19 @@ from pathlib import Path
 import yaml
 
 import difftransformer
-from difftransformer.models.attention.registry import attention_class, interpretation, variants
+from difftransformer.models.attention.registry import (
+    attention_class,
+    deviation_from_paper,
+    variants,
+)
 from difftransformer.models.config import AttentionConfig
 
 DOCS = Path(__file__).parent
 API: dict[str, tuple[str, ...]] = {
     "AttentionLayer": ("forward", "attention_maps", "reset_parameters"),
     "KeyValueCache": ("update", "get_seq_length"),
-    "to_authors": (),
-    "load_authors": (),
+    "unilm_state_dict": (),
+    "load_unilm_state_dict": (),
     "DiffTransformerConfig": ("model_config",),
     "DiffTransformerForCausalLM": ("forward",),
     "register": (),
@@ -112,7 +116,7 @@ def _variant(name: str) -> str:
         f"## {kind.__name__}",
         f"`from difftransformer import {kind.__name__}`, in runs `variant: {name}`",
     ]
-    if (ours := interpretation(name)) is not None:
+    if (ours := deviation_from_paper(name)) is not None:
         parts.append(f"*An interpretation*: {ours}.")
     parts += [_verbatim(getdoc(module) or ""), _verbatim(getdoc(kind) or "")]
     own = {

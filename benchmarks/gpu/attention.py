@@ -56,7 +56,9 @@ def measure(setting: Setting, T: int, d: int, mode: str, others: bool) -> Answer
     }
     gradient = torch.randn(B, T, 2 * H * d, dtype=dtype, device=setting.device)
     steps = {name: step(call, given, gradient, mode) for name, (call, given) in calls.items()}
-    left_out = {name: why for name, one in steps.items() if (why := obstacle(name, one, setting))}
+    left_out = {
+        name: why for name, one in steps.items() if (why := unavailable_reason(name, one, setting))
+    }
     able = {name: one for name, one in steps.items() if name not in left_out}
     base = "fused" if others else BASE
     found = compared(by_itself(able, setting), base)
@@ -159,7 +161,7 @@ def step(
     return run
 
 
-def obstacle(name: str, one: Callable[[], None], setting: Setting) -> str | None:
+def unavailable_reason(name: str, one: Callable[[], None], setting: Setting) -> str | None:
     """Why it cannot run here: cuDNN, for one, has no kernel for some widths."""
     import torch
 

@@ -77,7 +77,7 @@ def speed(setting: Setting, row: str) -> Answer:
 
 def bits(setting: Setting, row: str) -> Answer:
     """Whether a training that is stopped and goes on ends with the bits of one that is not."""
-    from difftransformer.models.device import repeat_bits
+    from difftransformer.models.device import set_deterministic
     from difftransformer.training.interrupt import Interrupted
 
     slice = sliced(setting, row, deterministic=True, checkpoint_every=LOGGED)
@@ -92,7 +92,7 @@ def bits(setting: Setting, row: str) -> Answer:
                     train(slice, home)
                 weights.append((home / "out/model.safetensors").read_bytes())
     finally:
-        repeat_bits(False, compiled=slice.training.compile)
+        set_deterministic(False, compiled=slice.training.compile)
     return {"was_stopped": stopped, "same_weights": weights[0] == weights[1]}
 
 

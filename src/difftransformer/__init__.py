@@ -4,7 +4,8 @@ Everything is loaded when it is asked for: ``import difftransformer`` alone impo
 
 - `DifferentialAttention`, `DifferentialAttentionV2`, ...: a layer for each registered variant, see
   `models.layers`; `AttentionLayer` is what they have in common.
-- `KeyValueCache`: for decoding; `to_authors`, `load_authors`: weights in the authors' layout.
+- `KeyValueCache`: for decoding.
+- `unilm_state_dict`, `load_unilm_state_dict`: weights in the layout of the authors' code (unilm).
 - `DiffTransformerConfig`, `DiffTransformerForCausalLM` and `register` (transformers' Auto classes).
 - `results`: what was built, as a pandas DataFrame.
 """
@@ -17,9 +18,9 @@ from difftransformer.quiet import hush
 if TYPE_CHECKING:
     from difftransformer.convert.hf import DiffTransformerForCausalLM
     from difftransformer.convert.hf_config import DiffTransformerConfig
-    from difftransformer.models.authors import load_authors, to_authors
     from difftransformer.models.cache import PrefixCache as KeyValueCache
     from difftransformer.models.layers import AttentionLayer
+    from difftransformer.models.unilm import load_unilm_state_dict, unilm_state_dict
     from difftransformer.reporting.frame import results
 
     __version__: str
@@ -41,10 +42,10 @@ if TYPE_CHECKING:
         "DiffTransformerConfig",
         "DiffTransformerForCausalLM",
         "KeyValueCache",
-        "load_authors",
+        "load_unilm_state_dict",
         "register",
         "results",
-        "to_authors",
+        "unilm_state_dict",
     ]
 
 hush()
@@ -55,9 +56,9 @@ _PLACES = {
     "DiffTransformerConfig": "convert.hf:DiffTransformerConfig",
     "DiffTransformerForCausalLM": "convert.hf:DiffTransformerForCausalLM",
     "KeyValueCache": "models.cache:PrefixCache",
-    "load_authors": "models.authors:load_authors",
+    "load_unilm_state_dict": "models.unilm:load_unilm_state_dict",
     "results": "reporting.frame:results",
-    "to_authors": "models.authors:to_authors",
+    "unilm_state_dict": "models.unilm:unilm_state_dict",
 }
 
 

@@ -15,7 +15,7 @@ from small_layers import D_MODEL, build, inputs
 from torch import Tensor
 
 from difftransformer.errors import CheckpointError
-from difftransformer.models.authors import load_authors, to_authors
+from difftransformer.models.unilm import load_unilm_state_dict, unilm_state_dict
 
 T, HEAD_DIM = 11, 6
 
@@ -63,7 +63,7 @@ def test_diff_v1_is_the_authors_layer(num_kv_heads: int) -> None:
     options = {"variant": "diff_v1", "head_dim": HEAD_DIM, "num_heads": 4}
     layer = build({**options, "num_kv_heads": num_kv_heads}, "blocked", layer_index=3)
     x, rope = inputs(layer, T)
-    expected = authors_v1(x, to_authors(layer), num_kv_heads, depth=3)
+    expected = authors_v1(x, unilm_state_dict(layer), num_kv_heads, depth=3)
     assert expected.shape == (2, T, D_MODEL)
     torch.testing.assert_close(layer(x, rope), expected, rtol=1e-5, atol=1e-5)
 
@@ -74,7 +74,7 @@ def test_diff_v2_is_the_authors_layer(num_kv_heads: int) -> None:
     layer = build({**options, "num_kv_heads": num_kv_heads}, "sdpa")
     x, rope = inputs(layer, T)
     torch.testing.assert_close(
-        layer(x, rope), authors_v2(x, to_authors(layer)), rtol=1e-5, atol=1e-5
+        layer(x, rope), authors_v2(x, unilm_state_dict(layer)), rtol=1e-5, atol=1e-5
     )
 
 
@@ -84,7 +84,7 @@ def test_their_weights_come_back(variant: str) -> None:
     layer, other = build(options, "sdpa"), build(options, "sdpa")
     for parameter in other.parameters():
         parameter.data.zero_()
-    load_authors(other, to_authors(layer))
+    load_unilm_state_dict(other, unilm_state_dict(layer))
     for name, tensor in layer.state_dict().items():
         assert torch.equal(other.state_dict()[name], tensor), name
 
@@ -93,7 +93,7 @@ def test_what_does_not_fit_changes_nothing() -> None:
     options = {"variant": "diff_v1", "head_dim": HEAD_DIM, "num_heads": 4}
     layer = build(options, "sdpa")
     before = copy.deepcopy(layer.state_dict())
-    good = to_authors(build({**options, "norm": True}, "sdpa"))
+    good = unilm_state_dict(build({**options, "norm": True}, "sdpa"))
     for spoiled, why in (
         ({**good, "more": good["subln.weight"]}, "more is unknown"),
         ({name: t for name, t in good.items() if name != "lambda_k2"}, "lacks lambda_k2"),
@@ -103,8 +103,8 @@ def test_what_does_not_fit_changes_nothing() -> None:
         ),
     ):
         with pytest.raises(CheckpointError, match=why):
-            load_authors(layer, spoiled)
+            load_unilm_state_dict(layer, spoiled)
     assert all(torch.equal(layer.state_dict()[name], tensor) for name, tensor in before.items())
     for other in ({**options, "norm": False}, {**options, "variant": "dint"}):
         with pytest.raises(CheckpointError, match=r"subln|published no layer|head_norm"):
-            to_authors(build(other, "sdpa"))
+            unilm_state_dict(build(other, "sdpa"))

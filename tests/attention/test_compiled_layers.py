@@ -21,7 +21,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let 12 positions be by blocks, two of them, and fewer by SDPA where `auto` has a choice."""
     torch._dynamo.reset()
     monkeypatch.setattr(blocked, "BLOCK", 8)
-    monkeypatch.setattr(cpu_dispatch, "FEWEST_QUERIES", 10)
+    monkeypatch.setattr(cpu_dispatch, "MIN_QUERIES", 10)
 
 
 def layer(variant: str, **settings: Any) -> AttentionLayer:

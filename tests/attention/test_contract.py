@@ -17,7 +17,7 @@ from difftransformer.evaluations.quantized.rounding import (
 )
 from difftransformer.models.attention.base import Attention
 from difftransformer.models.attention.maps import attention_maps
-from difftransformer.models.attention.registry import configure, norms_heads
+from difftransformer.models.attention.registry import configure, has_head_norm
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.kernels import blocked, fused
 from difftransformer.models.normalization import RMSNorm
@@ -46,7 +46,7 @@ def test_every_tensor_is_trained_or_saved(options: dict[str, Any]) -> None:
 def test_what_tables_say_of_the_norm_of_heads_is_so(options: dict[str, Any]) -> None:
     layer = build(options, CPU_BACKENDS[0])
     has_norm = any(isinstance(module, RMSNorm) for module in layer.modules())
-    said = norms_heads(configure(options, D_MODEL))
+    said = has_head_norm(configure(options, D_MODEL))
     assert said in (None, has_norm)
 
 
@@ -263,7 +263,7 @@ def test_maps_that_are_not_kept_give_the_same_gradients(
     x, rope = inputs(layer, 130)
     x.requires_grad_()
     kept = gradients(layer, x, layer(x, rope))
-    monkeypatch.setattr(blocked, "KEPT_KEYS", 100)
+    monkeypatch.setattr(blocked, "MAX_SAVED_KEYS", 100)
     for name, found in gradients(layer, x, layer(x, rope)).items():
         assert (found - kept[name]).norm() <= 1e-5 * kept[name].norm(), name
 
@@ -298,7 +298,7 @@ def test_a_rounded_cache_holds_rounded_keys_and_nothing_else_rounded(
         layer(x, rope, None, rounded)
     _, keys, values, _ = layer.project(x, rope)
     (held, _), (found, found_values) = (one.held(layer.layer_index) for one in (cache, rounded))
-    n = layer.num_keys
+    n = layer.num_k_heads
     keys = keys[:, :n]
     assert torch.equal(found[:, :n], round_affine(keys, 4))
     assert torch.equal(found[:, n:], held[:, n:])

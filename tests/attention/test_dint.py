@@ -7,7 +7,7 @@ from small_layers import build, inputs
 from difftransformer.models.attention import dint
 from difftransformer.models.attention.maps import attention_maps, iter_blocks
 from difftransformer.models.cache import PrefixCache
-from difftransformer.models.kernels.eager import causal
+from difftransformer.models.kernels.eager import causal_mask
 
 OPTIONS = {"variant": "dint", "head_dim": 4, "num_heads": 4, "num_kv_heads": 2}
 
@@ -20,7 +20,7 @@ def test_rows_sum_to_one() -> None:
 
 def test_the_running_mean_is_the_mean_over_what_a_causal_mask_shows() -> None:
     rows = torch.randn(2, 9, 4, 3, generator=torch.Generator().manual_seed(0))
-    mask = causal(5, 9, rows.device).view(1, 1, 5, 9)
+    mask = causal_mask(5, 9, rows.device).view(1, 1, 5, 9)
     torch.testing.assert_close(dint._row_means(rows, 5, None), dint._row_means(rows, 5, mask))
 
 

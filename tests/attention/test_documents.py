@@ -8,7 +8,7 @@ from small_layers import D_MODEL, build
 from torch import Tensor
 
 from difftransformer import AttentionLayer, DifferentialAttention, KeyValueCache
-from difftransformer.convert.watching import capture_attention
+from difftransformer.convert.attention_hooks import capture_attention
 from difftransformer.errors import BackendError, ConfigError
 from difftransformer.models.attention.registry import variants
 from difftransformer.models.config import ModelConfig
@@ -115,10 +115,12 @@ def model(max_positions: int = 16, **settings: Any) -> Transformer:
     return Transformer.build(config, "blocked", seed=0)
 
 
-@pytest.mark.parametrize("recompute", ["none", "layer"])
-def test_a_model_packs_documents_longer_together_than_its_positions(recompute: str) -> None:
+@pytest.mark.parametrize("activation_checkpointing", ["none", "layer"])
+def test_a_model_packs_documents_longer_together_than_its_positions(
+    activation_checkpointing: str,
+) -> None:
     packed, rows = model(), [[16, 1, 10]]
-    packed.recompute = recompute
+    packed.activation_checkpointing = activation_checkpointing
     tokens = torch.randint(50, (1, 27))
     logits = packed(tokens, segment_ids=segments(rows))
     alone = each_alone(model(), tokens, rows)

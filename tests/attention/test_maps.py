@@ -37,9 +37,9 @@ def test_the_weights_are_the_first_map_less_lambda_times_the_second(
         _require_no_two_maps(layer, x)
         return
     first, second = rows.component_maps
-    lam = layer.learned_lambdas(x)
+    lam = layer.lambda_per_head(x)
     follows = lam is not None and lam.shape[:2] == x.shape[:2]
-    assert layer.lambdas_follow_tokens == follows
+    assert layer.lambda_depends_on_input == follows
     lam = torch.ones(1, 1, 1) if lam is None else lam
     made = first - lam.mT.unsqueeze(-1) * second
     if options["variant"] == "dint":
@@ -50,21 +50,21 @@ def test_the_weights_are_the_first_map_less_lambda_times_the_second(
 
 def _require_no_two_maps(layer: Attention, x: torch.Tensor) -> None:
     name = type(layer).__name__
-    maps = layer.num_queries / layer.num_heads
+    maps = layer.num_q_heads / layer.num_heads
     assert maps != 2, (
         f"{name}.component_maps returns None for heads with two maps: return the positive and the "
         "subtracted map"
     )
     subtracts = maps > 1
-    assert subtracts or layer.learned_lambdas(x) is None, (
-        f"{name}.learned_lambdas gives the factor of a map that is subtracted, and heads have one"
+    assert subtracts or layer.lambda_per_head(x) is None, (
+        f"{name}.lambda_per_head gives the factor of a map that is subtracted, and heads have one"
     )
 
 
 @pytest.mark.parametrize("maps", [1, 2, 3])
 def test_heads_of_two_maps_alone_need_a_pair(maps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     layer = build({"variant": "softmax", "head_dim": 6}, "eager")
-    monkeypatch.setattr(layer, "num_queries", maps * layer.num_heads)
+    monkeypatch.setattr(layer, "num_q_heads", maps * layer.num_heads)
     x, _ = inputs(layer, 3)
     if maps == 2:
         message = r"SoftmaxAttention\.component_maps returns None for heads with two maps"

@@ -13,19 +13,19 @@ from small_evaluation import republish, save_run
 from small_language_models import write_tokenizer
 from torch import Tensor
 
+from difftransformer.convert.attention_hooks import find_output_projections, head_gate_grads
 from difftransformer.convert.export import export_model
-from difftransformer.convert.watching import gate_slopes, joined_heads
 from difftransformer.errors import CheckpointError, UserError
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.watching import map_rows
 from difftransformer.evaluations.curvature.hessian import LossHessian
-from difftransformer.models.language_model import CausalModel
+from difftransformer.models.language_model import HFCausalLM
 
 CPU = torch.device("cpu")
 WINDOWS = torch.randint(48, (3, 12), generator=torch.Generator().manual_seed(1))
 
 
-def losses(model: CausalModel) -> Tensor:
+def losses(model: HFCausalLM) -> Tensor:
     logits = model.hidden_states(WINDOWS[:, :-1]) @ model.output_weight.T
     return F.cross_entropy(logits.mT, WINDOWS[:, 1:], reduction="none").mean(1)
 
@@ -34,10 +34,10 @@ def losses(model: CausalModel) -> Tensor:
 def test_heads_are_gated_where_they_are_joined(kind: str) -> None:
     """A gate scales columns of the matrix behind it: its slope is theirs along themselves."""
     model = decoder(kind)
-    joined = joined_heads(model)
+    joined = find_output_projections(model)
     heads = {"diffllama": 2}.get(kind, 4)
     assert [(one.layer, one.heads) for one in joined] == [(0, heads), (1, heads)]
-    found = gate_slopes([one.projection for one in joined], 3, heads, lambda: losses(model))
+    found = head_gate_grads([one.projection for one in joined], 3, heads, lambda: losses(model))
     for sequence, loss in enumerate(losses(model)):
         for place, one in enumerate(joined):
             weight: Any = one.projection.weight
@@ -51,7 +51,7 @@ def test_values_are_those_that_the_last_row_gathers(kind: str) -> None:
     """What the matrix that joins heads gets, through the norm and factor of differential ones."""
     model, seen = decoder(kind), []
     tokens = WINDOWS[0].tolist()
-    joined = joined_heads(model)
+    joined = find_output_projections(model)
 
     def look(_: Any, given: Any) -> None:
         if given[0].shape[1] == len(tokens):  # not the reader's own check of a row
@@ -79,7 +79,7 @@ def test_values_are_those_that_the_last_row_gathers(kind: str) -> None:
 def test_curvature_is_that_of_forward_over_reverse(kind: str) -> None:
     model = decoder(kind)
     model.inner.float = lambda: model.inner  # stays in float64
-    model.differentiate_twice()
+    model.enable_double_backward()
     hessian = LossHessian(model, WINDOWS, 3)
     named = dict(model.named_parameters())
     vector = torch.randn(hessian.size, generator=torch.Generator().manual_seed(2)).double()
@@ -99,7 +99,7 @@ def test_curvature_is_that_of_forward_over_reverse(kind: str) -> None:
 
 
 class _States(torch.nn.Module):
-    def __init__(self, of: CausalModel) -> None:
+    def __init__(self, of: HFCausalLM) -> None:
         super().__init__()
         self.of = of
 

@@ -132,13 +132,13 @@ def test_a_row_that_loses_the_card_is_named_and_others_are_left_out(
     import runs
 
     setting = runs.Setting("cpu", 2)
-    said = attention.obstacle("flex", loses, setting)
+    said = attention.unavailable_reason("flex", loses, setting)
     assert said == "CUDA error: an illegal memory access was encountered"
-    assert attention.obstacle("fused", lambda: None, setting) is None
+    assert attention.unavailable_reason("fused", lambda: None, setting) is None
     for module in (attention, runs):
         monkeypatch.setattr(module, "lost", lambda setting: True)
     with pytest.raises(RuntimeError, match=r"^split: .*illegal memory access"):
-        attention.obstacle("split", loses, setting)
+        attention.unavailable_reason("split", loses, setting)
     with pytest.raises(RuntimeError, match=r"^split: .*illegal memory access"):
         runs.timed({"fused": lambda: None, "split": loses}, setting)
 

@@ -13,7 +13,7 @@ from difftransformer.config.project import RunEntry
 from difftransformer.config.run import PretrainedModel
 from difftransformer.config.validation import validate
 from difftransformer.convert.checkpoint import load_weights
-from difftransformer.convert.pretrained import open_causal
+from difftransformer.convert.pretrained import load_hf_causal_lm
 from difftransformer.errors import CheckpointError, ConfigError
 from difftransformer.provenance.model_files import model_digest, model_files
 
@@ -63,7 +63,7 @@ def test_a_folder_takes_no_code_of_another_repository(
     _with(tmp_path, file, {"auto_map": {"AutoModel": CODE}})
     source(model)
     _with(tmp_path, file, more)
-    for load in (source, sizes, open_causal):
+    for load in (source, sizes, load_hf_causal_lm):
         with pytest.raises(CheckpointError, match=f"its {file} loads code from another") as refused:
             load(model)
         assert "\n" not in str(refused.value)
@@ -108,7 +108,7 @@ def test_an_index_names_no_file_outside_its_folder(tmp_path: Path, named: str, k
     index = folder / f"{kind}.index.json"
     index.write_text(json.dumps({"metadata": {}, "weight_map": {"w": named}}))
     model = PretrainedModel(name=str(folder), safetensors=kind.endswith("safetensors"))
-    for load in (source, sizes, open_causal, model_files):
+    for load in (source, sizes, load_hf_causal_lm, model_files):
         with pytest.raises(CheckpointError, match=f"{kind}.index.json: lists '") as refused:
             load(model)
         assert "outside its folder" in str(refused.value) and "\n" not in str(refused.value)

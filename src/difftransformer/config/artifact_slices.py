@@ -18,7 +18,7 @@ def with_overrides(label: str, overrides: str) -> str:
     return f"{label} (set: {overrides})" if overrides else label
 
 
-INTERPRETATION, MARK = "interpretation", " *"
+DEVIATION, MARK = "deviation_from_paper", " *"
 """Fact of a row whose source leaves something open, and what its label ends in for that."""
 
 

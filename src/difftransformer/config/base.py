@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 from pydantic_core import PydanticUndefined
 
-from difftransformer.models.config import documented
+from difftransformer.models.config import setting_metadata
 
 Value = TypeVar("Value", int, str)
 
@@ -39,7 +39,7 @@ def setting(
     **limits: Any,
 ) -> Any:
     """Declare a field with its documentation; arguments as for `models.config.setting`."""
-    return Field(default, **documented(meaning, unit, source, holds), **limits)
+    return Field(default, **setting_metadata(meaning, unit, source, holds), **limits)
 
 
 def require_half(backends: Iterable[str], precision: str, device: str) -> None:

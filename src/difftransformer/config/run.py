@@ -150,7 +150,7 @@ class RunConfig(RunSettings):
         a training goes on from the same checkpoints whatever these become.
         """
         values = self.model_dump(mode="json")
-        for name in ("world_size", "recompute", "checkpoint_every"):
+        for name in ("world_size", "activation_checkpointing", "checkpoint_every"):
             del values["training"][name]
         return values
 
@@ -165,9 +165,9 @@ class RunConfig(RunSettings):
             raise ValueError(
                 "training.document_mask is for models that are pre-trained: leave it out"
             )
-        if self.adapt is not None and self.training.recompute == "selective":
+        if self.adapt is not None and self.training.activation_checkpointing == "selective":
             raise ValueError(
-                "training.recompute selective is for models that are pre-trained: set it to layer"
+                "training.activation_checkpointing: selective works in pretraining; set it to layer"
             )
         return self
 

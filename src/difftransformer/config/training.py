@@ -74,7 +74,7 @@ class TrainingConfig(Settings):
         unit="sequences",
         gt=0,
     )
-    recompute: Literal["none", "layer", "selective"] = setting(
+    activation_checkpointing: Literal["none", "layer", "selective"] = setting(
         "none",
         meaning="layer: a layer keeps its input alone and is computed again in the backward pass, "
         "a third more work for a fraction of the memory. selective: it keeps its products and what "

@@ -22,7 +22,7 @@ from difftransformer.config.pretrained import model_type, weight_files
 from difftransformer.config.run import PretrainedModel
 from difftransformer.errors import CheckpointError, ConfigError
 from difftransformer.models.config import MODEL_TYPE, ModelConfig
-from difftransformer.models.language_model import CausalModel, LanguageModel
+from difftransformer.models.language_model import HFCausalLM, LanguageModel
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import write_bytes, write_text
 from difftransformer.provenance.layout import TRAINING
@@ -84,7 +84,7 @@ def save_language_model(folder: Path, model: LanguageModel) -> None:
     if isinstance(model, Transformer):
         save_model(folder, model, model.config)
         return
-    assert isinstance(model, CausalModel)
+    assert isinstance(model, HFCausalLM)
     with TemporaryDirectory(dir=folder, prefix=".") as aside:
         try:
             model.inner.save_pretrained(aside, max_shard_size=sys.maxsize)
@@ -111,7 +111,7 @@ def read_config(folder: Path) -> ModelConfig:
         CheckpointError: config.json is missing, damaged, or of another kind of model.
     """
     path = folder / CONFIG
-    require_as_trained(path)
+    verify_checksum(path)
     try:
         content: Any = json.loads(path.read_text(encoding="utf-8"))
         settings = content["model"]
@@ -136,7 +136,7 @@ def read_config(folder: Path) -> ModelConfig:
         raise CheckpointError(f"{error}; train the model again") from None
 
 
-def adapted_model(folder: Path) -> PretrainedModel | None:
+def finetuned_model(folder: Path) -> PretrainedModel | None:
     """Return the model of transformers that adapting one from elsewhere left in a folder.
 
     None: the folder holds a model of ours, or none that can be read, which `load_model` tells.
@@ -147,7 +147,7 @@ def adapted_model(folder: Path) -> PretrainedModel | None:
     if model_type(folder) in (None, MODEL_TYPE):
         return None
     for name in (CONFIG, WEIGHTS, TOKENIZER):
-        require_as_trained(folder / name)
+        verify_checksum(folder / name)
     return PretrainedModel(name=str(folder.resolve()))
 
 
@@ -182,7 +182,7 @@ def load_weights(
             another shape; the first one is named.
         DataError: the file is not as its training published it.
     """
-    require_as_trained(path)
+    verify_checksum(path)
     wanted = model.state_dict()
     try:
         with ExitStack() as opened:
@@ -212,7 +212,7 @@ def load_weights(
         ) from None
 
 
-def require_as_trained(path: Path) -> None:
+def verify_checksum(path: Path) -> None:
     """Compare a file of a finished training, or below it, with its digest; a model folder from
     elsewhere has none.
 

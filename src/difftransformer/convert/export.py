@@ -17,7 +17,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from difftransformer.convert.checkpoint import ADAPTER, load_model, require_as_trained, save_model
+from difftransformer.convert.checkpoint import ADAPTER, load_model, save_model, verify_checksum
 from difftransformer.errors import CheckpointError
 from difftransformer.provenance.atomic import sync, write_text
 
@@ -58,16 +58,16 @@ def export_model(model: Path, output: Path, format: str = "huggingface") -> None
         if format == "huggingface":
             save_model(aside, loaded, loaded.config, eos_token_id=eos)
         else:
-            from difftransformer.convert.upstream import save_upstream
+            from difftransformer.convert.llama import save_llama
 
-            save_upstream(aside, loaded, format, eos_token_id=eos)
+            save_llama(aside, loaded, format, eos_token_id=eos)
         write_text(aside / GENERATION, json.dumps({"eos_token_id": eos}) + "\n")
         _copy_tokenizer(model, aside)
 
 
 def _export_adapter(model: Path, output: Path) -> None:
     path = model / ADAPTER
-    require_as_trained(path)
+    verify_checksum(path)
     try:
         with safe_open(path, framework="pt") as file:
             settings = json.loads(file.metadata()["settings"])
@@ -95,7 +95,7 @@ def _end_of_text_id(folder: Path) -> int | None:
     of the words of generated rows, which end by their length.
     """
     for name in (TOKENIZER, TOKENIZER_CONFIG):
-        require_as_trained(folder / name)
+        verify_checksum(folder / name)
     if not (folder / TOKENIZER).exists():
         return None
     try:

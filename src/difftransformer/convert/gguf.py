@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from difftransformer.convert.upstream import upstream_options, upstream_weights
+from difftransformer.convert.llama import llama_config_kwargs, llama_state_dict
 from difftransformer.errors import CheckpointError
 from difftransformer.models.transformer import Transformer
 
@@ -44,7 +44,7 @@ def write_gguf(model: Transformer, tokenizer: Path, path: Path, eos_token_id: in
     """
     import gguf
 
-    options = upstream_options(model.config, "llama")
+    options = llama_config_kwargs(model.config, "llama")
     words = _words(tokenizer / "tokenizer.json", options["vocab_size"])
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH.LLAMA])
     writer.add_context_length(options["max_position_embeddings"])
@@ -71,7 +71,7 @@ def write_gguf(model: Transformer, tokenizer: Path, path: Path, eos_token_id: in
 
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, options["num_hidden_layers"])
     heads = {"q_proj": options["num_attention_heads"], "k_proj": options["num_key_value_heads"]}
-    for name, weight in upstream_weights(model).items():
+    for name, weight in llama_state_dict(model).items():
         if name == "lm_head.weight" and model.config.tie_embeddings:
             continue
         place, part = name.removesuffix(".weight"), name.split(".")[-2]

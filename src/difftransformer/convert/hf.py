@@ -24,10 +24,10 @@ from transformers.modeling_utils import PreTrainedModel
 
 from difftransformer.convert.checkpoint import AUTO_MAP, STUB, STUB_MODULE
 from difftransformer.convert.hf_config import DiffTransformerConfig
-from difftransformer.convert.hf_masks import Boundaries, require_masks, segment_ids, visible
+from difftransformer.convert.hf_masks import DocumentBoundaries, require_masks, segment_ids, visible
 from difftransformer.errors import BackendError, CheckpointError, nearest
 from difftransformer.models.config import MODEL_TYPE
-from difftransformer.models.matrices import linear
+from difftransformer.models.linear import linear
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import write_text
 
@@ -161,7 +161,7 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
                 "every_n_layers and offload out"
             )
         self.gradient_checkpointing = enable
-        self.model.recompute = "layer" if enable else "none"
+        self.model.activation_checkpointing = "layer" if enable else "none"
 
     def set_attn_implementation(
         self, attn_implementation: Any, *options: Any, **named: Any
@@ -201,8 +201,8 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
             logits_to_keep: Only the last so many positions get logits, or those that a tensor
                 lists; 0 is all.
             return_dict: False returns a tuple.
-            **options: Boundaries of packed documents (see `hf_masks.Boundaries`), and what the loss
-                function takes, such as num_items_in_batch.
+            **options: Boundaries of packed documents (see `hf_masks.DocumentBoundaries`), and
+                arguments of the loss function, such as num_items_in_batch.
 
         Raises:
             BackendError: Static cache, a mask under flash attention, inner states asked for, an
@@ -211,7 +211,7 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
                 cache.
         """
         inputs = _one_of(input_ids, inputs_embeds)
-        (B, T), boundaries = inputs.shape[:2], Boundaries.taken_from(options)
+        (B, T), boundaries = inputs.shape[:2], DocumentBoundaries.pop_from(options)
         self._refuse(options)
         segments = segment_ids(boundaries, position_ids, (B, T), attention_mask is not None)
         if use_cache is None:  # packed documents are trained on or scored, and never continued
@@ -271,10 +271,10 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
                 raise BackendError(f"{name}: inner states are not kept; leave it out")
         for name in [name for name in options if name not in _OF_THE_LOSS]:
             if options.pop(name) is not None and name not in _CHANGE_NOTHING:
-                likely = nearest(name, (*Boundaries._fields, *_INPUTS, *_OF_THE_LOSS))
+                likely = nearest(name, (*DocumentBoundaries._fields, *_INPUTS, *_OF_THE_LOSS))
                 raise BackendError(
                     f"{name}: unknown option of the model{likely}; document boundaries are "
-                    f"position_ids, {', '.join(Boundaries._fields)}"
+                    f"position_ids, {', '.join(DocumentBoundaries._fields)}"
                 )
 
     def save_pretrained(  # type: ignore[override]

@@ -10,14 +10,14 @@ from torch import Tensor
 from transformers.masking_utils import find_packed_sequence_indices
 
 from difftransformer.errors import BackendError, ConfigError
-from difftransformer.models.documents import visible_or_itself
-from difftransformer.models.kernels.eager import causal
+from difftransformer.models.documents import unmask_unattended
+from difftransformer.models.kernels.eager import causal_mask
 
 MASKED = -1e4
 """An additive mask of this or less leaves a key out: its weight is 0 in any precision."""
 
 
-class Boundaries(NamedTuple):
+class DocumentBoundaries(NamedTuple):
     """Document boundaries of packed rows, besides those that ``position_ids`` imply.
 
     Attributes:
@@ -33,7 +33,7 @@ class Boundaries(NamedTuple):
     segment_ids: Tensor | None
 
     @classmethod
-    def taken_from(cls, options: dict[str, Any]) -> Self:
+    def pop_from(cls, options: dict[str, Any]) -> Self:
         """Take them out of the options of a call, with the longest lengths, which tell no more."""
         for name in ("max_length_q", "max_length_k"):
             options.pop(name, None)
@@ -41,7 +41,10 @@ class Boundaries(NamedTuple):
 
 
 def segment_ids(
-    boundaries: Boundaries, position_ids: Tensor | None, tokens: tuple[int, int], padded: bool
+    boundaries: DocumentBoundaries,
+    position_ids: Tensor | None,
+    tokens: tuple[int, int],
+    padded: bool,
 ) -> Tensor | None:
     """Return the document of each position, [B or 1, T], or None where a row is one document.
 
@@ -60,7 +63,7 @@ def segment_ids(
     """
     if padded and any(one is not None for one in boundaries):
         raise ConfigError(
-            f"attention_mask excludes {', '.join(Boundaries._fields)}: packed rows have no "
+            f"attention_mask excludes {', '.join(DocumentBoundaries._fields)}: packed rows have no "
             "padding; pass the one or the other"
         )
     B, T = tokens
@@ -124,7 +127,7 @@ def visible(attention_mask: Tensor, tokens: tuple[int, int], past: int) -> Tenso
         _require_padding(attention_mask, B, S)
         if bool(attention_mask.all()):
             return None
-        seen = causal(T, S, attention_mask.device)
+        seen = causal_mask(T, S, attention_mask.device)
         # A padding position sees itself, so that no row of the softmax is empty (NaN).
         itself = seen.triu(past)
         return seen & attention_mask[:, None, None].bool() | itself
@@ -147,7 +150,7 @@ def visible(attention_mask: Tensor, tokens: tuple[int, int], past: int) -> Tenso
             f"attention_mask is {mask.dtype} {[*attention_mask.shape]}: a mask by query is "
             "torch.bool (True = may attend) or additive floats; convert it"
         )
-    return visible_or_itself(mask)
+    return unmask_unattended(mask)
 
 
 def _require_padding(mask: Tensor, B: int, S: int) -> None:

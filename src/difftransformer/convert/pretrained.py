@@ -6,20 +6,22 @@ from difftransformer.config.pretrained import sizes_of, source, unreadable
 from difftransformer.config.run import PretrainedModel
 from difftransformer.errors import ConfigError
 from difftransformer.models.config import ModelConfig
-from difftransformer.models.language_model import CausalModel
+from difftransformer.models.language_model import HFCausalLM
 
 
-def open_causal(model: PretrainedModel, dtype: str = "float32") -> CausalModel:
+def load_hf_causal_lm(model: PretrainedModel, dtype: str = "float32") -> HFCausalLM:
     """Return a model ready to be trained or asked, on the CPU, with its tokenizer.
 
     Raises:
-        CheckpointError: As `load_causal`.
+        CheckpointError: As `load_hf_model_and_tokenizer`.
         ConfigError: Its logits are more than hidden states times a matrix.
     """
-    return CausalModel(*load_causal(model, dtype))
+    return HFCausalLM(*load_hf_model_and_tokenizer(model, dtype))
 
 
-def load_causal(model: PretrainedModel, dtype: str, **options: Any) -> tuple[Any, Any]:
+def load_hf_model_and_tokenizer(
+    model: PretrainedModel, dtype: str, **options: Any
+) -> tuple[Any, Any]:
     """Return a model of transformers and its tokenizer.
 
     Args:
@@ -48,7 +50,7 @@ def load_causal(model: PretrainedModel, dtype: str, **options: Any) -> tuple[Any
     return inner, tokenizer
 
 
-def require_sizes(causal: CausalModel, planned: ModelConfig, name: str) -> None:
+def require_sizes(causal: HFCausalLM, planned: ModelConfig, name: str) -> None:
     """Check that a model has the sizes that its run was planned with.
 
     Raises:

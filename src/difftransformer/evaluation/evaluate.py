@@ -13,8 +13,8 @@ import torch
 from difftransformer.config.evaluation import Suite
 from difftransformer.config.evaluations import EvaluationSlice, module_of
 from difftransformer.config.run import PretrainedModel
-from difftransformer.convert.checkpoint import adapted_model, load_model, read_config
-from difftransformer.convert.pretrained import open_causal
+from difftransformer.convert.checkpoint import finetuned_model, load_model, read_config
+from difftransformer.convert.pretrained import load_hf_causal_lm
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.tokenizer import require_own_tokenizer
 from difftransformer.errors import CheckpointError, ConfigError
@@ -27,9 +27,9 @@ from difftransformer.evaluation.returned import as_measured, require_units
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Metrics, PretrainedSubject, Subject
 from difftransformer.machine.gpus import choose_device
-from difftransformer.models.device import repeat_bits
+from difftransformer.models.device import set_deterministic
 from difftransformer.models.kernels import choose_backend
-from difftransformer.models.matrices import matmul_backend
+from difftransformer.models.linear import matmul_backend
 from difftransformer.provenance.atomic import make_lasting_folder
 from difftransformer.provenance.layout import TRAINING
 from difftransformer.provenance.model_files import model_files
@@ -76,7 +76,7 @@ def evaluate(
     assert seed is not None, slice.run
     torch.set_num_threads(job.identity.threads)
     device = choose_device(slice.config.device, "the suite's device")
-    repeat_bits(device.type == "cpu")
+    set_deterministic(device.type == "cpu")
     aside = details.with_name(f".{details.name}.partial")
     shutil.rmtree(aside, ignore_errors=True)
     make_lasting_folder(aside)
@@ -85,7 +85,7 @@ def evaluate(
         state = state / weights_digest(model / TRAINING)[:16]
     foreign = slice.pretrained
     if foreign is None and model is not None and slice.config.measures_pretrained:
-        foreign = adapted_model(model)
+        foreign = finetuned_model(model)
     if foreign is not None and not slice.config.asked.reads_text:
         subject = PretrainedSubject(foreign, device, details=aside, state=state)
         resolved: dict[str, Any] = {"device": str(device)}
@@ -147,7 +147,7 @@ def _load_foreign(
 ) -> tuple[Scorer, dict[str, Any]]:
     """Load a model of transformers to be asked about text in its own token ids."""
     require_memory_for_files(model_files(model), device, model.name)
-    loaded = open_causal(model, model.dtype)
+    loaded = load_hf_causal_lm(model, model.dtype)
     require_own_tokenizer(loaded.tokenizer, dataset, model.name)
     attention = loaded.inner.config._attn_implementation
     scorer = Scorer(loaded.to(device).eval(), device, suite.precision)

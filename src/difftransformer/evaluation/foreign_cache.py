@@ -4,7 +4,7 @@ import torch
 from transformers import DynamicCache
 
 from difftransformer.errors import ConfigError, in_one_line
-from difftransformer.models.language_model import CausalModel
+from difftransformer.models.language_model import HFCausalLM
 
 _BY_LENGTH = {"dynamic", "longrope"}
 """Kinds of rotary positions whose frequencies follow from the longest position of a call."""
@@ -23,7 +23,7 @@ class GrowingCache(DynamicCache):
 
 
 @torch.inference_mode()
-def require_parts(model: CausalModel) -> None:
+def require_parts(model: HFCausalLM) -> None:
     """Check that a model makes of a text in two parts what it makes of all of it.
 
     Raises:

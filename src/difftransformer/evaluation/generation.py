@@ -17,7 +17,7 @@ from tokenizers import Encoding, Tokenizer
 from difftransformer.data.packed import TOKENIZER, PackedDataset
 from difftransformer.errors import DataError
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.models.cache import CutCache
+from difftransformer.models.cache import CroppableCache
 
 
 def encode(tokenizer: Tokenizer, text: str) -> Encoding:
@@ -146,7 +146,7 @@ class Generator:
     def _batch(self, length: int) -> int:
         return min(self.batch_size, self.chunk // length)
 
-    def _answer(self, request: Request, common: int, cache: CutCache) -> Iterator[int]:
+    def _answer(self, request: Request, common: int, cache: CroppableCache) -> Iterator[int]:
         prompt, new = request.prompt, list[int]()
         self.given += len(prompt)
         self.computed += len(prompt) - common

@@ -24,7 +24,7 @@ from transformers import AutoTokenizer
 
 from difftransformer.config.evaluation import AVERAGE, Suite
 from difftransformer.convert.hf import DiffTransformerForCausalLM
-from difftransformer.convert.pretrained import load_causal
+from difftransformer.convert.pretrained import load_hf_model_and_tokenizer
 from difftransformer.data.packed import TOKENIZER
 from difftransformer.errors import CheckpointError
 from difftransformer.evaluation.item_files import written_lines
@@ -102,7 +102,7 @@ def language_model(suite: Suite, subject: Subject | PretrainedSubject) -> Counti
         if files := model_files(subject.model):
             require_memory_for_files(files, subject.device, subject.model.name)
         there = {"device_map": {"": str(subject.device)}}
-        inner, tokenizer = load_causal(subject.model, subject.model.dtype, **there)
+        inner, tokenizer = load_hf_model_and_tokenizer(subject.model, subject.model.dtype, **there)
         return CountingLM(pretrained=inner, tokenizer=tokenizer, **options)
     model, folder = subject.scorer.model, subject.dataset.folder
     if not (folder / TOKENIZER).is_file():

@@ -15,8 +15,12 @@ import torch
 from difftransformer.config.evaluation import Suite
 from difftransformer.machine.memory import require_room
 from difftransformer.models.config import ModelConfig
-from difftransformer.models.loss import rows_of_chunk
-from difftransformer.models.sizes import cached_numbers, count_parameters, layer_activations
+from difftransformer.models.loss import chunk_rows
+from difftransformer.models.sizes import (
+    count_parameters,
+    kv_cache_numel_per_token,
+    layer_activations,
+)
 
 GAPS, CACHE_GAPS = 1.25, 1.6
 """Memory of a process on the CPU as a multiple of its tensors: those that come and go leave gaps,
@@ -54,13 +58,13 @@ def estimate_evaluation(
     reading = asked.reading(model, row_length or model.max_positions)
     rows = reading.rows
     if reading.loss_chunk is not None:
-        rows = rows_of_chunk(min(rows, reading.loss_chunk), model.vocab_size, device.type)
+        rows = chunk_rows(min(rows, reading.loss_chunk), model.vocab_size, device.type)
     heads = model.attention.output_heads
     maps = reading.map_bytes * heads * reading.total**2
     layer = layer_activations(
         model, backend, reading.new, reading.total, asked.precision, grad=False
     ).kept
-    cache = 4.0 * cached_numbers(model) * reading.total if reading.cached else 0.0
+    cache = 4.0 * kv_cache_numel_per_token(model) * reading.total if reading.cached else 0.0
     gaps, cache_gaps = (GAPS, CACHE_GAPS) if device.type == "cpu" else (1.0, 1.0)
     return EvaluationEstimate(
         weights=4.0 * count_parameters(model) * (1 if asked is suite else 2),

@@ -10,13 +10,13 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
-from difftransformer.convert.foreign.maps import Maps
-from difftransformer.convert.foreign.registry import reader
-from difftransformer.convert.foreign.softmax import cannot_read
+from difftransformer.convert.hf_attention.maps import CapturedAttention
+from difftransformer.convert.hf_attention.registry import reader
+from difftransformer.convert.hf_attention.softmax import raise_unreadable
 from difftransformer.models.attention.base import Cache
-from difftransformer.models.cache import CutCache, PrefixCache
+from difftransformer.models.cache import CroppableCache, PrefixCache
 from difftransformer.models.device import autocast
-from difftransformer.models.language_model import CausalModel, LanguageModel
+from difftransformer.models.language_model import HFCausalLM, LanguageModel
 from difftransformer.models.loss import token_losses
 from difftransformer.models.transformer import Transformer
 
@@ -54,13 +54,13 @@ class Scorer:
         """The model, which is ours wherever more is asked of it than losses and choices."""
         return cast("Transformer", self._model)
 
-    def new_cache(self, capacity: int) -> CutCache:
+    def new_cache(self, capacity: int) -> CroppableCache:
         """Return an empty cache of the model's for at most ``capacity`` positions.
 
         Raises:
             ConfigError: A model from elsewhere cannot go on from one.
         """
-        if not isinstance(self._model, CausalModel):
+        if not isinstance(self._model, HFCausalLM):
             return PrefixCache(capacity)
         from difftransformer.evaluation.foreign_cache import GrowingCache, require_parts
 
@@ -144,19 +144,21 @@ class Scorer:
         Raises:
             CheckpointError: The maps of a model from elsewhere cannot be read.
         """
-        if not isinstance(self._model, CausalModel):
+        if not isinstance(self._model, HFCausalLM):
             cache = PrefixCache(len(tokens))
             self.read(tokens[:-1], cache, chunk)
             last = torch.tensor([tokens[-1:]], device=self.device)
             with autocast(self.device, self._precision):
-                weights = [row[0].float().cpu() for row in self.model.attention_rows(last, cache)]
+                weights = [
+                    row[0].float().cpu() for row in self.model.last_token_attention(last, cache)
+                ]
             held = [
                 cache.held(layer)[1][0].float().cpu() for layer in range(self._model.num_layers)
             ]
             return LastAttention(torch.stack(weights), torch.stack(held))
         found: list[tuple[Tensor, Tensor]] = []
 
-        def see(maps: Maps) -> None:
+        def see(maps: CapturedAttention) -> None:
             rows = maps.block(maps.length - 1, maps.length).weights
             found.append((rows[0, :, 0].float().cpu(), maps.values[0].float().cpu()))
 
@@ -164,6 +166,6 @@ class Scorer:
         with reader(inner)(inner, see):
             self.states(torch.tensor([list(tokens)]))
         if len({(len(rows), values.shape) for rows, values in found}) > 1:
-            cannot_read(inner, "its layers differ in their heads")
+            raise_unreadable(inner, "its layers differ in their heads")
         rows, values = (torch.stack(one) for one in zip(*found, strict=True))
         return LastAttention(rows, values)

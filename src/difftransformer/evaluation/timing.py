@@ -77,7 +77,7 @@ def _time_here(
     import torch
 
     from difftransformer.models.kernels import choose_backend
-    from difftransformer.models.matrices import matmul_backend
+    from difftransformer.models.linear import matmul_backend
 
     name, config = slice.evaluation, slice.config
     torch.set_num_threads(threads)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from difftransformer.convert.watching import attention_layers, capture_attention, hooked
+from difftransformer.convert.attention_hooks import attention_layers, capture_attention, hooked
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.models.attention.maps import AttentionBlock
 

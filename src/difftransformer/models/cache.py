@@ -8,7 +8,7 @@ from difftransformer.errors import ConfigError
 from difftransformer.models.attention.base import Cache
 
 
-class CutCache(Cache, Protocol):
+class CroppableCache(Cache, Protocol):
     """A key/value cache that can be cut back to a prefix."""
 
     def keep(self, length: int) -> None:

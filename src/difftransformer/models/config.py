@@ -60,10 +60,10 @@ def setting(
         holds: Keys of a mapping that is typed later, for hints to those who write them beside it.
         **bounds: Of `_BOUNDS`, such as ``gt=0``.
     """
-    return field(default=default, metadata=documented(meaning, unit, source, holds) | bounds)
+    return field(default=default, metadata=setting_metadata(meaning, unit, source, holds) | bounds)
 
 
-def documented(
+def setting_metadata(
     meaning: str, unit: str | None, source: str | None, holds: Iterable[str]
 ) -> dict[str, Any]:
     """Return the documentation of a setting by pydantic's names; arguments as for `setting`."""

@@ -8,7 +8,7 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
-def repeat_bits(deterministic: bool, *, compiled: bool = False) -> None:
+def set_deterministic(deterministic: bool, *, compiled: bool = False) -> None:
     """Allow only operations that give the same bits each time, or any.
 
     Args:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from difftransformer.errors import ConfigError
 from difftransformer.models.attention.base import Cache
-from difftransformer.models.kernels.eager import causal
+from difftransformer.models.kernels.eager import causal_mask
 
 
 def document_mask(
@@ -39,10 +39,10 @@ def document_mask(
             "pass use_cache=False, or each document in a row of its own"
         )
     same = segment_ids[:, None, :, None] == segment_ids[:, None, None, :]
-    return same & causal(T, T, segment_ids.device)
+    return same & causal_mask(T, T, segment_ids.device)
 
 
-def segments_between(tokens: Tensor, end: int) -> Tensor:
+def segment_ids_from_eos(tokens: Tensor, end: int) -> Tensor:
     """Return the segment ids [B, T] of packed text [B, T] whose documents close with token `end`.
 
     The closing token belongs to the document that it closes.
@@ -51,7 +51,7 @@ def segments_between(tokens: Tensor, end: int) -> Tensor:
     return closing.cumsum(dim=-1) - closing
 
 
-def visible_or_itself(mask: Tensor) -> Tensor:
+def unmask_unattended(mask: Tensor) -> Tensor:
     """Let queries of a mask [*, 1, T, S] that may look nowhere, as padding, look at themselves.
 
     A softmax over no key is NaN.

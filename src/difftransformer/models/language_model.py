@@ -53,7 +53,7 @@ class LanguageModel(nn.Module, ABC):
         """
 
 
-class CausalModel(LanguageModel):
+class HFCausalLM(LanguageModel):
     """A decoder of transformers, over the same parameters.
 
     Attributes:
@@ -71,8 +71,8 @@ class CausalModel(LanguageModel):
         for name in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
             if getattr(settings, name, None) not in (None, 1, 1.0):
                 raise ConfigError(
-                    f"{type(inner).__name__} has {name} {getattr(settings, name)}, which training "
-                    "here does not apply: take a model without it"
+                    f"{type(inner).__name__} has {name} {getattr(settings, name)}, which "
+                    "training here does not apply: take a model without it"
                 )
         self.inner, self.tokenizer = inner, tokenizer
 
@@ -103,20 +103,20 @@ class CausalModel(LanguageModel):
         """Number of decoder blocks."""
         return int(self.inner.config.get_text_config().num_hidden_layers)
 
-    def recompute(self, again: bool) -> None:
+    def set_activation_checkpointing(self, again: bool) -> None:
         """Let training keep a layer's input alone and compute the layer again, or all of it."""
         if again:
             self.inner.activation_checkpointing_enable({"use_reentrant": False})
         else:
             self.inner.activation_checkpointing_disable()
 
-    def differentiate_twice(self) -> None:
+    def enable_double_backward(self) -> None:
         """Make second derivatives possible: float32, and attention that is written out."""
         self.inner.float()
         if self.inner.config._attn_implementation != "eager":
             self.inner.set_attn_implementation("eager")
 
-    def layer_matrices(self) -> list[str]:
+    def linear_weight_names(self) -> list[str]:
         """Names of the matrices of the layers: all but embeddings, output, norms and biases."""
         return [
             f"{name}.weight"

@@ -29,8 +29,8 @@ from difftransformer.models.attention.registry import (
     variants,
 )
 from difftransformer.models.config import AttentionConfig
-from difftransformer.models.documents import document_mask, visible_or_itself
-from difftransformer.models.initial_values import draw_weights
+from difftransformer.models.documents import document_mask, unmask_unattended
+from difftransformer.models.initialization import init_weights
 from difftransformer.models.kernels import choose_backend
 from difftransformer.models.rotary import Rope, RotaryTable
 
@@ -143,7 +143,7 @@ class AttentionLayer(Attention):
         """
         seed = int(torch.randint(2**31, (), device="cpu")) if seed is None else seed
         drawn = copy.deepcopy(self).to("cpu", torch.float32)
-        draw_weights(drawn, seed)
+        init_weights(drawn, seed)
         self.load_state_dict(drawn.state_dict())
 
     def forward(
@@ -194,7 +194,7 @@ class AttentionLayer(Attention):
                 rope = self._rotary.within(mask)
         elif mask is not None:
             self._check_mask(mask, len(x), x.shape[1], past)
-            mask = visible_or_itself(mask)
+            mask = unmask_unattended(mask)
         if rope is None:
             rope = self._rope(x, past, positions)
         elif positions is not None:

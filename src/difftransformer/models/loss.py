@@ -11,14 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from difftransformer.models.gradients import first_derivative, no_autocast
-from difftransformer.models.matrices import outer_in_full, product
+from difftransformer.models.autograd import no_autocast, no_double_backward
+from difftransformer.models.linear import linear_no_grad, weight_grad_fp32
 
 Differentiate = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 CACHED_LOGITS = 2**19
 """Logits of a chunk on the CPU, so that they stay in a core's cache (2 MiB) ..."""
-FEWEST_ROWS = 256
+MIN_ROWS = 256
 """... unless that leaves fewer positions, where products with the weight would be the slow part."""
 
 
@@ -65,7 +65,7 @@ def token_losses(hidden: Tensor, weight: Tensor, targets: Tensor, chunk: int) ->
     hidden, weight = _in_autocast_precision(hidden, weight)
     losses = hidden.new_empty(len(targets), dtype=torch.float32)
     for part in _chunks(hidden, weight, chunk):
-        logits = product(hidden[part], weight).float()
+        logits = linear_no_grad(hidden[part], weight).float()
         losses[part] = F.cross_entropy(logits, targets[part], reduction="none")
     return losses
 
@@ -91,20 +91,20 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         weight_grad = None
         differentiate = _fused() if compiled else _losses_and_slope
         for part in _chunks(hidden, weight, chunk):
-            losses, slope = differentiate(product(hidden[part], weight), targets[part])
+            losses, slope = differentiate(linear_no_grad(hidden[part], weight), targets[part])
             total += _weighted_sum(losses, weights[part])
             # The position's weight goes to the other factor of each product: D is less than V.
             factor = weights[part, None]
-            torch.mul(product(slope, weight.T), factor, out=hidden_grad[part])
+            torch.mul(linear_no_grad(slope, weight.T), factor, out=hidden_grad[part])
             if weighs:
                 rows = (hidden[part] * factor).to(hidden.dtype)
-                part_grad = outer_in_full(slope, rows)
+                part_grad = weight_grad_fp32(slope, rows)
                 weight_grad = part_grad if weight_grad is None else weight_grad.add_(part_grad)
         ctx.save_for_backward(hidden_grad, weight_grad)
         return total
 
     @staticmethod
-    @first_derivative
+    @no_double_backward
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         hidden_grad, weight_grad = ctx.saved_tensors
         of_hidden, of_weight = ctx.dtypes
@@ -151,15 +151,15 @@ def _fused() -> Differentiate:
     return torch.compile(one_pass_losses_and_slope, dynamic=True, fullgraph=True)
 
 
-def rows_of_chunk(chunk: int, vocab_size: int, device_type: str) -> int:
+def chunk_rows(chunk: int, vocab_size: int, device_type: str) -> int:
     """Return the positions whose logits exist at one time, where ``chunk`` may."""
     if device_type == "cpu":
-        return min(chunk, max(FEWEST_ROWS, CACHED_LOGITS // vocab_size))
+        return min(chunk, max(MIN_ROWS, CACHED_LOGITS // vocab_size))
     return chunk
 
 
 def _chunks(hidden: Tensor, weight: Tensor, chunk: int) -> Iterator[slice]:
-    chunk = rows_of_chunk(chunk, len(weight), hidden.device.type)
+    chunk = chunk_rows(chunk, len(weight), hidden.device.type)
     for start in range(0, len(hidden), chunk):
         yield slice(start, start + chunk)
 

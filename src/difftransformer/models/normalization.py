@@ -6,7 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from difftransformer.models.gradients import by_hand, first_derivative, full_precision, no_autocast
+from difftransformer.models.autograd import (
+    at_least_fp32,
+    no_autocast,
+    no_double_backward,
+    use_custom_backward,
+)
 
 
 class RMSNorm(nn.RMSNorm):
@@ -17,14 +22,14 @@ class RMSNorm(nn.RMSNorm):
     def forward(self, x: Tensor, factor: float = 1.0) -> Tensor:
         """Normalize [..., width] and multiply by gain and ``factor``."""
         gain = self.weight if factor == 1.0 else self.weight * factor
-        if by_hand(x):
+        if use_custom_backward(x):
             out: Tensor = _RMSNorm.apply(x, gain, self.eps)  # type: ignore[no-untyped-call]
             return out
         with no_autocast(x):  # which would make a copy in float32; of two types torch has no kernel
             return F.rms_norm(x, self.normalized_shape, gain.to(x.dtype), self.eps)
 
 
-def scaled_norm(x: Tensor, norm: RMSNorm | None, factor: float) -> Tensor:
+def norm_and_scale(x: Tensor, norm: RMSNorm | None, factor: float) -> Tensor:
     """Return ``norm(x)``, or ``x`` where there is no norm, times ``factor``."""
     out: Tensor = x * factor if norm is None else norm(x, factor)
     return out
@@ -35,7 +40,7 @@ class _RMSNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, gain: Tensor, eps: float) -> Tensor:
-        full = full_precision(x)
+        full = at_least_fp32(x)
         norm = torch.linalg.vector_norm(full, dim=-1, keepdim=True)
         inverse = norm.square_().div_(x.shape[-1]).add_(eps).rsqrt_()
         ctx.save_for_backward(x, gain, inverse)
@@ -43,11 +48,11 @@ class _RMSNorm(torch.autograd.Function):
         return out
 
     @staticmethod
-    @first_derivative
+    @no_double_backward
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         x, gain, inverse = ctx.saved_tensors
-        full, wide_gain = full_precision(x), full_precision(gain)
-        product = full_precision(grad) * full
+        full, wide_gain = at_least_fp32(x), at_least_fp32(gain)
+        product = at_least_fp32(grad) * full
         rows = product.flatten(0, -2)
         with no_autocast(x):
             gain_grad = inverse.view(1, -1) @ rows

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from difftransformer.errors import ConfigError
-from difftransformer.models.gradients import by_hand, first_derivative
+from difftransformer.models.autograd import no_double_backward, use_custom_backward
 
 Rope = tuple[Tensor, Tensor]
 """cos and sin of the positions, [T, d] or [B, T, d]; the sin of the first half is negative."""
@@ -103,7 +103,7 @@ def split_heads(
     Returns:
         Queries [B, Q, T, d], keys [B, K, T, d], values [B, V, T, e], and what is left, [B, T, R].
     """
-    if by_hand(projected):
+    if use_custom_backward(projected):
         q, k, v, extra = _SplitHeads.apply(  # type: ignore[no-untyped-call]
             projected, *rope, heads, value_dim
         )
@@ -135,7 +135,7 @@ class _SplitHeads(torch.autograd.Function):
         return *turned.tensor_split(heads[:1], dim=1), v.contiguous(), extra.contiguous()
 
     @staticmethod
-    @first_derivative
+    @no_double_backward
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         cos, sin = ctx.saved_tensors
         B, _, T, _ = grads[0].shape

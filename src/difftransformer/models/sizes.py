@@ -15,8 +15,8 @@ from difftransformer.models.attention.base import Attention
 from difftransformer.models.attention.registry import attention_class, configure
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.config import AttentionConfig, ModelConfig
-from difftransformer.models.kernels.blocked import BLOCK, KEPT_KEYS
-from difftransformer.models.matrices import Linear
+from difftransformer.models.kernels.blocked import BLOCK, MAX_SAVED_KEYS
+from difftransformer.models.linear import Linear
 from difftransformer.models.rotary import RotaryTable
 from difftransformer.models.transformer import Transformer
 
@@ -30,11 +30,11 @@ _WIDTH, _POSITIONS = 8, 2
 
 def count_parameters(config: ModelConfig) -> int:
     """Return the number of parameters (a tied matrix once), counted without allocating them."""
-    layer, outside = layer_and_outside(config)
+    layer, outside = layer_and_other_parameters(config)
     return outside + config.num_layers * layer
 
 
-def layer_and_outside(config: ModelConfig) -> tuple[int, int]:
+def layer_and_other_parameters(config: ModelConfig) -> tuple[int, int]:
     """Return the number of parameters of a layer, and of all that is no layer."""
     model = _one_layer(config)
     whole = sum(parameter.numel() for parameter in model.parameters())
@@ -56,12 +56,12 @@ class AttentionSize(NamedTuple):
 def attention_size(config: ModelConfig) -> AttentionSize:
     """Return the attention's parameters in one layer, and those of plain attention beside it."""
     own, layer = _attention_parameters(config.attention, config.d_model)
-    heads = {"num_heads": layer.num_queries, "num_kv_heads": layer.num_keys}
+    heads = {"num_heads": layer.num_q_heads, "num_kv_heads": layer.num_k_heads}
     plain = None
-    if layer.num_queries % layer.num_keys == 0:
+    if layer.num_q_heads % layer.num_k_heads == 0:
         softmax = {"variant": "softmax", "head_dim": layer.head_dim, **heads}
         plain, _ = _attention_parameters(configure(softmax, config.d_model), config.d_model)
-    return AttentionSize(own, plain, layer.num_queries, layer.num_keys)
+    return AttentionSize(own, plain, layer.num_q_heads, layer.num_k_heads)
 
 
 def _attention_parameters(attention: AttentionConfig, d_model: int) -> tuple[int, Attention]:
@@ -104,7 +104,7 @@ def forward_flops(config: ModelConfig, seq_len: int, *, causal: bool = False) ->
     layer = sum(part.uses * part.weight.numel() for part in matrices)
     weights = config.num_layers * layer + model.output_weight.numel()
     keys = seq_len + 1 if causal else 2 * seq_len
-    return 2 * weights + config.num_layers * attention.multiplications_per_pair() * keys
+    return 2 * weights + config.num_layers * attention.macs_per_query_key() * keys
 
 
 def training_flops(config: ModelConfig, seq_len: int, *, causal: bool = False) -> int:
@@ -155,18 +155,18 @@ def layer_activations(
     layer, size = _one_layer(config).layers, 4 if precision == "fp32" else 2
     (attention,) = (part for part in layer.modules() if isinstance(part, Attention))
     matrices = [part for part in layer.modules() if isinstance(part, Linear)]
-    H, Q, D = attention.num_heads, attention.num_queries, config.d_model
+    H, Q, D = attention.num_heads, attention.num_q_heads, config.d_model
     heads = attention.value_dim * (Q + H * (Q > H))
     inputs = D * (4 if config.residual_in_fp32 else size)
     outputs = sum(part.uses * part.out_features for part in matrices)
     taken = sum(part.uses * part.in_features for part in matrices)
     position = 2 * inputs + size * (outputs + taken + heads + config.ffn_dim - 2 * D)
     rows = 0.0  # of float32 attention weights at a time, for each query head
-    if backend == "eager" or attention.always_writes_maps:
-        rows = attention.maps_kept * queries
+    if backend == "eager" or attention.materializes_maps:
+        rows = attention.saved_maps_per_head * queries
     elif backend in ("blocked", "cpu_dispatch"):
         whole = queries if masked else (queries + BLOCK) / 2  # a block has the keys that it sees
-        rows = min(whole if grad and keys <= KEPT_KEYS else 2 * BLOCK, queries)
+        rows = min(whole if grad and keys <= MAX_SAVED_KEYS else 2 * BLOCK, queries)
     else:
         outputs += heads
     maps = 4.0 * keys * (Q * rows + queries * masked)
@@ -182,7 +182,7 @@ def _one_layer(config: ModelConfig) -> Transformer:
 
 
 @torch.no_grad()
-def cached_numbers(config: ModelConfig) -> int:
+def kv_cache_numel_per_token(config: ModelConfig) -> int:
     """Return how many numbers the caches of all layers grow by with each position.
 
     An attention layer with the model's heads, on an input of few dimensions, fills a cache: so this

@@ -14,17 +14,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from difftransformer.errors import ConfigError
+from difftransformer.models.activation_checkpointing import activation_checkpoint
 from difftransformer.models.attention.base import Cache
 from difftransformer.models.attention.registry import attention_class
+from difftransformer.models.autograd import no_double_backward, use_custom_backward
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.config import AttentionConfig, ModelConfig
 from difftransformer.models.documents import document_mask
-from difftransformer.models.gradients import by_hand, first_derivative
-from difftransformer.models.initial_values import draw_module
+from difftransformer.models.initialization import init_module
 from difftransformer.models.language_model import LanguageModel
-from difftransformer.models.matrices import Embedding, Linear, linear
+from difftransformer.models.linear import Embedding, Linear, linear
 from difftransformer.models.normalization import RMSNorm
-from difftransformer.models.recomputation import computed_again
 from difftransformer.models.rotary import Rope, RotaryTable
 
 
@@ -44,7 +44,7 @@ class FeedForward(nn.Module):
 
 def gated(gate_up: Tensor) -> Tensor:
     """swish(gate) * up for [..., 2F] holding gate and up side by side: [..., F]."""
-    if by_hand(gate_up):
+    if use_custom_backward(gate_up):
         out: Tensor = _Gated.apply(gate_up)  # type: ignore[no-untyped-call]
         return out
     gate, up = gate_up.chunk(2, dim=-1)
@@ -62,7 +62,7 @@ class _Gated(torch.autograd.Function):
         return swish * up
 
     @staticmethod
-    @first_derivative
+    @no_double_backward
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         gate_up, swish = ctx.saved_tensors
         gate, up = gate_up.chunk(2, dim=-1)
@@ -101,11 +101,11 @@ class Transformer(LanguageModel):
         backend: Name of the attention backend.
         embedding: Token embedding, [V, D].
         lm_head: Output projection; None when it is the embedding (``tie_embeddings``).
-        recompute: What training computes again in the backward pass instead of keeping it, see
-            `recomputation`: "none", "layer" or "selective".
+        activation_checkpointing: Which activations the backward pass computes again: "none",
+            "layer" or "selective" (see `models.activation_checkpointing`).
     """
 
-    recompute: str = "none"
+    activation_checkpointing: str = "none"
 
     def __init__(self, config: ModelConfig, backend: str = "sdpa") -> None:
         """Make the modules; their weights are undefined (see `build` and `checkpoint.load_model`).
@@ -206,11 +206,12 @@ class Transformer(LanguageModel):
         else:
             rope = self._rotary.span(past, tokens.shape[1], tokens.device)
         x = self._residual_stream(tokens)
-        # Computed again, a layer would append to the cache a second time.
-        again = self.recompute != "none" and cache is None and torch.is_grad_enabled()
+        # With a cache, a layer that is computed again would append to it a second time.
+        mode = self.activation_checkpointing
+        checkpointed = mode != "none" and cache is None and torch.is_grad_enabled()
         for layer in self.layers:
-            if again:
-                x = computed_again(layer, self.recompute, x, rope, mask, cache)
+            if checkpointed:
+                x = activation_checkpoint(layer, mode, x, rope, mask, cache)
             else:
                 x = layer(x, rope, mask, cache)
         out: Tensor = self.norm(x)
@@ -232,7 +233,7 @@ class Transformer(LanguageModel):
         return linear(hidden, self.output_weight)
 
     @torch.no_grad()
-    def attention_rows(self, token: Tensor, cache: PrefixCache) -> Iterator[Tensor]:
+    def last_token_attention(self, token: Tensor, cache: PrefixCache) -> Iterator[Tensor]:
         """Yield each layer's weights of one more token over all S positions, [B, H, S], signed.
 
         Memory is that of one layer's row: the positions before lie in the cache, which is given
@@ -257,7 +258,7 @@ class Transformer(LanguageModel):
             yield layer.attention.attention_weights(q, cache.held(index)[0], extra)[:, :, 0]
 
     def init_weights(self, seed: int) -> None:
-        """Draw all weights as ``config.initializer`` says (see `initial_values`).
+        """Draw all weights as ``config.initializer`` says (see `initialization`).
 
         Projections back into the residual stream are divided by sqrt(2 num_layers), so that its
         variance does not grow with depth (GPT-2, section 2.3).
@@ -267,7 +268,7 @@ class Transformer(LanguageModel):
 
     def init_module(self, name: str, module: nn.Module, seed: int) -> None:
         """Draw the weights of one module, whose parameters are whole and on the CPU."""
-        draw_module(
+        init_module(
             name,
             module,
             seed,

@@ -6,7 +6,7 @@ from functools import cache, cached_property, partial
 from importlib.resources import files
 from itertools import product
 
-from difftransformer.config.artifact_slices import INTERPRETATION, ArtifactSlice, SweepRow
+from difftransformer.config.artifact_slices import DEVIATION, ArtifactSlice, SweepRow
 from difftransformer.config.artifacts import ArtifactConfig, Kind, SectionConfig
 from difftransformer.config.evaluation import Fact
 from difftransformer.config.evaluations import TimingSlice, module_of
@@ -15,7 +15,11 @@ from difftransformer.config.run import PRETRAINED_SEED
 from difftransformer.config.scales import sweep_run
 from difftransformer.config.timing import TRAINED_SIZES
 from difftransformer.errors import lookup
-from difftransformer.models.attention.registry import interpretation, norms_heads, variant_location
+from difftransformer.models.attention.registry import (
+    deviation_from_paper,
+    has_head_norm,
+    variant_location,
+)
 from difftransformer.planning.checks import check_evaluation, check_suites
 from difftransformer.planning.devices import computes_on_gpu
 from difftransformer.planning.jobs import Jobs
@@ -258,11 +262,11 @@ class Artifacts:
             return {}
         slice = self.jobs.run(run)
         attention = slice.model.attention
-        facts = part.asked.facts(slice) | {"norm": norms_heads(attention)}
+        facts = part.asked.facts(slice) | {"norm": has_head_norm(attention)}
         if part.asked.timing is not None:
             facts["timed"] = self._timing_of(part) is not None
-        reason = interpretation(attention.variant)
-        return facts if reason is None else facts | {INTERPRETATION: reason}
+        reason = deviation_from_paper(attention.variant)
+        return facts if reason is None else facts | {DEVIATION: reason}
 
     def _sweep_rows(self, name: str) -> dict[str, list[SweepRow]]:
         sweep = self.jobs.catalogue.scale.sweeps.get(name)

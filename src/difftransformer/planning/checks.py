@@ -8,7 +8,7 @@ from difftransformer.config.evaluations import evaluation
 from difftransformer.config.generated_rows import GeneratedRows, RecallConfig
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import RunConfig, require_same_model, same_token_ids
-from difftransformer.convert.upstream import upstream_options
+from difftransformer.convert.llama import llama_config_kwargs
 from difftransformer.errors import CheckpointError, ConfigError, lookup, nearest
 from difftransformer.planning.foreign import Foreign
 from difftransformer.training.methods import configure
@@ -112,7 +112,7 @@ def _check_adaptation(slice: RunConfig, place: str) -> None:
         raise ConfigError(f"{place}.adapt.{error}") from None
     try:
         if slice.pretrained is None:
-            upstream_options(slice.model, "llama")
+            llama_config_kwargs(slice.model, "llama")
     except CheckpointError as error:
         raise ConfigError(
             f"{place}.adapt: run {slice.init_from} is no plain Llama: {error}"

@@ -18,7 +18,7 @@ from math import ceil
 from difftransformer.config.scale import MachineConfig
 from difftransformer.config.training import TrainingConfig
 from difftransformer.models.config import ModelConfig
-from difftransformer.models.sizes import layer_and_outside, training_flops
+from difftransformer.models.sizes import layer_and_other_parameters, training_flops
 
 _GATHERED = {"fp32": 4, "bf16": 2}
 """Bytes of a weight, by the precision of the training."""
@@ -58,7 +58,7 @@ def step_cost(
     share = sequences / gpus
     most = ceil(share)  # of the GPU that has the most
     micro_batches = ceil(most / min(training.micro_batch, most))
-    layer, outside = layer_and_outside(model)
+    layer, outside = layer_and_other_parameters(model)
     # Of layers: gather, gather, reduce; of what is outside of them: gather, reduce.
     gathered = _GATHERED[training.precision]
     size = (2 * gathered + _REDUCED) * model.num_layers * layer + (gathered + _REDUCED) * outside
@@ -78,7 +78,7 @@ def step_cost(
 def operations(model: ModelConfig, training: TrainingConfig) -> float:
     """Return the operations of each trained token, layers that are computed again among them."""
     once = training_flops(model, training.seq_len)
-    return once * 4 / 3 if training.recompute == "layer" else once
+    return once * 4 / 3 if training.activation_checkpointing == "layer" else once
 
 
 def bandwidth(gpus: int, machine: MachineConfig) -> float:

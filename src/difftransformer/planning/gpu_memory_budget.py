@@ -36,7 +36,9 @@ def require_gpu_memory(slice: RunConfig, machine: MachineConfig, place: str) -> 
         return
     cures = [f"raise training.world_size ({config.world_size})"] if slice.adapt is None else []
     if found.states <= budget or not cures:
-        checkpointing = ["set training.recompute to layer"] * (config.recompute != "layer")
+        checkpointing = ["set training.activation_checkpointing to layer"] * (
+            config.activation_checkpointing != "layer"
+        )
         lower = (
             f"lower training.micro_batch_size ({config.micro_batch}), training.seq_len "
             f"({config.seq_len}) or training.loss_chunk ({config.loss_chunk})"

@@ -16,7 +16,7 @@ from difftransformer.config.evaluations import EvaluationSlice, module_of
 from difftransformer.config.judges import JudgeName, JudgmentSlice, judge_module
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import DatasetSlice, RunConfig
-from difftransformer.convert.foreign.registry import reader_locations
+from difftransformer.convert.hf_attention.registry import reader_locations
 from difftransformer.errors import data_of
 from difftransformer.machine import gpus
 from difftransformer.models.attention.registry import variant_location

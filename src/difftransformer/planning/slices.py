@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from difftransformer.config.artifact_slices import (
-    INTERPRETATION,
+    DEVIATION,
     MARK,
     ArtifactSlice,
     FamilySlice,
@@ -189,7 +189,7 @@ class Declarations:
             label = with_overrides(name, changed)
             yield RowSlice(
                 run=run,
-                label=label if known.get(INTERPRETATION) is None else label + MARK,
+                label=label if known.get(DEVIATION) is None else label + MARK,
                 overrides=changed,
                 against=other,
                 facts=known,

@@ -5,7 +5,7 @@ import re
 import shutil
 from pathlib import Path
 
-from difftransformer.convert.checkpoint import adapted_model
+from difftransformer.convert.checkpoint import finetuned_model
 from difftransformer.convert.export import (
     GENERATION,
     OF_TRANSFORMERS,
@@ -49,7 +49,7 @@ def publish(
             system refused.
     """
     card = _card(run, output, format, license)
-    if adapted_model(run) is None:
+    if finetuned_model(run) is None:
         export_model(run, output, format)
     else:
         _copy(run, output)
@@ -106,7 +106,7 @@ def _card(run: Path, output: Path, format: str, license: str | None) -> str:
             f"--format {format}: a folder for the hub is one of transformers: "
             f"{', '.join(OF_TRANSFORMERS)}; `difftransformer export_model` knows others"
         )
-    elsewhere, as_it_is = adapted_model(run) is not None, format == "huggingface"
+    elsewhere, as_it_is = finetuned_model(run) is not None, format == "huggingface"
     if elsewhere and not as_it_is:
         raise ConfigError(
             f"{run}: adapts a model from elsewhere, which stays of its class: publish it without "

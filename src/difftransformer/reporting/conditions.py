@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from difftransformer.config.artifact_slices import INTERPRETATION, MARK, ArtifactSlice, RowSlice
+from difftransformer.config.artifact_slices import DEVIATION, MARK, ArtifactSlice, RowSlice
 from difftransformer.errors import UserError
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import defined
@@ -110,7 +110,7 @@ def interpretations_note(artifact: ArtifactSlice) -> list[str]:
         f"{row.label.removesuffix(MARK)}: {reason}": None
         for part in artifact.sections
         for row in part.rows
-        if (reason := row.facts.get(INTERPRETATION)) is not None
+        if (reason := row.facts.get(DEVIATION)) is not None
     }
     if not reasons:
         return []

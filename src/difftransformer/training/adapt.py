@@ -16,13 +16,13 @@ from torch import Tensor
 
 from difftransformer.config.run import RunConfig
 from difftransformer.convert.hf import BACKENDS
-from difftransformer.convert.upstream import from_upstream, to_upstream
+from difftransformer.convert.llama import from_llama, to_llama
 from difftransformer.data.loader import BatchLoader
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.tokenizer import require_own_tokenizer
 from difftransformer.errors import BackendError, ConfigError
 from difftransformer.models.kernels import choose_backend
-from difftransformer.models.language_model import CausalModel, LanguageModel
+from difftransformer.models.language_model import HFCausalLM, LanguageModel
 from difftransformer.models.transformer import Transformer
 from difftransformer.training.memory import require_memory
 from difftransformer.training.method import Adapter, Task
@@ -93,7 +93,7 @@ def first_batches(
 
 def _opened(
     slice: RunConfig, folder: Path | None, dataset: PackedDataset, device: torch.device
-) -> CausalModel:
+) -> HFCausalLM:
     """The parent: one of ours as transformers' Llama, with the positions of this run."""
     config = slice.training
     backend = choose_backend(config.backend, device.type, config.precision)
@@ -106,27 +106,25 @@ def _opened(
     causal = _parent(slice, folder, dataset)
     causal.inner.to(device)
     causal.inner.set_attn_implementation(theirs.get(backend, "sdpa"))
-    causal.recompute(config.recompute == "layer")
+    causal.set_activation_checkpointing(config.activation_checkpointing == "layer")
     return causal
 
 
-def _parent(slice: RunConfig, folder: Path | None, dataset: PackedDataset) -> CausalModel:
+def _parent(slice: RunConfig, folder: Path | None, dataset: PackedDataset) -> HFCausalLM:
     if slice.pretrained is None:
         assert folder is not None, slice.run
-        return CausalModel(
-            to_upstream(open_weights(slice, folder, Transformer(slice.model)), "llama")
-        )
-    from difftransformer.convert.pretrained import open_causal, require_sizes
+        return HFCausalLM(to_llama(open_weights(slice, folder, Transformer(slice.model)), "llama"))
+    from difftransformer.convert.pretrained import load_hf_causal_lm, require_sizes
 
-    causal = open_causal(slice.pretrained)
+    causal = load_hf_causal_lm(slice.pretrained)
     require_sizes(causal, slice.model, slice.pretrained.name)
     require_own_tokenizer(causal.tokenizer, dataset, slice.pretrained.name)
     return causal
 
 
-def _closed(slice: RunConfig, model: CausalModel) -> Transformer:
+def _closed(slice: RunConfig, model: HFCausalLM) -> Transformer:
     """Return the folded model as ours, with the settings of its run."""
     device = model.output_weight.device
     ours = Transformer(slice.model)
-    ours.load_state_dict(from_upstream(model.inner.cpu()).state_dict())
+    ours.load_state_dict(from_llama(model.inner.cpu()).state_dict())
     return ours.to(device).eval()

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from difftransformer.convert.dex import DexConfig
 from difftransformer.models.config import lambda_metric
-from difftransformer.models.language_model import CausalModel
+from difftransformer.models.language_model import HFCausalLM
 from difftransformer.training.method import Task
 from difftransformer.training.peft_method import PeftMethod
 
@@ -12,7 +12,7 @@ from difftransformer.training.peft_method import PeftMethod
 class DexMethod(PeftMethod):
     """Dex in a model."""
 
-    def __init__(self, model: CausalModel, config: DexConfig, task: Task) -> None:
+    def __init__(self, model: HFCausalLM, config: DexConfig, task: Task) -> None:
         super().__init__(model, config, task, replaced="dex_weight")
 
     def step(self, lr: float, found_inf: Tensor | None = None) -> None:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from difftransformer.config.base import setting
 from difftransformer.config.training import TrainingConfig
 from difftransformer.models.config import ModelConfig
-from difftransformer.models.language_model import CausalModel
+from difftransformer.models.language_model import HFCausalLM
 from difftransformer.models.sizes import llama_matrices
 from difftransformer.training.method import Method, MethodSettings, Planned, Task
 from difftransformer.training.optimizer import AdamW
@@ -53,14 +53,14 @@ class LowRankMethodSettings(MethodSettings):
 
 def low_rank_method(
     kind: Literal["galore", "apollo"],
-    model: CausalModel,
+    model: HFCausalLM,
     settings: LowRankMethodSettings,
     scale: float,
     task: Task,
 ) -> Method:
     """Return the training of all parameters, the matrices of the layers by one of the two."""
     low = LowRankSettings(kind, settings.rank, settings.gap, scale, task.seed)
-    matrices = model.layer_matrices()
+    matrices = model.linear_weight_names()
     return Method(LowRankAdamW(model.named_parameters(), matrices, task.training, low))
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from difftransformer.config.training import ProbeConfig, TrainingConfig
-from difftransformer.convert.watching import attention_layers, lambda_means, watched_lambdas
+from difftransformer.convert.attention_hooks import attention_layers, capture_lambdas, lambda_means
 from difftransformer.data.loader import sequential_windows
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.recall import recall_batch
@@ -89,7 +89,7 @@ class Evaluations:
     ) -> None:
         self._model, self._dataset, self._readable = model, dataset, readable
         self._config, self._objective = config, objective
-        self._follow_tokens = lambdas_follow_tokens(model)
+        self._follow_tokens = lambda_depends_on_input(model)
         self._probes = _probe_rows(dataset, config.probe) if config.probe is not None else {}
 
     def __call__(self, hidden_states: HiddenStates, step: int, last: bool) -> dict[str, float]:
@@ -120,7 +120,7 @@ class Evaluations:
             loss = self._validation_loss(hidden_states)
             lambdas = final_lambdas(self._model, self._dataset, self._config)
         else:
-            with watched_lambdas(self._model) as watched:
+            with capture_lambdas(self._model) as watched:
                 loss = self._validation_loss(hidden_states)
             lambdas = lambda_means(watched)
         return {"validation_loss": loss} | lambdas
@@ -155,9 +155,9 @@ def validation_windows(dataset: PackedDataset, config: TrainingConfig) -> Iterat
     )
 
 
-def lambdas_follow_tokens(model: LanguageModel) -> bool:
+def lambda_depends_on_input(model: LanguageModel) -> bool:
     """Return whether λ depends on the tokens, as in V2."""
-    return any(layer.lambdas_follow_tokens for layer in attention_layers(model))
+    return any(layer.lambda_depends_on_input for layer in attention_layers(model))
 
 
 @torch.no_grad()
@@ -170,13 +170,13 @@ def final_lambdas(
     case all processes that share the model call this function.
     """
     model.eval()
-    if not lambdas_follow_tokens(model):
+    if not lambda_depends_on_input(model):
         return _constant_lambdas(model)
     device = model.output_weight.device
     # Watched, its layers would be compiled once more for a few batches.
     eager = torch.compiler.set_stance("force_eager") if config.compile else nullcontext()
     states = within_documents(model.hidden_states, document_end(config, dataset))
-    with watched_lambdas(model) as watched, autocast(device, config.precision), eager:
+    with capture_lambdas(model) as watched, autocast(device, config.precision), eager:
         for batch in validation_windows(dataset, config):
             states(batch[:, :-1].to(device))
     return lambda_means(watched)
@@ -189,7 +189,7 @@ def _constant_lambdas(model: LanguageModel) -> dict[str, float]:
     found = {
         layer.layer_index: [factors.double().cpu().mean((1, 2))]
         for layer in attention_layers(model)
-        if (factors := layer.learned_lambdas(any_input)) is not None
+        if (factors := layer.lambda_per_head(any_input)) is not None
     }
     return lambda_means(found)
 

@@ -19,8 +19,12 @@ from difftransformer.config.training import TrainingConfig
 from difftransformer.machine.memory import available_bytes, require_room
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.kernels import choose_backend
-from difftransformer.models.loss import rows_of_chunk
-from difftransformer.models.sizes import count_parameters, layer_activations, layer_and_outside
+from difftransformer.models.loss import chunk_rows
+from difftransformer.models.sizes import (
+    count_parameters,
+    layer_activations,
+    layer_and_other_parameters,
+)
 from difftransformer.training.method import Planned
 from difftransformer.training.methods import configure
 from difftransformer.training.process import return_freed_memory
@@ -82,12 +86,12 @@ def estimate_memory(slice: RunConfig, device_type: str) -> MemoryEstimate:
     copies = 2.0 * parameters if config.precision == "bf16" else 0.0
     states = 4.0 * (parameters + added + planned.trained + planned.kept) + copies
     if config.world_size > 1:
-        layer, outside = layer_and_outside(model)
+        layer, outside = layer_and_other_parameters(model)
         # Embedding and output stay, of the layers one computes while the next is gathered.
         states = states / config.world_size + (8.0 + copies / parameters) * (outside + 2 * layer)
     activations, working = _activations(slice, on_gpu)
     positions = config.micro_batch * config.seq_len
-    rows = rows_of_chunk(min(positions, config.loss_chunk), model.vocab_size, device_type)
+    rows = chunk_rows(min(positions, config.loss_chunk), model.vocab_size, device_type)
     logits = 8.0 * (rows * model.vocab_size + (model.vocab_size + positions) * model.d_model)
     if on_gpu:  # whose allocator gives the memory of the logits to the layers' backward pass
         return MemoryEstimate(states, activations + working, max(0.0, logits - working), 0.0)
@@ -111,8 +115,10 @@ def _activations(slice: RunConfig, on_gpu: bool) -> tuple[float, float]:
         masked=config.document_mask,
     )  # fmt: skip
     kept, working = layer.kept, layer.kept * (1.0 if slice.adapt is None else ADAPTED_LAYER)
-    if config.recompute != "none":
-        kept = layer.inputs + (layer.outputs if config.recompute == "selective" else 0.0)
+    if config.activation_checkpointing != "none":
+        kept = layer.inputs + (
+            layer.outputs if config.activation_checkpointing == "selective" else 0.0
+        )
         working *= 2.0 if on_gpu else CHECKPOINTED_LAYERS
     return config.micro_batch * model.num_layers * kept, config.micro_batch * working
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from difftransformer.config.training import TrainingConfig
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError
-from difftransformer.models.documents import segments_between
+from difftransformer.models.documents import segment_ids_from_eos
 from difftransformer.models.loss import chunked_cross_entropy, token_losses
 
 HiddenStates = Callable[[Tensor], Tensor]
@@ -46,7 +46,7 @@ def within_documents(states: Callable[..., Tensor], end: int | None) -> HiddenSt
         return states
 
     def separated(tokens: Tensor) -> Tensor:
-        return states(tokens, segment_ids=segments_between(tokens, end))
+        return states(tokens, segment_ids=segment_ids_from_eos(tokens, end))
 
     return separated
 

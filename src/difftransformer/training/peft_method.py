@@ -8,7 +8,7 @@ from peft import get_peft_model
 from peft.utils import get_peft_model_state_dict
 from torch import Tensor
 
-from difftransformer.models.language_model import CausalModel
+from difftransformer.models.language_model import HFCausalLM
 from difftransformer.training.method import Adapter, Method, Task
 from difftransformer.training.optimizer import AdamW
 
@@ -27,7 +27,7 @@ class PeftMethod(Method):
 
     def __init__(
         self,
-        model: CausalModel,
+        model: HFCausalLM,
         config: Any,
         task: Task,
         *,

@@ -61,7 +61,7 @@ def _train(stage: str, slice: RunConfig, model: Path | None, frame: Frame) -> No
     def start(dataset: PackedDataset, device: torch.device, team: Team) -> Start:
         require_memory(slice, device)
         transformer = _initial_model(slice, frame["seed"], model, device, team)
-        transformer.recompute = slice.training.recompute
+        transformer.activation_checkpointing = slice.training.activation_checkpointing
         method = Method(AdamW(transformer.named_parameters(), slice.training))
         return Start(
             transformer, method, transformer.backend, lambda: (team.plain(transformer), {})

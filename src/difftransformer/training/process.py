@@ -26,7 +26,7 @@ from torch import Tensor
 from difftransformer.config.training import TrainingConfig
 from difftransformer.errors import BackendError
 from difftransformer.machine.gpus import choose_device
-from difftransformer.models.device import repeat_bits
+from difftransformer.models.device import set_deterministic
 
 logger = logging.getLogger(__name__)
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4  # M_* of malloc.h
@@ -70,7 +70,7 @@ def prepare_process(config: TrainingConfig, device: torch.device, threads: int) 
     deterministic = device.type == "cpu" if wanted is None else wanted
     if deterministic and device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    repeat_bits(deterministic, compiled=config.compile)
+    set_deterministic(deterministic, compiled=config.compile)
     return deterministic
 
 

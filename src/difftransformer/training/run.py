@@ -21,7 +21,7 @@ from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError
 from difftransformer.machine.gpus import bf16_peak
 from difftransformer.models.language_model import LanguageModel
-from difftransformer.models.matrices import matmul_backend
+from difftransformer.models.linear import matmul_backend
 from difftransformer.models.sizes import training_flops
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.layout import TRAINING
@@ -31,7 +31,7 @@ from difftransformer.tracking.tracker import Tracker
 from difftransformer.training.checkpoint import CheckpointStore
 from difftransformer.training.interrupt import listening
 from difftransformer.training.joining import joined
-from difftransformer.training.measure import Evaluations, final_lambdas, lambdas_follow_tokens
+from difftransformer.training.measure import Evaluations, final_lambdas, lambda_depends_on_input
 from difftransformer.training.method import Adapter, Method
 from difftransformer.training.mirror import Mirror
 from difftransformer.training.objective import Objective, document_end
@@ -155,7 +155,7 @@ def train_run(
                 trainer.train(store, progress, tracker, stop, after_step)
         history, adapter = trainer.history, start.adapter()
         through, lambdas = trainer.diverged_at is None, dict[str, float]()
-        by_tokens = lambdas_follow_tokens(start.model)
+        by_tokens = lambda_depends_on_input(start.model)
         if through and by_tokens:
             with team.whole():  # where it trains: what is finished may lie on the CPU
                 lambdas = final_lambdas(start.model, dataset, config)

@@ -91,8 +91,8 @@ def test_the_learned_lambda_of_a_layer(
         assert metrics["lambda_l0"] == pytest.approx(expected, abs=0.3)
     layer = found.scorer.model.layers[0].attention
     if attention["variant"] == "diff_v1":  # of a single token both maps have all the weight
-        assert metrics["lambda_l0"] == pytest.approx(float(layer.current_lambda()))
-        assert metrics["weights_p1"] == pytest.approx(1 - float(layer.current_lambda()))
+        assert metrics["lambda_l0"] == pytest.approx(float(layer.lambda_full()))
+        assert metrics["weights_p1"] == pytest.approx(1 - float(layer.lambda_full()))
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ from torch.autograd.functional import hessian
 from torch.func import functional_call
 
 from difftransformer.evaluations.curvature.hessian import LossHessian
-from difftransformer.models import gradients
+from difftransformer.models import autograd
 from difftransformer.models.attention.registry import variants
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.transformer import Transformer
@@ -145,6 +145,6 @@ def test_hand_written_gradients_are_back_afterwards(windows: Tensor) -> None:
     model = small("diff_v1")
     LossHessian(model, windows, 8)
     for module in (matrices, normalization, rotary, transformer):
-        assert module.by_hand is gradients.by_hand
+        assert module.use_custom_backward is autograd.use_custom_backward
     with pytest.raises(NotImplementedError, match="no second derivative"):
         torch.autograd.grad(model(windows).sum(), [*model.parameters()], create_graph=True)

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from small_evaluation import RECALL, metrics_of, model_config, scorer, sizes, subject
 from torch import Tensor
 
-from difftransformer.convert import dex_changes
+from difftransformer.convert import dex_weights
 from difftransformer.data.packed import PackedDataset
 from difftransformer.evaluation.subject import Subject
 from difftransformer.evaluations.effective_attention.measure import effective, measure
@@ -112,7 +112,7 @@ def test_what_dex_left_changes_the_effective_rows_alone(
     save_file({name + "heads": heads, name + "difference": torch.eye(4)},
               tmp_path / "adapter.safetensors")  # fmt: skip
     trained = SimpleNamespace(metrics={"lambda_l0": 2.0})
-    monkeypatch.setattr(dex_changes, "read_result", lambda path: trained)
+    monkeypatch.setattr(dex_weights, "read_result", lambda path: trained)
     own, changed = (
         metrics_of(measure(suite(), each)) for each in (one, replace(one, model=tmp_path))
     )

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from small_evaluation import VOCAB, metrics_of, model_config, scorer, subject
 
-from difftransformer.convert import dex_changes
-from difftransformer.convert.watching import joined_heads
+from difftransformer.convert import dex_weights
+from difftransformer.convert.attention_hooks import find_output_projections
 from difftransformer.data.packed import PackedDataset
 from difftransformer.evaluation.subject import Subject
 from difftransformer.evaluations.head_features.measure import measure, slopes
@@ -51,7 +51,7 @@ def test_slopes_are_those_of_a_gate(text: Path, tmp_path: Path) -> None:
     model = one.scorer.model.double()
     heads = model.config.attention.num_heads
     windows = torch.randint(0, VOCAB, (2, 13), generator=torch.Generator().manual_seed(0))
-    found = slopes(one, windows, joined_heads(model))
+    found = slopes(one, windows, find_output_projections(model))
 
     def losses(layer: int, head: int, gate: float) -> torch.Tensor:
         def hook(module: Any, inputs: Any) -> Any:
@@ -98,7 +98,7 @@ def test_what_dex_left_is_read_beside_the_weights(
     save_file(tensors, tmp_path / "adapter.safetensors")
 
     trained = SimpleNamespace(metrics={f"lambda_l{layer}": 0.25 for layer in range(layers)})
-    monkeypatch.setattr(dex_changes, "read_result", lambda path: trained)
+    monkeypatch.setattr(dex_weights, "read_result", lambda path: trained)
     found = metrics_of(measure(suite(max_tokens=96), replace(one, model=tmp_path)))
     assert found["dex_norm"] == pytest.approx(0.25, abs=1e-6)
     details = load_file(tmp_path / DETAILS)

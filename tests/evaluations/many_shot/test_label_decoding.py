@@ -11,7 +11,7 @@ from small_evaluation import model_config, scorer
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.evaluations.many_shot.label_decoding import Labels, SharedPrompt
 from difftransformer.models.cache import PrefixCache
-from difftransformer.models.language_model import CausalModel
+from difftransformer.models.language_model import HFCausalLM
 from difftransformer.models.transformer import Transformer
 
 # Shared beginnings, and labels that only their ending (1) tells from a longer one.
@@ -65,7 +65,7 @@ def test_a_shared_prompt_answers_like_brute_force() -> None:
 
 def test_a_model_of_transformers_answers_like_brute_force() -> None:
     one, draw = (
-        scorer(CausalModel(model_of("qwen2", initializer_range=0.5))),
+        scorer(HFCausalLM(model_of("qwen2", initializer_range=0.5))),
         np.random.default_rng(0),
     )
     prompt = draw.integers(0, VOCAB, 9).tolist()

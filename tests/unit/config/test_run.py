@@ -8,7 +8,7 @@ from tiny_training import make_slice
 
 @pytest.mark.parametrize(
     "changed",
-    [{"world_size": 2}, {"recompute": "layer"}, {"checkpoint_every": 7}],
+    [{"world_size": 2}, {"activation_checkpointing": "layer"}, {"checkpoint_every": 7}],
     ids=lambda changed: next(iter(changed)),
 )
 def test_how_a_run_is_computed_and_kept_is_not_decisive(changed: dict[str, Any]) -> None:

@@ -14,12 +14,7 @@ from transformers import AutoConfig
 from difftransformer.config.generated_rows import RecallConfig
 from difftransformer.convert.checkpoint import save_model
 from difftransformer.convert.export import export_model
-from difftransformer.convert.upstream import (
-    from_upstream,
-    save_upstream,
-    to_upstream,
-    upstream_weights,
-)
+from difftransformer.convert.llama import from_llama, llama_state_dict, save_llama, to_llama
 from difftransformer.data.rows import write_words
 from difftransformer.errors import UserError
 
@@ -59,7 +54,7 @@ def tokens() -> torch.Tensor:
 @pytest.mark.parametrize(("variant", "kv_heads", "tied"), CASES)
 def test_upstream_gives_our_logits(variant: str, kv_heads: int | None, tied: bool) -> None:
     model = build(variant, kv_heads, tied)
-    upstream = to_upstream(model, FORMATS[variant])
+    upstream = to_llama(model, FORMATS[variant])
     with torch.no_grad():
         ours, theirs = model(tokens()), upstream(tokens()).logits
     torch.testing.assert_close(theirs, ours, rtol=0, atol=1e-5)
@@ -71,11 +66,11 @@ def test_gradients_through_upstream_are_ours(
     variant: str, kv_heads: int | None, tied: bool
 ) -> None:
     model = build(variant, kv_heads, tied)
-    upstream = to_upstream(model, FORMATS[variant])
+    upstream = to_llama(model, FORMATS[variant])
     weights = dict(model.named_parameters())
     direction = torch.randn(2, 17, 61, generator=torch.Generator().manual_seed(2)) / 61
     ours = torch.autograd.grad((model(tokens()) * direction).sum(), weights.values())
-    mapped = upstream_weights(model)  # differentiable, so the chain rule leads back to ours
+    mapped = llama_state_dict(model)  # differentiable, so the chain rule leads back to ours
     logits = torch.func.functional_call(upstream, mapped, (tokens(),)).logits
     theirs = torch.autograd.grad((logits * direction).sum(), weights.values())
     for name, mine, other in zip(weights, ours, theirs, strict=True):
@@ -88,8 +83,8 @@ def test_a_folder_is_what_transformers_would_write(
     variant: str, kv_heads: int | None, tied: bool, tmp_path: Path
 ) -> None:
     model, kind = build(variant, kv_heads, tied), FORMATS[variant]
-    save_upstream(tmp_path / "ours", model, kind, eos_token_id=7)
-    upstream = to_upstream(model, kind)
+    save_llama(tmp_path / "ours", model, kind, eos_token_id=7)
+    upstream = to_llama(model, kind)
     upstream.config.eos_token_id = upstream.generation_config.eos_token_id = 7
     upstream.save_pretrained(tmp_path / "theirs")
     settings = [AutoConfig.from_pretrained(tmp_path / who).to_dict() for who in ("ours", "theirs")]
@@ -115,13 +110,13 @@ def test_an_end_of_text_of_the_vocabulary_is_found(vocab: Any, tmp_path: Path) -
 
 @pytest.mark.parametrize(("variant", "kv_heads", "tied"), CASES)
 def test_round_trip_is_bit_exact(variant: str, kv_heads: int | None, tied: bool) -> None:
-    upstream = to_upstream(build(variant, kv_heads, tied), FORMATS[variant])
-    back = from_upstream(upstream)
-    again = to_upstream(back, FORMATS[variant])
+    upstream = to_llama(build(variant, kv_heads, tied), FORMATS[variant])
+    back = from_llama(upstream)
+    again = to_llama(back, FORMATS[variant])
     assert again.config.to_dict() == upstream.config.to_dict()
     for name, tensor in upstream.state_dict().items():
         assert torch.equal(again.state_dict()[name], tensor), name
-    third = from_upstream(again)
+    third = from_llama(again)
     assert third.config == back.config
     for name, tensor in back.state_dict().items():
         assert torch.equal(third.state_dict()[name], tensor), name
@@ -145,7 +140,7 @@ def test_an_untouched_upstream_model_comes_in(variant: str) -> None:
     torch.manual_seed(0)
     upstream = getattr(transformers, f"{prefix}ForCausalLM")(config).eval()
     with torch.no_grad():
-        ours, theirs = from_upstream(upstream)(tokens()), upstream(tokens()).logits
+        ours, theirs = from_llama(upstream)(tokens()), upstream(tokens()).logits
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
 
 
@@ -155,10 +150,10 @@ def test_what_we_cannot_express_is_not_imported() -> None:
     small = {"vocab_size": 11, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
     biased = LlamaConfig(**small, num_attention_heads=2, attention_bias=True)
     with pytest.raises(UserError, match="attention_bias is True"):
-        from_upstream(LlamaForCausalLM(biased))
+        from_llama(LlamaForCausalLM(biased))
     other = GPT2Config(vocab_size=11, n_embd=8, n_layer=1, n_head=2)
     with pytest.raises(UserError, match="gpt2"):
-        from_upstream(GPT2LMHeadModel(other))
+        from_llama(GPT2LMHeadModel(other))
 
 
 REFUSED = [
@@ -208,7 +203,7 @@ def test_an_exported_folder_loads_without_our_code(
     torch.testing.assert_close(theirs, ours, rtol=0, atol=1e-5)
     assert AutoTokenizer.from_pretrained(out).eos_token_id == upstream.config.eos_token_id == 0
     with torch.no_grad():
-        back = from_upstream(upstream)(tokens())
+        back = from_llama(upstream)(tokens())
     torch.testing.assert_close(back, ours, rtol=0, atol=1e-5)
 
 

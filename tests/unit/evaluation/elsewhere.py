@@ -13,13 +13,13 @@ from small_motif import MotifConfig, MotifForCausalLM
 from difftransformer.config.data import DatasetConfig
 from difftransformer.config.evaluations import EvaluationSlice
 from difftransformer.data.tokenizer import train_tokenizer
-from difftransformer.models.language_model import CausalModel
+from difftransformer.models.language_model import HFCausalLM
 from difftransformer.provenance.result import Result, read_result
 
 DECODERS = ("llama", "qwen2", "diffllama", "motif")
 
 
-def decoder(kind: str) -> CausalModel:
+def decoder(kind: str) -> HFCausalLM:
     """Random weights whose maps are far from uniform, in float64."""
     model = MotifForCausalLM(MotifConfig()) if kind == "motif" else model_of(kind)
     generator = torch.Generator().manual_seed(0)
@@ -27,7 +27,7 @@ def decoder(kind: str) -> CausalModel:
         for name, weight in model.named_parameters():
             if "norm" not in name and "subln" not in name:
                 weight.normal_(0, 0.4, generator=generator)
-    return CausalModel(model.double().eval())
+    return HFCausalLM(model.double().eval())
 
 
 def write_documents(folder: Path) -> Path:

@@ -21,7 +21,7 @@ from difftransformer.errors import BackendError, CheckpointError, ConfigError, D
 from difftransformer.evaluation.evaluate import _require_finite
 from difftransformer.evaluation.subject import Measured, PretrainedSubject, means
 from difftransformer.evaluations.validation_slices.measure import load_frequent
-from difftransformer.models.matrices import matmul_backend
+from difftransformer.models.linear import matmul_backend
 from difftransformer.provenance.result import Result, read_result
 from difftransformer.tracking.tracker import NullTracker
 

@@ -8,19 +8,19 @@ from transformers import MambaConfig, MambaForCausalLM
 
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.foreign_cache import require_parts
-from difftransformer.models.language_model import CausalModel
+from difftransformer.models.language_model import HFCausalLM
 
 
 def test_one_that_does_is_taken() -> None:
-    require_parts(CausalModel(model_of("qwen2")))
-    require_parts(CausalModel(model_of("mistral", sliding_window=4).bfloat16()))
+    require_parts(HFCausalLM(model_of("qwen2")))
+    require_parts(HFCausalLM(model_of("mistral", sliding_window=4).bfloat16()))
 
 
 def test_one_that_keeps_another_state_is_one_line() -> None:
     config = MambaConfig(vocab_size=48, hidden_size=16, state_size=4, num_hidden_layers=2)
     config.max_position_embeddings = 64
     with pytest.raises(ConfigError, match=r"^MambaForCausalLM: keeps more than keys and values"):
-        require_parts(CausalModel(MambaForCausalLM(config).eval()))
+        require_parts(HFCausalLM(MambaForCausalLM(config).eval()))
 
 
 def test_one_that_looks_for_another_state_is_one_line() -> None:
@@ -33,7 +33,7 @@ def test_one_that_looks_for_another_state_is_one_line() -> None:
         forward(**given) if "past_key_values" in given else whole(**given)
     )
     with pytest.raises(ConfigError, match=r"keeps more .* \(.*conv_states") as refusal:
-        require_parts(CausalModel(inner))
+        require_parts(HFCausalLM(inner))
     assert "\n" not in str(refusal.value)
 
 
@@ -44,5 +44,5 @@ def test_positions_that_follow_from_the_length_are_one_line(kind: str) -> None:
     rope |= factors if kind == "longrope" else {}
     rope["original_max_position_embeddings"] = 32
     with pytest.raises(ConfigError, match=f"follow from how long a text is .{kind}.") as refusal:
-        require_parts(CausalModel(model_of("llama", rope_parameters=rope)))
+        require_parts(HFCausalLM(model_of("llama", rope_parameters=rope)))
     assert "\n" not in str(refusal.value)

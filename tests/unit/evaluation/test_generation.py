@@ -12,7 +12,7 @@ from difftransformer.errors import ConfigError
 from difftransformer.evaluation.generation import Generator, Request, opening
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.models.config import ModelConfig
-from difftransformer.models.language_model import CausalModel, LanguageModel
+from difftransformer.models.language_model import HFCausalLM, LanguageModel
 from difftransformer.models.transformer import Transformer
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -110,7 +110,7 @@ def test_a_prompt_longer_than_the_context_is_one_line(model: Transformer) -> Non
 def test_a_model_of_transformers_answers_as_it_generates(kind: str, window: int | None) -> None:
     sliding = {} if window is None else {"sliding_window": window, "use_sliding_window": True}
     inner = model_of(kind, max_position_embeddings=120, initializer_range=0.3, **sliding)
-    answers, generator = generate(CausalModel(inner), share=True, chunk=7)
+    answers, generator = generate(HFCausalLM(inner), share=True, chunk=7)
     assert generator.computed < generator.given / 2
     inner.generation_config.eos_token_id = None
     for prompt, answer in zip(prompts(), answers, strict=True):

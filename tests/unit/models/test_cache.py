@@ -48,7 +48,9 @@ def test_going_on_behind_a_kept_prefix_is_a_fresh_start(model: Transformer) -> N
 def test_rows_are_read_without_a_graph(model: Transformer) -> None:
     tokens = torch.zeros(1, 3, dtype=torch.long)
     assert any(one.requires_grad for one in model.parameters())
-    assert not any(row.requires_grad for row in model.attention_rows(tokens[:, :1], PrefixCache(3)))
+    assert not any(
+        row.requires_grad for row in model.last_token_attention(tokens[:, :1], PrefixCache(3))
+    )
 
 
 @torch.no_grad()
@@ -56,7 +58,7 @@ def test_rows_of_one_more_token_are_the_last_rows_of_the_maps(model: Transformer
     tokens = torch.randint(17, (1, 12), generator=torch.Generator().manual_seed(3))
     cache = PrefixCache(12)
     model.hidden_states(tokens[:, :11], cache=cache)
-    rows = list(model.attention_rows(tokens[:, 11:], cache))
+    rows = list(model.last_token_attention(tokens[:, 11:], cache))
     x, rope = model.embedding(tokens), model._rotary.span(0, 12, torch.device("cpu"))
     for layer, row in zip(model.layers, rows, strict=True):
         assert isinstance(layer, Layer)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from difftransformer.models.gradients import plain_formulas
+from difftransformer.models.autograd import disable_custom_backward
 from difftransformer.models.normalization import RMSNorm
 from difftransformer.models.rotary import RotaryTable, rotate, split_heads
 from difftransformer.models.transformer import gated
@@ -96,7 +96,7 @@ def test_a_table_does_not_depend_on_how_it_grew() -> None:
 @pytest.mark.parametrize("further", [0, 3])
 def test_rows_of_values_begin_where_a_gpu_can_fetch_many(further: int) -> None:
     table, x = RotaryTable(8, 100.0), torch.randn(2, 5, 64 + further)
-    with plain_formulas():
+    with disable_custom_backward():
         _, _, v, _ = split_heads(x, table.span(0, 5, CPU), (4, 2, 1), 16)
     assert v.stride(-2) == (16 if further else 64)
 
@@ -110,9 +110,9 @@ def test_the_plain_formulas_agree_with_the_hand_written_ones() -> None:
         parts = split_heads(x, table.span(0, 5, CPU), (4, 2, 1), 12)
         return [norm(x[..., :12], 0.5), gated(x), *parts]
 
-    by_hand = everything()
-    with plain_formulas():
+    custom = everything()
+    with disable_custom_backward():
         plainly = everything()
-    assert not all(mine.equal(plain) for mine, plain in zip(by_hand, plainly, strict=True))
-    for mine, plain in zip(by_hand, plainly, strict=True):
+    assert not all(mine.equal(plain) for mine, plain in zip(custom, plainly, strict=True))
+    for mine, plain in zip(custom, plainly, strict=True):
         torch.testing.assert_close(mine, plain, rtol=1e-5, atol=1e-6)

@@ -39,11 +39,11 @@ def test_is_the_cross_entropy_with_its_gradients(
     expected = losses.mean() if weights is None else losses @ weights.double()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loss_module, "CACHED_LOGITS", cached)
-        patch.setattr(loss_module, "FEWEST_ROWS", 1)
+        patch.setattr(loss_module, "MIN_ROWS", 1)
         found = chunked_cross_entropy(hidden, weight, targets, chunk, weights)
     assert found.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-6)
-    gradients = torch.autograd.grad(3 * found, (hidden, weight))
-    for mine, theirs in zip(gradients, torch.autograd.grad(3 * expected, exact), strict=True):
+    autograd = torch.autograd.grad(3 * found, (hidden, weight))
+    for mine, theirs in zip(autograd, torch.autograd.grad(3 * expected, exact), strict=True):
         torch.testing.assert_close(mine.double(), theirs, rtol=1e-4, atol=1e-5)
 
 

@@ -13,7 +13,7 @@ from difftransformer.models.attention import registry
 from difftransformer.models.attention.registry import (
     attention_class,
     configure,
-    interpretation,
+    deviation_from_paper,
     variants,
 )
 
@@ -141,7 +141,7 @@ def test_what_a_file_fails_to_import_stays_as_it_is(
 
 
 def test_what_a_source_leaves_open_is_told() -> None:
-    told = {name for name in variants() if interpretation(name)}
+    told = {name for name in variants() if deviation_from_paper(name)}
     assert told == {"dint", "shared_diff", "tda", "grouped_diff", "dex_s"}
     for name in variants():
         docstring = sys.modules[attention_class(name).__module__].__doc__ or ""

@@ -9,12 +9,12 @@ from difftransformer.errors import ConfigError
 from difftransformer.models import normalization
 from difftransformer.models.attention.registry import variants
 from difftransformer.models.config import ModelConfig
-from difftransformer.models.matrices import MATMUL
+from difftransformer.models.linear import MATMUL
 from difftransformer.models.sizes import (
     Measure,
-    cached_numbers,
     count_parameters,
     forward_flops,
+    kv_cache_numel_per_token,
     match_ffn,
     training_flops,
 )
@@ -51,7 +51,9 @@ def test_formulas_are_what_torch_counts(
     own: dict[str, Any], tied: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(MATMUL, "torch")  # whose products torch counts,
-    monkeypatch.setattr(normalization, "by_hand", lambda x: False)  # and does our sums by products
+    monkeypatch.setattr(
+        normalization, "use_custom_backward", lambda x: False
+    )  # and does our sums by products
     sizes = replace(config(**own), tie_embeddings=tied)
     model = Transformer.build(sizes, "eager", 0)
     tokens = torch.randint(40, (BATCH, LENGTH), generator=torch.Generator().manual_seed(0))
@@ -90,13 +92,13 @@ def cached_config(**attention: Any) -> ModelConfig:
     ],
 )
 def test_the_cache_of_known_variants(attention: dict[str, Any], heads: int) -> None:
-    assert cached_numbers(cached_config(**attention)) == LAYERS * heads * HEAD_DIM
+    assert kv_cache_numel_per_token(cached_config(**attention)) == LAYERS * heads * HEAD_DIM
 
 
 @pytest.mark.parametrize("variant", variants())
 def test_the_cache_of_every_variant_can_be_counted(variant: str) -> None:
     options = {"variant": variant} | ({"gate": "headwise"} if variant == "gated" else {})
-    assert cached_numbers(cached_config(**options)) > 0
+    assert kv_cache_numel_per_token(cached_config(**options)) > 0
 
 
 def matched_config(variant: str, **attention: Any) -> ModelConfig:

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from difftransformer.errors import BackendError, ConfigError
 from difftransformer.models.attention.registry import attention_class, configure, variants
 from difftransformer.models.config import ModelConfig
-from difftransformer.models.initial_values import _generator
-from difftransformer.models.matrices import Linear
+from difftransformer.models.initialization import _generator
+from difftransformer.models.linear import Linear
 from difftransformer.models.sizes import count_parameters
 from difftransformer.models.transformer import Transformer
 

@@ -90,7 +90,8 @@ def test_what_does_not_fit_is_refused_before_the_first_job(
 ) -> None:
     folder = Path(shutil.copytree(repository / "config", tmp_path / "config"))
     scale = folder / "scales" / "paper.yaml"
-    text = scale.read_text().replace("world_size: 8, recompute: layer}", "recompute: layer}")
+    checkpointed = "activation_checkpointing: layer}"
+    text = scale.read_text().replace(f"world_size: 8, {checkpointed}", checkpointed)
     long = "seq_len: 16384\n      batch_size: 64  "
     assert long in text
     scale.write_text(text.replace(long, long.replace("16384", "65536")))

@@ -7,10 +7,10 @@ import pytest
 
 from difftransformer.config.artifact_slices import MARK, ArtifactSlice, Kind
 from difftransformer.models.attention import registry
-from difftransformer.models.attention.registry import interpretation, variants
+from difftransformer.models.attention.registry import deviation_from_paper, variants
 from difftransformer.planning.plan import Plan
 
-OURS = {name for name in variants() if interpretation(name)}
+OURS = {name for name in variants() if deviation_from_paper(name)}
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))
@@ -27,7 +27,10 @@ def test_what_is_ours_reaches_every_table_and_figure(
         slice = ArtifactSlice.model_validate_json(file.read_bytes())
         for row in (row for part in slice.sections for row in part.rows if not row.pretrained):
             variant = plan.jobs.run(row.run).model.attention.variant
-            assert row.facts.get("interpretation") == interpretation(variant), (name, row.run)
+            assert row.facts.get("deviation_from_paper") == deviation_from_paper(variant), (
+                name,
+                row.run,
+            )
             assert row.label.endswith(MARK) == (variant in OURS), (name, row.label)
             shown.setdefault(name, set()).add(variant)
     assert OURS and shown["v2_sinks"] >= OURS
@@ -43,6 +46,6 @@ def test_tables_say_of_the_norm_of_heads_what_is_known(
         return {row.run: row.facts["norm"] for part in sections for row in part.rows}
 
     assert norms() == {"transformer_gqa": False, "diff_gqa": True, "diff_v2": False}
-    silent = registry._VARIANTS["diff_v2"]._replace(norms_heads=None)
+    silent = registry._VARIANTS["diff_v2"]._replace(has_head_norm=None)
     monkeypatch.setitem(registry._VARIANTS, "diff_v2", silent)
     assert norms()["diff_v2"] is None

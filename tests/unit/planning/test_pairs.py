@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from difftransformer.models.matrices import Linear
+from difftransformer.models.linear import Linear
 from difftransformer.models.transformer import Transformer
 from difftransformer.planning.plan import Plan
 from difftransformer.planning.sizes import Sizes

@@ -108,8 +108,8 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
     (f"{KERNELS}/blocked.py", *ADDED, WITH_JUDGE),
     (
         f"{KERNELS}/cpu_dispatch.py",
-        "QUERIES, MOST_KEYS = 256",
-        "QUERIES, MOST_KEYS = 128",
+        "QUERIES, MAX_KEYS = 256",
+        "QUERIES, MAX_KEYS = 128",
         WITH_JUDGE,
     ),
     (f"{ATTENTION}/diff_v1.py", "LAMBDA_STD = 0.1", "LAMBDA_STD = 0.2", jobs("V1", "time")),

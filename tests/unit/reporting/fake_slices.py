@@ -73,7 +73,7 @@ def facts(run: str) -> dict[str, int | float | bool | str | None]:
         "norm": row not in ("transformer", "transformer_halved_heads", "diff_no_groupnorm"),
         **VARIANT_FACTS,
         **mechanism(row),
-        "interpretation": "causal form" if "dint" in run else None,
+        "deviation_from_paper": "causal form" if "dint" in run else None,
     }
 
 

@@ -8,7 +8,7 @@ from measured_training import peak, resident
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from difftransformer.config.run import RunConfig
-from difftransformer.models.language_model import CausalModel
+from difftransformer.models.language_model import HFCausalLM
 from difftransformer.training.memory import estimate_memory
 from difftransformer.training.method import Task
 from difftransformer.training.methods import configure, prepare
@@ -47,7 +47,7 @@ def adapted(
         }
     )  # fmt: skip
     before = resident()
-    causal = CausalModel(AutoModelForCausalLM.from_config(config))
+    causal = HFCausalLM(AutoModelForCausalLM.from_config(config))
     tokens = torch.randint(VOCABULARY, (sequences, positions + 1))
     task = Task(slice.training, 0, lambda number: [tokens[:1, :-1]])
     found = prepare(causal, configure({"method": method}), task)

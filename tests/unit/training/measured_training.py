@@ -30,7 +30,7 @@ def resident() -> int:
 
 def main(
     folder: Path, vocab_size: int, batch_size: int, seq_len: int, backend: str = "auto",
-    recompute: str = "none", checkpoint_every: int | None = None,
+    activation_checkpointing: str = "none", checkpoint_every: int | None = None,
     **model: int,
 ) -> None:  # fmt: skip
     tokens = np.random.default_rng(0).integers(0, vocab_size, 3 * batch_size * (seq_len + 1))
@@ -46,7 +46,8 @@ def main(
             "training": {
                 "steps": 2, "seq_len": seq_len, "batch_size": batch_size, "lr": 1e-3,
                 "warmup_steps": 1, "device": "cpu", "backend": backend,
-                "recompute": recompute, "checkpoint_every": checkpoint_every,
+                "activation_checkpointing": activation_checkpointing,
+                "checkpoint_every": checkpoint_every,
             },
         }
     )  # fmt: skip

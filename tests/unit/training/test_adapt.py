@@ -21,7 +21,7 @@ from difftransformer.convert.checkpoint import load_model
 from difftransformer.convert.export import export_model
 from difftransformer.data.tokenizer import END_OF_TEXT, write_tokenizer
 from difftransformer.errors import ConfigError, UserError
-from difftransformer.models.language_model import CausalModel
+from difftransformer.models.language_model import HFCausalLM
 from difftransformer.provenance.layout import TRAINING
 from difftransformer.provenance.published import publish
 from difftransformer.training import methods
@@ -154,7 +154,7 @@ def test_a_plan_knows_what_trains_and_what_the_optimizer_keeps(
     settings = configure(slice.adapt)
     tokens = torch.zeros(1, 16, dtype=torch.long)
     task = Task(slice.training, 0, lambda number: [tokens])
-    found = prepare(CausalModel(LlamaForCausalLM(config)), settings, task)
+    found = prepare(HFCausalLM(LlamaForCausalLM(config)), settings, task)
     planned = settings.planned(sizes)
     assert planned.trained == settings.trains(sizes) == found.trained_parameters
     kept = sum(one.numel() for one in found.optimizer.tensors().values() if one.dim())
@@ -166,7 +166,7 @@ def test_gradients_that_are_not_finite_change_no_weight(method: str) -> None:
     """As on a GPU, which does not wait to see them."""
     slice, tokens = child(method), torch.arange(12).view(1, 12)
     assert slice.adapt is not None
-    model = CausalModel(model_of("llama"))
+    model = HFCausalLM(model_of("llama"))
     found = prepare(model, configure(slice.adapt), Task(slice.training, 0, lambda number: [tokens]))
     changed = []
     for bad in (True, False):
@@ -183,7 +183,7 @@ def test_gradients_that_are_not_finite_change_no_weight(method: str) -> None:
 @pytest.mark.parametrize("method", ["full", "dex", "lora"])
 def test_layers_computed_again_give_the_same_bytes(train: Train, base: Path, method: str) -> None:
     plain = train(child(method, steps=6), "plain", parent=base)
-    again = train(child(method, steps=6, recompute="layer"), "again", parent=base)
+    again = train(child(method, steps=6, activation_checkpointing="layer"), "again", parent=base)
     ours, theirs = ((one / "out/model.safetensors").read_bytes() for one in (plain, again))
     assert ours == theirs
 
@@ -220,13 +220,13 @@ def test_the_adapter_beside_it_gives_the_folded_model(
     """By peft itself: the base, and the saved adapter on it."""
     from peft import PeftConfig, get_peft_model, set_peft_model_state_dict
 
-    from difftransformer.convert.upstream import to_upstream
+    from difftransformer.convert.llama import to_llama
 
     folder = train(child(method), method, parent=base) / "out"
     with safe_open(folder / "adapter.safetensors", framework="pt") as file:
         settings = json.loads(file.metadata()["settings"])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    inner = to_upstream(load_model(base / "out"), "llama")
+    inner = to_llama(load_model(base / "out"), "llama")
     model = get_peft_model(inner, PeftConfig.from_peft_type(**settings))
     set_peft_model_state_dict(model, tensors)
     tokens = torch.arange(20)[None] % 64

@@ -6,8 +6,8 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._dynamo.utils import counters
 
+from difftransformer.models.autograd import disable_custom_backward
 from difftransformer.models.config import ModelConfig
-from difftransformer.models.gradients import plain_formulas
 from difftransformer.models.transformer import Transformer
 from difftransformer.training.compiled import compiled_states, measured_states
 
@@ -48,7 +48,7 @@ def test_two_steps_and_a_validation_are_one_graph_without_a_break(
         compiled = gradients(model, states(tokens).square().mean())
         first = first or graphs.frame_count
         assert graphs.frame_count == first, f"step {step} compiled again"
-        with plain_formulas():
+        with disable_custom_backward():
             wanted = gradients(plain, plain.hidden_states(tokens).square().mean())
         for mine, theirs in zip(compiled, wanted, strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-6)
@@ -57,7 +57,7 @@ def test_two_steps_and_a_validation_are_one_graph_without_a_break(
         for rows in (4, 3, 1):  # the last batch of a validation is smaller
             found = measured_states(states, batches[0, :rows], rows=4)
             assert not found.requires_grad
-            with plain_formulas():
+            with disable_custom_backward():
                 wanted_states = plain.hidden_states(batches[0, :rows])
             torch.testing.assert_close(found, wanted_states, rtol=1e-4, atol=1e-5)
     assert graphs.frame_count == first, "measuring compiled again"

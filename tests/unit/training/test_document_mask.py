@@ -12,8 +12,8 @@ from tiny_training import VOCAB, Train, column, make_slice, write_dataset
 from torch import Tensor
 
 from difftransformer.config.run import RunConfig
+from difftransformer.convert.attention_hooks import capture_lambdas, lambda_means
 from difftransformer.convert.checkpoint import load_model
-from difftransformer.convert.watching import lambda_means, watched_lambdas
 from difftransformer.data.loader import BatchLoader
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError
@@ -48,11 +48,13 @@ def first_batch(text: Path, slice: RunConfig) -> Tensor:
     return batch
 
 
-@pytest.mark.parametrize("recompute", ["none", "layer"])
+@pytest.mark.parametrize("activation_checkpointing", ["none", "layer"])
 def test_training_and_validation_see_each_document_by_itself(
-    train: Train, text: Path, recompute: str
+    train: Train, text: Path, activation_checkpointing: str
 ) -> None:
-    slice = make_slice("diff_v2", **SHORT, document_mask=True, recompute=recompute)
+    slice = make_slice(
+        "diff_v2", **SHORT, document_mask=True, activation_checkpointing=activation_checkpointing
+    )
     folder = train(slice)
     start = Transformer.build(slice.model, "sdpa", seed=0)
     wanted = loss_by_document(start, first_batch(text, slice))
@@ -63,7 +65,7 @@ def test_training_and_validation_see_each_document_by_itself(
     assert column(folder, "validation_loss") == [pytest.approx(wanted, rel=1e-5)]
     result = json.loads((folder / "out" / "training.json").read_text())
     assert result["settings"]["training"]["document_mask"] is True
-    with torch.no_grad(), watched_lambdas(trained) as watched:
+    with torch.no_grad(), capture_lambdas(trained) as watched:
         for batch in windows:
             closing = (batch[:, :-1] == END).long()
             trained.hidden_states(batch[:, :-1], segment_ids=closing.cumsum(1) - closing)

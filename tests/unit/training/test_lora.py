@@ -5,7 +5,7 @@ import torch
 from small_decoders import model_of
 from tiny_training import make_slice
 
-from difftransformer.models.language_model import CausalModel
+from difftransformer.models.language_model import HFCausalLM
 from difftransformer.training.method import Task
 from difftransformer.training.methods import configure, prepare
 
@@ -17,7 +17,7 @@ def test_gradients_of_low_rank_updates_are_those_of_matrices_that_are_written_ou
     tokens = torch.randint(0, 48, (3, 11), generator=torch.Generator().manual_seed(1))
     plain, training = model_of("qwen2").double(), make_slice("softmax").training
     task = Task(training, 0, lambda number: [tokens])
-    model = CausalModel(model_of("qwen2"))
+    model = HFCausalLM(model_of("qwen2"))
     prepare(model, configure({"method": method, "rank": 4}), task)
     model.double()  # not before: PiSSA starts in single precision
     parts = dict(model.inner.named_parameters())

@@ -31,11 +31,12 @@ SIZES = {
         "d_model": 256, "num_layers": 4, "ffn_dim": 768,
     },
     "recomputed": {
-        "vocab_size": 512, "batch_size": 16, "seq_len": 256, "recompute": "layer",
+        "vocab_size": 512, "batch_size": 16, "seq_len": 256, "activation_checkpointing": "layer",
         "d_model": 256, "num_layers": 8, "ffn_dim": 768,
     },
     "selected": {
-        "vocab_size": 512, "batch_size": 16, "seq_len": 256, "recompute": "selective",
+        "vocab_size": 512, "batch_size": 16, "seq_len": 256,
+        "activation_checkpointing": "selective",
         "d_model": 256, "num_layers": 8, "ffn_dim": 768,
     },
     "logits": {

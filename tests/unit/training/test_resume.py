@@ -17,7 +17,7 @@ from stopping import OUTPUTS, assert_same_outcome, checkpoints, start, wait_unti
 from tiny_training import Train, make_slice, train_in
 
 from difftransformer.errors import CheckpointError
-from difftransformer.models.matrices import MATMUL, onednn_is_sound
+from difftransformer.models.linear import MATMUL, onednn_works
 from difftransformer.provenance.result import read_result
 from difftransformer.training import trainer
 from difftransformer.training.checkpoint import Snapshot
@@ -139,7 +139,7 @@ def test_a_checkpoint_of_a_gpu_goes_on_elsewhere_and_says_so(
     assert before == {name: (folder / "out" / name).read_bytes() for name in OUTPUTS}
 
 
-@pytest.mark.skipif(not onednn_is_sound(), reason="torch has no oneDNN matmul here")
+@pytest.mark.skipif(not onednn_works(), reason="torch has no oneDNN matmul here")
 def test_a_training_resumed_by_another_matmul_backend_says_so(
     train: Train, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

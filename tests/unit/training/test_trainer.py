@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from safetensors.torch import load_file
 from tiny_training import Train, column, history, make_slice
 
+from difftransformer.convert.attention_hooks import attention_layers
 from difftransformer.convert.checkpoint import load_model
-from difftransformer.convert.watching import attention_layers
 from difftransformer.data.loader import BatchLoader
 from difftransformer.errors import BackendError, CheckpointError, ConfigError, DivergenceError
 from difftransformer.models.transformer import Transformer
@@ -324,6 +324,6 @@ def test_layers_that_are_computed_again_give_the_same_bytes(
 ) -> None:
     settings = {"steps": 6, "validate_every": 3, "micro_batch_size": 8}
     kept = train(make_slice(variant, **settings), "kept")
-    again = train(make_slice(variant, recompute=mode, **settings), "again")
+    again = train(make_slice(variant, activation_checkpointing=mode, **settings), "again")
     for name in ("model.safetensors", "history.csv"):
         assert (kept / "out" / name).read_bytes() == (again / "out" / name).read_bytes()

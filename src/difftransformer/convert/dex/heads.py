@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from difftransformer.convert.attention_hooks import head_gate_grads
 from difftransformer.convert.dex.tuner import attention_modules, num_heads, require_projections
-from difftransformer.convert.foreign.maps import Maps
-from difftransformer.convert.foreign.registry import reader
-from difftransformer.convert.watching import gate_slopes
+from difftransformer.convert.hf_attention.maps import CapturedAttention
+from difftransformer.convert.hf_attention.registry import reader
 from difftransformer.errors import ConfigError
 from difftransformer.models.differential import HeadChoice
 
@@ -69,7 +69,7 @@ def head_entropy(model: "PreTrainedModel", batches: Iterable[Tensor]) -> Tensor:
     sums = torch.zeros(len(attention_modules(model)), num_heads(model), dtype=torch.float64)
     rows = 0
 
-    def add(maps: Maps) -> None:
+    def add(maps: CapturedAttention) -> None:
         for block in maps.iter_blocks(_BLOCK):  # weights: [B, H, b, start + b]
             entropy = torch.special.entr(block.weights.double())
             sums[maps.layer] += entropy.sum((0, 2, 3)).cpu()
@@ -100,7 +100,7 @@ def head_importance(model: "PreTrainedModel", batches: Iterable[Tensor]) -> Tens
             return F.cross_entropy(logits.mT, tokens[:, 1:], reduction="none").mean(1)
 
         with _training(model, False):
-            slopes = gate_slopes(projections, 1, num_heads(model), losses)
+            slopes = head_gate_grads(projections, 1, num_heads(model), losses)
         sums += slopes.square().sum(0)
         sequences += 1
     _require_batches(sequences)

@@ -13,7 +13,7 @@ Readings of what the paper leaves open:
     distance   1 - cosine of two heads' signed maps of one window, each map one vector of T (T + 1)
                / 2 weights.
 
-A model from elsewhere is read where its architecture has a reader (`convert.foreign`). Of a layer
+A pretrained model is read where its architecture has a reader (`convert.hf_attention`). Of a layer
 without attention every number is None; where a window slides, what lies behind it does not count.
 
 Shapes: B = windows in memory, N = all, T = positions, L = layers, H = heads, b = queries of a

@@ -18,7 +18,7 @@ from collections import defaultdict
 import torch
 from torch import Tensor
 
-from difftransformer.convert.watching import attention_layers, lambda_means, watched_lambdas
+from difftransformer.convert.attention_hooks import attention_layers, capture_lambdas, lambda_means
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, means, validation_inputs
 from difftransformer.evaluation.watching import AFTER, BEFORE, map_rows, watched_heads
 from difftransformer.evaluations.context_rms.settings import KINDS, QUANTILES, Suite, place_metric
@@ -46,7 +46,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     found: dict[str, list[Tensor]] = defaultdict(list)
     model = subject.scorer.model
     tokens = 0
-    with watched_lambdas(model) as lambdas:
+    with capture_lambdas(model) as lambdas:
         for batch in validation_inputs(suite, subject):
             for kind, part in _sizes(subject, batch, at).items():
                 found[kind].append(part)

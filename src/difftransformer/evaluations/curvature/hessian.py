@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from difftransformer.errors import CheckpointError, in_one_line
-from difftransformer.models.gradients import plain_formulas
-from difftransformer.models.language_model import CausalModel, LanguageModel
-from difftransformer.models.matrices import linear
+from difftransformer.models.autograd import disable_custom_backward
+from difftransformer.models.language_model import HFCausalLM, LanguageModel
+from difftransformer.models.linear import linear
 
 
 class LossHessian:
@@ -52,7 +52,7 @@ class LossHessian:
 
     def _gradient(self, part: Tensor) -> tuple[Tensor, ...]:
         """What a part adds to the gradient of the mean, with its graph."""
-        with plain_formulas(), torch.enable_grad():
+        with disable_custom_backward(), torch.enable_grad():
             logits = linear(self._model.hidden_states(part[:, :-1]), self._model.output_weight)
             loss = F.cross_entropy(logits.flatten(0, 1), part[:, 1:].flatten())
             share = loss * (len(part) / self._windows)
@@ -78,7 +78,7 @@ def _refused(model: LanguageModel) -> Iterator[None]:
     try:
         yield
     except (NotImplementedError, RuntimeError) as error:
-        if not isinstance(model, CausalModel) or isinstance(error, torch.OutOfMemoryError):
+        if not isinstance(model, HFCausalLM) or isinstance(error, torch.OutOfMemoryError):
             raise
         raise CheckpointError(
             f"{type(model.inner).__name__}: its loss cannot be differentiated twice "

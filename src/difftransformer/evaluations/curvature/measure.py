@@ -31,7 +31,7 @@ from difftransformer.evaluations.curvature.settings import (
     Suite,
     phase_metric,
 )
-from difftransformer.models.language_model import CausalModel, LanguageModel
+from difftransformer.models.language_model import HFCausalLM, LanguageModel
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.layout import TRAINING
@@ -65,8 +65,8 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     batches = validation_batches(suite, subject)
     weights = _weights_of_phases(suite, subject)
     model = subject.scorer.model
-    if isinstance(model, CausalModel):
-        model.differentiate_twice()
+    if isinstance(model, HFCausalLM):
+        model.enable_double_backward()
     subject.state.mkdir(parents=True, exist_ok=True)
     spectra = Spectra(
         phases={
@@ -171,7 +171,7 @@ def _numbers(one: Spectrum) -> dict[str, float]:
 def _weights_of_phases(suite: Suite, subject: Subject) -> dict[str, Path | None]:
     """File of the weights of each phase; None where the model has them already."""
     folder = subject.model
-    if isinstance(subject.scorer.model, CausalModel):
+    if isinstance(subject.scorer.model, HFCausalLM):
         if suite.phases:
             raise ConfigError(
                 "curvature.phases: a model from elsewhere has its final weights alone: leave the "

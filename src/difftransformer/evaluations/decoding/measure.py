@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from difftransformer.config.evaluations import TimingSlice
-from difftransformer.convert.watching import attention_layers
+from difftransformer.convert.attention_hooks import attention_layers
 from difftransformer.evaluation.timing import CLOCKS, Clock, Metrics, take_turns, time_shape
 from difftransformer.evaluations.decoding.settings import MODE, MODEL, Load, Timing
 from difftransformer.machine.gpus import memory_bandwidth
 from difftransformer.machine.memory import require_room
 from difftransformer.models.cache import PrefixCache
-from difftransformer.models.matrices import linear
-from difftransformer.models.sizes import cached_numbers, count_parameters
+from difftransformer.models.linear import linear
+from difftransformer.models.sizes import count_parameters, kv_cache_numel_per_token
 from difftransformer.models.transformer import Transformer
 
 _READ = 256
@@ -43,7 +43,7 @@ def measure(slice: TimingSlice, device: torch.device, process: int) -> Metrics:
     assert isinstance(config, Timing), slice.evaluation
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
     rows = {row: one[MODEL] for row, one in slice.models.items()}
-    held = {row: dtype.itemsize * cached_numbers(one) for row, one in rows.items()}
+    held = {row: dtype.itemsize * kv_cache_numel_per_token(one) for row, one in rows.items()}
     weights = {row: dtype.itemsize * count_parameters(one) for row, one in rows.items()}
     _require_memory(config, sum(weights.values()), sum(held.values()), device)
     models = {

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from difftransformer.convert.dex_changes import read_changes
-from difftransformer.convert.watching import joined_heads
+from difftransformer.convert.attention_hooks import find_output_projections
+from difftransformer.convert.dex_weights import read_dex_weights
 from difftransformer.evaluation.retrieval.prompts import open_builder
 from difftransformer.evaluation.retrieval.regions import region_shares, regions_of
 from difftransformer.evaluation.retrieval.settings import REGIONS, Cell
@@ -54,8 +54,8 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     """
     scorer = subject.scorer
     builder = open_builder(suite, subject.dataset)
-    joined = joined_heads(scorer.model)
-    changes = read_changes(subject.model, len(joined), joined[0].heads)
+    joined = find_output_projections(scorer.model)
+    changes = read_dex_weights(subject.model, len(joined), joined[0].heads)
     (length,) = suite.contexts
     shape = (len(suite.depths), suite.samples)
     answers, negatives = ({kind: np.zeros(shape) for kind in KINDS} for _ in range(2))

@@ -18,8 +18,13 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from difftransformer.convert.dex_changes import Changes, read_changes
-from difftransformer.convert.watching import Joined, gate_slopes, hooked, joined_heads
+from difftransformer.convert.attention_hooks import (
+    OutputProjection,
+    find_output_projections,
+    head_gate_grads,
+    hooked,
+)
+from difftransformer.convert.dex_weights import DexWeights, read_dex_weights
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, validation_windows
 from difftransformer.evaluations.head_features.alignment import Alignment
 from difftransformer.evaluations.head_features.settings import (
@@ -29,9 +34,9 @@ from difftransformer.evaluations.head_features.settings import (
     OVERALL,
     Suite,
 )
+from difftransformer.models.autograd import at_least_fp32
 from difftransformer.models.config import layer_metric
-from difftransformer.models.gradients import full_precision
-from difftransformer.models.matrices import linear
+from difftransformer.models.linear import linear
 
 
 def measure(suite: Suite, subject: Subject) -> Measured:
@@ -48,10 +53,10 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         DataError: the validation split is missing or too short.
     """
     model = subject.scorer.model
-    joined = joined_heads(model)
+    joined = find_output_projections(model)
     layers, number = len(joined), joined[0].heads
     alignment, importance = Alignment(), torch.zeros(layers, number, dtype=torch.float64)
-    changes = read_changes(subject.model, layers, number)
+    changes = read_dex_weights(subject.model, layers, number)
     dex = None if changes is None else _Changed(changes)
     tokens, windows = 0, 0
     for batch in validation_windows(suite, subject):
@@ -83,20 +88,20 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     return Measured(found, {})
 
 
-def slopes(subject: Subject, windows: Tensor, joined: Sequence[Joined]) -> Tensor:
+def slopes(subject: Subject, windows: Tensor, joined: Sequence[OutputProjection]) -> Tensor:
     """Slope of each window's mean loss in a gate on each head, [B, T + 1] -> [B, L, H]."""
     model, tokens = subject.scorer.model, windows.to(subject.device)
 
     def losses() -> Tensor:
         hidden = model.hidden_states(tokens[:, :-1])
-        logits = full_precision(linear(hidden, model.output_weight))
+        logits = at_least_fp32(linear(hidden, model.output_weight))
         return F.cross_entropy(logits.mT, tokens[:, 1:], reduction="none").mean(1)
 
     projections = [one.projection for one in joined]
-    return gate_slopes(projections, len(windows), joined[0].heads, losses)
+    return head_gate_grads(projections, len(windows), joined[0].heads, losses)
 
 
-def _outputs(subject: Subject, tokens: Tensor, joined: Sequence[Joined]) -> Tensor:
+def _outputs(subject: Subject, tokens: Tensor, joined: Sequence[OutputProjection]) -> Tensor:
     """What W_O gets in every layer, [L, B, T, H, e] on the CPU."""
     found: list[Tensor] = []
 
@@ -115,7 +120,7 @@ def _outputs(subject: Subject, tokens: Tensor, joined: Sequence[Joined]) -> Tens
 class _Changed:
     """Sums over positions of what Dex makes of the heads that it changed."""
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: DexWeights) -> None:
         self._changes = changes
         self._cosine, self._norm = (
             torch.zeros(changes.changed.shape, dtype=torch.float64) for _ in range(2)

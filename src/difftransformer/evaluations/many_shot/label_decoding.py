@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.models.cache import CutCache
+from difftransformer.models.cache import CroppableCache
 
 Path = tuple[int, ...]
 
@@ -99,7 +99,7 @@ class SharedPrompt:
         longest = max(map(len, self.labels.paths)) - 1
         return len(prompt) + max(map(len, items)) + longest
 
-    def _answer(self, item: Sequence[int], cache: CutCache) -> int:
+    def _answer(self, item: Sequence[int], cache: CroppableCache) -> int:
         unread: list[int] = list(item)
         path: Path = ()
         while path not in self.labels.index:

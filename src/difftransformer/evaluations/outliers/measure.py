@@ -20,7 +20,7 @@ from difftransformer.evaluations.outliers.settings import (
     median_metric,
     top_metric,
 )
-from difftransformer.models.kernels.eager import tapped
+from difftransformer.models.kernels.eager import logit_hook
 from difftransformer.models.transformer import Layer
 from difftransformer.provenance.atomic import write_text
 
@@ -62,7 +62,7 @@ def _watched(model: Any, found: dict[str, Magnitudes]) -> Iterator[None]:
     with ExitStack() as watching:
         for layer in layers:
             watching.callback(layer.register_forward_hook(state).remove)
-        watching.enter_context(tapped(logits, softmax_only=True))
+        watching.enter_context(logit_hook(logits, softmax_only=True))
         yield
 
 

@@ -19,20 +19,20 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from difftransformer.convert.watching import attention_layers, hooked
+from difftransformer.convert.attention_hooks import attention_layers, hooked
 from difftransformer.errors import BackendError
 from difftransformer.evaluations.quantized.settings import Quantity
 from difftransformer.models.attention.base import Attention, Cache
-from difftransformer.models.kernels.eager import Tap, tapped
-from difftransformer.models.matrices import Linear
+from difftransformer.models.kernels.eager import LogitHook, logit_hook
+from difftransformer.models.linear import Linear
 from difftransformer.models.transformer import Layer
 
 Granularity = Literal["head", "row"]
 """What shares a largest logit: those of one sequence and map, or those of one query."""
 
 
-def absmax_tap(bits: int, granularity: Granularity) -> Tap:
-    """Return a tap for `kernels.eager.tapped` that quantizes the logits that are attended to.
+def absmax_tap(bits: int, granularity: Granularity) -> LogitHook:
+    """Return a tap for `kernels.eager.logit_hook` that quantizes the logits that are attended to.
 
     A logit has so many bits, its sign among them; at least 2.
     """
@@ -77,7 +77,7 @@ def rounded_logits(model: nn.Module, bits: int, granularity: Granularity) -> Ite
     with ExitStack() as stack:
         for layer in attention_layers(model):
             stack.callback(layer.register_forward_hook(require).remove)
-        stack.enter_context(tapped(noticed))
+        stack.enter_context(logit_hook(noticed))
         yield
 
 
@@ -150,7 +150,7 @@ def rounded_cache(model: nn.Module, bits: int, _: object = None) -> Iterator[Non
 
     def round_stored(module: Attention, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         *others, inner = arguments
-        return (*others, RoundingCache(inner, bits, module.num_keys))
+        return (*others, RoundingCache(inner, bits, module.num_k_heads))
 
     with hooked([(layer, round_stored) for layer in attention_layers(model)]):
         yield

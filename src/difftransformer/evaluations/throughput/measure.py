@@ -11,7 +11,7 @@ from torch import Tensor
 
 from difftransformer.config.evaluations import TimingSlice
 from difftransformer.config.timing import BatchConfig
-from difftransformer.convert.watching import attention_layers
+from difftransformer.convert.attention_hooks import attention_layers
 from difftransformer.evaluation.timing import (
     CLOCKS,
     Clock,
@@ -24,8 +24,8 @@ from difftransformer.evaluations.throughput.settings import Timing
 from difftransformer.machine.gpus import bf16_peak
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.device import autocast
+from difftransformer.models.linear import linear_no_grad as matmul
 from difftransformer.models.loss import chunked_cross_entropy
-from difftransformer.models.matrices import product as matmul
 from difftransformer.models.sizes import forward_flops, training_flops
 from difftransformer.models.transformer import Transformer
 from difftransformer.training.compiled import compiled_states

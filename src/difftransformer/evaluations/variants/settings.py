@@ -60,12 +60,16 @@ class Options(BaseOptions):
 
     def facts(self, run: RunConfig) -> dict[str, Fact]:
         """Parameters, bytes of KV cache and operations of training a token."""
-        from difftransformer.models.sizes import cached_numbers, count_parameters, training_flops
+        from difftransformer.models.sizes import (
+            count_parameters,
+            kv_cache_numel_per_token,
+            training_flops,
+        )
 
         model = run.model
         return {
             "parameters": count_parameters(model),
             "ffn_dim": model.ffn_dim,
-            "kv_bytes": CACHE_BYTES * cached_numbers(model),
+            "kv_bytes": CACHE_BYTES * kv_cache_numel_per_token(model),
             "training_flops": training_flops(model, run.training.seq_len),
         }

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from difftransformer.models.config import AttentionConfig
 from difftransformer.models.kernels import Kernel, kernel
 from difftransformer.models.kernels.eager import attention_map
-from difftransformer.models.matrices import Linear
+from difftransformer.models.linear import Linear
 from difftransformer.models.rotary import Rope, split_heads
 
 
@@ -32,22 +32,22 @@ class Attention(nn.Module):
     A variant makes its matrices and parameters in `__init__` and computes its equations in
     `forward`. `attention_weights` and `component_maps` return its maps for analysis.
 
-    Matrices are `matrices.Linear`. The initializer divides the matrix named ``o_proj`` by
+    Matrices are `linear.Linear`. The initializer divides the matrix named ``o_proj`` by
     sqrt(2 num_layers), since it writes into the residual stream. `init_parameter` sets parameters
     that are neither a matrix nor a norm's gain.
     """
 
     config_class: ClassVar[type[AttentionConfig]]
-    products_per_head: ClassVar[int] = 1
+    value_matmuls_per_head: ClassVar[int] = 1
     """Matrix products of maps and values that a head computes."""
-    maps_kept: ClassVar[float] = 1.5
+    saved_maps_per_head: ClassVar[float] = 1.5
     """Float32 maps that autograd keeps for each query head where maps are written out."""
-    always_writes_maps: ClassVar[bool] = False
+    materializes_maps: ClassVar[bool] = False
     """Whether they are written out whatever the backend."""
     factor: float = 1.0
     """Constant factor of each head's output, next to its norm."""
-    lambdas_follow_tokens: bool = False
-    """Whether `learned_lambdas` depend on the tokens, and not on parameters alone."""
+    lambda_depends_on_input: bool = False
+    """Whether `lambda_per_head` depend on the tokens, and not on parameters alone."""
     qkv_proj: Linear
     o_proj: Linear
 
@@ -66,19 +66,19 @@ class Attention(nn.Module):
         self.backend = backend
         kernel(backend)  # refuses an unknown name now rather than at the first batch
         self.num_heads, self.num_kv_heads = config.output_heads, config.kv_heads
-        self.num_queries, self.num_keys = self.num_heads, self.num_kv_heads
+        self.num_q_heads, self.num_k_heads = self.num_heads, self.num_kv_heads
         self.head_dim, self.value_dim = config.head_dim, config.value_dim
         self.scale = float(self.head_dim**-0.5)  # of the logits
 
-    def make_projections(self, extra: int = 0) -> None:
+    def build_projections(self, extra: int = 0) -> None:
         """Make ``qkv_proj`` and ``o_proj`` for the numbers of queries, keys and values.
 
-        Rows of ``qkv_proj`` are queries [`num_queries`, d], keys [`num_keys`, d], values [G, e] and
-        ``extra`` ones, such as a lambda per head.
+        Rows of ``qkv_proj`` are queries [`num_q_heads`, d], keys [`num_k_heads`, d], values [G, e]
+        and ``extra`` ones, such as a lambda per head.
         """
         rows = {
-            "q_proj": self.num_queries * self.head_dim,
-            "k_proj": self.num_keys * self.head_dim,
+            "q_proj": self.num_q_heads * self.head_dim,
+            "k_proj": self.num_k_heads * self.head_dim,
             "v_proj": self.num_kv_heads * self.value_dim,
         }
         if extra:
@@ -95,10 +95,10 @@ class Attention(nn.Module):
         """Project the input of the layer, split it into heads, and rotate queries and keys.
 
         Returns:
-            Queries [B, num_queries, T, d], keys [B, num_keys, T, d], values [B, G, T, e], and the
-            extra columns [B, T, *].
+            Queries [B, num_q_heads, T, d], keys [B, num_k_heads, T, d], values [B, G, T, e], and
+            the extra columns [B, T, *].
         """
-        heads = self.num_queries, self.num_keys, self.num_kv_heads
+        heads = self.num_q_heads, self.num_k_heads, self.num_kv_heads
         return split_heads(self.qkv_proj(x), rope, heads, self.value_dim)
 
     def forward(
@@ -132,7 +132,7 @@ class Attention(nn.Module):
         """
         return None
 
-    def learned_lambdas(self, x: Tensor) -> Tensor | None:
+    def lambda_per_head(self, x: Tensor) -> Tensor | None:
         """Return the factor of each head's subtracted map, of either sign.
 
         For inputs [B, T, D] it broadcasts to [B, T, H]. None if nothing is subtracted, or without
@@ -140,13 +140,13 @@ class Attention(nn.Module):
         """
         return None
 
-    def multiplications_per_pair(self) -> int:
+    def macs_per_query_key(self) -> int:
         """Return the multiply-adds for one query and key (see `models.sizes`).
 
         d per logit, e per product of a head's map with its values.
         """
-        products = self.products_per_head * self.num_heads
-        return self.num_queries * self.head_dim + products * self.value_dim
+        products = self.value_matmuls_per_head * self.num_heads
+        return self.num_q_heads * self.head_dim + products * self.value_dim
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Set a parameter of the layer's own, one that is neither a matrix nor a norm's gain.

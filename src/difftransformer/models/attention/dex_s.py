@@ -4,9 +4,8 @@
     eq. 5   O'_h = O_h - lambda O_h W_D      for the selected heads h; O'_h = O_h for the others
     Y = concat(O'_1, ..., O'_H) W_O
 
-One W_D of d x d for a layer, or one for each of its selected heads; lambda is one for a layer. Any
-kernel serves, since only what the heads have gathered is changed; `convert.dex` has the same for
-models that are trained already.
+One W_D of d x d per layer, or one per selected head; one lambda per layer. Any attention backend
+serves, since only the heads' outputs change. `convert.dex` does the same to trained models.
 
 Interpretation: the source says that Dex was attached from the beginning, and no more. Before
 training no data tell heads apart, so ours are all of them, or the first of a layer; no annealing
@@ -23,7 +22,7 @@ from torch import Tensor, nn
 from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.config import AttentionConfig, setting
 from difftransformer.models.differential import lambda_init_of
-from difftransformer.models.matrices import Linear
+from difftransformer.models.linear import Linear
 from difftransformer.models.rotary import Rope
 
 DEX = "arXiv 2505.16333"
@@ -61,7 +60,7 @@ class DexSConfig(AttentionConfig):
 class DexAttention(Attention):
     """Grouped-query softmax attention; `attention_maps` are those of the softmax.
 
-    No map is subtracted, so `learned_lambdas` has none: its lambda is a factor of what W_D makes
+    No map is subtracted, so `lambda_per_head` has none: its lambda is a factor of what W_D makes
     of a head, and its size means nothing without W_D's.
     """
 
@@ -69,7 +68,7 @@ class DexAttention(Attention):
 
     def __init__(self, config: DexSConfig, d_model: int, index: int, backend: str) -> None:
         super().__init__(config, d_model, index, backend)
-        self.make_projections()
+        self.build_projections()
         self.selected, d = config.selected, self.head_dim
         self.lambda_init = lambda_init_of(self, config.lambda_init)
         self.num_matrices = self.selected if config.difference == "head" else 1

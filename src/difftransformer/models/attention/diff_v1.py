@@ -21,11 +21,11 @@ import torch
 from torch import Tensor, nn
 
 from difftransformer.models.attention.base import Attention, Cache
+from difftransformer.models.autograd import at_least_fp32
 from difftransformer.models.config import AttentionConfig, setting
 from difftransformer.models.differential import LambdaInit, lambda_init_of
-from difftransformer.models.gradients import full_precision
 from difftransformer.models.kernels.eager import attention_map
-from difftransformer.models.normalization import RMSNorm, scaled_norm
+from difftransformer.models.normalization import RMSNorm, norm_and_scale
 from difftransformer.models.rotary import Rope
 
 LAMBDA_STD = 0.1
@@ -80,21 +80,21 @@ class DifferentialAttention(Attention):
 
     def __init__(self, config: DiffV1Config, d_model: int, index: int, backend: str) -> None:
         super().__init__(config, d_model, index, backend)
-        self.num_queries, self.num_keys = 2 * self.num_heads, 2 * self.num_kv_heads
-        self.make_projections()  # W_Q [D, 2H d], W_K [D, 2G d], W_V [D, G 2d], W_O [H 2d, D]
-        self.make_lambda_and_norm(config)
+        self.num_q_heads, self.num_k_heads = 2 * self.num_heads, 2 * self.num_kv_heads
+        self.build_projections()  # W_Q [D, 2H d], W_K [D, 2G d], W_V [D, G 2d], W_O [H 2d, D]
+        self.build_lambda_and_norm(config)
 
-    def make_lambda_and_norm(self, config: DiffV1Config) -> None:
+    def build_lambda_and_norm(self, config: DiffV1Config) -> None:
         """Make the parameters of lambda in equation 2 and the norm of equation 3."""
         self.lambda_init = lambda_init_of(self, config.lambda_init)
         self.factor = 1 - self.lambda_init
         fixed = config.lambda_fixed
         self.lambda_fixed = self.lambda_init if fixed == "init" else fixed
         if self.lambda_fixed is None:
-            self.make_lambda()
+            self.build_lambda()
         self.head_norm = RMSNorm(self.value_dim, config.norm_eps) if config.norm else None
 
-    def make_lambda(self) -> None:
+    def build_lambda(self) -> None:
         """Make the parameters of equation 2."""
         d = self.head_dim
         self.lambda_q1, self.lambda_k1 = nn.Parameter(torch.empty(d)), nn.Parameter(torch.empty(d))
@@ -110,18 +110,18 @@ class DifferentialAttention(Attention):
         if cache is not None:  # with earlier tokens: k [B, 2G, S, d], v [B, G, S, 2d]
             k, v = cache.update(k, v, self.layer_index)
         # Attend: equation 1, [B, T, H, 2d]; scale is 1 / sqrt(d).
-        lam = self.current_lambda()  # equation 2
+        lam = self.lambda_full()  # equation 2
         heads = self.kernel.differential_attention(q, k, v, lam, scale=self.scale, mask=mask)
         # Equation 3: normalize each head, times (1 - lambda_init); concatenate; project to D.
-        heads = scaled_norm(heads, self.head_norm, self.factor)
+        heads = norm_and_scale(heads, self.head_norm, self.factor)
         return self.o_proj(heads.flatten(2))
 
-    def current_lambda(self) -> Tensor:
+    def lambda_full(self) -> Tensor:
         """Return lambda by equation 2, or the fixed one: a scalar in float32 or wider."""
         if self.lambda_fixed is not None:
-            return full_precision(self.o_proj.weight.new_empty(())).fill_(self.lambda_fixed)
-        first = (full_precision(self.lambda_q1) * full_precision(self.lambda_k1)).sum().exp()
-        second = (full_precision(self.lambda_q2) * full_precision(self.lambda_k2)).sum().exp()
+            return at_least_fp32(self.o_proj.weight.new_empty(())).fill_(self.lambda_fixed)
+        first = (at_least_fp32(self.lambda_q1) * at_least_fp32(self.lambda_k1)).sum().exp()
+        second = (at_least_fp32(self.lambda_q2) * at_least_fp32(self.lambda_k2)).sum().exp()
         return first - second + self.lambda_init
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
@@ -130,9 +130,9 @@ class DifferentialAttention(Attention):
 
     # For analysis.
 
-    def learned_lambdas(self, x: Tensor) -> Tensor:
+    def lambda_per_head(self, x: Tensor) -> Tensor:
         """Return lambda, learned or fixed, [1, 1, 1]: one for all tokens and heads."""
-        return self.current_lambda().view(1, 1, -1)
+        return self.lambda_full().view(1, 1, -1)
 
     def component_maps(self, q: Tensor, k: Tensor, extra: Tensor) -> tuple[Tensor, Tensor]:
         """Return the two causal softmax maps of equation 1, [B, H, T, S] each."""
@@ -142,4 +142,4 @@ class DifferentialAttention(Attention):
     def attention_weights(self, q: Tensor, k: Tensor, extra: Tensor) -> Tensor:
         """Return the first map minus lambda times the second, [B, H, T, S]."""
         first, second = self.component_maps(q, k, extra)
-        return first - self.current_lambda() * second
+        return first - self.lambda_full() * second

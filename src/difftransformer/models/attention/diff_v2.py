@@ -52,15 +52,15 @@ class DifferentialAttentionV2(Attention):
     """
 
     config_class: ClassVar[type[AttentionConfig]] = DiffV2Config
-    products_per_head: ClassVar[int] = 2
+    value_matmuls_per_head: ClassVar[int] = 2
 
     def __init__(self, config: DiffV2Config, d_model: int, index: int, backend: str) -> None:
         super().__init__(config, d_model, index, backend)
-        self.num_queries = 2 * self.num_heads
+        self.num_q_heads = 2 * self.num_heads
         self.pairing, self.lambda_form = config.pairing, config.lambda_form
-        self.lambdas_follow_tokens = self.lambda_form != "none"
+        self.lambda_depends_on_input = self.lambda_form != "none"
         # W_Q [D, 2H d], W_K and W_V [D, G d], W_lambda [D, H], W_O [H d, D]
-        self.make_projections(extra=self.num_heads if self.lambdas_follow_tokens else 0)
+        self.build_projections(extra=self.num_heads if self.lambda_depends_on_input else 0)
 
     def forward(
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
@@ -91,8 +91,8 @@ class DifferentialAttentionV2(Attention):
 
     # For analysis.
 
-    def learned_lambdas(self, x: Tensor) -> Tensor | None:
-        """See `Attention.learned_lambdas`: one per position and head."""
+    def lambda_per_head(self, x: Tensor) -> Tensor | None:
+        """See `Attention.lambda_per_head`: one per position and head."""
         if self.lambda_form == "none":
             return None
         return self._factors(self.qkv_proj(x)[..., -self.num_heads :]).squeeze(-1)

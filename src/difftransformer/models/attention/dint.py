@@ -17,10 +17,10 @@ from torch import Tensor
 
 from difftransformer.models.attention.base import Cache
 from difftransformer.models.attention.diff_v1 import DifferentialAttention, DiffV1Config
+from difftransformer.models.autograd import at_least_fp32
 from difftransformer.models.config import AttentionConfig
-from difftransformer.models.gradients import full_precision
-from difftransformer.models.kernels.eager import attention_map, causal
-from difftransformer.models.normalization import scaled_norm
+from difftransformer.models.kernels.eager import attention_map, causal_mask
+from difftransformer.models.normalization import norm_and_scale
 from difftransformer.models.rotary import Rope
 
 ROWS = 256
@@ -40,7 +40,7 @@ class DintAttention(DifferentialAttention):
     """
 
     config_class: ClassVar[type[AttentionConfig]] = DintConfig
-    products_per_head: ClassVar[int] = 2
+    value_matmuls_per_head: ClassVar[int] = 2
 
     def project(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """As in V1, with each head's first query appended to the keys: [B, 2G + H, T, d]."""
@@ -54,31 +54,31 @@ class DintAttention(DifferentialAttention):
         q, k, v, _ = self.project(x, rope)  # [B, 2H, T, d], [B, 2G + H, T, d], [B, G, T, 2d]
         if cache is not None:
             k, v = cache.update(k, v, self.layer_index)
-        k, first_q = k.tensor_split((self.num_keys,), dim=1)  # [B, 2G, S, d], [B, H, S, d]
+        k, first_q = k.tensor_split((self.num_k_heads,), dim=1)  # [B, 2G, S, d], [B, H, S, d]
         square = None if mask is None else _square(mask)
         first = self.kernel.attention(first_q, k[:, 0::2], v, scale=self.scale, mask=square)
         second = self.kernel.attention(q[:, 1::2], k[:, 1::2], v, scale=self.scale, mask=mask)
         # A1 V + lambda (A3 V - A2 V), [B, T, H, 2d]; ``first`` is A1 V of all S queries.
-        T, lam = q.shape[2], self.current_lambda()
+        T, lam = q.shape[2], self.lambda_full()
         heads = first[:, -T:] + lam * (_row_means(first, T, mask) - second)
-        heads = scaled_norm(heads.to(first.dtype), self.head_norm, self.factor)
+        heads = norm_and_scale(heads.to(first.dtype), self.head_norm, self.factor)
         return self.o_proj(heads.flatten(2))
 
     def component_maps(self, q: Tensor, k: Tensor, extra: Tensor) -> tuple[Tensor, Tensor]:
         """See `Attention.component_maps`: A1 and A2."""
-        return super().component_maps(q, k[:, : self.num_keys], extra)
+        return super().component_maps(q, k[:, : self.num_k_heads], extra)
 
     def attention_weights(self, q: Tensor, k: Tensor, extra: Tensor) -> Tensor:
         """See `Attention.attention_weights`; S^2 T / 2 multiply-adds for A3, and S T memory."""
         first, second = self.component_maps(q, k, extra)
         T, S = first.shape[2:]
-        sums = causal(T, T, q.device).to(first.dtype) @ first + self._earlier(k, S - T)
+        sums = causal_mask(T, T, q.device).to(first.dtype) @ first + self._earlier(k, S - T)
         counts = torch.arange(S - T + 1, S + 1, device=q.device, dtype=first.dtype)
-        return first + self.current_lambda() * (sums / counts[:, None] - second)
+        return first + self.lambda_full() * (sums / counts[:, None] - second)
 
     def _earlier(self, k: Tensor, rows: int) -> Tensor:
         """Sum of the first ``rows`` rows of A1, [B, H, 1, S]; ``k`` as `project` returns it."""
-        k, first_q = k.tensor_split((self.num_keys,), dim=1)
+        k, first_q = k.tensor_split((self.num_k_heads,), dim=1)
         sums = first_q.new_zeros(*first_q.shape[:2], 1, k.shape[2], dtype=torch.float32)
         for start in range(0, rows, ROWS):
             stop = min(start + ROWS, rows)
@@ -91,9 +91,9 @@ class DintAttention(DifferentialAttention):
 
 def _row_means(rows: Tensor, T: int, mask: Tensor | None) -> Tensor:
     """Means of [B, S, H, *] over the rows that each of the last T positions sees, in float32."""
-    full = full_precision(rows)
+    full = at_least_fp32(rows)
     if mask is None and rows.is_cuda and torch.are_deterministic_algorithms_enabled():
-        mask = causal(T, rows.shape[1], rows.device).view(1, 1, T, -1)  # cumsum there is neither
+        mask = causal_mask(T, rows.shape[1], rows.device).view(1, 1, T, -1)  # no cumsum
     if mask is None:
         counts = torch.arange(1, rows.shape[1] + 1, device=rows.device, dtype=full.dtype)
         return full.cumsum(dim=1)[:, -T:] / counts[-T:, None, None]
@@ -107,6 +107,6 @@ def _square(mask: Tensor) -> Tensor:
     T, S = mask.shape[-2:]
     if T == S:
         return mask
-    earlier = causal(S, S, mask.device) & mask[..., -1:, :]
+    earlier = causal_mask(S, S, mask.device) & mask[..., -1:, :]
     whole = earlier | torch.eye(S, dtype=torch.bool, device=mask.device)
     return torch.cat((whole[..., : S - T, :], mask), dim=-2)

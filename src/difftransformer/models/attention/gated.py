@@ -16,7 +16,7 @@ from torch import Tensor
 
 from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.config import AttentionConfig, setting
-from difftransformer.models.matrices import Linear
+from difftransformer.models.linear import Linear
 from difftransformer.models.rotary import Rope
 
 
@@ -43,7 +43,7 @@ class GatedAttention(Attention):
 
     def __init__(self, config: GatedConfig, d_model: int, index: int, backend: str) -> None:
         super().__init__(config, d_model, index, backend)
-        self.make_projections()
+        self.build_projections()
         self.gates = config.gates
         self.gate_proj = Linear(d_model, self.num_heads * self.gates)
 

@@ -32,11 +32,11 @@ class SinkAttention(Attention):
     """Grouped-query attention whose rows may sum to less than one."""
 
     config_class: ClassVar[type[AttentionConfig]] = GptOssSinkConfig
-    maps_kept: ClassVar[float] = 2.5
+    saved_maps_per_head: ClassVar[float] = 2.5
 
     def __init__(self, config: GptOssSinkConfig, d_model: int, index: int, backend: str) -> None:
         super().__init__(config, d_model, index, backend)
-        self.make_projections()
+        self.build_projections()
         self.sinks = nn.Parameter(torch.empty(self.num_heads))
 
     def forward(

@@ -23,8 +23,8 @@ from torch import Tensor
 from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.attention.diff_v1 import DifferentialAttention, DiffV1Config
 from difftransformer.models.config import AttentionConfig
-from difftransformer.models.kernels.eager import attention_map, gathered
-from difftransformer.models.normalization import scaled_norm
+from difftransformer.models.kernels.eager import apply_attention, attention_map
+from difftransformer.models.normalization import norm_and_scale
 from difftransformer.models.rotary import Rope
 
 
@@ -44,14 +44,14 @@ class GroupedDifferentialAttention(DifferentialAttention):
     """
 
     config_class: ClassVar[type[AttentionConfig]] = GroupedDiffConfig
-    maps_kept: ClassVar[float] = 2.5
+    saved_maps_per_head: ClassVar[float] = 2.5
 
     def __init__(self, config: GroupedDiffConfig, d_model: int, index: int, backend: str) -> None:
         Attention.__init__(self, config, d_model, index, backend)
         H, G = self.num_heads, self.num_kv_heads
-        self.num_queries, self.num_keys, self.ratio = H + G, 2 * G, H // G
-        self.make_projections()
-        self.make_lambda_and_norm(config)
+        self.num_q_heads, self.num_k_heads, self.ratio = H + G, 2 * G, H // G
+        self.build_projections()
+        self.build_lambda_and_norm(config)
 
     def forward(
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
@@ -62,14 +62,14 @@ class GroupedDifferentialAttention(DifferentialAttention):
             k, v = cache.update(k, v, self.layer_index)
         if self.backend == "eager":  # the difference of maps, as in the equation
             first, second = self._maps(q, k, mask)
-            heads = gathered(first - self.current_lambda() * second, v)
+            heads = apply_attention(first - self.lambda_full() * second, v)
         else:
             signal, noise = self._signal_and_noise(q)
             first = self.kernel.attention(signal, k[:, 0::2], v, scale=self.scale, mask=mask)
             second = self.kernel.attention(noise, k[:, 1::2], v, scale=self.scale, mask=mask)
             second = second.repeat_interleave(self.ratio, dim=2)  # [B, T, G, 2d] -> [B, T, H, 2d]
-            heads = first - self.current_lambda() * second
-        heads = scaled_norm(heads, self.head_norm, self.factor)
+            heads = first - self.lambda_full() * second
+        heads = norm_and_scale(heads, self.head_norm, self.factor)
         return self.o_proj(heads.flatten(2))
 
     def _signal_and_noise(self, q: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from difftransformer.models.attention.base import Attention
-from difftransformer.models.kernels.eager import causal
+from difftransformer.models.kernels.eager import causal_mask
 from difftransformer.models.rotary import Rope
 
 
@@ -55,7 +55,7 @@ def iter_blocks(layer: Attention, x: Tensor, rope: Rope, size: int) -> Iterator[
         stop = min(start + size, T)
         inputs = q[:, :, start:stop], k[:, :, :stop], extra[:, start:stop]
         weights, components = layer.attention_weights(*inputs), layer.component_maps(*inputs)
-        seen = causal(stop - start, stop, x.device)
+        seen = causal_mask(stop - start, stop, x.device)
         return AttentionBlock(start, weights, components, seen, layer.layer_index)
 
     return map(block, range(0, T, size))

@@ -27,11 +27,11 @@ class Variant(NamedTuple):
 
     location: str
     """``module:Class`` below this package."""
-    interpretation: str | None = None
+    deviation_from_paper: str | None = None
     """What its source leaves open, and what ours does there; tables and reports say so."""
     upstream: str | None = None
     """Model type of transformers' own that a whole model of it is."""
-    norms_heads: bool | None = None
+    has_head_norm: bool | None = None
     """Whether it norms its heads, where no setting `norm` says so; None: tables say nothing."""
 
 
@@ -41,10 +41,10 @@ DEFAULT_VARIANT = "diff_v1"
 _VARIANTS = {
     "softmax": Variant("softmax:SoftmaxAttention", upstream="llama"),
     "diff_v1": Variant("diff_v1:DifferentialAttention", upstream="diffllama"),
-    "diff_v2": Variant("diff_v2:DifferentialAttentionV2", norms_heads=False),
-    "gpt_oss_sink": Variant("gpt_oss_sink:SinkAttention", norms_heads=False),
-    "softmax_off_by_one": Variant("softmax_off_by_one:OffByOneAttention", norms_heads=False),
-    "gated": Variant("gated:GatedAttention", norms_heads=False),
+    "diff_v2": Variant("diff_v2:DifferentialAttentionV2", has_head_norm=False),
+    "gpt_oss_sink": Variant("gpt_oss_sink:SinkAttention", has_head_norm=False),
+    "softmax_off_by_one": Variant("softmax_off_by_one:OffByOneAttention", has_head_norm=False),
+    "gated": Variant("gated:GatedAttention", has_head_norm=False),
     "dint": Variant(
         "dint:DintAttention",
         "the source's mean over all rows would show a decoder what follows, so ours runs over the "
@@ -69,10 +69,12 @@ _VARIANTS = {
         "dex_s:DexAttention",
         "the source says no more than that Dex is attached from the beginning; that all heads are "
         "changed and that lambda is learned without annealing are ours",
-        norms_heads=False,
+        has_head_norm=False,
     ),
 }
-UPSTREAM = {one.upstream: name for name, one in _VARIANTS.items() if one.upstream is not None}
+VARIANT_BY_HF_TYPE = {
+    one.upstream: name for name, one in _VARIANTS.items() if one.upstream is not None
+}
 """Variant of each upstream model type that is one of ours."""
 
 
@@ -90,18 +92,18 @@ def variant_location(name: str) -> str:
     return f"{__package__}.{_variant(name).location}"
 
 
-def interpretation(name: str) -> str | None:
+def deviation_from_paper(name: str) -> str | None:
     """What is ours in a variant whose source leaves something open; None where nothing is.
 
     Raises:
         ConfigError: no variant of that name.
     """
-    return _variant(name).interpretation
+    return _variant(name).deviation_from_paper
 
 
-def norms_heads(options: AttentionConfig) -> bool | None:
+def has_head_norm(options: AttentionConfig) -> bool | None:
     """Whether attention norms its heads, by its settings or its variant; None: neither says so."""
-    found: bool | None = getattr(options, "norm", _variant(options.variant).norms_heads)
+    found: bool | None = getattr(options, "norm", _variant(options.variant).has_head_norm)
     return found
 
 

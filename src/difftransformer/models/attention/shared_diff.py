@@ -19,7 +19,7 @@ from torch import Tensor
 from difftransformer.models.attention.base import Attention
 from difftransformer.models.attention.diff_v1 import DifferentialAttention, DiffV1Config
 from difftransformer.models.config import AttentionConfig, setting
-from difftransformer.models.matrices import Linear
+from difftransformer.models.linear import Linear
 from difftransformer.models.rotary import Rope, split_heads
 
 
@@ -52,13 +52,13 @@ class SharedDiffAttention(DifferentialAttention):
     def __init__(self, config: SharedDiffConfig, d_model: int, index: int, backend: str) -> None:
         Attention.__init__(self, config, d_model, index, backend)
         H, G, d, self.rank = self.num_heads, self.num_kv_heads, self.head_dim, config.update_rank
-        self.num_queries, self.num_keys = 2 * H, 2 * G
+        self.num_q_heads, self.num_k_heads = 2 * H, 2 * G
         rows = {"q_proj": H * d, "k_proj": G * d, "v_proj": G * 2 * d}
         self.base_proj = Linear(d_model, rows)
         self.low_proj = Linear(d_model, 4 * self.rank)
         self.updates = torch.nn.ModuleList(Linear(self.rank, n * d) for n in (H, H, G, G))
         self.o_proj = Linear(H * 2 * d, d_model)
-        self.make_lambda_and_norm(config)
+        self.build_lambda_and_norm(config)
 
     def project(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """See `Attention.project`; shapes are those of V1."""
@@ -69,4 +69,4 @@ class SharedDiffAttention(DifferentialAttention):
         pairs = ((q + q1, q + q2), (k + k1, k + k2))
         sides = [torch.stack([x.view(*x.shape[:2], -1, d) for x in pair], dim=-2) for pair in pairs]
         qkv = torch.cat([*(side.flatten(-3) for side in sides), v], dim=-1)
-        return split_heads(qkv, rope, (self.num_queries, self.num_keys, G), self.value_dim)
+        return split_heads(qkv, rope, (self.num_q_heads, self.num_k_heads, G), self.value_dim)

@@ -48,7 +48,7 @@ class SoftmaxAttention(Attention):
 
     def __init__(self, config: SoftmaxConfig, d_model: int, index: int, backend: str) -> None:
         super().__init__(config, d_model, index, backend)
-        self.make_projections()
+        self.build_projections()
         self.head_norm = RMSNorm(self.head_dim, config.norm_eps) if config.norm else None
         self.gain = config.gain
         self.head_gain = None if self.gain is None else nn.Parameter(torch.empty(self.head_dim))

@@ -28,11 +28,11 @@ class OffByOneAttention(Attention):
     """Grouped-query attention that may attend to nothing."""
 
     config_class: ClassVar[type[AttentionConfig]] = OffByOneConfig
-    maps_kept: ClassVar[float] = 2.5
+    saved_maps_per_head: ClassVar[float] = 2.5
 
     def __init__(self, config: OffByOneConfig, d_model: int, index: int, backend: str) -> None:
         super().__init__(config, d_model, index, backend)
-        self.make_projections()
+        self.build_projections()
 
     def forward(
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from difftransformer.models.attention.base import Cache
 from difftransformer.models.attention.diff_v1 import DifferentialAttention, DiffV1Config
+from difftransformer.models.autograd import at_least_fp32, no_autocast
 from difftransformer.models.config import AttentionConfig, setting
-from difftransformer.models.gradients import full_precision, no_autocast
-from difftransformer.models.kernels.eager import causal, gathered, hand_to_taps
-from difftransformer.models.normalization import scaled_norm
+from difftransformer.models.kernels.eager import apply_attention, apply_logit_hooks, causal_mask
+from difftransformer.models.normalization import norm_and_scale
 from difftransformer.models.rotary import Rope
 
 SOURCE = "github snap-research/TDA"
@@ -52,15 +52,15 @@ class ThresholdDifferentialAttention(DifferentialAttention):
     """TDA in plain PyTorch: maps are written out, T x S for each head, whatever the backend."""
 
     config_class: ClassVar[type[AttentionConfig]] = TdaConfig
-    maps_kept: ClassVar[float] = 3.0
-    always_writes_maps: ClassVar[bool] = True
+    saved_maps_per_head: ClassVar[float] = 3.0
+    materializes_maps: ClassVar[bool] = True
 
     def __init__(self, config: TdaConfig, d_model: int, index: int, backend: str) -> None:
         super().__init__(config, d_model, index, backend)
         self.beta, self.power = config.beta, config.power
         self.factor = 1.0  # V1's is for its own lambda
 
-    def make_lambda(self) -> None:
+    def build_lambda(self) -> None:
         """Make one lambda per head."""
         self.lambdas = nn.Parameter(torch.empty(self.num_heads))
 
@@ -72,25 +72,25 @@ class ThresholdDifferentialAttention(DifferentialAttention):
         if cache is not None:
             k, v = cache.update(k, v, self.layer_index)
         first, second = self._maps(q, k, mask)  # [B, H, T, S]
-        heads = gathered(first - self.current_lambda() * second, v)  # [B, T, H, 2d]
-        heads = scaled_norm(heads, self.head_norm, self.factor)
+        heads = apply_attention(first - self.lambda_full() * second, v)  # [B, T, H, 2d]
+        heads = norm_and_scale(heads, self.head_norm, self.factor)
         return self.o_proj(heads.flatten(2))
 
-    def current_lambda(self) -> Tensor:
+    def lambda_full(self) -> Tensor:
         """Return lambda per head, [H, 1, 1], or the fixed one, a scalar."""
         if self.lambda_fixed is not None:
-            return super().current_lambda()
+            return super().lambda_full()
         return self.lambdas.clamp(0, 1).view(-1, 1, 1)
 
     def _maps(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return R(q1, k1) and R(q2, k2) in float32, [B, H, T, S] each."""
-        allowed = causal(q.shape[-2], k.shape[-2], q.device) if mask is None else mask
-        q, k = (F.normalize(full_precision(part), dim=-1) for part in (q, k))
+        allowed = causal_mask(q.shape[-2], k.shape[-2], q.device) if mask is None else mask
+        q, k = (F.normalize(at_least_fp32(part), dim=-1) for part in (q, k))
         B, T, S, d = len(q), q.shape[-2], k.shape[-2], self.head_dim
         k = k.reshape(B, -1, 2, S, d).repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
         with no_autocast(q):
             cosines = q.reshape(B, -1, 2, T, d) @ k.transpose(-2, -1)
-        logits = hand_to_taps(cosines.flatten(1, 2), allowed, softmax=False)
+        logits = apply_logit_hooks(cosines.flatten(1, 2), allowed, softmax=False)
         visible = allowed.sum(dim=-1, keepdim=True).to(q.dtype)
         tau = self.beta * torch.sqrt(2 * visible.log() / d)
         over = (logits.view_as(cosines) - tau.unsqueeze(-3)).relu() ** self.power

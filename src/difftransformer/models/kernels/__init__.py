@@ -88,7 +88,7 @@ def choose_backend(name: str, device: torch.device | str, precision: str = "fp32
         picked = "cpu_dispatch" if kind == "cpu" else "sdpa"
         logger.info("backend auto: picked %s on %s", picked, kind)
         return picked
-    if reason := obstacle(name, kind, precision):
+    if reason := unavailable_reason(name, kind, precision):
         raise BackendError(f"backend {name} cannot run: {reason}")
     return name
 
@@ -104,14 +104,16 @@ def kernel(name: str) -> Kernel:
     return _LOADED[name]
 
 
-def obstacle(name: str, device: str, precision: str) -> str | None:
+def unavailable_reason(name: str, device: str, precision: str) -> str | None:
     """Return why a backend cannot run on a device type, and what to use instead; None if it can.
 
     Raises:
         BackendError: no backend of that name.
     """
     backend: Any = kernel(name)
-    reason: str | None = backend.obstacle(device, precision) if name in _FOR_GPUS else None
+    if name not in _FOR_GPUS:
+        return None
+    reason: str | None = backend.unavailable_reason(device, precision)
     return reason
 
 

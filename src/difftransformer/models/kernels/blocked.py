@@ -18,12 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from difftransformer.models.gradients import first_derivative, full_precision, no_autocast
+from difftransformer.models.autograd import at_least_fp32, no_autocast, no_double_backward
 from difftransformer.models.kernels import sdpa
 
 BLOCK = 64
 """Queries of a block: measured best of 32 to 256 for 64 to 1024 positions, d of 32 and 64."""
-KEPT_KEYS = 1024
+MAX_SAVED_KEYS = 1024
 """Up to so many keys the maps are kept for the backward pass, beyond they are computed again."""
 
 
@@ -51,7 +51,7 @@ def differential_attention(
     B, G, (T, d) = len(v), v.shape[1], q.shape[2:]
     if T == 1:
         with no_autocast(q):
-            q, k, values = map(full_precision, (q, k, v))
+            q, k, values = map(at_least_fp32, (q, k, v))
             out = sdpa.differential_attention(q, k, values, lam, scale=scale, mask=mask)
         return out.to(v.dtype)
     # Query heads come as [G, R, 2], keys as [G, 2].
@@ -76,7 +76,7 @@ def _blocked(
     q = q.reshape(len(k), -1, T, d)
     with no_autocast(q):
         out, lse = _Blocked.apply(  # type: ignore[no-untyped-call]
-            *map(full_precision, (q, k, values)), lam, scale, mask, with_lse
+            *map(at_least_fp32, (q, k, values)), lam, scale, mask, with_lse
         )
     return out.view(B, -1, T, e).transpose(1, 2).to(v.dtype), lse
 
@@ -101,7 +101,7 @@ class _Blocked(torch.autograd.Function):
         R, T = q.shape[1:3]
         out = v.new_empty(len(v), R, T, v.shape[-1])
         lse = q.new_empty(len(q), R, T) if with_lse else None
-        keep = k.shape[1] <= KEPT_KEYS and any(ctx.needs_input_grad)
+        keep = k.shape[1] <= MAX_SAVED_KEYS and any(ctx.needs_input_grad)
         kept = []
         for rows, seen in _blocks(T, k.shape[1], mask):
             maps = _maps(q, k, rows, seen, scale, mask, lse)
@@ -113,7 +113,7 @@ class _Blocked(torch.autograd.Function):
         return out, lse
 
     @staticmethod
-    @first_derivative
+    @no_double_backward
     def backward(ctx: Any, grad: Tensor, lse_grad: Tensor | None) -> tuple[Tensor | None, ...]:
         q, k, v, lam, mask, *kept = ctx.saved_tensors
         q_grad, k_grad, v_grad = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)

@@ -12,7 +12,7 @@ from difftransformer.models.kernels.blocked import attention_with_lse, different
 
 __all__ = ["attention", "attention_with_lse", "differential_attention"]
 
-FEWEST_QUERIES, MOST_KEYS = 256, 1024
+MIN_QUERIES, MAX_KEYS = 256, 1024
 """Calls of `attention` that `blocked` computes. `sdpa` computes the others; `blocked` computes all
 other operations. Measured by benchmarks/attention_backends.py, with its record in
 benchmarks/records/attention_backends-2026-11-22.md."""
@@ -20,6 +20,6 @@ benchmarks/records/attention_backends-2026-11-22.md."""
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
     """See `Kernel.attention`."""
-    if FEWEST_QUERIES <= q.shape[-2] <= k.shape[-2] <= MOST_KEYS:
+    if MIN_QUERIES <= q.shape[-2] <= k.shape[-2] <= MAX_KEYS:
         return blocked.attention(q, k, v, scale=scale, mask=mask)
     return sdpa.attention(q, k, v, scale=scale, mask=mask)

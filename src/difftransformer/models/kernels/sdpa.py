@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from difftransformer.models.gradients import first_derivative, in_own_thread
+from difftransformer.models.autograd import no_double_backward, run_in_thread
 from difftransformer.models.kernels import eager, flex
-from difftransformer.models.kernels.eager import causal, per_head
-from difftransformer.models.matrices import products_in_full
+from difftransformer.models.kernels.eager import causal_mask, repeat_kv
+from difftransformer.models.linear import bmm_fp32
 
 logger = logging.getLogger(__name__)
 FURTHER_COLUMNS = 8
@@ -35,10 +35,10 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
         return out.reshape(len(q), 1, q.shape[1], -1)
     queries, keys = q.shape[-2], k.shape[-2]
     if mask is None and 1 < queries < keys:
-        mask = causal(queries, keys, q.device)
+        mask = causal_mask(queries, keys, q.device)
     if q.is_cuda and (mask is not None or q.dtype == torch.float32):
         # No fused kernel there shares keys with a mask or in float32; PyTorch would write out maps.
-        k, v = per_head(k, q.shape[1]), per_head(v, q.shape[1])
+        k, v = repeat_kv(k, q.shape[1]), repeat_kv(v, q.shape[1])
     out = F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, is_causal=_causally(queries, mask), scale=scale,
         enable_gqa=q.shape[1] != k.shape[1],
@@ -70,11 +70,11 @@ def attention_with_lse(
         return eager.attention_with_lse(q, k, v, scale=scale, mask=mask)
     queries, keys = q.shape[-2], k.shape[-2]
     if mask is None and 1 < queries < keys:
-        mask = causal(queries, keys, q.device)
+        mask = causal_mask(queries, keys, q.device)
     if mask is not None:
         mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill_(~mask, -math.inf)
         mask = mask.view(-1, 1, queries, keys)
-    k, v = per_head(k, q.shape[1]), per_head(v, q.shape[1])
+    k, v = repeat_kv(k, q.shape[1]), repeat_kv(v, q.shape[1])
     out, lse = _WithLse.apply(q, k, v, mask, scale)  # type: ignore[no-untyped-call]
     return out.transpose(1, 2), lse.transpose(1, 2)
 
@@ -89,7 +89,7 @@ _lse_is_sound._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as
 
 @cache
 def _lse_was_sound() -> bool:
-    sound = in_own_thread(_lse_is_right)
+    sound = run_in_thread(_lse_is_right)
     if not sound:
         logger.warning(
             f"torch {torch.__version__} has no attention with its log-sum-exp that we know: maps "
@@ -136,7 +136,7 @@ class _WithLse(torch.autograd.Function):
         return out, lse
 
     @staticmethod
-    @first_derivative
+    @no_double_backward
     def backward(ctx: Any, out_grad: Tensor, lse_grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, mask, out, lse = ctx.saved_tensors
         d = q.shape[-1]
@@ -179,7 +179,7 @@ def one_query_with_lse(
 ) -> tuple[Tensor, Tensor]:
     """`attention_with_lse` of a single query; its map is written out, and no key is copied."""
     B, G = k.shape[:2]
-    scores = products_in_full(q.reshape(B * G, -1, q.shape[-1]), k.flatten(0, 1).mT) * scale
+    scores = bmm_fp32(q.reshape(B * G, -1, q.shape[-1]), k.flatten(0, 1).mT) * scale
     scores = scores.view(B, G, -1, k.shape[2])
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
@@ -193,7 +193,7 @@ def _one_query(
     """Both maps of a single query in float32 at least, from keys that lie apart."""
     B, G = v.shape[:2]
     rows = q.reshape(B, G, -1, 2, q.shape[-1]).transpose(2, 3)
-    scores = products_in_full(rows.flatten(0, 2), k.flatten(0, 1).mT) * scale
+    scores = bmm_fp32(rows.flatten(0, 2), k.flatten(0, 1).mT) * scale
     scores = scores.view(B, G, 2, -1, k.shape[2])
     if mask is not None:
         scores = scores.masked_fill(~mask.unsqueeze(1), -math.inf)

@@ -16,7 +16,7 @@ from difftransformer.config.validation import validate
 from difftransformer.errors import ConfigError, lookup
 
 if TYPE_CHECKING:
-    from difftransformer.models.language_model import CausalModel
+    from difftransformer.models.language_model import HFCausalLM
     from difftransformer.training.method import Method, MethodSettings, Task
 
 
@@ -61,7 +61,7 @@ def configure(options: dict[str, Any], where: str = "adapt") -> MethodSettings:
     return validate(settings_class(options["method"], f"{where}.method"), options, where)
 
 
-def prepare(model: CausalModel, settings: MethodSettings, task: Task) -> Method:
+def prepare(model: HFCausalLM, settings: MethodSettings, task: Task) -> Method:
     """Make a model ready for the method that its settings name."""
     made: Method = import_module(method_module(settings.method)).prepare(model, settings, task)
     return made

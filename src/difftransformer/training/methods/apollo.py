@@ -3,7 +3,7 @@
 from typing import Literal
 
 from difftransformer.config.base import setting
-from difftransformer.models.language_model import CausalModel
+from difftransformer.models.language_model import HFCausalLM
 from difftransformer.training.low_rank import LowRankMethodSettings, low_rank_method
 from difftransformer.training.method import Method, Task
 
@@ -19,6 +19,6 @@ class Settings(LowRankMethodSettings):
     )
 
 
-def prepare(model: CausalModel, settings: Settings, task: Task) -> Method:
+def prepare(model: HFCausalLM, settings: Settings, task: Task) -> Method:
     """Return the training of all parameters."""
     return low_rank_method("apollo", model, settings, settings.scale, task)

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field, model_validator
 from difftransformer.config.base import distinct, setting
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.differential import HeadChoice, LambdaSchedule
-from difftransformer.models.language_model import CausalModel
+from difftransformer.models.language_model import HFCausalLM
 from difftransformer.models.sizes import projections
 from difftransformer.training.method import Method, MethodSettings, Task
 
@@ -111,7 +111,7 @@ class Settings(MethodSettings):
         return model.num_layers * (projections(model) + matrices * width**2 + 1)
 
 
-def prepare(model: CausalModel, settings: Settings, task: Task) -> Method:
+def prepare(model: HFCausalLM, settings: Settings, task: Task) -> Method:
     """Choose heads by the run's text, and put Dex into the model."""
     from difftransformer.convert.dex import DexConfig, select_heads
     from difftransformer.training.dex_method import DexMethod

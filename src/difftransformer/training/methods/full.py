@@ -3,7 +3,7 @@
 from typing import Literal
 
 from difftransformer.config.base import setting
-from difftransformer.models.language_model import CausalModel
+from difftransformer.models.language_model import HFCausalLM
 from difftransformer.training.method import Method, MethodSettings, Task
 from difftransformer.training.optimizer import AdamW
 
@@ -14,6 +14,6 @@ class Settings(MethodSettings):
     method: Literal["full"] = setting(meaning="Every parameter, by AdamW")
 
 
-def prepare(model: CausalModel, settings: Settings, task: Task) -> Method:
+def prepare(model: HFCausalLM, settings: Settings, task: Task) -> Method:
     """Return the training of all parameters."""
     return Method(AdamW(model.named_parameters(), task.training))

@@ -4,7 +4,7 @@ from typing import Literal
 
 from difftransformer.config.base import setting
 from difftransformer.models.config import ModelConfig
-from difftransformer.models.language_model import CausalModel
+from difftransformer.models.language_model import HFCausalLM
 from difftransformer.models.sizes import projections
 from difftransformer.training.method import Method, MethodSettings, Task
 
@@ -19,7 +19,7 @@ class Settings(MethodSettings):
         return model.num_layers * projections(model)
 
 
-def prepare(model: CausalModel, settings: Settings, task: Task) -> Method:
+def prepare(model: HFCausalLM, settings: Settings, task: Task) -> Method:
     """Return the training of the projections alone."""
     from difftransformer.convert.dex import DexConfig
     from difftransformer.training.peft_method import PeftMethod

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from difftransformer.config.base import setting
 from difftransformer.models.config import ModelConfig
-from difftransformer.models.language_model import CausalModel
+from difftransformer.models.language_model import HFCausalLM
 from difftransformer.models.sizes import llama_matrices
 from difftransformer.training.method import Method, MethodSettings, Task
 from difftransformer.training.methods import dex
@@ -33,7 +33,7 @@ class Settings(MethodSettings):
         return sides * max(1, round(dex.Settings(method="dex").trains(model) / sides))
 
 
-def prepare(model: CausalModel, settings: Settings, task: Task) -> Method:
+def prepare(model: HFCausalLM, settings: Settings, task: Task) -> Method:
     """Return the training of low-rank updates."""
     from peft import LoraConfig
 
@@ -41,7 +41,7 @@ def prepare(model: CausalModel, settings: Settings, task: Task) -> Method:
     from difftransformer.training.peft_method import PeftMethod
 
     if settings.rank == "dex":
-        shapes = [model.get_parameter(name).shape for name in model.layer_matrices()]
+        shapes = [model.get_parameter(name).shape for name in model.linear_weight_names()]
         rank = max(1, round(trained_parameters(model.inner) / sum(map(sum, shapes))))
     else:
         rank = settings.rank

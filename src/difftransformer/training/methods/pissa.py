@@ -4,7 +4,7 @@ from typing import Literal
 
 from difftransformer.config.base import setting
 from difftransformer.models.config import ModelConfig
-from difftransformer.models.language_model import CausalModel
+from difftransformer.models.language_model import HFCausalLM
 from difftransformer.models.sizes import llama_matrices
 from difftransformer.training.method import Method, MethodSettings, Task
 
@@ -20,7 +20,7 @@ class Settings(MethodSettings):
         return model.num_layers * self.rank * sum(map(sum, llama_matrices(model).values()))
 
 
-def prepare(model: CausalModel, settings: Settings, task: Task) -> Method:
+def prepare(model: HFCausalLM, settings: Settings, task: Task) -> Method:
     """Return the training of the principal parts."""
     from peft import LoraConfig
 

@@ -53,8 +53,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
     return out[0] if isinstance(out, tuple) else out  # the third may give its lse along
 
 
-def obstacle(device: str, precision: str) -> str | None:
-    """See `kernels.obstacle`."""
+def unavailable_reason(device: str, precision: str) -> str | None:
+    """See `kernels.unavailable_reason`."""
     if device != "cuda":
         return f"it needs an NVIDIA GPU and the device is {device}; take sdpa or auto"
     if (installed := generation()) is None:

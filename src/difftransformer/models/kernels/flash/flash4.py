@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from difftransformer.models.gradients import first_derivative
+from difftransformer.models.autograd import no_double_backward
 
 
 def attention(
@@ -73,7 +73,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
     ctx.set_materialize_grads(False)
 
 
-@first_derivative
+@no_double_backward
 def _backward(ctx: Any, grad: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
     q, k, v, out, lse = ctx.saved_tensors
     if grad is None:

@@ -61,7 +61,7 @@ def differential_attention(
     return _fused(q, k, v, lam, scale, mask)[0]
 
 
-def obstacle(device: str, precision: str) -> str | None:
+def unavailable_reason(device: str, precision: str) -> str | None:
     """Return why it cannot run on a kind of device, and what to take; None: it can."""
     if device == "cpu" and interpreted():
         return None

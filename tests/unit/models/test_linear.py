@@ -9,8 +9,8 @@ from preloaded import python
 from torch import Tensor
 
 from difftransformer.errors import ConfigError
-from difftransformer.models import matrices
-from difftransformer.models.matrices import MATMUL, MATMUL_BACKENDS
+from difftransformer.models import linear
+from difftransformer.models.linear import MATMUL, MATMUL_BACKENDS
 
 
 def pair(rows: int, inputs: int = 48, outputs: int = 80) -> tuple[Tensor, Tensor]:
@@ -21,7 +21,7 @@ def pair(rows: int, inputs: int = 48, outputs: int = 80) -> tuple[Tensor, Tensor
 
 def outcome(x: Tensor, weight: Tensor) -> list[Tensor]:
     """Return the product and the gradients of its weighted sum, in float64."""
-    out = matrices.linear(x, weight)
+    out = linear.linear(x, weight)
     factors = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)
     return [t.double() for t in (out, *torch.autograd.grad((out * factors).sum(), (x, weight)))]
 
@@ -29,7 +29,7 @@ def outcome(x: Tensor, weight: Tensor) -> list[Tensor]:
 @pytest.fixture(params=MATMUL_BACKENDS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Multiply by one backend."""
-    if request.param == "onednn" and not matrices.onednn_is_sound():
+    if request.param == "onednn" and not linear.onednn_works():
         pytest.skip("torch has no oneDNN matmul here")
     monkeypatch.setenv(MATMUL, request.param)
     return str(request.param)
@@ -50,17 +50,17 @@ def test_the_processor_decides_who_multiplies_unless_the_environment_does(
     capability: str, sound: bool, forced: str, taken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    monkeypatch.setattr(matrices, "onednn_is_sound", lambda: sound)
+    monkeypatch.setattr(linear, "onednn_works", lambda: sound)
     monkeypatch.setenv(MATMUL, forced)
-    assert matrices.matmul_backend() == taken
+    assert linear.matmul_backend() == taken
 
 
 def test_a_backend_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrices, "onednn_is_sound", lambda: False)
+    monkeypatch.setattr(linear, "onednn_works", lambda: False)
     for asked, why in [("onednn", "onednn cannot run"), ("onednnn", "did you mean 'onednn'")]:
         monkeypatch.setenv(MATMUL, asked)
         with pytest.raises(ConfigError, match=f"{MATMUL}: .*{why}") as refusal:
-            matrices.matmul_backend()
+            linear.matmul_backend()
         assert "\n" not in str(refusal.value)
 
 
@@ -75,9 +75,9 @@ def test_product_and_gradients_are_those_of_float64(rows: int, outputs: int, way
 def test_any_strides_and_no_rows_at_all() -> None:
     x, weight = (tensor.detach() for tensor in pair(40))
     flat = x.flatten(0, 1)
-    torch.testing.assert_close(matrices.product(flat[::2], weight), flat[::2] @ weight.T)
-    torch.testing.assert_close(matrices.product(flat.T, flat.T), flat.T @ flat)
-    assert matrices.product(flat[:0], weight).shape == (0, 80)
+    torch.testing.assert_close(linear.linear_no_grad(flat[::2], weight), flat[::2] @ weight.T)
+    torch.testing.assert_close(linear.linear_no_grad(flat.T, flat.T), flat.T @ flat)
+    assert linear.linear_no_grad(flat[:0], weight).shape == (0, 80)
 
 
 def test_a_step_is_the_same_bits_each_time() -> None:
@@ -87,25 +87,25 @@ def test_a_step_is_the_same_bits_each_time() -> None:
 def test_autocast_decides_the_precision() -> None:
     x, weight = pair(40)
     with torch.autocast("cpu", torch.bfloat16):
-        assert matrices.linear(x, weight).dtype == torch.bfloat16
+        assert linear.linear(x, weight).dtype == torch.bfloat16
 
 
-@pytest.mark.skipif(not matrices.onednn_is_sound(), reason="torch has no oneDNN matmul here")
+@pytest.mark.skipif(not linear.onednn_works(), reason="torch has no oneDNN matmul here")
 @pytest.mark.parametrize("wanted", [[0], [1], [0, 1]])
 def test_only_the_gradients_that_are_wanted_are_computed(
     wanted: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(MATMUL, "onednn")
     tensors = [one.detach().requires_grad_(place in wanted) for place, one in enumerate(pair(40))]
-    out = matrices.linear(*tensors)
-    computed, product = list[int](), matrices._onednn
+    out = linear.linear(*tensors)
+    computed, onednn = list[int](), linear._onednn
 
     def counted(x: Tensor, weight: Tensor) -> Tensor:
-        found = product(x, weight)
+        found = onednn(x, weight)
         computed.append(found.numel())
         return found
 
-    monkeypatch.setattr(matrices, "_onednn", counted)
+    monkeypatch.setattr(linear, "_onednn", counted)
     out.sum().backward()
     assert computed == [tensors[place].numel() for place in wanted]
 
@@ -138,10 +138,10 @@ def test_products_in_full_leave_factors_where_they_are_if_the_card_can(
 
     x, y = torch.randn(3, 2, 8).to(dtype), torch.randn(3, 8, 40).to(dtype)
     expected = x.double() @ y.double()
-    monkeypatch.setattr(matrices, "_bmm_widens", lambda: widens)
+    monkeypatch.setattr(linear, "_bmm_widens", lambda: widens)
     monkeypatch.setattr(torch, "bmm", bmm)
     there = [one.requires_grad_(learns).as_subclass(OnACard) for one in (x, y)]
-    found = matrices.products_in_full(*there)
+    found = linear.bmm_fp32(*there)
     assert found.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
     in_place = widens and not learns and dtype != torch.float64
@@ -152,10 +152,10 @@ def test_what_a_card_can_is_a_constant_of_a_graph(monkeypatch: pytest.MonkeyPatc
     def widens(_multiply: object, shape: tuple[int, ...]) -> bool:
         return len(shape) == 3 and bool(torch.ones(shape).sum() > 0)  # no graph has such a branch
 
-    monkeypatch.setattr(matrices, "_widens", widens)
+    monkeypatch.setattr(linear, "_widens", widens)
 
     def told(x: Tensor) -> Tensor:
-        return x + 2 * matrices._bmm_widens() + 4 * matrices._mm_widens()
+        return x + 2 * linear._bmm_widens() + 4 * linear._mm_widens()
 
     compiled = torch.compile(told, fullgraph=True, backend="eager")
     assert torch.equal(compiled(torch.zeros(3)), torch.full((3,), 2.0))
@@ -202,17 +202,17 @@ torch.ops.mkldnn, torch.ops.aten = Wrong(torch.ops.mkldnn), Wrong(torch.ops.aten
 @pytest.mark.parametrize("spoiled", [WITHOUT, WRONG], ids=["gone", "another meaning"])
 def test_without_private_operations_of_torch_numbers_stay(spoiled: str) -> None:
     code = """
-    from difftransformer.models import matrices
+    from difftransformer.models import linear
     from difftransformer.models.kernels import sdpa
     torch.manual_seed(0)
     x, weight = torch.randn(64, 32, requires_grad=True), torch.randn(48, 32, requires_grad=True)
-    out = matrices.linear(x, weight)
+    out = linear.linear(x, weight)
     q, k, v = (torch.randn(2, 2, 40, 16, requires_grad=True) for _ in range(3))
     context, lse = sdpa.attention_with_lse(q, k, v, scale=0.25, mask=None)
     loss = (out ** 2).mean() + (context ** 2).sum() + (lse ** 2).mean()
     loss.backward()
     sums = [one.detach().abs().sum().item() for one in (loss, x.grad, weight.grad, q.grad, k.grad)]
-    print(matrices.matmul_backend(), sdpa._lse_is_sound(), *sums)
+    print(linear.matmul_backend(), sdpa._lse_is_sound(), *sums)
     """
     plain = run("import torch\n" + textwrap.dedent(code)).split()
     said = "import logging, sys; logging.basicConfig(stream=sys.stdout, format='%(message)s')\n"

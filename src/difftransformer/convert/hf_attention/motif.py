@@ -16,14 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from difftransformer.convert.foreign.differential import (
-    Differential,
-    heads_of,
-    learned_factor,
-    watched_layers,
+from difftransformer.convert.hf_attention.differential import (
+    DifferentialLayer,
+    capture_differential,
+    lambda_full,
+    to_heads,
 )
-from difftransformer.convert.foreign.maps import Maps, Noise
-from difftransformer.convert.foreign.softmax import cannot_read
+from difftransformer.convert.hf_attention.maps import CapturedAttention, NoiseMap
+from difftransformer.convert.hf_attention.softmax import raise_unreadable
 from difftransformer.models.differential import resolve_lambda_init
 from difftransformer.models.rotary import Rope, rotate
 
@@ -31,25 +31,27 @@ _CHILDREN = {"q_proj", "k_proj", "v_proj", "o_proj", "subln"}
 
 
 @contextmanager
-def motif_maps(model: Any, see: Callable[[Maps], None]) -> Iterator[None]:
+def motif_maps(model: Any, see: Callable[[CapturedAttention], None]) -> Iterator[None]:
     """Read its maps: a `registry.Reader`."""
     heads = int(model.config.num_attention_heads)
     noise_heads = int(getattr(model.config, "num_noise_heads", None) or heads // 2)
 
-    def look(layer: int, module: Any, x: Tensor, given: Any) -> Differential:
+    def look(layer: int, module: Any, x: Tensor, given: Any) -> DifferentialLayer:
         width = module.q_proj.out_features // heads
         init = resolve_lambda_init("exponential", layer - 1)
-        q, k = heads_of(module.q_proj(x), width), heads_of(module.k_proj(x), width)
-        values = heads_of(module.v_proj(x), 2 * width)
+        q, k = to_heads(module.q_proj(x), width), to_heads(module.k_proj(x), width)
+        values = to_heads(module.v_proj(x), 2 * width)
         rope = _rope(model, module, values, given)
         q, k = rotate(q, rope), rotate(k, rope)
         groups = q.view(len(q), noise_heads, -1, *q.shape[2:])  # [B, N, r + 1, T, d]
-        noise = Noise(groups[:, :, -1], k[:, 1::2], learned_factor(module, init))
+        noise = NoiseMap(groups[:, :, -1], k[:, 1::2], lambda_full(module, init))
         signal, scale = groups[:, :, :-1].flatten(1, 2), width**-0.5
-        maps = Maps(layer, signal, k[:, 0::2], scale, values, noise, projection=module.o_proj)
-        return Differential(maps, module.subln, 1 - init)
+        maps = CapturedAttention(
+            layer, signal, k[:, 0::2], scale, values, noise, projection=module.o_proj
+        )
+        return DifferentialLayer(maps, module.subln, 1 - init)
 
-    with watched_layers(model, _CHILDREN, look, see):
+    with capture_differential(model, _CHILDREN, look, see):
         yield
 
 
@@ -58,7 +60,7 @@ def _rope(model: Any, module: Any, values: Tensor, given: Any) -> Rope:
     tables = given.get("position_embeddings")
     if tables is None:
         if not hasattr(module, "rotary_emb"):
-            cannot_read(model, "its layers get no positions")
+            raise_unreadable(model, "its layers get no positions")
         tables = module.rotary_emb(values, given.get("position_ids"))
     cos, sin = tables
     half = sin.shape[-1] // 2

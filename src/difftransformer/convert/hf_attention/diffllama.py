@@ -12,18 +12,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from difftransformer.convert.foreign.differential import learned_factor
-from difftransformer.convert.foreign.maps import Maps, Noise
-from difftransformer.convert.foreign.softmax import watched_calls
+from difftransformer.convert.hf_attention.differential import lambda_full
+from difftransformer.convert.hf_attention.maps import CapturedAttention, NoiseMap
+from difftransformer.convert.hf_attention.softmax import capture_attention_calls
 from difftransformer.models.differential import resolve_lambda_init
 
 
 @contextmanager
-def diffllama_maps(model: Any, see: Callable[[Maps], None]) -> Iterator[None]:
+def diffllama_maps(model: Any, see: Callable[[CapturedAttention], None]) -> Iterator[None]:
     """Read its maps: a `registry.Reader`."""
     layers, begun = model.base_model.layers, dict[int, Tensor]()
 
-    def look(maps: Maps) -> None:
+    def look(maps: CapturedAttention) -> None:
         half = _halves(maps.values)[0]
         if maps.layer not in begun:
             begun[maps.layer] = half
@@ -31,10 +31,10 @@ def diffllama_maps(model: Any, see: Callable[[Maps], None]) -> Iterator[None]:
         values = torch.cat((begun.pop(maps.layer), half), dim=-1)
         (first, second), (keys, others) = (_halves(one) for one in (maps.queries, maps.keys))
         init = resolve_lambda_init("exponential", maps.layer)
-        noise = Noise(second, others, learned_factor(layers[maps.layer].self_attn, init))
+        noise = NoiseMap(second, others, lambda_full(layers[maps.layer].self_attn, init))
         see(replace(maps, queries=first, keys=keys, noise=noise, values=values))
 
-    with watched_calls(model, look):
+    with capture_attention_calls(model, look):
         yield
 
 

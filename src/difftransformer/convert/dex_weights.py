@@ -18,7 +18,7 @@ from difftransformer.provenance.layout import TRAINING
 from difftransformer.provenance.result import read_result
 
 
-class Changes(NamedTuple):
+class DexWeights(NamedTuple):
     """Heads put out O (I - M) in the place of O; folded, W_O has I - M in it.
 
     Attributes:
@@ -30,7 +30,7 @@ class Changes(NamedTuple):
     changed: Tensor
 
 
-def read_changes(folder: Path | None, layers: int, heads: int) -> Changes | None:
+def read_dex_weights(folder: Path | None, layers: int, heads: int) -> DexWeights | None:
     """Return what Dex changes in a run's model (arXiv 2505.16333, equation 3), None without Dex.
 
     Args:
@@ -58,4 +58,4 @@ def read_changes(folder: Path | None, layers: int, heads: int) -> Changes | None
         matrix[selected] = float(trained[lambda_metric(layer)] or 0) * difference
         changed[layer, selected] = True
         matrices.append(matrix)
-    return Changes(torch.stack(matrices), changed)
+    return DexWeights(torch.stack(matrices), changed)

@@ -12,14 +12,14 @@ from small_phi4flash import Phi4FlashConfig, Phi4FlashForCausalLM
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from difftransformer.convert.foreign.differential import Differential
-from difftransformer.convert.foreign.maps import Maps
-from difftransformer.convert.foreign.registry import reader
-from difftransformer.convert.upstream import to_upstream
-from difftransformer.convert.watching import capture_attention
+from difftransformer.convert.attention_hooks import capture_attention
+from difftransformer.convert.hf_attention.differential import DifferentialLayer
+from difftransformer.convert.hf_attention.maps import CapturedAttention
+from difftransformer.convert.hf_attention.registry import reader
+from difftransformer.convert.llama import to_llama
 from difftransformer.errors import CheckpointError
 from difftransformer.models.attention.maps import AttentionBlock
-from difftransformer.models.language_model import CausalModel
+from difftransformer.models.language_model import HFCausalLM
 from difftransformer.models.transformer import Transformer
 
 T = 13
@@ -49,7 +49,7 @@ def spread(model: Any) -> Any:
 def read(model: Any, block: int = T) -> dict[int, list[AttentionBlock]]:
     """Rows of all layers, by layer."""
     found = []
-    with torch.inference_mode(), capture_attention(CausalModel(model), block) as layers:
+    with torch.inference_mode(), capture_attention(HFCausalLM(model), block) as layers:
         model(tokens())
         found = [list(one) for one in layers]
     return {rows[0].layer: rows for rows in found}
@@ -84,7 +84,7 @@ def test_reading_changes_nothing_of_what_a_model_says() -> None:
     model = spread(model_of("qwen3"))
     with torch.inference_mode():
         before = model(tokens()).logits
-        with capture_attention(CausalModel(model), 4):
+        with capture_attention(HFCausalLM(model), 4):
             during = model(tokens()).logits
         after = model(tokens()).logits
     torch.testing.assert_close(during, before, **EXACT)
@@ -131,14 +131,14 @@ def test_the_output_of_a_layer_follows_from_its_maps(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At every position, through norm and projection: heads meet the values that they have."""
-    layers: list[Differential] = []
-    usual = Differential.output
+    layers: list[DifferentialLayer] = []
+    usual = DifferentialLayer.output
 
-    def kept(self: Differential) -> Tensor:
+    def kept(self: DifferentialLayer) -> Tensor:
         layers.append(self)
         return usual(self)
 
-    monkeypatch.setattr(Differential, "output", kept)
+    monkeypatch.setattr(DifferentialLayer, "output", kept)
     model, outputs = small(name), []
     for module in model.modules():
         if type(module).__name__ in ("MotifAttention", "SambaYAttention"):
@@ -190,7 +190,7 @@ def test_an_exported_model_has_the_maps_of_its_run(variant: str, kind: str, kv_h
         for name, weight in ours.named_parameters():
             if "qkv_proj" in name:
                 weight.mul_(3)
-    theirs = read(to_upstream(ours, kind).eval(), 5)
+    theirs = read(to_llama(ours, kind).eval(), 5)
     with torch.inference_mode(), capture_attention(ours, 5) as layers:
         ours.hidden_states(tokens())
         mine = [list(one) for one in layers]
@@ -254,7 +254,7 @@ def test_what_nobody_can_read_is_one_line(make: Any, said: str) -> None:
     model = make()
     with pytest.raises(CheckpointError, match=said) as refusal:
         read(model)
-    assert "\n" not in str(refusal.value) and "convert/foreign" in str(refusal.value)
+    assert "\n" not in str(refusal.value) and "convert/hf_attention" in str(refusal.value)
 
 
 def test_a_layer_that_asks_twice_is_not_taken_for_softmax(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +265,7 @@ def test_a_layer_that_asks_twice_is_not_taken_for_softmax(monkeypatch: pytest.Mo
         pass
 
     model = model_of("diffllama")
-    seen: list[Maps] = []
+    seen: list[CapturedAttention] = []
     model.__class__ = Other
     refusal = pytest.raises(CheckpointError, match="layer 0 has more than one attention")
     with refusal, reader(model)(model, seen.append):

@@ -25,59 +25,59 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from difftransformer.errors import ConfigError, nearest
-from difftransformer.models.gradients import (
-    by_hand,
-    first_derivative,
-    full_precision,
-    in_own_thread,
+from difftransformer.models.autograd import (
+    at_least_fp32,
     no_autocast,
+    no_double_backward,
+    run_in_thread,
+    use_custom_backward,
 )
 
 logger = logging.getLogger(__name__)
 MATMUL = "DIFFTRANSFORMER_MATMUL"
 """Environment: ``onednn`` or ``torch``, whatever `matmul_backend` would take."""
 MATMUL_BACKENDS = ("onednn", "torch")
-FEWEST_ROWS = 16
+MIN_ROWS = 16
 """Below so many rows MKL is the faster one: the preparation of a call costs more than the call."""
 
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
     """Multiply with gradients, x W': [..., I] and [O, I] -> [..., O]."""
-    if not (by_hand(x) and _by_onednn(x, weight)):
+    if not (use_custom_backward(x) and _by_onednn(x, weight)):
         return F.linear(x, weight)
     if not torch.is_grad_enabled():
-        return product(x, weight)
+        return linear_no_grad(x, weight)
     out: Tensor = _Linear.apply(x, weight)  # type: ignore[no-untyped-call]
     return out
 
 
-def product(x: Tensor, weight: Tensor) -> Tensor:
+def linear_no_grad(x: Tensor, weight: Tensor) -> Tensor:
     """Multiply without gradients, for any strides, x W': [..., I] and [O, I] -> [..., O]."""
     return _onednn(x, weight) if _by_onednn(x, weight) else F.linear(x, weight)
 
 
-def outer(grad: Tensor, x: Tensor) -> Tensor:
+def weight_grad(grad: Tensor, x: Tensor) -> Tensor:
     """Return the gradient of a weight, g' x: [..., O] and [..., I] -> [O, I], of any strides.
 
     oneDNN copies the first of two operands that it gets transposed, so that is the narrower one.
     """
     columns, rows = grad.flatten(0, -2).T, x.flatten(0, -2).T
     if len(columns) <= len(rows) or not _by_onednn(columns, rows):
-        return product(columns, rows)
-    return product(rows, columns).T
+        return linear_no_grad(columns, rows)
+    return linear_no_grad(rows, columns).T
 
 
-def outer_in_full(grad: Tensor, x: Tensor) -> Tensor:
+def weight_grad_fp32(grad: Tensor, x: Tensor) -> Tensor:
     """`outer` of two dimensions in float32, of factors in half precision, too."""
     if grad.dtype == torch.float32 and x.dtype == torch.float32:
-        return outer(grad, x)
+        return weight_grad(grad, x)
     with no_autocast(grad):
         if grad.is_cuda and _mm_widens():
             return torch.mm(grad.T, x, out_dtype=torch.float32)
         return grad.T.float() @ x.float()
 
 
-def products_in_full(x: Tensor, y: Tensor) -> Tensor:
+def bmm_fp32(x: Tensor, y: Tensor) -> Tensor:
     """Multiply matrices of a batch, [N, A, I] and [N, I, B] -> [N, A, B], in float32 at least.
 
     Where a card can leave the sums of half precision as they are, no factor is copied: one may be a
@@ -88,7 +88,7 @@ def products_in_full(x: Tensor, y: Tensor) -> Tensor:
     with no_autocast(x):
         if half and not learns and _bmm_widens():
             return torch.bmm(x, y, out_dtype=torch.float32)
-        return full_precision(x) @ full_precision(y)
+        return at_least_fp32(x) @ at_least_fp32(y)
 
 
 def _mm_widens() -> bool:
@@ -128,7 +128,7 @@ def _gapless(x: Tensor) -> Tensor:
 
 def _by_onednn(x: Tensor, weight: Tensor) -> bool:
     return (
-        x.numel() >= FEWEST_ROWS * x.shape[-1]
+        x.numel() >= MIN_ROWS * x.shape[-1]
         and x.dtype == weight.dtype == torch.float32
         and x.device.type == "cpu"
         and not torch.is_autocast_enabled("cpu")
@@ -156,7 +156,7 @@ def matmul_backend() -> str:
             f"of {', '.join(MATMUL_BACKENDS)}"
         )
     wanted = forced or ("onednn" if _has_avx512() else "torch")
-    if wanted == "torch" or onednn_is_sound():
+    if wanted == "torch" or onednn_works():
         return wanted
     if forced:
         raise ConfigError(
@@ -171,9 +171,9 @@ def _has_avx512() -> bool:
 
 
 @cache
-def onednn_is_sound() -> bool:
+def onednn_works() -> bool:
     """Whether torch has the operation, and it is the product: a private one may change its mind."""
-    return in_own_thread(_onednn_is_right)
+    return run_in_thread(_onednn_is_right)
 
 
 def _onednn_is_right() -> bool:
@@ -202,15 +202,15 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return product(x, weight)
+        return linear_no_grad(x, weight)
 
     @staticmethod
-    @first_derivative
+    @no_double_backward
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
         wants_x, wants_weight = ctx.needs_input_grad
-        x_grad = product(grad, weight.T) if wants_x else None
-        return x_grad, outer(grad, x).contiguous() if wants_weight else None
+        x_grad = linear_no_grad(grad, weight.T) if wants_x else None
+        return x_grad, weight_grad(grad, x).contiguous() if wants_weight else None
 
 
 class Linear(nn.Linear):

@@ -9,8 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import difftransformer.models.kernels.flash.flash4
 import difftransformer.models.kernels.fused.operations  # noqa: F401  (both have operations)
+from difftransformer.models.activation_checkpointing import KEPT
 from difftransformer.models.config import ModelConfig
-from difftransformer.models.recomputation import KEPT
 from difftransformer.models.transformer import Transformer
 
 ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
@@ -37,7 +37,7 @@ def test_attention_and_products_are_done_once_if_selective(mode: str, attentions
         attention={"variant": "softmax", "head_dim": 8},
     )  # fmt: skip
     model = Transformer.build(config, "sdpa", seed=0)
-    model.recompute = mode
+    model.activation_checkpointing = mode
     with Counted() as forward:
         out = model.hidden_states(torch.arange(16).view(1, 16))
     with Counted() as backward:

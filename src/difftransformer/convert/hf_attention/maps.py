@@ -12,30 +12,30 @@ import torch
 from torch import Tensor, nn
 
 from difftransformer.models.attention.maps import AttentionBlock
-from difftransformer.models.gradients import full_precision, no_autocast
-from difftransformer.models.kernels.eager import causal, gathered, per_head
+from difftransformer.models.autograd import at_least_fp32, no_autocast
+from difftransformer.models.kernels.eager import apply_attention, causal_mask, repeat_kv
 
-Seen = Callable[[int, int, torch.device], Tensor]
+KeyMask = Callable[[int, int, torch.device], Tensor]
 """Which of the first ``stop`` keys the queries from ``start`` to ``stop`` see, bool [b, stop]."""
 _BLOCK = 256
-"""Queries whose rows exist at one time where values are gathered."""
+"""Queries whose rows exist at one time where values are apply_attention."""
 
 
-def all_before(start: int, stop: int, device: torch.device) -> Tensor:
+def causal_key_mask(start: int, stop: int, device: torch.device) -> Tensor:
     """Every key up to the query's own."""
-    return causal(stop - start, stop, device)
+    return causal_mask(stop - start, stop, device)
 
 
-def latest(window: int) -> Seen:
+def sliding_window_mask(window: int) -> KeyMask:
     """The query's own key and those before it, ``window`` in all."""
 
     def seen(start: int, stop: int, device: torch.device) -> Tensor:
-        return all_before(start, stop, device).triu(start - window + 1)
+        return causal_key_mask(start, stop, device).triu(start - window + 1)
 
     return seen
 
 
-class Noise(NamedTuple):
+class NoiseMap(NamedTuple):
     """The maps that are subtracted, each from H / N neighboring heads.
 
     Attributes:
@@ -50,7 +50,7 @@ class Noise(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Maps:
+class CapturedAttention:
     """Softmax maps of a layer, and those that are subtracted from them if it has some.
 
     Attributes:
@@ -70,9 +70,9 @@ class Maps:
     keys: Tensor
     scale: float
     values: Tensor
-    noise: Noise | None = None
+    noise: NoiseMap | None = None
     softcap: float | None = None
-    seen: Seen = all_before
+    seen: KeyMask = causal_key_mask
     projection: nn.Module | None = None
 
     @property
@@ -87,7 +87,7 @@ class Maps:
         if self.noise is None:
             return AttentionBlock(start, first, None, seen, self.layer)
         second = self._softmax(self.noise.queries, self.noise.keys, start, seen)
-        second = per_head(second, first.shape[1])
+        second = repeat_kv(second, first.shape[1])
         weights = first - self.noise.factor * second
         return AttentionBlock(start, weights, (first, second), seen, self.layer)
 
@@ -99,13 +99,15 @@ class Maps:
     def attend(self) -> Tensor:
         """Apply the maps to the values: [B, T, H, e]."""
         values, blocks = self.values, self.iter_blocks(_BLOCK)
-        heads = [gathered(rows.weights, values[:, :, : rows.seen.shape[1]]) for rows in blocks]
+        heads = [
+            apply_attention(rows.weights, values[:, :, : rows.seen.shape[1]]) for rows in blocks
+        ]
         return torch.cat(heads, dim=1)
 
     def _softmax(self, queries: Tensor, keys: Tensor, start: int, seen: Tensor) -> Tensor:
         q, k = queries[:, :, start : start + len(seen)], keys[:, :, : seen.shape[1]]
         with no_autocast(q):
-            logits = full_precision(q) @ full_precision(per_head(k, q.shape[1])).mT * self.scale
+            logits = at_least_fp32(q) @ at_least_fp32(repeat_kv(k, q.shape[1])).mT * self.scale
         if self.softcap is not None:
             logits = self.softcap * (logits / self.softcap).tanh()
         return logits.masked_fill(~seen, float("-inf")).softmax(dim=-1)

@@ -33,7 +33,7 @@ _TURNED = ("q_proj.weight", "k_proj.weight")
 _JOINT = "qkv_proj"
 
 
-def to_authors(layer: Attention) -> dict[str, Tensor]:
+def unilm_state_dict(layer: Attention) -> dict[str, Tensor]:
     """Return a layer's weights by the authors' names, copied.
 
     Raises:
@@ -49,7 +49,7 @@ def to_authors(layer: Attention) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def load_authors(layer: Attention, weights: Mapping[str, Tensor]) -> None:
+def load_unilm_state_dict(layer: Attention, weights: Mapping[str, Tensor]) -> None:
     """Copy weights in the authors' layout into a layer.
 
     Raises:

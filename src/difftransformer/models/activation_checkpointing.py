@@ -35,7 +35,7 @@ KEPT = frozenset(
 """Operations whose results a selective recomputation keeps."""
 
 
-def computed_again(layer: nn.Module, mode: str, *inputs: Any) -> Tensor:
+def activation_checkpoint(layer: nn.Module, mode: str, *inputs: Any) -> Tensor:
     """Return ``layer`` of ``inputs``; the backward pass computes it again.
 
     Args:

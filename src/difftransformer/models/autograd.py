@@ -21,13 +21,13 @@ T = TypeVar("T")
 _plain: ContextVar[bool] = ContextVar("plain formulas", default=False)
 
 
-def by_hand(x: Tensor) -> bool:
+def use_custom_backward(x: Tensor) -> bool:
     """Whether to take the hand-written gradient for ``x``: on the CPU, outside of compilation."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling() and not _plain.get()
 
 
 @contextmanager
-def plain_formulas() -> Iterator[None]:
+def disable_custom_backward() -> Iterator[None]:
     """Run the formulas that compilers and GPUs get, which can be differentiated again."""
     before = _plain.set(True)
     try:
@@ -36,7 +36,7 @@ def plain_formulas() -> Iterator[None]:
         _plain.reset(before)
 
 
-def first_derivative(backward: Callable[..., T]) -> Callable[..., T]:
+def no_double_backward(backward: Callable[..., T]) -> Callable[..., T]:
     """Mark the ``backward`` of an autograd Function as one that cannot be differentiated again.
 
     torch's `once_differentiable` tells autograd of an output that has no derivative; where another
@@ -52,14 +52,14 @@ def first_derivative(backward: Callable[..., T]) -> Callable[..., T]:
         if torch.is_grad_enabled():
             raise NotImplementedError(
                 f"{backward.__qualname__} is written by hand and has no second derivative: "
-                "leave create_graph=True out, or run the model under `plain_formulas`"
+                "leave create_graph=True out, or run the model under `disable_custom_backward`"
             )
         return backward(ctx, *grads)
 
     return refusing
 
 
-def in_own_thread(work: Callable[[], T]) -> T:
+def run_in_thread(work: Callable[[], T]) -> T:
     """Return what ``work`` returns in a thread of its own, where no mode of the caller holds.
 
     Modes of torch belong to a thread: fake tensors, inference, autocast, hooks of saved tensors.
@@ -68,7 +68,7 @@ def in_own_thread(work: Callable[[], T]) -> T:
         return thread.submit(work).result()
 
 
-def full_precision(x: Tensor) -> Tensor:
+def at_least_fp32(x: Tensor) -> Tensor:
     """Return ``x`` in float32, or as it is where it is float32 or wider."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 

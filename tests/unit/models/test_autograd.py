@@ -11,8 +11,8 @@ from torch import Tensor
 
 import difftransformer
 from difftransformer.models.kernels import blocked, eager, sdpa
+from difftransformer.models.linear import linear
 from difftransformer.models.loss import chunked_cross_entropy
-from difftransformer.models.matrices import linear
 from difftransformer.models.normalization import RMSNorm
 from difftransformer.models.rotary import RotaryTable, rotate, split_heads
 from difftransformer.models.transformer import gated
@@ -98,9 +98,9 @@ def test_second_derivatives_are_right_or_refused(
         (found,) = torch.autograd.grad((first**2).sum(), x, allow_unused=True)
         return torch.zeros_like(x) if found is None else found
 
-    by_hand, plain = CASES[name][index]
+    use_custom_backward, plain = CASES[name][index]
     try:
-        found = second(by_hand)
+        found = second(use_custom_backward)
     except NotImplementedError as refusal:
         assert f"{name}.backward is written by hand and has no second derivative" in str(refusal)
     else:

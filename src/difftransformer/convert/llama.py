@@ -17,7 +17,7 @@ from torch import Tensor
 
 from difftransformer.convert.checkpoint import CONFIG, WEIGHTS, save_weights
 from difftransformer.errors import CheckpointError
-from difftransformer.models.attention.registry import UPSTREAM, configure
+from difftransformer.models.attention.registry import VARIANT_BY_HF_TYPE, configure
 from difftransformer.models.config import AttentionConfig, ModelConfig
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import write_text
@@ -57,7 +57,7 @@ _DIFF_NAMES = {
 }
 
 
-def to_upstream(model: Transformer, kind: str) -> "PreTrainedModel":
+def to_llama(model: Transformer, kind: str) -> "PreTrainedModel":
     """Return ``model`` as transformers' own model of the same function.
 
     Args:
@@ -69,23 +69,23 @@ def to_upstream(model: Transformer, kind: str) -> "PreTrainedModel":
     """
     import transformers
 
-    options = upstream_options(model.config, kind)
+    options = llama_config_kwargs(model.config, kind)
     config = getattr(transformers, f"{_CLASSES[kind]}Config")(**options)
     upstream: PreTrainedModel = getattr(transformers, f"{_CLASSES[kind]}ForCausalLM")(config)
-    upstream.load_state_dict(upstream_weights(model))
+    upstream.load_state_dict(llama_state_dict(model))
     upstream.train(False)
     return upstream
 
 
-def save_upstream(
+def save_llama(
     folder: Path, model: Transformer, kind: str, eos_token_id: int | None = None
 ) -> None:
-    """Write ``model`` as transformers would write `to_upstream` of it, without transformers.
+    """Write ``model`` as transformers would write `to_llama` of it, without transformers.
 
     Raises:
         CheckpointError: If the upstream model cannot express it.
     """
-    content = upstream_options(model.config, kind) | {
+    content = llama_config_kwargs(model.config, kind) | {
         "architectures": [f"{_CLASSES[kind]}ForCausalLM"],
         "attention_bias": False,
         "dtype": str(model.output_weight.dtype).removeprefix("torch."),
@@ -93,20 +93,20 @@ def save_upstream(
         "hidden_act": "silu",
         "model_type": kind,
     }
-    weights = upstream_weights(model)
+    weights = llama_state_dict(model)
     if model.config.tie_embeddings:
         del weights["lm_head.weight"]
     save_weights(folder / WEIGHTS, weights)
     write_text(folder / CONFIG, json.dumps(content, indent=2) + "\n")
 
 
-def from_upstream(upstream: "PreTrainedModel", backend: str = "sdpa") -> Transformer:
+def from_llama(upstream: "PreTrainedModel", backend: str = "sdpa") -> Transformer:
     """Return our model of the same function as an upstream Llama or DiffLlama, gains of norms 1.
 
     Raises:
         CheckpointError: If we cannot express it (biases, scaled rotary positions, ...).
     """
-    config = config_of_upstream(upstream.config)
+    config = config_from_llama(upstream.config)
     model = Transformer(config, backend)
     theirs = {name: tensor.detach() for name, tensor in upstream.state_dict().items()}
     ours = {mine: theirs[other] for mine, other in _NAMES.items() if mine in model.state_dict()}
@@ -128,7 +128,7 @@ def from_upstream(upstream: "PreTrainedModel", backend: str = "sdpa") -> Transfo
     return model.eval()
 
 
-def upstream_weights(model: Transformer) -> dict[str, Tensor]:
+def llama_state_dict(model: Transformer) -> dict[str, Tensor]:
     """Return the upstream weights by name, as differentiable functions of ours."""
     attention = model.config.attention
     paired = _is_diffllama(attention)
@@ -155,7 +155,7 @@ def upstream_weights(model: Transformer) -> dict[str, Tensor]:
     return theirs
 
 
-def upstream_options(config: ModelConfig, kind: str) -> dict[str, Any]:
+def llama_config_kwargs(config: ModelConfig, kind: str) -> dict[str, Any]:
     """Return the arguments of LlamaConfig or DiffLlamaConfig for a model of ours.
 
     Raises:
@@ -175,15 +175,17 @@ def upstream_options(config: ModelConfig, kind: str) -> dict[str, Any]:
     }
 
 
-def config_of_upstream(upstream: "PreTrainedConfig") -> ModelConfig:
+def config_from_llama(upstream: "PreTrainedConfig") -> ModelConfig:
     """Return our settings of an upstream Llama or DiffLlama config.
 
     Raises:
         CheckpointError: If we cannot express it.
     """
     kind = upstream.model_type
-    if kind not in UPSTREAM:
-        raise CheckpointError(f"cannot import model type {kind!r}; known: {', '.join(UPSTREAM)}")
+    if kind not in VARIANT_BY_HF_TYPE:
+        raise CheckpointError(
+            f"cannot import model type {kind!r}; known: {', '.join(VARIANT_BY_HF_TYPE)}"
+        )
     rope = upstream.rope_parameters
     for key, found, wanted in (
         ("hidden_act", upstream.hidden_act, "silu"),
@@ -195,7 +197,7 @@ def config_of_upstream(upstream: "PreTrainedConfig") -> ModelConfig:
             raise CheckpointError(f"cannot import {kind}: {key} is {found!r}, ours has {wanted!r}")
     maps = 2 if kind == "diffllama" else 1
     attention = {
-        "variant": UPSTREAM[kind],
+        "variant": VARIANT_BY_HF_TYPE[kind],
         "num_heads": upstream.num_attention_heads // maps,
         "num_kv_heads": upstream.num_key_value_heads // maps,
         "head_dim": upstream.head_dim,
@@ -214,10 +216,14 @@ def _check_expressible(config: ModelConfig, attention: AttentionConfig, kind: st
             f"cannot export to {kind}: {why}; format huggingface keeps it as it is"
         )
 
-    if kind not in UPSTREAM:
-        raise CheckpointError(f"unknown model type {kind!r}; known: {', '.join(UPSTREAM)}")
-    if attention.variant != UPSTREAM[kind]:
-        refuse(f"the model's attention is {attention.variant}, {kind} is {UPSTREAM[kind]}")
+    if kind not in VARIANT_BY_HF_TYPE:
+        raise CheckpointError(
+            f"unknown model type {kind!r}; known: {', '.join(VARIANT_BY_HF_TYPE)}"
+        )
+    if attention.variant != VARIANT_BY_HF_TYPE[kind]:
+        refuse(
+            f"the model's attention is {attention.variant}, {kind} is {VARIANT_BY_HF_TYPE[kind]}"
+        )
     if _is_llama(attention):
         if attention.norm:
             refuse("Llama has no headwise norm")
@@ -237,11 +243,11 @@ def _check_expressible(config: ModelConfig, attention: AttentionConfig, kind: st
 
 
 def _is_llama(attention: AttentionConfig) -> "TypeGuard[SoftmaxConfig]":
-    return attention.variant == UPSTREAM["llama"]
+    return attention.variant == VARIANT_BY_HF_TYPE["llama"]
 
 
 def _is_diffllama(attention: AttentionConfig) -> "TypeGuard[DiffV1Config]":
-    return attention.variant == UPSTREAM["diffllama"]
+    return attention.variant == VARIANT_BY_HF_TYPE["diffllama"]
 
 
 def _swapped(rows: Tensor, outer: int, inner: int, head_dim: int) -> Tensor:

@@ -10,26 +10,26 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from difftransformer.convert.foreign.maps import Maps
-from difftransformer.convert.foreign.registry import reader
-from difftransformer.convert.foreign.softmax import cannot_read
+from difftransformer.convert.hf_attention.maps import CapturedAttention
+from difftransformer.convert.hf_attention.registry import reader
+from difftransformer.convert.hf_attention.softmax import raise_unreadable
 from difftransformer.errors import BackendError
 from difftransformer.models.attention.base import Attention
 from difftransformer.models.attention.maps import AttentionBlock, iter_blocks
 from difftransformer.models.config import lambda_metric
-from difftransformer.models.language_model import CausalModel
+from difftransformer.models.language_model import HFCausalLM
 
 Lambdas = Mapping[int, Sequence[Tensor]]
 """By layer that subtracts a map: its factors, means over positions and heads."""
 
 
 @contextmanager
-def watched_lambdas(model: Any) -> Iterator[Lambdas]:
+def capture_lambdas(model: Any) -> Iterator[Lambdas]:
     """Collect the factors of the maps that heads subtract while the model runs."""
     found: dict[int, list[Tensor]] = {}
 
     def hook(layer: Attention, inputs: Any) -> None:
-        factors = layer.learned_lambdas(inputs[0])  # broadcast to [B, T, H]
+        factors = layer.lambda_per_head(inputs[0])  # broadcast to [B, T, H]
         if factors is not None:
             found.setdefault(layer.layer_index, []).append(factors.double().cpu().mean((1, 2)))
 
@@ -63,9 +63,9 @@ def capture_attention(model: Any, block: int) -> Iterator[list[Iterator[Attentio
         CheckpointError: The maps of a model from elsewhere cannot be read.
     """
     layers: list[Iterator[AttentionBlock]] = []
-    if isinstance(model, CausalModel):
+    if isinstance(model, HFCausalLM):
 
-        def see(maps: Maps) -> None:
+        def see(maps: CapturedAttention) -> None:
             layers.append(maps.iter_blocks(block))
 
         with reader(model.inner)(model.inner, see):
@@ -84,7 +84,7 @@ def capture_attention(model: Any, block: int) -> Iterator[list[Iterator[Attentio
         yield layers
 
 
-class Joined(NamedTuple):
+class OutputProjection(NamedTuple):
     """What gets the outputs of a layer's heads side by side.
 
     Attributes:
@@ -99,30 +99,32 @@ class Joined(NamedTuple):
 
 
 @torch.no_grad()
-def joined_heads(model: Any) -> list[Joined]:
+def find_output_projections(model: Any) -> list[OutputProjection]:
     """Return where the heads of every attention layer come together.
 
     Raises:
         CheckpointError: The layers of a model from elsewhere cannot be read, or differ in heads.
     """
-    if not isinstance(model, CausalModel):
+    if not isinstance(model, HFCausalLM):
         layers = attention_layers(model)
-        return [Joined(layer.layer_index, layer.num_heads, layer.o_proj) for layer in layers]
-    found: list[Joined] = []
+        return [
+            OutputProjection(layer.layer_index, layer.num_heads, layer.o_proj) for layer in layers
+        ]
+    found: list[OutputProjection] = []
 
-    def see(maps: Maps) -> None:
+    def see(maps: CapturedAttention) -> None:
         if maps.projection is None:
-            cannot_read(model.inner, f"layer {maps.layer} has no matrix that joins its heads")
-        found.append(Joined(maps.layer, maps.queries.shape[1], maps.projection))
+            raise_unreadable(model.inner, f"layer {maps.layer} has no output projection")
+        found.append(OutputProjection(maps.layer, maps.queries.shape[1], maps.projection))
 
     with reader(model.inner)(model.inner, see):
         model.hidden_states(torch.zeros(1, 2, dtype=torch.long, device=model.output_weight.device))
     if len({one.heads for one in found}) > 1:
-        cannot_read(model.inner, "its layers differ in their number of heads")
+        raise_unreadable(model.inner, "its layers differ in their number of heads")
     return found
 
 
-def gate_slopes(
+def head_gate_grads(
     projections: Sequence[nn.Module], sequences: int, heads: int, losses: Callable[[], Tensor]
 ) -> Tensor:
     """Slope of each sequence's loss in a gate of one on each head (Michel et al. 2019).

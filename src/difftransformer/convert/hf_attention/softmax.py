@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from difftransformer.convert.foreign.maps import Maps, Seen, all_before
+from difftransformer.convert.hf_attention.maps import CapturedAttention, KeyMask, causal_key_mask
 from difftransformer.errors import CheckpointError
 
 _NAME = "difftransformer_maps"
@@ -20,7 +20,7 @@ _FURTHER = ("s_aux", "position_bias")
 """What some attention functions are given beside the usual, and make other weights of."""
 
 
-See = Callable[[Maps], None]
+See = Callable[[CapturedAttention], None]
 _JOINS = ("o_proj", "out_proj", "dense", "c_proj")
 """How its decoders name the matrix that joins heads."""
 _watching: list[See] = []
@@ -31,18 +31,18 @@ def softmax_maps(model: Any, see: See) -> Iterator[None]:
     """Read maps of one softmax a head: a `registry.Reader`."""
     read = set[int]()
 
-    def once(maps: Maps) -> None:
+    def once(maps: CapturedAttention) -> None:
         if maps.layer in read:
-            cannot_read(model, f"layer {maps.layer} has more than one attention")
+            raise_unreadable(model, f"layer {maps.layer} has more than one attention")
         read.add(maps.layer)
         see(maps)
 
-    with watched_calls(model, once):
+    with capture_attention_calls(model, once):
         yield
 
 
 @contextmanager
-def watched_calls(model: Any, see: See) -> Iterator[None]:
+def capture_attention_calls(model: Any, see: See) -> Iterator[None]:
     """Let ``see`` have the maps of each call of an attention function of transformers.
 
     Raises:
@@ -50,7 +50,7 @@ def watched_calls(model: Any, see: See) -> Iterator[None]:
     """
     before, calls = model.config._attn_implementation, 0
 
-    def count(maps: Maps) -> None:
+    def count(maps: CapturedAttention) -> None:
         nonlocal calls
         calls += 1
         see(maps)
@@ -60,16 +60,16 @@ def watched_calls(model: Any, see: See) -> Iterator[None]:
     _watching.append(count)
     try:
         if model.config.get_text_config()._attn_implementation != _NAME:
-            cannot_read(model, "its attention is its own")
+            raise_unreadable(model, "its attention is its own")
         yield
         if not calls:
-            cannot_read(model, "no layer asks for attention")
+            raise_unreadable(model, "no layer asks for attention")
     finally:
         _watching.remove(count)
         model.set_attn_implementation(before)
 
 
-def cannot_read(model: Any, why: str) -> NoReturn:
+def raise_unreadable(model: Any, why: str) -> NoReturn:
     """Refuse a model, or a module of it.
 
     Raises:
@@ -77,7 +77,7 @@ def cannot_read(model: Any, why: str) -> NoReturn:
     """
     raise CheckpointError(
         f"{type(model).__name__}: its attention maps cannot be read ({why}): take a model whose "
-        "attention goes through transformers, or write a reader in convert/foreign"
+        "attention goes through transformers, or write a reader in convert/hf_attention"
     )
 
 
@@ -93,10 +93,10 @@ def _attend(
 ) -> tuple[Tensor, None]:
     """Stand in for an attention function of transformers: [B, H, T, d] -> [B, T, H, e]."""
     if given := [name for name in _FURTHER if further.get(name) is not None]:
-        cannot_read(module, f"its weights depend on {given[0]}")
+        raise_unreadable(module, f"its weights depend on {given[0]}")
     if query.shape[2] != key.shape[2]:
-        cannot_read(module, f"{query.shape[2]} queries meet {key.shape[2]} keys")
-    maps = Maps(
+        raise_unreadable(module, f"{query.shape[2]} queries meet {key.shape[2]} keys")
+    maps = CapturedAttention(
         layer=int(module.layer_idx),
         queries=query,
         keys=key,
@@ -110,12 +110,12 @@ def _attend(
     return maps.attend(), None
 
 
-def _by_mask(module: Any, mask: Tensor | None) -> Seen:
+def _by_mask(module: Any, mask: Tensor | None) -> KeyMask:
     """Which keys count by a mask that transformers made, the same for all sequences and heads."""
     if mask is None:
-        return all_before
+        return causal_key_mask
     if mask.dtype != torch.bool or mask.shape[1] != 1:
-        cannot_read(module, "its mask is no choice of keys")
+        raise_unreadable(module, "its mask is no choice of keys")
     allowed = mask[0, 0]
     return lambda start, stop, device: allowed[start:stop, :stop].to(device)
 

@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any
 
-from difftransformer.convert.foreign.maps import Maps
+from difftransformer.convert.hf_attention.maps import CapturedAttention
 
-Reader = Callable[[Any, Callable[[Maps], None]], AbstractContextManager[None]]
+Reader = Callable[[Any, Callable[[CapturedAttention], None]], AbstractContextManager[None]]
 """Hands the maps of every attention layer of a model of transformers on while the model runs.
 
 Layers without attention have none. It raises `CheckpointError` of what it cannot read.

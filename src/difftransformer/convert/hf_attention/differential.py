@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from difftransformer.convert.foreign.maps import Maps
-from difftransformer.convert.foreign.softmax import cannot_read
-from difftransformer.models.gradients import full_precision
-from difftransformer.models.kernels.eager import gathered
+from difftransformer.convert.hf_attention.maps import CapturedAttention
+from difftransformer.convert.hf_attention.softmax import raise_unreadable
+from difftransformer.models.autograd import at_least_fp32
+from difftransformer.models.kernels.eager import apply_attention
 
 _CLOSE = 0.1
 """Largest relative difference of outputs; 0.02 was measured in bfloat16, 1.1 of wrong heads."""
 
 
-class Differential(NamedTuple):
+class DifferentialLayer(NamedTuple):
     """A layer as a reader has it.
 
     Attributes:
@@ -31,7 +31,7 @@ class Differential(NamedTuple):
         factor: What they are multiplied by after it, 1 - lambda_init.
     """
 
-    maps: Maps
+    maps: CapturedAttention
     norm: nn.Module
     factor: float
 
@@ -39,18 +39,18 @@ class Differential(NamedTuple):
         """Output of the layer at the last position, [B, d_model]."""
         assert self.maps.projection is not None
         rows = self.maps.block(self.maps.length - 1, self.maps.length)
-        heads = self.norm(gathered(rows.weights, self.maps.values)) * self.factor
+        heads = self.norm(apply_attention(rows.weights, self.maps.values)) * self.factor
         out: Tensor = self.maps.projection(heads.flatten(2))
         return out[:, 0]
 
 
-Look = Callable[[int, nn.Module, Tensor, Any], Differential]
+Look = Callable[[int, nn.Module, Tensor, Any], DifferentialLayer]
 """Index of a layer, its attention module, its input [B, T, d_model] and its further arguments."""
 
 
 @contextmanager
-def watched_layers(
-    model: Any, children: set[str], look: Look, see: Callable[[Maps], None]
+def capture_differential(
+    model: Any, children: set[str], look: Look, see: Callable[[CapturedAttention], None]
 ) -> Iterator[None]:
     """Let ``see`` have the maps of the modules that have ``children``, as ``look`` reads them.
 
@@ -63,7 +63,7 @@ def watched_layers(
         if children <= {name for name, _ in module.named_children()}
     ]
     if not found:
-        cannot_read(model, f"no module has {', '.join(sorted(children))}")
+        raise_unreadable(model, f"no module has {', '.join(sorted(children))}")
 
     def hook(layer: int) -> Callable[..., None]:
         def after(module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
@@ -81,17 +81,17 @@ def watched_layers(
         yield
 
 
-def learned_factor(module: Any, init: float) -> Tensor:
+def lambda_full(module: Any, init: float) -> Tensor:
     """Lambda of DIFF V1's equation 2, of vectors that are a module's own; float32 or wider."""
     first, second = (
-        (full_precision(getattr(module, f"lambda_q{i}")) * getattr(module, f"lambda_k{i}")).sum()
+        (at_least_fp32(getattr(module, f"lambda_q{i}")) * getattr(module, f"lambda_k{i}")).sum()
         for i in (1, 2)
     )
     found: Tensor = first.exp() - second.exp() + init
     return found
 
 
-def heads_of(projected: Tensor, width: int) -> Tensor:
+def to_heads(projected: Tensor, width: int) -> Tensor:
     """[B, T, n width] -> [B, n, T, width]."""
     return projected.view(*projected.shape[:2], -1, width).transpose(1, 2)
 
@@ -103,7 +103,7 @@ def _require_same(model: Any, layer: int, ours: Tensor, theirs: Tensor) -> None:
         return  # damaged weights show in the numbers
     if not bool(apart <= _CLOSE * size):
         what = f"does not put out what follows from its maps, by {apart / size:.0%}"
-        cannot_read(model, f"layer {layer} {what}: its code is not what the reader knows")
+        raise_unreadable(model, f"layer {layer} {what}: its code is not what the reader knows")
 
 
 def _layer(path: str) -> int:

@@ -6,18 +6,18 @@ import torch
 from torch import nn
 
 from difftransformer.models.attention.base import Attention
-from difftransformer.models.matrices import Embedding, Linear
+from difftransformer.models.linear import Embedding, Linear
 from difftransformer.models.normalization import RMSNorm
 
 
-def draw_weights(module: nn.Module, seed: int) -> None:
-    """Draw all weights of a model or a layer, in place, as `draw_module` does without more."""
+def init_weights(module: nn.Module, seed: int) -> None:
+    """Draw all weights of a model or a layer, in place, as `init_module` does without more."""
     for name, part in module.named_modules():
-        draw_module(name, part, seed)
+        init_module(name, part, seed)
 
 
 @torch.no_grad()
-def draw_module(
+def init_module(
     name: str,
     part: nn.Module,
     seed: int,
@@ -30,7 +30,7 @@ def draw_module(
 
     A matrix depends on the seed, its name and its shape, so modules of one seed share to the byte
     what they have in common, whatever else they have. Those that are multiplied as one (see
-    `matrices.Linear`) are drawn one by one.
+    `linear.Linear`) are drawn one by one.
 
     Args:
         name: Of the module in its model.
