@@ -9,7 +9,7 @@ from oracles import exact_output, exact_weights
 from small_layers import D_MODEL, build, inputs
 
 from difftransformer.errors import BackendError
-from difftransformer.evaluation.watching import BEFORE, watched_heads
+from difftransformer.evaluation.attention_capture import BEFORE, capture_head_outputs
 from difftransformer.evaluations.quantized.rounding import (
     round_affine,
     rounded_cache,
@@ -233,7 +233,7 @@ def test_head_outputs_are_maps_times_values(options: dict[str, Any]) -> None:
     x, rope = inputs(layer, 9)
     heads: dict[str, torch.Tensor] = {}
     number = options["num_heads"]
-    with watched_heads(layer, number, lambda _, kind, output: heads.update({kind: output})):
+    with capture_head_outputs(layer, number, lambda _, kind, output: heads.update({kind: output})):
         layer(x, rope)
     values = layer.project(x, rope)[2].repeat_interleave(number // layer.num_kv_heads, dim=1)
     expected = (attention_maps(layer, x, rope) @ values).transpose(1, 2)

@@ -16,8 +16,8 @@ from torch import Tensor
 from difftransformer.convert.attention_hooks import find_output_projections, head_gate_grads
 from difftransformer.convert.export import export_model
 from difftransformer.errors import CheckpointError, UserError
+from difftransformer.evaluation.attention_capture import iter_attention_blocks
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.evaluation.watching import map_rows
 from difftransformer.evaluations.curvature.hessian import LossHessian
 from difftransformer.models.language_model import HFCausalLM
 
@@ -61,7 +61,7 @@ def test_values_are_those_that_the_last_row_gathers(kind: str) -> None:
         one.projection.register_forward_pre_hook(look)
     rows, values = Scorer(model, CPU).last_attention(tokens, 4)
     assert rows.shape[:2] == (2, joined[0].heads) and rows.shape[2] == values.shape[2] == 12
-    (layers,) = map_rows(Scorer(model, CPU), WINDOWS[:1], len(tokens))
+    (layers,) = iter_attention_blocks(Scorer(model, CPU), WINDOWS[:1], len(tokens))
     maps = [one.weights[0, :, -1] for one in layers]
     for layer, given in enumerate(seen[:2]):
         torch.testing.assert_close(rows[layer], maps[layer].float())

@@ -9,8 +9,8 @@ from small_language_models import suite, write_llama
 
 from difftransformer.config.run import PretrainedModel
 from difftransformer.errors import CheckpointError
+from difftransformer.evaluation.context import PretrainedContext
 from difftransformer.evaluation.harness import language_model
-from difftransformer.evaluation.subject import PretrainedSubject
 from difftransformer.provenance.model_files import model_files
 
 
@@ -24,7 +24,7 @@ class Payload:
         return Path.touch, (self.path,)
 
 
-def pickled(folder: Path, **more: Any) -> PretrainedSubject:
+def pickled(folder: Path, **more: Any) -> PretrainedContext:
     """A Llama whose weights are pickled, with something beside them."""
     from transformers import LlamaForCausalLM
 
@@ -33,14 +33,14 @@ def pickled(folder: Path, **more: Any) -> PretrainedSubject:
     (folder / "model.safetensors").unlink()
     torch.save({**weights, **more}, folder / "pytorch_model.bin")
     model = PretrainedModel(name=str(folder), safetensors=False)
-    return PretrainedSubject(model, torch.device("cpu"), details=folder, state=folder)
+    return PretrainedContext(model, torch.device("cpu"), details=folder, state=folder)
 
 
 def test_what_a_pickle_holds_is_not_run(tmp_path: Path) -> None:
     evil = tmp_path / "it ran"
-    subject = pickled(tmp_path / "model", payload=Payload(evil))
+    context = pickled(tmp_path / "model", payload=Payload(evil))
     with pytest.raises(CheckpointError, match="cannot be loaded") as caught:
-        language_model(suite(), subject)
+        language_model(suite(), context)
     assert not evil.exists()
     assert "\n" not in str(caught.value)
     torch.load(tmp_path / "model" / "pytorch_model.bin", weights_only=False)
@@ -48,7 +48,7 @@ def test_what_a_pickle_holds_is_not_run(tmp_path: Path) -> None:
 
 
 def test_tensors_alone_are_taken_where_it_is_asked_for(tmp_path: Path) -> None:
-    subject = pickled(tmp_path / "model")
-    assert language_model(suite(), subject).model.num_parameters() > 0
+    context = pickled(tmp_path / "model")
+    assert language_model(suite(), context).model.num_parameters() > 0
     with pytest.raises(CheckpointError, match="set `safetensors: false`"):
         model_files(PretrainedModel(name=str(tmp_path / "model")))

@@ -73,7 +73,7 @@ class Suite(Settings):
 
     measures_pretrained: ClassVar[bool] = False
     """Whether it measures models from elsewhere too: one that reads text on that in their token
-    ids, which `read_dataset` names, another one as it likes, on a `PretrainedSubject`."""
+    ids, which `read_dataset` names, another one as it likes, on a `PretrainedContext`."""
     reads_text: ClassVar[bool] = False
     """Whether it reads packed text or its tokenizer, of models from elsewhere, too."""
     judged: ClassVar[bool] = False

@@ -18,14 +18,14 @@ from difftransformer.convert.pretrained import load_hf_causal_lm
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.tokenizer import require_own_tokenizer
 from difftransformer.errors import CheckpointError, ConfigError
+from difftransformer.evaluation.context import EvalContext, Metrics, PretrainedContext
 from difftransformer.evaluation.memory import (
     estimate_evaluation,
     require_memory_for_files,
     require_memory_to_evaluate,
 )
-from difftransformer.evaluation.returned import as_measured, require_units
+from difftransformer.evaluation.metric_validation import as_eval_result, validate_item_sums
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.evaluation.subject import Metrics, PretrainedSubject, Subject
 from difftransformer.machine.gpus import choose_device
 from difftransformer.models.device import set_deterministic
 from difftransformer.models.kernels import choose_backend
@@ -80,14 +80,14 @@ def evaluate(
     aside = details.with_name(f".{details.name}.partial")
     shutil.rmtree(aside, ignore_errors=True)
     make_lasting_folder(aside)
-    subject: Subject | PretrainedSubject
+    context: EvalContext | PretrainedContext
     if model is not None:  # what was kept of other weights under the same name is not asked for
         state = state / weights_digest(model / TRAINING)[:16]
     foreign = slice.pretrained
     if foreign is None and model is not None and slice.config.measures_pretrained:
         foreign = finetuned_model(model)
     if foreign is not None and not slice.config.asked.reads_text:
-        subject = PretrainedSubject(foreign, device, details=aside, state=state)
+        context = PretrainedContext(foreign, device, details=aside, state=state)
         resolved: dict[str, Any] = {"device": str(device)}
     else:
         if dataset is None:
@@ -103,23 +103,23 @@ def evaluate(
         rows = dataset.manifest.recall or dataset.manifest.classification
         if reason := slice.config.asked.incompatibility(scorer.model.max_positions, rows):
             raise ConfigError(f"suite {slice.suite} on {slice.run} and {dataset.folder}: {reason}")
-        subject = Subject(
+        context = EvalContext(
             scorer, dataset, device, ngrams, details=aside, state=state, seed=seed, model=model
         )
     job.tracker.log_params({"resolved": resolved})
     # The evaluation is found by its name, so that a suite's imports are its own.
     measure = import_module(module_of(slice.config.kind, "measure")).measure
-    found = as_measured(measure(slice.config, subject), slice.config.kind)
-    metrics, units = found
-    _require_finite(metrics, subject, slice.run if model is None else str(model))
-    require_units(found, slice.config.kind)
+    found = as_eval_result(measure(slice.config, context), slice.config.kind)
+    metrics, per_item = found
+    _require_finite(metrics, context, slice.run if model is None else str(model))
+    validate_item_sums(found, slice.config.kind)
     shutil.rmtree(details, ignore_errors=True)
     aside.rename(details)
     settings = slice.model_dump(mode="json")
     settings |= {"resolved": resolved, "upstream": list(job.identity.upstream)}
     beside = [path for path in details.rglob("*") if path.is_file() and path.name[0] != "."]
-    job.write_result(output, "evaluation", metrics, settings, beside, units=units)
-    logger.info("%s of %s seed %d: %s", slice.suite, slice.run, seed, _headline(metrics, units))
+    job.write_result(output, "evaluation", metrics, settings, beside, per_item=per_item)
+    logger.info("%s of %s seed %d: %s", slice.suite, slice.run, seed, _headline(metrics, per_item))
 
 
 def _load(
@@ -154,14 +154,14 @@ def _load_foreign(
     return scorer, {"device": str(device), "backend": attention}
 
 
-def _require_finite(metrics: Metrics, subject: Subject | PretrainedSubject, model: str) -> None:
+def _require_finite(metrics: Metrics, context: EvalContext | PretrainedContext, model: str) -> None:
     odd = next((n for n, v in metrics.items() if v is not None and not math.isfinite(v)), None)
     if odd is None:
         return
     undefined = "or measure should return None for what is undefined"
-    if isinstance(subject, PretrainedSubject):  # its weights were seen by the suite alone
+    if isinstance(context, PretrainedContext):  # its weights were seen by the suite alone
         why = f": either the model computes such numbers (see its `dtype`), {undefined}"
-    elif all(bool(one.isfinite().all()) for one in subject.scorer.model.parameters()):
+    elif all(bool(one.isfinite().all()) for one in context.scorer.model.parameters()):
         why = ", with weights that are finite: either the model computes such numbers (train it "
         why += f"again), {undefined}"
     else:

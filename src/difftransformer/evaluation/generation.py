@@ -54,7 +54,7 @@ def opening(tokenizer: Tokenizer, end: int | None) -> list[int]:
 
 
 @dataclass(frozen=True)
-class AnswerEnds:
+class StopCriteria:
     """Where a generated answer ends, and what of it is kept.
 
     Attributes:
@@ -138,7 +138,7 @@ class Generator:
             for start in range(0, len(group), self._batch(length)):
                 batch = group[start : start + self._batch(length)]
                 tokens = torch.tensor([requests[index].prompt for index in batch])
-                answers |= zip(batch, self.scorer.choices(tokens, [-1]).tolist(), strict=True)
+                answers |= zip(batch, self.scorer.greedy_tokens(tokens, [-1]).tolist(), strict=True)
                 self.given += tokens.numel()
                 self.computed += tokens.numel()
         return answers
@@ -151,13 +151,13 @@ class Generator:
         self.given += len(prompt)
         self.computed += len(prompt) - common
         for start in range(common, len(prompt), self.chunk):
-            choice = self.scorer.next_choice(prompt[start : start + self.chunk], cache)
+            choice = self.scorer.next_token(prompt[start : start + self.chunk], cache)
         while True:
             new.append(choice)
             yield choice
             if len(new) == request.new_tokens or request.ended(new):
                 return
-            choice = self.scorer.next_choice([choice], cache)
+            choice = self.scorer.next_token([choice], cache)
 
 
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:

@@ -27,18 +27,18 @@ from difftransformer.convert.hf import DiffTransformerForCausalLM
 from difftransformer.convert.pretrained import load_hf_model_and_tokenizer
 from difftransformer.data.packed import TOKENIZER
 from difftransformer.errors import CheckpointError
+from difftransformer.evaluation.context import EvalContext, PretrainedContext
 from difftransformer.evaluation.item_files import written_lines
 from difftransformer.evaluation.memory import require_memory_for_files
-from difftransformer.evaluation.subject import PretrainedSubject, Subject
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.model_files import model_files
-from difftransformer.provenance.result import Number, Units
+from difftransformer.provenance.result import Number, PerItemScores
 
 _NOISY = ("lm_eval", "datasets", "transformers", "huggingface_hub", "math_verify", "latex2sympy2")
 _Request = tuple[tuple[str, str], list[int], list[int]]
 
 
-class CountingLM(HFLM):  # type: ignore[misc]
+class TruncationCountingLM(HFLM):  # type: ignore[misc]
     """`HFLM` that counts the requests whose beginning does not fit into the context.
 
     lm-eval drops the first tokens of those and only warns, and stops at an answer that is longer
@@ -88,7 +88,7 @@ class CountingLM(HFLM):  # type: ignore[misc]
         return found
 
 
-def language_model(suite: Suite, subject: Subject | PretrainedSubject) -> CountingLM:
+def language_model(suite: Suite, context: EvalContext | PretrainedContext) -> TruncationCountingLM:
     """Wrap a model as the `lm_eval` command would.
 
     Raises:
@@ -98,13 +98,13 @@ def language_model(suite: Suite, subject: Subject | PretrainedSubject) -> Counti
     options: dict[str, Any] = {"batch_size": suite.batch_size}
     if suite.precision == "bf16":
         options["mixed_precision_dtype"] = "bfloat16"
-    if isinstance(subject, PretrainedSubject):
-        if files := model_files(subject.model):
-            require_memory_for_files(files, subject.device, subject.model.name)
-        there = {"device_map": {"": str(subject.device)}}
-        inner, tokenizer = load_hf_model_and_tokenizer(subject.model, subject.model.dtype, **there)
-        return CountingLM(pretrained=inner, tokenizer=tokenizer, **options)
-    model, folder = subject.scorer.model, subject.dataset.folder
+    if isinstance(context, PretrainedContext):
+        if files := model_files(context.model):
+            require_memory_for_files(files, context.device, context.model.name)
+        there = {"device_map": {"": str(context.device)}}
+        inner, tokenizer = load_hf_model_and_tokenizer(context.model, context.model.dtype, **there)
+        return TruncationCountingLM(pretrained=inner, tokenizer=tokenizer, **options)
+    model, folder = context.scorer.model, context.dataset.folder
     if not (folder / TOKENIZER).is_file():
         raise CheckpointError(
             f"{folder}: has no {TOKENIZER}, so its models cannot be asked in words: evaluate a "
@@ -112,7 +112,7 @@ def language_model(suite: Suite, subject: Subject | PretrainedSubject) -> Counti
         )
     tokenizer = AutoTokenizer.from_pretrained(str(folder))
     face = DiffTransformerForCausalLM.wrap(model, eos_token_id=tokenizer.eos_token_id)
-    return CountingLM(pretrained=face, tokenizer=tokenizer, **options)
+    return TruncationCountingLM(pretrained=face, tokenizer=tokenizer, **options)
 
 
 def quiet() -> None:
@@ -164,14 +164,14 @@ def average(
     }
 
 
-def mean_over(tasks: Iterable[Units]) -> Units:
+def mean_over(tasks: Iterable[PerItemScores]) -> PerItemScores:
     """Describe the unweighted mean over tasks."""
     known = list(tasks)
-    return Units.summed((1 / len(known), one) for one in known)
+    return PerItemScores.weighted_sum((1 / len(known), one) for one in known)
 
 
 @contextmanager
-def bars_for_people() -> Iterator[None]:
+def hide_progress_bars() -> Iterator[None]:
     """Keep progress bars off a stderr that nobody watches, such as a log."""
     if sys.stderr.isatty():
         yield
@@ -180,7 +180,7 @@ def bars_for_people() -> Iterator[None]:
         yield
 
 
-class KeptTask:
+class TaskCheckpoint:
     """One task in a folder that outlives a killed job, which goes on with the next.
 
     Its files are ``{name}.jsonl``, every item, and ``{name}.json``, a summary.

@@ -47,7 +47,7 @@ class Scorer:
 
     def __init__(self, model: LanguageModel, device: torch.device, precision: str = "fp32") -> None:
         self._model, self.device, self._precision = model, device, precision
-        self._goes_on = False
+        self._cache_checked = False
 
     @property
     def model(self) -> Transformer:
@@ -62,11 +62,11 @@ class Scorer:
         """
         if not isinstance(self._model, HFCausalLM):
             return PrefixCache(capacity)
-        from difftransformer.evaluation.foreign_cache import GrowingCache, require_parts
+        from difftransformer.evaluation.pretrained_cache import GrowingCache, require_parts
 
-        if not self._goes_on:
+        if not self._cache_checked:
             require_parts(self._model)
-            self._goes_on = True
+            self._cache_checked = True
         return GrowingCache()
 
     @torch.inference_mode()
@@ -85,7 +85,7 @@ class Scorer:
         return flat.view(targets.shape).double().cpu()
 
     @torch.inference_mode()
-    def states(self, tokens: Tensor, cache: Cache | None = None) -> Tensor:
+    def hidden_states(self, tokens: Tensor, cache: Cache | None = None) -> Tensor:
         """Return the states after the last norm, [B, T] -> [B, T, D], where the model is.
 
         The keys and values of the T positions are appended to the cache, if there is one.
@@ -94,39 +94,41 @@ class Scorer:
             return self._model.hidden_states(tokens.to(self.device), cache=cache)
 
     @torch.inference_mode()
-    def choices(self, tokens: Tensor, positions: Sequence[int]) -> Tensor:
+    def greedy_tokens(self, tokens: Tensor, positions: Sequence[int]) -> Tensor:
         """First choice of V tokens for what follows R positions of [B, T], int64 [B, R], CPU."""
-        return self._logits(self.states(tokens)[:, list(positions)]).argmax(-1).cpu()
+        return self._logits(self.hidden_states(tokens)[:, list(positions)]).argmax(-1).cpu()
 
     @torch.inference_mode()
-    def next_choice(self, tokens: Sequence[int], cache: Cache) -> int:
+    def next_token(self, tokens: Sequence[int], cache: Cache) -> int:
         """First choice for what follows the last of T tokens; all are appended to the cache."""
-        return int(self._logits(self.states(torch.tensor([tokens]), cache)[:, -1]).argmax(-1))
+        return int(
+            self._logits(self.hidden_states(torch.tensor([tokens]), cache)[:, -1]).argmax(-1)
+        )
 
     @torch.inference_mode()
-    def next_log_probabilities(self, tokens: Sequence[int], cache: Cache) -> Tensor:
+    def next_log_probs(self, tokens: Sequence[int], cache: Cache) -> Tensor:
         """Log-probabilities of what follows the last of T tokens, float32 [V], on the CPU.
 
-        All tokens are appended to the cache, as in `next_choice`.
+        All tokens are appended to the cache, as in `next_token`.
         """
-        return self._log_probabilities(self.states(torch.tensor([tokens]), cache)[0, -1]).cpu()
+        return self._log_probs(self.hidden_states(torch.tensor([tokens]), cache)[0, -1]).cpu()
 
-    def log_probabilities(self, tokens: Tensor, chunk: int) -> Iterator[Tensor]:
+    def log_probs(self, tokens: Tensor, chunk: int) -> Iterator[Tensor]:
         """Yield log-probabilities of what follows each position of [B, T], in order, [C, V].
 
         In float32 and where the model is; C is ``chunk``, of the last ones fewer. The logits of C
         positions exist at one time.
         """
-        for hidden in torch.split(self.states(tokens).flatten(0, 1), chunk):
-            yield self._log_probabilities(hidden)
+        for hidden in torch.split(self.hidden_states(tokens).flatten(0, 1), chunk):
+            yield self._log_probs(hidden)
 
-    def read(self, tokens: Sequence[int], cache: Cache, chunk: int) -> None:
+    def prefill(self, tokens: Sequence[int], cache: Cache, chunk: int) -> None:
         """Append tokens to the cache, ``chunk`` positions at a time."""
         for start in range(0, len(tokens), chunk):
-            self.states(torch.tensor([tokens[start : start + chunk]]), cache)
+            self.hidden_states(torch.tensor([tokens[start : start + chunk]]), cache)
 
     @torch.inference_mode()
-    def _log_probabilities(self, hidden: Tensor) -> Tensor:
+    def _log_probs(self, hidden: Tensor) -> Tensor:
         return self._logits(hidden).float().log_softmax(-1)
 
     def _logits(self, hidden: Tensor) -> Tensor:
@@ -146,7 +148,7 @@ class Scorer:
         """
         if not isinstance(self._model, HFCausalLM):
             cache = PrefixCache(len(tokens))
-            self.read(tokens[:-1], cache, chunk)
+            self.prefill(tokens[:-1], cache, chunk)
             last = torch.tensor([tokens[-1:]], device=self.device)
             with autocast(self.device, self._precision):
                 weights = [
@@ -164,7 +166,7 @@ class Scorer:
 
         inner = self._model.inner
         with reader(inner)(inner, see):
-            self.states(torch.tensor([list(tokens)]))
+            self.hidden_states(torch.tensor([list(tokens)]))
         if len({(len(rows), values.shape) for rows, values in found}) > 1:
             raise_unreadable(inner, "its layers differ in their heads")
         rows, values = (torch.stack(one) for one in zip(*found, strict=True))

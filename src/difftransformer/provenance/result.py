@@ -37,18 +37,18 @@ class Provenance(Environment):
     )
 
 
-class Share(Settings):
-    """What one set of units gave: a ratio of two sums over them."""
+class RatioTerm(Settings):
+    """One ratio of a metric: the sum of its items' values by the sum of their weights."""
 
     values: list[Annotated[float, Field(allow_inf_nan=True)]] = Field(
-        description="Numerator of each unit, such as its summed loss"
+        description="Numerator of each item, such as its summed loss"
     )
     weights: list[float] | None = Field(
-        default=None, description="Denominator of each unit, such as its tokens; None: 1 each"
+        default=None, description="Denominator of each item, such as its tokens; None: 1 each"
     )
     coefficient: float = Field(default=1.0, description="Factor of the ratio in the metric")
-    of: str = Field(
-        default="", description="The set: under one name and of one size, units are the same ones"
+    item_set: str = Field(
+        default="", description="Name of the items; terms of one name and size have the same items"
     )
 
     @model_validator(mode="after")
@@ -58,41 +58,38 @@ class Share(Settings):
         return self
 
     def ratio(self) -> float:
-        """Return the ratio; NaN where nothing has weight."""
+        """Return the ratio; NaN where the weights sum to 0."""
         weight = float(len(self.values)) if self.weights is None else math.fsum(self.weights)
         return math.fsum(self.values) / weight if weight else math.nan
 
 
-class Units(Settings):
-    """A metric as what was asked gave it: a sum of ratios, each times its coefficient.
+class PerItemScores(Settings):
+    """A metric by item (the sampling units): a sum of ratios, each times its coefficient.
 
-    Sets of units are independent of each other. Verdicts take from it the chance that lies in
-    which documents or items were asked.
+    Items of different sets are independent. Intervals and verdicts take from these scores the
+    variance that is due to the choice of items.
     """
 
-    unit: str = Field(description="What they are, in the plural, such as documents")
-    shares: list[Share]
+    item_type: str = Field(description="What the items are, in the plural, such as documents")
+    terms: list[RatioTerm]
 
     @classmethod
-    def summed(cls, parts: Iterable[tuple[float, Units]]) -> Units:
-        """Describe a sum of metrics, each times a factor."""
-        known = list(parts)
-        shares = [
-            share.model_copy(update={"coefficient": factor * share.coefficient})
-            for factor, units in known
-            for share in units.shares
+    def weighted_sum(cls, parts: Iterable[tuple[float, PerItemScores]]) -> PerItemScores:
+        """Return the scores of a sum of metrics, each times a factor."""
+        summands = list(parts)
+        terms = [
+            term.model_copy(update={"coefficient": factor * term.coefficient})
+            for factor, scores in summands
+            for term in scores.terms
         ]
-        return cls(unit=known[0][1].unit, shares=shares)
+        return cls(item_type=summands[0][1].item_type, terms=terms)
 
     def total(self) -> float:
-        """Return the metric: the sum of the ratios, each times its coefficient.
+        """Return the metric; NaN where a ratio has no weight."""
+        return math.fsum(term.coefficient * term.ratio() for term in self.terms)
 
-        NaN where nothing has weight.
-        """
-        return math.fsum(share.coefficient * share.ratio() for share in self.shares)
-
-    def adds_up(self, value: float) -> bool:
-        """Return whether the units make a metric's value, but for rounding."""
+    def sums_to(self, value: float) -> bool:
+        """Return whether the items give a metric's value, up to rounding."""
         return abs(self.total() - value) <= _ROUNDING * max(1.0, abs(value))
 
 
@@ -108,8 +105,8 @@ class Result(Settings):
     seed: int
     suite: str | None = None
     metrics: dict[str, Number]
-    units: dict[str, Units] = Field(
-        default={}, description="Metrics by what was asked, where they are means over it"
+    per_item: dict[str, PerItemScores] = Field(
+        default={}, description="Scores by item of the metrics that are means over items"
     )
     settings: dict[str, Any] = Field(description="The resolved slice the job was given")
     provenance: Provenance

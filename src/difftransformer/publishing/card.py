@@ -175,7 +175,7 @@ def _evaluation(
         metrics = results[0].metrics
         # Of metrics that are means over items, counts and the like stand beside them; a suite of
         # one's own may know no items at all.
-        asked = [name for name in metrics if any(name in one.units for one in results)]
+        asked = [name for name in metrics if any(name in one.per_item for one in results)]
         asked = asked or [*metrics]
         for name in asked[:MOST_METRICS]:
             yield name, suite, *_mean(results, name)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from difftransformer.config.artifact_slices import FamilySlice, RowSlice
 from difftransformer.config.evaluation import Fact
 from difftransformer.config.papers import PaperDifference, PaperTable
-from difftransformer.provenance.result import Result, Units
+from difftransformer.provenance.result import PerItemScores, Result
 from difftransformer.reporting.document import Cell, SeedValue
 from difftransformer.reporting.numbers import plain, signed, with_reach
 from difftransformer.reporting.statistics import survival, wilson_interval
@@ -104,7 +104,7 @@ def seed_values(
             text=(nothing if value is None else plain(value, decimals))
             + ("" if remark is None else f" {remark(result)}".rstrip()),
             job_ids=[result.job_id],
-            units=_units(result, terms),
+            per_item=_units(result, terms),
             for_all=_of_model_from_elsewhere(result),
         )
         for result, value in found
@@ -116,17 +116,19 @@ def _of_model_from_elsewhere(result: Result) -> bool:
     return result.kind == "evaluation" and result.settings.get("pretrained") is not None
 
 
-def _units(result: Result, terms: Mapping[str, float] | None) -> Units | None:
-    if terms is None or not terms.keys() <= result.units.keys():
+def _units(result: Result, terms: Mapping[str, float] | None) -> PerItemScores | None:
+    if terms is None or not terms.keys() <= result.per_item.keys():
         return None
-    return Units.summed((factor, result.units[name]) for name, factor in terms.items())
+    return PerItemScores.weighted_sum(
+        (factor, result.per_item[name]) for name, factor in terms.items()
+    )
 
 
 def mean_cell(place: Place, seeds: list[SeedValue], decimals: int, paper: Paper) -> Cell:
     """Mean over the seeds that have a value, with the interval that a verdict on it would have.
 
     Raises:
-        DataError: Seeds were asked different things, or units do not add up to a value.
+        DataError: Seeds were asked different things, or per_item do not add up to a value.
     """
     pairs = [(seed,) for seed in seeds]
     return _mean(place, seeds, pairs, paper.number(*place), decimals, plain)
@@ -151,7 +153,7 @@ def paired_differences(
         reference: What the differences' own ids end in behind `DIFFERENCE`.
 
     Raises:
-        DataError: Seeds were asked different things, or units do not add up to a value.
+        DataError: Seeds were asked different things, or per_item do not add up to a value.
     """
     at = {(cell.row, cell.column): cell for cell in cells}
     found = []

@@ -12,7 +12,7 @@ from difftransformer.reporting.statistics import (
     MOST_SEEDS,
     POWER,
     Contrast,
-    UnitChance,
+    ItemVariance,
     contrast,
 )
 
@@ -39,7 +39,7 @@ def contrast_of(claim: Claim, numbers: Evidence) -> Contrast | None:
     if not pairs:
         return None
     ours, theirs = zip(*pairs, strict=True)
-    return contrast(ours, theirs, UnitChance(numbers.unit_variance, numbers.unit_freedom))
+    return contrast(ours, theirs, ItemVariance(numbers.unit_variance, numbers.unit_freedom))
 
 
 def run_test(claim: Claim, observed: Contrast) -> Tested:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from difftransformer.config.base import Settings
-from difftransformer.provenance.result import Units
+from difftransformer.provenance.result import PerItemScores
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -37,7 +37,7 @@ class SeedValue(Settings):
         exclude=True,
         description="Step of the last probe before the event: the time is later",
     )
-    units: Units | None = Field(
+    per_item: PerItemScores | None = Field(
         default=None, exclude=True, repr=False, description="The value by what was asked"
     )
 

@@ -8,7 +8,7 @@ from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.config.base import Settings
 from difftransformer.config.registry import Claim, ClaimContrast
 from difftransformer.errors import ConfigError, nearest
-from difftransformer.provenance.result import Result, Units
+from difftransformer.provenance.result import PerItemScores, Result
 from difftransformer.reporting.cells import Paper
 from difftransformer.reporting.collect import Results
 from difftransformer.reporting.document import Cell, SeedValue, TableDocument
@@ -84,7 +84,7 @@ def evidence(
     pairs: list[Pair] = [(one,) for one in sides[0]] if len(sides) == 1 else paired(*sides)
     number = None if isinstance(contrast.baseline, str) else contrast.baseline
     chance = chance_of_units(pairs, f"claim {name}")
-    some = next((one.units for one, *_ in pairs if one.units is not None), None)
+    some = next((one.per_item for one, *_ in pairs if one.per_item is not None), None)
     runs = {(one.run, one.seed) for one in results.everything() if one.job_id in jobs}
     trained = [one for key, one in results.trainings.items() if key in runs]
     timed = claim.compare == "ratio"
@@ -97,7 +97,7 @@ def evidence(
         baseline_values=[rest[0].value if rest else number for _, *rest in pairs],
         after=[_after(one) for one, *_ in pairs] if timed else [],
         baseline_after=[_after(two) for _, *rest in pairs for two in rest] if timed else [],
-        unit=None if some is None or not chance.freedom else some.unit,
+        unit=None if some is None or not chance.freedom else some.item_type,
         units=chance.freedom and _number(some),
         unit_variance=chance.variance,
         unit_freedom=chance.freedom,
@@ -160,6 +160,6 @@ def _range(trained: list[Result], metric: str) -> list[int]:
     return [min(values), max(values)] if values else []
 
 
-def _number(units: Units | None) -> int:
-    sets = {} if units is None else {share.of: len(share.values) for share in units.shares}
+def _number(units: PerItemScores | None) -> int:
+    sets = {} if units is None else {term.item_set: len(term.values) for term in units.terms}
     return sum(sets.values())

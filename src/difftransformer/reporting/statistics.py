@@ -41,17 +41,17 @@ def wilson_interval(successes: int, n: int, level: float = LEVEL) -> tuple[float
     return float(interval.low), float(interval.high)
 
 
-class UnitChance(NamedTuple):
+class ItemVariance(NamedTuple):
     """What the choice of units adds to the variance of a mean over seeds and units."""
 
     variance: float
     freedom: int
 
 
-NO_UNITS = UnitChance(0.0, 0)
+NO_ITEM_VARIANCE = ItemVariance(0.0, 0)
 
 
-def unit_chance(parts: "Sequence[NDArray[np.float64]]") -> UnitChance:
+def item_variance(parts: "Sequence[NDArray[np.float64]]") -> ItemVariance:
     """Variance of a mean over crossed seeds and units that is due to the units alone.
 
     By moments (Cornfield and Tukey 1956): the variance of the units' means over seeds, less the
@@ -70,7 +70,7 @@ def unit_chance(parts: "Sequence[NDArray[np.float64]]") -> UnitChance:
         interaction = ((part - means) ** 2).sum() / (seeds * (seeds - 1)) if seeds > 1 else 0.0
         variance += units / (units - 1) * float((means**2).sum() - interaction)
         freedom += units - 1
-    return UnitChance(max(variance, 0.0), freedom)
+    return ItemVariance(max(variance, 0.0), freedom)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Contrast:
     effect: float
     seeds: int
     seed_variance: float
-    units: UnitChance = NO_UNITS
+    units: ItemVariance = NO_ITEM_VARIANCE
 
     @property
     def standard_error(self) -> float:
@@ -186,7 +186,9 @@ def subtract(ours: Sequence[float], theirs: Sequence[float] | float = 0.0) -> Pa
 
 
 def contrast(
-    ours: Sequence[float], theirs: Sequence[float] | float = 0.0, units: UnitChance = NO_UNITS
+    ours: Sequence[float],
+    theirs: Sequence[float] | float = 0.0,
+    units: ItemVariance = NO_ITEM_VARIANCE,
 ) -> Contrast:
     """Describe paired differences, one a seed.
 
@@ -201,7 +203,7 @@ def contrast(
         mean if abs(mean) > least else 0.0,
         seeds,
         variance if variance > least**2 else 0.0,
-        units if units.variance > least**2 else NO_UNITS,
+        units if units.variance > least**2 else NO_ITEM_VARIANCE,
     )
 
 

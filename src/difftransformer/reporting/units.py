@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from difftransformer.errors import DataError
 from difftransformer.reporting.document import SeedValue
 from difftransformer.reporting.statistics import (
-    NO_UNITS,
+    NO_ITEM_VARIANCE,
     Contrast,
-    UnitChance,
+    ItemVariance,
     contrast,
+    item_variance,
     subtract,
-    unit_chance,
 )
 
 if TYPE_CHECKING:
@@ -66,14 +66,14 @@ def differences_of(pairs: Sequence[Pair]) -> list[float]:
     return subtract(*_numbers(pairs)).differences.tolist() if pairs else []
 
 
-def chance_of_units(pairs: Sequence[Pair], about: str) -> UnitChance:
+def chance_of_units(pairs: Sequence[Pair], about: str) -> ItemVariance:
     """What the choice of units adds to a mean, or to a mean paired difference.
 
     Nothing where a side is no mean over any. Arguments and errors are those of `contrast_of`.
     """
     pairs = valued(pairs)
-    if not pairs or any(one.units is None for both in pairs for one in both):
-        return NO_UNITS
+    if not pairs or any(one.per_item is None for both in pairs for one in both):
+        return NO_ITEM_VARIANCE
     found = [reduce(_subtract, map(contributions, both)) for both in pairs]
     if any(parts.keys() != found[0].keys() for parts in found):
         raise DataError(
@@ -82,7 +82,7 @@ def chance_of_units(pairs: Sequence[Pair], about: str) -> UnitChance:
         )
     import numpy as np
 
-    return unit_chance([np.stack([parts[key] for parts in found]) for key in found[0]])
+    return item_variance([np.stack([parts[key] for parts in found]) for key in found[0]])
 
 
 def contributions(seed: SeedValue) -> "Contributions":
@@ -96,19 +96,19 @@ def contributions(seed: SeedValue) -> "Contributions":
     """
     import numpy as np
 
-    assert seed.units is not None and seed.value is not None
+    assert seed.per_item is not None and seed.value is not None
     found: Contributions = {}
-    for share in seed.units.shares:
-        values = np.asarray(share.values, dtype=float)
-        weights = np.ones(len(values)) if share.weights is None else np.asarray(share.weights)
+    for term in seed.per_item.terms:
+        values = np.asarray(term.values, dtype=float)
+        weights = np.ones(len(values)) if term.weights is None else np.asarray(term.weights)
         ratio = values.sum() / weights.sum()
-        added = share.coefficient * (values - ratio * weights) / weights.sum()
-        key = (share.of, len(values))
+        added = term.coefficient * (values - ratio * weights) / weights.sum()
+        key = (term.item_set, len(values))
         found[key] = found[key] + added if key in found else added
-    if not seed.units.adds_up(seed.value):
+    if not seed.per_item.sums_to(seed.value):
         raise DataError(
-            f"{', '.join(seed.job_ids)}: its {seed.units.unit} add up to {seed.units.total()}, its "
-            f"value is {seed.value}: rerun the job"
+            f"{', '.join(seed.job_ids)}: its {seed.per_item.item_type} add up to "
+            f"{seed.per_item.total()}, its value is {seed.value}: rerun the job"
         )
     return found
 

@@ -22,7 +22,7 @@ from difftransformer.machine import slurm
 from difftransformer.machine.locks import open_lock, sign, wait_for_lock
 from difftransformer.provenance.environment import Environment, capture
 from difftransformer.provenance.reporting import reporting
-from difftransformer.provenance.result import Result, Units, job_id, origin, write_result
+from difftransformer.provenance.result import PerItemScores, Result, job_id, origin, write_result
 from difftransformer.tracking.address import ROOT, VARIABLE, disk_passes, resolve_uri
 from difftransformer.tracking.history import KEY_METRIC
 from difftransformer.tracking.sync import SyncConfig, live_sync
@@ -103,7 +103,7 @@ class Job:
         settings: dict[str, Any],
         beside: Iterable[Path] = (),
         tracked: Mapping[str, float | None] | None = None,
-        units: Mapping[str, Units] | None = None,
+        per_item: Mapping[str, PerItemScores] | None = None,
         environment: Environment | None = None,
     ) -> None:
         """Write the result file of this job, and track the file and its metrics.
@@ -124,7 +124,7 @@ class Job:
             seed=identity.seed or 0,
             suite=identity.suite,
             metrics=dict(metrics),
-            units=dict(units or {}),
+            per_item=dict(per_item or {}),
             settings=settings,
             provenance=provenance,
         )
@@ -132,7 +132,7 @@ class Job:
         values = metrics if tracked is None else tracked
         points = {name: value for name, value in values.items() if value is not None}
         self.tracker.log_metrics(points)
-        if key := next((name for name in points if name in (units or points)), None):
+        if key := next((name for name in points if name in (per_item or points)), None):
             self.tracker.set_tags({KEY_METRIC: key})
         self.tracker.log_artifact(path)
 

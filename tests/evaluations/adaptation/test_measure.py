@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from small_evaluation import VOCAB, model_config, scorer, subject
+from small_evaluation import VOCAB, eval_context, model_config, scorer
 
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError
@@ -25,7 +25,7 @@ def suite(**changes: int | None) -> Suite:
 def test_it_is_the_mean_over_all_targets_and_by_document(text: Path) -> None:
     data = PackedDataset.open(text)
     scored = scorer(Transformer.build(model_config(VOCAB), "sdpa", 0))
-    found = measure(suite(), subject(scored, data))
+    found = measure(suite(), eval_context(scored, data))
     dtype = np.dtype(data.manifest.dtype)
     shards = data.manifest.splits["validation"].shards
     tokens = np.concatenate([np.fromfile(text / "shards" / one.file, dtype) for one in shards])
@@ -34,12 +34,12 @@ def test_it_is_the_mean_over_all_targets_and_by_document(text: Path) -> None:
     losses = scored.losses(torch.from_numpy(rows), 1024).numpy().reshape(-1)
     assert found.metrics["tokens"] == len(losses)
     assert found.metrics["loss"] == pytest.approx(losses.mean(), abs=1e-6)
-    (share,) = found.units["loss"].shares
+    (term,) = found.per_item["loss"].terms
     ends = data.split("validation").document_ends()
     owners = np.searchsorted(ends, 1 + np.arange(len(losses)), side="right")
     expected = [losses[owners == d].sum() for d in range(owners.max() + 1)]
-    assert share.values == pytest.approx(expected, abs=1e-4)
-    assert share.weights == [(owners == d).sum() for d in range(owners.max() + 1)]
+    assert term.values == pytest.approx(expected, abs=1e-4)
+    assert term.weights == [(owners == d).sum() for d in range(owners.max() + 1)]
 
 
 def test_a_suite_reads_the_dataset_that_it_names(repository: Path, config_folder: Path) -> None:

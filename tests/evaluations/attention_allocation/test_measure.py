@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_evaluation import RECALL, metrics_of, model_config, scorer, sizes, subject
+from small_evaluation import RECALL, eval_context, metrics_of, model_config, scorer, sizes
 
 from difftransformer.data.packed import PackedDataset
+from difftransformer.evaluation.context import Metrics
 from difftransformer.evaluation.retrieval.prompts import open_builder
 from difftransformer.evaluation.retrieval.settings import Cell, NeedlePrompt, Span
-from difftransformer.evaluation.subject import Metrics
 from difftransformer.evaluations.attention_allocation.measure import (
     measure,
     region_shares,
@@ -97,7 +97,7 @@ def dataset(recall: Path) -> PackedDataset:
 
 
 def run(model: Any, dataset: PackedDataset, details: Path, **changes: Any) -> Metrics:
-    about = replace(subject(scorer(model), dataset), details=details)
+    about = replace(eval_context(scorer(model), dataset), details=details)
     return metrics_of(measure(suite(**changes), about))
 
 
@@ -239,9 +239,9 @@ def _example(details: Path) -> dict[str, Any]:
 
 
 def test_shares_are_known_by_haystack(dataset: PackedDataset, tmp_path: Path) -> None:
-    about = replace(subject(scorer(by_hand(SOFTMAX)), dataset), details=tmp_path)
+    about = replace(eval_context(scorer(by_hand(SOFTMAX)), dataset), details=tmp_path)
     found = measure(suite(), about)
-    assert {*found.units} == {*found.metrics} - {"prompts"}
-    assert {*map(tuple, map(sizes, found.units.values()))} == {(("", 2),)}
-    depths = [found.units[f"noise_d{depth}"].shares[0].values for depth in (0, 50, 100)]
-    assert found.units["noise"].shares[0].values == pytest.approx(np.mean(depths, axis=0))
+    assert {*found.per_item} == {*found.metrics} - {"prompts"}
+    assert {*map(tuple, map(sizes, found.per_item.values()))} == {(("", 2),)}
+    depths = [found.per_item[f"noise_d{depth}"].terms[0].values for depth in (0, 50, 100)]
+    assert found.per_item["noise"].terms[0].values == pytest.approx(np.mean(depths, axis=0))

@@ -13,11 +13,11 @@ from safetensors.torch import load_file
 from scipy.spatial.distance import cosine, jensenshannon
 from scipy.special import softmax
 from scipy.stats import entropy, pearsonr, spearmanr
-from small_evaluation import VOCAB, metrics_of, model_config, scorer, sizes, subject
+from small_evaluation import VOCAB, eval_context, metrics_of, model_config, scorer, sizes
 
 from difftransformer.data.packed import PackedDataset
-from difftransformer.evaluation.subject import Subject, validation_inputs
-from difftransformer.evaluation.watching import map_rows
+from difftransformer.evaluation.attention_capture import iter_attention_blocks
+from difftransformer.evaluation.context import EvalContext, validation_inputs
 from difftransformer.evaluations.attention_maps.measure import measure
 from difftransformer.evaluations.attention_maps.settings import BY_LAYER, DETAILS, Suite
 from difftransformer.models.attention.registry import variants
@@ -35,7 +35,7 @@ def suite(**changes: Any) -> Suite:
     return Suite(kind="attention_maps", **(known | changes))
 
 
-def subject_of(text: Path, tmp_path: Path, variant: str, **attention: Any) -> Subject:
+def context_of(text: Path, tmp_path: Path, variant: str, **attention: Any) -> EvalContext:
     config = replace(
         model_config(VOCAB),
         attention={"variant": variant, "head_dim": 4} | attention,
@@ -46,15 +46,15 @@ def subject_of(text: Path, tmp_path: Path, variant: str, **attention: Any) -> Su
         for name, weight in model.named_parameters():
             if "qkv_proj" in name or "base_proj" in name:
                 weight.mul_(3)  # far from uniform
-    return replace(subject(scorer(model), PackedDataset.open(text)), details=tmp_path)
+    return replace(eval_context(scorer(model), PackedDataset.open(text)), details=tmp_path)
 
 
-def slow(asked: Suite, one: Subject) -> dict[str, float]:
+def slow(asked: Suite, one: EvalContext) -> dict[str, float]:
     """Every metric by loops over rows in numpy and scipy; whole maps, one window at a time."""
     values: dict[str, list[float]] = defaultdict(list)
     windows = validation_inputs(asked.model_copy(update={"batch_size": 1}), one)
     for number, window in enumerate(windows):
-        (block,) = map_rows(one.scorer, window, asked.seq_len)
+        (block,) = iter_attention_blocks(one.scorer, window, asked.seq_len)
         maps = []
         for layer, rows in enumerate(block):
 
@@ -142,7 +142,7 @@ def test_every_variant_is_as_the_slow_form_has_it(
     text: Path, tmp_path: Path, variant: str, attention: dict[str, Any]
 ) -> None:
     own = {"beta": 0.3} if variant == "tda" else {}  # at d of 4 the full one lets nothing pass
-    one = subject_of(text, tmp_path, variant, **own, **attention)
+    one = context_of(text, tmp_path, variant, **own, **attention)
     found = metrics_of(measure(suite(), one))
     expected = slow(suite(), one)
     for name, value in found.items():
@@ -156,7 +156,7 @@ def test_every_variant_is_as_the_slow_form_has_it(
 
 @pytest.mark.parametrize("variant", variants())
 def test_blocks_and_batches_change_nothing(text: Path, tmp_path: Path, variant: str) -> None:
-    one = subject_of(text, tmp_path, variant)
+    one = context_of(text, tmp_path, variant)
     expected = metrics_of(measure(suite(), one))
     matrix = load_file(tmp_path / DETAILS)["distance"]
     for changes in ({"block": 32}, {"block": 1}, {"batch_size": 3}):
@@ -170,7 +170,7 @@ def test_blocks_and_batches_change_nothing(text: Path, tmp_path: Path, variant: 
 
 
 def test_the_matrix_of_heads_goes_over_layers(text: Path, tmp_path: Path) -> None:
-    one = subject_of(text, tmp_path, "softmax")
+    one = context_of(text, tmp_path, "softmax")
     found = metrics_of(measure(suite(), one))
     matrix = load_file(tmp_path / DETAILS)["distance"]
     heads = one.scorer.model.config.attention.num_heads
@@ -191,12 +191,12 @@ def test_kept_rows_are_means_over_heads(
 ) -> None:
     monkeypatch.setattr(f"{measure.__module__}.KEPT_WINDOWS", 2)
     monkeypatch.setattr(f"{measure.__module__}.KEPT_QUERIES", 3)
-    one = subject_of(text, tmp_path, "diff_v1")
+    one = context_of(text, tmp_path, "diff_v1")
     measure(suite(block=7, batch_size=batch_size), one)
     kept = load_file(tmp_path / DETAILS)
     assert kept["queries"].tolist() == [13, 22, 31]
     tokens = torch.cat(list(validation_inputs(suite(), one)))[:2]
-    (block,) = map_rows(one.scorer, tokens, 32)
+    (block,) = iter_attention_blocks(one.scorer, tokens, 32)
     for layer, rows in enumerate(block):
         for place, query in enumerate(kept["queries"].tolist()):
             for name, weights in (("signed", rows.weights), ("absolute", rows.weights.abs())):
@@ -205,7 +205,7 @@ def test_kept_rows_are_means_over_heads(
 
 
 def test_heads_that_look_at_the_same_are_not_apart(text: Path, tmp_path: Path) -> None:
-    one = subject_of(text, tmp_path, "softmax")
+    one = context_of(text, tmp_path, "softmax")
     heads = one.scorer.model.config.attention.num_heads
     with torch.no_grad():
         for layer in one.scorer.model.layers:
@@ -218,17 +218,17 @@ def test_heads_that_look_at_the_same_are_not_apart(text: Path, tmp_path: Path) -
 
 
 def test_a_single_head_is_apart_from_none(text: Path, tmp_path: Path) -> None:
-    found = measure(suite(), subject_of(text, tmp_path, "softmax", num_heads=1))
-    assert found.metrics["distance"] is None and "distance" not in found.units
+    found = measure(suite(), context_of(text, tmp_path, "softmax", num_heads=1))
+    assert found.metrics["distance"] is None and "distance" not in found.per_item
     assert found.metrics["distance_all"] is not None
 
 
 def test_numbers_are_known_by_window(text: Path, tmp_path: Path) -> None:
-    found = measure(suite(), subject_of(text, tmp_path, "diff_v1"))
-    assert {*found.units} == {*BY_LAYER, "distance_all"}
-    for name, units in found.units.items():
-        assert sizes(units) == [("", 3)], name
-        total = sum(units.shares[0].values) / sum(units.shares[0].weights or ())
+    found = measure(suite(), context_of(text, tmp_path, "diff_v1"))
+    assert {*found.per_item} == {*BY_LAYER, "distance_all"}
+    for name, per_item in found.per_item.items():
+        assert sizes(per_item) == [("", 3)], name
+        total = sum(per_item.terms[0].values) / sum(per_item.terms[0].weights or ())
         assert total == pytest.approx(found.metrics[name])
 
 
@@ -245,7 +245,7 @@ def test_settings_that_leave_nothing_to_compare(changes: dict[str, Any], said: s
 
 
 def test_damaged_weights_show(text: Path, tmp_path: Path) -> None:
-    one = subject_of(text, tmp_path, "diff_v1")
+    one = context_of(text, tmp_path, "diff_v1")
     with torch.no_grad():
         one.scorer.model.layers[0].attention.qkv_proj.weight.fill_(torch.nan)
     assert np.isnan(measure(suite(), one).metrics["entropy"])

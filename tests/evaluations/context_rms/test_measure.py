@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from small_evaluation import VOCAB, metrics_of, model_config, scorer, sizes, subject
+from small_evaluation import VOCAB, eval_context, metrics_of, model_config, scorer, sizes
 
 from difftransformer.data.packed import PackedDataset
-from difftransformer.evaluation.subject import Subject
-from difftransformer.evaluation.watching import AFTER, BEFORE, watched_heads
+from difftransformer.evaluation.attention_capture import AFTER, BEFORE, capture_head_outputs
+from difftransformer.evaluation.context import EvalContext
 from difftransformer.evaluations.context_rms.measure import measure, value_rms
 from difftransformer.evaluations.context_rms.settings import KINDS, QUANTILES, Suite, place_metric
 from difftransformer.models.attention.maps import attention_maps
@@ -24,16 +24,16 @@ def suite(**changes: Any) -> Suite:
     return Suite(kind="context_rms", **(known | changes))
 
 
-def measured(text: Path, **attention: Any) -> Subject:
+def measured(text: Path, **attention: Any) -> EvalContext:
     config = model_config(VOCAB)
     known = {"head_dim": 4} | attention
     model = Transformer.build(replace(config, attention=known), "sdpa", 0)
-    return subject(scorer(model), PackedDataset.open(text))
+    return eval_context(scorer(model), PackedDataset.open(text))
 
 
 def test_softmax_stays_within_the_posts_bounds(text: Path) -> None:
-    subject = measured(text, variant="softmax")
-    found = metrics_of(measure(suite(), subject))
+    context = measured(text, variant="softmax")
+    found = metrics_of(measure(suite(), context))
     for place in suite().places:
         assert found[f"weights_p{place}_low"] >= place**-0.5 - 1e-6
         assert found[f"weights_p{place}_high"] <= 1 + 1e-6
@@ -53,7 +53,9 @@ def test_heads_are_those_of_the_layer(text: Path, variant: str) -> None:
     assert isinstance(model, Transformer)
     heads, seen = model.config.attention.num_heads, {}
     tokens = torch.arange(LENGTH)[None] % 8
-    with watched_heads(model, heads, lambda layer, kind, out: seen.update({(layer, kind): out})):
+    with capture_head_outputs(
+        model, heads, lambda layer, kind, out: seen.update({(layer, kind): out})
+    ):
         model.hidden_states(tokens)
     layer = model.layers[0]
     x = layer.attention_norm(model.embedding(tokens))
@@ -143,5 +145,5 @@ def test_sizes_are_known_by_window(text: Path) -> None:
     found = measure(suite(), measured(text, variant="diff_v1"))
     windows = int(found.metrics["tokens"] or 0) // suite().seq_len
     means = {place_metric(kind, place) for kind in KINDS for place in suite().places}
-    assert {*found.units} == means | {"magnification"}
-    assert {*map(tuple, map(sizes, found.units.values()))} == {(("", windows),)}
+    assert {*found.per_item} == means | {"magnification"}
+    assert {*map(tuple, map(sizes, found.per_item.values()))} == {(("", windows),)}

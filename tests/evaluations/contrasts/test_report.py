@@ -11,7 +11,7 @@ from fake_slices import CATALOGUE, SCALE, artifact_slice
 from pictures import picture, picture_of
 from scipy import stats
 
-from difftransformer.provenance.result import Share, Units
+from difftransformer.provenance.result import PerItemScores, RatioTerm
 from difftransformer.reporting.collect import Results, load_results
 from difftransformer.reporting.document import TableDocument
 from difftransformer.reporting.table_job import make_table
@@ -39,12 +39,12 @@ def losses(fake: FakeResults, spread: float = 0.05) -> tuple[Results, dict[str, 
     evaluations = dict(results.evaluations)
     for row, sums in found.items():
         for seed, line in enumerate(sums):
-            share = Share(values=line.tolist(), weights=TOKENS.tolist(), of="text")
+            term = RatioTerm(values=line.tolist(), weights=TOKENS.tolist(), item_set="text")
             key = ("validation_slices", row, seed)
             one = results.evaluation(*key)
             update = {
                 "metrics": one.metrics | {"loss": line.sum() / TOKENS.sum()},
-                "units": {"loss": Units(unit="documents", shares=[share])},
+                "per_item": {"loss": PerItemScores(item_type="documents", terms=[term])},
             }
             evaluations[key] = one.model_copy(update=update)
     return replace(results, evaluations=evaluations), found

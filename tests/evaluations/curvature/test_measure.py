@@ -16,8 +16,8 @@ from difftransformer.config.training import TrainingConfig
 from difftransformer.convert.checkpoint import load_model, save_weights
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import CheckpointError, DataError, UserError
+from difftransformer.evaluation.context import EvalContext
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.evaluation.subject import Subject
 from difftransformer.evaluations.curvature import measure as evaluation
 from difftransformer.evaluations.curvature.hessian import LossHessian
 from difftransformer.evaluations.curvature.measure import (
@@ -53,16 +53,16 @@ def trained(text: Path, tmp_path: Path) -> Path:
     return run
 
 
-def subject(run: Path, text: Path, name: str = "one") -> Subject:
+def eval_context(run: Path, text: Path, name: str = "one") -> EvalContext:
     details = run.parent / f"details-{name}"
     details.mkdir()
     scorer = Scorer(load_model(run, "eager"), CPU)
     state = run.parent / f"state-{name}"
     dataset = PackedDataset.open(text)
-    return Subject(scorer, dataset, CPU, None, details, state, seed=3, model=run)
+    return EvalContext(scorer, dataset, CPU, None, details, state, seed=3, model=run)
 
 
-def spectra(found: Subject) -> Spectra:
+def spectra(found: EvalContext) -> Spectra:
     return Spectra.model_validate_json((found.details / SPECTRA).read_text())
 
 
@@ -74,7 +74,7 @@ def test_numbers_of_spectra_made_by_hand() -> None:
         error=0.5,
     )
     second = Spectrum(nodes=[[1.0, 2.0]], weights=[[0.5, 0.5]], top=[2.0, 1.0, 0.5], error=0.02)
-    numbers, units = summary([first, second])
+    numbers, per_item = summary([first, second])
     assert numbers["largest"] == pytest.approx((5 + 2) / 2)
     assert numbers["smallest"] == pytest.approx((-2 + 1) / 2)
     assert numbers["ratio"] == pytest.approx((2 + 0) / (5 + 2))
@@ -85,12 +85,12 @@ def test_numbers_of_spectra_made_by_hand() -> None:
     expected = negative / (negative + positive + 1.5)
     assert numbers["negative_curvature"] == pytest.approx(expected)
     assert numbers["error"] == pytest.approx(0.1)
-    assert {*units} == {*numbers} - {"error"}
+    assert {*per_item} == {*numbers} - {"error"}
 
 
 def test_it_is_the_spectrum_of_the_exact_hessian(trained: Path, text: Path) -> None:
     """As many steps as tell both ends and the largest five, against LAPACK on the whole matrix."""
-    found = subject(trained, text)
+    found = eval_context(trained, text)
     asked = suite(steps=60, probes=2)
     metrics = metrics_of(measure(asked, found))
     model = load_model(trained, "eager").double()
@@ -111,29 +111,29 @@ def test_it_is_the_spectrum_of_the_exact_hessian(trained: Path, text: Path) -> N
 
 def test_each_phase_is_of_its_own_weights(trained: Path, text: Path) -> None:
     asked = suite(phases={"middle": 0.5, "early": 0.1})
-    found = subject(trained, text)
+    found = eval_context(trained, text)
     together = metrics_of(measure(asked, found))
     assert list(spectra(found).phases) == ["early", "middle", "late"]
     for phase, step in (("_early", 2), ("_middle", 10)):
         alone = shutil.copytree(trained, trained.parent / f"alone{phase}")
         shutil.copy(trained / "kept" / f"step-{step:08d}.safetensors", alone / "model.safetensors")
         republish(alone)
-        expected = measure(suite(), subject(alone, text, phase)).metrics
+        expected = measure(suite(), eval_context(alone, text, phase)).metrics
         for name, value in expected.items():
             assert together[f"{name}{phase}"] == value, (phase, name)
     assert together["largest_early"] != together["largest_middle"] != together["largest"]
 
 
 def test_the_same_twice_and_known_by_batch(trained: Path, text: Path) -> None:
-    first = measure(suite(), subject(trained, text, "first"))
-    again = measure(suite(), subject(trained, text, "again"))
+    first = measure(suite(), eval_context(trained, text, "first"))
+    again = measure(suite(), eval_context(trained, text, "again"))
     assert first == again
-    assert all(sizes(units) == [("", 2)] for units in first.units.values())
+    assert all(sizes(per_item) == [("", 2)] for per_item in first.per_item.values())
 
 
 def test_windows_in_memory_change_nothing(trained: Path, text: Path) -> None:
-    whole = measure(suite(), subject(trained, text, "whole")).metrics
-    parts = measure(suite(batch_size=2), subject(trained, text, "parts")).metrics
+    whole = measure(suite(), eval_context(trained, text, "whole")).metrics
+    parts = measure(suite(batch_size=2), eval_context(trained, text, "parts")).metrics
     assert parts == pytest.approx(whole, rel=1e-3)
 
 
@@ -141,8 +141,8 @@ def test_a_killed_job_goes_on_with_the_next_batch(
     trained: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = suite(phases={"early": 0.1})
-    undisturbed = measure(asked, subject(trained, text, "undisturbed"))
-    killed, measured = subject(trained, text, "killed"), []
+    undisturbed = measure(asked, eval_context(trained, text, "undisturbed"))
+    killed, measured = eval_context(trained, text, "killed"), []
 
     def stops(*given: Any) -> Spectrum:
         if len(measured) == 3:
@@ -162,7 +162,7 @@ def test_a_killed_job_goes_on_with_the_next_batch(
 
 def test_batches_are_spread_over_the_split_and_disjoint(trained: Path, text: Path) -> None:
     asked = suite(sequences=4, batches=3)
-    found = validation_batches(asked, subject(trained, text))
+    found = validation_batches(asked, eval_context(trained, text))
     assert [tuple(one.shape) for one in found] == [(4, 17)] * 3
     assert len({tuple(row.tolist()) for one in found for row in one}) == 12
 
@@ -187,12 +187,12 @@ def test_what_cannot_be_measured_is_one_line(
     changes: dict[str, Any], error: type[UserError], said: str, trained: Path, text: Path
 ) -> None:
     with pytest.raises(error, match=said) as caught:
-        measure(suite(**changes), subject(trained, text))
+        measure(suite(**changes), eval_context(trained, text))
     assert "\n" not in str(caught.value)
 
 
 def test_kept_weights_that_are_gone_are_one_line(trained: Path, text: Path) -> None:
-    found = subject(trained, text)
+    found = eval_context(trained, text)
     (trained / "kept" / "step-00000002.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"step-00000002\.safetensors: no such file"):
         measure(suite(phases={"early": 0.1}), found)
@@ -205,7 +205,7 @@ def test_a_diverged_model_is_one_line(trained: Path, text: Path) -> None:
     save_weights(trained / "model.safetensors", model.state_dict())
     republish(trained)
     with pytest.raises(CheckpointError, match=r"model.safetensors: its loss has no finite curv"):
-        measure(suite(), subject(trained, text))
+        measure(suite(), eval_context(trained, text))
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_a_model_with_too_short_a_context_is_refused_before_any_job() -> None:
 
 
 def test_details_are_plain_json(trained: Path, text: Path) -> None:
-    found = subject(trained, text)
+    found = eval_context(trained, text)
     measure(suite(), found)
     (batch, *_) = json.loads((found.details / SPECTRA).read_text())["phases"]["late"]
     assert {*batch} == {"nodes", "weights", "top", "error"}

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from small_evaluation import RECALL, metrics_of, model_config, scorer, sizes, subject
+from small_evaluation import RECALL, eval_context, metrics_of, model_config, scorer, sizes
 from torch import Tensor
 
 from difftransformer.convert import dex_weights
 from difftransformer.data.packed import PackedDataset
-from difftransformer.evaluation.subject import Subject
+from difftransformer.evaluation.context import EvalContext
 from difftransformer.evaluations.effective_attention.measure import effective, measure
 from difftransformer.evaluations.effective_attention.settings import KINDS, RATE, Suite, answer_name
 from difftransformer.models.attention.registry import variants
@@ -26,11 +26,11 @@ def suite(**changes: Any) -> Suite:
     return Suite(kind="effective_attention", **(known | changes))
 
 
-def subject_of(recall: Path, details: Path, variant: str = "softmax", **own: Any) -> Subject:
+def context_of(recall: Path, details: Path, variant: str = "softmax", **own: Any) -> EvalContext:
     attention = {"variant": variant, "head_dim": 4, **own}
     config = replace(model_config(RECALL.vocab_size), attention=attention)
     model = Transformer.build(config, "sdpa", 0).eval()
-    return replace(subject(scorer(model), PackedDataset.open(recall)), details=details)
+    return replace(eval_context(scorer(model), PackedDataset.open(recall)), details=details)
 
 
 def drawn(heads: int, groups: int, positions: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -92,21 +92,21 @@ def test_a_change_to_scale_heads_scales_rows() -> None:
 
 @pytest.mark.parametrize("variant", variants())
 def test_every_variant_has_all_metrics(recall: Path, tmp_path: Path, variant: str) -> None:
-    one = subject_of(recall, tmp_path, variant)
+    one = context_of(recall, tmp_path, variant)
     found = measure(suite(), one)
     assert list(metrics_of(found)) == sorted(found.metrics, key=list(found.metrics).index)
     assert found.metrics["prompts"] == 6
     assert found.metrics["answer_effective"] == found.metrics["answer_projected"]
     by_depth = [found.metrics[answer_name("weights", depth)] for depth in (0, 50, 100)]
     assert found.metrics["answer_weights"] == pytest.approx(np.mean([one or 0 for one in by_depth]))
-    assert sizes(found.units["answer_effective"]) == [("", 2)]
+    assert sizes(found.per_item["answer_effective"]) == [("", 2)]
 
 
 def test_what_dex_left_changes_the_effective_rows_alone(
     recall: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """W_D = I and lambda = 2 turn a head's output around: shares stay, signs do not."""
-    one = subject_of(recall, tmp_path)
+    one = context_of(recall, tmp_path)
     name = "base_model.model.model.layers.0.self_attn.o_proj.dex_"
     heads = torch.arange(int(one.scorer.model.config.attention.num_heads))
     save_file({name + "heads": heads, name + "difference": torch.eye(4)},

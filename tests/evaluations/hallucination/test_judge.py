@@ -44,9 +44,9 @@ def test_unjudged_answers_are_counted_apart() -> None:
     assert metrics["average"] == 2 / 3  # of two sets; nothing was judged of the third
     assert (metrics["unjudged"], metrics["judge_prompt_tokens"]) == (3, 24)
     assert metrics["faithful_qasper"] is None  # there is nothing of it
-    assert measured.units["faithful_summary_n2"].shares[0].weights == [1, 1, 1, 0, 0]
+    assert measured.per_item["faithful_summary_n2"].terms[0].weights == [1, 1, 1, 0, 0]
     sets = [("summary_n2", 5), ("answer_n2", 2), ("xsum", 1)]
-    assert sizes(measured.units["average"]) == sets
+    assert sizes(measured.per_item["average"]) == sets
 
 
 def test_two_answers_about_a_document_are_one_unit() -> None:
@@ -59,4 +59,4 @@ def test_two_answers_about_a_document_are_one_unit() -> None:
     ]
     result = aggregate(TASKS_OF, answers, judged)
     assert metrics_of(result)["average"] == pytest.approx((2 / 3 + 1 / 2) / 2)
-    assert sizes(result.units["average"])[:2] == [("summary_n2", 3)] * 2
+    assert sizes(result.per_item["average"])[:2] == [("summary_n2", 3)] * 2

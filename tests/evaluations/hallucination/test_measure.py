@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-from small_evaluation import RECALL, Remembering, metrics_of, model_config, scorer, subject
+from small_evaluation import RECALL, Remembering, eval_context, metrics_of, model_config, scorer
 from torch import Tensor
 
 from difftransformer.config.judges import LexicalJudge
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.recall import RecallVocabulary
 from difftransformer.errors import DataError
-from difftransformer.evaluation.subject import Metrics
+from difftransformer.evaluation.context import Metrics
 from difftransformer.evaluations.hallucination.answers import (
     ANSWERS,
     JUDGMENTS,
@@ -66,7 +66,7 @@ def run(
     folder.mkdir()
     model = scorer(Remembering(rule, RECALL.vocab_size))
     settings = suite(**changes)
-    metrics = measure(settings, replace(subject(model, dataset), details=folder))
+    metrics = measure(settings, replace(eval_context(model, dataset), details=folder))
     answers = read_answers(folder)
     judged = open_judge(LexicalJudge(), folder).judge(answers)
     return metrics, answers, metrics_of(aggregate(settings.set_tasks, answers, judged))
@@ -168,7 +168,7 @@ def test_documents_of_a_folder_are_truncated_asked_and_recorded(
 ) -> None:
     model = Transformer.build(model_config(english.manifest.vocab_size, 120), "sdpa", 0)
     (tmp_path / "details").mkdir()
-    where = replace(subject(scorer(model), english), details=tmp_path / "details")
+    where = replace(eval_context(scorer(model), english), details=tmp_path / "details")
     metrics = measure(of_text(folder), where)
     assert metrics["samples_xsum"] == 4 and metrics["truncated_xsum"] == 1.0
     assert metrics["samples_hotpotqa"] == 1 and metrics["truncated_qasper"] == 0.0

@@ -9,12 +9,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from small_evaluation import VOCAB, metrics_of, model_config, scorer, subject
+from small_evaluation import VOCAB, eval_context, metrics_of, model_config, scorer
 
 from difftransformer.convert import dex_weights
 from difftransformer.convert.attention_hooks import find_output_projections
 from difftransformer.data.packed import PackedDataset
-from difftransformer.evaluation.subject import Subject
+from difftransformer.evaluation.context import EvalContext
 from difftransformer.evaluations.head_features.measure import measure, slopes
 from difftransformer.evaluations.head_features.settings import DETAILS, Suite
 from difftransformer.models.attention.registry import variants
@@ -27,15 +27,15 @@ def suite(**changes: Any) -> Suite:
     )
 
 
-def subject_of(text: Path, tmp_path: Path, variant: str = "softmax") -> Subject:
+def context_of(text: Path, tmp_path: Path, variant: str = "softmax") -> EvalContext:
     config = replace(model_config(VOCAB), attention={"variant": variant, "head_dim": 4})
     model = Transformer.build(config, "sdpa", 0).eval()
-    return replace(subject(scorer(model), PackedDataset.open(text)), details=tmp_path)
+    return replace(eval_context(scorer(model), PackedDataset.open(text)), details=tmp_path)
 
 
 @pytest.mark.parametrize("variant", variants())
 def test_every_variant_has_all_metrics(text: Path, tmp_path: Path, variant: str) -> None:
-    one = subject_of(text, tmp_path, variant)
+    one = context_of(text, tmp_path, variant)
     found = metrics_of(measure(suite(max_tokens=96), one))
     assert found["dex_cosine"] is None
     details = load_file(tmp_path / DETAILS)
@@ -47,7 +47,7 @@ def test_every_variant_has_all_metrics(text: Path, tmp_path: Path, variant: str)
 
 
 def test_slopes_are_those_of_a_gate(text: Path, tmp_path: Path) -> None:
-    one = subject_of(text, tmp_path)
+    one = context_of(text, tmp_path)
     model = one.scorer.model.double()
     heads = model.config.attention.num_heads
     windows = torch.randint(0, VOCAB, (2, 13), generator=torch.Generator().manual_seed(0))
@@ -73,7 +73,7 @@ def test_slopes_are_those_of_a_gate(text: Path, tmp_path: Path) -> None:
 
 
 def test_heads_that_say_the_same_are_aligned(text: Path, tmp_path: Path) -> None:
-    one = subject_of(text, tmp_path)
+    one = context_of(text, tmp_path)
     width = one.scorer.model.config.attention.head_dim
     heads = one.scorer.model.config.attention.num_heads
     with torch.no_grad():
@@ -88,7 +88,7 @@ def test_what_dex_left_is_read_beside_the_weights(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """W_D = I scales a head by 1 - lambda: its change points along it, at lambda times its norm."""
-    one = subject_of(text, tmp_path)
+    one = context_of(text, tmp_path)
     layers, width = (one.scorer.model.config.num_layers, one.scorer.model.config.attention.head_dim)
     tensors = {}
     for layer in range(layers):

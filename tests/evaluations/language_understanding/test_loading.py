@@ -9,16 +9,16 @@ from small_language_models import copy_items, suite, write_llama
 
 from difftransformer.config.run import PretrainedModel
 from difftransformer.errors import DataError
-from difftransformer.evaluation.subject import PretrainedSubject
+from difftransformer.evaluation.context import PretrainedContext
 from difftransformer.evaluations.language_understanding import measure as evaluation
 from difftransformer.evaluations.language_understanding.loading import load_task, task_manager
 
 
-def subject(folder: Path) -> PretrainedSubject:
+def eval_context(folder: Path) -> PretrainedContext:
     llama = write_llama(folder / "llama")
     (folder / "details").mkdir()
     model = PretrainedModel(name=str(llama))
-    return PretrainedSubject(model, torch.device("cpu"), folder / "details", folder / "state")
+    return PretrainedContext(model, torch.device("cpu"), folder / "details", folder / "state")
 
 
 def test_programs_are_not_run_unless_that_is_allowed(
@@ -26,7 +26,7 @@ def test_programs_are_not_run_unless_that_is_allowed(
 ) -> None:
     settings = suite(tasks=["mbpp_plus", "gsm8k"], max_new_tokens=4, limit=2)
     with caplog.at_level("WARNING"):
-        found = evaluation.measure(settings, subject(tmp_path))
+        found = evaluation.measure(settings, eval_context(tmp_path))
     (said,) = (one.message for one in caplog.records if "mbpp_plus" in one.message)
     assert "run_generated_code: true of the suite allows it" in said
     assert not any(name.startswith("mbpp_plus") for name in found.metrics)

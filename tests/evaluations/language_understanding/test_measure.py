@@ -29,9 +29,9 @@ from difftransformer.config.run import PretrainedModel
 from difftransformer.convert.checkpoint import load_model
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import CheckpointError, DataError
+from difftransformer.evaluation.context import EvalContext, Metrics, PretrainedContext
 from difftransformer.evaluation.harness import language_model
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.evaluation.subject import Metrics, PretrainedSubject, Subject
 from difftransformer.evaluations.language_understanding import measure as evaluation
 from difftransformer.evaluations.language_understanding.loading import load_task, task_manager
 from difftransformer.provenance.result import read_result
@@ -45,10 +45,10 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_llama(tmp_path_factory.mktemp("models") / "llama")
 
 
-def elsewhere(name: object, folder: Path) -> PretrainedSubject:
+def elsewhere(name: object, folder: Path) -> PretrainedContext:
     details = folder / "details"
     details.mkdir(parents=True, exist_ok=True)
-    return PretrainedSubject(PretrainedModel(name=str(name)), CPU, details, folder / "state")
+    return PretrainedContext(PretrainedModel(name=str(name)), CPU, details, folder / "state")
 
 
 def measure(folder: Path, llama: Path, **changes: object) -> Metrics:
@@ -98,7 +98,7 @@ def test_our_model_scores_as_the_lm_eval_command_on_what_is_published(
 ) -> None:
     run, data = write_training(tmp_path)
     (tmp_path / "details").mkdir()
-    subject = Subject(
+    context = EvalContext(
         Scorer(load_model(run), CPU),
         PackedDataset.open(data),
         CPU,
@@ -108,7 +108,7 @@ def test_our_model_scores_as_the_lm_eval_command_on_what_is_published(
         seed=3,
     )
     tasks = [*TASKS, *WRITTEN]
-    ours = metrics_of(evaluation.measure(suite(tasks=tasks, max_new_tokens=ROOM), subject))
+    ours = metrics_of(evaluation.measure(suite(tasks=tasks, max_new_tokens=ROOM), context))
     publish(run, tmp_path / "published", format=format)
     theirs = run_lm_eval(tmp_path / "published", tmp_path, *options)
     assert_scored_alike(ours, theirs, tasks)
@@ -233,9 +233,9 @@ def test_a_model_from_elsewhere_ends_in_a_result_of_no_training(
 @pytest.mark.slow
 def test_accuracies_are_known_by_item(tmp_path: Path, llama: Path) -> None:
     found = evaluation.measure(suite(limit=6), elsewhere(llama, tmp_path))
-    assert {*found.units} == {*TASKS, "average"}
-    assert sizes(found.units[TASKS[0]]) == [(TASKS[0], 6)]
-    assert sizes(found.units["average"]) == [(task, 6) for task in TASKS]
+    assert {*found.per_item} == {*TASKS, "average"}
+    assert sizes(found.per_item[TASKS[0]]) == [(TASKS[0], 6)]
+    assert sizes(found.per_item["average"]) == [(task, 6) for task in TASKS]
 
 
 def test_the_share_of_the_answer_given_most_is_counted(tmp_path: Path, llama: Path) -> None:

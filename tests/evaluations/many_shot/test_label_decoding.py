@@ -30,7 +30,7 @@ def table(one: Any, tokens: list[int], paths: list[tuple[int, ...]] = PATHS) -> 
     rows = []
     for path in paths:
         whole = torch.tensor([[*tokens, *path[:-1]]])
-        logits = one.states(whole)[0] @ one.model.output_weight.T
+        logits = one.hidden_states(whole)[0] @ one.model.output_weight.T
         found = logits.double().log_softmax(-1)[len(tokens) - 1 :]
         rows.append([float(found[place, token]) for place, token in enumerate(path)])
     return rows
@@ -98,9 +98,9 @@ def test_items_share_the_prompt_and_alone_they_do_not() -> None:
 
 def test_next_log_probabilities_are_normalized_and_read_fills_the_cache() -> None:
     one, cache = model(0), PrefixCache(8)
-    one.read([1, 2, 3, 4, 5], cache, 2)
+    one.prefill([1, 2, 3, 4, 5], cache, 2)
     assert cache.get_seq_length() == 5
-    found = one.next_log_probabilities([6], cache)
+    found = one.next_log_probs([6], cache)
     assert found.shape == (VOCAB,) and float(found.exp().sum()) == pytest.approx(1, abs=1e-5)
 
 

@@ -13,11 +13,11 @@ import torch
 from small_evaluation import (
     ITEMS,
     Remembering,
+    eval_context,
     metrics_of,
     model_config,
     scorer,
     sizes,
-    subject,
     write_labeled_items,
 )
 from small_many_shot import suite
@@ -27,8 +27,8 @@ from torch import Tensor
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.rows import row_words
 from difftransformer.errors import DataError, UserError
+from difftransformer.evaluation.context import Metrics
 from difftransformer.evaluation.generation import open_tokenizer
-from difftransformer.evaluation.subject import Metrics
 from difftransformer.evaluations.many_shot.examples import generated_set, labeled_set
 from difftransformer.evaluations.many_shot.label_decoding import Labels
 from difftransformer.evaluations.many_shot.measure import Draw, Prompts, measure
@@ -45,7 +45,9 @@ def items(tmp_path: Path) -> PackedDataset:
 
 def run(model: torch.nn.Module, dataset: PackedDataset, details: Path, **changes: Any) -> Metrics:
     asked = suite(**changes)
-    return metrics_of(measure(asked, replace(subject(scorer(model), dataset), details=details)))
+    return metrics_of(
+        measure(asked, replace(eval_context(scorer(model), dataset), details=details))
+    )
 
 
 def last_demonstration(tokens: Tensor) -> Tensor:
@@ -223,7 +225,7 @@ def test_a_set_is_asked_in_text(english: PackedDataset, tmp_path: Path) -> None:
     model = scorer(
         Transformer.build(model_config(english.manifest.vocab_size, 900), "sdpa", 0).eval()
     )
-    about = replace(subject(model, english), details=tmp_path)
+    about = replace(eval_context(model, english), details=tmp_path)
     settings = files(folder, test_items=2, demonstrations=[6, 12], order_seeds=1)
     found = metrics_of(measure(settings, about))
     assert found["total_n12"] == 2
@@ -250,7 +252,7 @@ def test_a_tokenizer_whose_pieces_read_otherwise_alone_is_one_line(
         ]
     )
     tokenizer.save(str(folder / "tokenizer.json"))
-    about = subject(scorer(Remembering(same_class, 8)), english)
+    about = eval_context(scorer(Remembering(same_class, 8)), english)
     Prompts(settings, about)
     other: Any = SimpleNamespace(folder=folder, manifest=english.manifest)
     with pytest.raises(UserError, match="metaspace: its tokenizer reads a piece") as refusal:
@@ -263,7 +265,7 @@ def test_draws_of_a_set_are_prompts_of_their_own_in_its_template(
 ) -> None:
     rows = [question(label, f"{word} {i}") for i in range(9) for label, word in enumerate("abcdef")]
     settings = files(trec(tmp_path / "sets", train=rows, test=rows), test_items=9)
-    about = subject(scorer(Remembering(same_class, 8)), english)
+    about = eval_context(scorer(Remembering(same_class, 8)), english)
     prompts = Prompts(settings, about)
     tokenizer = open_tokenizer(english)
     known = labeled_set(settings)
@@ -302,7 +304,7 @@ def test_accuracies_are_known_by_draw_and_of_one_by_item(
 ) -> None:
     asked = suite(draws=draws, test_items=6, order_seeds=2)
     model = scorer(Remembering(last_demonstration, ITEMS.vocab_size))
-    found = measure(asked, replace(subject(model, items), details=tmp_path))
-    assert {*found.units} == {f"accuracy_n{n}" for n in asked.demonstrations}
-    for units in found.units.values():
-        assert (units.unit, sizes(units)) == (unit, [("", number)])
+    found = measure(asked, replace(eval_context(model, items), details=tmp_path))
+    assert {*found.per_item} == {f"accuracy_n{n}" for n in asked.demonstrations}
+    for per_item in found.per_item.values():
+        assert (per_item.unit, sizes(per_item)) == (unit, [("", number)])

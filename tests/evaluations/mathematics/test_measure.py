@@ -17,8 +17,8 @@ from difftransformer.data.arithmetic import held_out_problems
 from difftransformer.data.math_sets import MATH_SETS, PROMPT, Item, boxed
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import CheckpointError, DataError
+from difftransformer.evaluation.context import EvalContext, Metrics
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.evaluation.subject import Metrics, Subject
 from difftransformer.evaluations.mathematics import measure as evaluation
 from difftransformer.evaluations.mathematics.measure import judge, math_task
 from difftransformer.evaluations.mathematics.set_items import set_items
@@ -46,11 +46,11 @@ def write_items(folder: Path, name: str, items: list[Any]) -> Path:
 
 def measure(folder: Path, run: Path, data: Path, settings: Suite) -> Metrics:
     (folder / "details").mkdir(parents=True, exist_ok=True)
-    subject = Subject(
+    context = EvalContext(
         Scorer(load_model(run), CPU), PackedDataset.open(data), CPU, None,
         details=folder / "details", state=folder / "state", seed=3, model=run,
     )  # fmt: skip
-    return metrics_of(evaluation.measure(settings, subject))
+    return metrics_of(evaluation.measure(settings, context))
 
 
 def asked(name: str, settings: Suite) -> list[Item]:
@@ -238,15 +238,15 @@ def test_lengths_are_in_tokens_and_cut_prompts_are_counted(tmp_path: Path) -> No
 def test_accuracies_and_lengths_are_known_by_item(tmp_path: Path) -> None:
     run, data = write_training(tmp_path)
     (tmp_path / "details").mkdir()
-    subject = Subject(
+    context = EvalContext(
         Scorer(load_model(run), CPU), PackedDataset.open(data), CPU, None,
         details=tmp_path / "details", state=tmp_path / "state", seed=3, model=run,
     )  # fmt: skip
-    found = evaluation.measure(suite(), subject)
+    found = evaluation.measure(suite(), context)
     names = ["carp_en", "gsm8k", "average"]
-    assert {*found.units} == {*names, *(f"{name}_tokens" for name in names)}
-    assert sizes(found.units["gsm8k_tokens"]) == [("gsm8k", 3)]
-    assert sorted(sizes(found.units["average"])) == [("carp_en", 3), ("gsm8k", 3)]
+    assert {*found.per_item} == {*names, *(f"{name}_tokens" for name in names)}
+    assert sizes(found.per_item["gsm8k_tokens"]) == [("gsm8k", 3)]
+    assert sorted(sizes(found.per_item["average"])) == [("carp_en", 3), ("gsm8k", 3)]
 
 
 def test_one_item_has_no_standard_error(tmp_path: Path) -> None:

@@ -8,15 +8,23 @@ from typing import Any
 
 import pytest
 import torch
-from small_evaluation import RECALL, Remembering, metrics_of, model_config, scorer, sizes, subject
+from small_evaluation import (
+    RECALL,
+    Remembering,
+    eval_context,
+    metrics_of,
+    model_config,
+    scorer,
+    sizes,
+)
 from torch import Tensor
 
 from difftransformer.convert.checkpoint import load_model
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.recall import RecallVocabulary
-from difftransformer.evaluation.generation import AnswerEnds
+from difftransformer.evaluation.context import Metrics
+from difftransformer.evaluation.generation import StopCriteria
 from difftransformer.evaluation.retrieval.prompts import open_builder
-from difftransformer.evaluation.subject import Metrics
 from difftransformer.evaluations.needles.measure import measure
 from difftransformer.evaluations.needles.settings import Suite
 from difftransformer.models.transformer import Transformer
@@ -50,7 +58,7 @@ def dataset(recall: Path) -> PackedDataset:
 
 
 def run(model: torch.nn.Module, dataset: PackedDataset, details: Path, **changes: Any) -> Metrics:
-    about = replace(subject(scorer(model), dataset), details=details)
+    about = replace(eval_context(scorer(model), dataset), details=details)
     return metrics_of(measure(suite(**changes), about))
 
 
@@ -135,9 +143,9 @@ def test_accuracies_are_known_by_haystack(dataset: PackedDataset, tmp_path: Path
         return value_of(0)(tokens) * (tokens[:, 1:2] % 2)
 
     model = scorer(Remembering(by_first_filler, RECALL.vocab_size))
-    found = measure(suite(), replace(subject(model, dataset), details=tmp_path))
-    assert {*found.units} == {one for one in found.metrics if one.startswith("accuracy_")}
-    assert {*map(tuple, map(sizes, found.units.values()))} == {(("", suite().samples),)}
+    found = measure(suite(), replace(eval_context(model, dataset), details=tmp_path))
+    assert {*found.per_item} == {one for one in found.metrics if one.startswith("accuracy_")}
+    assert {*map(tuple, map(sizes, found.per_item.values()))} == {(("", suite().samples),)}
     assert 0 < (found.metrics["accuracy_n4_r2"] or 0) < 1
 
 
@@ -152,7 +160,7 @@ def test_the_suite_runs_in_english_until_an_empty_line(
     lines = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
     assert len(lines) == 6 and all(len(line["target"]) == 2 for line in lines)
     builder = open_builder(suite(**asked), english)
-    ends = AnswerEnds(builder.tokenizer, builder.end, builder.until)
+    ends = StopCriteria(builder.tokenizer, builder.end, builder.until)
     tokens = builder.tokenizer.encode("one\n\ntwo", add_special_tokens=False).ids
     assert not ends.ended(tokens[:1]) and ends.ended(tokens) and ends.ended([builder.end or 0])
     assert ends.text(tokens) == "one"

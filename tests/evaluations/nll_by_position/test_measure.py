@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_evaluation import VOCAB, Uniform, metrics_of, scorer, sizes, subject
+from small_evaluation import VOCAB, Uniform, eval_context, metrics_of, scorer, sizes
 
 from difftransformer.convert.checkpoint import load_model
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError, DataError
+from difftransformer.evaluation.context import EvalContext
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.evaluation.subject import Subject
 from difftransformer.evaluations.nll_by_position.measure import CURVES, measure
 from difftransformer.evaluations.nll_by_position.settings import Suite
 
@@ -27,11 +27,11 @@ def suite(**changes: Any) -> Suite:
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> Callable[[Scorer, PackedDataset], Subject]:
-    def make(model: Scorer, dataset: PackedDataset) -> Subject:
-        plain = subject(model, dataset)
+def asked(tmp_path: Path) -> Callable[[Scorer, PackedDataset], EvalContext]:
+    def make(model: Scorer, dataset: PackedDataset) -> EvalContext:
+        plain = eval_context(model, dataset)
         (tmp_path / "details").mkdir(exist_ok=True)
-        return Subject(**(vars(plain) | {"details": tmp_path / "details"}))
+        return EvalContext(**(vars(plain) | {"details": tmp_path / "details"}))
 
     return make
 
@@ -121,6 +121,6 @@ def test_bad_input_is_one_line(make_text: MakeText, recall: Path, asked: Any) ->
 def test_losses_are_known_by_document(text: Path, text_run: Path, asked: Any) -> None:
     about = asked(scorer(load_model(text_run)), PackedDataset.open(text))
     found = measure(suite(max_documents=7), about)
-    assert {*found.units} == {*found.metrics} - {"documents", "tokens"}
-    assert {*map(tuple, map(sizes, found.units.values()))} == {(("", 7),)}
-    assert found.units["loss"] == found.units["nll_p32"] != found.units["nll_p4"]
+    assert {*found.per_item} == {*found.metrics} - {"documents", "tokens"}
+    assert {*map(tuple, map(sizes, found.per_item.values()))} == {(("", 7),)}
+    assert found.per_item["loss"] == found.per_item["nll_p32"] != found.per_item["nll_p4"]

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from small_evaluation import model_config, scorer, subject
+from small_evaluation import eval_context, model_config, scorer
 
 from difftransformer.convert.checkpoint import load_model
 from difftransformer.data.loader import sequential_windows
 from difftransformer.data.packed import PackedDataset
-from difftransformer.evaluation.subject import Subject
+from difftransformer.evaluation.context import EvalContext
 from difftransformer.evaluations.outliers.magnitudes import MEDIAN_ERROR
 from difftransformer.evaluations.outliers.measure import measure
 from difftransformer.evaluations.outliers.settings import HISTOGRAMS, Suite
@@ -24,13 +24,13 @@ def suite(**changes: Any) -> Suite:
 
 
 @pytest.fixture
-def measured(text: Path, text_run: Path, tmp_path: Path) -> Subject:
+def measured(text: Path, text_run: Path, tmp_path: Path) -> EvalContext:
     model = scorer(load_model(text_run, "eager"))
-    found = subject(model, PackedDataset.open(text))
-    return Subject(**(vars(found) | {"details": tmp_path}))
+    found = eval_context(model, PackedDataset.open(text))
+    return EvalContext(**(vars(found) | {"details": tmp_path}))
 
 
-def everything(measured: Subject) -> dict[str, torch.Tensor]:
+def everything(measured: EvalContext) -> dict[str, torch.Tensor]:
     """All logits and all layer outputs, by hand from the layers' own parts."""
     model = measured.scorer.model
     assert isinstance(model, Transformer)
@@ -50,7 +50,7 @@ def everything(measured: Subject) -> dict[str, torch.Tensor]:
 
 
 @torch.no_grad()
-def test_numbers_are_those_of_all_activations_together(measured: Subject) -> None:
+def test_numbers_are_those_of_all_activations_together(measured: EvalContext) -> None:
     metrics = measure(suite(), measured)
     for kind, values in everything(measured).items():
         top = values.topk(10).values
@@ -63,11 +63,11 @@ def test_numbers_are_those_of_all_activations_together(measured: Subject) -> Non
     assert sum(counts) == metrics["hidden_states_values"]
 
 
-def test_watching_changes_nothing_and_ends(measured: Subject) -> None:
+def test_watching_changes_nothing_and_ends(measured: EvalContext) -> None:
     tokens = torch.arange(16)[None] % 8
-    before = measured.scorer.states(tokens)
+    before = measured.scorer.hidden_states(tokens)
     first = measure(suite(), measured)
-    assert torch.equal(measured.scorer.states(tokens), before)
+    assert torch.equal(measured.scorer.hidden_states(tokens), before)
     assert measure(suite(batch_size=1), measured)["tokens"] == first["tokens"]
 
 
@@ -76,7 +76,7 @@ def test_logits_that_go_to_no_softmax_are_not_counted(text: Path, tmp_path: Path
     config = model_config(dataset.manifest.vocab_size)
     attention = {"variant": "tda", "head_dim": 4}
     model = Transformer.build(replace(config, attention=attention), "eager", 0)
-    about = replace(subject(scorer(model), dataset), details=tmp_path)
+    about = replace(eval_context(scorer(model), dataset), details=tmp_path)
     metrics = measure(suite(), about)
     assert metrics["attention_logits_values"] == 0
     assert metrics["attention_logits_top1"] is None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_evaluation import evaluate_as_job, metrics_of, save_run, scorer, sizes, subject
+from small_evaluation import eval_context, evaluate_as_job, metrics_of, save_run, scorer, sizes
 
 from difftransformer.config.evaluations import EvaluationSlice
 from difftransformer.config.resolve import Catalogue
@@ -14,11 +14,11 @@ from difftransformer.config.validation import validate
 from difftransformer.convert.checkpoint import load_model
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError
-from difftransformer.evaluation.subject import Measured, Subject
+from difftransformer.evaluation.context import EvalContext, EvalResult
 from difftransformer.evaluations.quantized.measure import METRICS, measure
 from difftransformer.evaluations.quantized.settings import Suite
 from difftransformer.evaluations.recall.measure import measure as measure_recall
-from difftransformer.provenance.result import Units, read_result
+from difftransformer.provenance.result import PerItemScores, read_result
 
 WHAT = ("attention_logits", "weights", "kv_cache")
 RECALL = {"kind": "recall", "needles": [1, 2], "samples": 64}
@@ -36,10 +36,10 @@ def suite(repeated: dict[str, Any], score: str, **changes: Any) -> Suite:
 
 def measured(
     run: Path, dataset: Path | PackedDataset, ngrams: Path | None, folder: Path
-) -> Subject:
+) -> EvalContext:
     opened = dataset if isinstance(dataset, PackedDataset) else PackedDataset.open(dataset)
-    found = subject(scorer(load_model(run, "eager")), opened, ngrams)
-    return Subject(**(vars(found) | {"details": folder / "details", "state": folder / "state"}))
+    found = eval_context(scorer(load_model(run, "eager")), opened, ngrams)
+    return EvalContext(**(vars(found) | {"details": folder / "details", "state": folder / "state"}))
 
 
 def test_16_bits_change_no_accuracy_and_nothing_stays_rounded(
@@ -130,11 +130,11 @@ def test_scores_are_known_by_what_the_repeated_suite_knows(
 ) -> None:
     one = measured(text_run, text, ngrams, tmp_path)
     found = measure(suite(LOSS, "loss", bits=[16, 2]), one)
-    assert {*found.units} == {name for name in found.metrics if name.startswith("score_")}
-    ((_, documents),) = {one for units in found.units.values() for one in sizes(units)}
+    assert {*found.per_item} == {name for name in found.metrics if name.startswith("score_")}
+    ((_, documents),) = {one for per_item in found.per_item.values() for one in sizes(per_item)}
     assert documents == len(PackedDataset.open(text).split("validation").document_ends())
-    rough, fine = (found.units[f"score_weights_b{bits}"] for bits in (2, 16))
+    rough, fine = (found.per_item[f"score_weights_b{bits}"] for bits in (2, 16))
     assert rough != fine
-    change = Units.summed([(1.0, rough), (-1.0, fine)])
+    change = PerItemScores.weighted_sum([(1.0, rough), (-1.0, fine)])
     value = (found.metrics["score_weights_b2"] or 0) - (found.metrics["score_weights_b16"] or 0)
-    metrics_of(Measured({"change": value}, {"change": change}))
+    metrics_of(EvalResult({"change": value}, {"change": change}))

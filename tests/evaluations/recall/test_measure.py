@@ -10,10 +10,10 @@ from small_evaluation import (
     Scripted,
     Uniform,
     copy_what_followed,
+    eval_context,
     metrics_of,
     scorer,
     sizes,
-    subject,
 )
 from torch import Tensor
 
@@ -49,7 +49,7 @@ def dataset(recall: Path) -> PackedDataset:
 
 def test_model_that_answers_right(dataset: PackedDataset) -> None:
     model = scorer(Scripted(copy_what_followed, RECALL.vocab_size))
-    metrics = metrics_of(measure(suite(), subject(model, dataset)))
+    metrics = metrics_of(measure(suite(), eval_context(model, dataset)))
     for needles in (1, 2, 4):
         assert metrics[f"accuracy_n{needles}"] == 1.0
         assert metrics[f"correct_n{needles}"] == metrics[f"samples_n{needles}"] == 48
@@ -59,7 +59,7 @@ def test_model_that_answers_right(dataset: PackedDataset) -> None:
 
 def test_model_that_answers_wrong(dataset: PackedDataset) -> None:
     metrics = metrics_of(
-        measure(suite(), subject(scorer(Scripted(next_token, RECALL.vocab_size)), dataset))
+        measure(suite(), eval_context(scorer(Scripted(next_token, RECALL.vocab_size)), dataset))
     )
     for needles in (1, 2, 4):
         assert metrics[f"accuracy_n{needles}"] == 0.0
@@ -68,7 +68,7 @@ def test_model_that_answers_wrong(dataset: PackedDataset) -> None:
 
 def test_guess_among_the_values_present_is_at_chance(dataset: PackedDataset) -> None:
     model = scorer(Scripted(first_value, RECALL.vocab_size))
-    metrics = metrics_of(measure(suite(samples=600), subject(model, dataset)))
+    metrics = metrics_of(measure(suite(samples=600), eval_context(model, dataset)))
     assert metrics["accuracy_n1"] == 1.0
     for needles in (2, 4):
         assert metrics[f"accuracy_n{needles}"] == pytest.approx(1 / needles, abs=0.06)
@@ -82,7 +82,7 @@ def test_every_model_answers_the_same_questions(dataset: PackedDataset) -> None:
         return tokens
 
     for _ in range(2):
-        measure(suite(), subject(scorer(Scripted(rule, RECALL.vocab_size)), dataset))
+        measure(suite(), eval_context(scorer(Scripted(rule, RECALL.vocab_size)), dataset))
     first, second = asked[: len(asked) // 2], asked[len(asked) // 2 :]
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
     trained_on = dataset.split("train").tokens[:].reshape(-1, RECALL.row_length)
@@ -96,8 +96,8 @@ def test_batch_size_does_not_matter(
     dataset: PackedDataset, recall_run: Path, batch_size: int
 ) -> None:
     model = scorer(load_model(recall_run))
-    found = metrics_of(measure(suite(batch_size=batch_size), subject(model, dataset)))
-    assert found == metrics_of(measure(suite(), subject(model, dataset)))
+    found = metrics_of(measure(suite(batch_size=batch_size), eval_context(model, dataset)))
+    assert found == metrics_of(measure(suite(), eval_context(model, dataset)))
 
 
 def test_length_of_the_haystack_is_a_setting(dataset: PackedDataset) -> None:
@@ -108,7 +108,9 @@ def test_length_of_the_haystack_is_a_setting(dataset: PackedDataset) -> None:
         return copy_what_followed(tokens)
 
     model = scorer(Scripted(rule, RECALL.vocab_size))
-    metrics = metrics_of(measure(suite(haystack_length=30, queries=3), subject(model, dataset)))
+    metrics = metrics_of(
+        measure(suite(haystack_length=30, queries=3), eval_context(model, dataset))
+    )
     assert set(lengths) == {35}
     assert metrics["accuracy_n4"] == 1.0
     assert metrics["samples_n4"] == 72
@@ -116,7 +118,7 @@ def test_length_of_the_haystack_is_a_setting(dataset: PackedDataset) -> None:
 
 def test_needles_that_do_not_fit(dataset: PackedDataset) -> None:
     with pytest.raises(DataError, match="9 needles asked for, 1 to 8 fit") as error:
-        measure(suite(needles=[9]), subject(scorer(Uniform(RECALL.vocab_size)), dataset))
+        measure(suite(needles=[9]), eval_context(scorer(Uniform(RECALL.vocab_size)), dataset))
     assert "\n" not in str(error.value)
 
 
@@ -132,7 +134,7 @@ def test_a_model_or_data_that_rows_do_not_fit_are_refused_before_any_job() -> No
 def test_accuracies_are_known_by_row_and_rows_of_other_needles_are_others(
     dataset: PackedDataset, recall_run: Path
 ) -> None:
-    found = measure(suite(), subject(scorer(load_model(recall_run)), dataset))
-    assert {name: sizes(one) for name, one in found.units.items()} == {
+    found = measure(suite(), eval_context(scorer(load_model(recall_run)), dataset))
+    assert {name: sizes(one) for name, one in found.per_item.items()} == {
         f"accuracy_n{n}": [(f"n{n}", 24)] for n in (1, 2, 4)
     }

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_evaluation import RECALL, metrics_of, model_config, scorer, subject
+from small_evaluation import RECALL, eval_context, metrics_of, model_config, scorer
 
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError
+from difftransformer.evaluation.context import EvalContext
 from difftransformer.evaluation.generation import encode, open_tokenizer
-from difftransformer.evaluation.subject import Subject
 from difftransformer.evaluations.sentences.measure import measure, words_of
 from difftransformer.evaluations.sentences.sentences import SENTENCES, Sentence
 from difftransformer.evaluations.sentences.settings import DETAILS, MAPS, TOKENS, Suite
@@ -27,15 +27,15 @@ def suite(**changes: Any) -> Suite:
     return Suite(kind="sentences", **changes)
 
 
-def subject_of(
+def context_of(
     dataset: PackedDataset, details: Path, variant: str, positions: int = 256
-) -> Subject:
+) -> EvalContext:
     config = replace(
         model_config(dataset.manifest.vocab_size, positions),
         attention={"variant": variant, "head_dim": 4},
     )
     model = Transformer.build(config, "sdpa", 0).eval()
-    return replace(subject(scorer(model), dataset), details=details)
+    return replace(eval_context(scorer(model), dataset), details=details)
 
 
 def test_tokens_of_every_place_of_a_word_are_marked() -> None:
@@ -65,7 +65,7 @@ def test_every_sentence_has_its_words(english: PackedDataset, name: str) -> None
 def test_shares_are_those_of_the_rows_that_are_left(
     english: PackedDataset, tmp_path: Path, variant: str
 ) -> None:
-    one = subject_of(english, tmp_path, variant)
+    one = context_of(english, tmp_path, variant)
     found = metrics_of(measure(suite(), one))
     rows, shown = load_file(tmp_path / DETAILS), json.loads((tmp_path / TOKENS).read_text())
     maps = load_file(tmp_path / MAPS)
@@ -84,7 +84,7 @@ def test_shares_are_those_of_the_rows_that_are_left(
 
 
 def test_rows_are_those_of_the_whole_map(english: PackedDataset, tmp_path: Path) -> None:
-    one = subject_of(english, tmp_path, "diff_v1")
+    one = context_of(english, tmp_path, "diff_v1")
     measure(suite(sentences=["object_1"]), one)
     dataset = one.dataset
     text = encode(open_tokenizer(dataset), SENTENCES["object_1"].text).ids
@@ -99,7 +99,7 @@ def test_rows_are_those_of_the_whole_map(english: PackedDataset, tmp_path: Path)
 
 def test_what_a_model_cannot_read_is_said(english: PackedDataset, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"object_1 has \d+ tokens, .* max_positions 8: leave it"):
-        measure(suite(), subject_of(english, tmp_path, "softmax", 8))
+        measure(suite(), context_of(english, tmp_path, "softmax", 8))
     assert "no sentences" in (suite().incompatibility(64, RECALL) or "")
     with pytest.raises(ValueError, match="unknown sentence 'object_3'; did you mean"):
         suite(sentences=["object_3"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_evaluation import VOCAB, metrics_of, model_config, scorer, sizes, subject
+from small_evaluation import VOCAB, eval_context, metrics_of, model_config, scorer, sizes
 
 from difftransformer.data.packed import PackedDataset
 from difftransformer.evaluations.sinks.measure import first_token, measure
@@ -34,7 +34,7 @@ def test_equal_weights_give_the_uniform_share(text: Path, variant: str) -> None:
     with torch.no_grad():
         for layer in model.layers:
             layer.attention.qkv_proj.weight.zero_()  # every logit is 0
-    found = metrics_of(measure(suite(), subject(scorer(model), PackedDataset.open(text))))
+    found = metrics_of(measure(suite(), eval_context(scorer(model), PackedDataset.open(text))))
     expected = sum(1 / n for n in range(5, 17)) / 12
     assert found["uniform"] == pytest.approx(expected)
     assert found["share"] == found["share_l0"] == pytest.approx(expected, rel=1e-5)
@@ -48,7 +48,7 @@ def test_sink_heads_are_those_above_the_threshold(
     text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = replace(model_config(VOCAB), attention={"variant": "softmax", "head_dim": 4})
-    found = subject(scorer(Transformer.build(config, "sdpa", 0)), PackedDataset.open(text))
+    found = eval_context(scorer(Transformer.build(config, "sdpa", 0)), PackedDataset.open(text))
     share = metrics_of(measure(suite(batch_size=1), found))["share"]
     assert 0 < share < 1
     for threshold, heads in ((1e-6, 1), (0.999, 0)):
@@ -59,7 +59,7 @@ def test_sink_heads_are_those_above_the_threshold(
 
 def test_shares_are_known_by_window(text: Path) -> None:
     model = scorer(Transformer.build(model_config(VOCAB), "sdpa", 0))
-    found = measure(suite(), subject(model, PackedDataset.open(text)))
-    assert {*found.units} == {"share", "weight", "mass"}
-    assert sizes(found.units["share"]) == [("", int(found.metrics["tokens"] or 0) // 16)]
-    assert len(set(found.units["share"].shares[0].values)) > 1
+    found = measure(suite(), eval_context(model, PackedDataset.open(text)))
+    assert {*found.per_item} == {"share", "weight", "mass"}
+    assert sizes(found.per_item["share"]) == [("", int(found.metrics["tokens"] or 0) // 16)]
+    assert len(set(found.per_item["share"].terms[0].values)) > 1

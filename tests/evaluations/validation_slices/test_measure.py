@@ -12,9 +12,9 @@ from small_evaluation import (
     Scripted,
     Uniform,
     copy_what_followed,
+    eval_context,
     metrics_of,
     scorer,
-    subject,
 )
 
 from difftransformer.convert.checkpoint import load_model
@@ -43,7 +43,7 @@ def test_by_hand(make_text: MakeText, no_frequent: Path) -> None:
     # and elsewhere says 0, which is right once: at the document's end.
     dataset = make_text([[1, 2, 3, 4, 1, 2, 3, 5, 0]])
     copier = scorer(Scripted(copy_what_followed, VOCAB))
-    metrics = metrics_of(measure(suite(), subject(copier, dataset, no_frequent)))
+    metrics = metrics_of(measure(suite(), eval_context(copier, dataset, no_frequent)))
     right = math.log(1 + (VOCAB - 1) * math.exp(-20))
     wrong = 20 + right
     assert metrics["tokens"] == 8
@@ -56,7 +56,7 @@ def test_by_hand(make_text: MakeText, no_frequent: Path) -> None:
 
 def test_uniform_model_has_the_entropy_of_the_vocabulary(text: Path, ngrams: Path) -> None:
     metrics = metrics_of(
-        measure(suite(), subject(scorer(Uniform(VOCAB)), PackedDataset.open(text), ngrams))
+        measure(suite(), eval_context(scorer(Uniform(VOCAB)), PackedDataset.open(text), ngrams))
     )
     for name in ("loss", "ar_hit_loss", "others_loss"):
         assert metrics[name] == pytest.approx(math.log(VOCAB), rel=1e-6)
@@ -67,7 +67,9 @@ def test_loss_is_the_share_weighted_mean_of_the_slices(
     text: Path, ngrams: Path, text_run: Path
 ) -> None:
     metrics = metrics_of(
-        measure(suite(), subject(scorer(load_model(text_run)), PackedDataset.open(text), ngrams))
+        measure(
+            suite(), eval_context(scorer(load_model(text_run)), PackedDataset.open(text), ngrams)
+        )
     )
     share = metrics["ar_hit_share"]
     assert 0 < share < 1
@@ -79,8 +81,8 @@ def test_loss_is_the_share_weighted_mean_of_the_slices(
 
 def test_frequent_ngrams_move_tokens_to_others(text: Path, ngrams: Path, no_frequent: Path) -> None:
     model, dataset = scorer(Uniform(VOCAB)), PackedDataset.open(text)
-    without = metrics_of(measure(suite(), subject(model, dataset, no_frequent)))
-    excluded = metrics_of(measure(suite(), subject(model, dataset, ngrams)))
+    without = metrics_of(measure(suite(), eval_context(model, dataset, no_frequent)))
+    excluded = metrics_of(measure(suite(), eval_context(model, dataset, ngrams)))
     assert excluded["ar_hit_tokens"] < without["ar_hit_tokens"]
     assert excluded["tokens"] == without["tokens"]
 
@@ -90,22 +92,22 @@ def test_batching_does_not_matter(
     text: Path, ngrams: Path, text_run: Path, changes: dict[str, int]
 ) -> None:
     model, dataset = scorer(load_model(text_run)), PackedDataset.open(text)
-    expected = metrics_of(measure(suite(), subject(model, dataset, ngrams)))
-    found = metrics_of(measure(suite(**changes), subject(model, dataset, ngrams)))
+    expected = metrics_of(measure(suite(), eval_context(model, dataset, ngrams)))
+    found = metrics_of(measure(suite(**changes), eval_context(model, dataset, ngrams)))
     assert found == pytest.approx(expected, rel=1e-6)
 
 
 def test_repeats_are_bit_identical(text: Path, ngrams: Path, text_run: Path) -> None:
     model, dataset = scorer(load_model(text_run)), PackedDataset.open(text)
-    assert metrics_of(measure(suite(), subject(model, dataset, ngrams))) == metrics_of(
-        measure(suite(), subject(model, dataset, ngrams))
+    assert metrics_of(measure(suite(), eval_context(model, dataset, ngrams))) == metrics_of(
+        measure(suite(), eval_context(model, dataset, ngrams))
     )
 
 
 def test_max_tokens_takes_whole_windows(text: Path, ngrams: Path) -> None:
     dataset = PackedDataset.open(text)
     metrics = metrics_of(
-        measure(suite(max_tokens=20), subject(scorer(Uniform(VOCAB)), dataset, ngrams))
+        measure(suite(max_tokens=20), eval_context(scorer(Uniform(VOCAB)), dataset, ngrams))
     )
     assert (metrics["tokens"], metrics["windows"]) == (16, 2)
 
@@ -115,14 +117,16 @@ def test_windows_across_documents_are_counted(make_text: MakeText, no_frequent: 
     # window holds tokens of several.
     dataset = make_text([[1, 2, 3, 4, 0], [0], [5, 6, 7, 8, 1, 2, 0]])
     metrics = metrics_of(
-        measure(suite(seq_len=4), subject(scorer(Uniform(VOCAB)), dataset, no_frequent))
+        measure(suite(seq_len=4), eval_context(scorer(Uniform(VOCAB)), dataset, no_frequent))
     )
     assert (metrics["windows"], metrics["windows_across_documents"]) == (3, 1)
 
 
 def test_slice_without_tokens_has_no_loss(make_text: MakeText, no_frequent: Path) -> None:
     dataset = make_text([[1, 2, 3, 4, 5, 6, 7, 8, 9]])
-    metrics = metrics_of(measure(suite(), subject(scorer(Uniform(VOCAB)), dataset, no_frequent)))
+    metrics = metrics_of(
+        measure(suite(), eval_context(scorer(Uniform(VOCAB)), dataset, no_frequent))
+    )
     assert metrics["ar_hit_loss"] is None
     assert metrics["ar_hit_share"] == 0
     assert metrics["others_loss"] == metrics["loss"]
@@ -131,15 +135,15 @@ def test_slice_without_tokens_has_no_loss(make_text: MakeText, no_frequent: Path
 def test_rows_of_a_recall_dataset_are_windows(recall: Path, no_frequent: Path) -> None:
     dataset = PackedDataset.open(recall)
     model = scorer(Uniform(dataset.manifest.vocab_size))
-    metrics = metrics_of(measure(suite(seq_len=32), subject(model, dataset, no_frequent)))
+    metrics = metrics_of(measure(suite(seq_len=32), eval_context(model, dataset, no_frequent)))
     assert (metrics["windows"], metrics["windows_across_documents"]) == (12, 0)
 
 
 def test_without_ngrams(text: Path) -> None:
     with pytest.raises(ConfigError, match="count_ngrams"):
-        measure(suite(), subject(scorer(Uniform(VOCAB)), PackedDataset.open(text)))
+        measure(suite(), eval_context(scorer(Uniform(VOCAB)), PackedDataset.open(text)))
 
 
 def test_validation_split_shorter_than_a_window(make_text: MakeText, no_frequent: Path) -> None:
     with pytest.raises(DataError, match="shorter than one window"):
-        measure(suite(), subject(scorer(Uniform(VOCAB)), make_text([[1, 2, 0]]), no_frequent))
+        measure(suite(), eval_context(scorer(Uniform(VOCAB)), make_text([[1, 2, 0]]), no_frequent))

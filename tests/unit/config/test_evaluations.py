@@ -12,7 +12,7 @@ from difftransformer.errors import ConfigError
 WHOLE = {
     "__init__.py": "",
     "settings.py": "class Suite:\n    pass\n",
-    "measure.py": "def measure(suite, subject):\n    return {}\n",
+    "measure.py": "def measure(suite, context):\n    return {}\n",
     "report.py": "def section(view):\n    return None\n",
 }
 

@@ -27,14 +27,14 @@ from difftransformer.data.packed import (
 )
 from difftransformer.data.recall import answer_positions, training_rows
 from difftransformer.data.rows import write_words
+from difftransformer.evaluation.context import EvalContext, EvalResult, Metrics
 from difftransformer.evaluation.evaluate import evaluate
 from difftransformer.evaluation.identity import identify
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.evaluation.subject import Measured, Metrics, Subject
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.published import publish, read_published
-from difftransformer.provenance.result import Result, Units, origin, write_result
+from difftransformer.provenance.result import PerItemScores, Result, origin, write_result
 from difftransformer.reporting.document import SeedValue
 from difftransformer.reporting.units import contributions
 from difftransformer.tracking.run_context import Job, JobIdentity
@@ -110,10 +110,10 @@ def scorer(model: nn.Module) -> Scorer:
     return Scorer(model, torch.device("cpu"))
 
 
-def subject(model: Scorer, dataset: PackedDataset, ngrams: Path | None = None) -> Subject:
+def eval_context(model: Scorer, dataset: PackedDataset, ngrams: Path | None = None) -> EvalContext:
     """A model on a dataset, for suites that leave no files."""
     nowhere = Path("never written")
-    return Subject(model, dataset, model.device, ngrams, details=nowhere, state=nowhere, seed=0)
+    return EvalContext(model, dataset, model.device, ngrams, details=nowhere, state=nowhere, seed=0)
 
 
 def running(identity: JobIdentity, tracker: Tracker | None = None) -> Job:
@@ -273,16 +273,16 @@ def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def metrics_of(found: Measured) -> Metrics:
+def metrics_of(found: EvalResult) -> Metrics:
     """Metrics, once what was asked is seen to add up to them."""
-    for name, units in found.units.items():
+    for name, per_item in found.per_item.items():
         value = found.metrics[name]
         if value is not None:
-            seed = SeedValue(seed=0, value=value, text="", job_ids=[name], units=units)
+            seed = SeedValue(seed=0, value=value, text="", job_ids=[name], per_item=per_item)
             contributions(seed)
     return found.metrics
 
 
-def sizes(units: Units) -> list[tuple[str, int]]:
-    """Sets of units with their numbers."""
-    return [(share.of, len(share.values)) for share in units.shares]
+def sizes(per_item: PerItemScores) -> list[tuple[str, int]]:
+    """Sets of per_item with their numbers."""
+    return [(term.item_set, len(term.values)) for term in per_item.terms]

@@ -10,7 +10,7 @@ from typing import Any
 
 from small_evaluation import republish, save_run, write_text
 
-from difftransformer.evaluation.subject import Metrics
+from difftransformer.evaluation.context import Metrics
 from difftransformer.evaluations.language_understanding.settings import Suite
 from difftransformer.evaluations.language_understanding.tasks import LANGUAGE_TASKS, task_files
 

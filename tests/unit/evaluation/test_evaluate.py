@@ -18,8 +18,8 @@ from difftransformer.config.evaluations import EvaluationSlice, module_of
 from difftransformer.config.run import PretrainedModel
 from difftransformer.data.ngrams import write_keys
 from difftransformer.errors import BackendError, CheckpointError, ConfigError, DataError, UserError
+from difftransformer.evaluation.context import EvalResult, PretrainedContext, per_item_scores
 from difftransformer.evaluation.evaluate import _require_finite
-from difftransformer.evaluation.subject import Measured, PretrainedSubject, means
 from difftransformer.evaluations.validation_slices.measure import load_frequent
 from difftransformer.models.linear import matmul_backend
 from difftransformer.provenance.result import Result, read_result
@@ -67,7 +67,7 @@ def test_nothing_that_was_kept_of_other_weights_is_asked_for(
     module = import_module(module_of("validation_slices", "measure"))
     real = module.measure
     monkeypatch.setattr(
-        module, "measure", lambda suite, subject: seen.append(subject.state) or real(suite, subject)
+        module, "measure", lambda suite, context: seen.append(context.state) or real(suite, context)
     )
     for number, model in enumerate((text_run, again, other)):
         run(tmp_path / f"{number}.json", SLICES, model=model, dataset=text, ngrams=ngrams)
@@ -159,11 +159,11 @@ def test_a_number_that_is_none_of_sound_weights_names_the_evaluation(
 
 def test_of_weights_that_nobody_looked_at_nothing_is_said(tmp_path: Path) -> None:
     found = PretrainedModel(name="a/model", revision="main")
-    subject = PretrainedSubject(found, torch.device("cpu"), tmp_path, tmp_path)
+    context = PretrainedContext(found, torch.device("cpu"), tmp_path, tmp_path)
     with pytest.raises(
         CheckpointError, match=r"^theirs: p is inf: either .*`dtype`.* None"
     ) as line:
-        _require_finite({"n": 2.0, "p": math.inf}, subject, "theirs")
+        _require_finite({"n": 2.0, "p": math.inf}, context, "theirs")
     assert "finite" not in str(line.value) and "train" not in str(line.value)
 
 
@@ -178,13 +178,13 @@ def test_units_that_do_not_make_their_metric_leave_no_result(
 ) -> None:
     inputs = {"model": recall_run, "dataset": recall}
     for values, right in (([1.0, 0.0], True), ([1.0, 1.0], False)):
-        units = {"accuracy_n2": means("rows", values)}
-        found = Measured({"accuracy_n1": None, "accuracy_n2": 0.5}, units)
+        per_item = {"accuracy_n2": per_item_scores("rows", values)}
+        found = EvalResult({"accuracy_n1": None, "accuracy_n2": 0.5}, per_item)
         returning(found, monkeypatch)
         if right:
-            assert run(tmp_path / "r", RECALLS, **inputs).units == units
+            assert run(tmp_path / "r", RECALLS, **inputs).per_item == per_item
         else:
-            assert "rows of it" in refused(tmp_path / "s", ConfigError, RECALLS, **inputs)
+            assert "its rows give" in refused(tmp_path / "s", ConfigError, RECALLS, **inputs)
 
 
 def test_what_is_no_metrics_leaves_no_result(
@@ -192,7 +192,7 @@ def test_what_is_no_metrics_leaves_no_result(
 ) -> None:
     returning([0.5], monkeypatch)
     line = refused(tmp_path / "r", ConfigError, RECALLS, model=recall_run, dataset=recall)
-    assert line.startswith("evaluations/recall: measure returns a list where metrics should be")
+    assert line.startswith("evaluations/recall: measure returns a list in place of metrics")
 
 
 def test_vocabulary_that_the_model_does_not_know(tmp_path: Path, recall: Path) -> None:

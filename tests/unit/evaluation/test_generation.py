@@ -73,9 +73,11 @@ def test_prompts_for_one_token_are_computed_in_batches_of_one_length(model: Tran
     asked = [[*context[:length], token] for length in (5, 9, 5, 20) for token in range(6)]
     requests = [*(Request(prompt, 1, never) for prompt in asked), Request(context[:5], 2, never)]
     generator = Generator(Scorer(model, torch.device("cpu")), 64, batch_size=4)
-    with patch.object(Scorer, "choices", autospec=True, side_effect=Scorer.choices) as choices:
+    with patch.object(
+        Scorer, "greedy_tokens", autospec=True, side_effect=Scorer.greedy_tokens
+    ) as greedy:
         answers = generator.generate(requests)
-    shapes = [tuple(call.args[1].shape) for call in choices.call_args_list]
+    shapes = [tuple(call.args[1].shape) for call in greedy.call_args_list]
     assert shapes == [(4, 6)] * 3 + [(4, 10), (2, 10)] + [(3, 21)] * 2  # 63 of 64 positions
     assert answers == Generator(Scorer(model, torch.device("cpu")), 64).generate(requests)
     assert generator.given == sum(map(len, asked)) + 5

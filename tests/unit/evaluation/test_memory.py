@@ -18,8 +18,8 @@ from difftransformer.config.run import PretrainedModel
 from difftransformer.data.ngrams import write_keys
 from difftransformer.errors import UserError
 from difftransformer.evaluation import memory
+from difftransformer.evaluation.context import PretrainedContext
 from difftransformer.evaluation.harness import language_model
-from difftransformer.evaluation.subject import PretrainedSubject
 from difftransformer.machine import memory as limits
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -152,7 +152,7 @@ def test_a_model_from_elsewhere_that_is_too_large_is_not_loaded(
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
         (tmp_path / name).write_text("{}")
     (tmp_path / "model.safetensors").write_bytes(bytes(4096))
-    subject = PretrainedSubject(
+    context = PretrainedContext(
         PretrainedModel(name=str(tmp_path)), torch.device("cpu"), details=tmp_path, state=tmp_path
     )
     settings = EvaluationSlice.model_validate(
@@ -165,7 +165,7 @@ def test_a_model_from_elsewhere_that_is_too_large_is_not_loaded(
     )
     monkeypatch.setattr(limits, "available_bytes", lambda device: 4096)
     with pytest.raises(UserError, match=r"loading it needs .* take a smaller model"):
-        language_model(settings.config, subject)
+        language_model(settings.config, context)
     monkeypatch.setattr(limits, "available_bytes", lambda device: 8192)
     with pytest.raises(UserError, match="cannot be loaded"):
-        language_model(settings.config, subject)
+        language_model(settings.config, context)

@@ -20,7 +20,7 @@ def scorer() -> Scorer:
 
 @pytest.mark.parametrize("chunk", [1, 4, 7, 18, 100])
 def test_log_probabilities_come_in_chunks_and_give_the_losses(scorer: Scorer, chunk: int) -> None:
-    parts = list(scorer.log_probabilities(WINDOWS[:, :-1], chunk))
+    parts = list(scorer.log_probs(WINDOWS[:, :-1], chunk))
     targets = WINDOWS[:, 1:].flatten().split(chunk)
     assert [len(part) for part in parts] == [len(target) for target in targets]
     assert len(parts[0]) == min(chunk, 18) and parts[0].dtype == torch.float32
@@ -33,6 +33,6 @@ def test_log_probabilities_come_in_chunks_and_give_the_losses(scorer: Scorer, ch
 
 def test_the_next_ones_are_those_of_the_last_position(scorer: Scorer) -> None:
     tokens = WINDOWS[0].tolist()
-    together = torch.cat([*scorer.log_probabilities(WINDOWS[:1], 3)])[-1]
-    alone = scorer.next_log_probabilities(tokens, PrefixCache(len(tokens)))
+    together = torch.cat([*scorer.log_probs(WINDOWS[:1], 3)])[-1]
+    alone = scorer.next_log_probs(tokens, PrefixCache(len(tokens)))
     torch.testing.assert_close(alone, together)

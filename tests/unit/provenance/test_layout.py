@@ -12,7 +12,7 @@ JOINING = {"Path", "glob", "join", "joinpath", "rglob", "with_name"}
 OTHER_FOLDERS = {
     "evaluations/hallucination/settings.py": {"data"},  # in an archive of the hub
     "difftransformer/config/evaluations.py": {"evaluations"},  # folder of the package
-    "difftransformer/evaluation/returned.py": {"evaluations"},
+    "difftransformer/evaluation/metric_validation.py": {"evaluations"},
     "difftransformer/tracking/views.py": {"runs"},  # of MLflow's pages
     "reporting/site/pages.py": {"data", "figures"},  # in the folder of a report
     "difftransformer/publishing/card.py": {"runs"},  # an example in a message

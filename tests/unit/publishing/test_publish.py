@@ -81,7 +81,12 @@ def test_the_card_has_a_suite_of_ones_own(tmp_path: Path) -> None:
     training = json.loads(read_published(run / "training.json"))
     folder = tmp_path / f"scale/runs/{training['run']}/{training['seed']}"
     shutil.copytree(run, folder)
-    found = {"kind": "evaluation", "suite": "my_suite", "metrics": {"entropy": 1.25}, "units": {}}
+    found = {
+        "kind": "evaluation",
+        "suite": "my_suite",
+        "metrics": {"entropy": 1.25},
+        "per_item": {},
+    }
     path = tmp_path / f"scale/evaluations/my_suite/{training['run']}/{training['seed']}.json"
     path.parent.mkdir(parents=True)
     publish_result(path, {**training, **found}, [])

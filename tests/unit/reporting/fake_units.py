@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from difftransformer.provenance.result import Result, Share, Units
+from difftransformer.provenance.result import PerItemScores, RatioTerm, Result
 from difftransformer.reporting.collect import Results
 from difftransformer.reporting.document import SeedValue
 
@@ -20,19 +20,23 @@ def with_units(
     for seed, line in enumerate(values):
         given = None if weights is None else weights.tolist()
         whole = line.sum() / (len(line) if weights is None else weights.sum())
-        units = Units(unit="items", shares=[Share(values=line.tolist(), weights=given)])
-        seeds.append(SeedValue(seed=seed, value=whole, text="", job_ids=[f"j{seed}"], units=units))
+        units = PerItemScores(
+            item_type="items", terms=[RatioTerm(values=line.tolist(), weights=given)]
+        )
+        seeds.append(
+            SeedValue(seed=seed, value=whole, text="", job_ids=[f"j{seed}"], per_item=units)
+        )
     return seeds
 
 
 def units_everywhere(results: Results) -> Results:
     """Give every number of an evaluation items, which differ by row, and whose mean it is."""
 
-    def units(run: str, name: str, value: float) -> Units:
+    def units(run: str, name: str, value: float) -> PerItemScores:
         random = np.random.default_rng(list(f"{run} {name}".encode()))
         items = random.normal(0, 0.2, ITEMS)
         values = value + items - items.mean()
-        return Units(unit="items", shares=[Share(values=values.tolist())])
+        return PerItemScores(item_type="items", terms=[RatioTerm(values=values.tolist())])
 
     def asked(result: Result) -> Result:
         known = {
@@ -40,7 +44,7 @@ def units_everywhere(results: Results) -> Results:
             for name, value in result.metrics.items()
             if value is not None
         }
-        return result.model_copy(update={"units": known})
+        return result.model_copy(update={"per_item": known})
 
     evaluations = {key: asked(result) for key, result in results.evaluations.items()}
     return replace(results, evaluations=evaluations)

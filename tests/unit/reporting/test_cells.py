@@ -75,7 +75,7 @@ def test_a_cell_covers_the_truth_of_all_seeds_and_items() -> None:
     """Over 100 items that count as much as 5 seeds do; of the seeds alone it is too narrow."""
     design, random = Design(5, 100, 1.0, 1.0, False), np.random.default_rng(0)
     drawn = [with_units(design.draw(random, 2.0)) for _ in range(600)]
-    alone = [[one.model_copy(update={"units": None}) for one in seeds] for seeds in drawn]
+    alone = [[one.model_copy(update={"per_item": None}) for one in seeds] for seeds in drawn]
 
     def coverage(samples: list[list[SeedValue]]) -> float:
         cells = [mean_of(seeds) for seeds in samples]

@@ -169,10 +169,10 @@ def test_items_reach_every_claim_on_a_mean(results: Results) -> None:
             cell = table.find(one.row, one.metric)
             assert cell is not None, (name, one.metric)
             for seed in cell.seeds:
-                if seed.units is None:
+                if seed.per_item is None:
                     without.add(one.metric)
                 elif seed.value is not None:
-                    assert seed.units.adds_up(seed.value)
+                    assert seed.per_item.sums_to(seed.value)
     assert without == {
         "accuracy_at_budget", "steps_to_learn", "new_at_equal_old", "gradient_spikes_large",
         "ratio",

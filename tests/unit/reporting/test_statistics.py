@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from difftransformer.reporting.statistics import UnitChance, contrast, survival, wilson_interval
+from difftransformer.reporting.statistics import ItemVariance, contrast, survival, wilson_interval
 
 numbers = st.floats(-1e3, 1e3, allow_nan=False)
 samples = st.lists(numbers, min_size=2, max_size=12)
@@ -35,13 +35,13 @@ def test_one_value_has_no_spread() -> None:
     found = contrast([3.5])
     assert (found.effect, found.deviation, found.seeds) == (3.5, None, 1)
     assert found.interval() == (None, None)
-    assert contrast([3.5], units=UnitChance(1.0, 99)).interval() == (None, None)
+    assert contrast([3.5], units=ItemVariance(1.0, 99)).interval() == (None, None)
 
 
 def test_equal_values_say_nothing_of_an_interval() -> None:
     found = contrast([0.5, 0.5, 0.5])
     assert (found.effect, found.deviation, found.interval()) == (0.5, 0.0, (None, None))
-    assert contrast([0.5] * 3, units=UnitChance(1.0, 99)).interval() != (None, None)
+    assert contrast([0.5] * 3, units=ItemVariance(1.0, 99)).interval() != (None, None)
     assert contrast([0.5] * 3).beyond(0) == 2 * 0.5**3
     assert contrast([0.5] * 3).beyond(0.5) == 1.0
 

@@ -5,9 +5,9 @@ import pytest
 from fake_units import with_units
 
 from difftransformer.errors import DataError
-from difftransformer.provenance.result import Share, Units
+from difftransformer.provenance.result import PerItemScores, RatioTerm
 from difftransformer.reporting.document import SeedValue
-from difftransformer.reporting.statistics import NO_UNITS
+from difftransformer.reporting.statistics import NO_ITEM_VARIANCE
 from difftransformer.reporting.units import (
     Pair,
     chance_of_units,
@@ -44,18 +44,18 @@ def test_units_that_do_not_add_up_are_refused() -> None:
 
 
 def test_the_same_units_in_two_terms_are_added_up_one_by_one() -> None:
-    def accuracy(values: list[float], of: str) -> Units:
-        return Units(unit="items", shares=[Share(values=values, of=of)])
+    def accuracy(values: list[float], item_set: str) -> PerItemScores:
+        return PerItemScores(item_type="items", terms=[RatioTerm(values=values, item_set=item_set)])
 
-    def parts(one: Units, two: Units, value: float) -> list[list[float]]:
-        units = Units.summed([(100.0, one), (-100.0, two)])
-        seed = SeedValue(seed=0, value=value, text="", job_ids=["j0"], units=units)
+    def parts(one: PerItemScores, two: PerItemScores, value: float) -> list[list[float]]:
+        units = PerItemScores.weighted_sum([(100.0, one), (-100.0, two)])
+        seed = SeedValue(seed=0, value=value, text="", job_ids=["j0"], per_item=units)
         return [part.tolist() for part in contributions(seed).values()]
 
     one, two = accuracy([1, 0, 1, 0], "a"), accuracy([0, 0, 0, 0], "a")
     assert parts(one, two, 50.0) == [[12.5, -12.5, 12.5, -12.5]]
     assert parts(one, one, 0.0) == [[0, 0, 0, 0]]
-    other = one.model_copy(update={"shares": [one.shares[0].model_copy(update={"of": "b"})]})
+    other = one.model_copy(update={"terms": [one.terms[0].model_copy(update={"item_set": "b"})]})
     assert len(parts(one, other, 0.0)) == 2
 
 
@@ -70,12 +70,12 @@ def test_units_are_paired_where_both_rows_were_asked_the_same() -> None:
 
 def test_a_seed_without_a_value_counts_nowhere_and_one_without_units_hides_them() -> None:
     seeds = with_units(np.random.default_rng(3).normal(0, 1, (4, 30)))
-    lost = seeds[0].model_copy(update={"value": None, "units": None})
+    lost = seeds[0].model_copy(update={"value": None, "per_item": None})
     pairs = single([lost, *seeds[1:]])
-    assert chance_of_units(pairs, "") == chance_of_units(single(seeds[1:]), "") != NO_UNITS
+    assert chance_of_units(pairs, "") == chance_of_units(single(seeds[1:]), "") != NO_ITEM_VARIANCE
     assert valued(pairs) == pairs[1:]
-    unknown = seeds[0].model_copy(update={"units": None})
-    assert chance_of_units(single([unknown, *seeds[1:]]), "") == NO_UNITS
+    unknown = seeds[0].model_copy(update={"per_item": None})
+    assert chance_of_units(single([unknown, *seeds[1:]]), "") == NO_ITEM_VARIANCE
     assert contrast_of(single([unknown, *seeds[1:]]), "").freedom == 3
 
 

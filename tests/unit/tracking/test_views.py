@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from difftransformer.provenance.result import Units
+from difftransformer.provenance.result import PerItemScores
 from difftransformer.tracking.mlflow_runs import MlflowRuns
 from difftransformer.tracking.run_context import JobIdentity, run_context, start_run
 from difftransformer.tracking.sync import sync_tracking
@@ -75,15 +75,21 @@ def test_the_key_metrics_of_evaluations_are_columns(
     client: MlflowClient, uri: str, tmp_path: Path
 ) -> None:
     results = tmp_path / "results"
-    for suite, metrics, units in (
-        ("slices", {"tokens": 9, "loss": 3.0}, {"loss": Units(unit="windows", shares=[])}),
+    for suite, metrics, per_item in (
+        (
+            "slices",
+            {"tokens": 9, "loss": 3.0},
+            {"loss": PerItemScores(item_type="windows", terms=[])},
+        ),
         ("sinks", {"sink share": 0.5, "threshold": 0.1}, None),
     ):
         identity = JobIdentity("evaluate", "tiny", "a", "f" * 64, 0, suite)
         with run_context(
             identity, state=results / suite / "x", params={}, uri=uri, root=results
         ) as one:
-            one.write_result(results / f"{suite}.json", "evaluation", metrics, {}, units=units)
+            one.write_result(
+                results / f"{suite}.json", "evaluation", metrics, {}, per_item=per_item
+            )
     sync_tracking(results, uri)
     MlflowRuns(uri, results).experiment("evaluate")  # which leaves the columns
     experiment = client.get_experiment_by_name("difftransformer/evaluate")

@@ -2,11 +2,16 @@
 
 import numpy as np
 
-from difftransformer.evaluation.subject import Measured, Subject, losses_by_window, means
+from difftransformer.evaluation.context import (
+    EvalContext,
+    EvalResult,
+    losses_by_window,
+    per_item_scores,
+)
 from difftransformer.evaluations.adaptation.settings import Suite
 
 
-def measure(suite: Suite, subject: Subject) -> Measured:
+def measure(suite: Suite, context: EvalContext) -> EvalResult:
     """Mean loss in nats per token.
 
     Returns:
@@ -15,15 +20,15 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     Raises:
         DataError: the validation split is missing or too short.
     """
-    split = subject.dataset.split("validation")
+    split = context.dataset.split("validation")
     documents = len(split.document_ends())
     losses, tokens = np.zeros(documents), np.zeros(documents)
-    for _, found, owners in losses_by_window(suite, subject):
+    for _, found, owners in losses_by_window(suite, context):
         losses += np.bincount(owners, weights=found, minlength=documents)
         tokens += np.bincount(owners, minlength=documents)
     read = int(tokens.nonzero()[0].max()) + 1
     unit = "documents" if split.row_length is None else "rows"
-    return Measured(
+    return EvalResult(
         {"loss": float(losses.sum() / tokens.sum()), "tokens": int(tokens.sum())},
-        {"loss": means(unit, losses[:read], tokens[:read])},
+        {"loss": per_item_scores(unit, losses[:read], tokens[:read])},
     )

@@ -17,11 +17,11 @@ import json
 import numpy as np
 from safetensors.torch import save_file
 
+from difftransformer.evaluation.attention_capture import full_attention_maps
+from difftransformer.evaluation.context import EvalContext, EvalResult, Metrics, per_item_scores
 from difftransformer.evaluation.retrieval.prompts import open_builder
 from difftransformer.evaluation.retrieval.regions import Floats, region_shares, regions_of
 from difftransformer.evaluation.retrieval.settings import REGIONS, Cell
-from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
-from difftransformer.evaluation.watching import whole_maps
 from difftransformer.evaluations.attention_allocation.settings import (
     MAPS,
     MOST_MAPPED,
@@ -33,7 +33,7 @@ from difftransformer.evaluations.attention_allocation.settings import (
 from difftransformer.provenance.atomic import replacing, write_text
 
 
-def measure(suite: Suite, subject: Subject) -> Measured:
+def measure(suite: Suite, context: EvalContext) -> EvalResult:
     """Mean shares of the regions: in all, by depth and by layer.
 
     Returns:
@@ -46,7 +46,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         ConfigError: A length has no room for the needles and the question.
         DataError: Held-out text or the tokenizer is missing.
     """
-    builder = open_builder(suite, subject.dataset)
+    builder = open_builder(suite, context.dataset)
     (length,) = suite.contexts
     shares = []
     example = (len(suite.depths) // 2, 0)
@@ -54,39 +54,41 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         for sample in range(suite.samples):
             prompt = builder.prompt(Cell(suite.needles, 1, length, depth), sample)
             ids = builder.ids(prompt.context + prompt.questions[0])
-            rows = subject.scorer.last_attention(ids, suite.chunk).rows.numpy().astype(np.float64)
+            rows = context.scorer.last_attention(ids, suite.chunk).rows.numpy().astype(np.float64)
             regions = regions_of(prompt, len(ids))
             shares.append(region_shares(rows, regions))
             if (place, sample) == example:
-                _save(subject, ROWS, rows)
+                _save(context, ROWS, rows)
                 shown = {
                     "tokens": [builder.tokenizer.decode([token]) for token in ids],
                     "regions": [REGIONS[region] for region in regions],
                     "maps": len(ids) <= MOST_MAPPED,
                 }
                 if shown["maps"]:
-                    save_file({"maps": whole_maps(subject.scorer, ids)}, subject.details / MAPS)
-                write_text(subject.details / PROMPT, json.dumps(shown, indent=1) + "\n")
+                    save_file(
+                        {"maps": full_attention_maps(context.scorer, ids)}, context.details / MAPS
+                    )
+                write_text(context.details / PROMPT, json.dumps(shown, indent=1) + "\n")
     found = np.stack(shares, axis=1)
     found = found.reshape(len(found), len(suite.depths), suite.samples, *found.shape[2:])
-    _save(subject, "shares.npy", found)
+    _save(context, "shares.npy", found)
     return _measured(suite, found)
 
 
-def _measured(suite: Suite, shares: Floats) -> Measured:
+def _measured(suite: Suite, shares: Floats) -> EvalResult:
     """Means of shares [N, D, P, L, H, R]."""
     metrics: Metrics = {"prompts": len(suite.depths) * suite.samples}
-    units = {}
+    per_item = {}
     for (signed, depth, layer), names in share_names(suite.depths, shares.shape[3]).items():
         depths = slice(None) if depth is None else [suite.depths.index(depth)]
         layers = slice(None) if layer is None else [layer]
         by_prompt = shares[int(signed)][depths][:, :, layers].mean(axis=(0, 2, 3))  # [P, R]
         for name, values in zip(names, by_prompt.T, strict=True):
             metrics[name] = float(values.mean())
-            units[name] = means("haystacks", values)
-    return Measured(metrics, units)
+            per_item[name] = per_item_scores("haystacks", values)
+    return EvalResult(metrics, per_item)
 
 
-def _save(subject: Subject, name: str, array: Floats) -> None:
-    with replacing(subject.details / name) as aside, aside.open("wb") as stream:
+def _save(context: EvalContext, name: str, array: Floats) -> None:
+    with replacing(context.details / name) as aside, aside.open("wb") as stream:
         np.save(stream, array.astype(np.float32), allow_pickle=False)

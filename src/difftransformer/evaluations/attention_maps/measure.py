@@ -26,8 +26,14 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from difftransformer.evaluation.subject import Measured, Metrics, Subject, means, validation_inputs
-from difftransformer.evaluation.watching import map_rows
+from difftransformer.evaluation.attention_capture import iter_attention_blocks
+from difftransformer.evaluation.context import (
+    EvalContext,
+    EvalResult,
+    Metrics,
+    per_item_scores,
+    validation_inputs,
+)
 from difftransformer.evaluations.attention_maps.agreement import (
     agreement,
     alike_everywhere,
@@ -54,7 +60,7 @@ from difftransformer.models.config import layer_metric
 _MOST_WINDOWS = 1 << 20
 
 
-def measure(suite: Suite, subject: Subject) -> Measured:
+def measure(suite: Suite, context: EvalContext) -> EvalResult:
     """Means over windows, queries, heads and layers, and by layer as ..._l{l}.
 
     Returns:
@@ -76,12 +82,12 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     first, last = suite.first_query - 1, suite.seq_len - 1
     places = torch.linspace(first, last, min(KEPT_QUERIES, last - first + 1)).round().long()
     kept, tallies, distances, tokens = [], [], [], 0
-    for batch in validation_inputs(suite, subject):
+    for batch in validation_inputs(suite, context):
         before = tokens // suite.seq_len
         windows = max(0, min(len(batch), KEPT_WINDOWS - before))
-        size = (windows, 2, subject.scorer.model.num_layers, len(places), suite.seq_len)
+        size = (windows, 2, context.scorer.model.num_layers, len(places), suite.seq_len)
         kept.append(torch.zeros(size))
-        tally, heads, gram = _read(suite, subject, batch, before, places.tolist(), kept[-1])
+        tally, heads, gram = _read(suite, context, batch, before, places.tolist(), kept[-1])
         apart = 1 - gram / (own := gram.diagonal(dim1=1, dim2=2).sqrt())[:, None] / own[..., None]
         _add_distances(tally, apart, heads)
         tallies.append({name: sums.cpu() for name, sums in tally.sums.items()})
@@ -90,9 +96,9 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     matrix = torch.cat(distances).nanmean(0)
     signed, absolute = torch.cat(kept).unbind(1)
     details = {"distance": matrix, "signed": signed, "absolute": absolute, "queries": places}
-    save_file({key: one.contiguous() for key, one in details.items()}, subject.details / DETAILS)
+    save_file({key: one.contiguous() for key, one in details.items()}, context.details / DETAILS)
     sums = {name: torch.cat([one[name] for one in tallies], dim=2) for name in tallies[0]}
-    return _measured(metric_names(subject.scorer.model.num_layers), sums, tokens)
+    return _measured(metric_names(context.scorer.model.num_layers), sums, tokens)
 
 
 class Tally:
@@ -112,16 +118,21 @@ class Tally:
 
 
 def _read(
-    suite: Suite, subject: Subject, tokens: Tensor, before: int, queries: list[int], kept: Tensor
+    suite: Suite,
+    context: EvalContext,
+    tokens: Tensor,
+    before: int,
+    queries: list[int],
+    kept: Tensor,
 ) -> tuple[Tally, dict[int, int], Tensor]:
     """Sums over a batch, H by layer, and products of every two heads' maps, float64 [B, L H, L H].
 
     A layer that has no maps is not among them. ``before``: windows of earlier batches. ``kept`` of
     the first windows gets means over heads of some rows, signed and absolute, [W, 2, L, Q, T].
     """
-    tally = Tally(subject.scorer.model.num_layers, len(tokens))
+    tally = Tally(context.scorer.model.num_layers, len(tokens))
     gram, heads = torch.zeros(()), dict[int, int]()
-    for block in map_rows(subject.scorer, tokens, suite.block):
+    for block in iter_attention_blocks(context.scorer, tokens, suite.block):
         flat = []
         for rows in block:
             weights = rows.weights.double()
@@ -222,18 +233,20 @@ def _pairs(matrix: Tensor) -> Tensor:
     return matrix[:, rows, columns]
 
 
-def _measured(names: list[str], sums: Mapping[str, Tensor], tokens: int) -> Measured:
+def _measured(names: list[str], sums: Mapping[str, Tensor], tokens: int) -> EvalResult:
     """Ratios of sums [2, L, N]."""
     metrics: Metrics = dict.fromkeys(names)
-    units = {}
+    per_item = {}
     for name, (total, number) in sums.items():
         metrics[name] = _ratio(total, number)
         if metrics[name] is not None:
-            units[name] = means("windows", total.sum(0).tolist(), number.sum(0).tolist())
+            per_item[name] = per_item_scores(
+                "windows", total.sum(0).tolist(), number.sum(0).tolist()
+            )
         if name in BY_LAYER:
             for layer in range(len(total)):
                 metrics[layer_metric(name, layer)] = _ratio(total[layer], number[layer])
-    return Measured(metrics | {"tokens": tokens}, units)
+    return EvalResult(metrics | {"tokens": tokens}, per_item)
 
 
 def _ratio(total: Tensor, number: Tensor) -> float | None:

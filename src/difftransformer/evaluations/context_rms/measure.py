@@ -19,8 +19,19 @@ import torch
 from torch import Tensor
 
 from difftransformer.convert.attention_hooks import attention_layers, capture_lambdas, lambda_means
-from difftransformer.evaluation.subject import Measured, Metrics, Subject, means, validation_inputs
-from difftransformer.evaluation.watching import AFTER, BEFORE, map_rows, watched_heads
+from difftransformer.evaluation.attention_capture import (
+    AFTER,
+    BEFORE,
+    capture_head_outputs,
+    iter_attention_blocks,
+)
+from difftransformer.evaluation.context import (
+    EvalContext,
+    EvalResult,
+    Metrics,
+    per_item_scores,
+    validation_inputs,
+)
 from difftransformer.evaluations.context_rms.settings import KINDS, QUANTILES, Suite, place_metric
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.config import lambda_metric
@@ -28,7 +39,7 @@ from difftransformer.models.config import lambda_metric
 _MAGNIFIED = "magnified"
 
 
-def measure(suite: Suite, subject: Subject) -> Measured:
+def measure(suite: Suite, context: EvalContext) -> EvalResult:
     """Mean over windows, layers and heads, and the range of the middle 90% of them.
 
     Returns:
@@ -44,11 +55,11 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     """
     at = torch.tensor(suite.places) - 1
     found: dict[str, list[Tensor]] = defaultdict(list)
-    model = subject.scorer.model
+    model = context.scorer.model
     tokens = 0
     with capture_lambdas(model) as lambdas:
-        for batch in validation_inputs(suite, subject):
-            for kind, part in _sizes(subject, batch, at).items():
+        for batch in validation_inputs(suite, context):
+            for kind, part in _sizes(context, batch, at).items():
                 found[kind].append(part)
             tokens += batch.numel()
     sizes = {kind: torch.cat(parts) for kind, parts in found.items()}
@@ -58,9 +69,9 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     return measured._replace(metrics={**measured.metrics, **learned, "tokens": tokens})
 
 
-def _sizes(subject: Subject, tokens: Tensor, at: Tensor) -> dict[str, Tensor]:
+def _sizes(context: EvalContext, tokens: Tensor, at: Tensor) -> dict[str, Tensor]:
     """Every kind, and what a norm does, at the positions ``at``, [B * L * H, places]."""
-    scorer = subject.scorer
+    scorer = context.scorer
     found: dict[str, dict[int, Tensor]] = {kind: {} for kind in (*KINDS, _MAGNIFIED)}
 
     def heads(layer: int, kind: str, outputs: Tensor) -> None:
@@ -73,9 +84,9 @@ def _sizes(subject: Subject, tokens: Tensor, at: Tensor) -> dict[str, Tensor]:
     }
     cache = PrefixCache(tokens.shape[1])
     number = scorer.model.config.attention.output_heads
-    with watched_heads(scorer.model, number, heads):
-        scorer.states(tokens, cache)
-    (layers,) = map_rows(scorer, tokens, tokens.shape[1])
+    with capture_head_outputs(scorer.model, number, heads):
+        scorer.hidden_states(tokens, cache)
+    (layers,) = iter_attention_blocks(scorer, tokens, tokens.shape[1])
     for rows in layers:
         found["weights"][rows.layer] = rows.weights.double().cpu()[:, :, at].norm(dim=-1)
     for layer, factor in factors.items():
@@ -96,13 +107,13 @@ def value_rms(values: Tensor) -> Tensor:
     return (squares.cumsum(1) / torch.arange(1, squares.shape[1] + 1)).sqrt()
 
 
-def _measured(suite: Suite, sizes: dict[str, Tensor], windows: int) -> Measured:
+def _measured(suite: Suite, sizes: dict[str, Tensor], windows: int) -> EvalResult:
     metrics: Metrics = {}
-    units = {}
+    per_item = {}
 
     def add(name: str, column: Tensor) -> None:
         metrics[name] = float(column.mean())
-        units[name] = means("windows", column.reshape(windows, -1).mean(1).tolist())
+        per_item[name] = per_item_scores("windows", column.reshape(windows, -1).mean(1).tolist())
 
     for kind in KINDS:
         for column, place in zip(sizes[kind].unbind(1), suite.places, strict=True):
@@ -113,4 +124,4 @@ def _measured(suite: Suite, sizes: dict[str, Tensor], windows: int) -> Measured:
     ratio = sizes[_MAGNIFIED][:, -1]
     add("magnification", ratio)
     metrics["magnification_top"] = float(ratio.max())
-    return Measured(metrics, units)
+    return EvalResult(metrics, per_item)

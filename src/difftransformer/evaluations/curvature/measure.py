@@ -18,7 +18,7 @@ from difftransformer.config.training import TrainingConfig
 from difftransformer.convert.checkpoint import WEIGHTS, load_weights
 from difftransformer.data.loader import Windows
 from difftransformer.errors import CheckpointError, ConfigError, DataError
-from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
+from difftransformer.evaluation.context import EvalContext, EvalResult, Metrics, per_item_scores
 from difftransformer.evaluations.curvature.hessian import LossHessian
 from difftransformer.evaluations.curvature.lanczos import Product, lanczos
 from difftransformer.evaluations.curvature.settings import (
@@ -35,7 +35,7 @@ from difftransformer.models.language_model import HFCausalLM, LanguageModel
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.layout import TRAINING
-from difftransformer.provenance.result import Units, read_result
+from difftransformer.provenance.result import PerItemScores, read_result
 from difftransformer.training.state_folder import kept_weights
 
 logger = logging.getLogger(__name__)
@@ -43,12 +43,12 @@ _SEED = 0
 """Seed of the random vectors; each batch draws its own."""
 
 
-def measure(suite: Suite, subject: Subject) -> Measured:
+def measure(suite: Suite, context: EvalContext) -> EvalResult:
     """Ends of the spectrum and what of it is negative, for each phase: means over batches.
 
     Two are ratios of sums over batches instead: ``ratio`` and ``negative_curvature``.
 
-    The details of ``subject`` get the spectra behind them.
+    The details of ``context`` get the spectra behind them.
 
     Returns:
         largest and smallest eigenvalue; ratio, of the smallest's size to the largest (0 where none
@@ -62,39 +62,39 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         CheckpointError: training did not keep the weights of a phase, or some are damaged.
         DataError: the validation split is missing, or has too few windows.
     """
-    batches = validation_batches(suite, subject)
-    weights = _weights_of_phases(suite, subject)
-    model = subject.scorer.model
+    batches = validation_batches(suite, context)
+    weights = _weights_of_phases(suite, context)
+    model = context.scorer.model
     if isinstance(model, HFCausalLM):
         model.enable_double_backward()
-    subject.state.mkdir(parents=True, exist_ok=True)
+    context.state.mkdir(parents=True, exist_ok=True)
     spectra = Spectra(
         phases={
-            phase: _measured_phase(suite, subject, model, phase, weights[phase], batches)
+            phase: _measured_phase(suite, context, model, phase, weights[phase], batches)
             for phase in suite.all_phases
         }
     )
-    write_text(subject.details / SPECTRA, spectra.model_dump_json() + "\n")
+    write_text(context.details / SPECTRA, spectra.model_dump_json() + "\n")
     metrics: Metrics = {}
-    units: dict[str, Units] = {}
+    per_item: dict[str, PerItemScores] = {}
     for phase, found in spectra.phases.items():
         numbers, by_batch = summary(found)
         metrics |= {phase_metric(name, phase): value for name, value in numbers.items()}
-        units |= {phase_metric(name, phase): one for name, one in by_batch.items()}
-    return Measured(metrics, units)
+        per_item |= {phase_metric(name, phase): one for name, one in by_batch.items()}
+    return EvalResult(metrics, per_item)
 
 
-def validation_batches(suite: Suite, subject: Subject) -> list[Tensor]:
+def validation_batches(suite: Suite, context: EvalContext) -> list[Tensor]:
     """Windows spread evenly over the validation split, int64 [B, T + 1] for each batch.
 
     Raises:
         DataError: the split is missing, or has too few windows.
     """
-    windows = Windows(subject.dataset, "validation", suite.seq_len)
+    windows = Windows(context.dataset, "validation", suite.seq_len)
     wanted = suite.batches * suite.sequences
     if len(windows) < wanted:
         raise DataError(
-            f"{subject.dataset.folder}: split validation has {len(windows)} windows of "
+            f"{context.dataset.folder}: split validation has {len(windows)} windows of "
             f"{suite.seq_len} tokens, {suite.batches} batches of {suite.sequences} need {wanted}: "
             "lower curvature.batches, sequences or seq_len, or use more text"
         )
@@ -129,28 +129,28 @@ def spectrum_of(
     )
 
 
-def summary(found: list[Spectrum]) -> tuple[Metrics, dict[str, Units]]:
+def summary(found: list[Spectrum]) -> tuple[Metrics, dict[str, PerItemScores]]:
     """Metrics of a phase from its batches, see `measure`, and those that are means, by batch."""
     rows = [_numbers(one) for one in found]
     column = {name: [row[name] for row in rows] for name in rows[0]}
-    units = {
-        "largest": means("batches", column["largest"]),
-        "smallest": means("batches", column["smallest"]),
-        "ratio": means(
+    per_item = {
+        "largest": per_item_scores("batches", column["largest"]),
+        "smallest": per_item_scores("batches", column["smallest"]),
+        "ratio": per_item_scores(
             "batches", (max(0.0, -one) for one in column["smallest"]), column["largest"]
         ),
-        "negative_top": means("batches", column["negative_top"]),
-        "negative_curvature": means("batches", column["negative"], column["magnitude"]),
-        "negative_mass": means("batches", column["negative_mass"]),
+        "negative_top": per_item_scores("batches", column["negative_top"]),
+        "negative_curvature": per_item_scores("batches", column["negative"], column["magnitude"]),
+        "negative_mass": per_item_scores("batches", column["negative_mass"]),
     }
-    metrics: Metrics = {name: _mean(one) for name, one in units.items()}
-    return metrics | {"error": max(column["error"])}, units
+    metrics: Metrics = {name: _mean(one) for name, one in per_item.items()}
+    return metrics | {"error": max(column["error"])}, per_item
 
 
-def _mean(units: Units) -> float:
-    (share,) = units.shares
-    weights = share.weights or [1.0] * len(share.values)
-    return sum(share.values) / sum(weights)
+def _mean(scores: PerItemScores) -> float:
+    (term,) = scores.terms
+    weights = term.weights or [1.0] * len(term.values)
+    return sum(term.values) / sum(weights)
 
 
 def _numbers(one: Spectrum) -> dict[str, float]:
@@ -168,10 +168,10 @@ def _numbers(one: Spectrum) -> dict[str, float]:
     }
 
 
-def _weights_of_phases(suite: Suite, subject: Subject) -> dict[str, Path | None]:
+def _weights_of_phases(suite: Suite, context: EvalContext) -> dict[str, Path | None]:
     """File of the weights of each phase; None where the model has them already."""
-    folder = subject.model
-    if isinstance(subject.scorer.model, HFCausalLM):
+    folder = context.model
+    if isinstance(context.scorer.model, HFCausalLM):
         if suite.phases:
             raise ConfigError(
                 "curvature.phases: a model from elsewhere has its final weights alone: leave the "
@@ -190,11 +190,11 @@ def _weights_of_phases(suite: Suite, subject: Subject) -> dict[str, Path | None]
 
 
 def _measured_phase(
-    suite: Suite, subject: Subject, model: LanguageModel, phase: str, weights: Path | None,
+    suite: Suite, context: EvalContext, model: LanguageModel, phase: str, weights: Path | None,
     batches: list[Tensor],
 ) -> list[Spectrum]:  # fmt: skip
     """Measure what is not measured yet."""
-    files = [subject.state / f"{phase}-{number}.json" for number in range(len(batches))]
+    files = [context.state / f"{phase}-{number}.json" for number in range(len(batches))]
     if isinstance(model, Transformer) and not all(path.is_file() for path in files):
         assert weights is not None
         load_weights(model, weights)
@@ -213,7 +213,7 @@ def _measured_phase(
                 )
             return image
 
-        one = spectrum_of(suite, product, hessian.size, number, subject.device)
+        one = spectrum_of(suite, product, hessian.size, number, context.device)
         write_text(path, one.model_dump_json())
         ends = min(map(min, one.nodes)), max(map(max, one.nodes))
         logger.info(

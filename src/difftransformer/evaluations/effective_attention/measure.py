@@ -22,10 +22,10 @@ from torch import Tensor
 
 from difftransformer.convert.attention_hooks import find_output_projections
 from difftransformer.convert.dex_weights import read_dex_weights
+from difftransformer.evaluation.context import EvalContext, EvalResult, Metrics, per_item_scores
 from difftransformer.evaluation.retrieval.prompts import open_builder
 from difftransformer.evaluation.retrieval.regions import region_shares, regions_of
 from difftransformer.evaluation.retrieval.settings import REGIONS, Cell
-from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
 from difftransformer.evaluations.effective_attention.settings import (
     DESCENDED,
     EFFECTIVE,
@@ -39,7 +39,7 @@ from difftransformer.evaluations.effective_attention.settings import (
 )
 
 
-def measure(suite: Suite, subject: Subject) -> Measured:
+def measure(suite: Suite, context: EvalContext) -> EvalResult:
     """Mean shares of the answer, and of negative weights.
 
     Returns:
@@ -52,10 +52,10 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         ConfigError: A length has no room for the needles and the question.
         DataError: Held-out text or the tokenizer is missing.
     """
-    scorer = subject.scorer
-    builder = open_builder(suite, subject.dataset)
+    scorer = context.scorer
+    builder = open_builder(suite, context.dataset)
     joined = find_output_projections(scorer.model)
-    changes = read_dex_weights(subject.model, len(joined), joined[0].heads)
+    changes = read_dex_weights(context.model, len(joined), joined[0].heads)
     (length,) = suite.contexts
     shape = (len(suite.depths), suite.samples)
     answers, negatives = ({kind: np.zeros(shape) for kind in KINDS} for _ in range(2))
@@ -102,15 +102,15 @@ def effective(
 def _measured(
     suite: Suite, answers: dict[str, "np.typing.NDArray[np.float64]"],
     negatives: dict[str, "np.typing.NDArray[np.float64]"],
-) -> Measured:  # fmt: skip
+) -> EvalResult:  # fmt: skip
     """Means of shares by depth and sample."""
     metrics: Metrics = {"prompts": len(suite.depths) * suite.samples}
-    units = {}
+    per_item = {}
     for kind in KINDS:
         for depth in (None, *suite.depths):
             some = answers[kind] if depth is None else answers[kind][[suite.depths.index(depth)]]
             name = answer_name(kind, depth)
             metrics[name] = float(some.mean())
-            units[name] = means("haystacks", some.mean(axis=0))
+            per_item[name] = per_item_scores("haystacks", some.mean(axis=0))
         metrics[negative_name(kind)] = float(negatives[kind].mean())
-    return Measured(metrics, units)
+    return EvalResult(metrics, per_item)

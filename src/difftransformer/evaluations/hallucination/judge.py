@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from difftransformer.config.judges import EndpointJudge, JudgmentSlice, judge_module
 from difftransformer.errors import ConfigError
-from difftransformer.evaluation.subject import Measured, Metrics, means
+from difftransformer.evaluation.context import EvalResult, Metrics, per_item_scores
 from difftransformer.evaluations.hallucination.answers import (
     ANSWERS,
     JUDGMENTS,
@@ -28,7 +28,7 @@ from difftransformer.evaluations.hallucination.settings import (
     set_metric,
 )
 from difftransformer.provenance.published import require_published
-from difftransformer.provenance.result import Result, Units, read_result
+from difftransformer.provenance.result import PerItemScores, Result, read_result
 from difftransformer.tracking.run_context import Job
 
 logger = logging.getLogger(__name__)
@@ -91,14 +91,16 @@ def judge_answers(
     judgments = module.open_judge(config.judge, cache_folder).judge(generated.answers)
     write_lines(details / JUDGMENTS, judgments)
     suite = generated.result.settings["config"]
-    metrics, units = aggregate(Suite.model_validate(suite).set_tasks, generated.answers, judgments)
+    metrics, per_item = aggregate(
+        Suite.model_validate(suite).set_tasks, generated.answers, judgments
+    )
     settings = {
         "judge": config.judge.model_dump(mode="json"),
         "config": suite,
         "upstream": [generated.result.job_id],
     }
     files = [details / JUDGMENTS]
-    job.write_result(output, "judgment", metrics, settings, files, units=units)
+    job.write_result(output, "judgment", metrics, settings, files, per_item=per_item)
     logger.info(
         "%s by %s of %s seed %d: free of hallucination %s, %d unjudged",
         config.suite,
@@ -112,7 +114,7 @@ def judge_answers(
 
 def aggregate(
     tasks: Mapping[str, Task], answers: Sequence[Answer], judgments: Sequence[Judgment]
-) -> Measured:
+) -> EvalResult:
     """Aggregate judgments to metrics by set and their averages.
 
     Returns:
@@ -124,7 +126,7 @@ def aggregate(
         means come with their values by document.
     """
     metrics: Metrics = {}
-    units = {}
+    per_item = {}
     first_set: dict[tuple[str, ...], str] = {}  # with the same documents: they are one sample
     for name in tasks:
         in_set = [judgment for judgment in judgments if judgment.set == name]
@@ -142,11 +144,11 @@ def aggregate(
         if not in_set:
             continue  # the set has no documents
         documents = tuple(answer.document for answer in answers if answer.set == name)
-        units[set_metric("faithful", name)] = means(
+        per_item[set_metric("faithful", name)] = per_item_scores(
             "documents",
             [bool(judgment.faithful) for judgment in in_set],
             [judgment.faithful is not None for judgment in in_set] if judged else None,
-            of=first_set.setdefault(documents, name),
+            item_set=first_set.setdefault(documents, name),
         )
     groups = {"average": list(tasks)} | {
         average_metric(task): [name for name in tasks if tasks[name] == task] for task in TASKS
@@ -156,15 +158,15 @@ def aggregate(
         shares = [share for share in share_by_set.values() if share is not None]
         metrics[label] = sum(shares) / len(shares) if shares else None
         if shares:
-            units[label] = Units.summed(
+            per_item[label] = PerItemScores.weighted_sum(
                 (0.0 if share is None else 1 / len(shares), set_units)
                 for name, share in share_by_set.items()
-                if (set_units := units.get(set_metric("faithful", name))) is not None
+                if (set_units := per_item.get(set_metric("faithful", name))) is not None
             )
     metrics["unjudged"] = sum(judgment.faithful is None for judgment in judgments)
     for name in ("prompt_tokens", "completion_tokens"):
         metrics[f"judge_{name}"] = sum(judgment.usage.get(name, 0) for judgment in judgments)
-    return Measured(metrics, units)
+    return EvalResult(metrics, per_item)
 
 
 def estimate(config: EndpointJudge, folders: Sequence[Path], cache_folder: Path) -> tuple[int, str]:

@@ -19,15 +19,15 @@ from tokenizers import Tokenizer
 
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.recall import RecallVocabulary, recall_batch
+from difftransformer.evaluation.context import EvalContext, Metrics
 from difftransformer.evaluation.generation import (
-    AnswerEnds,
     Generator,
     Request,
+    StopCriteria,
     encode,
     open_tokenizer,
     opening,
 )
-from difftransformer.evaluation.subject import Metrics, Subject
 from difftransformer.evaluations.hallucination.answers import ANSWERS, Answer, write_lines
 from difftransformer.evaluations.hallucination.documents import load_items
 from difftransformer.evaluations.hallucination.settings import (
@@ -55,7 +55,7 @@ class PromptedItem(NamedTuple):
     decode: Callable[[list[int]], str]
 
 
-def measure(suite: Suite, subject: Subject) -> Metrics:
+def measure(suite: Suite, context: EvalContext) -> Metrics:
     """Generate every answer, write them to answers.jsonl, and count them.
 
     Returns:
@@ -67,7 +67,7 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
     Raises:
         DataError: Items or the tokenizer are missing, or the hub cannot be reached.
     """
-    scorer, dataset = subject.scorer, subject.dataset
+    scorer, dataset = context.scorer, context.dataset
     if suite.format == "recall":
         items = list(_recall_prompts(suite, dataset))
     else:
@@ -78,7 +78,7 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
         item.answer.model_copy(update={"output": item.decode(new).strip()})
         for item, new in zip(items, generated, strict=True)
     ]
-    write_lines(subject.details / ANSWERS, answers)
+    write_lines(context.details / ANSWERS, answers)
     metrics: Metrics = {}
     for name in suite.set_tasks:
         metrics |= _counts(name, [answer for answer in answers if answer.set == name])
@@ -94,7 +94,7 @@ def _document_prompts(
     for name, items in load_items(suite).items():
         task = HALLUCINATION_SETS[name].task
         new = suite.summary_tokens if task == "summary" else suite.answer_tokens
-        ends = AnswerEnds(tokenizer, end, _UNTIL[task])
+        ends = StopCriteria(tokenizer, end, _UNTIL[task])
         for index, item in enumerate(items):
             tail = _LEAD_IN[task].format(question=item.question)
             document = _truncate(tokenizer, item.document, tail, max_positions - new - len(start))

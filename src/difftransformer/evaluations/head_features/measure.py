@@ -25,7 +25,7 @@ from difftransformer.convert.attention_hooks import (
     hooked,
 )
 from difftransformer.convert.dex_weights import DexWeights, read_dex_weights
-from difftransformer.evaluation.subject import Measured, Metrics, Subject, validation_windows
+from difftransformer.evaluation.context import EvalContext, EvalResult, Metrics, validation_windows
 from difftransformer.evaluations.head_features.alignment import Alignment
 from difftransformer.evaluations.head_features.settings import (
     CKA,
@@ -39,7 +39,7 @@ from difftransformer.models.config import layer_metric
 from difftransformer.models.linear import linear
 
 
-def measure(suite: Suite, subject: Subject) -> Measured:
+def measure(suite: Suite, context: EvalContext) -> EvalResult:
     """Means over layers, and by layer.
 
     Returns:
@@ -52,19 +52,19 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         CheckpointError: heads of a model from elsewhere cannot be read.
         DataError: the validation split is missing or too short.
     """
-    model = subject.scorer.model
+    model = context.scorer.model
     joined = find_output_projections(model)
     layers, number = len(joined), joined[0].heads
     alignment, importance = Alignment(), torch.zeros(layers, number, dtype=torch.float64)
-    changes = read_dex_weights(subject.model, layers, number)
+    changes = read_dex_weights(context.model, layers, number)
     dex = None if changes is None else _Changed(changes)
     tokens, windows = 0, 0
-    for batch in validation_windows(suite, subject):
-        outputs = _outputs(subject, batch[:, :-1], joined)
+    for batch in validation_windows(suite, context):
+        outputs = _outputs(context, batch[:, :-1], joined)
         flat = outputs.flatten(1, 2)  # [L, B T, H, e]
         places = torch.linspace(0, flat.shape[1] - 1, min(suite.samples, flat.shape[1])).long()
         alignment.add(flat[:, places].transpose(1, 2).flatten(0, 1))
-        importance += slopes(subject, batch, joined).square().sum(0)
+        importance += slopes(context, batch, joined).square().sum(0)
         if dex is not None:
             dex.add(flat)
         tokens, windows = tokens + batch[:, 1:].numel(), windows + len(batch)
@@ -77,20 +77,20 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     places_of, even = [one.layer for one in joined], importance.mean(1).tolist()
     for name, values in ((CKA, within), (IMPORTANCE, even)):
         by_layer = dict(zip(places_of, values, strict=True))
-        for layer in range(subject.scorer.model.num_layers):
+        for layer in range(context.scorer.model.num_layers):
             found[layer_metric(name, layer)] = by_layer.get(layer)
     found |= {CKA: _mean(within), "cka_all": _off_diagonal(matrix)}
     found[IMPORTANCE] = sum(even) / len(even)
     if dex is not None:
         details |= dex.details()
         found |= dex.metrics()
-    save_file(details, subject.details / DETAILS)
-    return Measured(found, {})
+    save_file(details, context.details / DETAILS)
+    return EvalResult(found, {})
 
 
-def slopes(subject: Subject, windows: Tensor, joined: Sequence[OutputProjection]) -> Tensor:
+def slopes(context: EvalContext, windows: Tensor, joined: Sequence[OutputProjection]) -> Tensor:
     """Slope of each window's mean loss in a gate on each head, [B, T + 1] -> [B, L, H]."""
-    model, tokens = subject.scorer.model, windows.to(subject.device)
+    model, tokens = context.scorer.model, windows.to(context.device)
 
     def losses() -> Tensor:
         hidden = model.hidden_states(tokens[:, :-1])
@@ -101,7 +101,7 @@ def slopes(subject: Subject, windows: Tensor, joined: Sequence[OutputProjection]
     return head_gate_grads(projections, len(windows), joined[0].heads, losses)
 
 
-def _outputs(subject: Subject, tokens: Tensor, joined: Sequence[OutputProjection]) -> Tensor:
+def _outputs(context: EvalContext, tokens: Tensor, joined: Sequence[OutputProjection]) -> Tensor:
     """What W_O gets in every layer, [L, B, T, H, e] on the CPU."""
     found: list[Tensor] = []
 
@@ -113,7 +113,7 @@ def _outputs(subject: Subject, tokens: Tensor, joined: Sequence[OutputProjection
         return look
 
     with hooked([(one.projection, hook(one.heads)) for one in joined]):
-        subject.scorer.states(tokens)
+        context.scorer.hidden_states(tokens)
     return torch.stack(found)
 
 

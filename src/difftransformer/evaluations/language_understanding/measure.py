@@ -16,17 +16,23 @@ from typing import Any
 import lm_eval
 
 from difftransformer.config.evaluation import AVERAGE
+from difftransformer.evaluation.context import (
+    EvalContext,
+    EvalResult,
+    Metrics,
+    PretrainedContext,
+    per_item_scores,
+)
 from difftransformer.evaluation.harness import (
-    KeptTask,
+    TaskCheckpoint,
     ask,
     average,
-    bars_for_people,
+    hide_progress_bars,
     language_model,
     mean_over,
     quiet,
     standard_error,
 )
-from difftransformer.evaluation.subject import Measured, Metrics, PretrainedSubject, Subject, means
 from difftransformer.evaluations.language_understanding.loading import (
     GROUP,
     load_task,
@@ -38,10 +44,10 @@ from difftransformer.evaluations.language_understanding.tasks import LANGUAGE_TA
 logger = logging.getLogger(__name__)
 
 
-def measure(suite: Suite, subject: Subject | PretrainedSubject) -> Measured:
+def measure(suite: Suite, context: EvalContext | PretrainedContext) -> EvalResult:
     """Accuracies with lm-eval's standard errors, and their unweighted mean.
 
-    The details of ``subject`` get ``{task}.jsonl``, every item with its prompts, scores and
+    The details of ``context`` get ``{task}.jsonl``, every item with its prompts, scores and
     outcome, and ``{task}.json``, what lm-eval says of the task and itself.
 
     Returns:
@@ -59,38 +65,38 @@ def measure(suite: Suite, subject: Subject | PretrainedSubject) -> Measured:
         DataError: Items are missing or damaged, or the hub cannot be reached.
     """
     quiet()
-    subject.state.mkdir(parents=True, exist_ok=True)
+    context.state.mkdir(parents=True, exist_ok=True)
     if suite.code_note:
         logger.warning("not asked: %s", suite.code_note)
-    kept = {task: KeptTask(subject.state, task) for task in suite.asked_tasks}
+    kept = {task: TaskCheckpoint(context.state, task) for task in suite.asked_tasks}
     unfinished = [task for task, one in kept.items() if not one.finished]
     for task in set(kept) - set(unfinished):
         logger.info("%s: already measured", task)
     if unfinished:
-        _evaluate(suite, subject, unfinished)
+        _evaluate(suite, context, unfinished)
     metrics: Metrics = {}
-    units = {}
+    per_item = {}
     for task, one in kept.items():
-        metrics |= one.hand_over(subject.details)["metrics"]
+        metrics |= one.hand_over(context.details)["metrics"]
         scores = [float(item[suite.metric(task)]) for item in one.items()]
-        units[task] = means("items", scores, of=task)
-    units[AVERAGE] = mean_over(units.values())
+        per_item[task] = per_item_scores("items", scores, item_set=task)
+    per_item[AVERAGE] = mean_over(per_item.values())
     metrics |= average(suite.asked_tasks, metrics, "chance")
-    return Measured(metrics, units)
+    return EvalResult(metrics, per_item)
 
 
-def _evaluate(suite: Suite, subject: Subject | PretrainedSubject, tasks: list[str]) -> None:
+def _evaluate(suite: Suite, context: EvalContext | PretrainedContext, tasks: list[str]) -> None:
     """Measure tasks one by one; the summary of a task is written last."""
     manager = task_manager(tasks)
-    with TemporaryDirectory() as cache, bars_for_people():
+    with TemporaryDirectory() as cache, hide_progress_bars():
         loaded = {task: load_task(manager, suite, task, Path(cache)) for task in tasks}
-        model = language_model(suite, subject)
+        model = language_model(suite, context)
         for task in tasks:
             started, requests, cut = monotonic(), model.requests, model.cut
             runs_code = LANGUAGE_TASKS[task].runs_code
             outputs = ask(model, loaded[task], suite.limit, confirm_run_unsafe_code=runs_code)
             share = (model.cut - cut) / (model.requests - requests)
-            count = _keep(subject.state, suite, task, outputs, share)
+            count = _keep(context.state, suite, task, outputs, share)
             logger.info("%s: %d items in %.1f s", task, count, monotonic() - started)
 
 
@@ -154,5 +160,5 @@ def _keep(folder: Path, suite: Suite, task: str, found: dict[str, Any], cut: flo
         "n-samples": found["n-samples"],
         "n-shot": found["n-shot"],
     }
-    KeptTask(folder, task).keep(samples, summary)
+    TaskCheckpoint(folder, task).keep(samples, summary)
     return len(samples)

@@ -86,7 +86,7 @@ class SharedPrompt:
                 "`context_fit: skip`"
             )
         cache, found = self.scorer.new_cache(capacity), list[int]()
-        self.scorer.read(prompt, cache, self.chunk)
+        self.scorer.prefill(prompt, cache, self.chunk)
         self.computed += len(prompt)
         for item in items:
             cache.keep(len(prompt))
@@ -105,7 +105,7 @@ class SharedPrompt:
         while path not in self.labels.index:
             options, best = self.labels.following[path], 0
             if len(options) > 1:
-                found = self.scorer.next_log_probabilities(unread, cache)[options]
+                found = self.scorer.next_log_probs(unread, cache)[options]
                 self.computed += len(unread)
                 self.given += len(unread)
                 best, unread = int(found.argmax()), []

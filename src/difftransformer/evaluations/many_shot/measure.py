@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from difftransformer.errors import ConfigError
+from difftransformer.evaluation.context import EvalContext, EvalResult, Metrics, per_item_scores
 from difftransformer.evaluation.generation import encode, open_tokenizer, opening
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
 from difftransformer.evaluations.many_shot.examples import (
     Example,
     LabeledSet,
@@ -34,7 +34,7 @@ Right = dict[int, NDArray[np.bool_]]
 """Whether answers are right, by number of demonstrations: [draws, orders, items]."""
 
 
-def measure(suite: Suite, subject: Subject) -> Measured:
+def measure(suite: Suite, context: EvalContext) -> EvalResult:
     """Accuracies with the counts behind them.
 
     Returns:
@@ -48,11 +48,11 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         ConfigError: The suite does not fit its tokenizer.
         DataError: Items are missing or damaged.
     """
-    rows = subject.dataset.manifest.classification
-    longest = subject.scorer.model.max_positions
-    sets, prompts = open_sets(suite, rows), Prompts(suite, subject)
+    rows = context.dataset.manifest.classification
+    longest = context.scorer.model.max_positions
+    sets, prompts = open_sets(suite, rows), Prompts(suite, context)
     draws = [
-        Draw(suite, subject.scorer, sets(number), prompts, number) for number in range(suite.draws)
+        Draw(suite, context.scorer, sets(number), prompts, number) for number in range(suite.draws)
     ]
     numbers = _numbers(suite, draws, longest)
     shape = (suite.draws, suite.order_seeds, suite.test_items)
@@ -63,7 +63,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         some = draw.lines(number, seed, found)
         right[number][draw.number, seed] = [one["correct"] for one in some]
         lines += some
-    write_text(subject.details / "predictions.jsonl", "".join(json.dumps(x) + "\n" for x in lines))
+    write_text(context.details / "predictions.jsonl", "".join(json.dumps(x) + "\n" for x in lines))
     measured = _measured(suite, right)
     positions = {
         "computed_positions": sum(one.shared.computed for one in draws),
@@ -79,9 +79,9 @@ class Prompts:
     tokens in a demonstration as where it is decoded.
     """
 
-    def __init__(self, suite: Suite, subject: Subject) -> None:
-        manifest = subject.dataset.manifest
-        self._tokenizer: Tokenizer = open_tokenizer(subject.dataset)
+    def __init__(self, suite: Suite, context: EvalContext) -> None:
+        manifest = context.dataset.manifest
+        self._tokenizer: Tokenizer = open_tokenizer(context.dataset)
         self._prefixes = ("", "")
         separator = ""
         self.opening: list[int] = []
@@ -89,7 +89,7 @@ class Prompts:
             self._prefixes, separator = CLASSIFICATION_TASKS[suite.task].prefixes, SEPARATOR
             assert manifest.tokenizer.eos_id is not None
             self.opening = opening(self._tokenizer, manifest.tokenizer.eos_id)
-            self._require_pieces(str(subject.dataset.folder))
+            self._require_pieces(str(context.dataset.folder))
         self._separator = self._ids(separator)
 
     def _require_pieces(self, name: str) -> None:
@@ -185,9 +185,9 @@ def _numbers(suite: Suite, draws: Sequence[Draw], longest: int) -> list[int]:
     return fitting[-1:] if suite.context_fit == "largest" else fitting
 
 
-def _measured(suite: Suite, right: Right) -> Measured:
+def _measured(suite: Suite, right: Right) -> EvalResult:
     metrics: Metrics = {"chance": 1 / suite.num_classes}
-    units = {}
+    per_item = {}
     unit, others = ("draws", (1, 2)) if suite.draws > 1 else ("items", (0, 1))
     for number, found in right.items():
         orders = found.mean(axis=(0, 2)).tolist()
@@ -197,5 +197,5 @@ def _measured(suite: Suite, right: Right) -> Measured:
             f"total_n{number}": found.size,
             **{accuracy_metric(number, seed): value for seed, value in enumerate(orders)},
         }
-        units[accuracy_metric(number)] = means(unit, found.mean(axis=others))
-    return Measured(metrics, units)
+        per_item[accuracy_metric(number)] = per_item_scores(unit, found.mean(axis=others))
+    return EvalResult(metrics, per_item)

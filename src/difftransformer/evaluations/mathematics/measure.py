@@ -21,18 +21,18 @@ from difftransformer.config.evaluation import AVERAGE
 from difftransformer.config.training import TrainingConfig
 from difftransformer.convert.checkpoint import WEIGHTS, load_weights
 from difftransformer.data.math_sets import MATH_SETS, PROMPT, Item, boxed
+from difftransformer.evaluation.context import EvalContext, EvalResult, Metrics, per_item_scores
 from difftransformer.evaluation.harness import (
-    CountingLM,
-    KeptTask,
+    TaskCheckpoint,
+    TruncationCountingLM,
     ask,
     average,
-    bars_for_people,
+    hide_progress_bars,
     language_model,
     mean_over,
     quiet,
     standard_error,
 )
-from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
 from difftransformer.evaluations.mathematics.set_items import set_items
 from difftransformer.evaluations.mathematics.settings import (
     Suite,
@@ -42,7 +42,7 @@ from difftransformer.evaluations.mathematics.settings import (
 )
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.layout import TRAINING
-from difftransformer.provenance.result import Units, read_result
+from difftransformer.provenance.result import PerItemScores, read_result
 from difftransformer.training.state_folder import kept_weights
 
 logger = logging.getLogger(__name__)
@@ -58,15 +58,15 @@ class Point(NamedTuple):
     ending: str
     weights: Path
 
-    def kept(self, subject: Subject, name: str) -> KeptTask:
+    def kept(self, context: EvalContext, name: str) -> TaskCheckpoint:
         """What is kept of a set with these weights."""
-        return KeptTask(subject.state, f"{name}{self.ending}")
+        return TaskCheckpoint(context.state, f"{name}{self.ending}")
 
 
-def measure(suite: Suite, subject: Subject) -> Measured:
+def measure(suite: Suite, context: EvalContext) -> EvalResult:
     """Accuracies with lm-eval's standard errors, their unweighted mean, and lengths of output.
 
-    The details of ``subject`` get ``{set}{ending}.jsonl``, every item with its prompt, output, the
+    The details of ``context`` get ``{set}{ending}.jsonl``, every item with its prompt, output, the
     answer read from it and the verdict.
 
     Returns:
@@ -84,27 +84,29 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         DataError: Items are missing or damaged, or the hub cannot be reached.
     """
     quiet()
-    subject.state.mkdir(parents=True, exist_ok=True)
-    points = _points(suite, subject)
-    _evaluate(suite, subject, points)
+    context.state.mkdir(parents=True, exist_ok=True)
+    points = _points(suite, context)
+    _evaluate(suite, context, points)
     metrics: Metrics = {}
-    units: dict[str, Units] = {}
+    per_item: dict[str, PerItemScores] = {}
     for point in points:
-        kept = {name: point.kept(subject, name) for name in suite.tasks}
+        kept = {name: point.kept(context, name) for name in suite.tasks}
         found: Metrics = {}
         for one in kept.values():
-            found |= one.hand_over(subject.details)
+            found |= one.hand_over(context.details)
         found |= average(suite.tasks, found, "tokens")
         metrics |= {f"{name}{point.ending}": value for name, value in found.items()}
         items = {name: one.items() for name, one in kept.items()}
         for part, field in (("", "correct"), ("tokens", "tokens")):
             by_set = {
-                name: means("items", (item[field] for item in some), of=name)
+                name: per_item_scores("items", (item[field] for item in some), item_set=name)
                 for name, some in items.items()
             }
             by_set[AVERAGE] = mean_over(by_set.values())
-            units |= {f"{metric_of(name, part)}{point.ending}": one for name, one in by_set.items()}
-    return Measured(metrics, units)
+            per_item |= {
+                f"{metric_of(name, part)}{point.ending}": one for name, one in by_set.items()
+            }
+    return EvalResult(metrics, per_item)
 
 
 class Verdict(NamedTuple):
@@ -171,9 +173,9 @@ def _prompt(document: Mapping[str, Any]) -> str:
     return PROMPT.format(question=document["question"])
 
 
-def _points(suite: Suite, subject: Subject) -> list[Point]:
+def _points(suite: Suite, context: EvalContext) -> list[Point]:
     """Return the weights to measure, in the order of training; the final ones have no ending."""
-    folder = subject.model
+    folder = context.model
     assert folder is not None, "this suite needs the folder of the model"
     final = Point("", folder / WEIGHTS)
     if not suite.kept_weights:
@@ -186,12 +188,12 @@ def _points(suite: Suite, subject: Subject) -> list[Point]:
     return [*kept, final]
 
 
-def _evaluate(suite: Suite, subject: Subject, points: list[Point]) -> None:
+def _evaluate(suite: Suite, context: EvalContext, points: list[Point]) -> None:
     """Measure what is not measured yet; the summary of a set is written last."""
     todo = {
         point: names
         for point in points
-        if (names := [name for name in suite.tasks if not point.kept(subject, name).finished])
+        if (names := [name for name in suite.tasks if not point.kept(context, name).finished])
     }
     if not todo:
         return
@@ -199,8 +201,8 @@ def _evaluate(suite: Suite, subject: Subject, points: list[Point]) -> None:
     items = {
         name: set_items(name, suite.data, suite.limit) for name in suite.tasks if name in wanted
     }
-    model = language_model(suite, subject)
-    ours = subject.scorer.model
+    model = language_model(suite, context)
+    ours = context.scorer.model
     assert isinstance(ours, Transformer), type(ours)
     for point, names in todo.items():
         load_weights(ours, point.weights)
@@ -208,17 +210,21 @@ def _evaluate(suite: Suite, subject: Subject, points: list[Point]) -> None:
             started = monotonic()
             verdicts = dict[int, Verdict]()
             task = math_task(name, items[name], suite, verdicts)
-            with bars_for_people():
+            with hide_progress_bars():
                 found = ask(model, task, None)
             lines = [_line(model, verdicts, one) for one in found["samples"][task.task_name]]
             summary = _summary(suite, name, lines, found["results"][task.task_name], model)
-            point.kept(subject, name).keep(lines, summary)
+            point.kept(context, name).keep(lines, summary)
             seconds = monotonic() - started
             logger.info("%s%s: %d items in %.1f s", name, point.ending, len(items[name]), seconds)
 
 
 def _summary(
-    suite: Suite, name: str, lines: list[dict[str, Any]], results: dict[str, Any], model: CountingLM
+    suite: Suite,
+    name: str,
+    lines: list[dict[str, Any]],
+    results: dict[str, Any],
+    model: TruncationCountingLM,
 ) -> Metrics:
     """Metrics of a set."""
     longest, count = model.max_length - suite.max_new_tokens, len(lines)
@@ -234,7 +240,7 @@ def _summary(
 
 
 def _line(
-    model: CountingLM, verdicts: dict[int, Verdict], sample: dict[str, Any]
+    model: TruncationCountingLM, verdicts: dict[int, Verdict], sample: dict[str, Any]
 ) -> dict[str, Any]:
     document, output = sample["doc"], sample["filtered_resps"][0]
     prompt, verdict = _prompt(document), verdicts[document["index"]]

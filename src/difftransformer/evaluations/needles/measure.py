@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from difftransformer.evaluation.generation import AnswerEnds, Generator, Request
+from difftransformer.evaluation.context import EvalContext, EvalResult, Metrics, per_item_scores
+from difftransformer.evaluation.generation import Generator, Request, StopCriteria
 from difftransformer.evaluation.retrieval.prompts import open_builder
-from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
 from difftransformer.evaluations.needles.settings import Suite
 from difftransformer.provenance.atomic import write_text
 
 
-def measure(suite: Suite, subject: Subject) -> Measured:
+def measure(suite: Suite, context: EvalContext) -> EvalResult:
     """Accuracies with the counts behind them.
 
     Returns:
@@ -32,8 +32,8 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         ConfigError: A length has no room for the needles and the question.
         DataError: Held-out text or the tokenizer is missing.
     """
-    builder = open_builder(suite, subject.dataset)
-    ends = AnswerEnds(builder.tokenizer, builder.end, builder.until)
+    builder = open_builder(suite, context.dataset)
+    ends = StopCriteria(builder.tokenizer, builder.end, builder.until)
     asked = [
         (cell, sample, prompt.context + question, numbers)
         for cell in suite.cells
@@ -41,7 +41,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         for prompt in [builder.prompt(cell, sample)]
         for question, numbers in zip(prompt.questions, prompt.answers, strict=True)
     ]
-    generator = Generator(subject.scorer, suite.chunk, batch_size=suite.batch_size)
+    generator = Generator(context.scorer, suite.chunk, batch_size=suite.batch_size)
     answers = generator.generate(
         [Request(builder.ids(text), builder.new_tokens, ends.ended) for _, _, text, _ in asked]
     )
@@ -54,9 +54,9 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         line = {"sample": sample, "prompt_sha256": prompt_sha256, "answer": answer}
         lines.append({**cell._asdict(), **line, "target": numbers, "correct": correct})
         right[cell].append(correct)
-    write_text(subject.details / "samples.jsonl", "".join(json.dumps(x) + "\n" for x in lines))
+    write_text(context.details / "samples.jsonl", "".join(json.dumps(x) + "\n" for x in lines))
     metrics: Metrics = {}
-    units = {}
+    per_item = {}
     for name, cells in suite.groups.items():
         found = np.array([right[cell] for cell in cells])
         found = found.reshape(len(cells), suite.samples, -1)  # [cells, samples, R]
@@ -65,6 +65,6 @@ def measure(suite: Suite, subject: Subject) -> Measured:
             f"correct_{name}": int(found.sum()),
             f"total_{name}": found.size,
         }
-        units[f"accuracy_{name}"] = means("haystacks", found.mean(axis=(0, 2)))
+        per_item[f"accuracy_{name}"] = per_item_scores("haystacks", found.mean(axis=(0, 2)))
     positions = {"computed_positions": generator.computed, "prompt_positions": generator.given}
-    return Measured(metrics | positions, units)
+    return EvalResult(metrics | positions, per_item)

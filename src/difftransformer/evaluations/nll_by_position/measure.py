@@ -9,18 +9,18 @@ from numpy.typing import NDArray
 
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError, DataError
-from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
+from difftransformer.evaluation.context import EvalContext, EvalResult, Metrics, per_item_scores
 from difftransformer.evaluations.nll_by_position.settings import WHOLE, Suite, nll_name
 
 CURVES = "curves.npz"
 
 
-def measure(suite: Suite, subject: Subject) -> Measured:
+def measure(suite: Suite, context: EvalContext) -> EvalResult:
     """Mean losses in nats per token over the first p targets, and over documents.
 
     Args:
         suite: Length, positions and documents.
-        subject: The model; of its dataset the long documents of the validation split. Its details
+        context: The model; of its dataset the long documents of the validation split. Its details
             get ``curves.npz``: ``nll`` and ``cumulative`` [T], means over documents at every
             position and up to it; ``by_document`` [N, P], cumulative; ``places`` [P]; ``starts``
             [N], where the documents begin in the split.
@@ -33,20 +33,20 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         ConfigError: The data are rows.
         DataError: No held-out document is long enough.
     """
-    starts = _starts(suite, subject.dataset)
-    at, tokens = np.array(suite.places) - 1, subject.dataset.split("validation").tokens
+    starts = _starts(suite, context.dataset)
+    at, tokens = np.array(suite.places) - 1, context.dataset.split("validation").tokens
     total, by_document = np.zeros(suite.length), np.empty((len(starts), len(at)))
     for first in range(0, len(starts), suite.batch_size):
         some = starts[first : first + suite.batch_size]
         windows = np.stack([tokens[start : start + suite.length + 1] for start in some])
         inputs = torch.from_numpy(windows.astype(np.int64))
-        losses = subject.scorer.losses(inputs, suite.loss_chunk).numpy()  # [B, T]
+        losses = context.scorer.losses(inputs, suite.loss_chunk).numpy()  # [B, T]
         total += losses.sum(axis=0)
         by_document[first : first + len(some)] = _cumulative(losses)[:, at]
     nll = total / len(starts)
     cumulative = _cumulative(nll)
     np.savez(
-        subject.details / CURVES,
+        context.details / CURVES,
         nll=nll,
         cumulative=cumulative,
         by_document=by_document,
@@ -61,8 +61,10 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     }
     names = [*map(nll_name, suite.places), WHOLE]
     columns = [*by_document.T, by_document[:, -1]]
-    units = {name: means("documents", one) for name, one in zip(names, columns, strict=True)}
-    return Measured(metrics, units)
+    per_item = {
+        name: per_item_scores("documents", one) for name, one in zip(names, columns, strict=True)
+    }
+    return EvalResult(metrics, per_item)
 
 
 def _starts(suite: Suite, dataset: PackedDataset) -> NDArray[np.int64]:

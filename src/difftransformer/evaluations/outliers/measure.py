@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from difftransformer.evaluation.subject import Metrics, Subject, validation_inputs
+from difftransformer.evaluation.context import EvalContext, Metrics, validation_inputs
 from difftransformer.evaluations.outliers.magnitudes import MEDIAN_ERROR, Magnitudes
 from difftransformer.evaluations.outliers.settings import (
     HISTOGRAMS,
@@ -25,7 +25,7 @@ from difftransformer.models.transformer import Layer
 from difftransformer.provenance.atomic import write_text
 
 
-def measure(suite: Suite, subject: Subject) -> Metrics:
+def measure(suite: Suite, context: EvalContext) -> Metrics:
     """Largest values by rank and the median of both kinds, over the start of the validation split.
 
     Returns:
@@ -36,14 +36,14 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
     Raises:
         DataError: the validation split is missing or too short.
     """
-    windows = validation_inputs(suite, subject)
+    windows = validation_inputs(suite, context)
     found = {kind: Magnitudes(max(RANKS)) for kind in KINDS}
     tokens = 0
-    with _watched(subject.scorer.model, found):
+    with _watched(context.scorer.model, found):
         for batch in windows:
-            subject.scorer.states(batch)
+            context.scorer.hidden_states(batch)
             tokens += batch.numel()
-    _write_histograms(subject, found)
+    _write_histograms(context, found)
     return _metrics(found) | {"median_error": MEDIAN_ERROR, "tokens": tokens}
 
 
@@ -75,9 +75,9 @@ def _metrics(found: dict[str, Magnitudes]) -> Metrics:
     return metrics
 
 
-def _write_histograms(subject: Subject, found: dict[str, Magnitudes]) -> None:
+def _write_histograms(context: EvalContext, found: dict[str, Magnitudes]) -> None:
     shown = {}
     for kind, magnitudes in found.items():
         edges, counts = magnitudes.histogram()
         shown[kind] = {"edges": edges, "counts": counts}
-    write_text(subject.details / HISTOGRAMS, json.dumps(shown) + "\n")
+    write_text(context.details / HISTOGRAMS, json.dumps(shown) + "\n")

@@ -12,8 +12,8 @@ from importlib import import_module
 
 from difftransformer.config.evaluations import module_of
 from difftransformer.errors import ConfigError, nearest
-from difftransformer.evaluation.returned import as_measured
-from difftransformer.evaluation.subject import Measured, Metrics, Subject
+from difftransformer.evaluation.context import EvalContext, EvalResult, Metrics
+from difftransformer.evaluation.metric_validation import as_eval_result
 from difftransformer.evaluations.quantized.rounding import ROUNDED
 from difftransformer.evaluations.quantized.settings import Suite, score_name
 from difftransformer.provenance.atomic import write_text
@@ -24,12 +24,12 @@ UNQUANTIzED = "unquantized"
 METRICS = "metrics.json"
 
 
-def measure(suite: Suite, subject: Subject) -> Measured:
+def measure(suite: Suite, context: EvalContext) -> EvalResult:
     """Scores by what is rounded and to how many bits.
 
     Args:
         suite: What is rounded, and the suite that is repeated; `suite.score` names its metric.
-        subject: The model, with eager attention. ``details`` gets a folder for each repetition,
+        context: The model, with eager attention. ``details`` gets a folder for each repetition,
             with all metrics of it and what the repeated suite leaves there.
 
     Returns:
@@ -41,36 +41,36 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         ConfigError: The repeated suite has no metric of that name, or does not fit the model.
         UserError: What the repeated suite raises.
     """
-    exact = _repeat(suite, subject, UNQUANTIzED, nullcontext())
+    exact = _repeat(suite, context, UNQUANTIzED, nullcontext())
     metrics: Metrics = {score_name(): _value(suite, "score", suite.score, exact.metrics)}
     repeated = {score_name(): exact}
     if suite.chance is not None:
         metrics["chance"] = _value(suite, "chance", suite.chance, exact.metrics)
     for what, rounding in ROUNDED.items():
         for bits in suite.bits:
-            rounded = rounding(subject.scorer.model, bits, suite.granularity.attention_logits)
-            found = _repeat(suite, subject, f"{what}_b{bits}", rounded)
+            rounded = rounding(context.scorer.model, bits, suite.granularity.attention_logits)
+            found = _repeat(suite, context, f"{what}_b{bits}", rounded)
             metrics[score_name(what, bits)] = found.metrics[suite.score]
             repeated[score_name(what, bits)] = found
-    units = {
-        name: found.units[suite.score]
+    per_item = {
+        name: found.per_item[suite.score]
         for name, found in repeated.items()
-        if suite.score in found.units
+        if suite.score in found.per_item
     }
-    return Measured(metrics, units)
+    return EvalResult(metrics, per_item)
 
 
 def _repeat(
-    suite: Suite, subject: Subject, name: str, rounded: AbstractContextManager[None]
-) -> Measured:
+    suite: Suite, context: EvalContext, name: str, rounded: AbstractContextManager[None]
+) -> EvalResult:
     """Measure the repeated suite once, with its details and its state in folders of their own."""
-    details = subject.details / name
+    details = context.details / name
     details.mkdir(parents=True, exist_ok=True)
-    place = replace(subject, details=details, state=subject.state / name)
+    place = replace(context, details=details, state=context.state / name)
     evaluation = import_module(module_of(suite.asked.kind, "measure"))
     with rounded:
         found = evaluation.measure(suite.asked, place)
-    measured = as_measured(found, suite.asked.kind)
+    measured = as_eval_result(found, suite.asked.kind)
     write_text(details / METRICS, json.dumps(measured.metrics, indent=1) + "\n")
     logger.info("%s: %s %s", name, suite.score, measured.metrics.get(suite.score))
     return measured

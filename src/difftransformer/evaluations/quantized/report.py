@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.evaluations.quantized.settings import Options, score_name
-from difftransformer.provenance.result import Result, Units
+from difftransformer.provenance.result import PerItemScores, Result
 from difftransformer.reporting.charts import PUBLISHED, Point, lines
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.document import Section
@@ -99,16 +99,15 @@ def _shown(view: View[Options]) -> View[Options]:
 
 
 def _percent(result: Result) -> Result:
-    def times_100(units: Units) -> Units:
-        shares = [
-            share.model_copy(update={"coefficient": 100 * share.coefficient})
-            for share in units.shares
+    def times_100(scores: PerItemScores) -> PerItemScores:
+        terms = [
+            term.model_copy(update={"coefficient": 100 * term.coefficient}) for term in scores.terms
         ]
-        return units.model_copy(update={"shares": shares})
+        return scores.model_copy(update={"terms": terms})
 
     metrics = {n: None if value is None else 100 * value for n, value in result.metrics.items()}
-    units = {name: times_100(one) for name, one in result.units.items()}
-    return result.model_copy(update={"metrics": metrics, "units": units})
+    per_item = {name: times_100(scores) for name, scores in result.per_item.items()}
+    return result.model_copy(update={"metrics": metrics, "per_item": per_item})
 
 
 def _score(view: View[Options]) -> str:

@@ -12,15 +12,15 @@ from torch import Tensor
 
 from difftransformer.config.generated_rows import RecallConfig
 from difftransformer.data.recall import recall_batch
+from difftransformer.evaluation.context import EvalContext, EvalResult, Metrics, per_item_scores
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
 from difftransformer.evaluations.recall.settings import ROWS_SEED, Suite, accuracy_name
 
 
-def measure(suite: Suite, subject: Subject) -> Measured:
+def measure(suite: Suite, context: EvalContext) -> EvalResult:
     """Accuracies with the counts behind them.
 
-    Of the dataset of ``subject``, a recall one, only the settings are used.
+    Of the dataset of ``context``, a recall one, only the settings are used.
 
     Returns:
         For each N: accuracy_n{N}, correct_n{N} of samples_n{N} answers (S * R; the R answers of a
@@ -30,12 +30,12 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     Raises:
         DataError: A number of needles does not fit.
     """
-    settings = subject.dataset.manifest.recall
+    settings = context.dataset.manifest.recall
     assert settings is not None, "see Suite.incompatibility"
-    metrics: Metrics = {"chance_vocabulary": 1 / subject.scorer.model.vocab_size}
-    units = {}
+    metrics: Metrics = {"chance_vocabulary": 1 / context.scorer.model.vocab_size}
+    per_item = {}
     for needles in suite.needles:
-        right = _right(suite, needles, subject.scorer, settings)
+        right = _right(suite, needles, context.scorer, settings)
         correct, answers = int(right.sum()), right.numel()
         metrics |= {
             accuracy_name(needles): correct / answers,
@@ -44,8 +44,8 @@ def measure(suite: Suite, subject: Subject) -> Measured:
             f"chance_n{needles}": 1 / needles,
         }
         by_row = right.double().mean(1).tolist()
-        units[accuracy_name(needles)] = means("rows", by_row, of=f"n{needles}")
-    return Measured(metrics, units)
+        per_item[accuracy_name(needles)] = per_item_scores("rows", by_row, item_set=f"n{needles}")
+    return EvalResult(metrics, per_item)
 
 
 def _right(suite: Suite, needles: int, scorer: Scorer, settings: RecallConfig) -> Tensor:
@@ -57,4 +57,4 @@ def _right(suite: Suite, needles: int, scorer: Scorer, settings: RecallConfig) -
     inputs, answers = rows[:, :-1], rows[:, 1:][:, positions]
     size = suite.batch_size
     batches = zip(torch.split(inputs, size), torch.split(answers, size), strict=True)
-    return torch.cat([scorer.choices(some, positions) == asked for some, asked in batches])
+    return torch.cat([scorer.greedy_tokens(some, positions) == asked for some, asked in batches])

@@ -11,9 +11,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from difftransformer.errors import ConfigError
+from difftransformer.evaluation.attention_capture import full_attention_maps
+from difftransformer.evaluation.context import EvalContext, EvalResult, Metrics
 from difftransformer.evaluation.generation import encode, open_tokenizer, opening
-from difftransformer.evaluation.subject import Measured, Metrics, Subject
-from difftransformer.evaluation.watching import whole_maps
 from difftransformer.evaluations.sentences.sentences import SENTENCES, Sentence
 from difftransformer.evaluations.sentences.settings import (
     DETAILS,
@@ -28,7 +28,7 @@ from difftransformer.evaluations.sentences.settings import (
 from difftransformer.provenance.atomic import write_text
 
 
-def measure(suite: Suite, subject: Subject) -> Measured:
+def measure(suite: Suite, context: EvalContext) -> EvalResult:
     """Shares that the marked words of each sentence get of the last token.
 
     Returns:
@@ -41,8 +41,8 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         ConfigError: A sentence is longer than the model's context.
         DataError: The dataset has no tokenizer.
     """
-    tokenizer = open_tokenizer(subject.dataset)
-    begins = opening(tokenizer, subject.dataset.manifest.tokenizer.eos_id)
+    tokenizer = open_tokenizer(context.dataset)
+    begins = opening(tokenizer, context.dataset.manifest.tokenizer.eos_id)
     metrics: Metrics = {}
     rows: dict[str, Tensor] = {}
     maps: dict[str, Tensor] = {}
@@ -51,14 +51,14 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         sentence = SENTENCES[name]
         encoding = encode(tokenizer, sentence.text)
         ids = [*begins, *encoding.ids]
-        if len(ids) > subject.scorer.model.max_positions:
+        if len(ids) > context.scorer.model.max_positions:
             raise ConfigError(
                 f"sentences: {name} has {len(ids)} tokens, the model has max_positions "
-                f"{subject.scorer.model.max_positions}: leave it out of `sentences`"
+                f"{context.scorer.model.max_positions}: leave it out of `sentences`"
             )
         words = [*(OTHER for _ in begins), *words_of(sentence, encoding.offsets)]
-        rows[name] = subject.scorer.last_attention(ids, suite.chunk).rows
-        maps[name] = whole_maps(subject.scorer, ids)
+        rows[name] = context.scorer.last_attention(ids, suite.chunk).rows
+        maps[name] = full_attention_maps(context.scorer, ids)
         shown[name] = {"tokens": [tokenizer.decode([one]) for one in ids], "words": words}
         weights = rows[name].double()
         sizes = weights.abs().sum(-1).clamp_min(1e-300)
@@ -66,10 +66,10 @@ def measure(suite: Suite, subject: Subject) -> Measured:
             share = weights[..., torch.tensor([one == word for one in words])].sum(-1) / sizes
             metrics[share_name(name, word)] = float(share.mean())
             metrics[share_name(name, word, lowest=True)] = float(share.min())
-    save_file({name: one.contiguous() for name, one in rows.items()}, subject.details / DETAILS)
-    save_file({name: one.contiguous() for name, one in maps.items()}, subject.details / MAPS)
-    write_text(subject.details / TOKENS, json.dumps(shown, indent=1, ensure_ascii=False) + "\n")
-    return Measured(metrics, {})
+    save_file({name: one.contiguous() for name, one in rows.items()}, context.details / DETAILS)
+    save_file({name: one.contiguous() for name, one in maps.items()}, context.details / MAPS)
+    write_text(context.details / TOKENS, json.dumps(shown, indent=1, ensure_ascii=False) + "\n")
+    return EvalResult(metrics, {})
 
 
 def words_of(sentence: Sentence, offsets: list[tuple[int, int]]) -> list[str]:

@@ -9,13 +9,19 @@ from collections import defaultdict
 import torch
 from torch import Tensor
 
-from difftransformer.evaluation.subject import Measured, Metrics, Subject, means, validation_inputs
-from difftransformer.evaluation.watching import map_rows
+from difftransformer.evaluation.attention_capture import iter_attention_blocks
+from difftransformer.evaluation.context import (
+    EvalContext,
+    EvalResult,
+    Metrics,
+    per_item_scores,
+    validation_inputs,
+)
 from difftransformer.evaluations.sinks.settings import THRESHOLD, Suite
 from difftransformer.models.config import layer_metric
 
 
-def measure(suite: Suite, subject: Subject) -> Measured:
+def measure(suite: Suite, context: EvalContext) -> EvalResult:
     """Means over windows, queries, layers and heads.
 
     Returns:
@@ -29,13 +35,13 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         CheckpointError: the maps of a model from elsewhere cannot be read.
         DataError: the validation split is missing or too short.
     """
-    windows = validation_inputs(suite, subject)
+    windows = validation_inputs(suite, context)
     seen: dict[int, list[Tensor]] = defaultdict(list)
     first = suite.first_query - 1
 
     tokens = 0
     for batch in windows:
-        (layers,) = map_rows(subject.scorer, batch, suite.seq_len)
+        (layers,) = iter_attention_blocks(context.scorer, batch, suite.seq_len)
         for rows in layers:
             share = first_token(rows.weights[:, :, first:]).mean(dim=-1)
             seen[rows.layer].append(share.cpu())  # [3, B, H]
@@ -46,7 +52,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     known = {layer: float(row.mean()) for layer, row in zip(attending, share, strict=True)}
     by_layer: Metrics = {
         layer_metric("share", layer): known.get(layer)
-        for layer in range(subject.scorer.model.num_layers)
+        for layer in range(context.scorer.model.num_layers)
     }
     queries = torch.arange(suite.first_query, suite.seq_len + 1, dtype=torch.float64)
     metrics = by_layer | {
@@ -58,8 +64,8 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         "tokens": tokens,
     }
     means_of = zip(("share", "weight", "mass"), by_window.mean(dim=(0, 3)), strict=True)  # [3, N]
-    units = {name: means("windows", one.tolist()) for name, one in means_of}
-    return Measured(metrics, units)
+    per_item = {name: per_item_scores("windows", one.tolist()) for name, one in means_of}
+    return EvalResult(metrics, per_item)
 
 
 def first_token(weights: Tensor) -> Tensor:

@@ -20,7 +20,13 @@ from numpy.typing import NDArray
 from difftransformer.data.ngrams import Keys, contains, ngram_keys
 from difftransformer.data.packed import PackedSplit
 from difftransformer.errors import ConfigError, DataError
-from difftransformer.evaluation.subject import Measured, Metrics, Subject, losses_by_window, means
+from difftransformer.evaluation.context import (
+    EvalContext,
+    EvalResult,
+    Metrics,
+    losses_by_window,
+    per_item_scores,
+)
 from difftransformer.evaluations.validation_slices.settings import Suite
 from difftransformer.provenance.layout import SUMS
 from difftransformer.provenance.published import require_published
@@ -28,7 +34,7 @@ from difftransformer.provenance.published import require_published
 _MOST_NATS = 700.0  # exp of more is no float
 
 
-def measure(suite: Suite, subject: Subject) -> Measured:
+def measure(suite: Suite, context: EvalContext) -> EvalResult:
     """Losses in nats per token and the sizes of the slices.
 
     The validation split of the dataset is read once, in order; the frequent n-grams come from
@@ -44,11 +50,11 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         ConfigError: No n-grams, or windows longer than the model's context.
         DataError: The validation split is missing or too short, or the n-grams are damaged.
     """
-    if subject.ngrams is None:
+    if context.ngrams is None:
         raise ConfigError(
             "validation_slices needs the frequent n-grams: give the output of `count_ngrams`"
         )
-    losses, tokens = _sums(suite, subject, load_frequent(subject.ngrams))
+    losses, tokens = _sums(suite, context, load_frequent(context.ngrams))
     (others_sum, hit_sum), (others, hits) = losses.sum(0).tolist(), tokens.sum(0).tolist()
     total = others + hits
     loss = (others_sum + hit_sum) / total
@@ -62,7 +68,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         "ar_hit_tokens": hits,
         "others_tokens": others,
     }
-    split = subject.dataset.split("validation")
+    split = context.dataset.split("validation")
     metrics |= _crossings(split, suite, total // suite.seq_len)
     sides = {
         "loss": (losses.sum(1), tokens.sum(1)),
@@ -70,7 +76,9 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         "others_loss": (losses[:, 0], tokens[:, 0]),
     }
     unit = "documents" if split.row_length is None else "rows"
-    return Measured(metrics, {name: means(unit, *found) for name, found in sides.items()})
+    return EvalResult(
+        metrics, {name: per_item_scores(unit, *found) for name, found in sides.items()}
+    )
 
 
 def ar_hits(
@@ -117,12 +125,12 @@ def load_frequent(path: Path) -> Keys:
     return keys
 
 
-def _sums(suite: Suite, subject: Subject, frequent: Keys) -> tuple[np.ndarray, np.ndarray]:
+def _sums(suite: Suite, context: EvalContext, frequent: Keys) -> tuple[np.ndarray, np.ndarray]:
     """Summed losses and numbers of tokens by document, Others before AR-Hit, [D, 2] each."""
-    ends = subject.dataset.split("validation").document_ends()
+    ends = context.dataset.split("validation").document_ends()
     losses, tokens = np.zeros(2 * len(ends)), np.zeros(2 * len(ends), dtype=np.int64)
-    vocab_size = subject.dataset.manifest.vocab_size
-    for windows, found, owners in losses_by_window(suite, subject):
+    vocab_size = context.dataset.manifest.vocab_size
+    for windows, found, owners in losses_by_window(suite, context):
         hits = ar_hits(windows.numpy(), frequent, n=suite.n, vocab_size=vocab_size).reshape(-1)
         slots = 2 * owners + hits
         losses += np.bincount(slots, weights=found, minlength=len(losses))

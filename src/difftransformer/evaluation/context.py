@@ -1,4 +1,4 @@
-"""What a suite measures on, and where it may leave what stands behind its numbers."""
+"""What an evaluation gets (a model, its data, folders) and what it returns."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,42 +15,47 @@ from difftransformer.config.run import PretrainedModel
 from difftransformer.data.loader import sequential_windows
 from difftransformer.data.packed import PackedDataset
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.provenance.result import Share, Units
+from difftransformer.provenance.result import PerItemScores, RatioTerm
 
 Metrics = dict[str, int | float | None]
 
 
-class Measured(NamedTuple):
-    """What an evaluation found.
+class EvalResult(NamedTuple):
+    """What ``measure`` of an evaluation returns.
 
     Attributes:
         metrics: Numbers by name.
-        units: Those of them that are means over what was asked, by document, item or prompt: the
-            same ones in the same order for every model.
+        per_item: Scores by document, item or prompt of the metrics that are means over them: the
+            same items in the same order for every model.
     """
 
     metrics: Metrics
-    units: Mapping[str, Units]
+    per_item: Mapping[str, PerItemScores]
 
 
-def means(
-    unit: str, values: Iterable[float], weights: Iterable[float] | None = None, of: str = ""
-) -> Units:
-    """Describe a metric that is one ratio over units: the sum of values by that of weights.
+def per_item_scores(
+    item_type: str,
+    values: Iterable[float],
+    weights: Iterable[float] | None = None,
+    item_set: str = "",
+) -> PerItemScores:
+    """Return the scores of a metric that is one ratio: the sum of values by that of weights.
 
     Args:
-        unit: What they are, in the plural.
-        values: Of each unit.
-        weights: Of each unit; None: it is the mean.
-        of: Name of the set, see `Share`.
+        item_type: What the items are, in the plural.
+        values: Of each item.
+        weights: Of each item; None: the metric is the mean.
+        item_set: Name of the items, see `RatioTerm`.
     """
-    given = None if weights is None else [float(one) for one in weights]
-    share = Share(values=[float(one) for one in values], weights=given, of=of)
-    return Units(unit=unit, shares=[share])
+    denominators = None if weights is None else [float(weight) for weight in weights]
+    term = RatioTerm(
+        values=[float(value) for value in values], weights=denominators, item_set=item_set
+    )
+    return PerItemScores(item_type=item_type, terms=[term])
 
 
 @dataclass(frozen=True)
-class Subject:
+class EvalContext:
     """A trained model with its data.
 
     Attributes:
@@ -75,10 +80,10 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class PretrainedSubject:
+class PretrainedContext:
     """A model from elsewhere, for the suites that measure any causal language model.
 
-    The suite loads it onto the device; the folders are those of a `Subject`.
+    The suite loads it onto the device; the folders are those of a `EvalContext`.
     """
 
     model: PretrainedModel
@@ -87,14 +92,14 @@ class PretrainedSubject:
     state: Path
 
 
-def validation_windows(suite: WindowSuite, subject: Subject) -> Iterator[Tensor]:
+def validation_windows(suite: WindowSuite, context: EvalContext) -> Iterator[Tensor]:
     """Return the suite's windows of the validation split in batches, int64 [B, T + 1]; T = seq_len.
 
     Raises:
         DataError: the validation split is missing or too short.
     """
     return sequential_windows(
-        subject.dataset,
+        context.dataset,
         "validation",
         seq_len=suite.seq_len,
         batch_size=suite.batch_size,
@@ -103,7 +108,7 @@ def validation_windows(suite: WindowSuite, subject: Subject) -> Iterator[Tensor]
 
 
 def losses_by_window(
-    suite: LossSuite, subject: Subject
+    suite: LossSuite, context: EvalContext
 ) -> Iterator[tuple[Tensor, NDArray[np.float64], NDArray[np.int64]]]:
     """Yield windows of the validation split with the loss of each target and whose it is.
 
@@ -115,15 +120,15 @@ def losses_by_window(
     Raises:
         DataError: As `validation_windows`.
     """
-    ends, start = subject.dataset.split("validation").document_ends(), 1
-    for windows in validation_windows(suite, subject):
-        losses = subject.scorer.losses(windows, suite.loss_chunk).numpy().reshape(-1)
+    ends, start = context.dataset.split("validation").document_ends(), 1
+    for windows in validation_windows(suite, context):
+        losses = context.scorer.losses(windows, suite.loss_chunk).numpy().reshape(-1)
         # The first target of a window is its second token.
         places = start + np.arange(len(losses))
         yield windows, losses, np.searchsorted(ends, places, side="right")
         start += len(losses)
 
 
-def validation_inputs(suite: WindowSuite, subject: Subject) -> Iterator[Tensor]:
+def validation_inputs(suite: WindowSuite, context: EvalContext) -> Iterator[Tensor]:
     """Return the same without the last target, int64 [B, T]."""
-    return (batch[:, :-1] for batch in validation_windows(suite, subject))
+    return (batch[:, :-1] for batch in validation_windows(suite, context))

@@ -21,7 +21,9 @@ BEFORE, AFTER = "before", "after"
 """What a headwise norm gets, and what the output projection gets; without a norm both are one."""
 
 
-def map_rows(scorer: Scorer, tokens: Tensor, block: int) -> Iterator[Iterator[AttentionBlock]]:
+def iter_attention_blocks(
+    scorer: Scorer, tokens: Tensor, block: int
+) -> Iterator[Iterator[AttentionBlock]]:
     """Run a model on [B, T] tokens; for each block of queries yield the rows of every layer.
 
     The rows of a layer are made when they are asked for, so that no whole map ever exists; beyond
@@ -36,19 +38,19 @@ def map_rows(scorer: Scorer, tokens: Tensor, block: int) -> Iterator[Iterator[At
         CheckpointError: The maps of a model from elsewhere cannot be read.
     """
     with capture_attention(scorer.model, block) as layers:
-        scorer.states(tokens)
+        scorer.hidden_states(tokens)
     for _ in range(0, tokens.shape[1], block):
         yield map(_following, layers)
 
 
-def whole_maps(scorer: Scorer, ids: Sequence[int]) -> Tensor:
+def full_attention_maps(scorer: Scorer, ids: Sequence[int]) -> Tensor:
     """Signed weights of every position of a short prompt, [L, H, S, S] in half precision.
 
     Raises:
         CheckpointError: The maps of a model from elsewhere cannot be read.
     """
     tokens = torch.tensor([[*ids]], device=scorer.device)
-    (layers,) = map_rows(scorer, tokens, len(ids))
+    (layers,) = iter_attention_blocks(scorer, tokens, len(ids))
     return torch.stack([one.weights[0].half().cpu() for one in layers])
 
 
@@ -58,7 +60,7 @@ def _following(blocks: Iterator[AttentionBlock]) -> AttentionBlock:
 
 
 @contextmanager
-def watched_heads(model: Any, heads: int, see: SeeHeads) -> Iterator[None]:
+def capture_head_outputs(model: Any, heads: int, see: SeeHeads) -> Iterator[None]:
     """Let ``see`` have the output of every one of H heads, before its norm and the projection.
 
     It is called once for each layer and kind; BEFORE comes first.

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from difftransformer.errors import ConfigError
-from difftransformer.evaluation.returned import as_measured, require_units
-from difftransformer.evaluation.subject import Measured, means
+from difftransformer.evaluation.context import EvalResult, per_item_scores
+from difftransformer.evaluation.metric_validation import as_eval_result, validate_item_sums
 
 RETURNS = "evaluations/recall: measure returns "
 
@@ -16,27 +16,27 @@ RETURNS = "evaluations/recall: measure returns "
 @pytest.mark.parametrize(
     ("found", "line"),
     [
-        ([0.5], "a list where metrics should be: return a dict of numbers by their names"),
-        (None, "a NoneType where metrics should be"),
-        (Measured([0.5], {}), "a list where metrics should be"),  # type: ignore[arg-type]
+        ([0.5], "a list in place of metrics: return a dict of numbers by name"),
+        (None, "a NoneType in place of metrics"),
+        (EvalResult([0.5], {}), "a list in place of metrics"),  # type: ignore[arg-type]
         ({"n2": [0.5]}, "a list as n2: make it one number, or None"),
         ({"n2": torch.ones(2)}, "a Tensor as n2: make it one number, or None"),
         ({"n2": "0.5"}, "a str as n2: make it one number, or None"),
-        (Measured({"n2": 0.5}, {"n2": [1.0]}), "a dict of other things where units should"),  # type: ignore[dict-item]
-        (Measured({"n2": 0.5}, [1.0]), "a list of other things where units should"),  # type: ignore[arg-type]
+        (EvalResult({"n2": 0.5}, {"n2": [1.0]}), "a dict as per_item"),  # type: ignore[dict-item]
+        (EvalResult({"n2": 0.5}, [1.0]), "a list as per_item"),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_no_metrics_is_refused_by_name(found: Any, line: str) -> None:
     with pytest.raises(ConfigError) as error:
-        as_measured(found, "recall")
+        as_eval_result(found, "recall")
     assert str(error.value).startswith(RETURNS + line) and "\n" not in str(error.value)
 
 
 def test_metrics_become_plain_numbers() -> None:
-    found = as_measured(
+    found = as_eval_result(
         {"a": 3, "b": None, "c": torch.tensor([0.5]), "d": np.float32(0.25)}, "recall"
     )
-    assert found == Measured({"a": 3, "b": None, "c": 0.5, "d": 0.25}, {})
+    assert found == EvalResult({"a": 3, "b": None, "c": 0.5, "d": 0.25}, {})
     assert [type(one) for one in found.metrics.values()] == [int, type(None), float, float]
 
 
@@ -45,19 +45,19 @@ def test_metrics_become_plain_numbers() -> None:
     [
         ("n2", [1.0, 0.0], None, None),
         ("n2", [2.0, 0.0], [3.0, 1.0], None),
-        ("n2", [1.0, 1.0], None, "0.5 as n2, and rows of it that make 1: let"),
-        ("n2", [1.0, 1.0], [0.0, 0.0], "0.5 as n2, and rows of it that make nan: let the metric"),
+        ("n2", [1.0, 1.0], None, "n2 = 0.5, but its rows give 1: "),
+        ("n2", [1.0, 1.0], [0.0, 0.0], "n2 = 0.5, but its rows give nan: "),
         ("n1", [1.0, 1.0], None, None),  # an undefined one
-        ("m2", [1.0], None, "units of m2, which is none of its metrics; allowed: n1, n2"),
+        ("m2", [1.0], None, "per_item of m2, which is no metric; allowed: n1, n2"),
     ],
 )
 def test_units_make_their_metric(
     name: str, values: list[float], weights: list[float] | None, line: str | None
 ) -> None:
-    found = Measured({"n1": None, "n2": 0.5}, {name: means("rows", values, weights)})
+    found = EvalResult({"n1": None, "n2": 0.5}, {name: per_item_scores("rows", values, weights)})
     if line is None:
-        require_units(found, "recall")
+        validate_item_sums(found, "recall")
         return
     with pytest.raises(ConfigError) as error:
-        require_units(found, "recall")
+        validate_item_sums(found, "recall")
     assert str(error.value).startswith(RETURNS + line)

@@ -7,7 +7,7 @@ from small_decoders import model_of
 from transformers import MambaConfig, MambaForCausalLM
 
 from difftransformer.errors import ConfigError
-from difftransformer.evaluation.foreign_cache import require_parts
+from difftransformer.evaluation.pretrained_cache import require_parts
 from difftransformer.models.language_model import HFCausalLM
 
 
