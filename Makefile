@@ -16,7 +16,7 @@ PLAIN := ^([][[:alnum:]_./~][][[:alnum:]_./~,+@=:\ -]*)?$$
 safe = $(if $(findstring $$,$(value $(1)))$(findstring $(newline),$(value $(1))),,$(shell [[ $(call quoted,$(value $(1))) =~ $(PLAIN) ]] && echo yes))
 $(foreach one,$(KNOWN),$(if $(filter command environment,$(origin $(one))),$(if $(call safe,$(one)),,\
   $(error $(one) takes letters, digits, blanks and _ . / ~ , + @ = : [ ] - alone, and no - at its beginning))))
-ARTIFACT ?= headline
+ARTIFACT ?= default_targets
 PYTHON ?= python3
 NEW_ENOUGH := 'import sys; sys.exit(sys.version_info < (3, 11))'
 # nproc heeds OMP_NUM_THREADS, which is about threads of one job.
@@ -69,7 +69,7 @@ install: .venv/installed  ## .venv with what the pipeline needs, pinned
 	$(call pip_install,slurm$(comma)s3$(comma)kubernetes$(comma)postgres)
 	touch $@
 
-reproduce: install  ## ARTIFACT=headline SCALE=tiny CORES=2: tables, figures, report; SEEDS=3 for other than the scale's
+reproduce: install  ## ARTIFACT=default_targets SCALE=tiny CORES=2: tables, figures, report; SEEDS=3 for other than the scale's
 	snakemake $(artifacts) --cores $(cores) $(CONFIG)
 	@built=$$(difftransformer results_folder $(scale)) && up=$$([[ $$built = /* ]] || echo ../) && mkdir -p reports && \
 	  ln -sfn "$$up$$built/report" "reports/$${built##*/}" && echo "report: reports/$${built##*/}/index.html"
@@ -87,7 +87,7 @@ ui: install  ## PORT=5000: MLflow's runs and, a port further, the reports, on lo
 	difftransformer ui --port $(call quoted,$(PORT))
 
 verify: SCALE = smoke
-verify: install  ## ARTIFACT=headline SCALE=smoke: rebuild it aside, compare all checksums
+verify: install  ## ARTIFACT=default_targets SCALE=smoke: rebuild it aside, compare all checksums
 	snakemake $(artifacts) --cores $(cores) $(CONFIG)
 	rm -rf results-verify
 	MLFLOW_TRACKING_URI=off snakemake $(artifacts) --cores $(cores) --drop-metadata \

@@ -112,8 +112,8 @@ adopt(PLAN.catalogue.project.tracking.uri)
 
 
 # A bare call takes the first rule of this file; included ones are never the default.
-rule headline:
-    """Build the headline artifacts of config.yaml and the report (the default)"""
+rule default_targets:
+    """Build `default_targets` of config.yaml and the report (the default)"""
     input:
         PLAN.built_for(PLAN.asked([])),
 

@@ -208,7 +208,7 @@ def registered() -> tuple[TestedClaims, list[str]]:
     """Claims at scale tiny, and those that the default targets answer."""
     plan = Plan.load(Path(__file__).parents[1] / "config", {"scale": "tiny"})
     tested = plan.claims.tested([], {})
-    default = plan.catalogue.project.headline
+    default = plan.catalogue.project.default_targets
     return tested, [name for name, claim in tested.claims.items() if claim.artifact in default]
 
 

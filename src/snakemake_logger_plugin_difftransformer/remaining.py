@@ -10,9 +10,9 @@ from pathlib import Path
 
 FILE = "job_seconds.json"
 FIRST_BUILD = Path(__file__).with_name(FILE)
-"""What the jobs of the headline took once, with the day and the machine: a first build has no
-memory, and a training of retrieval does not foresee how early it stops. The same seed stops at the
-same step everywhere, so that another machine differs by a factor."""
+"""What the jobs of the default targets took once, with the day and the machine: a first build has
+no memory, and a training of retrieval does not foresee how early it stops. The same seed stops at
+the same step everywhere, so that another machine differs by a factor."""
 _GUESS = 5.0  # of a job of which nothing is known: an evaluation, a picture or a page
 _ENOUGH = 10.0  # remembered seconds of jobs that have ended, before they tell this machine's factor
 

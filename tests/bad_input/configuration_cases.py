@@ -212,8 +212,8 @@ CONFIGURATION: dict[str, Case] = {
         [f"{TINY}: learning_rates: unknown run 'transformr'; did you mean 'transformer'?"],
     ),
     "weights to keep of a run that may end early": (
-        setup("training: {keep_weights: [0.5], on_divergence: record}"), check,
-        ["keep_weights and on_divergence: record exclude each other"],
+        setup("training: {save_checkpoints_at: [0.5], on_divergence: record}"), check,
+        ["save_checkpoints_at and on_divergence: record exclude each other"],
     ),
     "a model from elsewhere that continues ours": (
         run("{label: Spoilt, pretrained: models/x, init_from: diff}"), check,

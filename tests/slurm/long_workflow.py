@@ -34,7 +34,7 @@ def with_a_long_training(
         table["sections"][0]["rows"] = [{"run": run} for run in rows]
         file.write_text(yaml.safe_dump(table))
     project = folder / "config" / "config.yaml"
-    both = yaml.safe_load(project.read_text()) | {"headline": [*tables]}
+    both = yaml.safe_load(project.read_text()) | {"default_targets": [*tables]}
     project.write_text(yaml.safe_dump(both))
     return copy
 

@@ -105,7 +105,7 @@ def make_small(repository: Path, folder: Path) -> Checkout:
     """Three rows of table 6 at smoke scale with one seed: several shards and checkpoints."""
     checkout = copy_of(repository, folder)
     config = folder / "config"
-    _change(config / "config.yaml", {"scale": "smoke", "headline": ["table6"]})
+    _change(config / "config.yaml", {"scale": "smoke", "default_targets": ["table6"]})
     kept = config / "artifacts" / "table6.yaml"
     for path in (config / "artifacts").glob("*.yaml"):
         if path != kept:
@@ -132,7 +132,7 @@ def make_small(repository: Path, folder: Path) -> Checkout:
     hostile.write_text("\n".join(documents) + "\n")
     scale = config / "scales" / "smoke.yaml"
     text = scale.read_text()
-    scale.write_text(text[: text.index("\nstand_ins:")])  # rows of artifacts that are gone
+    scale.write_text(text[: text.index("\nproxies:")])  # rows of artifacts that are gone
     return checkout
 
 

@@ -65,6 +65,6 @@ def test_the_page_makes_a_variant_and_its_table(
     assert "\nmy_table,head_gain," in rows
 
     # All others are as they were; the report depends on what is asked for.
-    assert checkout.planned("headline") == {"Test the claims", "Write the report"}
+    assert checkout.planned("default_targets") == {"Test the claims", "Write the report"}
     checkout.edit(file, "fill_(1.0)", "fill_(0.5)")
-    assert checkout.planned("headline", *build[1:]) == planned
+    assert checkout.planned("default_targets", *build[1:]) == planned

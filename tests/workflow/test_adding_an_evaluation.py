@@ -34,7 +34,7 @@ def test_the_page_makes_a_evaluation_and_its_table(
     checkout.edit("config/evaluations.yaml", "suites:\n", f"suites:\n{suite}")
 
     words = command.split()[1:]
-    assert checkout.planned("headline") == set()  # all others are as they were
+    assert checkout.planned("default_targets") == set()  # all others are as they were
     made = {"Build the table my_entropy", "Draw the figure my_entropy"}
     asked = {f"Evaluate entropy on {run}, seed 0" for run in ("transformer", "diff")}
     assert checkout.planned(*words) == asked | made | {"Test the claims", "Write the report"}
@@ -54,4 +54,4 @@ def test_the_page_makes_a_evaluation_and_its_table(
     checkout.edit(f"{PLACE}/measure.py", "1e-300", "1e-200")
     assert checkout.planned(*words) == asked | made | {"Write the report"}
     # The report and the verdicts depend on what is asked for; what is kept is shown as it lies.
-    assert checkout.planned("headline") == {"Test the claims", "Write the report"}
+    assert checkout.planned("default_targets") == {"Test the claims", "Write the report"}

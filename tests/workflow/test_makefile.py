@@ -127,8 +127,8 @@ def test_nothing_of_the_configuration_is_run(recorded: Path) -> None:
 def test_without_a_scale_the_configuration_says(recorded: Path) -> None:
     assert make(recorded, "plan").returncode == 0
     assert calls(recorded) == [
-        ["snakemake", "headline", "--dry-run"],
-        ["difftransformer", "show_costs", "headline", "--as-planned"],
+        ["snakemake", "default_targets", "--dry-run"],
+        ["difftransformer", "show_costs", "default_targets", "--as-planned"],
     ]
 
 
@@ -157,4 +157,4 @@ def test_verify_compares_the_two_builds(recorded: Path) -> None:
         "difftransformer", "compare_builds", "built/tiny", "results-verify/smoke",
     ]  # fmt: skip
     aside = ["--drop-metadata", "--config", "scale=smoke", "results=results-verify"]
-    assert calls(recorded)[1] == ["snakemake", "headline", "--cores", "2", *aside]
+    assert calls(recorded)[1] == ["snakemake", "default_targets", "--cores", "2", *aside]

@@ -45,7 +45,7 @@ def test_targets_are_listed_with_one_line_each(finished: Checkout) -> None:
     assert not (finished.folder / "listed").exists()
     for name, says in (
         ("table6", "Validation loss, AR-Hit and Others"),
-        ("headline", "(the default)"),
+        ("default_targets", "(the default)"),
         ("all", "every table and figure"),
     ):
         assert re.search(rf"^{name}\b", listed, re.MULTILINE), listed

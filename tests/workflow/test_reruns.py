@@ -144,7 +144,7 @@ def test_more_seeds_train_the_new_ones_only(checkout: Checkout) -> None:
 
 def test_a_forced_ablation_reruns_its_runs_and_what_shows_them(checkout: Checkout) -> None:
     forced = "results/smoke/runs/diff_no_groupnorm/0/training.json"
-    planned = checkout.planned("headline", "--forcerun", forced)
+    planned = checkout.planned("default_targets", "--forcerun", forced)
     assert planned == jobs("diff_no_groupnorm") | END
 
 

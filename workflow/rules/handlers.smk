@@ -41,7 +41,7 @@ onstart:
     for runs in PLAN.equal_trainings(requested()):
         print(
             f"{', '.join(runs)}: the same training at scale {JOBS.scale}, repeated for each name; to train"
-            " once, use one name or `stand_ins` of the scale",
+            " once, use one name or `proxies` of the scale",
             file=sys.stderr,
         )
     if exploratory := ARTIFACTS.exploratory():

@@ -15,7 +15,7 @@ DESCRIPTIONS |= {
     name: artifact.description for name, artifact in ARTIFACTS.known.items()
 }
 
-know(["headline", *DESCRIPTIONS], PLAN.other_scales(), PLAN.lacking())
+know(["default_targets", *DESCRIPTIONS], PLAN.other_scales(), PLAN.lacking())
 
 for _name, _description in DESCRIPTIONS.items():
 

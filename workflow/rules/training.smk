@@ -1,6 +1,6 @@
 # Contract: needs a packed dataset, and for a run that continues another one (other text, longer
 # positions) or adapts it (Dex, LoRA, ...) the finished training of the same seed that `init_from` names; makes
-# {ROOT}/{scale}/runs/{run}/{seed}/: weights, config, history.csv, in kept/ the weights of earlier steps and, last
+# {ROOT}/{scale}/runs/{run}/{seed}/: weights, config, history.csv, in intermediate/ the weights of earlier steps and, last
 # (in object storage, too), training.json. Checkpoints are in {ROOT}/{scale}/state, outside the outputs, so a killed
 # job resumes from the last complete one.
 
@@ -15,7 +15,7 @@ rule pretrain:
         tokenizer=LAYOUT.model("{run}", "{seed}", "tokenizer.json"),
         description=LAYOUT.model("{run}", "{seed}", "tokenizer_config.json"),
         history=LAYOUT.history("{run}", "{seed}"),
-        kept=directory(LAYOUT.model("{run}", "{seed}", "kept")),
+        intermediate=directory(LAYOUT.model("{run}", "{seed}", "intermediate")),
         result=LAYOUT.training("{run}", "{seed}"),
     log:
         LAYOUT.log("pretrain", "{run}", "{seed}"),
@@ -61,7 +61,7 @@ use rule pretrain as adapt with:
         description=LAYOUT.model("{run}", "{seed}", "tokenizer_config.json"),
         adapter=LAYOUT.model("{run}", "{seed}", "adapter.safetensors"),
         history=LAYOUT.history("{run}", "{seed}"),
-        kept=directory(LAYOUT.model("{run}", "{seed}", "kept")),
+        intermediate=directory(LAYOUT.model("{run}", "{seed}", "intermediate")),
         result=LAYOUT.training("{run}", "{seed}"),
     log:
         LAYOUT.log("adapt", "{run}", "{seed}"),

@@ -47,8 +47,8 @@ def reproduce(
     artifacts: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Tables, figures, ablations or groups such as `all`; default: `headline`. Options "
-            "that are not listed below go to Snakemake.",
+            help="Tables, figures, ablations or groups such as `all`; default: `default_targets`. "
+            "Options that are not listed below go to Snakemake.",
             autocompletion=beginning_with,
         ),
     ] = None,
@@ -94,7 +94,7 @@ def rerun(
             plan = load_plan(Path("config"), files=files, **asked)
         words = [*built_users(plan, artifact), "--cores", str(cores)]
         words += [*(["--dry-run"] if dry_run else []), *others]
-        words += ["--forcerun", *plan.interventions(artifact)]
+        words += ["--forcerun", *plan.owned_runs(artifact)]
         _snakemake(words, as_settings(asked), files)
 
 

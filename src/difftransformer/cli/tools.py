@@ -109,7 +109,7 @@ def show(
 @command(INSPECT)
 def show_costs(
     targets: Annotated[
-        list[str] | None, typer.Argument(help="Artifacts or groups; default: `headline`.")
+        list[str] | None, typer.Argument(help="Artifacts or groups; default: `default_targets`.")
     ] = None,
     scale: Annotated[
         str | None, typer.Option(help="Name of a file in config/scales; default: `paper`.")

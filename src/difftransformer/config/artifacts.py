@@ -100,7 +100,7 @@ class ArtifactConfig(Settings):
     figure: FormConfig | None = setting(
         None, meaning="The figure, drawn by the first section's evaluation; null: there is none"
     )
-    interventions: list[str] = setting(
+    owned_runs: list[str] = setting(
         [], meaning="Runs that exist for this artifact: what rerunning exactly this one trains"
     )
     paper: PaperTable | str | None = setting(
@@ -111,9 +111,9 @@ class ArtifactConfig(Settings):
     def _whole(self) -> Self:
         if self.table is None and self.figure is None:
             raise ValueError("an artifact needs a table, a figure or both")
-        foreign = set(self.interventions) - set(self.runs())
+        foreign = set(self.owned_runs) - set(self.runs())
         if foreign:
-            raise ValueError(f"interventions are not among the rows: {sorted(foreign)}")
+            raise ValueError(f"owned_runs are not among the rows: {sorted(foreign)}")
         return self
 
     @property

@@ -22,7 +22,7 @@ State = Literal[
     "nothing to measure",
 ]
 
-GROUPS = ("headline", "all", "sweeps")
+GROUPS = ("default_targets", "all", "sweeps")
 """Targets that stand for many artifacts."""
 TARGETS = {
     **dict.fromkeys(GROUPS, "a group of artifacts"),

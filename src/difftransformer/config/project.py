@@ -74,7 +74,7 @@ class ProjectConfig(Settings):
         "exploratory at the scale; each sets initial weights and data order. null: as many as the "
         "scale gives each artifact",
     )
-    headline: list[str] = setting(
+    default_targets: list[str] = setting(
         meaning="Artifacts that a bare `snakemake` or `make reproduce` builds"
     )
     set: dict[Name, dict[str, Any]] = setting(
@@ -162,7 +162,7 @@ class RunEntry(PretrainedOptions):
     set: dict[str, Any] = setting(
         {}, meaning="Settings that differ from the base: keys of `model` and `training`"
     )
-    keep_weights: list[Annotated[float, Field(gt=0, lt=1)]] = setting(
+    save_checkpoints_at: list[Annotated[float, Field(gt=0, lt=1)]] = setting(
         [],
         meaning="Shares of training after which its weights are kept, beside those of its setup. "
         "Not inherited from base",
@@ -184,7 +184,7 @@ class RunEntry(PretrainedOptions):
 
     @model_validator(mode="after")
     def _trained_or_pretrained(self) -> Self:
-        ours = {"base", "setup", "init_from", "adapt", "set", "keep_weights", "match"}
+        ours = {"base", "setup", "init_from", "adapt", "set", "save_checkpoints_at", "match"}
         ours &= self.model_fields_set
         theirs = {*PretrainedOptions.model_fields, "parameters"} & self.model_fields_set
         if self.pretrained is not None and ours:
@@ -203,14 +203,17 @@ class RunEntry(PretrainedOptions):
         """Return whether the run differs from its base only in setup, label and color."""
         others = ("init_from", "adapt", "match")
         alike = all(getattr(self, key) == getattr(base, key) for key in others)
-        return alike and not self.set and not self.keep_weights
+        return alike and not self.set and not self.save_checkpoints_at
 
     def alone(self, inherited: Mapping[str, Any]) -> dict[str, Any]:
         """Return what this run has beside settings that it inherits, and nothing inherits."""
-        if not self.keep_weights:
+        if not self.save_checkpoints_at:
             return {}
-        kept = {*inherited.get("training", {}).get("keep_weights", []), *self.keep_weights}
-        return {"training": {"keep_weights": sorted(kept)}}
+        kept = {
+            *inherited.get("training", {}).get("save_checkpoints_at", []),
+            *self.save_checkpoints_at,
+        }
+        return {"training": {"save_checkpoints_at": sorted(kept)}}
 
     def pretrained_model(self) -> PretrainedModel | None:
         """Return the model from elsewhere; None for a run that is trained here."""

@@ -137,7 +137,7 @@ class Claim(Settings, str_strip_whitespace=True):
         """Name of the family of claims that Holm's correction covers."""
         return f"{self.endpoint} endpoints of {self.paper}"
 
-    def standing_in(self, runs: Mapping[str, str | None]) -> Self:
+    def on_proxies(self, runs: Mapping[str, str | None]) -> Self:
         """Return the claim with runs replaced by the synthetic proxies in ``runs``."""
         contrasts = [
             contrast.model_copy(

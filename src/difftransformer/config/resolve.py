@@ -75,7 +75,7 @@ class Catalogue:
         check_registry(registry, artifacts, str(folder / "registry.yaml"))
         artifacts_folder = str(folder / "artifacts")
         check_artifacts(artifacts, labels, registry.claims, scale, place, artifacts_folder)
-        artifacts = scales.stand_in(scale.stand_ins, artifacts, runs, place)
+        artifacts = scales.with_proxies(scale.proxies, artifacts, runs, place)
         runs_place = f"{folder / 'runs.yaml'}: runs"
         if project.pretrained is not None:
             runs, artifacts = scales.adapt_pretrained(
@@ -240,7 +240,7 @@ class Catalogue:
             layers.add(rate, f"{self.scale_file}: learning_rates.{tuned}")
         for ancestor, one in ancestry(self.runs, name, self.runs_place).items():
             layers.add(one.set, f"{self.runs_place}.{ancestor}.set")
-        layers.add(entry.alone(layers.values), f"{place}.keep_weights")
+        layers.add(entry.alone(layers.values), f"{place}.save_checkpoints_at")
         layers.add(self.project.set.get(name, {}), self._place_of_set(name))
         layers.values |= self._references(name, layers, place)
         return layers

@@ -81,7 +81,7 @@ class ScaleConfig(Settings):
         "is called {run}_{setup}",
     )
     sweeps: dict[str, SweepEntry] = setting({}, meaning="Learning-rate sweeps by artifact")
-    stand_ins: dict[str, dict[str, str | None]] = setting(
+    proxies: dict[str, dict[str, str | None]] = setting(
         {},
         meaning="Runs that stand in for rows of artifacts at this scale: artifact, then run of the "
         "row, then the run it shows here, or null to leave it out; published values follow",

@@ -17,7 +17,7 @@ Entries = Mapping[str, object]
 Runs = Mapping[str, RunEntry]
 INHERITED = {"setup", "init_from", "adapt", "look", "match"}
 """What a run has of its nearest base with it; its `set` is merged key by key."""
-StandIns = Mapping[str, Mapping[str, str | None]]
+Proxies = Mapping[str, Mapping[str, str | None]]
 """Artifact -> run of its rows -> run that stands in for it; None leaves the row out.
 
 An artifact names the models that the paper shows. A small scale trains no 3B model for them, and a
@@ -147,8 +147,8 @@ def sweep_run(run: str, index: int) -> str:
 # --- rows that show another run at a scale, or are left out of it
 
 
-def stand_in(
-    stand_ins: StandIns, artifacts: Mapping[str, ArtifactConfig], runs: Runs, place: str
+def with_proxies(
+    proxies: Proxies, artifacts: Mapping[str, ArtifactConfig], runs: Runs, place: str
 ) -> dict[str, ArtifactConfig]:
     """Return all artifacts, those with the rows replaced that others stand in for.
 
@@ -157,9 +157,9 @@ def stand_in(
             artifact of which a section is left without rows or shows a run twice.
     """
     replaced = dict(artifacts)
-    for name, rows in stand_ins.items():
-        artifact = lookup(artifacts, name, "artifact", f"{place}: stand_ins")
-        known, where = artifact.runs(), f"{place}: stand_ins.{name}"
+    for name, rows in proxies.items():
+        artifact = lookup(artifacts, name, "artifact", f"{place}: proxies")
+        known, where = artifact.runs(), f"{place}: proxies.{name}"
         for run, other in rows.items():
             if run not in known:
                 raise ConfigError(f"{where}: '{run}' is none of its rows{nearest(run, known)}")
@@ -174,10 +174,10 @@ def stand_in(
     return replaced
 
 
-def stand_in_claims(stand_ins: StandIns, claims: Mapping[str, Claim]) -> dict[str, Claim]:
+def claims_on_proxies(proxies: Proxies, claims: Mapping[str, Claim]) -> dict[str, Claim]:
     """Return all claims, with the models that stand in for others in their tables."""
     return {
-        name: claim.standing_in(stand_ins.get(claim.artifact, {})) for name, claim in claims.items()
+        name: claim.on_proxies(proxies.get(claim.artifact, {})) for name, claim in claims.items()
     }
 
 
@@ -192,7 +192,7 @@ def _replaced(artifact: ArtifactConfig, runs: Mapping[str, str | None]) -> Artif
         return artifact
     changes = {
         "sections": [_section(part, runs) for part in artifact.sections],
-        "interventions": [other for run in artifact.interventions if (other := runs.get(run, run))],
+        "owned_runs": [other for run in artifact.owned_runs if (other := runs.get(run, run))],
     }
     return artifact.model_copy(update=changes)
 

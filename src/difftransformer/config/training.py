@@ -8,7 +8,7 @@ from difftransformer.config.base import Backend, Settings, require_half, setting
 
 
 class ProbeConfig(Settings):
-    """Retrieval accuracy measured while training on a recall dataset, for the steps to bind."""
+    """Retrieval accuracy while training on a recall dataset; gives the steps to learn retrieval."""
 
     needles: list[int] = setting(
         [2, 4],
@@ -22,20 +22,23 @@ class ProbeConfig(Settings):
     every: int = setting(
         20, meaning="Steps between probes: the resolution of steps_to_learn.", unit="steps", gt=0
     )
-    bind_needles: int = setting(
-        4, meaning="The N whose accuracy decides whether a model has bound.", unit="pairs"
+    learned_needles: int = setting(
+        4, meaning="N at which `learned_threshold` is tested.", unit="pairs"
     )
-    bind_threshold: float = setting(
-        0.9, meaning="A model has bound at the first probe with at least this accuracy.", gt=0, le=1
+    learned_threshold: float = setting(
+        0.9,
+        meaning="Accuracy of the first probe at which a model has learned retrieval.",
+        gt=0,
+        le=1,
     )
 
     @model_validator(mode="after")
     def _needles_are_measured(self) -> Self:
         if not self.needles or min(self.needles) < 1 or len(set(self.needles)) < len(self.needles):
             raise ValueError(f"needles must be distinct positive numbers, got {self.needles}")
-        if self.bind_needles not in self.needles:
+        if self.learned_needles not in self.needles:
             raise ValueError(
-                f"bind_needles {self.bind_needles} is not among needles {self.needles}"
+                f"learned_needles {self.learned_needles} is not among needles {self.needles}"
             )
         return self
 
@@ -103,12 +106,12 @@ class TrainingConfig(Settings):
         source="arXiv 2410.05258: 1000 (section 3.1), 375 (section 3.2)",
         ge=0,
     )
-    cooldown_after_binding: int | None = setting(
+    cooldown_after_learning: int | None = setting(
         None,
-        meaning="Steps that follow the probe that finds that the model has bound, and end the run: "
-        "the learning rate stays at its peak until then and decays over these. The budget is the "
-        "most that a run gets, whose last steps decay alike where it does not bind. None: the "
-        "whole budget, decaying from the peak on.",
+        meaning="Steps from the probe at which retrieval is learned to the end of the run: the "
+        "learning rate stays at its peak until then and decays over these. A run that does not "
+        "learn decays over the last ones of its budget. None: the whole budget, decaying from the "
+        "peak on.",
         unit="steps",
         gt=0,
     )
@@ -170,7 +173,7 @@ class TrainingConfig(Settings):
         unit="steps",
         gt=0,
     )
-    keep_weights: list[Annotated[float, Field(gt=0, lt=1)]] = setting(
+    save_checkpoints_at: list[Annotated[float, Field(gt=0, lt=1)]] = setting(
         [],
         meaning="Shares of the budget after which the weights are kept beside the final ones, for "
         "suites that measure a model as it learns; rounded to whole steps.",
@@ -226,17 +229,19 @@ class TrainingConfig(Settings):
             raise ValueError(
                 f"warmup_steps {self.warmup_steps} must be below the run's {self.total_steps} steps"
             )
-        if len(set(self.kept_steps) - {0, self.total_steps}) < len(self.keep_weights):
+        if len(set(self.intermediate_steps) - {0, self.total_steps}) < len(
+            self.save_checkpoints_at
+        ):
             raise ValueError(
-                f"keep_weights {self.keep_weights} of {self.total_steps} steps are not distinct "
-                "steps before the last: leave some out"
+                f"save_checkpoints_at {self.save_checkpoints_at} of {self.total_steps} steps are "
+                "not distinct steps before the last: leave some out"
             )
-        if self.keep_weights and self.on_divergence == "record":
+        if self.save_checkpoints_at and self.on_divergence == "record":
             raise ValueError(
-                "keep_weights and on_divergence: record exclude each other: a run that may end "
-                "early has no weights of later steps to keep"
+                "save_checkpoints_at and on_divergence: record exclude each other: a run that may "
+                "end early has no weights of later steps to keep"
             )
-        if (cooldown := self.cooldown_after_binding) is not None:
+        if (cooldown := self.cooldown_after_learning) is not None:
             self._require_room(cooldown)
         if self.document_mask and self.backend == "flash_attn":
             raise ValueError(
@@ -253,14 +258,14 @@ class TrainingConfig(Settings):
         return self
 
     def _require_room(self, cooldown: int) -> None:
-        if self.probe is None or self.keep_weights:
+        if self.probe is None or self.save_checkpoints_at:
             raise ValueError(
-                "cooldown_after_binding needs a probe, which says when a run has bound, and no "
-                "keep_weights, since the run may end before"
+                "cooldown_after_learning needs a probe, which says when retrieval is learned, and "
+                "no save_checkpoints_at, since the run may end before"
             )
         if self.warmup_steps + cooldown > self.total_steps:
             raise ValueError(
-                f"warmup_steps {self.warmup_steps} and cooldown_after_binding {cooldown} exceed "
+                f"warmup_steps {self.warmup_steps} and cooldown_after_learning {cooldown} exceed "
                 f"the run's {self.total_steps} steps"
             )
 
@@ -288,6 +293,6 @@ class TrainingConfig(Settings):
         return -(-self.tokens // self.tokens_per_step)
 
     @property
-    def kept_steps(self) -> list[int]:
+    def intermediate_steps(self) -> list[int]:
         """Steps whose weights are kept, ascending, the last not among them."""
-        return sorted(round(share * self.total_steps) for share in self.keep_weights)
+        return sorted(round(share * self.total_steps) for share in self.save_checkpoints_at)

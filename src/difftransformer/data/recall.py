@@ -7,7 +7,7 @@ independently, with replacement: a guess that ignores the key is right 1/N of th
 
 The haystack is an order-2 source over the fillers, x[t+1] = pi(x[t-1]) with probability
 0.8, else uniform, where pi is one cycle over all fillers fixed by their number. With
-noise as haystack nothing binds in a small budget.
+noise as haystack no model learns retrieval in a small budget.
 
 Shapes: S = rows, N = needles, R = queries, H = tokens of the haystack.
 """

@@ -118,7 +118,7 @@ def _check_adaptation(slice: RunConfig, place: str) -> None:
             f"{place}.adapt: run {slice.init_from} is no plain Llama: {error}"
         ) from None
     for key, given in (
-        ("keep_weights", slice.training.keep_weights),
+        ("save_checkpoints_at", slice.training.save_checkpoints_at),
         ("compile", slice.training.compile),
     ):
         if given:

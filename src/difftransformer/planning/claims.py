@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from difftransformer.config.artifact_slices import TestedClaims
 from difftransformer.config.evaluations import module_of
-from difftransformer.config.scales import not_testable, stand_in_claims
+from difftransformer.config.scales import claims_on_proxies, not_testable
 from difftransformer.planning.artifacts import Artifacts
 from difftransformer.planning.rules import ENTRIES
 from difftransformer.provenance.fingerprint import code_fingerprint
@@ -33,7 +33,7 @@ class Claims:
         """
         catalogue = self.artifacts.jobs.catalogue
         registry, scale = catalogue.registry, catalogue.scale
-        claims = stand_in_claims(scale.stand_ins, registry.claims)
+        claims = claims_on_proxies(scale.proxies, registry.claims)
         tables = [
             self.artifacts.slice(name, "table") for name in self.answering({*requested, *earlier})
         ]

@@ -41,8 +41,8 @@ def _become(
     if name not in reported:
         command = f"snakemake {name} --config scale={scale}"
         return ["not in this report"], f"Build it with {command}."
-    stand_ins = catalogue.scale.stand_ins.get(name, {})
-    left_out = [catalogue.runs[run].label for run, other in stand_ins.items() if other is None]
+    proxies = catalogue.scale.proxies.get(name, {})
+    left_out = [catalogue.runs[run].label for run, other in proxies.items() if other is None]
     if left_out:
         return ["built here", "needs scale"], f"Without {', '.join(left_out)}."
     if artifacts.answer_folders(name) and "endpoint" not in catalogue.project.judge:

@@ -186,7 +186,7 @@ def _cost(plan: Plan, run: str, seeds: int, machine: MachineConfig) -> TrainingC
         checkpoint = _BYTES * (planned.trained + planned.kept)
     # Kept weights lie with the checkpoints and with what is published; one checkpoint is written
     # while the others are there.
-    kept = weights * (1 + 2 * len(config.kept_steps)) + checkpoint * (KEPT_CHECKPOINTS + 1)
+    kept = weights * (1 + 2 * len(config.intermediate_steps)) + checkpoint * (KEPT_CHECKPOINTS + 1)
     return TrainingCost(
         run=run,
         seeds=seeds,

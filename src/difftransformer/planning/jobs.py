@@ -29,7 +29,7 @@ from difftransformer.planning.sizes import Sizes
 from difftransformer.planning.user_files import UserFiles
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.fingerprint import code_fingerprint, slice_fingerprint
-from difftransformer.provenance.layout import KEPT, Layout
+from difftransformer.provenance.layout import INTERMEDIATE, Layout
 from difftransformer.provenance.model_files import model_files
 from difftransformer.training.methods import method_module
 
@@ -256,7 +256,7 @@ class Jobs:
         if suite is not None and self.catalogue.entry(run).adapt is not None:
             names.append("adapter.safetensors")
         if suite is not None and self.catalogue.suite(suite).asked.reads_kept:
-            names.append(KEPT)
+            names.append(INTERMEDIATE)
         return [self.layout.model(run, seed, name) for name in names]
 
     @cache  # noqa: B019 - a plan lives as long as the process

@@ -33,7 +33,7 @@ from difftransformer.provenance.layout import SUMS, Layout
 from difftransformer.provenance.masking import without_folders
 from difftransformer.tracking.address import check_uri
 
-HEADLINE = "headline"
+DEFAULT_TARGETS = "default_targets"
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,8 +91,8 @@ class Plan:
             self.catalogue.suite(name)
         for name in self.artifacts.known:
             self.artifacts.check(name)
-        for name in self.groups[HEADLINE]:
-            self.require(name, f"{place}: headline")
+        for name in self.groups[DEFAULT_TARGETS]:
+            self.require(name, f"{place}: default_targets")
         for name in self.catalogue.runs:
             if name not in self.jobs.foreign.too_long and self.jobs.trained(name):
                 self.jobs.run(name)
@@ -140,7 +140,7 @@ class Plan:
         by_training = dict[str, list[str]]()
         for run in self.trainings(artifacts):
             slice = self.jobs.run(run)
-            kept = slice.training.model_copy(update={"keep_weights": []})
+            kept = slice.training.model_copy(update={"save_checkpoints_at": []})
             alike = slice.model_copy(update={"run": "", "training": kept})
             by_training.setdefault(alike.model_dump_json(), []).append(run)
         return [runs for runs in by_training.values() if len(runs) > 1]
@@ -163,7 +163,7 @@ class Plan:
 
     @cached_property
     def groups(self) -> dict[str, list[str]]:
-        """Artifacts that have a name together: headline, all, sweeps, papers that have any."""
+        """Targets that stand for several artifacts: default_targets, all, sweeps, the papers."""
         known = self.artifacts.known
         sweeps = [name for name, artifact in known.items() if artifact.tunes]
         papers = {
@@ -171,7 +171,7 @@ class Plan:
             for name, paper in self.catalogue.papers.papers.items()
         }
         return {
-            HEADLINE: self.catalogue.project.headline,
+            DEFAULT_TARGETS: self.catalogue.project.default_targets,
             "all": [name for name in known if name not in sweeps],
             "sweeps": sweeps,
             **{name: found for name, found in papers.items() if found},
@@ -183,7 +183,7 @@ class Plan:
         Without any they are those of a bare call; rules and files are no artifacts.
         """
         known = self.groups | {name: [name] for name in self.artifacts.known}
-        names = [name for name in targets if name in known] or [HEADLINE]
+        names = [name for name in targets if name in known] or [DEFAULT_TARGETS]
         return list(dict.fromkeys(one for name in names for one in known[name]))
 
     def files(self, artifacts: Sequence[str]) -> list[str]:
@@ -280,9 +280,9 @@ class Plan:
     def own_runs(self, artifact: str) -> list[str]:
         """Return the runs that exist for an artifact alone; without any, all that it shows."""
         known = self.require(artifact, "rerun")
-        return known.interventions or self.artifacts.runs(artifact)
+        return known.owned_runs or self.artifacts.runs(artifact)
 
-    def interventions(self, artifact: str) -> list[str]:
+    def owned_runs(self, artifact: str) -> list[str]:
         """Return the trainings that exist for an artifact alone: what rerunning it trains."""
         runs = [run for run in self.own_runs(artifact) if self.jobs.trained(run)]
         seeds = self.artifacts.seeds(artifact)
@@ -313,7 +313,7 @@ class Plan:
         return [name for name in artifacts if getattr(self.artifacts.known[name], kind)]
 
     def _in_order(self, artifacts: Sequence[str]) -> list[str]:
-        """Artifacts as a reader finds them every time: the headline's, then the papers'."""
+        """Sort artifacts: those of `default_targets`, then as the papers' groups have them."""
         found = [one for group in self.groups.values() for one in group if one in artifacts]
         return list(dict.fromkeys([*found, *artifacts]))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TRAINING, HISTORY, WEIGHTS = "training.json", "history.csv", "model.safetensors"
-KEPT = "kept"
+INTERMEDIATE = "intermediate"
 """Folder of intermediate checkpoints, in a training's state folder and in its model folder."""
 MANIFEST, SHARDS = "manifest.json", "shards"
 SUMS = ".sha256.json"

@@ -120,7 +120,7 @@ def interpretations_note(artifact: ArtifactSlice) -> list[str]:
     ]
 
 
-def stand_in_title(title: str, items: str | None) -> str:
+def proxy_title(title: str, items: str | None) -> str:
     """Title of numbers on ``items`` that stand in for those of a set; None: they are the set's."""
     return title if items is None else f"{title} (stand-in: {items})"
 

@@ -91,7 +91,7 @@ class Section(Settings):
     rows: list[Row]
     cells: list[Cell]
     notes: list[str] = Field(default=[])
-    stand_in: bool = Field(
+    proxy: bool = Field(
         default=False, description="Whether the published numbers beside ours are of something else"
     )
 

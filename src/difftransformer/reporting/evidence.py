@@ -133,7 +133,7 @@ def _published(
     sections = [
         section for section in table.sections if section.cell(contrast.row, contrast.metric)
     ]
-    if any(section.stand_in for section in sections):
+    if any(section.proxy for section in sections):
         return None
     printed = Paper(artifact.paper).difference(
         contrast.row, str(contrast.baseline), contrast.metric

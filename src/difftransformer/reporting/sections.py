@@ -152,7 +152,7 @@ def section_of(
         rows=[Row(run=row.run, label=row.label) for row in shown],
         cells=[beside(cell) for cell in cells],
         notes=list(notes),
-        stand_in=view.stand_in,
+        proxy=view.proxy,
     )
 
 

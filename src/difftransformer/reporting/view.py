@@ -17,7 +17,7 @@ from difftransformer.errors import UserError
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import Paper
 from difftransformer.reporting.collect import Results, defined
-from difftransformer.reporting.conditions import stand_in_title, training_note
+from difftransformer.reporting.conditions import proxy_title, training_note
 from difftransformer.reporting.drawing import Figure, Look, looks
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class View(Generic[O]):
     artifact: ArtifactSlice
     part: SectionSlice
     results: Results
-    stand_in: bool = False
+    proxy: bool = False
     """Whether what was asked stands in for what the published numbers are about."""
 
     @property
@@ -113,8 +113,8 @@ class View(Generic[O]):
 
     def standing_in(self, items: str | None) -> "View[O]":
         """Return it as one about ``items`` in the place of a set; None: it is about the set."""
-        titled = self.having(title=stand_in_title(self.title, items))
-        return replace(titled, stand_in=items is not None)
+        titled = self.having(title=proxy_title(self.title, items))
+        return replace(titled, proxy=items is not None)
 
     def evaluated(self, *rows: RowSlice, suite: str | None = None) -> list[Result]:
         """Results of a suite, the section's first when left out, for some rows or all."""

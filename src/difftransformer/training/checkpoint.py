@@ -3,7 +3,8 @@
     state/checkpoint-00000120/tensors.safetensors   weights, optimizer, generators, running sums
                               state.json            step, loader position, history, settings digest
                               sums.json             sha256 of the two: what makes it whole
-    state/kept/step-00000060.safetensors            weights that are published, see `keep_weights`
+    state/intermediate/step-00000060.safetensors
+                              weights that are published, see `save_checkpoints_at`
 
 Several processes write `shard-*.safetensors` in place of the one file, each its own, and any number
 of them reads these.
@@ -31,7 +32,7 @@ from difftransformer.errors import CheckpointError
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.provenance.atomic import sync
 from difftransformer.provenance.environment import versions
-from difftransformer.provenance.layout import KEPT
+from difftransformer.provenance.layout import INTERMEDIATE
 from difftransformer.provenance.published import file_sha256
 from difftransformer.training.distributed import read_shards
 from difftransformer.training.state_folder import (
@@ -39,7 +40,7 @@ from difftransformer.training.state_folder import (
     SUMS,
     checkpoint_name,
     checkpoint_steps,
-    kept_name,
+    intermediate_name,
 )
 from difftransformer.training.team import Team
 
@@ -160,13 +161,13 @@ class CheckpointStore:
         """Drop all checkpoints and kept weights, so that the run starts from scratch."""
         if self._team.is_rank0:
             self._drop(self._steps())
-            shutil.rmtree(self._folder / KEPT, ignore_errors=True)
+            shutil.rmtree(self._folder / INTERMEDIATE, ignore_errors=True)
 
     def damaged(self) -> list[str]:
         """Names of the damaged checkpoints that were set aside."""
         return sorted(path.stem for path in self._folder.glob(f"{CHECKPOINT}*{_DAMAGED}"))
 
-    def keep_weights(self, step: int, model: LanguageModel) -> None:
+    def save_intermediate(self, step: int, model: LanguageModel) -> None:
         """Write the weights after a step, to be published with the final ones.
 
         A run resumed from before the step writes the same bytes again.
@@ -174,7 +175,7 @@ class CheckpointStore:
         Raises:
             CheckpointError: the file system refused, now or to the checkpoint before.
         """
-        path = self.kept_weights(step)
+        path = self.intermediate_checkpoint(step)
         self.settle()  # the processes talk about one file at a time
         try:
             self._team.leading(lambda: save_weights(path, model.state_dict()))
@@ -184,9 +185,9 @@ class CheckpointStore:
                 "room there and start again to continue"
             ) from error
 
-    def kept_weights(self, step: int) -> Path:
+    def intermediate_checkpoint(self, step: int) -> Path:
         """File of the weights after a step."""
-        return self._folder / KEPT / kept_name(step)
+        return self._folder / INTERMEDIATE / intermediate_name(step)
 
     def newest_whole(self, like: Mapping[str, Tensor] | None = None) -> Snapshot | None:
         """Return the newest checkpoint whose sums hold and that has all tensors of ``like``.

@@ -200,8 +200,8 @@ def accuracy_column(needles: int) -> str:
 
 
 def learned_at(history: History, probe: ProbeConfig) -> int | None:
-    """Return the first probed step with accuracy >= bind_threshold at N = bind_needles, if any."""
-    return history.first_reaching(accuracy_column(probe.bind_needles), probe.bind_threshold)
+    """Return the first step whose accuracy at N = learned_needles reaches learned_threshold."""
+    return history.first_reaching(accuracy_column(probe.learned_needles), probe.learned_threshold)
 
 
 def _probe_rows(dataset: PackedDataset, probe: ProbeConfig) -> dict[int, tuple[Tensor, list[int]]]:

@@ -1,7 +1,7 @@
 """A copy of a training's state elsewhere, so that another machine goes on where this one is lost.
 
     {url}/checkpoint-00000120/...                  as in the state folder, its sums.json last
-    {url}/kept/step-00000060.safetensors{,.sha256} weights that are published
+    {url}/intermediate/step-00000060.safetensors{,.sha256} weights that are published
     {url}/finished                                 the training was through
 
 The URL is one that fsspec knows: ``file:``, ``s3:`` (with the extra s3), and others whose package
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from difftransformer.errors import CheckpointError, in_one_line
 from difftransformer.provenance.atomic import link
-from difftransformer.provenance.layout import KEPT, Layout
+from difftransformer.provenance.layout import INTERMEDIATE, Layout
 from difftransformer.provenance.places import open_place, refusing, require_writable
 from difftransformer.provenance.published import file_sha256
 from difftransformer.training.interrupt import Interrupted
@@ -152,9 +152,9 @@ class Mirror:
     def _fetch(self, name: str) -> None:
         """Bring a checkpoint here with the kept weights; its sums will tell whether it is whole."""
         with refusing(self._url, "cannot be read"):
-            there = self._names(KEPT)
+            there = self._names(INTERMEDIATE)
             for kept in sorted(there):  # its sum comes last: without one it is half a copy
-                if f"{kept}.sha256" in there and not (self._folder / KEPT / kept).exists():
+                if f"{kept}.sha256" in there and not (self._folder / INTERMEDIATE / kept).exists():
                     self._fetch_kept(kept)
             partial = self._folder / f"{name}.partial"
             shutil.rmtree(partial, ignore_errors=True)
@@ -165,15 +165,17 @@ class Mirror:
             logger.info("checkpoint %s comes from %s", name, self._url)
 
     def _fetch_kept(self, name: str) -> None:
-        target = self._folder / KEPT / name
+        target = self._folder / INTERMEDIATE / name
         target.parent.mkdir(exist_ok=True)
         partial = target.with_name(f".{name}.partial")
-        self._fs.get_file(self._path(KEPT, name), str(partial))
-        if self._fs.cat_file(self._path(KEPT, f"{name}.sha256")).decode() != file_sha256(partial):
+        self._fs.get_file(self._path(INTERMEDIATE, name), str(partial))
+        if self._fs.cat_file(self._path(INTERMEDIATE, f"{name}.sha256")).decode() != file_sha256(
+            partial
+        ):
             partial.unlink()
             raise CheckpointError(
-                f"{self._url}/{KEPT}/{name} does not match its sum: delete {self._url}, and the "
-                "training starts again"
+                f"{self._url}/{INTERMEDIATE}/{name} does not match its sum: delete {self._url}, "
+                "and the training starts again"
             )
         partial.rename(target)
 
@@ -217,7 +219,7 @@ class Mirror:
         except FileNotFoundError:  # it has: there is a newer one
             shutil.rmtree(aside, ignore_errors=True)
             return
-        for path in sorted((self._folder / KEPT).glob("step-*.safetensors")):
+        for path in sorted((self._folder / INTERMEDIATE).glob("step-*.safetensors")):
             self._copy_kept(path)
         for path in sorted(aside.iterdir(), key=lambda path: path.name == SUMS):
             self._fs.put_file(str(path), self._path(name, path.name))
@@ -234,13 +236,13 @@ class Mirror:
         if version in self._uploaded:
             return
         copy, its_sum, own = path.name, f"{path.name}.sha256", file_sha256(path).encode()
-        there, names = self._path(KEPT, its_sum), self._names(KEPT)
+        there, names = self._path(INTERMEDIATE, its_sum), self._names(INTERMEDIATE)
         # The process that trained before may have copied it; a sum comes after what it is of.
         known = self._fs.cat_file(there) if its_sum in names else None
         if known != own or copy not in names:
             if known is not None:
                 self._fs.rm_file(there)  # no sum stands beside half a copy
-            self._fs.put_file(str(path), self._path(KEPT, copy))
+            self._fs.put_file(str(path), self._path(INTERMEDIATE, copy))
             self._fs.pipe_file(there, own)
         self._uploaded.add(version)
 

@@ -13,7 +13,7 @@ from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import CheckpointError
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.provenance.atomic import make_lasting_folder, replacing, write_bytes
-from difftransformer.provenance.layout import HISTORY, KEPT, TRAINING
+from difftransformer.provenance.layout import HISTORY, INTERMEDIATE, TRAINING
 from difftransformer.provenance.result import Result, write_result
 from difftransformer.training.measure import History, accuracy_column, learned_at
 from difftransformer.training.method import Adapter
@@ -47,11 +47,11 @@ def publish(
         for name in (TRAINING, ADAPTER):  # neither ever stands beside weights of another run
             (output / name).unlink(missing_ok=True)
         save_language_model(output, model)
-        shutil.rmtree(output / KEPT, ignore_errors=True)
-        make_lasting_folder(output / KEPT)
+        shutil.rmtree(output / INTERMEDIATE, ignore_errors=True)
+        make_lasting_folder(output / INTERMEDIATE)
         known = TOKENIZER if model.tokenizer is None else TOKENIZER[:1]
         beside = [path for name in known if (path := dataset.folder / name).is_file()]
-        for folder, paths in ((output, beside), (output / KEPT, kept)):
+        for folder, paths in ((output, beside), (output / INTERMEDIATE, kept)):
             for path in paths:
                 with replacing(folder / path.name) as aside:
                     shutil.copyfile(path, aside)

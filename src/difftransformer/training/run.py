@@ -191,7 +191,7 @@ def train_run(
                 earlier=trainer.earlier_seconds,
             ),
         )
-        kept = [store.kept_weights(step) for step in config.kept_steps]
+        kept = [store.intermediate_checkpoint(step) for step in config.intermediate_steps]
         publish(frame["output"], finished, history, dataset, result, kept, adapter)
         (frame["state"] / FINISHED).touch()
         mirror.finish()

@@ -1,7 +1,7 @@
 """What the state folder of a training, and its copy elsewhere, have by which name.
 
 checkpoint-00000120/...                see `checkpoint`; its sums.json makes it whole
-kept/step-00000060.safetensors         weights of a step before the last, published as they are
+intermediate/step-00000060.safetensors intermediate checkpoint, published as it is
 finished                               the training was through
 """
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from difftransformer.config.training import TrainingConfig
 from difftransformer.errors import CheckpointError
-from difftransformer.provenance.layout import KEPT, TRAINING
+from difftransformer.provenance.layout import INTERMEDIATE, TRAINING
 from difftransformer.provenance.result import read_result
 
 FINISHED, SUMS = "finished", "sums.json"
@@ -31,23 +31,24 @@ def checkpoint_steps(names: Iterable[str]) -> list[int]:
     return sorted(int(step) for step in found if step.isdecimal())
 
 
-def kept_name(step: int) -> str:
+def intermediate_name(step: int) -> str:
     """File of the weights after a step, in the folder `KEPT`."""
     return f"step-{step:08d}.safetensors"
 
 
-def kept_weights(model: Path, step: int) -> Path:
+def intermediate_checkpoint(model: Path, step: int) -> Path:
     """File of the weights after a step, in the folder of a trained model.
 
     Raises:
         CheckpointError: Its training did not keep them, or they are gone.
     """
-    path = model / KEPT / kept_name(step)
+    path = model / INTERMEDIATE / intermediate_name(step)
     if not path.is_file():
         trained = read_result(model / TRAINING)
         training = TrainingConfig.model_validate(trained.settings["training"])
         raise CheckpointError(
             f"{path}: no such file: train run {trained.run} again with "
-            f"{step / training.total_steps:g} among its keep_weights {training.keep_weights}"
+            f"{step / training.total_steps:g} among its save_checkpoints_at "
+            f"{training.save_checkpoints_at}"
         )
     return path

@@ -124,12 +124,12 @@ class Trainer:
 
     @property
     def last_step(self) -> int:
-        """The step that ends the run, as far as is known now: earlier where it has bound."""
+        """The step that ends the run; earlier than planned once retrieval is learned."""
         config, last = self.config, self.config.total_steps
-        if config.probe is None or config.cooldown_after_binding is None:
+        if config.probe is None or config.cooldown_after_learning is None:
             return last
-        bound = learned_at(self.history, config.probe)
-        return last if bound is None else min(last, bound + config.cooldown_after_binding)
+        step = learned_at(self.history, config.probe)
+        return last if step is None else min(last, step + config.cooldown_after_learning)
 
     def snapshot(self) -> Snapshot:
         """Return the whole state of the run after the current step."""
@@ -206,9 +206,9 @@ class Trainer:
             self._add_row(lr, measured, progress, tracker)
         if last or progress.due():
             progress.report(self.step, self.last_step, self._latest_loss(), lr)
-        if self.step in config.kept_steps:
+        if self.step in config.intermediate_steps:
             self._check(lr)
-            store.keep_weights(self.step, self._team.plain(self.model))
+            store.save_intermediate(self.step, self._team.plain(self.model))
         asked = self._team.agreed(stop.signal)
         stopping = asked is not None and not last
         every = config.checkpoint_every
@@ -314,13 +314,13 @@ def learning_rate(step: int, config: TrainingConfig, last: int) -> float:
     """Return the learning rate of step ``step``, counted from 1 to ``last``.
 
     Step ``warmup_steps`` (or step 1 without warm-up) has the peak ``lr``, and so have all before
-    the last ``cooldown_after_binding`` where that is set; the last step has ``lr * min_lr_ratio``.
+    the last ``cooldown_after_learning`` where that is set; the last step has ``lr * min_lr_ratio``.
     A pure function: the trainer keeps no scheduler state.
     """
     assert 1 <= step <= last, f"step {step} is outside 1..{last}"
     if step <= config.warmup_steps:
         return config.lr * step / config.warmup_steps
-    cooldown = config.cooldown_after_binding
+    cooldown = config.cooldown_after_learning
     peak = max(config.warmup_steps, 1 if cooldown is None else last - cooldown)
     done = max(step - peak, 0) / (last - peak) if last > peak else 0.0
     remaining = 1.0 - done if config.decay == "linear" else 0.5 * (1.0 + cos(pi * done))

@@ -31,7 +31,7 @@ from difftransformer.models.transformer import Transformer
 
 CPU = torch.device("cpu")
 TRAINING = TrainingConfig(
-    seq_len=16, batch_size=2, steps=20, lr=1e-3, warmup_steps=2, keep_weights=[0.1, 0.5]
+    seq_len=16, batch_size=2, steps=20, lr=1e-3, warmup_steps=2, save_checkpoints_at=[0.1, 0.5]
 )
 
 
@@ -47,7 +47,7 @@ def trained(text: Path, tmp_path: Path) -> Path:
     run = save_run(tmp_path / "run", VOCAB, dataset=text, **sizes)
     config = load_model(run).config
     for step, seed in ((2, 8), (10, 9)):
-        kept = run / "kept" / f"step-{step:08d}.safetensors"
+        kept = run / "intermediate" / f"step-{step:08d}.safetensors"
         save_weights(kept, Transformer.build(config, "sdpa", seed).state_dict())
     republish(run, settings={"training": TRAINING.model_dump(mode="json")})
     return run
@@ -116,7 +116,9 @@ def test_each_phase_is_of_its_own_weights(trained: Path, text: Path) -> None:
     assert list(spectra(found).phases) == ["early", "middle", "late"]
     for phase, step in (("_early", 2), ("_middle", 10)):
         alone = shutil.copytree(trained, trained.parent / f"alone{phase}")
-        shutil.copy(trained / "kept" / f"step-{step:08d}.safetensors", alone / "model.safetensors")
+        shutil.copy(
+            trained / "intermediate" / f"step-{step:08d}.safetensors", alone / "model.safetensors"
+        )
         republish(alone)
         expected = measure(suite(), eval_context(alone, text, phase)).metrics
         for name, value in expected.items():
@@ -179,7 +181,7 @@ def test_batches_are_spread_over_the_split_and_disjoint(trained: Path, text: Pat
             {"phases": {"early": 0.3}},
             CheckpointError,
             r"step-00000006.safetensors: no such file: train run diff again with 0.3 among its "
-            r"keep_weights \[0.1, 0.5\]",
+            r"save_checkpoints_at \[0.1, 0.5\]",
         ),
     ],
 )
@@ -193,7 +195,7 @@ def test_what_cannot_be_measured_is_one_line(
 
 def test_kept_weights_that_are_gone_are_one_line(trained: Path, text: Path) -> None:
     found = eval_context(trained, text)
-    (trained / "kept" / "step-00000002.safetensors").unlink()
+    (trained / "intermediate" / "step-00000002.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"step-00000002\.safetensors: no such file"):
         measure(suite(phases={"early": 0.1}), found)
 

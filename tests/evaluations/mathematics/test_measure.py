@@ -183,20 +183,22 @@ def test_without_kept_weights_it_says_so(tmp_path: Path) -> None:
     run, data = write_training(tmp_path)
     training = {
         "steps": 10, "seq_len": 4, "batch_size": 2, "lr": 0.1, "warmup_steps": 0,
-        "keep_weights": [0.5],
+        "save_checkpoints_at": [0.5],
     }  # fmt: skip
     republish(run, settings={"training": training})
     with pytest.raises(CheckpointError, match=r"step-00000005.safetensors: no .*with 0.5"):
-        measure(tmp_path, run, data, suite(kept_weights=True))
+        measure(tmp_path, run, data, suite(intermediate_checkpoints=True))
     other = save_run(tmp_path / "other", 320, dataset=data, seed=4)
-    (run / "kept").mkdir()
-    (run / "kept" / "step-00000005.safetensors").write_bytes(
+    (run / "intermediate").mkdir()
+    (run / "intermediate" / "step-00000005.safetensors").write_bytes(
         (other / "model.safetensors").read_bytes()
     )
-    with pytest.raises(DataError, match=r"kept/step-00000005.safetensors: its content is not"):
-        measure(tmp_path, run, data, suite(kept_weights=True))
+    with pytest.raises(
+        DataError, match=r"intermediate/step-00000005.safetensors: its content is not"
+    ):
+        measure(tmp_path, run, data, suite(intermediate_checkpoints=True))
     republish(run)
-    found = measure(tmp_path, run, data, suite(kept_weights=True))
+    found = measure(tmp_path, run, data, suite(intermediate_checkpoints=True))
     assert found["gsm8k_samples_t40"] == found["gsm8k_samples"] == 3
     alone = measure(tmp_path / "alone", other, data, suite())
     assert (

@@ -59,9 +59,11 @@ def test_a_run_that_kept_no_weights_has_no_curve(small: FakeResults, tmp_path: P
         mathematics(small, row.run, 0, "mathematics_by_tokens")
         path = small.root / f"runs/{row.run}/0/training.json"
         result = json.loads(path.read_text())
-        result["settings"]["training"]["keep_weights"] = []
+        result["settings"]["training"]["save_checkpoints_at"] = []
         rewrite(path, json.dumps(result))
-    with pytest.raises(UserError, match=r"at the end alone: give its run `training.keep_weights`"):
+    with pytest.raises(
+        UserError, match=r"at the end alone: give its run `training.save_checkpoints_at`"
+    ):
         build_table(artifact_slice("figure9", seeds=(0,)), small.results, tmp_path / "figure9")
 
 

@@ -157,7 +157,7 @@ def test_a_wrong_call_is_one_line_with_its_cure(words: str, said: str, checkout:
 
 def test_a_shell_completes_what_can_be_built(checkout: Path) -> None:
     assert frame.beginning_with("table6") == ["table6", "table6_recall"]
-    assert {"headline", "diff_v1", "dex"} <= set(frame.beginning_with(""))
+    assert {"default_targets", "diff_v1", "dex"} <= set(frame.beginning_with(""))
     known = Plan.load(checkout / "config").catalogue
     assert {*frame.targets()} == {*known.artifacts, *known.papers.papers, *GROUPS}
     assert frame.targets(checkout / "elsewhere") == []
@@ -268,7 +268,7 @@ def test_the_results_folder_is_named_for_make(
     assert call("results_folder", "--config", repository / "config").output == "results/tiny\n"
     given = ("--scale", "smoke", "--config", repository / "config")
     assert call("results_folder", *given).output == "results/smoke\n"
-    (tmp_path / "config.yaml").write_text("scale: tiny;touch${IFS}x\nheadline: []\n")
+    (tmp_path / "config.yaml").write_text("scale: tiny;touch${IFS}x\ndefault_targets: []\n")
     assert call("results_folder", "--config", tmp_path).exit_code == 2
     assert "scale: 'tiny;touch${IFS}x' is no name" in caplog.messages[-1]
 

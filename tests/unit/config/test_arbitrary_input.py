@@ -26,7 +26,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
     max_leaves=12,
 )  # fmt: skip
-OPTIONS = st.sampled_from(["scale", "seeds", "results", "tracking", "headline"])
+OPTIONS = st.sampled_from(["scale", "seeds", "results", "tracking", "default_targets"])
 YAML = st.text(alphabet="ab01:-.{}[]&*!|>'\"#\n \t,?<%@e_~", max_size=40) | st.text(max_size=20)
 
 

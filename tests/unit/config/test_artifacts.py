@@ -77,8 +77,8 @@ def test_a_table_a_figure_or_both() -> None:
 
 
 def test_interventions_are_rows() -> None:
-    raw = artifact_file("ablation_head_count") | {"interventions": ["diff_lambda_0_8"]}
-    with pytest.raises(ConfigError, match="interventions are not among the rows"):
+    raw = artifact_file("ablation_head_count") | {"owned_runs": ["diff_lambda_0_8"]}
+    with pytest.raises(ConfigError, match="owned_runs are not among the rows"):
         typed_artifact(raw, "ablation_head_count.yaml")
 
 

@@ -149,18 +149,18 @@ CASES: dict[str, Case] = {
     ),
     "a stand-in for a row that is not there": (
         "scales/tiny.yaml",
-        put("stand_ins", value={"table2": {"recall_dif": "diff"}}),
-        ["stand_ins.table2: 'recall_dif' is none of its rows; did you mean 'recall_diff'?"],
+        put("proxies", value={"table2": {"recall_dif": "diff"}}),
+        ["proxies.table2: 'recall_dif' is none of its rows; did you mean 'recall_diff'?"],
     ),
     "a stand-in in an artifact that is not there": (
         "scales/tiny.yaml",
-        put("stand_ins", value={"tabel2": {"recall_diff": "diff"}}),
-        ["stand_ins: unknown artifact 'tabel2'; did you mean 'table2'?"],
+        put("proxies", value={"tabel2": {"recall_diff": "diff"}}),
+        ["proxies: unknown artifact 'tabel2'; did you mean 'table2'?"],
     ),
     "a stand-in that is no run": (
         "scales/tiny.yaml",
-        put("stand_ins", value={"table2": {"recall_diff": "difff"}}),
-        ["stand_ins.table2.recall_diff: unknown run 'difff'; did you mean 'diff'?"],
+        put("proxies", value={"table2": {"recall_diff": "difff"}}),
+        ["proxies.table2.recall_diff: unknown run 'difff'; did you mean 'diff'?"],
     ),
 }
 

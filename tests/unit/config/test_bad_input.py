@@ -17,9 +17,9 @@ CASES: dict[str, Case] = {
     "seeds of a wrong type": ("config.yaml", put("seeds", value="many"), ["seeds", "got 'many'"]),
     "no seeds": ("config.yaml", put("seeds", value=[]), ["seeds", "at least 1"]),
     "a seed twice": ("config.yaml", put("seeds", value=[1, 1]), ["seeds: must be distinct"]),
-    "unknown headline": (
+    "an unknown default target": (
         "config.yaml",
-        put("headline", value=["tabel6"]),
+        put("default_targets", value=["tabel6"]),
         ["unknown artifact 'tabel6'; did you mean 'table6'?"],
     ),
     "unknown corpus": ("config.yaml", put("corpus", value="stdlib"), ["unknown dataset 'stdlib'"]),
@@ -56,7 +56,11 @@ CASES: dict[str, Case] = {
     "an unknown key of a group": (
         "runs.yaml",
         put("runs", "diff", "set", value={"training": {"learning_rate": 0.002}}),
-        ["runs.diff.set: training.learning_rate: unknown key; allowed: backend, ", " lr, "],
+        [
+            "runs.diff.set: training.learning_rate: unknown key; allowed: "
+            "activation_checkpointing, ",
+            " lr, ",
+        ],
     ),
     "missing base": (
         "runs.yaml",
@@ -130,7 +134,7 @@ CASES: dict[str, Case] = {
             "set",
             value={
                 "recall_transformer": {
-                    "training": {"probe": {"needles": [2, 40], "bind_needles": 2}}
+                    "training": {"probe": {"needles": [2, 40], "learned_needles": 2}}
                 }
             },
         ),

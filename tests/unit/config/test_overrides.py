@@ -18,7 +18,7 @@ from difftransformer.planning.plan import Plan
         ({"scale": "tini"}, "unknown scale 'tini'; did you mean 'tiny'?"),
         ({"seeds": "x"}, "--config: seeds"),
         ({"tracking": {"url": "x"}}, "tracking.url: unknown key; did you mean 'uri'?"),
-        ({"headline": ["table99"]}, "unknown artifact 'table99'"),
+        ({"default_targets": ["table99"]}, "unknown artifact 'table99'"),
         (
             {"set": {"dif": {"training": {"lr": 0.002}}}},
             "--config: set: unknown run 'dif'; did you mean 'diff'?",
@@ -162,7 +162,7 @@ def test_the_default_targets_have_fresh_seeds_that_a_larger_count_continues(
 ) -> None:
     artifacts = Plan.load(repository / "config", {"scale": "tiny"}).artifacts
     catalogue = artifacts.jobs.catalogue
-    for name in catalogue.project.headline:
+    for name in catalogue.project.default_targets:
         assert artifacts.seeds(name) == [30, 31, 32, 33, 34, 35]
         assert not {*artifacts.seeds(name)} & {*catalogue.scale.exploratory_seeds}
     more = Plan.load(repository / "config", {"scale": "tiny", "seeds": 8}).artifacts

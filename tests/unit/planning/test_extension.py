@@ -48,7 +48,7 @@ def test_mathematics_goes_on_in_two_stages(plan: Plan) -> None:
     assert second.init_from == "math_diff"
     assert first.init_from == ("long_diff" if plan.jobs.scale in ("gpu", "paper") else "diff")
     assert first.model == second.model
-    assert first.training.kept_steps and first.dataset != second.dataset
+    assert first.training.intermediate_steps and first.dataset != second.dataset
     owners = {plan.catalogue.tokenizer_owner(run.dataset) for run in (first, second)}
     assert owners == {plan.catalogue.tokenizer_owner(plan.jobs.run("diff").dataset)}
     sources = plan.catalogue.dataset(first.dataset).sources
@@ -62,7 +62,7 @@ def test_paper_scale_has_the_printed_budgets_of_mathematics(repository: Path) ->
     for training, tokens, batch in ((first, 20e9, 4e6), (second, 2e9, 1e6)):
         assert training.total_steps * training.tokens_per_step == pytest.approx(tokens, rel=0.01)
         assert training.tokens_per_step == pytest.approx(batch, rel=0.05)
-    kept = [step * first.tokens_per_step for step in first.kept_steps]
+    kept = [step * first.tokens_per_step for step in first.intermediate_steps]
     assert kept == pytest.approx([6e9, 8e9, 10e9, 12e9, 14e9, 16e9, 18e9], rel=0.01)
     assert plan.catalogue.suite("mathematics_by_tokens").max_new_tokens == 1024
     assert plan.catalogue.suite("mathematics").max_new_tokens == 16384

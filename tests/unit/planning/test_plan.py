@@ -48,7 +48,9 @@ def test_a_paper_is_a_target_and_a_report(repository: Path) -> None:
     assert {"v2_loss", "v2_ablations", "v2_decoding"} < set(plan.groups["diff_v2"])
     assert "dex_figure7" in plan.groups["dex"]
     assert plan.asked(["diff_v1", "v2_loss", "table6"]) == [*printed, "v2_loss"]
-    assert plan.asked([]) == plan.groups["headline"] == plan.asked(["report", "results/x.svg"])
+    assert (
+        plan.asked([]) == plan.groups["default_targets"] == plan.asked(["report", "results/x.svg"])
+    )
     assert plan.groups["sweeps"] == ["lr_sweep", "lr_sweep_sizes", "lr_sweep_v2"]
     assert sorted(plan.groups["all"] + plan.groups["sweeps"]) == sorted(plan.artifacts.known)
 

@@ -63,7 +63,7 @@ def test_rows_of_table_6_differ_in_norm_gains_and_lambda_vectors_alone(plan: Pla
 
 def test_the_rows_differ_in_nothing_but_attention_and_learning_rate(plan: Plan) -> None:
     def rest(slice: RunConfig) -> dict:
-        differ = {"lr", "keep_weights"}  # the second changes no step
+        differ = {"lr", "save_checkpoints_at"}  # the second changes no step
         return slice.model_dump(exclude={"run": True, "model": {"attention"}, "training": differ})
 
     first, *others = (plan.jobs.run(name) for name in (*TABLE_6, *CONTROLS))
@@ -126,7 +126,7 @@ def test_sweep_runs_differ_in_the_learning_rate_alone(repository: Path) -> None:
     for index, rate in enumerate(rates):
         swept = plan.jobs.run(f"sweep_diff_{index}")
         assert swept.training.lr == rate
-        own = {"lr": rate, "keep_weights": []}
+        own = {"lr": rate, "save_checkpoints_at": []}
         base = plan.jobs.run("diff").training.model_copy(update=own)
         assert swept.training == base
 
@@ -183,13 +183,13 @@ def test_weights_are_kept_of_the_run_that_says_so_alone(config_folder: Path) -> 
     path = config_folder / "runs.yaml"
     mine = """runs:
   mine: {label: Mine, base: diff}
-  mine_kept: {label: Mine, base: mine, keep_weights: [0.7, 0.5]}
-  math_kept: {label: Mine, base: math_diff, keep_weights: [0.25, 0.5]}
+  mine_kept: {label: Mine, base: mine, save_checkpoints_at: [0.7, 0.5]}
+  math_kept: {label: Mine, base: math_diff, save_checkpoints_at: [0.25, 0.5]}
 """
     path.write_text(path.read_text().replace("runs:\n", mine, 1))
     catalogue = Plan.load(config_folder, {"scale": "tiny"}).catalogue
     runs = ("diff", "mine", "mine_kept", "math_diff", "math_kept")
-    kept = {run: catalogue.run(run).training.keep_weights for run in runs}
+    kept = {run: catalogue.run(run).training.save_checkpoints_at for run in runs}
     assert kept["diff"]
     assert (kept["mine"], kept["mine_kept"]) == ([], [0.5, 0.7])
     assert kept["math_kept"] == sorted({*kept["math_diff"], 0.25, 0.5}) != kept["math_diff"]

@@ -80,7 +80,7 @@ def test_a_figure_is_not_touched_by_its_tables_caption(declared: Declarations) -
 
 def test_an_ablation_owns_its_runs_and_reads_both_tasks(declared: Declarations) -> None:
     artifact = declared.artifacts["ablation_head_count"]
-    assert artifact.interventions == ["transformer_halved_heads", "recall_transformer_halved_heads"]
+    assert artifact.owned_runs == ["transformer_halved_heads", "recall_transformer_halved_heads"]
     rows = {part.suites[0]: {row.run for row in part.rows} for part in artifact.sections}
     assert "recall_diff" in rows["recall"] and "diff" not in rows["recall"]
 

@@ -34,7 +34,7 @@ def test_rows_of_table_7_differ_in_their_attention_alone(plan: Plan) -> None:
         widths = {one.attention.head_dim for one in models}
         assert widths == {min(widths), 2 * min(widths)}  # halved heads are twice as wide
     assert plan.artifacts.results("table7") == [plan.jobs.layout.timings("throughput")]
-    assert plan.interventions("table7") == [] and plan.artifacts.histories("table7") == []
+    assert plan.owned_runs("table7") == [] and plan.artifacts.histories("table7") == []
     assert plan.jobs.timing_gpus("throughput") == int(plan.jobs.scale in ("small", "gpu", "paper"))
 
 

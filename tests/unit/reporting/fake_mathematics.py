@@ -11,7 +11,7 @@ SETTINGS = {
 }  # fmt: skip
 TRAINING = {
     "steps": 800, "seq_len": 150, "batch_size": 10, "lr": 4e-3, "warmup_steps": 8,
-    "keep_weights": [0.25, 0.5],
+    "save_checkpoints_at": [0.25, 0.5],
 }  # fmt: skip
 KEPT = (300_000, 600_000)
 
@@ -37,7 +37,9 @@ def mathematics(fake: Any, run: str, seed: int, suite: str) -> None:
             metrics[f"average{part}{ending}"] = sum(
                 metrics[f"{name}{part}{ending}"] for name in MATH_SETS
             ) / len(MATH_SETS)
-    fake.evaluation(run, seed, suite, metrics, SETTINGS | {"kept_weights": len(endings) > 1})
+    fake.evaluation(
+        run, seed, suite, metrics, SETTINGS | {"intermediate_checkpoints": len(endings) > 1}
+    )
     path = fake.root / f"runs/{run}/{seed}/training.json"
     result = json.loads(path.read_text())
     result["settings"]["training"] |= TRAINING

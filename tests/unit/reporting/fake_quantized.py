@@ -10,12 +10,12 @@ def quantized(fake: Any, run: str, seed: int) -> None:
     """Write the result of one run: accuracy of a recall model, loss of one of text."""
     noise = random.Random(f"quantized{run}{seed}")
     recall = "recall_" in run
-    binds = "diff" in run or "groupnorm" in run
-    exact = (0.97 if binds else 0.27) if recall else 3.9
+    learns = "diff" in run or "groupnorm" in run
+    exact = (0.97 if learns else 0.27) if recall else 3.9
     metrics = {"score_unquantized": exact + noise.gauss(0, 0.01)}
     for what in WHAT:
         for bits in BITS:
-            harm = (0.1 if binds else 0.3) * 4.0 ** (4 - bits)
+            harm = (0.1 if learns else 0.3) * 4.0 ** (4 - bits)
             change = -harm * (exact - 0.25) if recall else harm
             metrics[f"score_{what}_b{bits}"] = metrics["score_unquantized"] + change
     config: dict[str, Any] = {

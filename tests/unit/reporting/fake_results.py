@@ -30,7 +30,7 @@ from difftransformer.config.artifact_slices import SweepRow
 from difftransformer.provenance.published import SEAL, publish
 
 PLACES = (16, 22, 30, 41, 56, 77, 106, 145, 199, 273, 374, 512)
-# Row -> (final loss, step at which it binds), as seen at tiny scale.
+# Row -> (final loss, step at which it learns retrieval), as seen at tiny scale.
 SHAPES = {
     "transformer": (3.850, None),
     "transformer_halved_heads": (3.853, None),
@@ -151,12 +151,12 @@ class FakeResults:
     def recall_model(self, run: str, seed: int) -> None:
         noise = random.Random(f"{run}{seed}")
         middle = SHAPES[base(run)][1]
-        bind = None if middle is None else int(noise.gauss(middle, 90)) // 20 * 20
-        if bind is not None and bind > 560:
-            bind = None
+        first = None if middle is None else int(noise.gauss(middle, 90)) // 20 * 20
+        if first is not None and first > 560:
+            first = None
         points = []
         for step in range(PROBE_EVERY, STEPS + 1, PROBE_EVERY):
-            rise = 0.0 if bind is None else 1 / (1 + math.exp(-(step - bind) / 18 - 2.2))
+            rise = 0.0 if first is None else 1 / (1 + math.exp(-(step - first) / 18 - 2.2))
             accuracy = 0.25 + 0.73 * rise + noise.gauss(0, 0.012)
             points.append(
                 {
@@ -230,7 +230,7 @@ class FakeResults:
             sizes |= {"lambda_l0": 0.2 + 0.01 * seed, "lambda_l1": -0.35}
         probe = {
             "needles": [2, 4], "every": PROBE_EVERY, "queries": 2, "samples": 128,
-            "bind_needles": 4, "bind_threshold": 0.9,
+            "learned_needles": 4, "learned_threshold": 0.9,
         }  # fmt: skip
         extended = run.startswith("long_")
         settings = {

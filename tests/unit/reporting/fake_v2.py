@@ -9,7 +9,7 @@ from fake_needles import needles
 from fake_outliers import outliers
 
 ROWS = {
-    # Row -> (final loss, step at which it binds), as `fake_results.SHAPES`
+    # Row -> (final loss, step at which it learns retrieval), as `fake_results.SHAPES`
     "transformer_gqa": (3.852, None),
     "transformer_1_5_heads": (3.846, None),
     "diff_gqa": (3.930, 340),

@@ -5,12 +5,12 @@ from fake_rest import made_up
 from fake_results import FakeResults
 from fake_slices import CATALOGUE, SCALE, artifact_slice
 
-from difftransformer.config.scales import stand_in_claims
+from difftransformer.config.scales import claims_on_proxies
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import TableDocument
 from difftransformer.reporting.table_job import make_table
 
-CLAIMS = stand_in_claims(CATALOGUE.scale.stand_ins, CATALOGUE.registry.claims)
+CLAIMS = claims_on_proxies(CATALOGUE.scale.proxies, CATALOGUE.registry.claims)
 TABLES = [
     name
     for name in made_up("table")

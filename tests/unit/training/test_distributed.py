@@ -26,7 +26,7 @@ from difftransformer.tracking.run_context import exclusive
 STEPS = 40
 SETTINGS = {
     "steps": STEPS, "batch_size": 8, "micro_batch_size": 2, "validate_every": 20, "log_every": 1,
-    "checkpoint_every": 10, "keep_weights": [0.5],
+    "checkpoint_every": 10, "save_checkpoints_at": [0.5],
 }  # fmt: skip
 
 
@@ -161,7 +161,7 @@ def test_two_processes_train_what_one_does(alone: Run, together: Run) -> None:
     )
     assert ours.keys() == theirs.keys()
     assert theirs["validation_loss"] == pytest.approx(ours["validation_loss"], rel=1e-6)
-    half = f"out/kept/step-{STEPS // 2:08d}.safetensors"
+    half = f"out/intermediate/step-{STEPS // 2:08d}.safetensors"
     kept = [load_file(run.folder / half) for run in (alone, together)]
     for name, tensor in kept[0].items():
         torch.testing.assert_close(kept[1][name], tensor, rtol=1e-5, atol=1e-6)
@@ -214,7 +214,7 @@ def test_it_waits_for_a_job_that_is_left_over_before_it_starts_processes(
 
 @pytest.mark.slow
 def test_a_full_disk_is_one_line_and_keeps_what_there_is(tmp_path: Path, text: Path) -> None:
-    run = Run(tmp_path / "run", text, steps=20, keep_weights=[])
+    run = Run(tmp_path / "run", text, steps=20, save_checkpoints_at=[])
     said, status = run.disturbed(signal.SIGTERM, "launcher", step=10)
     assert status == os.EX_TEMPFAIL, said
     before = run.steps()
@@ -226,7 +226,7 @@ def test_a_full_disk_is_one_line_and_keeps_what_there_is(tmp_path: Path, text: P
 
 @pytest.mark.slow
 def test_weights_that_find_no_room_are_one_line(tmp_path: Path, text: Path) -> None:
-    run = Run(tmp_path / "run", text, keep_weights=[0.1])
+    run = Run(tmp_path / "run", text, save_checkpoints_at=[0.1])
     assert "error: weights of step 4 could not be written to" in run.refused(2)  # by the leader
 
 
@@ -238,7 +238,7 @@ def test_a_divergence_of_all_is_said_once(tmp_path: Path, text: Path) -> None:
 
 @pytest.mark.exhaustive
 def test_twenty_kills_at_random_cost_nothing_that_was_written(tmp_path: Path, text: Path) -> None:
-    settings = {"steps": 2000, "checkpoint_every": 15, "log_every": 50, "keep_weights": []}
+    settings = {"steps": 2000, "checkpoint_every": 15, "log_every": 50, "save_checkpoints_at": []}
     undisturbed = Run(tmp_path / "undisturbed", text, **settings)
     undisturbed(2)
     run, moment, reached = Run(tmp_path / "run", text, **settings), random.Random(0), 0
@@ -308,7 +308,7 @@ def test_in_bf16_two_processes_are_near_one(tmp_path: Path, text: Path) -> None:
 
 @pytest.mark.exhaustive
 def test_a_damaged_shard_is_found_and_passed_over(tmp_path: Path, text: Path) -> None:
-    run = Run(tmp_path / "run", text, steps=20, keep_weights=[])
+    run = Run(tmp_path / "run", text, steps=20, save_checkpoints_at=[])
     run(2)
     shard = next((run.state() / "checkpoint-00000020").glob("shard-00002-*"))
     shard.write_bytes(shard.read_bytes()[:-1] + b"!")
@@ -321,7 +321,7 @@ def test_a_damaged_shard_is_found_and_passed_over(tmp_path: Path, text: Path) ->
 def test_other_variants_are_shared_alike(tmp_path: Path, text: Path, variant: str) -> None:
     runs = [Run(tmp_path / name, text, variant, steps=10) for name in ("one", "two")]
     for world_size, run in enumerate(runs, start=1):
-        run(world_size, keep_weights=[])
+        run(world_size, save_checkpoints_at=[])
     assert distance(*runs) < 1e-6
     one, two = (json.loads((run.folder / "out" / "training.json").read_text()) for run in runs)
     assert two["metrics"] == pytest.approx(one["metrics"], rel=1e-4)  # the lambdas among them

@@ -54,7 +54,11 @@ ENTRY = """
         ("{method: dex, heads: [0, 99]}", "", "heads: 99 is no head of a layer, which has 0 to"),
         ("{method: lora}", "init_from: null", "there is nothing to adapt"),
         ("{method: lora}", "base: diff\n    init_from: diff", "run diff is no plain Llama"),
-        ("{method: lora}", "set: {training: {keep_weights: [0.5]}}", "training.keep_weights"),
+        (
+            "{method: lora}",
+            "set: {training: {save_checkpoints_at: [0.5]}}",
+            "training.save_checkpoints_at",
+        ),
     ],
 )
 def test_a_run_that_cannot_be_adapted_is_one_line_before_any_job(

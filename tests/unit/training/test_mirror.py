@@ -20,7 +20,7 @@ from difftransformer.training.mirror import Mirror, forget_finished
 from difftransformer.training.state_folder import FINISHED
 from difftransformer.training.team import Team
 
-LONG = {"steps": 101, "checkpoint_every": 20, "keep_weights": [0.3]}
+LONG = {"steps": 101, "checkpoint_every": 20, "save_checkpoints_at": [0.3]}
 
 
 class Held(NullTracker):
@@ -88,7 +88,7 @@ def test_another_machine_goes_on_to_the_same_bytes(
     train(make_slice(**LONG), "lost", mirror=f"file://{copy}")
     assert f"resuming from the checkpoint of step {newest}" in caplog.text
     assert_same_outcome(undisturbed, folder)
-    kept = "out/kept/step-00000030.safetensors"
+    kept = "out/intermediate/step-00000030.safetensors"
     assert (folder / kept).read_bytes() == (undisturbed / kept).read_bytes()
     assert whole(copy) == names(copy) and names(copy)[-1] == f"checkpoint-{LONG['steps']:08d}"
     assert (copy / FINISHED).exists() and len(names(copy)) <= 2
@@ -111,7 +111,7 @@ def test_a_damaged_copy_is_passed_over(
 
 
 def test_kept_weights_that_changed_are_not_published(train: Train, lost: tuple[Path, Path]) -> None:
-    (kept,) = (lost[1] / "kept").glob("*.safetensors")
+    (kept,) = (lost[1] / "intermediate").glob("*.safetensors")
     kept.write_bytes(kept.read_bytes()[::-1])
     with pytest.raises(CheckpointError, match="does not match its sum: delete file://"):
         train(make_slice(**LONG), "lost", mirror=f"file://{lost[1]}")
@@ -121,12 +121,12 @@ def test_half_a_copy_of_kept_weights_is_passed_over(
     train: Train, undisturbed: Path, lost: tuple[Path, Path]
 ) -> None:
     folder, copy = lost
-    (kept,) = (copy / "kept").glob("*.safetensors")
+    (kept,) = (copy / "intermediate").glob("*.safetensors")
     for name in (".step-00000060.4711.partial.safetensors", "step-00000060.safetensors"):
-        (copy / "kept" / name).write_bytes(kept.read_bytes()[:100])
+        (copy / "intermediate" / name).write_bytes(kept.read_bytes()[:100])
     train(make_slice(**LONG), "lost", mirror=f"file://{copy}")
     assert_same_outcome(undisturbed, folder)
-    assert [path.name for path in folder.glob("out/kept/*.safetensors")] == [kept.name]
+    assert [path.name for path in folder.glob("out/intermediate/*.safetensors")] == [kept.name]
 
 
 def test_a_finished_training_is_published_again_elsewhere_and_forced_it_starts_from_scratch(
@@ -165,32 +165,39 @@ def test_where_all_checkpoints_here_are_damaged_it_goes_on_from_the_copy(
 def test_whole_copies_of_kept_weights_are_left_alone(train: Train, lost: tuple[Path, Path]) -> None:
     """Written anew, one would be half there for a while, beside its sum."""
     folder, copy = lost
-    (kept,) = (copy / "kept").glob("*.safetensors")
+    (kept,) = (copy / "intermediate").glob("*.safetensors")
     before = kept.stat().st_mtime_ns
     train(make_slice(**LONG), "lost", mirror=f"file://{copy}")
     assert kept.stat().st_mtime_ns == before
-    (published,) = folder.glob("out/kept/*.safetensors")
+    (published,) = folder.glob("out/intermediate/*.safetensors")
     assert kept.read_bytes() == published.read_bytes()
 
 
 def test_a_copy_of_other_weights_is_replaced_and_its_sum_goes_first(
     train: Train, tmp_path: Path
 ) -> None:
-    slice, copy = make_slice(steps=40, keep_weights=[0.5], checkpoint_every=20), tmp_path / "copy"
+    slice, copy = (
+        make_slice(steps=40, save_checkpoints_at=[0.5], checkpoint_every=20),
+        tmp_path / "copy",
+    )
     name = "step-00000020.safetensors"
-    (copy / "kept").mkdir(parents=True)
-    (copy / "kept" / name).write_bytes(b"of another time")
-    (copy / "kept" / f"{name}.sha256").write_text("0" * 64)
-    published = train(slice, "one", mirror=str(copy)) / "out" / "kept" / name
-    assert (copy / "kept" / name).read_bytes() == published.read_bytes()
-    assert (copy / "kept" / f"{name}.sha256").read_text() == file_sha256(published)
+    (copy / "intermediate").mkdir(parents=True)
+    (copy / "intermediate" / name).write_bytes(b"of another time")
+    (copy / "intermediate" / f"{name}.sha256").write_text("0" * 64)
+    published = train(slice, "one", mirror=str(copy)) / "out" / "intermediate" / name
+    assert (copy / "intermediate" / name).read_bytes() == published.read_bytes()
+    assert (copy / "intermediate" / f"{name}.sha256").read_text() == file_sha256(published)
 
 
 def test_kept_weights_that_are_written_again_are_copied_again(tmp_path: Path) -> None:
     """A training from scratch finds those of the one before, and comes to its own later."""
-    state, copy, kept = tmp_path / "state", tmp_path / "copy", "kept/step-00000001.safetensors"
+    state, copy, kept = (
+        tmp_path / "state",
+        tmp_path / "copy",
+        "intermediate/step-00000001.safetensors",
+    )
     mirror = Mirror(state, str(copy), Team())
-    (state / "kept").mkdir()
+    (state / "intermediate").mkdir()
     with mirror.copying():
         for step, weights in enumerate((b"of the one before", b"its own")):
             (state / kept).write_bytes(weights)

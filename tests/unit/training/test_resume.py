@@ -48,10 +48,16 @@ def test_killed_again_and_again_ends_in_the_same_bytes(
 def test_killed_on_recall_data_ends_in_the_same_bytes(
     train: Train, tmp_path: Path, recall: Path, cooldown: int | None
 ) -> None:
-    probe = {"needles": [1, 2], "samples": 8, "every": 5, "bind_needles": 2, "bind_threshold": 1e-9}
+    probe = {
+        "needles": [1, 2],
+        "samples": 8,
+        "every": 5,
+        "learned_needles": 2,
+        "learned_threshold": 1e-9,
+    }
     slice = make_slice(
         steps=31, seq_len=24, probe=probe, checkpoint_every=4, micro_batch_size=4,
-        cooldown_after_binding=cooldown,
+        cooldown_after_learning=cooldown,
     )  # fmt: skip
     undisturbed = train(slice, "undisturbed", dataset=recall)
     process = start(train, slice, "killed", dataset=recall)

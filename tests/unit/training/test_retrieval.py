@@ -13,14 +13,14 @@ from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.result import read_result
 
 
-def test_recall_records_accuracy_and_the_step_of_binding(train: Train, recall: Path) -> None:
+def test_recall_records_accuracy_and_the_step_of_learning(train: Train, recall: Path) -> None:
     probe = {
         "needles": [1, 2],
         "queries": 2,
         "samples": 16,
         "every": 4,
-        "bind_needles": 2,
-        "bind_threshold": 1e-9,
+        "learned_needles": 2,
+        "learned_threshold": 1e-9,
     }
     folder = train(make_slice(seq_len=24, probe=probe, log_every=3), dataset=recall)
     rows = history(folder)
@@ -35,12 +35,12 @@ def test_recall_records_accuracy_and_the_step_of_binding(train: Train, recall: P
     assert metrics["accuracy_n2"] == float(probed[-1]["accuracy_n2"])
 
 
-def test_a_run_ends_as_many_steps_after_binding_as_asked(train: Train, recall: Path) -> None:
-    probe = {"needles": [2], "samples": 64, "every": 4, "bind_needles": 2}
-    asked = {"seq_len": 24, "steps": 30, "cooldown_after_binding": 5, "log_every": 1}
+def test_a_run_ends_as_many_steps_after_learning_as_asked(train: Train, recall: Path) -> None:
+    probe = {"needles": [2], "samples": 64, "every": 4, "learned_needles": 2}
+    asked = {"seq_len": 24, "steps": 30, "cooldown_after_learning": 5, "log_every": 1}
     ends = {}
     for name, threshold in (("soon", 1e-9), ("never", 1.0)):
-        slice = make_slice(probe=probe | {"bind_threshold": threshold}, **asked)
+        slice = make_slice(probe=probe | {"learned_threshold": threshold}, **asked)
         folder = train(slice, name, dataset=recall)
         metrics = read_result(folder / "out" / "training.json").metrics
         rates, steps = column(folder, "lr"), ends.setdefault(name, int(metrics["steps"]))
@@ -53,7 +53,7 @@ def test_a_run_ends_as_many_steps_after_binding_as_asked(train: Train, recall: P
 
 
 def test_recall_loss_weighs_answers_and_the_rest(train: Train, recall: Path) -> None:
-    probe = {"needles": [2], "bind_needles": 2}
+    probe = {"needles": [2], "learned_needles": 2}
     given = {"seq_len": 24, "steps": 1, "warmup_steps": 0, "probe": probe}
     (loss,) = column(train(make_slice(**given), "recall", dataset=recall), "loss")
     # The naive twin: whole logits of the same first batch.

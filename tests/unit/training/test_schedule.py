@@ -49,7 +49,7 @@ def test_linear_values() -> None:
 def test_stays_at_the_peak_until_the_cooldown_wherever_the_run_ends() -> None:
     config = TrainingConfig(
         steps=20, seq_len=8, batch_size=2, lr=1.0, min_lr_ratio=0.5, warmup_steps=2,
-        probe=ProbeConfig(), cooldown_after_binding=4,
+        probe=ProbeConfig(), cooldown_after_learning=4,
     )  # fmt: skip
     for last in (20, 9):
         rates = [learning_rate(step, config, last) for step in range(1, last + 1)]

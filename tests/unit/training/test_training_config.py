@@ -47,16 +47,16 @@ def test_fused_is_interpreted_on_a_cpu_in_full_precision() -> None:
     ("change", "words"),
     [
         ({}, "needs a probe"),
-        ({"probe": {}, "keep_weights": [0.5]}, "no keep_weights"),
+        ({"probe": {}, "save_checkpoints_at": [0.5]}, "no save_checkpoints_at"),
         ({"probe": {}, "warmup_steps": 95}, "exceed the run's 100 steps"),
     ],
 )
 def test_refuses_a_cooldown_that_cannot_be(change: dict[str, Any], words: str) -> None:
-    base = BASE | {"steps": 100, "tokens": None, "cooldown_after_binding": 10}
+    base = BASE | {"steps": 100, "tokens": None, "cooldown_after_learning": 10}
     with pytest.raises(ValidationError, match=words):
         TrainingConfig.model_validate(base | change)
 
 
 def test_probe_measures_the_needles_that_decide() -> None:
-    with pytest.raises(ValidationError, match="bind_needles 4"):
+    with pytest.raises(ValidationError, match="learned_needles 4"):
         ProbeConfig(needles=[2, 8])

@@ -104,7 +104,7 @@ class RetrievalSuite(PromptSuite):
         return self
 
     @property
-    def stand_in(self) -> str | None:
+    def proxy(self) -> str | None:
         """What stands in for sentences with cities and their numbers; None: nothing does."""
         return "keys and values of synthetic tokens" if self.format == "recall" else None
 

@@ -16,7 +16,7 @@ from difftransformer.evaluations.attention_allocation.settings import (
     share_name,
 )
 from difftransformer.reporting.charts import cell_estimates, cells_of, estimates
-from difftransformer.reporting.conditions import stand_in_title
+from difftransformer.reporting.conditions import proxy_title
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.drawing import (
     INK,
@@ -101,7 +101,7 @@ def section(view: View[Options]) -> Section:
         "same. By depth, and by layer, the csv has both.",
         view.training_note(),
     ]
-    return metric_section(view.standing_in(suite.stand_in), metrics, decimals=2, notes=notes)
+    return metric_section(view.standing_in(suite.proxy), metrics, decimals=2, notes=notes)
 
 
 def figure(view: View[Options]) -> Figure:
@@ -133,7 +133,7 @@ def _shares(axes: Axes, view: View[Options]) -> None:
                     **({"color": SOFT} | style),
                 )  # fmt: skip
     axes.set(xlim=(-0.65, len(names) - 0.5), ylim=(-0.02, None))
-    title = stand_in_title("Where the answering position attends", view.suite.stand_in)
+    title = proxy_title("Where the answering position attends", view.suite.proxy)
     tidy(axes, x="", y="share of attention", title=printable(title, 60))
 
 

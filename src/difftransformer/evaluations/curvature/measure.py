@@ -36,7 +36,7 @@ from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.layout import TRAINING
 from difftransformer.provenance.result import PerItemScores, read_result
-from difftransformer.training.state_folder import kept_weights
+from difftransformer.training.state_folder import intermediate_checkpoint
 
 logger = logging.getLogger(__name__)
 _SEED = 0
@@ -184,7 +184,7 @@ def _weights_of_phases(suite: Suite, context: EvalContext) -> dict[str, Path | N
         return files
     training = TrainingConfig.model_validate(read_result(folder / TRAINING).settings["training"])
     return files | {
-        phase: kept_weights(folder, round(share * training.total_steps))
+        phase: intermediate_checkpoint(folder, round(share * training.total_steps))
         for phase, share in suite.phases.items()
     }
 

@@ -76,8 +76,8 @@ class Suite(AnyModel, SplitSuite):
         Annotated[str, StringConstraints(pattern="^[a-z]+$")], Annotated[float, Field(gt=0, lt=1)]
     ] = setting(
         {},
-        meaning="Weights that training kept on its way, by name: shares of `keep_weights`, such as "
-        "{early: 0.1}. The final ones are always measured.",
+        meaning="Weights that training kept on its way, by name: shares of `save_checkpoints_at`, "
+        "such as {early: 0.1}. The final ones are always measured.",
     )
     batch_size: int = setting(
         16,

@@ -10,7 +10,7 @@ from difftransformer.evaluations.effective_attention.settings import (
     answer_name,
     negative_name,
 )
-from difftransformer.reporting.conditions import stand_in_title
+from difftransformer.reporting.conditions import proxy_title
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.drawing import Figure, legend_below, tidy
 from difftransformer.reporting.panels import metric_curves, panels, row_signs
@@ -44,7 +44,7 @@ def section(view: View[Options]) -> Section:
         "where values are small they hardly leave them.",
         view.training_note(),
     ]
-    return metric_section(view.standing_in(suite.stand_in), metrics, decimals=4, notes=notes)
+    return metric_section(view.standing_in(suite.proxy), metrics, decimals=4, notes=notes)
 
 
 def figure(view: View[Options]) -> Figure:
@@ -58,7 +58,7 @@ def figure(view: View[Options]) -> Figure:
         y = "share of the answer" if kind == _DRAWN[0] else ""
         tidy(axes, x="depth of the answer, %", y=y, title=KINDS[kind])
     places[0].set_ylim(bottom=0)
-    if suite.stand_in is not None:
-        drawn.suptitle(stand_in_title("Ours", suite.stand_in), x=0.0, ha="left", fontsize=10)
+    if suite.proxy is not None:
+        drawn.suptitle(proxy_title("Ours", suite.proxy), x=0.0, ha="left", fontsize=10)
     legend_below(drawn, row_signs(view.rows, view.look, mark=4.5))
     return drawn

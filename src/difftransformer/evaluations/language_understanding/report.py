@@ -15,7 +15,7 @@ from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import DIFFERENCE, Paper, Place, fact_cell, paired_differences
 from difftransformer.reporting.charts import cell_estimates, cells_of, estimates, interval
 from difftransformer.reporting.collect import defined
-from difftransformer.reporting.conditions import stand_in_title
+from difftransformer.reporting.conditions import proxy_title
 from difftransformer.reporting.document import Cell, Column, Row, Section
 from difftransformer.reporting.drawing import (
     SOFT,
@@ -67,7 +67,7 @@ def section(view: View[Options]) -> Section:
         ],
         cells=cells,
         notes=[*notes(view), *sizes.notes],
-        stand_in=suite.stand_in is not None,
+        proxy=suite.proxy is not None,
     )
 
 
@@ -205,11 +205,11 @@ def _guessing(column: str, task: str, one: Result) -> Cell:
 
 def _drawn(view: View[Options]) -> Section:
     """What is drawn: nothing published beside items that stand in for the benchmarks."""
-    stand_in = view.suite.stand_in
-    if stand_in is not None:
+    proxy = view.suite.proxy
+    if proxy is not None:
         view = replace(view, artifact=view.artifact.model_copy(update={"paper": None}))
     part = section(view)
-    return part.model_copy(update={"title": stand_in_title(part.title, stand_in)})
+    return part.model_copy(update={"title": proxy_title(part.title, proxy)})
 
 
 def _panel(axes: Axes, part: Section, look: dict[str, Look]) -> None:

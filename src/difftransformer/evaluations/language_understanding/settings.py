@@ -114,7 +114,7 @@ class Suite(Base):
         ]
 
     @property
-    def stand_in(self) -> str | None:
+    def proxy(self) -> str | None:
         """What stands in for the benchmarks; None where the items are theirs."""
         return "our own few items" if self.data == BUILTIN else None
 

@@ -43,7 +43,7 @@ from difftransformer.evaluations.mathematics.settings import (
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.layout import TRAINING
 from difftransformer.provenance.result import PerItemScores, read_result
-from difftransformer.training.state_folder import kept_weights
+from difftransformer.training.state_folder import intermediate_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -178,12 +178,12 @@ def _points(suite: Suite, context: EvalContext) -> list[Point]:
     folder = context.model
     assert folder is not None, "this suite needs the folder of the model"
     final = Point("", folder / WEIGHTS)
-    if not suite.kept_weights:
+    if not suite.intermediate_checkpoints:
         return [final]
     training = TrainingConfig.model_validate(read_result(folder / TRAINING).settings["training"])
     kept = [
-        Point(ending_of(tokens), kept_weights(folder, step))
-        for step, tokens in zip(training.kept_steps, kept_tokens(training), strict=True)
+        Point(ending_of(tokens), intermediate_checkpoint(folder, step))
+        for step, tokens in zip(training.intermediate_steps, kept_tokens(training), strict=True)
     ]
     return [*kept, final]
 

@@ -21,7 +21,7 @@ from difftransformer.reporting.charts import (
     over_seeds,
 )
 from difftransformer.reporting.collect import defined, metric
-from difftransformer.reporting.conditions import span, stand_in_title
+from difftransformer.reporting.conditions import proxy_title, span
 from difftransformer.reporting.document import Cell, Section
 from difftransformer.reporting.drawing import Axes, Figure, legend_below, sign, tidy
 from difftransformer.reporting.numbers import count, plain
@@ -53,7 +53,7 @@ def section(view: View[Options]) -> Section:
                 )
                 for one in sets
             ]
-    standing = view.standing_in(view.suite.stand_in)
+    standing = view.standing_in(view.suite.proxy)
     return metric_section(standing, metrics, decimals=DECIMALS, notes=_notes(view))
 
 
@@ -89,10 +89,10 @@ def _kept(view: View[Options]) -> list[int]:
             "table: rerun the older one"
         )
     (tokens,) = seen
-    if not (tokens and view.suite.kept_weights):
+    if not (tokens and view.suite.intermediate_checkpoints):
         raise UserError(
             f"{view.evaluated()[0].job_id} was measured at the end alone: give its run "
-            "`training.keep_weights`, and the suite `kept_weights: true`"
+            "`training.save_checkpoints_at`, and the suite `intermediate_checkpoints: true`"
         )
     return list(tokens)
 
@@ -160,7 +160,7 @@ def _curves(view: View[Options]) -> Figure:
         lines(ours, over_seeds(row.run, [*kept, last], by_seed), look, marks=5.5)
         if paper is not None and (published := paper.series.get(row.run)) is not None:
             lines(others[0], over_seeds(row.run, published.x, [published.y]), look, **PUBLISHED)
-    _by_tokens(ours, stand_in_title("Mean over the sets", view.suite.stand_in))
+    _by_tokens(ours, proxy_title("Mean over the sets", view.suite.proxy))
     for axes in others:
         _by_tokens(axes, f"Published: {paper.scale if paper is not None else ''}")
     signs = [sign("published", hollow=True)] if others else []
@@ -177,7 +177,7 @@ def _by_tokens(axes: Axes, title: str) -> None:
 def _points(view: View[Options]) -> Figure:
     """Accuracies by set above, lengths of output below."""
     suite: Suite = view.suite
-    look, paper = view.look, Paper(view.artifact.paper if suite.stand_in is None else None)
+    look, paper = view.look, Paper(view.artifact.paper if suite.proxy is None else None)
     names = [*suite.tasks, AVERAGE]
     lengths = [metric_of(name, "tokens") for name in names]
     view.require_defined([*map(metric_of, names), *lengths])
@@ -186,7 +186,7 @@ def _points(view: View[Options]) -> Figure:
     accuracies = [
         one._replace(number=min(100.0, max(0.0, one.number)))
         for one in cell_estimates(cells_of(measured, names), ends=partial(_ends, view))
-        if one.kind != "published" or suite.stand_in is None
+        if one.kind != "published" or suite.proxy is None
     ]
     estimates(top, accuracies, look, {name: _label(name) for name in names})
     of_length = cell_estimates(cells_of(measured, lengths))
@@ -200,9 +200,9 @@ def _points(view: View[Options]) -> Figure:
         if (value := paper.number(row.run, lengths[-1])) is not None
     ]
     beside = f" (published: {', '.join(known)})" if known else ""
-    tidy(top, x="", y="accuracy, %", title=stand_in_title(view.title, suite.stand_in))
+    tidy(top, x="", y="accuracy, %", title=proxy_title(view.title, suite.proxy))
     tidy(bottom, x="", y="tokens", title=f"Mean length of output{beside}")
-    signs = [sign("published", hollow=True)] if suite.stand_in is None else []
+    signs = [sign("published", hollow=True)] if suite.proxy is None else []
     legend_below(figure, [*row_signs(view.rows, look, line=0, mark=6), *signs])
     return figure
 

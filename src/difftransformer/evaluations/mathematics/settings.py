@@ -37,7 +37,7 @@ def ending_of(tokens: int | None) -> str:
 
 def kept_tokens(training: TrainingConfig) -> list[int]:
     """Tokens after which a training keeps its weights, ascending, the last ones left out."""
-    return [step * training.tokens_per_step for step in training.kept_steps]
+    return [step * training.tokens_per_step for step in training.intermediate_steps]
 
 
 class Suite(BaseSuite):
@@ -73,10 +73,10 @@ class Suite(BaseSuite):
         source="arXiv 2410.05258v2, appendix C: 1K in stage 1, 16K in stage 2",
         gt=0,
     )
-    kept_weights: bool = setting(
+    intermediate_checkpoints: bool = setting(
         False,
-        meaning="Whether the weights that training kept on its way (`keep_weights`) are measured "
-        "as well.",
+        meaning="Whether the weights that training kept on its way (`save_checkpoints_at`) are "
+        "measured as well.",
     )
     backend: Literal["auto", "eager", "blocked", "sdpa", "flash_attn"] = setting(
         "sdpa",
@@ -85,14 +85,14 @@ class Suite(BaseSuite):
     )
 
     @property
-    def stand_in(self) -> str | None:
+    def proxy(self) -> str | None:
         """What stands in for the sets; None where the items are theirs."""
         return "generated arithmetic" if self.data == BUILTIN else None
 
     @property
     def reads_kept(self) -> bool:
         """Whether it is asked of them, too."""
-        return self.kept_weights
+        return self.intermediate_checkpoints
 
     @classmethod
     def takes_benchmarks(cls, entry: Mapping[str, Any], benchmarks: str) -> bool:

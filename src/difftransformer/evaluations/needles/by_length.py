@@ -8,7 +8,7 @@ from difftransformer.errors import UserError
 from difftransformer.evaluations.needles.settings import Options, accuracy_name
 from difftransformer.reporting.charts import lines, over_seeds
 from difftransformer.reporting.collect import defined
-from difftransformer.reporting.conditions import stand_in_title
+from difftransformer.reporting.conditions import proxy_title
 from difftransformer.reporting.drawing import Axes, Figure, Look, SubFigure, printable, sign, tidy
 from difftransformer.reporting.view import View
 
@@ -35,8 +35,8 @@ def figure(view: View[Options]) -> Figure:
     _row(top, ours, lengths, depths, view.look, "")
     for part in below:
         _row(part, published, their_lengths, depths, view.look, ", published")
-    if view.suite.stand_in is not None:
-        top.suptitle(stand_in_title("Ours", view.suite.stand_in), x=0.0, ha="left", fontsize=10)
+    if view.suite.proxy is not None:
+        top.suptitle(proxy_title("Ours", view.suite.proxy), x=0.0, ha="left", fontsize=10)
     return figure
 
 

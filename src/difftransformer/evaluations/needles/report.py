@@ -8,7 +8,7 @@ from difftransformer.evaluations.needles.settings import Options, accuracy_name,
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.charts import cell_estimates, cells_of, estimates, interval
 from difftransformer.reporting.collect import defined
-from difftransformer.reporting.conditions import stand_in_title
+from difftransformer.reporting.conditions import proxy_title
 from difftransformer.reporting.document import Cell, Section
 from difftransformer.reporting.drawing import SOFT, Axes, Figure, sign, tidy
 from difftransformer.reporting.numbers import plain
@@ -43,7 +43,7 @@ def section(view: View[Options]) -> Section:
         "interval of its answers, which takes them as independent.",
         view.training_note(),
     ]
-    made = metric_section(view.standing_in(suite.stand_in), metrics, decimals=2, notes=notes)
+    made = metric_section(view.standing_in(suite.proxy), metrics, decimals=2, notes=notes)
     if view.options.by != "setting":
         return made
     return made.model_copy(update={"cells": [_beside(view, cell) for cell in made.cells]})
@@ -154,7 +154,7 @@ def _draw_settings(axes: Axes, view: View[Options]) -> None:
     found = cell_estimates(cells_of(section(view), names), ends=ends)
     estimates(axes, found, view.look, names, marks=7)
     axes.set_ylim(-0.04, 1.06)
-    title = stand_in_title("Accuracy, mean over depths", view.suite.stand_in)
+    title = proxy_title("Accuracy, mean over depths", view.suite.proxy)
     tidy(axes, x="needles in the context N, needles asked for R", y="accuracy", title=title)
     signs = row_signs(view.rows, view.look, mark=7)
     if any(one.kind == "published" for one in found):

@@ -174,7 +174,9 @@ def _budget_columns(view: View[Options]) -> list[Column]:
     if budget is None:
         return []
     probe = shared_setting(view.trained(), "training", "probe")
-    return [Column(id=AT_BUDGET, header=f"N = {probe['bind_needles']}, {count(budget)} tokens ↑")]
+    return [
+        Column(id=AT_BUDGET, header=f"N = {probe['learned_needles']}, {count(budget)} tokens ↑")
+    ]
 
 
 def _at_budget(view: View[Options], row: RowSlice, budget: int) -> Cell:
@@ -185,7 +187,7 @@ def _at_budget(view: View[Options], row: RowSlice, budget: int) -> Cell:
     """
     accuracies = list[tuple[Result, float | None]]()
     for result in view.trained(row):
-        needles = result.settings["training"]["probe"]["bind_needles"]
+        needles = result.settings["training"]["probe"]["learned_needles"]
         series = view.results.histories.series(row.run, result.seed, accuracy_name(needles))
         probes = bisect_right(series.tokens, budget)
         if not probes:
@@ -209,7 +211,7 @@ def _notes(view: View[Options], horizon: float | None) -> list[str]:
     )
     notes = [
         "A seed has learned retrieval at the first probe with an accuracy of at least "
-        f"{probe['bind_threshold']} at N = {probe['bind_needles']} pairs; probes are "
+        f"{probe['learned_threshold']} at N = {probe['learned_needles']} pairs; probes are "
         f"{probe['every']} steps apart. Seeds that do not learn it are censored at the end of "
         "their training. Share: Wilson's 95% interval. Tokens to learn: median of the Kaplan-Meier "
         "curve (smallest to largest of the seeds that learn); steps are in the csv. Restricted "
@@ -220,7 +222,7 @@ def _notes(view: View[Options], horizon: float | None) -> list[str]:
     ]
     if view.options.budget is not None:
         notes.append(
-            f"N = {probe['bind_needles']}, {count(view.options.budget)} tokens: accuracy of the "
+            f"N = {probe['learned_needles']}, {count(view.options.budget)} tokens: accuracy of the "
             "last probe up to this number of training tokens, or at the end of a shorter training; "
             f"{probe['queries']} queries in each of {probe['samples']} rows."
         )
@@ -262,7 +264,7 @@ def _times_to_learn(axes: Axes, view: View[Options]) -> None:
 
 def _learning(axes: Axes, view: View[Options], row: RowSlice, probe: dict[str, float]) -> None:
     """Draw probe accuracy by tokens: one line per seed, a dot where it has learned retrieval."""
-    needles, threshold = int(probe["bind_needles"]), probe["bind_threshold"]
+    needles, threshold = int(probe["learned_needles"]), probe["learned_threshold"]
     axes.axhline(threshold, color=FAINT, lw=1.2)
     axes.axhline(1 / needles, color=INK, lw=0.8, ls=(0, _GUESS.dash))
     points, learned = [], []

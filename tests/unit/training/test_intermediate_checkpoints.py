@@ -17,14 +17,14 @@ KEPT = ["step-00000010.safetensors", "step-00000020.safetensors"]
 
 
 def kept(folder: Path) -> dict[str, bytes]:
-    found = sorted((folder / "out" / "kept").glob("*.safetensors"))
+    found = sorted((folder / "out" / "intermediate").glob("*.safetensors"))
     return {path.name: path.read_bytes() for path in found}
 
 
 def test_they_are_the_weights_of_their_step(train: Train) -> None:
-    folder = train(make_slice(steps=40, keep_weights=[0.5, 0.25], checkpoint_every=20))
+    folder = train(make_slice(steps=40, save_checkpoints_at=[0.5, 0.25], checkpoint_every=20))
     assert list(kept(folder)) == KEPT
-    ours = load_file(folder / "out" / "kept" / KEPT[1])
+    ours = load_file(folder / "out" / "intermediate" / KEPT[1])
     state = load_file(folder / "state" / "checkpoint-00000020" / "tensors.safetensors")
     assert ours and all(tensor.equal(state[f"model.{name}"]) for name, tensor in ours.items())
     final = load_file(folder / "out" / "model.safetensors")
@@ -37,7 +37,7 @@ def test_without_any_there_is_an_empty_folder(train: Train) -> None:
 
 
 def test_killed_after_one_of_them_it_ends_with_the_same_bytes(train: Train, tmp_path: Path) -> None:
-    slice = make_slice(steps=101, keep_weights=[0.1, 0.5], checkpoint_every=8)
+    slice = make_slice(steps=101, save_checkpoints_at=[0.1, 0.5], checkpoint_every=8)
     undisturbed = train(slice, "undisturbed")
     process = start(train, slice, "killed")
     wait_until(lambda: max(checkpoints(tmp_path / "killed"), default=0) >= 16, process)
@@ -63,14 +63,16 @@ def test_they_are_written_after_the_checkpoint_that_is_being_written(
         monkeypatch.setattr(store, "_write", slowly)
         monkeypatch.setattr(checkpoint, "save_weights", lambda *_: written.append("weights"))
         store.save(Snapshot(8, {}, {}), behind=True)
-        store.keep_weights(9, Mock())
+        store.save_intermediate(9, Mock())
     assert written == ["checkpoint", "weights"]
 
 
 @pytest.mark.parametrize("shares", [[0.5, 0.51], [0.01], [0.99]])
 def test_shares_must_be_distinct_steps_before_the_last(shares: list[float]) -> None:
-    with pytest.raises(ValueError, match=r"keep_weights .* of 8 steps are not distinct steps"):
-        make_slice(keep_weights=shares)
+    with pytest.raises(
+        ValueError, match=r"save_checkpoints_at .* of 8 steps are not distinct steps"
+    ):
+        make_slice(save_checkpoints_at=shares)
 
 
 def test_weights_that_are_published_anew_never_stand_beside_an_old_result(

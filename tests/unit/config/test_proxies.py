@@ -9,7 +9,7 @@ from difftransformer.config.artifacts import ArtifactConfig, typed_artifact
 from difftransformer.config.evaluations import AnySuite
 from difftransformer.config.project import RunEntry
 from difftransformer.config.resolve import Catalogue
-from difftransformer.config.scales import StandIns, stand_in, stand_in_claims
+from difftransformer.config.scales import Proxies, claims_on_proxies, with_proxies
 from difftransformer.config.validation import validate
 from difftransformer.errors import ConfigError
 
@@ -31,12 +31,12 @@ def artifact() -> ArtifactConfig:
     return typed_artifact(yaml.safe_load(ARTIFACT), "t.yaml")
 
 
-def shown(stand_ins: StandIns) -> ArtifactConfig:
+def shown(proxies: Proxies) -> ArtifactConfig:
     """The artifact at a scale with these stand-ins."""
-    return stand_in(stand_ins, {"t": artifact()}, RUNS, "tiny.yaml")["t"]
+    return with_proxies(proxies, {"t": artifact()}, RUNS, "tiny.yaml")["t"]
 
 
-def test_stand_ins_take_rows_and_keep_the_published_values() -> None:
+def test_proxies_take_rows_and_keep_the_published_values() -> None:
     replaced = shown({"t": {"big": "small", "bigger": "larger", "other": None}})
     (part,) = replaced.sections
     found = [(row.run, row.against, row.paper) for row in part.rows]
@@ -44,10 +44,10 @@ def test_stand_ins_take_rows_and_keep_the_published_values() -> None:
     assert part.against == "small"
 
 
-def test_claims_follow_the_runs_that_stand_in_for_others(repository: Path) -> None:
+def test_claims_follow_the_runs_of_proxies(repository: Path) -> None:
     claims = Catalogue.load(repository / "config", {"scale": "gpu"}).registry.claims
     asked = {"table2": {"recall_diff": "diff", "recall_transformer": None}}
-    followed = stand_in_claims(asked, claims)
+    followed = claims_on_proxies(asked, claims)
     (contrast,) = followed["V1.needles"].contrasts
     (before,) = claims["V1.needles"].contrasts
     assert (contrast.row, contrast.baseline) == ("diff", before.baseline)
@@ -55,26 +55,26 @@ def test_claims_follow_the_runs_that_stand_in_for_others(repository: Path) -> No
     assert others and all(followed[name] == claims[name] for name in others)
 
 
-def test_without_stand_ins_nothing_changes() -> None:
+def test_without_proxies_nothing_changes() -> None:
     assert shown({}) == shown({"t": {}}) == artifact()
 
 
 @pytest.mark.parametrize(
-    ("stand_ins", "complaint"),
+    ("proxies", "complaint"),
     [
-        ({"u": {}}, "stand_ins: unknown artifact 'u'"),
-        ({"t": {"bgi": "small"}}, r"stand_ins\.t: 'bgi' is none of its rows; did you mean 'big'"),
+        ({"u": {}}, "proxies: unknown artifact 'u'"),
+        ({"t": {"bgi": "small"}}, r"proxies\.t: 'bgi' is none of its rows; did you mean 'big'"),
         ({"t": {"big": "smal"}}, r"t\.big: unknown run 'smal'; did you mean 'small'"),
         (
             {"t": {"big": "small", "bigger": "small"}},
-            r"stand_ins\.t: section 'S': a run stands twice",
+            r"proxies\.t: section 'S': a run stands twice",
         ),
         ({"t": dict.fromkeys(("big", "bigger", "other"))}, "section 'S': no rows are left"),
     ],
 )
-def test_what_cannot_stand_in(stand_ins: StandIns, complaint: str) -> None:
+def test_what_cannot_be_a_proxy(proxies: Proxies, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
-        shown(stand_ins)
+        shown(proxies)
 
 
 def test_a_pretrained_entry_is_nothing_but_that() -> None:
