@@ -9,14 +9,14 @@ from small_decoders import model_of
 from small_evaluation import model_config, scorer
 
 from difftransformer.errors import ConfigError, DataError
-from difftransformer.evaluations.many_shot.label_decoding import Labels, SharedPrompt
+from difftransformer.evaluations.many_shot.label_decoding import LabelDecoder, LabelTrie
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.language_model import HFCausalLM
 from difftransformer.models.transformer import Transformer
 
 # Shared beginnings, and labels that only their ending (1) tells from a longer one.
 PATHS = [(2, 1), (2, 3, 1), (2, 3, 4, 1), (5, 1), (5, 2, 2, 1), (6, 7, 1), (8, 1)]
-LABELS = Labels(PATHS, [str(path) for path in PATHS])
+LABELS = LabelTrie(PATHS, [str(path) for path in PATHS])
 VOCAB = 16
 
 
@@ -25,26 +25,28 @@ def model(seed: int) -> Any:
 
 
 @torch.inference_mode()
-def table(one: Any, tokens: list[int], paths: list[tuple[int, ...]] = PATHS) -> list[list[float]]:
+def table(
+    scored: Any, tokens: list[int], paths: list[tuple[int, ...]] = PATHS
+) -> list[list[float]]:
     """Log-probability of every token of every label, each label a full pass without a cache."""
     rows = []
     for path in paths:
-        whole = torch.tensor([[*tokens, *path[:-1]]])
-        logits = one.hidden_states(whole)[0] @ one.model.output_weight.T
-        found = logits.double().log_softmax(-1)[len(tokens) - 1 :]
-        rows.append([float(found[place, token]) for place, token in enumerate(path)])
+        tokens_and_label = torch.tensor([[*tokens, *path[:-1]]])
+        logits = scored.hidden_states(tokens_and_label)[0] @ scored.model.output_weight.T
+        log_probs = logits.double().log_softmax(-1)[len(tokens) - 1 :]
+        rows.append([float(log_probs[step, token]) for step, token in enumerate(path)])
     return rows
 
 
-def brute_force(labels: Labels, table: list[list[float]]) -> int:
+def brute_force(labels: LabelTrie, table: list[list[float]]) -> int:
     """What decoding must give, from the log-probability of every token of every label."""
-    left, place = list(range(len(table))), 0
-    while len(left) > 1:
-        top = max(left, key=lambda index: table[index][place])
-        token = labels.paths[top][place]
-        left = [index for index in left if labels.paths[index][place] == token]
-        place += 1
-    return left[0]
+    remaining, step = list(range(len(table))), 0
+    while len(remaining) > 1:
+        top = max(remaining, key=lambda index: table[index][step])
+        token = labels.paths[top][step]
+        remaining = [index for index in remaining if labels.paths[index][step] == token]
+        step += 1
+    return remaining[0]
 
 
 def test_a_shared_prompt_answers_like_brute_force() -> None:
@@ -53,7 +55,7 @@ def test_a_shared_prompt_answers_like_brute_force() -> None:
         one, draw = model(seed), np.random.default_rng(seed)
         prompt = draw.integers(0, VOCAB, 9).tolist()
         items = [draw.integers(0, VOCAB, 1 + i % 3).tolist() for i in range(8)]
-        found = SharedPrompt(one, LABELS, 4).answers(prompt, items)
+        found = LabelDecoder(one, LABELS, 4).answers(prompt, items)
         tables = [table(one, prompt + item) for item in items]
         assert found == [brute_force(LABELS, rows) for rows in tables]
         sums = [[sum(row) for row in rows] for rows in tables]
@@ -70,7 +72,7 @@ def test_a_model_of_transformers_answers_like_brute_force() -> None:
     )
     prompt = draw.integers(0, VOCAB, 9).tolist()
     items = [draw.integers(0, VOCAB, 1 + i % 3).tolist() for i in range(8)]
-    found = SharedPrompt(one, LABELS, 4).answers(prompt, items)
+    found = LabelDecoder(one, LABELS, 4).answers(prompt, items)
     tables = [table(one, prompt + item) for item in items]
     assert found == [brute_force(LABELS, rows) for rows in tables]
     assert len(set(found)) > 1
@@ -78,10 +80,10 @@ def test_a_model_of_transformers_answers_like_brute_force() -> None:
 
 def test_labels_may_all_begin_alike() -> None:
     paths, answers = [(2, 3, 1), (2, 4, 1), (2, 5, 1)], set()
-    labels = Labels(paths, "abc")
+    labels = LabelTrie(paths, "abc")
     for seed in range(4):
         one, prompt, items = model(seed), list(range(10)), [[3, 4], [5], [6, 7]]
-        found = SharedPrompt(one, labels, 4).answers(prompt, items)
+        found = LabelDecoder(one, labels, 4).answers(prompt, items)
         tables = [table(one, prompt + item, paths) for item in items]
         assert found == [brute_force(labels, rows) for rows in tables]
         answers |= set(found)
@@ -90,10 +92,10 @@ def test_labels_may_all_begin_alike() -> None:
 
 def test_items_share_the_prompt_and_alone_they_do_not() -> None:
     one, prompt, items = model(0), list(range(10)), [[3, 4], [5], [6, 7]]
-    together, alone = (SharedPrompt(one, Labels([(2,), (3,)], "ab"), 4) for _ in range(2))
+    together, alone = (LabelDecoder(one, LabelTrie([(2,), (3,)], "ab"), 4) for _ in range(2))
     assert together.answers(prompt, items) == [alone.answers(prompt, [x])[0] for x in items]
-    assert (together.computed, alone.computed) == (10 + 5, 3 * 10 + 5)
-    assert together.given == alone.given == alone.computed
+    assert (together.computed_positions, alone.computed_positions) == (10 + 5, 3 * 10 + 5)
+    assert together.prompt_positions == alone.prompt_positions == alone.computed_positions
 
 
 def test_next_log_probabilities_are_normalized_and_read_fills_the_cache() -> None:
@@ -105,7 +107,7 @@ def test_next_log_probabilities_are_normalized_and_read_fills_the_cache() -> Non
 
 
 def test_a_prompt_beyond_the_context_is_refused() -> None:
-    shared = SharedPrompt(model(0), LABELS, 4)
+    shared = LabelDecoder(model(0), LABELS, 4)
     assert shared.capacity([0] * 35, [[1, 2]]) == 40
     with pytest.raises(ConfigError, match="take 41 positions, the model's context is 40"):
         shared.answers([0] * 36, [[1, 2]])
@@ -121,4 +123,4 @@ def test_a_prompt_beyond_the_context_is_refused() -> None:
 )
 def test_labels_that_cannot_be_told_apart(paths: list[tuple[int, ...]], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        Labels(paths, "ab")
+        LabelTrie(paths, "ab")

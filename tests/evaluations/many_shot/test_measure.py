@@ -30,8 +30,8 @@ from difftransformer.errors import DataError, UserError
 from difftransformer.evaluation.context import Metrics
 from difftransformer.evaluation.generation import open_tokenizer
 from difftransformer.evaluations.many_shot.examples import generated_set, labeled_set
-from difftransformer.evaluations.many_shot.label_decoding import Labels
-from difftransformer.evaluations.many_shot.measure import Draw, Prompts, measure
+from difftransformer.evaluations.many_shot.label_decoding import LabelTrie
+from difftransformer.evaluations.many_shot.measure import Draw, PromptEncoder, measure
 from difftransformer.evaluations.many_shot.settings import Suite
 from difftransformer.evaluations.many_shot.tasks import CLASSIFICATION_TASKS
 from difftransformer.models.transformer import Transformer
@@ -44,9 +44,9 @@ def items(tmp_path: Path) -> PackedDataset:
 
 
 def run(model: torch.nn.Module, dataset: PackedDataset, details: Path, **changes: Any) -> Metrics:
-    asked = suite(**changes)
+    settings = suite(**changes)
     return metrics_of(
-        measure(asked, replace(eval_context(scorer(model), dataset), details=details))
+        measure(settings, replace(eval_context(scorer(model), dataset), details=details))
     )
 
 
@@ -75,15 +75,17 @@ def test_a_model_with_a_known_order_bias_has_the_known_spread(
     items: PackedDataset, tmp_path: Path
 ) -> None:
     biased = Remembering(last_demonstration, ITEMS.vocab_size)
-    found = run(biased, items, tmp_path, order_seeds=8, demonstrations=[9])
+    metrics = run(biased, items, tmp_path, order_seeds=8, demonstrations=[9])
     lines = answers(tmp_path)
     shares = []
     for seed in range(8):
-        some = [line for line in lines if line["order_seed"] == seed]
-        (answer,) = {line["answer"] for line in some}  # the last demonstration's, for all items
-        shares.append(sum(line["label"] == answer for line in some) / 20)
-    assert [found[f"accuracy_n9_o{seed}"] for seed in range(8)] == shares
-    assert found["accuracy_n9"] == pytest.approx(sum(shares) / 8)
+        seed_lines = [line for line in lines if line["order_seed"] == seed]
+        (answer,) = {
+            line["answer"] for line in seed_lines
+        }  # the last demonstration's, for all items
+        shares.append(sum(line["label"] == answer for line in seed_lines) / 20)
+    assert [metrics[f"accuracy_n9_o{seed}"] for seed in range(8)] == shares
+    assert metrics["accuracy_n9"] == pytest.approx(sum(shares) / 8)
     labels = {line["label"] for line in lines}
     by_label = {label: sum(line["label"] == label for line in lines) / 160 for label in labels}
     assert set(shares) <= set(by_label.values()) and max(shares) > min(shares)
@@ -94,11 +96,11 @@ def test_a_model_that_reads_the_demonstrations_is_right_in_any_order(
 ) -> None:
     reader = Remembering(same_class, ITEMS.vocab_size)
     for order in ("random", "alternating"):
-        found = run(reader, items, tmp_path, order=order, draws=2)
-        assert [found[f"accuracy_n{n}"] for n in (3, 6, 9)] == [1.0] * 3
-        assert [found[f"accuracy_n9_o{seed}"] for seed in range(3)] == [1.0] * 3
-        assert found["total_n9"] == found["correct_n9"] == 3 * 2 * 20
-        assert found["chance"] == pytest.approx(1 / 3)
+        metrics = run(reader, items, tmp_path, order=order, draws=2)
+        assert [metrics[f"accuracy_n{n}"] for n in (3, 6, 9)] == [1.0] * 3
+        assert [metrics[f"accuracy_n9_o{seed}"] for seed in range(3)] == [1.0] * 3
+        assert metrics["total_n9"] == metrics["correct_n9"] == 3 * 2 * 20
+        assert metrics["chance"] == pytest.approx(1 / 3)
     assert len(answers(tmp_path)) == 3 * 3 * 2 * 20
 
 
@@ -110,9 +112,11 @@ def test_only_words_of_demonstrations_stray() -> None:
     )
     assert noisy.labels == clean.labels and noisy.test == clean.test
     pairs = zip(noisy.train, clean.train, strict=True)
-    assert all(one.label == other.label for one, other in pairs)
-    texts = [[word for one in known.train for word in one.text.split()] for known in (noisy, clean)]
-    moved = [one != other for one, other in zip(*texts, strict=True)]
+    assert all(example.label == other.label for example, other in pairs)
+    texts = [
+        [word for one in labeled.train for word in one.text.split()] for labeled in (noisy, clean)
+    ]
+    moved = [word != other for word, other in zip(*texts, strict=True)]
     assert len(moved) == 600 and sum(moved) / 600 == pytest.approx(0.4, abs=0.07)
     assert {one[:2] for one in texts[0]} == {one[:2] for one in texts[1]}  # no other classes
 
@@ -120,24 +124,24 @@ def test_only_words_of_demonstrations_stray() -> None:
 def test_orders_differ_but_demonstrations_and_items_do_not(
     items: PackedDataset, tmp_path: Path
 ) -> None:
-    seen: list[list[int]] = []
+    rows: list[list[int]] = []
 
-    def note(tokens: Tensor) -> Tensor:
-        seen.append(tokens[0].tolist())
+    def record(tokens: Tensor) -> Tensor:
+        rows.append(tokens[0].tolist())
         return tokens
 
-    run(Remembering(note, ITEMS.vocab_size), items, tmp_path, demonstrations=[9], test_items=2)
-    prompts = {tuple(row[:27]) for row in seen if len(row) >= 29}
+    run(Remembering(record, ITEMS.vocab_size), items, tmp_path, demonstrations=[9], test_items=2)
+    prompts = {tuple(row[:27]) for row in rows if len(row) >= 29}
     triples = [sorted(zip(*[iter(row)] * 3, strict=True)) for row in prompts]
     assert len(prompts) == 3 and triples[0] == triples[1] == triples[2]
-    assert {tuple(row[27:29]) for row in seen if len(row) >= 29} != set()
+    assert {tuple(row[27:29]) for row in rows if len(row) >= 29} != set()
 
 
 def test_sharing_is_counted(items: PackedDataset, tmp_path: Path) -> None:
     model = Transformer.build(model_config(ITEMS.vocab_size), "sdpa", 0).eval()
-    found = run(model, items, tmp_path, demonstrations=[9], order_seeds=1)
-    assert found["computed_positions"] == 27 + 20 * 2
-    assert found["prompt_positions"] == 20 * (27 + 2)
+    metrics = run(model, items, tmp_path, demonstrations=[9], order_seeds=1)
+    assert metrics["computed_positions"] == 27 + 20 * 2
+    assert metrics["prompt_positions"] == 20 * (27 + 2)
 
 
 def test_numbers_beyond_the_context(items: PackedDataset, tmp_path: Path) -> None:
@@ -174,16 +178,16 @@ def files(folder: Path, **changes: Any) -> Suite:
 
 
 def test_a_set_in_a_folder_is_read_with_its_labels_in_words(tmp_path: Path) -> None:
-    known = labeled_set(files(trec(tmp_path, train=SIX, test=SIX[:1])))
-    assert known.labels == sorted(CLASSIFICATION_TASKS["trec"].labels)
-    assert known.test == [("What is this ?", "abbreviation")] and len(known.train) == 6
+    labeled = labeled_set(files(trec(tmp_path, train=SIX, test=SIX[:1])))
+    assert labeled.labels == sorted(CLASSIFICATION_TASKS["trec"].labels)
+    assert labeled.test == [("What is this ?", "abbreviation")] and len(labeled.train) == 6
 
 
 @pytest.mark.parametrize(
     ("splits", "message"),
     [
         ({"train": SIX}, "trec: holds no test.jsonl"),
-        ({"train": SIX, "test": []}, "test.jsonl: holds no items to ask"),
+        ({"train": SIX, "test": []}, "test.jsonl: holds no test items"),
         ({"train": SIX[:5], "test": SIX}, "has 5 labels, TREC has 6"),
         ({"train": [*SIX, {"text": "x"}], "test": SIX}, "line 7: field 'coarse_label' is missing"),
         ({"train": [*SIX, question(6)], "test": SIX}, "line 7: field 'coarse_label' is 6, not 0"),
@@ -225,16 +229,16 @@ def test_a_set_is_asked_in_text(english: PackedDataset, tmp_path: Path) -> None:
     model = scorer(
         Transformer.build(model_config(english.manifest.vocab_size, 900), "sdpa", 0).eval()
     )
-    about = replace(eval_context(model, english), details=tmp_path)
+    context = replace(eval_context(model, english), details=tmp_path)
     settings = files(folder, test_items=2, demonstrations=[6, 12], order_seeds=1)
-    found = metrics_of(measure(settings, about))
-    assert found["total_n12"] == 2
-    assert (found["computed_positions"] or 0) < (found["prompt_positions"] or 0)
+    metrics = metrics_of(measure(settings, context))
+    assert metrics["total_n12"] == 2
+    assert (metrics["computed_positions"] or 0) < (metrics["prompt_positions"] or 0)
     answered = {line["answer"] for line in answers(tmp_path)}
     assert answered <= set(CLASSIFICATION_TASKS["trec"].labels)
     short = Transformer.build(model_config(english.manifest.vocab_size, 100), "sdpa", 0).eval()
     with pytest.raises(UserError, match=r"6 of trec with an item and its label take \d+ positions"):
-        measure(settings, replace(about, scorer=scorer(short)))
+        measure(settings, replace(context, scorer=scorer(short)))
 
 
 def test_a_tokenizer_whose_pieces_read_otherwise_alone_is_one_line(
@@ -252,11 +256,11 @@ def test_a_tokenizer_whose_pieces_read_otherwise_alone_is_one_line(
         ]
     )
     tokenizer.save(str(folder / "tokenizer.json"))
-    about = eval_context(scorer(Remembering(same_class, 8)), english)
-    Prompts(settings, about)
+    context = eval_context(scorer(Remembering(same_class, 8)), english)
+    PromptEncoder(settings, context)
     other: Any = SimpleNamespace(folder=folder, manifest=english.manifest)
-    with pytest.raises(UserError, match="metaspace: its tokenizer reads a piece") as refusal:
-        Prompts(settings, replace(about, dataset=other))
+    with pytest.raises(UserError, match="metaspace: its tokenizer") as refusal:
+        PromptEncoder(settings, replace(context, dataset=other))
     assert "\n" not in str(refusal.value)
 
 
@@ -265,25 +269,25 @@ def test_draws_of_a_set_are_prompts_of_their_own_in_its_template(
 ) -> None:
     rows = [question(label, f"{word} {i}") for i in range(9) for label, word in enumerate("abcdef")]
     settings = files(trec(tmp_path / "sets", train=rows, test=rows), test_items=9)
-    about = eval_context(scorer(Remembering(same_class, 8)), english)
-    prompts = Prompts(settings, about)
+    context = eval_context(scorer(Remembering(same_class, 8)), english)
+    prompts = PromptEncoder(settings, context)
     tokenizer = open_tokenizer(english)
-    known = labeled_set(settings)
+    labeled = labeled_set(settings)
     before, after = CLASSIFICATION_TASKS["trec"].prefixes
-    shown, asked = [], []
+    prompts_of_draw, items = [], []
     for number in range(2):
-        draw = Draw(settings, about.scorer, known, prompts, number)
+        draw = Draw(settings, context.scorer, labeled, prompts, number)
         first, second = (tokenizer.decode(draw.prompt(12, seed)) for seed in (0, 1))
         parts = first.split("\n==\n")
         assert parts.pop() == "" and len(parts) == 12
         assert first != second and sorted(parts) == sorted(second.split("\n==\n")[:-1])
-        examples = {f"{before}{one.text}\n{after}{one.label}" for one in known.train}
+        examples = {f"{before}{one.text}\n{after}{one.label}" for one in labeled.train}
         assert examples.issuperset(parts) and len(set(parts)) == 12
-        shown.append(set(parts))
-        asked.append([tokenizer.decode(item) for item in draw.items])
-    assert shown[0] != shown[1] and asked[0] != asked[1]
+        prompts_of_draw.append(set(parts))
+        items.append([tokenizer.decode(item) for item in draw.items])
+    assert prompts_of_draw[0] != prompts_of_draw[1] and items[0] != items[1]
     names = ["card", "card arrival"]  # one is the beginning of the other, but for its end
-    assert Labels([prompts.label(name) for name in names], names).paths
+    assert LabelTrie([prompts.label(name) for name in names], names).paths
 
 
 @pytest.mark.skipif(
@@ -294,17 +298,17 @@ def test_draws_of_a_set_are_prompts_of_their_own_in_its_template(
 def test_the_real_sets_are_whole(task: str) -> None:
     folder = Path(os.environ["DIFFTRANSFORMER_SHARED_DATA"]) / "benchmarks"
     classes = CLASSIFICATION_TASKS[task].classes
-    known = labeled_set(files(folder, task=task, demonstrations=[classes]))
-    assert len(known.labels) == classes and len(known.test) >= 500
+    labeled = labeled_set(files(folder, task=task, demonstrations=[classes]))
+    assert len(labeled.labels) == classes and len(labeled.test) >= 500
 
 
 @pytest.mark.parametrize(("draws", "unit", "number"), [(1, "items", 6), (3, "draws", 3)])
 def test_accuracies_are_known_by_draw_and_of_one_by_item(
     items: PackedDataset, tmp_path: Path, draws: int, unit: str, number: int
 ) -> None:
-    asked = suite(draws=draws, test_items=6, order_seeds=2)
+    settings = suite(draws=draws, test_items=6, order_seeds=2)
     model = scorer(Remembering(last_demonstration, ITEMS.vocab_size))
-    found = measure(asked, replace(eval_context(model, items), details=tmp_path))
-    assert {*found.per_item} == {f"accuracy_n{n}" for n in asked.demonstrations}
-    for per_item in found.per_item.values():
+    metrics = measure(settings, replace(eval_context(model, items), details=tmp_path))
+    assert {*metrics.per_item} == {f"accuracy_n{n}" for n in settings.demonstrations}
+    for per_item in metrics.per_item.values():
         assert (per_item.unit, sizes(per_item)) == (unit, [("", number)])

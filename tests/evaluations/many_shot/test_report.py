@@ -13,7 +13,7 @@ from matplotlib.collections import LineCollection
 from pictures import legend_of, picture
 
 from difftransformer.errors import UserError
-from difftransformer.evaluations.many_shot.figure import accuracy, by_order, plateau
+from difftransformer.evaluations.many_shot.figure import accuracy, accuracy_by_order, plateau
 from difftransformer.evaluations.many_shot.settings import Options, Suite
 from difftransformer.provenance.result import Result, read_result
 from difftransformer.reporting.table_job import build_table
@@ -48,15 +48,15 @@ def test_figures_7_and_11_have_the_spread_over_orders(fake: FakeResults, tmp_pat
     ):
         build_table(artifact_slice(name), fake.results, tmp_path / name)
         cells = read(tmp_path / f"{name}.csv")
-        by_order = [
+        accuracy_by_order = [
             [100 * one[f"accuracy_n{number}_o{order}"] for order in range(orders)]
             for one in metrics(fake, suite, "icl_diff")
         ]
         for ending, value in {
-            "margin": fmean(max(one) - min(one) for one in by_order),
-            "deviation": fmean(stdev(one) for one in by_order),
-            "mean": fmean(fmean(one) for one in by_order),
-            "o3": fmean(one[3] for one in by_order),
+            "margin": fmean(max(one) - min(one) for one in accuracy_by_order),
+            "deviation": fmean(stdev(one) for one in accuracy_by_order),
+            "mean": fmean(fmean(one) for one in accuracy_by_order),
+            "o3": fmean(one[3] for one in accuracy_by_order),
         }.items():
             found = float(cells["icl_diff", f"{column}_{ending}"]["value"])
             assert found == pytest.approx(value), ending
@@ -73,12 +73,15 @@ def test_orders_are_those_of_the_largest_number(small: FakeResults) -> None:
     (path,) = small.results
     result = read_result(path)
     shares = [float(result.metrics[f"accuracy_n12_o{order}"] or 0) for order in range(4)]
-    assert by_order(suite_of(result), result) == [100 * share for share in shares]
+    assert accuracy_by_order(suite_of(result), result) == [100 * share for share in shares]
 
 
 @pytest.mark.parametrize(
     "measure",
-    [lambda result: by_order(suite_of(result), result), lambda result: accuracy(result, 6)],
+    [
+        lambda result: accuracy_by_order(suite_of(result), result),
+        lambda result: accuracy(result, 6),
+    ],
 )
 def test_an_undefined_accuracy_is_refused(
     measure: Callable[[Result], object], small: FakeResults

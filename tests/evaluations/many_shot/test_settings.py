@@ -20,7 +20,7 @@ from difftransformer.errors import ConfigError
             "word_noise: belong to data: generated",
         ),
         ({"word_noise": 1.0}, "word_noise"),
-        ({"demonstrations": [3, 7]}, r"\[7\] are no multiples of the 3 classes"),
+        ({"demonstrations": [3, 7]}, r"\[7\] are not multiples of the 3 classes"),
         ({"selection": "random", "order": "alternating"}, "alternating takes the classes in turn"),
         ({"demonstrations": []}, "demonstrations"),
         ({"order": "sorted"}, "order"),

@@ -1,4 +1,4 @@
-"""Many-shot accuracy as pictures, one panel a set: by demonstrations, and by their order."""
+"""Figures of many-shot accuracy, one panel per labeled set: by demonstrations or their order."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -31,79 +31,81 @@ from difftransformer.reporting.view import View
 
 _WIDTH = 34
 _GUESS = Look(SOFT, (4, 3), "")
-_CHARACTERS = 11  # of a title in an inch
+_CHARACTERS_PER_INCH = 11  # of a title
 
 
 def figure(view: View[Options]) -> Figure:
-    """Draw a panel for each section of the artifact, as its first section asks for."""
+    """Draw a panel for each section of the artifact, by the option `by` of the first."""
     return _spread(view) if view.options.by == "order" else _curves(view)
 
 
-def measured(suite: Suite, asked: Sequence[Result]) -> list[int]:
-    """Numbers of demonstrations that all results were measured at, ascending.
+def measured_shots(suite: Suite, results: Sequence[Result]) -> list[int]:
+    """Return the numbers of demonstrations that all results were measured at, ascending.
 
     Raises:
         UserError: Results were measured at different numbers.
     """
-    found = [
-        sorted(number for number in suite.demonstrations if accuracy_metric(number) in one.metrics)
-        for one in asked
+    shots = [
+        sorted(
+            number for number in suite.demonstrations if accuracy_metric(number) in result.metrics
+        )
+        for result in results
     ]
-    for one, numbers in zip(asked, found, strict=True):
-        if numbers != found[0]:
+    for result, numbers in zip(results, shots, strict=True):
+        if numbers != shots[0]:
             raise UserError(
-                f"{one.job_id} was measured at {numbers} demonstrations, {asked[0].job_id} at "
-                f"{found[0]}: rerun the older one"
+                f"{result.job_id} was measured at {numbers} demonstrations, {results[0].job_id} at "
+                f"{shots[0]}: rerun the older one"
             )
-    return found[0]
+    return shots[0]
 
 
 def plateau(numbers: Sequence[int]) -> list[int]:
-    """Numbers that are at least half of the largest: declared, not read off the curves."""
+    """Return the numbers that are at least half of the largest: a rule set before the results."""
     return [number for number in numbers if 2 * number >= numbers[-1]]
 
 
 def accuracy(result: Result, number: int, order: int | None = None) -> float:
-    """Accuracy in % at a number of demonstrations, in one order or the mean over orders.
+    """Return the accuracy in % at a number of demonstrations, of an order or the mean over orders.
 
     Raises:
-        UserError: it was not measured, or is undefined.
+        UserError: It was not measured, or is undefined.
     """
     return 100 * defined(result, accuracy_metric(number, order))
 
 
-def by_order(suite: Suite, result: Result) -> list[float]:
-    """Accuracy in % of each order at the largest number of demonstrations.
+def accuracy_by_order(suite: Suite, result: Result) -> list[float]:
+    """Return the accuracy in % of each order at the largest number of demonstrations.
 
     Raises:
         UserError: There are fewer than two orders, or one has no accuracy.
     """
     if suite.order_seeds < 2:
         raise UserError(f"suite '{result.suite}' has one order: a spread needs order_seeds of 2")
-    number = measured(suite, [result])[-1]
+    number = measured_shots(suite, [result])[-1]
     return [accuracy(result, number, order) for order in range(suite.order_seeds)]
 
 
-def orders_name(suite: Suite) -> str:
-    """Begin columns of a spread: the set and how its demonstrations are ordered."""
+def order_column(suite: Suite) -> str:
+    """Return the prefix of columns of a spread: the set and how its demonstrations are ordered."""
     return f"{suite.task}_{suite.order}"
 
 
-def titled(view: View[Options]) -> View[Options]:
-    """Return a section whose title says if another set stands in."""
+def with_proxy_title(view: View[Options]) -> View[Options]:
+    """Return the view with a title that names generated items as a proxy of the set."""
     suite = view.suite
     items = f"generated items, {suite.classes} classes" if suite.generated else None
     return view.standing_in(items)
 
 
 def _curves(view: View[Options]) -> Figure:
-    """Draw one column a section: ours, and what is published of the same set."""
+    """Draw a column per section: our accuracies above the published ones of the same set."""
     views, rows = view.sections, 1 if view.artifact.paper is None else 2
     figure, grid = panels(rows, len(views), (3.1 * len(views), 3.1 * rows), sharey="row")
-    for column, one in enumerate(views):
-        _measured_panel(grid[0][column], one, view.look)
+    for column, section in enumerate(views):
+        _measured_panel(grid[0][column], section, view.look)
         if view.artifact.paper is not None:
-            _published_panel(grid[1][column], one, view.look)
+            _published_panel(grid[1][column], section, view.look)
         for axes in grid[:, column]:
             axes.set_ylim(0, 102)
             if column:
@@ -113,15 +115,15 @@ def _curves(view: View[Options]) -> Figure:
 
 
 def _measured_panel(axes: Axes, view: View[Options], look: dict[str, Look]) -> None:
-    numbers = measured(view.suite, view.evaluated())
+    numbers = measured_shots(view.suite, view.evaluated())
     late = plateau(numbers)
     axes.axvspan(late[0], late[-1], color=FAINT, alpha=0.35, lw=0)
     axes.axhline(_chance(view), color=SOFT, lw=0.9, ls=(0, _GUESS.dash))
     for row in view.rows:
-        found = [[accuracy(one, n) for n in numbers] for one in view.evaluated(row)]
-        lines(axes, over_seeds(row.run, numbers, found), look, marks=3.8)
+        values = [[accuracy(result, n) for n in numbers] for result in view.evaluated(row)]
+        lines(axes, over_seeds(row.run, numbers, values), look, marks=3.8)
     tidy(axes, x="demonstrations", y="accuracy, %")
-    axes.set_title(printable(titled(view).title, _WIDTH), fontsize=8.5, pad=6)
+    axes.set_title(printable(with_proxy_title(view).title, _WIDTH), fontsize=8.5, pad=6)
 
 
 def _published_panel(axes: Axes, view: View[Options], look: dict[str, Look]) -> None:
@@ -132,14 +134,14 @@ def _published_panel(axes: Axes, view: View[Options], look: dict[str, Look]) -> 
     axes.set_title(printable(f"{view.title}, published", _WIDTH), fontsize=8.5, pad=6)
 
 
-def _published(view: View[Options], run: str, start: str) -> list[tuple[float, float]]:
-    """Published values of a row, by the number behind `start` in the names of their columns."""
+def _published(view: View[Options], run: str, prefix: str) -> list[tuple[float, float]]:
+    """Return published values of a row by the number after a prefix of the column."""
     rows = {} if view.artifact.paper is None else view.artifact.paper.rows
     values = rows[run].values if run in rows else {}
     return sorted(
-        (int(name.removeprefix(start)), float(value))
+        (int(name.removeprefix(prefix)), float(value))
         for name, value in values.items()
-        if value is not None and name.startswith(start) and name.removeprefix(start).isdigit()
+        if value is not None and name.startswith(prefix) and name.removeprefix(prefix).isdigit()
     )
 
 
@@ -148,13 +150,13 @@ def _chance(view: View[Options]) -> float:
 
 
 def _spread(view: View[Options]) -> Figure:
-    """Draw accuracy by order; every training seed is a strip of its own."""
+    """Draw accuracy by order, a strip per training seed."""
     views = view.sections
-    breadth = max(3.0, 12.6 / len(views))
-    figure, (places,) = panels(1, len(views), (breadth * len(views), 3.8), sharey=True)
-    for axes, one in zip(places, views, strict=True):
-        _spread_panel(axes, one, view.look, int(_CHARACTERS * breadth))
-    for axes in places[1:]:
+    width = max(3.0, 12.6 / len(views))
+    figure, (panel_axes,) = panels(1, len(views), (width * len(views), 3.8), sharey=True)
+    for axes, section in zip(panel_axes, views, strict=True):
+        _spread_panel(axes, section, view.look, int(_CHARACTERS_PER_INCH * width))
+    for axes in panel_axes[1:]:
         axes.set_ylabel("")
     signs = row_signs(view.rows, view.look, line=0, mark=4)
     legend_below(figure, [*signs, sign("guessing on our items", _GUESS, line=0.9, mark=0)])
@@ -162,30 +164,30 @@ def _spread(view: View[Options]) -> Figure:
 
 
 def _spread_panel(axes: Axes, view: View[Options], look: dict[str, Look], width: int) -> None:
-    """Draw orders as dots around the bar from the worst to the best, and how far that is."""
+    """Draw orders as dots on a bar from worst to best, and write the difference above."""
     ours = {
-        f"{row.run}/{one.seed}": (row.run, by_order(view.suite, one))
+        f"{row.run}/{result.seed}": (row.run, accuracy_by_order(view.suite, result))
         for row in view.rows
-        for one in view.evaluated(row)
+        for result in view.evaluated(row)
     }
-    theirs = {
-        f"{row.run}/published": (row.run, [value for _, value in found])
+    published_strips = {
+        f"{row.run}/published": (row.run, [value for _, value in published])
         for row in view.rows
-        if (found := _published(view, row.run, f"{orders_name(view.suite)}_o"))
+        if (published := _published(view, row.run, f"{order_column(view.suite)}_o"))
     }
-    strips = ours | theirs
-    for some, hollow in ((ours, False), (theirs, True)):
-        shown = [
-            one
-            for place, (run, values) in some.items()
-            for one in estimate(place, run, fmean(values), (min(values), max(values)), values)
+    strips = ours | published_strips
+    for group, hollow in ((ours, False), (published_strips, True)):
+        drawn = [
+            mark
+            for strip, (run, values) in group.items()
+            for mark in estimate(strip, run, fmean(values), (min(values), max(values)), values)
         ]
-        places = dict.fromkeys(strips, "")
-        estimates(axes, shown, look, places, dodge=False, hollow=hollow, marks=4)
-    for place, (run, values) in enumerate(strips.values()):
-        margin, best = f"{max(values) - min(values):.0f}", max(values)
-        axes.text(place, best + 1.5, margin, ha="center", fontsize=7, color=look[run].color)
+        labels = dict.fromkeys(strips, "")
+        estimates(axes, drawn, look, labels, dodge=False, hollow=hollow, marks=4)
+    for x, (run, values) in enumerate(strips.values()):
+        spread, best = f"{max(values) - min(values):.0f}", max(values)
+        axes.text(x, best + 1.5, spread, ha="center", fontsize=7, color=look[run].color)
     axes.hlines(_chance(view), -0.5, len(ours) - 0.5, color=SOFT, lw=0.9, ls=(0, _GUESS.dash))
     axes.set_ylim(0, 108)
     tidy(axes, x="training seeds, then published", y="accuracy, %")
-    axes.set_title(printable(titled(view).title, width), fontsize=8.5, pad=6)
+    axes.set_title(printable(with_proxy_title(view).title, width), fontsize=8.5, pad=6)

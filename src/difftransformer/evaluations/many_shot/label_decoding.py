@@ -1,9 +1,9 @@
-"""Greedy decoding among the labels of a set (Ratner et al. 2023), for many items behind one prompt.
+"""Greedy decoding restricted to the labels of a set (Ratner et al. 2023), with a shared KV cache.
 
-Every label is a path of tokens that ends with the token behind a label, so no label is a part of
-another. At each step the likeliest of the tokens that go on to a label is taken, the first of
-equals. The keys and values of a prompt are computed once: the cache is cut back to the prompt
-before each item. Nothing else differs from answering each alone.
+The tokens of a label end with the token behind it, so no label is the beginning of another. Each
+step takes the likeliest token that continues a label, the first of equals. The keys and values of a
+prompt are computed once, and the cache is cut back to the prompt before each item; the answers are
+those of decoding each item alone.
 """
 
 from collections.abc import Sequence
@@ -13,63 +13,63 @@ from difftransformer.errors import ConfigError, DataError
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.models.cache import CroppableCache
 
-Path = tuple[int, ...]
+TokenPath = tuple[int, ...]
 
 
-class Labels:
-    """Labels by their paths, and what may follow each part of a path.
+class LabelTrie:
+    """Prefix tree of the labels' tokens.
 
     Args:
-        paths: Tokens of each label, the ending among them.
+        paths: Tokens of each label, including the token that ends it.
         names: The labels, for messages.
 
     Attributes:
-        index: Number of the label by its path.
-        following: Tokens that go on from a part of a path, in the order of the labels.
+        index: Index of the label by its tokens.
+        next_tokens: Tokens that may follow each prefix, in the order of the labels.
 
     Raises:
         DataError: Two labels have the same tokens, or one is the beginning of another.
     """
 
-    def __init__(self, paths: Sequence[Path], names: Sequence[str]) -> None:
+    def __init__(self, paths: Sequence[TokenPath], names: Sequence[str]) -> None:
         self.paths = list(paths)
-        self.index: dict[Path, int] = {}
-        self.following: dict[Path, list[int]] = {}
+        self.index: dict[TokenPath, int] = {}
+        self.next_tokens: dict[TokenPath, list[int]] = {}
         for index, path in enumerate(paths):
             if path in self.index:
                 raise DataError(
                     f"labels '{names[self.index[path]]}' and '{names[index]}' have the same tokens"
                 )
             self.index[path] = index
-            for place, token in enumerate(path):
-                following = self.following.setdefault(path[:place], [])
-                if token not in following:
-                    following.append(token)
+            for depth, token in enumerate(path):
+                children = self.next_tokens.setdefault(path[:depth], [])
+                if token not in children:
+                    children.append(token)
         for path, index in self.index.items():
-            if not path or path in self.following:
+            if not path or path in self.next_tokens:
                 raise DataError(f"label '{names[index]}' is empty, or the beginning of another")
 
 
 @dataclass
-class SharedPrompt:
-    """Answers items among labels.
+class LabelDecoder:
+    """Answers items with labels, computing the prompt they share once.
 
     Attributes:
         scorer: The model.
-        labels: What can be answered.
-        chunk: Positions of a prompt computed at one time.
-        computed: Positions computed so far.
-        given: Positions that items would have computed alone so far.
+        labels: The possible answers.
+        chunk: Prompt positions computed at a time.
+        computed_positions: Positions computed so far.
+        prompt_positions: Positions that decoding each item alone would have computed so far.
     """
 
     scorer: Scorer
-    labels: Labels
+    labels: LabelTrie
     chunk: int
-    computed: int = 0
-    given: int = 0
+    computed_positions: int = 0
+    prompt_positions: int = 0
 
     def answers(self, prompt: Sequence[int], items: Sequence[Sequence[int]]) -> list[int]:
-        """Return the number of each item's label.
+        """Return the index of each item's label.
 
         Args:
             prompt: Tokens of the demonstrations.
@@ -85,14 +85,14 @@ class SharedPrompt:
                 f"context is {longest}: lower `demonstrations` of the suite, or set "
                 "`context_fit: skip`"
             )
-        cache, found = self.scorer.new_cache(capacity), list[int]()
+        cache, answers = self.scorer.new_cache(capacity), list[int]()
         self.scorer.prefill(prompt, cache, self.chunk)
-        self.computed += len(prompt)
+        self.computed_positions += len(prompt)
         for item in items:
             cache.keep(len(prompt))
-            self.given += len(prompt)
-            found.append(self._answer(item, cache))
-        return found
+            self.prompt_positions += len(prompt)
+            answers.append(self._answer(item, cache))
+        return answers
 
     def capacity(self, prompt: Sequence[int], items: Sequence[Sequence[int]]) -> int:
         """Positions of the prompt with its longest item and label, whose last token is not read."""
@@ -101,14 +101,14 @@ class SharedPrompt:
 
     def _answer(self, item: Sequence[int], cache: CroppableCache) -> int:
         unread: list[int] = list(item)
-        path: Path = ()
+        path: TokenPath = ()
         while path not in self.labels.index:
-            options, best = self.labels.following[path], 0
-            if len(options) > 1:
-                found = self.scorer.next_log_probs(unread, cache)[options]
-                self.computed += len(unread)
-                self.given += len(unread)
-                best, unread = int(found.argmax()), []
-            path = (*path, options[best])
-            unread.append(options[best])
+            candidates, best = self.labels.next_tokens[path], 0
+            if len(candidates) > 1:
+                log_probs = self.scorer.next_log_probs(unread, cache)[candidates]
+                self.computed_positions += len(unread)
+                self.prompt_positions += len(unread)
+                best, unread = int(log_probs.argmax()), []
+            path = (*path, candidates[best])
+            unread.append(candidates[best])
         return self.labels.index[path]

@@ -1,6 +1,6 @@
 """Many-shot in-context learning: accuracy by the number of demonstrations and by their order.
 
-Prompts depend on the suite, the labeled set and the tokenizer alone, so all runs and seeds answer
+Prompts depend on the suite, the labeled set and the tokenizer only, so all runs and seeds answer
 the same questions. Every answer is in predictions.jsonl.
 """
 
@@ -20,63 +20,62 @@ from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluations.many_shot.examples import (
     Example,
     LabeledSet,
-    arrange,
-    asked,
-    choose,
+    choose_demonstrations,
     open_sets,
+    order_demonstrations,
+    sample_items,
 )
-from difftransformer.evaluations.many_shot.label_decoding import Labels, SharedPrompt
+from difftransformer.evaluations.many_shot.label_decoding import LabelDecoder, LabelTrie
 from difftransformer.evaluations.many_shot.settings import ITEMS_SEED, Suite, accuracy_metric
 from difftransformer.evaluations.many_shot.tasks import CLASSIFICATION_TASKS, SEPARATOR
 from difftransformer.provenance.atomic import write_text
 
-Right = dict[int, NDArray[np.bool_]]
-"""Whether answers are right, by number of demonstrations: [draws, orders, items]."""
+Correct = dict[int, NDArray[np.bool_]]
+"""Whether answers are correct, by number of demonstrations: [draws, orders, items]."""
 
 
 def measure(suite: Suite, context: EvalContext) -> EvalResult:
-    """Accuracies with the counts behind them.
+    """Measure accuracies with the counts behind them.
 
     Returns:
         accuracy_, correct_ and total_ of every number of demonstrations n{K} that was measured, and
-        accuracy_n{K}_o{S} of each of its orders S; chance = 1 / classes. computed_positions of
-        prompt_positions tells how many positions were computed and how many the items would have
-        computed alone. Accuracies over all orders are known by draw, too, whose items share their
-        demonstrations; those of a single draw by item.
+        accuracy_n{K}_o{S} of each of its orders S; chance = 1 / classes. prompt_positions is the
+        number of positions that items would compute alone, computed_positions the number computed,
+        as items share prompts. Accuracies over all orders also have their values by draw, whose
+        items share demonstrations, and those of a single draw by item.
 
     Raises:
         ConfigError: The suite does not fit its tokenizer.
         DataError: Items are missing or damaged.
     """
     rows = context.dataset.manifest.classification
-    longest = context.scorer.model.max_positions
-    sets, prompts = open_sets(suite, rows), Prompts(suite, context)
+    sets, prompts = open_sets(suite, rows), PromptEncoder(suite, context)
     draws = [
         Draw(suite, context.scorer, sets(number), prompts, number) for number in range(suite.draws)
     ]
-    numbers = _numbers(suite, draws, longest)
+    shots = _fitting_shots(suite, draws, context.scorer.model.max_positions)
     shape = (suite.draws, suite.order_seeds, suite.test_items)
-    right: Right = {number: np.zeros(shape, dtype=np.bool_) for number in numbers}
-    lines: list[dict[str, Any]] = []
-    for draw, number, seed in product(draws, numbers, range(suite.order_seeds)):
-        found = draw.shared.answers(draw.prompt(number, seed), draw.items)
-        some = draw.lines(number, seed, found)
-        right[number][draw.number, seed] = [one["correct"] for one in some]
-        lines += some
-    write_text(context.details / "predictions.jsonl", "".join(json.dumps(x) + "\n" for x in lines))
-    measured = _measured(suite, right)
+    correct: Correct = {number: np.zeros(shape, dtype=np.bool_) for number in shots}
+    records: list[dict[str, Any]] = []
+    for draw, number, seed in product(draws, shots, range(suite.order_seeds)):
+        answers = draw.decoder.answers(draw.prompt(number, seed), draw.items)
+        draw_records = draw.records(number, seed, answers)
+        correct[number][draw.number, seed] = [record["correct"] for record in draw_records]
+        records += draw_records
+    text = "".join(json.dumps(record) + "\n" for record in records)
+    write_text(context.details / "predictions.jsonl", text)
+    result = _accuracies(suite, correct)
     positions = {
-        "computed_positions": sum(one.shared.computed for one in draws),
-        "prompt_positions": sum(one.shared.given for one in draws),
+        name: sum(getattr(draw.decoder, name) for draw in draws)
+        for name in ("computed_positions", "prompt_positions")
     }
-    return measured._replace(metrics={**measured.metrics, **positions})
+    return result._replace(metrics={**result.metrics, **positions})
 
 
-class Prompts:
-    """Text of demonstrations and items as tokens.
+class PromptEncoder:
+    """Encodes demonstrations and items piece by piece.
 
-    A prompt is put together from pieces that are encoded one by one, so that a label has the same
-    tokens in a demonstration as where it is decoded.
+    So a label has the same tokens in a demonstration as where it is decoded.
     """
 
     def __init__(self, suite: Suite, context: EvalContext) -> None:
@@ -89,30 +88,30 @@ class Prompts:
             self._prefixes, separator = CLASSIFICATION_TASKS[suite.task].prefixes, SEPARATOR
             assert manifest.tokenizer.eos_id is not None
             self.opening = opening(self._tokenizer, manifest.tokenizer.eos_id)
-            self._require_pieces(str(context.dataset.folder))
+            self._require_byte_level(str(context.dataset.folder))
         self._separator = self._ids(separator)
 
-    def _require_pieces(self, name: str) -> None:
+    def _require_byte_level(self, location: str) -> None:
         pieces = ("Question: a\nType:", " one", SEPARATOR)
         joined = [token for piece in pieces for token in self._ids(piece)]
         if self._tokenizer.decode(joined) != "".join(pieces):
             raise ConfigError(
-                f"{name}: its tokenizer reads a piece of a text otherwise than within the text, as "
-                "SentencePiece does: many-shot prompts need byte-level tokens, as Llama 3's and "
-                "Qwen's"
+                f"{location}: its tokenizer encodes a piece of text differently alone than within "
+                "a text, as SentencePiece does: many-shot prompts need a byte-level tokenizer, "
+                "such as Llama 3's or Qwen's"
             )
 
     def item(self, text: str) -> list[int]:
-        """Tokens of an item up to where its label begins."""
+        """Return the tokens of an item up to where its label begins."""
         before, after = self._prefixes
         return self._ids(f"{before}{text}\n{after}".rstrip())
 
     def label(self, label: str) -> tuple[int, ...]:
-        """Tokens of a label, with the one behind it, which tells where it ends."""
+        """Return the tokens of a label and the token behind it, which ends it."""
         return (*self._ids(f" {label}"), *self._separator[:1])
 
     def demonstration(self, example: Example) -> list[int]:
-        """Tokens of an item with its label, up to the next item."""
+        """Return the tokens of an item with its label, up to the next item."""
         return [*self.item(example.text), *self.label(example.label), *self._separator[1:]]
 
     def _ids(self, text: str) -> list[int]:
@@ -124,31 +123,33 @@ class Draw:
     """One choice of demonstrations and items.
 
     Attributes:
-        number: Its number.
-        items: Tokens of the items asked.
-        shared: What answers them among their labels.
+        number: Index of the draw.
+        items: Tokens of the test items.
+        decoder: Answers the items with the labels of the set.
     """
 
     def __init__(
-        self, suite: Suite, scorer: Scorer, known: LabeledSet, prompts: Prompts, number: int
+        self, suite: Suite, scorer: Scorer, dataset: LabeledSet, prompts: PromptEncoder, number: int
     ) -> None:
-        self._suite, self._known, self._prompts, self.number = suite, known, prompts, number
+        self._suite, self._dataset, self._prompts, self.number = suite, dataset, prompts, number
         self._seed = ITEMS_SEED + number
-        self._asked = asked(known.test, suite.test_items, seed=self._seed)
-        self.items = [prompts.item(example.text) for example in self._asked]
-        labels = Labels([prompts.label(one) for one in known.labels], known.labels)
-        self.shared = SharedPrompt(scorer, labels, suite.chunk)
+        self._examples = sample_items(dataset.test, suite.test_items, seed=self._seed)
+        self.items = [prompts.item(example.text) for example in self._examples]
+        trie = LabelTrie([prompts.label(label) for label in dataset.labels], dataset.labels)
+        self.decoder = LabelDecoder(scorer, trie, suite.chunk)
 
     def prompt(self, number: int, order_seed: int) -> list[int]:
-        """Tokens of so many demonstrations in an order."""
-        known, selection = self._known, self._suite.selection
-        chosen = choose(known.train, known.labels, number, selection, seed=self._seed)
-        arranged = arrange(chosen, self._suite.order, seed=order_seed)
-        tokens = [token for one in arranged for token in self._prompts.demonstration(one)]
+        """Return the tokens of a number of demonstrations in an order."""
+        dataset, selection = self._dataset, self._suite.selection
+        chosen = choose_demonstrations(
+            dataset.train, dataset.labels, number, selection, seed=self._seed
+        )
+        ordered = order_demonstrations(chosen, self._suite.order, seed=order_seed)
+        tokens = [token for example in ordered for token in self._prompts.demonstration(example)]
         return self._prompts.opening + tokens
 
-    def lines(self, number: int, order_seed: int, found: Sequence[int]) -> list[dict[str, Any]]:
-        """One record for each answer."""
+    def records(self, number: int, order_seed: int, answers: Sequence[int]) -> list[dict[str, Any]]:
+        """Return a record for predictions.jsonl per answer."""
         return [
             {
                 "draw": self.number,
@@ -156,46 +157,46 @@ class Draw:
                 "order_seed": order_seed,
                 "item": item,
                 "label": example.label,
-                "answer": self._known.labels[answer],
-                "correct": self._known.labels[answer] == example.label,
+                "answer": self._dataset.labels[answer],
+                "correct": self._dataset.labels[answer] == example.label,
             }
-            for item, (example, answer) in enumerate(zip(self._asked, found, strict=True))
+            for item, (example, answer) in enumerate(zip(self._examples, answers, strict=True))
         ]
 
 
-def _numbers(suite: Suite, draws: Sequence[Draw], longest: int) -> list[int]:
-    """Numbers of demonstrations to measure.
+def _fitting_shots(suite: Suite, draws: Sequence[Draw], max_positions: int) -> list[int]:
+    """Numbers of demonstrations to measure, by `Suite.context_fit`.
 
     Raises:
-        ConfigError: One must fit but does not, or none does.
+        ConfigError: A required number of demonstrations does not fit, or none does.
     """
     needed = {
-        number: max(one.shared.capacity(one.prompt(number, 0), one.items) for one in draws)
+        number: max(draw.decoder.capacity(draw.prompt(number, 0), draw.items) for draw in draws)
         for number in sorted(suite.demonstrations)
     }
-    fitting = [number for number, positions in needed.items() if positions <= longest]
-    wanted = 1 if suite.context_fit != "require" else len(needed)
-    if len(fitting) < wanted:
+    fitting = [number for number, positions in needed.items() if positions <= max_positions]
+    required = 1 if suite.context_fit != "require" else len(needed)
+    if len(fitting) < required:
         number = sorted(suite.demonstrations)[len(fitting)]
         raise ConfigError(
             f"demonstrations: {number} of {suite.task} with an item and its label take "
-            f"{needed[number]} positions, the model has {longest}: use fewer"
+            f"{needed[number]} positions, the model has {max_positions}: use fewer"
             + (", or set `context_fit: skip`" if fitting else "")
         )
     return fitting[-1:] if suite.context_fit == "largest" else fitting
 
 
-def _measured(suite: Suite, right: Right) -> EvalResult:
+def _accuracies(suite: Suite, correct: Correct) -> EvalResult:
     metrics: Metrics = {"chance": 1 / suite.num_classes}
     per_item = {}
-    unit, others = ("draws", (1, 2)) if suite.draws > 1 else ("items", (0, 1))
-    for number, found in right.items():
-        orders = found.mean(axis=(0, 2)).tolist()
+    unit, mean_axes = ("draws", (1, 2)) if suite.draws > 1 else ("items", (0, 1))
+    for number, answers in correct.items():
+        by_order = answers.mean(axis=(0, 2)).tolist()
         metrics |= {
-            accuracy_metric(number): float(found.mean()),
-            f"correct_n{number}": int(found.sum()),
-            f"total_n{number}": found.size,
-            **{accuracy_metric(number, seed): value for seed, value in enumerate(orders)},
+            accuracy_metric(number): float(answers.mean()),
+            f"correct_n{number}": int(answers.sum()),
+            f"total_n{number}": answers.size,
+            **{accuracy_metric(number, seed): value for seed, value in enumerate(by_order)},
         }
-        per_item[accuracy_metric(number)] = per_item_scores(unit, found.mean(axis=others))
+        per_item[accuracy_metric(number)] = per_item_scores(unit, answers.mean(axis=mean_axes))
     return EvalResult(metrics, per_item)

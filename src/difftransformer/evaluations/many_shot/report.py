@@ -1,4 +1,4 @@
-"""Many-shot learning as columns: accuracy by demonstrations, and its spread over orders."""
+"""Table of many-shot learning: accuracy by demonstrations, or its spread over orders."""
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
@@ -6,12 +6,12 @@ from statistics import stdev
 from typing import Any
 
 from difftransformer.evaluations.many_shot.figure import (
-    by_order,
+    accuracy_by_order,
     figure,
-    measured,
-    orders_name,
+    measured_shots,
+    order_column,
     plateau,
-    titled,
+    with_proxy_title,
 )
 from difftransformer.evaluations.many_shot.settings import Options, accuracy_metric
 from difftransformer.reporting.collect import defined
@@ -22,24 +22,24 @@ from difftransformer.reporting.view import View
 __all__ = ["figure", "section"]
 
 DECIMALS = 1
-_MOST_SHOWN = 8
+_MAX_COLUMNS = 8
 
 
 def section(view: View[Options]) -> Section:
-    """Make the section, in %: by the number of demonstrations, or the spread over their orders."""
+    """Make the section in %: accuracy by number of demonstrations, or its spread over orders."""
     metrics, note = _spread(view) if view.options.by == "order" else _numbers(view)
-    notes = [f"{_asked(view)} {note}", view.training_note()]
-    return metric_section(titled(view), metrics, decimals=DECIMALS, notes=notes)
+    notes = [f"{_items_note(view)} {note}", view.training_note()]
+    return metric_section(with_proxy_title(view), metrics, decimals=DECIMALS, notes=notes)
 
 
 def _numbers(view: View[Options]) -> tuple[list[Metric], str]:
-    """Accuracy by the number of demonstrations, and their plateau."""
-    suite, numbers = view.suite, measured(view.suite, view.evaluated())
-    shown, late = _spaced(numbers), plateau(numbers)
-    # So many demonstrations of a stand-in are not as many of the set: nothing published beside.
+    """Return columns of accuracy by the number of demonstrations and of its plateau, and a note."""
+    suite, numbers = view.suite, measured_shots(view.suite, view.evaluated())
+    columns, late = _spaced(numbers), plateau(numbers)
+    # A proxy has classes of its own, so its columns have names without published values.
     start = f"{suite.task}_generated_n" if suite.generated else f"{suite.task}_n"
     metrics = [
-        Metric(f"{start}{n}", f"{n} ↑", {accuracy_metric(n): 100.0}, hidden=n not in shown)
+        Metric(f"{start}{n}", f"{n} ↑", {accuracy_metric(n): 100.0}, hidden=n not in columns)
         for n in numbers
     ]
     mean, overall = (
@@ -54,57 +54,57 @@ def _numbers(view: View[Options]) -> tuple[list[Metric], str]:
     )
     return metrics, (
         "Columns are numbers of demonstrations, "
-        + ("of any class." if any_class else "as equally many of each class as there are.")
+        + ("of any class." if any_class else "balanced over the classes.")
         + f" The plateau is the mean over {', '.join(map(str, late))}."
     )
 
 
 def _spread(view: View[Options]) -> tuple[list[Metric], str]:
-    """Spread of accuracy over orders of the same demonstrations."""
-    suite, number = view.suite, measured(view.suite, view.evaluated())[-1]
+    """Return columns of the spread over orders of the same demonstrations, and a note."""
+    suite, number = view.suite, measured_shots(view.suite, view.evaluated())[-1]
 
     def column(ending: str, header: str, of: Callable[[list[float]], float], **how: Any) -> Metric:
-        name = f"{orders_name(suite)}_{ending}"
-        return Metric(name, header, lambda one: of(by_order(suite, one)), **how)
+        name = f"{order_column(suite)}_{ending}"
+        return Metric(name, header, lambda result: of(accuracy_by_order(suite, result)), **how)
 
     orders = [(f"o{n}", f"Order {n}", itemgetter(n)) for n in range(suite.order_seeds)]
     metrics = [
-        Metric(f"{orders_name(suite)}_mean", "Mean ↑", {accuracy_metric(number): 100.0}),
-        column("margin", "Best − worst ↓", lambda found: max(found) - min(found), compared=True),
+        Metric(f"{order_column(suite)}_mean", "Mean ↑", {accuracy_metric(number): 100.0}),
+        column("margin", "Best − worst ↓", lambda values: max(values) - min(values), compared=True),
         column("deviation", "SD ↓", stdev, compared=True),
         column("best", "Best", max),
         column("worst", "Worst", min),
-        *(column(*one, hidden=True) for one in orders),
+        *(column(*order, hidden=True) for order in orders),
     ]
     return metrics, (
         f"{suite.order_seeds} orders of the same {number} demonstrations. SD: standard "
-        "deviation over orders. A model that guesses, or is always right, has no spread either."
+        "deviation over orders. A model at chance or at 100% has no spread either."
     )
 
 
 def _spaced(numbers: Sequence[int]) -> list[int]:
-    """At most so many numbers, from the first to the last; the csv has all."""
+    """Return at most `_MAX_COLUMNS` of the numbers, evenly spaced; the csv has all."""
     last = len(numbers) - 1
-    if last < _MOST_SHOWN:
+    if last < _MAX_COLUMNS:
         return list(numbers)
-    return [numbers[round(place * last / (_MOST_SHOWN - 1))] for place in range(_MOST_SHOWN)]
+    return [numbers[round(index * last / (_MAX_COLUMNS - 1))] for index in range(_MAX_COLUMNS)]
 
 
-def _asked(view: View[Options]) -> str:
+def _items_note(view: View[Options]) -> str:
     suite = view.suite
-    what = "Items are the labeled set itself, in the template of long-context-icl."
+    items = "Items are those of the labeled set, in the template of long-context-icl."
     if suite.generated:
-        what = (
+        items = (
             "Items are words of the classes that models were trained on; each draw gives "
-            f"{suite.classes} classes new labels, which the prompt alone tells."
+            f"{suite.classes} classes new labels, which only the prompt shows."
         )
     if suite.word_noise:
-        what += (
+        items += (
             f" {suite.word_noise:.0%} of the words of demonstrations are of another class; "
-            "training has none."
+            "training has no such noise."
         )
-    several = f" in each of {suite.draws} draws of demonstrations" if suite.draws > 1 else ""
+    draws = f" in each of {suite.draws} draws of demonstrations" if suite.draws > 1 else ""
     return (
-        f"{what} {suite.test_items} items{several}, decoded greedily among the labels of the set; "
+        f"{items} n = {suite.test_items} items{draws}, decoded greedily among the set's labels; "
         f"guessing gives {100 * defined(view.evaluated()[0], 'chance'):.1f}."
     )

@@ -1,4 +1,4 @@
-"""What is asked about many-shot in-context learning."""
+"""Settings of the many-shot evaluation: suite and report options."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,30 +22,30 @@ SPLITS = ("train", "test")
 
 
 def accuracy_metric(number: int, order: int | None = None) -> str:
-    """Metric of the accuracy at a number of demonstrations, in one order or over all."""
+    """Return the metric of accuracy at a number of demonstrations, of an order or over all."""
     return f"accuracy_n{number}" + ("" if order is None else f"_o{order}")
 
 
-def _known(task: str) -> str:
+def _known_task(task: str) -> str:
     return known_names(CLASSIFICATION_TASKS, "task")([task])[0]
 
 
 class Suite(AnyModel, PromptSuite):
-    """Accuracy at classifying items from demonstrations alone, by their number and their order.
+    """In-context classification accuracy by number and order of demonstrations.
 
-    A prompt is demonstrations and one item whose label the model continues with, greedily among the
-    labels of the set, as Ratner et al. (2023), whom the paper follows. Which demonstrations stand
-    in a prompt depends on their number, never on the order's seed.
+    A prompt has demonstrations and an item whose label the model generates greedily among the
+    labels of the set, as in Ratner et al. (2023), whom the paper follows. The seed of the order
+    does not change which demonstrations a prompt has.
     """
 
     kind: Literal["many_shot"] = setting(meaning="Which evaluation the suite is.")
-    task: Annotated[str, AfterValidator(_known)] = setting(
+    task: Annotated[str, AfterValidator(_known_task)] = setting(
         meaning="Labeled set: trec, trec_fine, banking77 or clinic150."
     )
     data: str = setting(
         "hub",
         meaning="'hub': pinned revisions from the Hugging Face hub; 'generated': items in the "
-        "words of the run's own dataset of labeled items, which stand in for the set; else a "
+        "words of the run's own dataset of labeled items, a proxy of the set; else a "
         "folder with <task>/train.jsonl and test.jsonl, or .jsonl.gz. `benchmarks` of config.yaml "
         "wins over hub and folders.",
         min_length=1,
@@ -95,7 +95,7 @@ class Suite(AnyModel, PromptSuite):
     )
     test_items: int = setting(
         100,
-        meaning="Items asked in each draw.",
+        meaning="Test items in each draw.",
         unit="items",
         source="figures 6 and 7: accuracies step by 1%, in 7b by 3.3% (digitised)",
         gt=0,
@@ -103,12 +103,12 @@ class Suite(AnyModel, PromptSuite):
 
     @property
     def generated(self) -> bool:
-        """Whether items are of the run's own generated words."""
+        """Whether items are generated in the words of the run's dataset."""
         return self.data == GENERATED
 
     @property
     def num_classes(self) -> int:
-        """Classes of the set."""
+        """Number of classes of the set."""
         return self.classes or CLASSIFICATION_TASKS[self.task].classes
 
     @model_validator(mode="after")
@@ -130,18 +130,18 @@ class Suite(AnyModel, PromptSuite):
         odd = [number for number in self.demonstrations if number % self.num_classes]
         if odd and self.selection == "balanced":
             raise ValueError(
-                f"demonstrations: {odd} are no multiples of the {self.num_classes} classes of "
-                f"{self.task}: take others, or set selection: random"
+                f"demonstrations: {odd} are not multiples of the {self.num_classes} classes of "
+                f"{self.task}: use multiples, or set selection: random"
             )
         return self
 
     @classmethod
     def takes_benchmarks(cls, entry: Mapping[str, Any], benchmarks: str) -> bool:
-        """Generated items belong to the model's own words, and no others are builtin."""
+        """See `evaluation.Suite.takes_benchmarks`; generated items stay generated."""
         return entry.get("data") != GENERATED and benchmarks != BUILTIN
 
     def files(self) -> dict[str, Path]:
-        """Both splits; none for the hub and for generated items.
+        """Return the files of both splits; none for the hub and generated items.
 
         Raises:
             DataError: The folder is missing, or it lacks a split of the task.
@@ -149,7 +149,7 @@ class Suite(AnyModel, PromptSuite):
         if self.generated or self.data == HUB:
             return {}
         root = items_folder(self.data, "<task>/train.jsonl and test.jsonl, or 'hub'")
-        name, found = CLASSIFICATION_TASKS[self.task].folder, {}
+        name, files = CLASSIFICATION_TASKS[self.task].folder, {}
         for split in SPLITS:
             path = jsonl_file(root, name, split)
             if path is None:
@@ -157,15 +157,15 @@ class Suite(AnyModel, PromptSuite):
                     f"benchmarks: {root / name}: holds no {split}.jsonl (or .jsonl.gz), which "
                     f"{self.task} needs; put it there, or set `data` of the suite to hub"
                 )
-            found[split] = path
-        return found
+            files[split] = path
+        return files
 
     def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
-        """Generated items must have the classes, and their prompts fit; sets are seen later."""
+        """Check classes and prompt lengths of generated items; files are checked when read."""
         items = rows if isinstance(rows, ClassificationConfig) else None
         if self.generated != (items is not None):
-            here = "labeled items" if items is not None else "none"
-            return f"data: {self.data} does not go with a dataset that has {here} of its own"
+            labeled = "with" if items is not None else "without"
+            return f"data: {self.data} does not go with a dataset {labeled} labeled items"
         if items is None:
             return None
         if self.num_classes > items.most_classes:
@@ -174,14 +174,14 @@ class Suite(AnyModel, PromptSuite):
         needed = max(sizes) if self.context_fit == "require" else min(sizes)
         if needed > max_positions:
             return (
-                f"demonstrations: they and an item take {needed} positions, the model has "
+                f"demonstrations: with an item they take {needed} positions, the model has "
                 f"max_positions {max_positions}: use fewer"
             )
         return None
 
 
 class Options(AnyOptions):
-    """What a section shows of it."""
+    """What a section of the report shows."""
 
     by: Literal["number", "order"] = setting(
         "number",

@@ -4,19 +4,19 @@ from typing import NamedTuple
 
 
 class ClassificationTask(NamedTuple):
-    """One labeled set, as the figures use it.
+    """A labeled set of the figures.
 
     Attributes:
-        title: How the paper calls it.
+        title: Its name in the paper.
         folder: Folder of its items below a folder of benchmarks.
-        field: Field of an item with its label: the text of it, or its place among `labels`.
+        field: Field of an item with its label, as text or as an index into `labels`.
         classes: Number of classes.
-        prefixes: What stands before a text and before its label.
-        dataset: Where it lies on the hub.
-        revision: Commit there.
-        labels: Texts of the labels by that place; empty where the field holds the text itself.
-        config: Configuration of the data set there.
-        outside: Label of items that are of no class, which are left out.
+        prefixes: Text before an item and before its label.
+        dataset: Name on the hub.
+        revision: Commit on the hub.
+        labels: Texts of the labels by index; empty if the field holds the text.
+        config: Configuration of the hub's dataset.
+        outside: Label of out-of-scope items, which are skipped.
     """
 
     title: str
@@ -32,8 +32,8 @@ class ClassificationTask(NamedTuple):
 
 
 SEPARATOR = "\n==\n"
-"""Between demonstrations: github abertsch72/long-context-icl, datasets_loader.py, as are the
-prefixes and the labels of TREC."""
+"""Text between demonstrations. It, the prefixes and the labels of TREC are those of github
+abertsch72/long-context-icl, datasets_loader.py."""
 
 _TREC = ("abbreviation", "entity", "description", "human", "location", "numeric")
 # The names in the data are short forms such as ENTY:cremat; these wordings are ours.
@@ -66,5 +66,5 @@ CLASSIFICATION_TASKS = {
         "clinc/clinc_oos", "155b9c710419136e17307b80d0a13e68cd46b4ec", config="plus", outside="oos",
     ),
 }  # fmt: skip
-"""By the name that suites use. TREC on the hub is the parquet conversion of the loading script's
-data; Banking-77 there has a few rows less than the original, whose repeats are left out."""
+"""Labeled sets by the name of a suite's `task`. TREC on the hub is the parquet conversion of the
+loading script's data; Banking-77 there has fewer rows than the original, without its repeats."""
