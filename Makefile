@@ -71,19 +71,19 @@ install: .venv/installed  ## .venv with what the pipeline needs, pinned
 
 reproduce: install  ## ARTIFACT=default_targets SCALE=tiny CORES=2: tables, figures, report; SEEDS=3 for other than the scale's
 	snakemake $(artifacts) --cores $(cores) $(CONFIG)
-	@built=$$(difftransformer results_folder $(scale)) && up=$$([[ $$built = /* ]] || echo ../) && mkdir -p reports && \
+	@built=$$(difftransformer results-folder $(scale)) && up=$$([[ $$built = /* ]] || echo ../) && mkdir -p reports && \
 	  ln -sfn "$$up$$built/report" "reports/$${built##*/}" && echo "report: reports/$${built##*/}/index.html"
 
 plan: install  ## what `make reproduce` with the same settings would run, and why
 	snakemake $(artifacts) --dry-run $(CONFIG)
-	@difftransformer show_costs $(artifacts) --as-planned $(scale) $(seeds)
+	@difftransformer estimate-cost $(artifacts) --as-planned $(scale) $(seeds)
 
 rerun: install  ## ABLATION=ablation_group_norm: train and evaluate exactly it again, and its tables
 	@test -n $(call quoted,$(ABLATION)) || { echo "error: which one? make rerun ABLATION=ablation_group_norm" >&2; exit 2; }
 	difftransformer rerun $(call quoted,$(ABLATION)) $(scale) $(seeds) --cores $(cores)
 
 ui: install  ## PORT=5000: MLflow's runs and, a port further, the reports, on loopback
-	difftransformer sync_tracking
+	difftransformer sync-tracking
 	difftransformer ui --port $(call quoted,$(PORT))
 
 verify: SCALE = smoke
@@ -92,7 +92,7 @@ verify: install  ## ARTIFACT=default_targets SCALE=smoke: rebuild it aside, comp
 	rm -rf results-verify
 	MLFLOW_TRACKING_URI=off snakemake $(artifacts) --cores $(cores) --drop-metadata \
 	  $(CONFIG) results=results-verify
-	difftransformer compare_builds "$$(difftransformer results_folder $(scale))" results-verify/$(call quoted,$(SCALE))
+	difftransformer verify "$$(difftransformer results-folder $(scale))" results-verify/$(call quoted,$(SCALE))
 	rm -rf results-verify
 
 test: .venv/dev  ## the tests, but for those below, a worker for each core
@@ -134,7 +134,7 @@ pictures: .venv/dev  ## SCALE=tiny: docs/report_*.png of the report there, by th
 	REPORT_PICTURES=docs $(if $(SCALE),REPORT_SCALE=$(call quoted,$(SCALE))) pytest tests/browser/test_pictures.py
 
 schema: install  ## regenerate config/schema from the typed settings
-	difftransformer write_schema
+	difftransformer write-schema
 
 docs: .venv/dev  ## the site, docs/_site/index.html, without network; warnings and dead links are errors
 	$(BIN)/python docs/pages.py

@@ -22,8 +22,8 @@ from difftransformer.planning.imports import common_modules
 from difftransformer.planning.plan import Plan
 from difftransformer.provenance.environment import check_variables, require_own_package
 from difftransformer.provenance.layout import Layout
-from difftransformer.provenance.places import require_writable
-from difftransformer.provenance.reporting import refusal
+from difftransformer.provenance.storage import require_writable
+from difftransformer.provenance.command_errors import describe_error
 from difftransformer.provenance.shared_records import fetch_records, share_records
 from difftransformer.tracking.address import adopt
 from difftransformer.tracking.run_context import hold
@@ -105,7 +105,7 @@ try:
     if not workflow.remote_exec and (_state := os.environ.get("DIFFTRANSFORMER_STATE")):
         require_writable(_state)
 except (UserError, OSError) as error:
-    sys.exit(f"error: {refusal(error)}")
+    sys.exit(f"error: {describe_error(error)}")
 
 # The environment takes precedence over config.yaml.
 adopt(PLAN.catalogue.project.tracking.uri)

@@ -2,7 +2,7 @@
 
     python examples/finetune_with_trainer.py FOLDER [MODEL]
 
-MODEL is a folder that `difftransformer publish` or `export_model` wrote; without one a small model
+MODEL is a folder that `difftransformer publish` or `export` wrote; without one a small model
 starts from nothing. Bytes are the tokens here: put your tokenizer's ids in their place.
 """
 

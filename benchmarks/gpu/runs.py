@@ -271,8 +271,8 @@ def surroundings(script: str, setting: Setting) -> Answer:
     if setting.device == "cpu":
         return {"device": "cpu", "capability": None, "versions": versions}
     from difftransformer.models.kernels.fused.tiles import measured, part_of, shipped
+    from difftransformer.provenance.checksums import json_digest
     from difftransformer.provenance.fingerprint import modules_digest
-    from difftransformer.provenance.published import json_digest
 
     card, capability = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
     # An answer is about the kernels that it ran, not those of another commit.
@@ -310,7 +310,7 @@ def model_modules() -> list[str]:
 
 def digest_of_tiles(found: Mapping[str, Any] | None) -> str | None:
     """What tells the tiles that a card has in git, say, from others; None: it has none."""
-    from difftransformer.provenance.published import json_digest
+    from difftransformer.provenance.checksums import json_digest
 
     return found and json_digest([found[key] for key in ("tiles", "backward")])[:12]
 

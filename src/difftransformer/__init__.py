@@ -13,7 +13,7 @@ Everything is loaded when it is asked for: ``import difftransformer`` alone impo
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from difftransformer.quiet import hush
+from difftransformer.quiet import silence_loggers
 
 if TYPE_CHECKING:
     from difftransformer.convert.hf import DiffTransformerForCausalLM
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         "unilm_state_dict",
     ]
 
-hush()
+silence_loggers()
 
 # By their names, so that no job's code depends on them.
 _PLACES = {

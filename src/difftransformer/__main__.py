@@ -23,9 +23,9 @@ def main() -> None:
     try:
         from difftransformer.cli import main as run
     except ModuleNotFoundError as error:
-        from difftransformer.extras import how_to_get
+        from difftransformer.extras import install_hint
 
-        if (cure := how_to_get(error)) is None:
+        if (cure := install_hint(error)) is None:
             raise
         sys.exit(f"error: {cure}")
     run()

@@ -10,7 +10,7 @@ _OTHER_NAMES = {"flash_attn": "flash_attn_4", "psycopg2": "psycopg2_binary", "ya
 """Module -> its distribution, where they differ by more than signs."""
 
 
-def how_to_get(error: ModuleNotFoundError) -> str | None:
+def install_hint(error: ModuleNotFoundError) -> str | None:
     """Say in one line what is not installed and how to get it; None for what no extra brings."""
     module = (error.name or "").partition(".")[0]
     wanted = _OTHER_NAMES.get(module, module).lower()

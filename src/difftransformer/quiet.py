@@ -6,7 +6,7 @@ _LOUD = ("torchao", "torch.utils._pytree")
 """They warn of missing kernels of torchao when transformers or peft imports it."""
 
 
-def hush() -> None:
+def silence_loggers() -> None:
     """Let these loggers pass only errors, unless the user has set their level."""
     for name in _LOUD:
         other = logging.getLogger(name)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from difftransformer.cli import app
 from difftransformer.config.project import settings_given
 from difftransformer.planning.plan import Plan
-from difftransformer.provenance.reporting import reporting
+from difftransformer.provenance.command_errors import report_errors
 
 TOKENIZER, MANIFEST, TRAINED = "data/tokenizer.json", "data/manifest.json", "run/training.json"
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"]
@@ -106,10 +106,10 @@ class Work:
         return call(*step_words("evaluate", "evaluation.json", *files, **changed))
 
     def export(self, format: str = "huggingface", model: str = "run") -> Ended:
-        return call("export_model", model, "exported", "--format", format)
+        return call("export", model, "exported", "--format", format)
 
     def check(self, *more: str) -> Ended:
-        return call("check", *more)
+        return call("check-config", *more)
 
     def plan(self, **overrides: Any) -> Ended:
         """Read the configuration as the Snakefile does, with what `--config` gives."""
@@ -119,7 +119,7 @@ class Work:
             for key, value in overrides.items()
         )
         try:
-            with contextlib.redirect_stderr(said), reporting():
+            with contextlib.redirect_stderr(said), report_errors():
                 Plan.load(Path("config"), settings_given(words))
         except SystemExit as stop:
             assert isinstance(stop.code, int)

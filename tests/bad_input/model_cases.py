@@ -104,7 +104,7 @@ MODELS: dict[str, Case] = {
     ),
     "an unknown command": (nothing, lambda work: call("rerum"), ["'rerum'", "'rerun'"]),
     "an unknown rule": (
-        nothing, lambda work: call("step", "pretran", "--config", "run.json"),
+        nothing, lambda work: call("step", "pretran", "--job-config", "run.json"),
         ["step: unknown rule 'pretran'; did you mean 'pretrain'?"],
     ),
     "files that are no JSON": (

@@ -47,7 +47,7 @@ def closures(plan: Plan) -> Iterator[dict[tuple[str, ...], set[str]]]:
 
     patch.setattr(jobs, "code_fingerprint", closure)
     patch.setattr(artifacts, "code_fingerprint", closure)
-    patch.setattr(artifacts, "slice_fingerprint", lambda parts: parts[0])
+    patch.setattr(artifacts, "config_fingerprint", lambda parts: parts[0])
     found: dict[tuple[str, ...], str] = {}
     for name in plan.artifacts.known:
         for suite, run in plan.artifacts.evaluations(name):

@@ -21,8 +21,8 @@ import pytest
 from steps import step_words
 
 from difftransformer.planning.plan import Plan
+from difftransformer.provenance.checksums import compare_builds
 from difftransformer.provenance.layout import REPRODUCIBLE
-from difftransformer.provenance.published import compare_builds
 
 SUITE, DATASET, TABLE = "validation_slices", "stdlib_text", "table6"
 FORK = multiprocessing.get_context("fork")

@@ -110,10 +110,10 @@ def test_a_tracking_database_that_cannot_grow(untrained: Rebuild) -> None:
     uri = f"sqlite:///{untrained.folder}/results/mlflow/mlflow.db"
     assert untrained.run("pretrain", tracking=uri)[0] == 0
     for limit in (40_000, 200_000):  # inside the making of the tables
-        status, said = untrained.run(["sync_tracking"], tracking=uri, limit=limit)
+        status, said = untrained.run(["sync-tracking"], tracking=uri, limit=limit)
         assert status == 1
         assert "are not sent" in said
-    assert untrained.run(["sync_tracking"], tracking=uri)[0] == 0
+    assert untrained.run(["sync-tracking"], tracking=uri)[0] == 0
     rows = (untrained.results / "runs/diff/0/history.csv").read_text().splitlines()[1:]
     database = sqlite3.connect(uri.removeprefix("sqlite:///"))
     query = "SELECT step FROM metrics WHERE key = 'loss' ORDER BY step"

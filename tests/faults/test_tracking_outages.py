@@ -176,7 +176,7 @@ def test_a_database_that_was_deleted_gets_everything_again(tmp_path: Path) -> No
             for step in range(10):
                 tracker.log_metrics({"loss": 1 / (step + 1)}, step)
     command = [sys.executable, "-c", "from difftransformer.cli import main; main()"]
-    command += ["sync_tracking", "--results", str(root), "--tracking", uri]  # mlflow knows files
+    command += ["sync-tracking", "--results", str(root), "--tracking", uri]  # mlflow knows files
     for _ in range(2):
         subprocess.run(command, check=True)
         with closing(sqlite3.connect(path)) as database:

@@ -22,7 +22,7 @@ import pytest
 from attempts import TRAINED, assert_same, mounted
 from small_workflow import Checkout
 
-from difftransformer.provenance.published import compare_builds
+from difftransformer.provenance.checksums import compare_builds
 
 TARGET = "results/smoke/tables/table6.csv"
 EXPECTED = {

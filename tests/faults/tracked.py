@@ -43,7 +43,7 @@ class Training:
 
     def __init__(self, finished: Checkout, known: Calls, folder: Path, uri: str) -> None:
         words = known["pretrain"]
-        slice = finished.folder / words[words.index("--config") + 1]
+        slice = finished.folder / words[words.index("--job-config") + 1]
         self._slice = RunConfig.model_validate_json(slice.read_bytes())
         self._data = finished.folder / "results" / "smoke" / "data" / "stdlib_text"
         self._undisturbed = finished.folder / "results" / "smoke" / "runs" / "diff" / "0"

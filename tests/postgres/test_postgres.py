@@ -21,7 +21,7 @@ from small_workflow import CANARY, Checkout
 from sqlalchemy.exc import SQLAlchemyError
 from tracked import Training, only_run, runs
 
-from difftransformer.provenance.reporting import reporting
+from difftransformer.provenance.command_errors import report_errors
 from difftransformer.tracking.history import HISTORY_FILE, Sent
 from difftransformer.tracking.sync import sync_tracking
 
@@ -147,10 +147,10 @@ MISTAKES = {
 
 
 def said_when_asked(uri: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> str:
-    """All that `sync_tracking` says where there is nothing to send."""
+    """All that `sync-tracking` says where there is nothing to send."""
     capfd.readouterr()
     started = time.monotonic()
-    with reporting(folder / "log"):
+    with report_errors(folder / "log"):
         assert sync_tracking(folder, uri).reason
     assert time.monotonic() - started < 15
     said = capfd.readouterr().err.strip()
@@ -200,7 +200,7 @@ def test_the_command_says_it_too_and_keeps_what_it_has(
     name, training = next(iter(trainings(uri).items()))
     training.live_after = 900.0
     training.run(name)
-    words = [sys.executable, "-m", "difftransformer", "sync_tracking"]
+    words = [sys.executable, "-m", "difftransformer", "sync-tracking"]
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     with monkeypatch.context() as patch:
         patch.setenv("PGPASSWORD", f"{CANARY}-wrong")

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from difftransformer.cli import app, ui
 from difftransformer.errors import ConfigError
-from difftransformer.provenance.masking import bare_address, displayed, masked
-from difftransformer.provenance.reporting import reporting
+from difftransformer.provenance.command_errors import report_errors
+from difftransformer.provenance.masking import bare_address, mask_addresses, mask_secrets
 from difftransformer.tracking import mlflow_runs
 from difftransformer.tracking.address import check_uri, resolve_uri
 from difftransformer.tracking.sync import sync_tracking
@@ -66,7 +66,7 @@ def with_a_canary(folder: Path) -> list[Path]:
 def test_logs_mask_what_an_exception_says(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit), reporting(tmp_path / "log"):
+    with pytest.raises(SystemExit), report_errors(tmp_path / "log"):
         logging.getLogger("difftransformer").warning("key %s", f"{CANARY}-HF_TOKEN")
         raise RuntimeError(f"no answer from http://user:{CANARY}@host with {CANARY}-OPENAI_API_KEY")
     for said in (capsys.readouterr().err, (tmp_path / "log").read_text()):
@@ -134,7 +134,7 @@ def test_an_address_without_one_stays(address: str) -> None:
     check_uri(address, "config.yaml: tracking.uri")
 
 
-@pytest.mark.parametrize("command", ["ui", "sync_tracking"])
+@pytest.mark.parametrize("command", ["ui", "sync-tracking"])
 def test_commands_that_need_no_plan_refuse_such_an_address_too(
     command: str, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,7 +142,7 @@ def test_commands_that_need_no_plan_refuse_such_an_address_too(
     project = yaml.safe_load((repository / "config" / "config.yaml").read_text())
     project["tracking"] = {"uri": f"https://{CANARY}@host"}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(project))
-    ended = CliRunner().invoke(app, [command, "--config", str(tmp_path)])
+    ended = CliRunner().invoke(app, [command, "--config-dir", str(tmp_path)])
     assert ended.exit_code == 2
     assert "config.yaml: tracking.uri: the address has" in ended.stderr
     assert CANARY not in ended.output
@@ -163,7 +163,7 @@ def test_an_address_in_the_environment_may_have_one_which_is_written_nowhere(
     monkeypatch.setattr(mlflow_runs, "MlflowRuns", Mock(side_effect=ConnectionError(address)))
     assert sync_tracking(tmp_path).reason
     assert "does not answer" in caplog.text and CANARY not in caplog.text
-    assert CANARY not in masked(f"the driver says {address} is wrong")
+    assert CANARY not in mask_secrets(f"the driver says {address} is wrong")
     assert CANARY not in bare_address(address)
 
 
@@ -181,8 +181,8 @@ def test_no_command_line_has_the_password_of_a_store(
 
 def test_ordinary_text_stays() -> None:
     text = "lr 1e-3 at https://host/path, mail a@b.c"
-    assert displayed(text) == text
-    assert masked("tokens 12") == "tokens 12"
+    assert mask_addresses(text) == text
+    assert mask_secrets("tokens 12") == "tokens 12"
 
 
 def test_folders_of_the_shell_and_settings_of_libraries_are_no_secrets(
@@ -193,7 +193,7 @@ def test_folders_of_the_shell_and_settings_of_libraries_are_no_secrets(
         *("GIT_AUTHOR_NAME", "XAUTHORITY", "DESIGN"),
     ):
         monkeypatch.setenv(name, "/models/llama")
-        assert masked("/models/llama/a.json") == "/models/llama/a.json"
+        assert mask_secrets("/models/llama/a.json") == "/models/llama/a.json"
         monkeypatch.delenv(name)
     for name in (
         "DB_PWD",
@@ -221,7 +221,7 @@ def test_folders_of_the_shell_and_settings_of_libraries_are_no_secrets(
         "AWS_CREDS",
     ):
         monkeypatch.setenv(name, CANARY)
-        assert masked(CANARY) == f"<{name}>"
+        assert mask_secrets(CANARY) == f"<{name}>"
         monkeypatch.delenv(name)
 
 
@@ -230,8 +230,8 @@ def test_blanks_around_a_secret_and_one_inside_another_hide_nothing(
 ) -> None:
     monkeypatch.setenv("A_KEY", CANARY)
     monkeypatch.setenv("B_TOKEN", f" {CANARY}-tail\n")
-    assert masked(f"'Bearer {CANARY}-tail\\n'") == "'Bearer <B_TOKEN>\\n'"
-    assert masked(f"Bearer {CANARY}") == "Bearer <A_KEY>"
+    assert mask_secrets(f"'Bearer {CANARY}-tail\\n'") == "'Bearer <B_TOKEN>\\n'"
+    assert mask_secrets(f"Bearer {CANARY}") == "Bearer <A_KEY>"
 
 
 SECRET = "p@ss/\"w'ör\\d& 7<x>"
@@ -251,7 +251,7 @@ def test_a_secret_is_masked_in_every_form_that_libraries_print(
     form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DB_PASSWORD", f"{SECRET}\n")
-    shown = masked(f"cannot log in with ({form}) at all")
+    shown = mask_secrets(f"cannot log in with ({form}) at all")
     assert re.fullmatch(r"cannot log in with \(\W*<DB_PASSWORD>\W*\) at all", shown) or (
         form == repr(SECRET.encode()) and "(b'<DB_PASSWORD>')" in shown
     )
@@ -260,8 +260,8 @@ def test_a_secret_is_masked_in_every_form_that_libraries_print(
 def test_each_line_of_a_long_secret_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ["-----BEGIN PRIVATE KEY-----", "MIIEvQIBADANBgkqhkiG", "9w0BAQEFAASCBKcwggSj"]
     monkeypatch.setenv("SSH_KEY", "\n".join(lines))
-    assert masked(" ".join(lines)) == "<SSH_KEY>"
-    assert masked(f"line 2 is {lines[1]}, wrong") == "line 2 is <SSH_KEY>, wrong"
+    assert mask_secrets(" ".join(lines)) == "<SSH_KEY>"
+    assert mask_secrets(f"line 2 is {lines[1]}, wrong") == "line 2 is <SSH_KEY>, wrong"
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_each_line_of_a_long_secret_is_masked(monkeypatch: pytest.MonkeyPatch) -
 def test_what_speaks_of_a_secret_is_masked_without_the_environment(
     text: str, shown: str | None
 ) -> None:
-    assert masked(text) == (shown or text)
+    assert mask_secrets(text) == (shown or text)
 
 
 def test_passwords_in_addresses_of_the_environment_are_masked_alone_too(
@@ -289,7 +289,7 @@ def test_passwords_in_addresses_of_the_environment_are_masked_alone_too(
 ) -> None:
     monkeypatch.setenv("DATABASE_URL", f"postgresql://user:{CANARY}%21@host/db")
     monkeypatch.setenv("BUCKET", f"https://host/b?sv=1&sig={CANARY}-sig")
-    assert masked(f"refused: {CANARY}! of user") == "refused: <DATABASE_URL> of user"
-    assert masked(f"refused: {CANARY}-sig") == "refused: <BUCKET>"
+    assert mask_secrets(f"refused: {CANARY}! of user") == "refused: <DATABASE_URL> of user"
+    assert mask_secrets(f"refused: {CANARY}-sig") == "refused: <BUCKET>"
     monkeypatch.setenv("PROXY", f"http://{CANARY}-long@host")
-    assert masked(f"refused: {CANARY}-long") == "refused: <PROXY>"
+    assert mask_secrets(f"refused: {CANARY}-long") == "refused: <PROXY>"

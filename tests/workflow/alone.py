@@ -9,7 +9,7 @@ from pathlib import Path
 from preloaded import python
 from small_workflow import Checkout
 
-from difftransformer.provenance.published import compare_builds
+from difftransformer.provenance.checksums import compare_builds
 
 
 @dataclass
@@ -52,7 +52,7 @@ def make_alone(checkout: Checkout, job: DeclaredJob, folder: Path) -> None:
 
     Its settings are there, too: every process of Snakemake writes it from the configuration.
     """
-    config = job.command[job.command.index("--config") + 1]
+    config = job.command[job.command.index("--job-config") + 1]
     folder.mkdir()
     for name in (*job.inputs, config):
         source, target = checkout.folder / name, folder / name

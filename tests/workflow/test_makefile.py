@@ -14,7 +14,7 @@ RECORD = """#!{python}
 import json, sys
 with open("called", "a") as file:
     print(json.dumps(sys.argv), file=file)
-if "results_folder" in sys.argv:
+if "results-folder" in sys.argv:
     print("built/tiny")
 """
 """A command that notes how it was called."""
@@ -128,7 +128,7 @@ def test_without_a_scale_the_configuration_says(recorded: Path) -> None:
     assert make(recorded, "plan").returncode == 0
     assert calls(recorded) == [
         ["snakemake", "default_targets", "--dry-run"],
-        ["difftransformer", "show_costs", "default_targets", "--as-planned"],
+        ["difftransformer", "estimate-cost", "default_targets", "--as-planned"],
     ]
 
 
@@ -137,7 +137,7 @@ def test_what_is_given_reaches_the_commands_as_it_is(recorded: Path) -> None:
     assert make(recorded, "reproduce", *words).returncode == 0
     config = ["--config", "scale=smoke", "seeds=[4, 6]"]
     built = ["snakemake", "table2", "table6", "--cores", "all", *config]
-    assert calls(recorded) == [built, ["difftransformer", "results_folder", "--scale", "smoke"]]
+    assert calls(recorded) == [built, ["difftransformer", "results-folder", "--scale", "smoke"]]
     (recorded / "called").unlink()
     ended = make(recorded, "rerun", "ABLATION=ablation_group_norm", *words[1:3], "CORES=2")
     assert ended.returncode == 0
@@ -154,7 +154,7 @@ def test_the_report_is_linked_by_its_scale(recorded: Path) -> None:
 def test_verify_compares_the_two_builds(recorded: Path) -> None:
     assert make(recorded, "verify", "CORES=2").returncode == 0
     assert calls(recorded)[-1] == [
-        "difftransformer", "compare_builds", "built/tiny", "results-verify/smoke",
+        "difftransformer", "verify", "built/tiny", "results-verify/smoke",
     ]  # fmt: skip
     aside = ["--drop-metadata", "--config", "scale=smoke", "results=results-verify"]
     assert calls(recorded)[1] == ["snakemake", "default_targets", "--cores", "2", *aside]

@@ -13,7 +13,7 @@ CORES = workflow.resource_settings.cores or 1
 """Cores of this machine; where jobs run elsewhere, the most that one job takes."""
 
 STEP = (
-    "difftransformer step {params.rule} --config {params.config:q} --code '{params.code}'"
+    "difftransformer step {params.rule} --job-config {params.config:q} --code '{params.code}'"
     " --threads {threads} --log {log:q} <<< {params.files:q}"
 )
 """Shell command of every job. Its files are passed by stdin: thousands of paths are too long for an argument."""
@@ -79,7 +79,7 @@ def run_config(wildcards):
     try:
         PLAN.require_room([wildcards.run])
     except UserError as error:
-        sys.exit(f"error: {refusal(error)}")
+        sys.exit(f"error: {describe_error(error)}")
     return JOBS.write("run", JOBS.run(wildcards.run))
 
 

@@ -23,7 +23,7 @@ onstart:
         if getattr(workflow.executor_plugin, "name", None) == "slurm":
             require_partitions(partitions())
     except (UserError, OSError) as error:
-        sys.exit(f"error: {refusal(error)}")
+        sys.exit(f"error: {describe_error(error)}")
     # A forced training starts from scratch, though its checkpoint would let it resume.
     settings = workflow.dag_settings
     forced = [
@@ -76,7 +76,7 @@ onstart:
 def send_histories():
     """Send the histories of all jobs; False if interrupted: then nothing slow must follow."""
     try:
-        shell("difftransformer sync_tracking --results {ROOT} || true")
+        shell("difftransformer sync-tracking --results {ROOT} || true")
     except KeyboardInterrupt:
         print(
             "warning: what is left of the tracking goes with the next call",

@@ -3,11 +3,11 @@
 Everything heavy is imported inside the command that needs it.
 """
 
-from difftransformer.cli import everyday, ui, publishing, tools, rules  # isort: skip - the order of the help
-from difftransformer.cli.frame import app
+from difftransformer.cli import build, view, ui, export, plan, maintain, rules  # isort: skip - the order of the help
+from difftransformer.cli.command_group import app
 from difftransformer.machine import relax_gc
 
-__all__ = ["app", "everyday", "main", "publishing", "rules", "tools", "ui"]
+__all__ = ["app", "build", "export", "main", "maintain", "plan", "rules", "ui", "view"]
 
 
 def main() -> None:

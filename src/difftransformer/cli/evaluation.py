@@ -5,13 +5,13 @@ from importlib import import_module
 from pathlib import Path
 
 from difftransformer.cli.step import Step
+from difftransformer.provenance.command_errors import report_errors
 from difftransformer.provenance.layout import Layout
-from difftransformer.provenance.reporting import reporting
 
 
 def evaluate(step: Step) -> None:
     """Evaluate one suite on a trained model, or on a pretrained one that the settings name."""
-    with reporting(step.log):
+    with report_errors(step.log):
         from difftransformer.config.evaluations import EvaluationSlice
         from difftransformer.data.packed import PackedDataset
         from difftransformer.evaluation.evaluate import evaluate
@@ -45,7 +45,7 @@ def evaluate(step: Step) -> None:
 
 def judge_answers(step: Step) -> None:
     """Judge the answers of one run, by a language model or by their words alone."""
-    with reporting(step.log):
+    with report_errors(step.log):
         from difftransformer.config.evaluations import evaluation, module_of
         from difftransformer.config.judges import JudgmentSlice, judged_suite
 
@@ -75,7 +75,7 @@ def benchmark(step: Step) -> None:
     """Time the models of a benchmark on this machine."""
     # Silences the messages of torch's profiler; read when torch is imported.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    with reporting(step.log):
+    with report_errors(step.log):
         from difftransformer.config.evaluations import TimingSlice
         from difftransformer.evaluation.timing import measure_timings
 

@@ -3,13 +3,13 @@
 from importlib import import_module
 
 from difftransformer.cli.step import Step
-from difftransformer.provenance.published import digest
-from difftransformer.provenance.reporting import reporting
+from difftransformer.provenance.checksums import digest
+from difftransformer.provenance.command_errors import report_errors
 
 
 def build(step: Step) -> None:
     """Build a table or draw a figure from result files."""
-    with reporting(step.log):
+    with report_errors(step.log):
         from difftransformer.config.artifact_slices import ArtifactSlice
 
         module = import_module(f"difftransformer.reporting.{step.rule}_job")
@@ -34,7 +34,7 @@ def _upstream(step: Step) -> list[str]:
 
 def verdicts(step: Step) -> None:
     """Test the registered claims on result files; write verdicts.csv, .json and .md."""
-    with reporting(step.log):
+    with report_errors(step.log):
         from difftransformer.config.artifact_slices import TestedClaims
         from difftransformer.reporting.verdict_job import build_verdicts
 
@@ -48,7 +48,7 @@ def verdicts(step: Step) -> None:
 
 def report(step: Step) -> None:
     """Write the report, a small site that needs no server."""
-    with reporting(step.log):
+    with report_errors(step.log):
         from difftransformer.config.artifact_slices import ReportSlice
         from difftransformer.reporting.report_job import build_report
 

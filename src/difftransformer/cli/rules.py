@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from difftransformer.cli import evaluation, reports, training
-from difftransformer.cli.frame import STEPS, command
+from difftransformer.cli.command_group import MAINTAIN, command
 from difftransformer.cli.step import Files, Step
 from difftransformer.config.validation import validate
 from difftransformer.errors import lookup
-from difftransformer.provenance.reporting import reporting
+from difftransformer.provenance.command_errors import report_errors
 
-MOST_THREADS = 1024
+MAX_THREADS = 1024
 RULES: dict[str, Callable[[Step], None]] = {
     "train_tokenizer": training.train_tokenizer,
     "tokenize": training.tokenize,
@@ -30,14 +30,14 @@ RULES: dict[str, Callable[[Step], None]] = {
     "verdicts": reports.verdicts,
     "report": reports.report,
 }
-"""Function that does a job, by the name of its rule."""
+"""The function that runs a job, by the name of its rule."""
 
 
-@command(STEPS)
+@command("step", MAINTAIN, hidden=True)
 def step(
     rule: Annotated[str, typer.Argument(help=", ".join(RULES) + ".")],
-    config: Annotated[
-        Path, typer.Option(help="JSON of the resolved settings; the workflow writes it.")
+    job_config: Annotated[
+        Path, typer.Option(help="JSON of the resolved configuration; the workflow writes it.")
     ],
     files: Annotated[
         str,
@@ -46,14 +46,14 @@ def step(
             '[...]}, "seed": 0, "results": "results"}; default: standard input.'
         ),
     ] = "",
-    code: Annotated[str, typer.Option(help="Fingerprint of the code, part of the job's id.")] = "",
+    code: Annotated[str, typer.Option(help="Fingerprint of the code; part of the job's id.")] = "",
     threads: Annotated[
-        int, typer.Option(min=1, max=MOST_THREADS, help="Threads of one operation.")
+        int, typer.Option(min=1, max=MAX_THREADS, help="Threads per operation.")
     ] = 1,
     log: Annotated[Path | None, typer.Option(help="File that gets the log beside stderr.")] = None,
 ) -> None:
-    """Do one job of the workflow; `snakemake --printshellcmds` shows the calls."""
-    with reporting(log):
-        work = lookup(RULES, rule, "rule", "step")
+    """Run one job of the workflow; `snakemake --printshellcmds` prints these calls."""
+    with report_errors(log):
+        run_rule = lookup(RULES, rule, "rule", "step")
         paths = validate(Files, (files or sys.stdin.read()).encode(), "step: --files")
-    work(Step(rule, config, paths, code, threads, log))
+    run_rule(Step(rule, job_config, paths, code, threads, log))

@@ -88,12 +88,12 @@ class Step:
         """Return the command line of this job, with the files of standard input as `--files`."""
         log = [] if self.log is None else ["--log", str(self.log)]
         return [
-            *("step", self.rule, "--config", str(self.config), "--code", self.code),
+            *("step", self.rule, "--job-config", str(self.config), "--code", self.code),
             *("--threads", str(self.threads), "--files", self.files.model_dump_json(), *log),
         ]
 
     def read(self, kind: type[S]) -> S:
-        """Return the settings in the file `--config`, of the class ``kind``.
+        """Return the settings in the file `--job-config`, of the class ``kind``.
 
         Raises:
             ConfigError: The file is missing or has other content.

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from difftransformer.cli.step import Step, state_ids
 from difftransformer.errors import DataError, data_of
 from difftransformer.machine import gpus, slurm
+from difftransformer.provenance.checksums import digest
+from difftransformer.provenance.command_errors import report_errors
 from difftransformer.provenance.layout import HISTORY, Layout
-from difftransformer.provenance.published import digest
-from difftransformer.provenance.reporting import reporting
 from difftransformer.tracking.history import COPY, hashed
 from difftransformer.tracking.run_context import JobIdentity, exclusive
 from difftransformer.tracking.tracker import NullTracker
@@ -30,7 +30,7 @@ STATE = "DIFFTRANSFORMER_STATE"
 
 def train_tokenizer(step: Step) -> None:
     """Train the tokenizer of a dataset, or copy the one that it or its base names."""
-    with reporting(step.log):
+    with report_errors(step.log):
         from difftransformer.config.run import DatasetSlice
         from difftransformer.data.tokenizer import train_tokenizer
 
@@ -46,7 +46,7 @@ def train_tokenizer(step: Step) -> None:
 
 def tokenize(step: Step) -> None:
     """Pack a corpus into memory-mapped shards with a manifest."""
-    with reporting(step.log):
+    with report_errors(step.log):
         from difftransformer.config.run import DatasetSlice
         from difftransformer.data.tokenize import tokenize
 
@@ -78,7 +78,7 @@ def _tokenizer_digest(path: Path | None) -> str:
 
 def count_ngrams(step: Step) -> None:
     """Find the n-grams that occur more often in the training text than a suite allows."""
-    with reporting(step.log):
+    with report_errors(step.log):
         from difftransformer.config.evaluation import NgramsSlice
         from difftransformer.data.ngrams import count_ngrams
         from difftransformer.data.packed import PackedDataset
@@ -94,7 +94,7 @@ def count_ngrams(step: Step) -> None:
 
 def train(step: Step) -> None:
     """Train as one job; requeue the job if Slurm announces its time limit."""
-    with reporting(step.log):
+    with report_errors(step.log):
         from difftransformer.config.run import RunConfig
         from difftransformer.training.interrupt import Interrupted
         from difftransformer.training.joining import is_rank0
@@ -107,7 +107,7 @@ def train(step: Step) -> None:
         call = _call(work, step, config, identity)
     world_size = config.training.world_size
     if world_size > 1 and not is_launched():
-        with reporting(step.log, mode="a"):  # rank 0 starts the log
+        with report_errors(step.log, mode="a"):  # rank 0 starts the log
             with exclusive(step.state(identity)):
                 pass  # wait for a leftover job here, where no other rank can time out
             on_gpus = config.training.device != "cpu" and bool(gpus.pool())
@@ -117,7 +117,7 @@ def train(step: Step) -> None:
         _train_here(call, step, config, identity)
     except Interrupted as stop:
         if stop.signal == slurm.TIME_IS_NEARLY_OVER and is_rank0():
-            with reporting(step.log, mode="a"):
+            with report_errors(step.log, mode="a"):
                 slurm.requeue()
         raise
 
@@ -187,7 +187,7 @@ def _train_here(
     from difftransformer.training.joining import is_rank0
 
     if not is_rank0():
-        with reporting(level=logging.ERROR):
+        with report_errors(level=logging.ERROR):
             call(tracker=NullTracker())
         return
     with step.job(identity, config) as running:

@@ -1,4 +1,4 @@
-"""Commands that show what was built: reports beside MLflow's runs, and two builds compared."""
+"""The command `ui`: the reports and MLflow on loopback, linked to each other."""
 
 import logging
 import os
@@ -13,10 +13,17 @@ from typing import Annotated, Any
 
 import typer
 
-from difftransformer.cli.frame import BUILD, Config, FoundResults, FoundUri, command, find_results
+from difftransformer.cli.command_group import (
+    BUILD,
+    ConfigDir,
+    ResultsDir,
+    TrackingUri,
+    command,
+    find_results,
+)
 from difftransformer.errors import in_one_line
+from difftransformer.provenance.command_errors import report_errors
 from difftransformer.provenance.masking import bare_address
-from difftransformer.provenance.reporting import reporting
 
 logger = logging.getLogger(__name__)
 Port = Annotated[
@@ -25,25 +32,25 @@ Port = Annotated[
 _STOP_TIMEOUT = 10.0  # seconds
 
 
-@command(BUILD)
+@command("ui", BUILD, "", "--results results --port 8000")
 def ui(
-    results: FoundResults = None,
-    tracking: FoundUri = "",
-    config: Config = Path("config"),
+    results: ResultsDir = None,
+    tracking: TrackingUri = "",
+    config_dir: ConfigDir = Path("config"),
     port: Port = 5000,
 ) -> None:
-    """Serve the reports and MLflow's runs on loopback, side by side, until interrupted.
+    """Serve the reports and MLflow on loopback, linked to each other, until interrupted.
 
     The printed addresses contain a token, new at each start. Requests without it are refused, since
     other users of the machine can connect to the ports.
     """
-    with reporting():
+    with report_errors():
         from difftransformer.errors import UserError
         from difftransformer.reporting.serving import HOST, report_server, scales
         from difftransformer.tracking.address import is_database
         from difftransformer.tracking.views import EXPERIMENTS
 
-        root, uri = find_results(config, results, tracking)
+        root, uri = find_results(config_dir, results, tracking)
         own = is_database(uri) and uri != "off"
         token = secrets.token_urlsafe(24)
         reports = f"http://{HOST}:{port + 1}/{token}"
@@ -79,24 +86,6 @@ def ui(
                 _stop(running)
                 server.shutdown()
             raise UserError(f"MLflow exited with status {running.returncode}")
-
-
-@command(BUILD)
-def compare(
-    kept: Annotated[
-        Path, typer.Argument(metavar="A", help="Folder of a scale, such as results/tiny.")
-    ],
-    other: Annotated[
-        Path, typer.Argument(metavar="B", help="The same of another machine, commit or scale.")
-    ],
-    output: Annotated[Path, typer.Option(help="Page to write.")] = Path("comparison.html"),
-) -> None:
-    """Compare the tables of two builds on a page that marks differences beyond noise."""
-    with reporting():
-        from difftransformer.reporting.comparison import write_comparison
-
-        comparison = write_comparison(kept, other, output)
-        typer.echo(f"{output}: {comparison.summary}")
 
 
 class _Runs:

@@ -51,7 +51,7 @@ class ScaleConfig(Settings):
 
     description: str = setting(meaning="What the scale is for, and on which machine")
     machine: MachineConfig | None = setting(
-        None, meaning="Machine that `difftransformer show_costs` reckons with"
+        None, meaning="Machine that `difftransformer estimate-cost` reckons with"
     )
     setups: dict[Name, SetupEntry] = setting(meaning="Experiments by name")
     runs: dict[Name, dict[str, Any]] = setting(

@@ -25,8 +25,8 @@ from difftransformer.models.config import MODEL_TYPE, ModelConfig
 from difftransformer.models.language_model import HFCausalLM, LanguageModel
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import write_bytes, write_text
+from difftransformer.provenance.checksums import verify_file
 from difftransformer.provenance.layout import TRAINING
-from difftransformer.provenance.published import require_published
 
 WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
 ADAPTER = "adapter.safetensors"
@@ -221,5 +221,5 @@ def verify_checksum(path: Path) -> None:
     """
     for folder in path.parents[:2]:
         if path.is_file() and (folder / TRAINING).is_file():
-            require_published(path, folder / TRAINING)
+            verify_file(path, folder / TRAINING)
             return

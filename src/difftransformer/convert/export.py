@@ -1,4 +1,4 @@
-"""Model folders for other tools, and back: `difftransformer export_model`, and its inverse.
+"""Model folders for other tools, and back: `difftransformer export`, and its inverse.
 
 Formats: `huggingface` keeps every variant as it is and needs this package where it is loaded (with
 `--trust_remote_code` or after importing `difftransformer.convert.hf`); `llama` and `diffllama` need

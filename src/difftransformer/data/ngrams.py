@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from difftransformer.data.packed import PackedDataset, PackedSplit
 from difftransformer.errors import DataError
 from difftransformer.provenance import atomic
+from difftransformer.provenance.checksums import write_checked
 from difftransformer.provenance.layout import SUMS
-from difftransformer.provenance.published import publish
 
 _CHUNK = 1 << 20
 _BINS = 1 << 24
@@ -95,7 +95,7 @@ def write_keys(output: Path, keys: Keys) -> None:
     """Write keys atomically, and beside them their digest."""
     with atomic.replacing(output) as aside:
         np.save(aside, keys, allow_pickle=False)
-    publish(output.with_suffix(SUMS), {}, [output])
+    write_checked(output.with_suffix(SUMS), {}, [output])
 
 
 def _chunks(split: PackedSplit, n: int, vocab_size: int) -> Iterator[Keys]:

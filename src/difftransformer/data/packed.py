@@ -22,8 +22,8 @@ from difftransformer.config.validation import validate
 from difftransformer.data.stamps import known_content, remember_content
 from difftransformer.data.token_view import REBUILD, Tokens, TokenView
 from difftransformer.errors import ConfigError, DataError
+from difftransformer.provenance.checksums import file_sha256, json_digest
 from difftransformer.provenance.layout import MANIFEST, SHARDS
-from difftransformer.provenance.published import file_sha256, json_digest
 
 TOKENIZER = "tokenizer.json"
 SPLITS = ("train", "validation")

@@ -35,7 +35,7 @@ from difftransformer.data.shards import (
     write_tokens,
 )
 from difftransformer.data.tokenizer import write_tokenizer
-from difftransformer.provenance.published import file_sha256, json_digest
+from difftransformer.provenance.checksums import file_sha256, json_digest
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -22,7 +22,7 @@ from difftransformer.config.base import Settings, setting
 from difftransformer.data.mixture import Taken
 from difftransformer.data.packed import SPLITS, Leak, ShardEntry, SplitEntry, Truncated
 from difftransformer.provenance import atomic
-from difftransformer.provenance.published import file_sha256
+from difftransformer.provenance.checksums import file_sha256
 
 _log = logging.getLogger(__name__)
 _OURS = re.compile(rf"\.?(?:{'|'.join(SPLITS)})-\d{{5}}\b.*\.(?:bin|npy)")

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from difftransformer.provenance.atomic import write_text
-from difftransformer.provenance.published import file_state
+from difftransformer.provenance.checksums import file_state
 
 SMALLEST = 1 << 26
 """Bytes from which a file has a stamp: 64 MiB, a fifth of a second to hash."""

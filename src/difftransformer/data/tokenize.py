@@ -45,8 +45,8 @@ from difftransformer.data.tokenizer import CONFIG, TextTokenizer
 from difftransformer.data.windows import excerpts
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.provenance import atomic
+from difftransformer.provenance.checksums import json_digest
 from difftransformer.provenance.layout import MANIFEST, SHARDS
-from difftransformer.provenance.published import json_digest
 
 _log = logging.getLogger(__name__)
 _SECONDS_BETWEEN_LINES = 5.0

@@ -26,7 +26,7 @@ from difftransformer.data.documents import empty_split
 from difftransformer.data.packed import PackedDataset, TokenizerEntry
 from difftransformer.errors import ConfigError, DataError, in_one_line
 from difftransformer.provenance import atomic
-from difftransformer.provenance.published import file_sha256
+from difftransformer.provenance.checksums import file_sha256
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

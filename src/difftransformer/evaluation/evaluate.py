@@ -31,9 +31,9 @@ from difftransformer.models.device import set_deterministic
 from difftransformer.models.kernels import choose_backend
 from difftransformer.models.linear import matmul_backend
 from difftransformer.provenance.atomic import make_lasting_folder
+from difftransformer.provenance.checksums import weights_digest
 from difftransformer.provenance.layout import TRAINING
 from difftransformer.provenance.model_files import model_files
-from difftransformer.provenance.published import weights_digest
 from difftransformer.tracking.run_context import Job
 
 logger = logging.getLogger(__name__)

@@ -6,9 +6,9 @@ from typing import Any
 from difftransformer.config.evaluations import EvaluationSlice
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError, DataError
-from difftransformer.provenance.fingerprint import job_fingerprint, named_digest, slice_fingerprint
+from difftransformer.provenance.checksums import file_sha256
+from difftransformer.provenance.fingerprint import config_fingerprint, job_fingerprint, named_digest
 from difftransformer.provenance.model_files import model_digest
-from difftransformer.provenance.published import file_sha256
 from difftransformer.tracking.run_context import JobIdentity
 from difftransformer.training.upstream import require_same_tokenizer, require_trained
 
@@ -66,7 +66,7 @@ def identify(
         run=slice.run,
         suite=slice.suite,
         seed=seed,
-        fingerprint=job_fingerprint("evaluate", slice, code, slice_fingerprint(inputs), seed),
+        fingerprint=job_fingerprint("evaluate", slice, code, config_fingerprint(inputs), seed),
         upstream=upstream,
         threads=threads,
     )

@@ -48,7 +48,7 @@ def no_double_backward(backward: Callable[..., T]) -> Callable[..., T]:
     """
 
     @wraps(backward)
-    def refusing(ctx: Any, *grads: Any) -> T:
+    def storage_errors(ctx: Any, *grads: Any) -> T:
         if torch.is_grad_enabled():
             raise NotImplementedError(
                 f"{backward.__qualname__} is written by hand and has no second derivative: "
@@ -56,7 +56,7 @@ def no_double_backward(backward: Callable[..., T]) -> Callable[..., T]:
             )
         return backward(ctx, *grads)
 
-    return refusing
+    return storage_errors
 
 
 def run_in_thread(work: Callable[[], T]) -> T:

@@ -25,7 +25,7 @@ from difftransformer.planning.devices import computes_on_gpu
 from difftransformer.planning.jobs import Jobs
 from difftransformer.planning.rules import ENTRIES
 from difftransformer.planning.slices import Declarations
-from difftransformer.provenance.fingerprint import code_fingerprint, slice_fingerprint
+from difftransformer.provenance.fingerprint import code_fingerprint, config_fingerprint
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class Artifacts:
         """Return the fingerprint of what makes a table or a figure, with its templates."""
         reports = {module_of(part.evaluation, "report") for part in self.known[name].sections}
         code = code_fingerprint(ENTRIES[kind], tuple(reports))
-        return slice_fingerprint([code, templates()])
+        return config_fingerprint([code, templates()])
 
     def seeds(self, name: str) -> list[int]:
         """Return the seeds of an artifact's trainings; a sweep that chooses has its own."""

@@ -28,7 +28,7 @@ from difftransformer.planning.rules import ENTRIES
 from difftransformer.planning.sizes import Sizes
 from difftransformer.planning.user_files import UserFiles
 from difftransformer.provenance.atomic import write_text
-from difftransformer.provenance.fingerprint import code_fingerprint, slice_fingerprint
+from difftransformer.provenance.fingerprint import code_fingerprint, config_fingerprint
 from difftransformer.provenance.layout import INTERMEDIATE, Layout
 from difftransformer.provenance.model_files import model_files
 from difftransformer.training.methods import method_module
@@ -306,7 +306,7 @@ class Jobs:
 
     def write(self, kind: str, slice: BaseModel) -> str:
         """Write a slice under a name made of its content; what is there already is the same."""
-        path = Path(f"{self.layout.plan}/{kind}-{slice_fingerprint(slice)[:16]}.json")
+        path = Path(f"{self.layout.plan}/{kind}-{config_fingerprint(slice)[:16]}.json")
         if not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
             write_text(path, slice.model_dump_json(indent=2) + "\n")

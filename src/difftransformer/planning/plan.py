@@ -28,7 +28,7 @@ from difftransformer.planning.contents import lacking, paper_contents
 from difftransformer.planning.gpu_memory_budget import require_gpu_memory
 from difftransformer.planning.jobs import Jobs
 from difftransformer.planning.rules import ENTRIES
-from difftransformer.provenance.fingerprint import code_fingerprint, slice_fingerprint
+from difftransformer.provenance.fingerprint import code_fingerprint, config_fingerprint
 from difftransformer.provenance.layout import SUMS, Layout
 from difftransformer.provenance.masking import without_folders
 from difftransformer.tracking.address import check_uri
@@ -264,7 +264,7 @@ class Plan:
         parts = (part for one in self.artifacts.known.values() for part in one.sections)
         browsed = {module_of(one.evaluation, "report") for one in parts if one.asked.browsed}
         code = code_fingerprint(ENTRIES["report"], tuple(sorted(browsed)))
-        return slice_fingerprint([code, templates("site/assets")])
+        return config_fingerprint([code, templates("site/assets")])
 
     def ending(self) -> list[str]:
         """Return what a build comes to, for who watched it: the verdicts, and where all is."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from difftransformer.config.folders import as_named
 from difftransformer.errors import DataError
 from difftransformer.provenance.atomic import write_text
-from difftransformer.provenance.published import digest, file_state
+from difftransformer.provenance.checksums import digest, file_state
 
 _SETTLED = 2.0
 """Seconds. The digest of a file written less than this before hashing is not cached: a second write

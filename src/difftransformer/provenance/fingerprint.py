@@ -32,7 +32,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from difftransformer.errors import ConfigError
-from difftransformer.provenance.published import file_sha256
+from difftransformer.provenance.checksums import file_sha256
 from difftransformer.provenance.syntax import dumped, executed, numeric_tree
 
 PACKAGE = "difftransformer"
@@ -44,7 +44,7 @@ _OBSERVERS = frozenset(
     f"{PACKAGE}.{name}"
     for name in (
         *("quiet", "provenance.environment", "provenance.fingerprint", "provenance.layout"),
-        *("provenance.reporting", "provenance.syntax", "tracking", "tracking.address"),
+        *("provenance.command_errors", "provenance.syntax", "tracking", "tracking.address"),
         *("tracking.history", "tracking.run_context", "tracking.sync", "tracking.tracker"),
         "training.profiling",
     )
@@ -56,7 +56,7 @@ _GPU = frozenset(
 """Modules, with those below them, that a job on a CPU imports and does not compute with."""
 
 
-def slice_fingerprint(obj: Any) -> str:
+def config_fingerprint(obj: Any) -> str:
     """sha256 of the canonical JSON of a settings model or of plain JSON values.
 
     Raises:
@@ -70,7 +70,7 @@ def slice_fingerprint(obj: Any) -> str:
 
 def job_fingerprint(stage: str, slice: Any, code: str, inputs_digest: str, seed: int | None) -> str:
     """Identity of a job's result: stage, resolved settings, code, content of inputs, seed."""
-    return slice_fingerprint(
+    return config_fingerprint(
         {"stage": stage, "slice": slice, "code": code, "inputs": inputs_digest, "seed": seed}
     )
 

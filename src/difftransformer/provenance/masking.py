@@ -41,12 +41,12 @@ _FOLDERS_WITHIN = re.compile(
 )
 
 
-def displayed(text: str) -> str:
+def mask_addresses(text: str) -> str:
     """Return a text with the user names, passwords and tokens of its addresses masked."""
     return _KEYS.sub(r"\1***", _USERS.sub(r"\1***@", text))
 
 
-def masked(text: str) -> str:
+def mask_secrets(text: str) -> str:
     """Return a text with the secrets of the environment masked: keys, tokens, passwords.
 
     Longer secrets are masked first, so that no rest of a secret remains that begins with another.
@@ -55,7 +55,7 @@ def masked(text: str) -> str:
         text = _in_any_form(value).sub(f"<{name}>".replace("\\", r"\\"), text)
     for header, replacement in _HEADERS:
         text = header.sub(replacement, text)
-    return displayed(text) if "//" in text else text
+    return mask_addresses(text) if "//" in text else text
 
 
 def without_folders(value: Any) -> Any:

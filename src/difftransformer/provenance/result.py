@@ -17,8 +17,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from difftransformer.config.base import Settings
 from difftransformer.errors import DataError
+from difftransformer.provenance.checksums import read_checked, write_checked
 from difftransformer.provenance.environment import Environment, capture
-from difftransformer.provenance.published import publish, read_published
 
 D = TypeVar("D", bound=Settings)
 _ROUNDING = 1e-6  # relative; a metric is added up in another order
@@ -141,7 +141,7 @@ def origin(
 
 def write_result(path: Path, result: Result, beside: Iterable[Path] = ()) -> None:
     """Write a result atomically, with the digests of all files that its job left ``beside``."""
-    publish(path, result.model_dump(mode="json"), beside)
+    write_checked(path, result.model_dump(mode="json"), beside)
 
 
 def read_result(path: Path) -> Result:
@@ -162,7 +162,7 @@ def read_document(path: Path, kind: type[D], what: str, cure: str) -> D:
             the file and the first fault.
     """
     try:
-        return kind.model_validate_json(read_published(path))
+        return kind.model_validate_json(read_checked(path))
     except FileNotFoundError:
         raise DataError(f"{path}: no such {what}; {cure}") from None
     except OSError as error:

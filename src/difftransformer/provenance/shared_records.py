@@ -14,7 +14,7 @@ from typing import Any
 
 from difftransformer.errors import DataError, in_one_line
 from difftransformer.provenance.atomic import write_text
-from difftransformer.provenance.places import open_place, refusing
+from difftransformer.provenance.storage import open_storage, storage_errors
 
 NAME = "records.json"
 
@@ -43,8 +43,8 @@ def share_records(url: str, folder: Path) -> None:
     there, here = _read_shared(url), _read(folder)
     if not _later(here, there):
         return
-    with refusing(_at(url), "cannot be written"):
-        fs, path = open_place(_at(url))
+    with storage_errors(_at(url), "cannot be written"):
+        fs, path = open_storage(_at(url))
         fs.pipe_file(path, json.dumps(here | _later(there, here), sort_keys=True).encode())
 
 
@@ -69,8 +69,8 @@ def _read(folder: Path) -> Records:
 
 
 def _read_shared(url: str) -> Records:
-    with refusing(_at(url), "cannot be read"):
-        fs, path = open_place(_at(url))
+    with storage_errors(_at(url), "cannot be read"):
+        fs, path = open_storage(_at(url))
         try:
             text = fs.cat_file(path)
         except FileNotFoundError:

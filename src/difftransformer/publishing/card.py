@@ -20,9 +20,9 @@ from difftransformer.convert.checkpoint import CONFIG, read_config
 from difftransformer.data.packed import read_manifest
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.checksums import digest, json_digest
 from difftransformer.provenance.layout import TRAINING, Layout
 from difftransformer.provenance.masking import without_folders
-from difftransformer.provenance.published import digest, json_digest
 from difftransformer.provenance.result import Result, read_result
 from difftransformer.reporting.cells import Paper, Place, mean_cell, seed_values
 from difftransformer.reporting.conditions import CHANCE

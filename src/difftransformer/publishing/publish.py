@@ -36,7 +36,7 @@ def publish(
         run: Folder of a trained run, or of a model of ours that transformers saved, which has no
             training.json.
         output: Folder to make; it has a card only when it is complete.
-        format: One of transformers that `export_model` knows; a model from elsewhere that was
+        format: One of transformers that `export` knows; a model from elsewhere that was
             adapted stays as it is.
         license: Identifier of the license of the weights, for the card; None is mit, which nobody
             can give to what is made of a model from elsewhere.
@@ -104,7 +104,7 @@ def _card(run: Path, output: Path, format: str, license: str | None) -> str:
     if format not in OF_TRANSFORMERS:
         raise ConfigError(
             f"--format {format}: a folder for the hub is one of transformers: "
-            f"{', '.join(OF_TRANSFORMERS)}; `difftransformer export_model` knows others"
+            f"{', '.join(OF_TRANSFORMERS)}; `difftransformer export` knows others"
         )
     elsewhere, as_it_is = finetuned_model(run) is not None, format == "huggingface"
     if elsewhere and not as_it_is:

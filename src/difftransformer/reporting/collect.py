@@ -11,8 +11,8 @@ from typing import NoReturn
 from difftransformer.config.judges import judged_suite
 from difftransformer.errors import DataError, UserError
 from difftransformer.models.config import layer_metric
+from difftransformer.provenance.checksums import verify_file
 from difftransformer.provenance.layout import HISTORY, Layout
-from difftransformer.provenance.published import require_published
 from difftransformer.provenance.result import Result, read_result
 from difftransformer.reporting.histories import Histories
 
@@ -67,7 +67,7 @@ class Results:
         if not path.is_file():
             place = self._layout.details(suite, run, seed)
             self._raise_missing(f"{name} of evaluation '{suite}'", run, seed, place)
-        require_published(path, result)
+        verify_file(path, result)
         return path
 
     @property

@@ -34,7 +34,7 @@ Alone = dict[str, list[str]]
 """Names of what one build has and the other lacks, by what they are: table, row, verdict, run."""
 
 
-class Compared(NamedTuple):
+class FileComparison(NamedTuple):
     """One cell that has a value in a build at least; None: a build has no such cell."""
 
     row: str
@@ -61,7 +61,7 @@ class Table(NamedTuple):
 
     title: str
     artifact: str
-    cells: list[Compared]
+    cells: list[FileComparison]
     kept_alone: list[str]
     other_alone: list[str]
 
@@ -237,13 +237,13 @@ def _by_row(table: TableDocument) -> dict[str, dict[str, _Shown]]:
     return rows
 
 
-def _compared(row: str, column: str, one: Cell | None, two: Cell | None) -> Compared:
+def _compared(row: str, column: str, one: Cell | None, two: Cell | None) -> FileComparison:
     if two is None or two.value is None:
-        return Compared(row, column, one, two, None, None, "only in A")
+        return FileComparison(row, column, one, two, None, None, "only in A")
     if one is None or one.value is None:
-        return Compared(row, column, one, two, None, None, "only in B")
+        return FileComparison(row, column, one, two, None, None, "only in B")
     reach, outcome = judge(one, two)
-    return Compared(row, column, one, two, two.value - one.value, reach, outcome)
+    return FileComparison(row, column, one, two, two.value - one.value, reach, outcome)
 
 
 def _changed(kept: Build, other: Build) -> list[Changed]:

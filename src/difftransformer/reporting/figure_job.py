@@ -5,8 +5,8 @@ from pathlib import Path
 
 from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.config.artifacts import ENDINGS
+from difftransformer.provenance.checksums import write_checked
 from difftransformer.provenance.layout import SUMS
-from difftransformer.provenance.published import publish
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.drawing import canvas, save
 from difftransformer.reporting.view import View, figure_of
@@ -32,5 +32,5 @@ def build_figure(artifact: ArtifactSlice, results: Iterable[Path], output: Path)
     with canvas(artifact.artifact):
         stem = output.with_suffix("") if output.suffix in ENDINGS["figure"] else output
         written = save(figure_of(View(artifact, artifact.sections[0], found)), stem)
-    publish(stem.with_name(stem.name + SUMS), {}, written)
+    write_checked(stem.with_name(stem.name + SUMS), {}, written)
     return written

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from difftransformer.errors import DataError, UserError
+from difftransformer.provenance.checksums import verify_file
 from difftransformer.provenance.layout import TRAINING, Layout
-from difftransformer.provenance.published import require_published
 
 
 class Series(NamedTuple):
@@ -69,7 +69,7 @@ _PLACES = ("step", "tokens")
 
 def _read(path: Path) -> tuple[list[dict[str, str]], list[str]]:
     try:
-        require_published(path, path.with_name(TRAINING))
+        verify_file(path, path.with_name(TRAINING))
         reader = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
         return list(reader), list(reader.fieldnames or [])
     except OSError as error:

@@ -8,7 +8,7 @@ from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.config.artifacts import ENDINGS
 from difftransformer.errors import ConfigError
 from difftransformer.provenance.atomic import write_text
-from difftransformer.provenance.published import publish
+from difftransformer.provenance.checksums import write_checked
 from difftransformer.reporting.collect import Results, load_results
 from difftransformer.reporting.conditions import corpus_note, interpretations_note, seeds_note
 from difftransformer.reporting.document import Cell, Published, Section, TableDocument
@@ -47,7 +47,7 @@ def build_table(artifact: ArtifactSlice, results: Iterable[Path], output: Path) 
     *written, data = (stem.with_name(stem.name + suffix) for suffix in (*texts, DATA))
     for path, text in zip(written, texts.values(), strict=True):
         write_text(path, text)
-    publish(data, table.model_dump(mode="json"), written)
+    write_checked(data, table.model_dump(mode="json"), written)
     return [*written, data]
 
 

@@ -13,7 +13,7 @@ from difftransformer.config.artifact_slices import ArtifactSlice, TestedClaims
 from difftransformer.config.base import Settings
 from difftransformer.errors import DataError, UserError
 from difftransformer.provenance.atomic import write_text
-from difftransformer.provenance.published import publish
+from difftransformer.provenance.checksums import write_checked
 from difftransformer.provenance.result import read_document
 from difftransformer.reporting.collect import Results, load_results
 from difftransformer.reporting.document import TableDocument
@@ -72,7 +72,7 @@ def build_verdicts(
     texts = {".csv": to_csv(frame(verdicts)), ".md": to_markdown(document)}
     for suffix, text in texts.items():
         write_text(output.with_suffix(suffix), text)
-    publish(
+    write_checked(
         output, document.model_dump(mode="json"), [output.with_suffix(suffix) for suffix in texts]
     )
     return document

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from difftransformer.errors import ConfigError
 from difftransformer.provenance.layout import tracking_store
-from difftransformer.provenance.masking import displayed, has_secret
+from difftransformer.provenance.masking import has_secret, mask_addresses
 
 OFF = "off"
 ROOT = Path("results")
@@ -77,6 +77,6 @@ def sqlite_file(uri: str) -> Path | None:
 def _check_scheme(uri: str, key: str) -> None:
     if uri != OFF and uri.partition(":")[0].partition("+")[0] not in _SCHEMES:
         raise ConfigError(
-            f"{key}: {displayed(uri)!r} is no address of a store: use off, sqlite:///<file>, "
+            f"{key}: {mask_addresses(uri)!r} is no address of a store: use off, sqlite:///<file>, "
             f"or one of {', '.join(_SCHEMES[1:])}"
         )

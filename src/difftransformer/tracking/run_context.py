@@ -20,8 +20,8 @@ from typing import Any
 from difftransformer.errors import UserError
 from difftransformer.machine import slurm
 from difftransformer.machine.locks import open_lock, sign, wait_for_lock
+from difftransformer.provenance.command_errors import report_errors
 from difftransformer.provenance.environment import Environment, capture
-from difftransformer.provenance.reporting import reporting
 from difftransformer.provenance.result import PerItemScores, Result, job_id, origin, write_result
 from difftransformer.tracking.address import ROOT, VARIABLE, disk_passes, resolve_uri
 from difftransformer.tracking.history import KEY_METRIC
@@ -162,7 +162,7 @@ def run_context(
         SystemExit: in place of any exception, after its ``error:`` line.
     """
     mode = "a" if slurm.was_requeued() else "w"  # keeps the log from before the requeue
-    with reporting(log, mode=mode), _termination(), ExitStack() as stack:
+    with report_errors(log, mode=mode), _termination(), ExitStack() as stack:
         store = resolve_uri(uri, root)
         stack.enter_context(exclusive(state))
         state.mkdir(exist_ok=True)

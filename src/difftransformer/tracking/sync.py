@@ -1,6 +1,6 @@
 """Send histories to MLflow: of long jobs while they run, of all others after the last job.
 
-`difftransformer sync_tracking` runs at the end of a workflow, or by hand: one process sends
+`difftransformer sync-tracking` runs at the end of a workflow, or by hand: one process sends
 everything with one import of mlflow (4 s of CPU, too much for a job of seconds). A thread of each
 job sends once the job has run for ``live_after`` seconds, or at its end where the disk is lost with
 the job. What could not be sent is sent the next time.
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from difftransformer.extras import how_to_get
-from difftransformer.provenance.masking import displayed, masked
+from difftransformer.extras import install_hint
+from difftransformer.provenance.masking import mask_addresses, mask_secrets
 from difftransformer.tracking.address import ROOT, disk_passes, resolve_uri, sqlite_file
 from difftransformer.tracking.history import HISTORY_FILE, Sent, whole_size
 
@@ -73,7 +73,7 @@ class SyncConfig:
 def live_sync(state: Path, uri: str, config: SyncConfig) -> Iterator[None]:
     """Send the history in ``state`` from a daemon thread while the block runs, if that is long.
 
-    The rest is sent at the end within a limited time; a short job leaves it to `sync_tracking`.
+    The rest is sent at the end within a limited time; a short job leaves it to `sync-tracking`.
     """
     closed, started = threading.Event(), time.monotonic()
     arguments = (closed, state, uri, config)
@@ -88,7 +88,7 @@ def live_sync(state: Path, uri: str, config: SyncConfig) -> Iterator[None]:
             if Sent.load(state, uri).offset < whole_size(state):
                 logger.warning(
                     f"tracking: the store was not reached in time; {state / HISTORY_FILE} keeps "
-                    "the rest: send it with `difftransformer sync_tracking --results "
+                    "the rest: send it with `difftransformer sync-tracking --results "
                     f"{config.root}`"
                 )
 
@@ -142,7 +142,7 @@ def sync_tracking(root: Path = ROOT, uri: str | None = None) -> SyncReport:
     if not unsent and file:
         return SyncReport()
     if unsent:
-        logger.info("tracking: sending %d runs to %s", number, displayed(store))
+        logger.info("tracking: sending %d runs to %s", number, mask_addresses(store))
     try:
         from difftransformer.tracking.mlflow_runs import MlflowRuns
 
@@ -166,17 +166,19 @@ def sync_tracking(root: Path = ROOT, uri: str | None = None) -> SyncReport:
     if unsent:
         logger.warning(
             f"tracking: {len(unsent)} of {number} runs are not sent ({reason}); run "
-            f"`difftransformer sync_tracking --results {root}` when the store is back"
+            f"`difftransformer sync-tracking --results {root}` when the store is back"
         )
     elif reason:
-        logger.warning(f"tracking: {displayed(store)} does not answer ({reason})")
+        logger.warning(f"tracking: {mask_addresses(store)} does not answer ({reason})")
     return SyncReport(tuple(unsent), reason)
 
 
 def reason_of(error: Exception) -> str:
     """Return one line with the reason for an error of a store, and the cure for common ones."""
     if isinstance(error, ModuleNotFoundError):
-        return how_to_get(error) or f"{error.name} is not installed"
+        return install_hint(error) or f"{error.name} is not installed"
     reasons = (reason for pattern, reason in _REASONS.items() if re.search(pattern, str(error)))
-    text = masked(" ".join(str(error).split()))  # before it is cut, which could split a secret
+    text = mask_secrets(
+        " ".join(str(error).split())
+    )  # before it is cut, which could split a secret
     return next(reasons, "") or f"{type(error).__name__}: {text[:160]}"

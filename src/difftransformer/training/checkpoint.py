@@ -31,9 +31,9 @@ from difftransformer.convert.checkpoint import save_weights
 from difftransformer.errors import CheckpointError
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.provenance.atomic import sync
+from difftransformer.provenance.checksums import file_sha256
 from difftransformer.provenance.environment import versions
 from difftransformer.provenance.layout import INTERMEDIATE
-from difftransformer.provenance.published import file_sha256
 from difftransformer.training.distributed import read_shards
 from difftransformer.training.state_folder import (
     CHECKPOINT,

@@ -20,7 +20,7 @@ from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
 from difftransformer.errors import BackendError, ConfigError
-from difftransformer.provenance.reporting import is_out_of_memory
+from difftransformer.provenance.command_errors import is_out_of_memory
 from difftransformer.training.distributed import ShardedTeam, collective_timeout
 from difftransformer.training.team import Team
 

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 
 from difftransformer.errors import CheckpointError, in_one_line
 from difftransformer.provenance.atomic import link
+from difftransformer.provenance.checksums import file_sha256
 from difftransformer.provenance.layout import INTERMEDIATE, Layout
-from difftransformer.provenance.places import open_place, refusing, require_writable
-from difftransformer.provenance.published import file_sha256
+from difftransformer.provenance.storage import open_storage, require_writable, storage_errors
 from difftransformer.training.interrupt import Interrupted
 from difftransformer.training.state_folder import FINISHED, SUMS, checkpoint_name, checkpoint_steps
 
@@ -59,8 +59,8 @@ class Mirror:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         require_writable(self._url)
-        self._fs, self._root = open_place(self._url)
-        with refusing(self._url, "cannot be read"):
+        self._fs, self._root = open_storage(self._url)
+        with storage_errors(self._url, "cannot be read"):
             if self._fs.exists(self._path(FINISHED)):
                 (folder / FINISHED).touch()
 
@@ -124,7 +124,7 @@ class Mirror:
         """Drop the copy, so that the run starts from scratch on any machine."""
         self._uploaded.clear()
         if self._active:
-            with refusing(self._url, "cannot be cleared"), suppress(FileNotFoundError):
+            with storage_errors(self._url, "cannot be cleared"), suppress(FileNotFoundError):
                 self._fs.rm(self._path(), recursive=True)
 
     # --- there ---
@@ -141,7 +141,7 @@ class Mirror:
 
     def _newer(self, here: int) -> list[int]:
         """Steps of the copy behind the newest whole one here, the last first."""
-        with refusing(self._url, "cannot be read"):
+        with storage_errors(self._url, "cannot be read"):
             there = checkpoint_steps(self._names())
         return sorted((step for step in there if step > here), reverse=True)
 
@@ -151,7 +151,7 @@ class Mirror:
 
     def _fetch(self, name: str) -> None:
         """Bring a checkpoint here with the kept weights; its sums will tell whether it is whole."""
-        with refusing(self._url, "cannot be read"):
+        with storage_errors(self._url, "cannot be read"):
             there = self._names(INTERMEDIATE)
             for kept in sorted(there):  # its sum comes last: without one it is half a copy
                 if f"{kept}.sha256" in there and not (self._folder / INTERMEDIATE / kept).exists():
@@ -261,8 +261,8 @@ def forget_finished(url: str, scale: str, is_stored: Callable[[str, str], bool])
     Raises:
         CheckpointError: The URL cannot be read or written.
     """
-    with refusing(url, "cannot be cleared"):
-        fs, root = open_place(url.rstrip("/"))
+    with storage_errors(url, "cannot be cleared"):
+        fs, root = open_storage(url.rstrip("/"))
         any_state = ("*",) * 4  # stage, run, seed and fingerprint
         marks = fs.glob(Layout(root, scale).copied_state(*any_state, FINISHED))
         gone = [mark for mark in marks if is_stored(*str(mark).split("/")[-4:-2])]

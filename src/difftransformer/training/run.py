@@ -24,8 +24,8 @@ from difftransformer.models.language_model import LanguageModel
 from difftransformer.models.linear import matmul_backend
 from difftransformer.models.sizes import training_flops
 from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.checksums import weights_digest
 from difftransformer.provenance.layout import TRAINING
-from difftransformer.provenance.published import weights_digest
 from difftransformer.provenance.result import Result, origin
 from difftransformer.tracking.tracker import Tracker
 from difftransformer.training.checkpoint import CheckpointStore

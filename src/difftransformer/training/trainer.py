@@ -17,7 +17,7 @@ from difftransformer.errors import DivergenceError, UserError
 from difftransformer.models.device import autocast
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.models.linear import MATMUL, matmul_backend
-from difftransformer.provenance.reporting import is_out_of_memory
+from difftransformer.provenance.command_errors import is_out_of_memory
 from difftransformer.tracking.tracker import Tracker
 from difftransformer.training.checkpoint import CheckpointStore, Snapshot
 from difftransformer.training.compiled import compiled_states, measured_states

@@ -8,10 +8,10 @@ from pathlib import Path
 from difftransformer.config.run import RunConfig
 from difftransformer.data.packed import TOKENIZER, PackedDataset
 from difftransformer.errors import CheckpointError, ConfigError
-from difftransformer.provenance.fingerprint import job_fingerprint, slice_fingerprint
+from difftransformer.provenance.checksums import file_sha256
+from difftransformer.provenance.fingerprint import config_fingerprint, job_fingerprint
 from difftransformer.provenance.layout import TRAINING
 from difftransformer.provenance.model_files import model_digest
-from difftransformer.provenance.published import file_sha256
 from difftransformer.provenance.result import Result, read_result
 from difftransformer.tracking.run_context import JobIdentity
 
@@ -47,7 +47,7 @@ def identify(
         inputs["parent"] = parent.provenance.fingerprint
     if run.pretrained is not None:
         inputs["parent"] = model_digest(run.pretrained)
-    digest = slice_fingerprint(inputs) if len(inputs) > 1 else dataset.digest
+    digest = config_fingerprint(inputs) if len(inputs) > 1 else dataset.digest
     return JobIdentity(
         stage,
         run.scale,

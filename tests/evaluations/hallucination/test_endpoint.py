@@ -23,7 +23,7 @@ from difftransformer.evaluations.hallucination.judges.endpoint import (
     open_judge,
     verdict,
 )
-from difftransformer.provenance.published import publish
+from difftransformer.provenance.checksums import write_checked
 
 KEY = "sk-canary-8d1f"
 ANSWERS = [of_facts(f"v{number:02d}", index=number) for number in (31, 1, 2)]
@@ -93,7 +93,7 @@ def test_what_is_kept_answers_one_request_alone(tmp_path: Path) -> None:
     judge = endpoint(tmp_path)
     request = judge.request(ANSWERS[0])
     cached = CachedJudgment(prompt="v1", request=request, replies=["x"], served_by="")
-    publish(judge._path(request), cached.model_dump(mode="json"))
+    write_checked(judge._path(request), cached.model_dump(mode="json"))
     assert judge._find(dict(reversed(request.items()))) == cached
     for other in (
         judge.request(ANSWERS[1]),

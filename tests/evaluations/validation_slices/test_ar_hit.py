@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from difftransformer.data.ngrams import ngram_keys
 from difftransformer.errors import DataError
 from difftransformer.evaluations.validation_slices.measure import ar_hits, load_frequent
+from difftransformer.provenance.checksums import write_checked
 from difftransformer.provenance.layout import SUMS
-from difftransformer.provenance.published import publish
 
 NONE = np.empty(0, dtype=np.uint64)
 
@@ -91,7 +91,7 @@ def test_damaged_file_of_frequent_ngrams(
     elif content is not None:
         np.save(path, content)
     if content is not None:
-        publish(path.with_suffix(SUMS), {}, [path])
+        write_checked(path.with_suffix(SUMS), {}, [path])
     with pytest.raises(DataError, match=complaint) as error:
         load_frequent(path)
     assert str(path) in str(error.value)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typer.testing import CliRunner, Result
 
 from difftransformer.cli import app
-from difftransformer.provenance.published import publish
+from difftransformer.provenance.checksums import write_checked
 from difftransformer.reporting.document import TableDocument
 
 RUNNER = CliRunner()
@@ -23,4 +23,4 @@ def table_with(checkout: Path, name: str, seeds: list[int]) -> None:
     table = TableDocument.model_validate(about | {"sections": []})
     page = path.with_suffix(".html")
     page.touch()
-    publish(path, table.model_dump(mode="json"), [page])
+    write_checked(path, table.model_dump(mode="json"), [page])

@@ -22,7 +22,7 @@ def step_words(
         **files: What else `--files` has: `seed`, `results`.
     """
     given = {"inputs": _listed(inputs), "outputs": _listed(outputs)} | files
-    return ["step", rule, "--config", str(config), "--files", json.dumps(given), *more]
+    return ["step", rule, "--job-config", str(config), "--files", json.dumps(given), *more]
 
 
 def _listed(paths: Paths) -> dict[str, list[str]]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -15,39 +16,50 @@ import pytest
 import yaml
 from command_line import RUNNER, call, table_with
 from steps import step_words
+from typer.main import get_command
 
 import difftransformer
-from difftransformer.cli import app, frame, ui
+from difftransformer.cli import app, command_group, ui
 from difftransformer.config.papers import GROUPS
 from difftransformer.planning.plan import Plan
 from difftransformer.reporting import serving
 from difftransformer.tracking.sync import SyncReport
 
 
-def test_help_names_every_command_by_what_it_is_for() -> None:
-    said = call("--help").output
-    for name in ("rerun", "check", "export_model", "step"):
-        assert name in said
-    assert said.index(frame.BUILD) < said.index("reproduce") < said.index(frame.STEPS)
-    assert "─ Commands ─" not in said  # each stands in a part of its own
-    assert "Exit status: 0 done" in said
+def test_the_help_lists_commands_for_people_and_hides_internal_steps() -> None:
+    output = call("--help").output
+    assert output.index(command_group.BUILD) < output.index(" build ") < output.index(" show ")
+    assert not {"step", "results-folder", "write-schema"} & set(output.split())
+    assert "─ Commands ─" not in output  # every command is in a panel
+    assert "Exit status: 0" in output
+
+
+@pytest.mark.parametrize("name", command_group.command_names())
+def test_each_help_has_two_examples_that_parse(name: str) -> None:
+    command = get_command(app).commands[name]
+    examples = [line for line in (command.epilog or "").splitlines() if line.startswith("$ ")]
+    assert len(examples) >= 2
+    for example in examples:
+        program, called, *words = shlex.split(example.removeprefix("$ "))
+        assert (program, called) == ("difftransformer", name)
+        command.make_context(name, words)
 
 
 def test_check_says_how_much_there_is(repository: Path) -> None:
-    ended = call("check", "--config", repository / "config", "--scale", "smoke")
+    ended = call("check-config", "--config-dir", repository / "config", "--scale", "smoke")
     assert ended.exit_code == 0
-    assert "fine at scale smoke" in ended.output
+    assert "valid at scale smoke" in ended.output
 
 
 def test_show_prints_a_run_as_its_job_gets_it(repository: Path) -> None:
-    ended = call("show", "diff_lambda_0_8", "--config", repository / "config")
+    ended = call("show", "diff_lambda_0_8", "--config-dir", repository / "config")
     assert json.loads(ended.stdout)["model"]["attention"]["lambda_init"] == 0.8
     assert "parameters" in ended.stderr
 
 
 def test_show_says_which_file_and_key_sets_each_value(repository: Path) -> None:
     folder = repository / "config"
-    words = ("diff_lambda_0_8", "--origins", "--scale", "tiny", "--config", folder)
+    words = ("diff_lambda_0_8", "--origins", "--scale", "tiny", "--config-dir", folder)
     lines = dict(line.split("  # ") for line in call("show", *words).stdout.splitlines())
     runs, scale = folder / "runs.yaml", folder / "scales" / "tiny.yaml"
     assert lines["model.attention.lambda_init = 0.8"] == f"{runs}: runs.diff_lambda_0_8.set"
@@ -68,7 +80,9 @@ def test_show_says_which_file_and_key_sets_each_value(repository: Path) -> None:
 def test_show_compares_attention_with_plain_attention(
     run: str, said: str, repository: Path
 ) -> None:
-    assert said in call("show", run, "--config", repository / "config", "--scale", "tiny").stderr
+    assert (
+        said in call("show", run, "--config-dir", repository / "config", "--scale", "tiny").stderr
+    )
 
 
 def test_what_is_built_is_listed_with_its_seeds(checkout: Path) -> None:
@@ -105,9 +119,9 @@ def test_its_version_is_said(checkout: Path) -> None:
             "table6 --scale smoke -C corpus=local_files",
             "--cores {} table6 --config scale=smoke corpus=local_files",
         ),
-        ("reproduce --cores 1", "--cores 1"),
+        ("build --cores 1", "--cores 1"),
         (
-            "reproduce table6 table7 --forceall --config corpus=local_files",
+            "build table6 table7 --forceall --config corpus=local_files",
             "--cores {} table6 table7 --forceall --config corpus=local_files",
         ),
         (
@@ -141,11 +155,12 @@ def test_the_name_of_a_table_builds_it(
         ("tabel6", "No such command 'tabel6'; did you mean 'table6'?"),
         ("reurn", "No such command 'reurn'; did you mean 'rerun'?"),
         ("rerun", "Missing argument 'artifact'; see `difftransformer rerun --help`"),
-        ("show_costs --seeds x", "seeds: needs a list of seeds, or how many there shall be"),
+        ("estimate-cost --seeds x", "seeds: needs a list of seeds, or how many there shall be"),
         ("table6 --sclae smoke", "error: no such option --sclae; did you mean --scale?"),
         ("table6 --core 3", "error: no such option --core; did you mean --cores?"),
+        ("list --scal tiny", "No such option: --scal (Possible options: --scale); see"),
         ("open table66", "open: unknown artifact 'table66'; did you mean 'table6'?"),
-        ("open", "results/tiny/report/index.html: not built yet: difftransformer reproduce"),
+        ("open", "results/tiny/report/index.html: not built yet: difftransformer build"),
     ],
 )
 def test_a_wrong_call_is_one_line_with_its_cure(words: str, said: str, checkout: Path) -> None:
@@ -156,13 +171,13 @@ def test_a_wrong_call_is_one_line_with_its_cure(words: str, said: str, checkout:
 
 
 def test_a_shell_completes_what_can_be_built(checkout: Path) -> None:
-    assert frame.beginning_with("table6") == ["table6", "table6_recall"]
-    assert {"default_targets", "diff_v1", "dex"} <= set(frame.beginning_with(""))
+    assert command_group.complete_target("table6") == ["table6", "table6_recall"]
+    assert {"default_targets", "diff_v1", "dex"} <= set(command_group.complete_target(""))
     known = Plan.load(checkout / "config").catalogue
-    assert {*frame.targets()} == {*known.artifacts, *known.papers.papers, *GROUPS}
-    assert frame.targets(checkout / "elsewhere") == []
+    assert {*command_group.targets()} == {*known.artifacts, *known.papers.papers, *GROUPS}
+    assert command_group.targets(checkout / "elsewhere") == []
     typed = {"_DIFFTRANSFORMER_COMPLETE": "complete_bash", "COMP_CWORD": "1"}
-    for word, found in {"table6": ["table6", "table6_recall"], "reprod": ["reproduce"]}.items():
+    for word, found in {"table6": ["table6", "table6_recall"], "buil": ["build"]}.items():
         given = typed | {"COMP_WORDS": f"difftransformer {word}"}
         ended = RUNNER.invoke(app, [], env=given, prog_name="difftransformer")
         assert ended.stdout.split() == found
@@ -195,7 +210,7 @@ def test_tracking_is_sent_where_the_configuration_says(
         ("", ("--results", "mine", "--tracking", "off"), (Path("mine"), "off")),
     ):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", environment)
-        assert call("sync_tracking", *options).exit_code == 0
+        assert call("sync-tracking", *options).exit_code == 0
         asked.assert_called_with(*wanted)
 
 
@@ -219,13 +234,13 @@ def test_runs_in_databricks_are_left_to_it(
     ("words", "said"),
     [
         (("show", "dif"), "unknown run 'dif'; did you mean 'diff'?"),
-        (("check", "--scale", "tinny"), "unknown scale 'tinny'; did you mean 'tiny'?"),
+        (("check-config", "--scale", "tinny"), "unknown scale 'tinny'; did you mean 'tiny'?"),
     ],
 )
 def test_a_wrong_name_is_one_line(
     words: tuple[str, ...], said: str, repository: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ended = call(*words, "--config", repository / "config")
+    ended = call(*words, "--config-dir", repository / "config")
     assert ended.exit_code == 2
     assert said in caplog.text
     assert "\n" not in caplog.messages[-1]
@@ -250,13 +265,13 @@ def test_files_of_a_step_come_by_standard_input(
 
 
 def test_costs_of_what_does_not_exist_are_one_line(repository: Path) -> None:
-    assert call("show_costs", "tabel1", "--config", repository / "config").exit_code == 2
-    known = call("show_costs", "table1", "--config", repository / "config")
+    assert call("estimate-cost", "tabel1", "--config-dir", repository / "config").exit_code == 2
+    known = call("estimate-cost", "table1", "--config-dir", repository / "config")
     assert known.exit_code == 0 and "GPU-hours" in known.output
 
 
 def test_make_plan_gets_costs_of_scales_with_a_machine_alone(repository: Path) -> None:
-    words = ("show_costs", "table1", "--as-planned", "--config", repository / "config")
+    words = ("estimate-cost", "table1", "--as-planned", "--config-dir", repository / "config")
     unforeseen = call(*words)  # of config.yaml's scale
     assert unforeseen.exit_code == 0 and unforeseen.output == ""
     assert "GPU-hours" in call(*words, "--scale", "paper").output
@@ -265,18 +280,19 @@ def test_make_plan_gets_costs_of_scales_with_a_machine_alone(repository: Path) -
 def test_the_results_folder_is_named_for_make(
     repository: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert call("results_folder", "--config", repository / "config").output == "results/tiny\n"
-    given = ("--scale", "smoke", "--config", repository / "config")
-    assert call("results_folder", *given).output == "results/smoke\n"
-    (tmp_path / "config.yaml").write_text("scale: tiny;touch${IFS}x\ndefault_targets: []\n")
-    assert call("results_folder", "--config", tmp_path).exit_code == 2
+    assert call("results-folder", "--config-dir", repository / "config").output == "results/tiny\n"
+    given = ("--scale", "smoke", "--config-dir", repository / "config")
+    assert call("results-folder", *given).output == "results/smoke\n"
+    (tmp_path / "config.yaml").write_text("scale: tiny;touch${IFS}x\nheadline: []\n")
+    assert call("results-folder", "--config-dir", tmp_path).exit_code == 2
     assert "scale: 'tiny;touch${IFS}x' is no name" in caplog.messages[-1]
 
 
 @pytest.mark.parametrize(
     "imported",
     [
-        "from difftransformer.provenance.reporting import reporting\nwith reporting(): import peft",
+        "from difftransformer.provenance.command_errors import report_errors\n"
+        "with report_errors(): import peft",
         "import difftransformer\ndifftransformer.register()\n"
         "from transformers import AutoModelForCausalLM, Trainer",
     ],

@@ -19,7 +19,7 @@ from difftransformer.evaluations.hallucination.answers import ANSWERS as FILE
 from difftransformer.evaluations.hallucination.answers import Answer, read_judgments, write_lines
 from difftransformer.planning.plan import Plan
 from difftransformer.provenance import result as results
-from difftransformer.provenance.published import compare_builds
+from difftransformer.provenance.checksums import compare_builds
 
 KEY = "sk-canary-5b27"
 ANSWERS = [of_facts("v31 k02 v05"), of_facts("v05 k02 v05", index=1), of_facts("v05", "k02")]
@@ -185,12 +185,12 @@ def test_the_estimate_for_people_needs_no_key(
     monkeypatch.chdir(tmp_path)
     seed = Plan.load(repository / "config", {}).artifacts.slice("table4", "table").seeds[0]
     answer_file(Path(f"results/tiny/evaluations/hallucination/recall_diff/{seed}.json"))
-    words = ["estimate_judging", "table4", "--config", str(repository / "config")]
+    words = ["estimate-judge-cost", "table4", "--config-dir", str(repository / "config")]
     said = CliRunner().invoke(app, words)
     assert said.exit_code == 0, said.output
     assert "3 answers of 1 runs: 3 calls, 0 judgments are cached" in said.output
-    assert "2 runs have not answered yet: `snakemake table4" in said.output
+    assert "2 runs have no answers yet: `snakemake table4" in said.output
     assert not Path("results/kept_judgments/pace").exists()
     refused = CliRunner().invoke(app, [words[0], "table6", *words[2:]])
     assert refused.exit_code == 2
-    assert "table6: has nothing to judge; what has is table4" in refused.stderr
+    assert "table6: has no answers to judge; artifacts with answers: table4" in refused.stderr

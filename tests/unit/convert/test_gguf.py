@@ -14,8 +14,8 @@ from difftransformer.convert.export import export_model
 from difftransformer.data.tokenizer import END_OF_TEXT, write_tokenizer
 from difftransformer.errors import CheckpointError, DataError
 from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.checksums import write_checked
 from difftransformer.provenance.layout import TRAINING
-from difftransformer.provenance.published import publish
 
 VOCABULARY, UNUSED = 310, 5
 TEXTS = [
@@ -91,7 +91,7 @@ def test_a_tokenizer_that_was_changed_after_training_is_refused(
 ) -> None:
     model, folder = build(False, None), tmp_path / "trained"
     save_model(folder, model, model.config)
-    publish(folder / TRAINING, {}, list(folder.iterdir()))
+    write_checked(folder / TRAINING, {}, list(folder.iterdir()))
     for name in ("tokenizer.json", "tokenizer_config.json"):
         whole = (folder / name).read_text()
         (folder / name).write_text(whole + " ")

@@ -15,7 +15,7 @@ from difftransformer.data.packed import (
     TokenizerEntry,
 )
 from difftransformer.errors import CheckpointError, DataError
-from difftransformer.provenance.published import file_sha256
+from difftransformer.provenance.checksums import file_sha256
 
 
 def dataset_of(tokens: int, folder: Path, row_length: int | None = None) -> PackedDataset:

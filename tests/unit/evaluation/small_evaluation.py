@@ -33,7 +33,7 @@ from difftransformer.evaluation.identity import identify
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.transformer import Transformer
-from difftransformer.provenance.published import publish, read_published
+from difftransformer.provenance.checksums import read_checked, write_checked
 from difftransformer.provenance.result import PerItemScores, Result, origin, write_result
 from difftransformer.reporting.document import SeedValue
 from difftransformer.reporting.units import contributions
@@ -239,11 +239,11 @@ def save_run(
 
 def republish(run: Path, **changes: dict[str, Any]) -> None:
     """Publish a training again as it lies there now, some entries of its result changed."""
-    content = json.loads(read_published(run / "training.json"))
+    content = json.loads(read_checked(run / "training.json"))
     for name, change in changes.items():
         content[name] |= change
     beside = [path for path in run.rglob("*") if path.is_file() and path.name != "training.json"]
-    publish(run / "training.json", content, beside)
+    write_checked(run / "training.json", content, beside)
 
 
 def _split(

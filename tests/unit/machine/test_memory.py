@@ -13,8 +13,8 @@ from difftransformer.machine import memory
 def test_running_out_all_the_same_is_one_line(tmp_path: Path) -> None:
     code = (
         "import resource\n"
-        "from difftransformer.provenance.reporting import reporting\n"
-        "with reporting():\n"
+        "from difftransformer.provenance.command_errors import report_errors\n"
+        "with report_errors():\n"
         "    import torch\n"
         "    limit = 16 * 2**30\n"
         "    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))\n"

@@ -12,18 +12,18 @@ from difftransformer.errors import ConfigError
 from difftransformer.models.attention import registry
 from difftransformer.provenance.fingerprint import (
     code_fingerprint,
+    config_fingerprint,
     import_closure,
     job_fingerprint,
     modules_digest,
-    slice_fingerprint,
 )
 
 ENTRY = "difftransformer.training.pretrain"
 SOFTMAX = "difftransformer.models.attention.softmax:SoftmaxAttention"
 DIFF = "difftransformer.models.attention.diff_v1:DiffAttention"
 SOURCES = {
-    "__init__.py": '"""The package."""\nfrom difftransformer.quiet import hush\n',
-    "quiet.py": "def hush(): pass\n",
+    "__init__.py": '"""The package."""\nfrom difftransformer.quiet import silence_loggers\n',
+    "quiet.py": "def silence_loggers(): pass\n",
     "errors.py": 'class UserError(Exception):\n    """Text."""\n',
     "config/__init__.py": "",
     "config/base.py": (
@@ -237,19 +237,19 @@ json_values = st.recursive(
 
 @given(st.dictionaries(st.text(), json_values, max_size=4))
 def test_order_of_keys_does_not_count(values: dict[str, object]) -> None:
-    assert slice_fingerprint(values) == slice_fingerprint(dict(reversed(values.items())))
+    assert config_fingerprint(values) == config_fingerprint(dict(reversed(values.items())))
 
 
 def test_models_and_their_json_are_the_same_slice() -> None:
     model = Example(a=1, b={"x": 2.0})
-    assert slice_fingerprint(model) == slice_fingerprint({"b": {"x": 2.0}, "a": 1})
-    assert slice_fingerprint(model) != slice_fingerprint({"b": {"x": 2.5}, "a": 1})
+    assert config_fingerprint(model) == config_fingerprint({"b": {"x": 2.0}, "a": 1})
+    assert config_fingerprint(model) != config_fingerprint({"b": {"x": 2.5}, "a": 1})
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_numbers_without_json_are_refused(value: float) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
-        slice_fingerprint({"x": value})
+        config_fingerprint({"x": value})
 
 
 def test_each_part_of_a_job_counts() -> None:

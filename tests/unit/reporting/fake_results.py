@@ -27,7 +27,7 @@ from fake_understanding import understanding
 from fake_v2 import ROWS, SWEPT_HOT, hot_sweeps, v2_results
 
 from difftransformer.config.artifact_slices import SweepRow
-from difftransformer.provenance.published import SEAL, publish
+from difftransformer.provenance.checksums import CHECKSUMS, write_checked
 
 PLACES = (16, 22, 30, 41, 56, 77, 106, 145, 199, 273, 374, 512)
 # Row -> (final loss, step at which it learns retrieval), as seen at tiny scale.
@@ -313,7 +313,7 @@ class FakeResults:
             "settings": settings,
             "provenance": provenance,
         }
-        publish(path, result, _beside(path))
+        write_checked(path, result, _beside(path))
         self.results.append(path)
         self.places[suite, run, seed] = path
 
@@ -331,8 +331,8 @@ def rewrite(path: Path, text: str) -> None:
     main = path.with_name("training.json") if path.suffix == ".csv" else path
     if main.is_file():
         content = json.loads(main.read_text())
-        del content[SEAL]
-        publish(main, content, _beside(main))
+        del content[CHECKSUMS]
+        write_checked(main, content, _beside(main))
 
 
 def _beside(main: Path) -> list[Path]:

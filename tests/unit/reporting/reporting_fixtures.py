@@ -9,7 +9,7 @@ from fake_rest import made_up
 from fake_results import FakeResults
 from fake_slices import artifact_slice
 
-from difftransformer.provenance.published import file_state
+from difftransformer.provenance.checksums import file_state
 from difftransformer.provenance.result import read_result
 from difftransformer.reporting import collect
 from difftransformer.reporting.figure_job import build_figure

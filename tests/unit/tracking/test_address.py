@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from difftransformer.errors import ConfigError
-from difftransformer.provenance.masking import displayed
+from difftransformer.provenance.masking import mask_addresses
 from difftransformer.tracking.address import resolve_uri
 from difftransformer.tracking.run_context import start_run
 
@@ -34,4 +34,4 @@ def test_address_of_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(ConfigError, match="tracking uri") as caught:
             resolve_uri(bad)
         assert "pw" not in str(caught.value)
-    assert displayed("https://user:pw@host/x") == "https://***@host/x"
+    assert mask_addresses("https://user:pw@host/x") == "https://***@host/x"

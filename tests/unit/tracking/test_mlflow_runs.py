@@ -287,7 +287,7 @@ def test_a_store_that_is_down_stops_nothing_and_gets_all_later(
         time.sleep(0.2)
         closing = time.monotonic()
     assert time.monotonic() - closing < 2
-    assert "difftransformer sync_tracking" in caplog.text
+    assert "difftransformer sync-tracking" in caplog.text
     report = sync_tracking(tmp_path / "results", CLOSED_PORT)
     assert report.unsent == (state,)
     assert report.reason

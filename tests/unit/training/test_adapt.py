@@ -22,8 +22,8 @@ from difftransformer.convert.export import export_model
 from difftransformer.data.tokenizer import END_OF_TEXT, write_tokenizer
 from difftransformer.errors import ConfigError, UserError
 from difftransformer.models.language_model import HFCausalLM
+from difftransformer.provenance.checksums import write_checked
 from difftransformer.provenance.layout import TRAINING
-from difftransformer.provenance.published import publish
 from difftransformer.training import methods
 from difftransformer.training.method import Task
 from difftransformer.training.methods import configure, prepare
@@ -277,7 +277,7 @@ def test_what_was_adapted_of_other_weights_starts_from_scratch(
     weights.write_bytes(save({name: one * 1.01 for name, one in load_file(weights).items()}))
     result = json.loads(main.read_text())
     files = [main.parent / name for name in result.pop("sha256")["files"]]
-    publish(main, result, files)
+    write_checked(main, result, files)
     train(child("lora"), "lora", parent=base, mirror=f"file://{copy}")
     shutil.rmtree(tmp_path / "lora")
     (copy / "finished").unlink()

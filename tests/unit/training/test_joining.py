@@ -14,9 +14,9 @@ from difftransformer.training.launch import RENDEZVOUS
 START = """
 import torch
 from difftransformer.errors import UserError
-from difftransformer.provenance.reporting import reporting
+from difftransformer.provenance.command_errors import report_errors
 from difftransformer.training.joining import joined
-with reporting():
+with report_errors():
     {before}
     with joined({world_size}, torch.device("cpu")) as team:
         {within}
@@ -153,9 +153,9 @@ def test_a_node_that_never_comes() -> None:
         "OMP_NUM_THREADS": "1",
     }
     words = (
-        "from difftransformer.provenance.reporting import reporting\n"
+        "from difftransformer.provenance.command_errors import report_errors\n"
         "from difftransformer.training.launch import launch\n"
-        "with reporting():\n"
+        "with report_errors():\n"
         "    launch(2, ['--help'], on_gpus=False)\n"
     )
     ended = Python("-c", words, env=os.environ | meeting).ended(timeout=60)

@@ -13,7 +13,7 @@ from stopping import assert_same_outcome, checkpoints, start, wait_until
 from tiny_training import Train, make_slice, train_in
 
 from difftransformer.errors import CheckpointError
-from difftransformer.provenance.published import file_sha256
+from difftransformer.provenance.checksums import file_sha256
 from difftransformer.tracking.tracker import NullTracker
 from difftransformer.training import run as training
 from difftransformer.training.mirror import Mirror, forget_finished

@@ -27,7 +27,7 @@ from difftransformer.evaluations.hallucination.settings import (
     average_metric,
     set_metric,
 )
-from difftransformer.provenance.published import require_published
+from difftransformer.provenance.checksums import verify_file
 from difftransformer.provenance.result import PerItemScores, Result, read_result
 from difftransformer.tracking.run_context import Job
 
@@ -56,7 +56,7 @@ def open_answers(config: JudgmentSlice, path: Path, seed: int) -> GeneratedAnswe
             f"expected {config.suite} on {config.run}, seed {seed}"
         )
     folder = path.with_suffix("")
-    require_published(folder / ANSWERS, path)
+    verify_file(folder / ANSWERS, path)
     digest = hashlib.sha256((folder / ANSWERS).read_bytes()).hexdigest()
     return GeneratedAnswers(result, read_answers(folder), digest)
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from difftransformer.errors import DataError
 from difftransformer.evaluation.item_files import BUILTIN, HUB, items_folder, jsonl_file
+from difftransformer.provenance.checksums import verify_file
 from difftransformer.provenance.layout import SUMS
-from difftransformer.provenance.published import require_published
 
 
 class LanguageTask(NamedTuple):
@@ -191,7 +191,7 @@ def task_files(task: str, data: str) -> dict[str, Path]:
     files = {split: path for split, path in paths.items() if path is not None}
     if bundled:
         for path in files.values():
-            require_published(path, _BUILTIN / f"items{SUMS}", "install the package again")
+            verify_file(path, _BUILTIN / f"items{SUMS}", "install the package again")
     if not set(files) & {"validation", "test"}:
         raise DataError(
             f"benchmarks: {root / task}: holds neither validation.jsonl nor test.jsonl (or "

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from difftransformer.config.artifact_slices import ReportSlice
 from difftransformer.config.registry import DECIDED
 from difftransformer.provenance.atomic import write_text
+from difftransformer.provenance.checksums import write_checked
 from difftransformer.provenance.layout import SUMS
-from difftransformer.provenance.published import publish
 from difftransformer.reporting.collect import Results
 from difftransformer.reporting.conditions import curve_tokens
 from difftransformer.reporting.document import Section
@@ -136,7 +136,7 @@ def write_site(site: Site, output: Path) -> None:
                 path.unlink()
     for name, text in texts.items():
         write_text(folder / name, text)
-    publish(folder.with_name(folder.name + SUMS), {}, map(folder.joinpath, texts))
+    write_checked(folder.with_name(folder.name + SUMS), {}, map(folder.joinpath, texts))
 
 
 def render_alone(template: str, **values: Any) -> str:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from difftransformer.config.artifact_slices import ArtifactSlice, KeptSlice, ReportSlice
 from difftransformer.errors import DataError, UserError
+from difftransformer.provenance.checksums import verify_file
 from difftransformer.provenance.layout import SUMS
-from difftransformer.provenance.published import require_published
 from difftransformer.provenance.result import read_result
 from difftransformer.reporting.conditions import interpretations_note
 from difftransformer.reporting.document import TableDocument
@@ -130,7 +130,7 @@ def _part(
 
 def _picture(figure: ArtifactSlice, path: Path) -> Picture:
     try:
-        require_published(path, path.with_suffix(SUMS))
+        verify_file(path, path.with_suffix(SUMS))
         content = path.read_text(encoding="utf-8")
     except OSError as error:
         raise DataError(

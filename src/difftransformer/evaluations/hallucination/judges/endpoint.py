@@ -23,7 +23,7 @@ from difftransformer.errors import DataError
 from difftransformer.evaluation.endpoints import ChatEndpoint
 from difftransformer.evaluations.hallucination.answers import Answer, Judgment, empty_judgment
 from difftransformer.machine.locks import locked
-from difftransformer.provenance.published import publish, read_published
+from difftransformer.provenance.checksums import read_checked, write_checked
 
 logger = logging.getLogger(__name__)
 
@@ -184,7 +184,7 @@ class ModelJudge:
                 if cached is None:
                     assert chat is not None, "an estimate without calls"
                     cached = self._ask(chat, request)
-                    publish(self._path(request), cached.model_dump(mode="json"))
+                    write_checked(self._path(request), cached.model_dump(mode="json"))
         faithful = verdict(cached.replies[-1])
         return Judgment(
             set=answer.set,
@@ -199,7 +199,7 @@ class ModelJudge:
         """Return the cached replies to a request; their file is named by a hash of the request."""
         path = self._path(request)
         try:
-            return CachedJudgment.model_validate_json(read_published(path))
+            return CachedJudgment.model_validate_json(read_checked(path))
         except FileNotFoundError:
             return None
         except (ValidationError, DataError):

@@ -20,9 +20,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from difftransformer.errors import UserError
-from difftransformer.extras import how_to_get
+from difftransformer.extras import install_hint
 from difftransformer.provenance.environment import check_variables
-from difftransformer.provenance.masking import masked
+from difftransformer.provenance.masking import mask_secrets
 
 _CURES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room there"),
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def reporting(
+def report_errors(
     log: Path | None = None, level: int = logging.INFO, mode: str = "w"
 ) -> Iterator[None]:
     """Log to stderr and ``log``; turn an exception into its ``error:`` line and exit status.
@@ -68,7 +68,7 @@ def reporting(
     except OSError as error:
         raise _end(error) from error
     except ModuleNotFoundError as error:
-        if (cure := how_to_get(error)) is None:
+        if (cure := install_hint(error)) is None:
             raise _fault(error) from error
         logger.error("%s", cure)
         raise SystemExit(2) from error
@@ -78,7 +78,7 @@ def reporting(
         logger.error(
             "out of memory (%s): lower batch sizes, lengths or the model's sizes, or close other "
             "programs; what was finished is kept, and the same command continues",
-            masked(" ".join(str(error).split()))[:120] or type(error).__name__,
+            mask_secrets(" ".join(str(error).split()))[:120] or type(error).__name__,
         )
         raise SystemExit(2) from error
     finally:
@@ -94,7 +94,7 @@ def _end(error: OSError) -> SystemExit:
         return SystemExit(128 + signal.SIGPIPE)  # as what does not catch it ends
     if error.errno not in _CURES:
         return _fault(error)
-    logger.error("%s", refusal(error))
+    logger.error("%s", describe_error(error))
     return SystemExit(2)
 
 
@@ -111,7 +111,7 @@ def _nobody_reads() -> bool:
     return True
 
 
-def refusal(error: UserError | OSError) -> str:
+def describe_error(error: UserError | OSError) -> str:
     """Say in one line what we or the file system refused, and what to do about it."""
     if isinstance(error, UserError):
         return str(error)
@@ -135,7 +135,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 class _LineFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        text = masked(super().format(record))
+        text = mask_secrets(super().format(record))
         if record.levelno >= logging.WARNING:
             return f"{record.levelname.lower()}: {text}"
         return f"{self.formatTime(record, '%H:%M:%S')} {text}"

@@ -16,7 +16,7 @@ _PROBED = 4096
 _PROBE = "writable"
 
 
-def open_place(url: str) -> tuple[Any, str]:
+def open_storage(url: str) -> tuple[Any, str]:
     """Return the file system of a URL, and the path there."""
     from fsspec.core import split_protocol, url_to_fs
 
@@ -28,7 +28,7 @@ def open_place(url: str) -> tuple[Any, str]:
 
 
 @contextmanager
-def refusing(url: str, what: str) -> Iterator[None]:
+def storage_errors(url: str, what: str) -> Iterator[None]:
     """Say in one line what a library says of a place, and what to look at.
 
     Raises:
@@ -54,7 +54,7 @@ def require_writable(url: str) -> None:
     Raises:
         CheckpointError: It cannot be done; the line says why and what to look at.
     """
-    with refusing(url, "cannot be written"):
-        fs, path = open_place(url)
+    with storage_errors(url, "cannot be written"):
+        fs, path = open_storage(url)
         fs.pipe_file(f"{path}/{_PROBE}", bytes(_PROBED))
         fs.rm_file(f"{path}/{_PROBE}")

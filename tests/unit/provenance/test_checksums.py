@@ -10,14 +10,14 @@ from typer.testing import CliRunner
 
 from difftransformer.cli import app
 from difftransformer.errors import DataError
-from difftransformer.provenance import published
-from difftransformer.provenance.published import (
-    SEAL,
+from difftransformer.provenance import checksums
+from difftransformer.provenance.checksums import (
+    CHECKSUMS,
     compare_builds,
     digest,
-    publish,
-    read_published,
-    require_published,
+    read_checked,
+    verify_file,
+    write_checked,
 )
 
 
@@ -28,7 +28,7 @@ def main(tmp_path: Path) -> Path:
     other = tmp_path / "details" / "samples.jsonl"
     other.parent.mkdir()
     other.write_bytes(b"x" * 99)
-    publish(path, {"loss": 0.1 + 0.2, "none": None}, [other])
+    write_checked(path, {"loss": 0.1 + 0.2, "none": None}, [other])
     return path
 
 
@@ -43,17 +43,17 @@ def overwritten(path: Path, content: bytes, at: int = 0) -> None:
 
 
 def test_what_was_published_is_read(main: Path) -> None:
-    assert json.loads(read_published(main)) == {"loss": 0.1 + 0.2, "none": None}
-    require_published(main.parent / "details" / "samples.jsonl", main)
+    assert json.loads(read_checked(main)) == {"loss": 0.1 + 0.2, "none": None}
+    verify_file(main.parent / "details" / "samples.jsonl", main)
 
 
 @pytest.mark.parametrize("content", [b"\0", b"y"])
 def test_a_changed_file_is_named_with_its_cure(main: Path, content: bytes) -> None:
     path = main.parent / "details" / "samples.jsonl"
-    require_published(path, main)
+    verify_file(path, main)
     overwritten(path, content, at=50)
     with pytest.raises(DataError, match="its content is not what was published") as e:
-        require_published(path, main)
+        verify_file(path, main)
     assert str(e.value).startswith(f"{path}: ")
     assert f"delete {main}, and `snakemake {main}`" in str(e.value) and "\n" not in str(e.value)
 
@@ -62,9 +62,9 @@ def test_a_file_that_nobody_published_is_refused(main: Path) -> None:
     stray = main.with_name("stray.jsonl")
     stray.write_bytes(b"x" * 99)
     with pytest.raises(DataError, match="its content is not"):
-        require_published(stray, main)
+        verify_file(stray, main)
     with pytest.raises(DataError, match="cannot be read"):
-        require_published(main.with_name("gone.jsonl"), main)
+        verify_file(main.with_name("gone.jsonl"), main)
 
 
 @pytest.mark.parametrize(
@@ -72,10 +72,10 @@ def test_a_file_that_nobody_published_is_refused(main: Path) -> None:
     [
         lambda content: content.update(loss=0.5),
         lambda content: content.pop("none"),
-        lambda content: content.pop(SEAL),
-        lambda content: content[SEAL].pop("self"),
-        lambda content: content[SEAL]["files"].clear(),
-        lambda content: content[SEAL]["files"].update({"stray.jsonl": "0" * 64}),
+        lambda content: content.pop(CHECKSUMS),
+        lambda content: content[CHECKSUMS].pop("self"),
+        lambda content: content[CHECKSUMS]["files"].clear(),
+        lambda content: content[CHECKSUMS]["files"].update({"stray.jsonl": "0" * 64}),
     ],
 )
 def test_a_changed_main_file_is_refused(main: Path, change) -> None:
@@ -83,18 +83,18 @@ def test_a_changed_main_file_is_refused(main: Path, change) -> None:
     change(content)
     main.write_text(json.dumps(content))
     with pytest.raises(DataError, match="its content is not what was published"):
-        read_published(main)
+        read_checked(main)
     with pytest.raises(DataError, match="its content is not what was published"):
-        require_published(main.parent / "details" / "samples.jsonl", main)
+        verify_file(main.parent / "details" / "samples.jsonl", main)
 
 
 def test_layout_of_the_json_does_not_count(main: Path) -> None:
     main.write_text(json.dumps(json.loads(main.read_text())))
-    assert json.loads(read_published(main))["loss"] == 0.1 + 0.2
+    assert json.loads(read_checked(main))["loss"] == 0.1 + 0.2
 
 
 def test_short_files_have_their_plain_sha256(tmp_path: Path) -> None:
-    for size in (0, 1, published._PIECE, published._PIECE + 1):
+    for size in (0, 1, checksums._PIECE, checksums._PIECE + 1):
         path = tmp_path / str(size)
         path.write_bytes(os.urandom(size))
         assert digest(path) == hashlib.sha256(path.read_bytes()).hexdigest()
@@ -104,8 +104,8 @@ def test_short_files_have_their_plain_sha256(tmp_path: Path) -> None:
 def test_blocks_are_summed_in_their_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: int
 ) -> None:
-    monkeypatch.setattr(published, "BLOCK", 4096)
-    monkeypatch.setattr(published, "_PIECE", 1024)
+    monkeypatch.setattr(checksums, "BLOCK", 4096)
+    monkeypatch.setattr(checksums, "_PIECE", 1024)
     content = os.urandom(3 * 4096 + extra)
     path = tmp_path / "long"
     path.write_bytes(content)
@@ -120,9 +120,9 @@ def test_a_file_is_read_once_while_it_stays_untouched(
     main: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = main.parent / "details" / "samples.jsonl"
-    require_published(path, main)
-    monkeypatch.setattr(published, "_block", None)  # reading would fail
-    require_published(path, main)
+    verify_file(path, main)
+    monkeypatch.setattr(checksums, "_block", None)  # reading would fail
+    verify_file(path, main)
 
 
 def build(folder: Path, started: str = "now", weights: bytes = b"w", loss: float = 1.0) -> Path:
@@ -130,7 +130,9 @@ def build(folder: Path, started: str = "now", weights: bytes = b"w", loss: float
         (folder / name).mkdir(parents=True)
     (folder / "runs" / "model.safetensors").write_bytes(weights)
     result = {"metrics": {"loss": loss}, "provenance": {"started": started}}
-    publish(folder / "runs" / "training.json", result, [folder / "runs" / "model.safetensors"])
+    write_checked(
+        folder / "runs" / "training.json", result, [folder / "runs" / "model.safetensors"]
+    )
     (folder / "tables" / "table6.csv").write_text("a,b\n")
     (folder / "tables" / ".table6.1.partial.csv").write_text("half")
     (folder / "logs" / "pretrain.log").write_text(started)
@@ -145,7 +147,7 @@ def test_times_do_not_count(tmp_path: Path) -> None:
         "runs/training.json",
         "tables/table6.csv",
     ]
-    ended = CliRunner().invoke(app, ["compare_builds", str(one), str(other)])
+    ended = CliRunner().invoke(app, ["verify", str(one), str(other)])
     assert ended.exit_code == 0
     assert "3 of 3 files are the same" in ended.output
 
@@ -154,7 +156,7 @@ def test_a_difference_is_listed_and_fails(tmp_path: Path) -> None:
     one = build(tmp_path / "one")
     other = build(tmp_path / "other", weights=b"v", loss=1.0000000000000002)
     (one / "tables" / "table6.csv").unlink()
-    ended = CliRunner().invoke(app, ["compare_builds", str(one), str(other)])
+    ended = CliRunner().invoke(app, ["verify", str(one), str(other)])
     assert ended.exit_code == 1
     words = [line.split() for line in ended.output.splitlines()]
     assert [(w[0], w[-1]) for w in words[:3]] == [

@@ -24,25 +24,25 @@ from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.layout import REPRODUCIBLE
 
 BLOCK = 1 << 26
-SEAL = "sha256"
+CHECKSUMS = "sha256"
 
 _PIECE = 1 << 20
 _MOST_THREADS = 16
 
 
-def publish(main: Path, content: Mapping[str, Any], beside: Iterable[Path] = ()) -> None:
+def write_checked(main: Path, content: Mapping[str, Any], beside: Iterable[Path] = ()) -> None:
     """Write the main file of a job, as indented JSON, once all others are there.
 
     Its content is free of NaN and infinity; the files beside it are in its folder or below.
     """
     files = {path.relative_to(main.parent).as_posix(): digest(path) for path in sorted(beside)}
-    assert SEAL not in content, main
+    assert CHECKSUMS not in content, main
     seal = {"files": files, "self": json_digest([content, files])}
-    text = json.dumps({**content, SEAL: seal}, indent=2, allow_nan=False)
+    text = json.dumps({**content, CHECKSUMS: seal}, indent=2, allow_nan=False)
     write_text(main, text + "\n")
 
 
-def read_published(main: Path) -> str | bytes:
+def read_checked(main: Path) -> str | bytes:
     """Return the JSON that a main file holds; what is no JSON at all as it is.
 
     Raises:
@@ -52,16 +52,16 @@ def read_published(main: Path) -> str | bytes:
     raw = main.read_bytes()
     try:
         parsed = json.loads(raw)
-        content = {name: value for name, value in parsed.items() if name != SEAL}
+        content = {name: value for name, value in parsed.items() if name != CHECKSUMS}
     except (ValueError, AttributeError):
         return raw  # the reader says what it lacks
-    seal = parsed.get(SEAL)
+    seal = parsed.get(CHECKSUMS)
     if not isinstance(seal, dict) or seal.get("self") != json_digest([content, seal.get("files")]):
         raise _changed(main, _cure(main))
     return json.dumps(content)
 
 
-def require_published(path: Path, main: Path, cure: str | None = None) -> None:
+def verify_file(path: Path, main: Path, cure: str | None = None) -> None:
     """Compare a file with its digest in the main file of its job, once a process.
 
     ``cure`` says what to do where no job makes the files.
@@ -125,8 +125,8 @@ def weights_digest(main: Path) -> str:
 def _files(main: Path, state: tuple[int, ...]) -> dict[str, str]:
     del state
     try:
-        read_published(main)
-        files: dict[str, str] = json.loads(main.read_bytes())[SEAL]["files"]
+        read_checked(main)
+        files: dict[str, str] = json.loads(main.read_bytes())[CHECKSUMS]["files"]
     except (ValueError, KeyError, TypeError):
         raise _changed(main, _cure(main)) from None
     return files
@@ -154,7 +154,7 @@ def _block(path: Path, start: int) -> bytes:
 
 
 @dataclass(frozen=True)
-class Compared:
+class FileComparison:
     """A file of the rebuild: its name below the scale's folder, and its sums in both builds."""
 
     name: str
@@ -167,7 +167,7 @@ class Compared:
         return self.rebuilt == self.kept
 
 
-def compare_builds(kept: Path, rebuilt: Path) -> list[Compared]:
+def compare_builds(kept: Path, rebuilt: Path) -> list[FileComparison]:
     """Compare the `REPRODUCIBLE` folders of two builds of a scale, file by file.
 
     Shards, weights, details of evaluations, tables and figures count byte by byte; of a result file
@@ -187,7 +187,7 @@ def compare_builds(kept: Path, rebuilt: Path) -> list[Compared]:
     names = [path.relative_to(rebuilt) for path in files]
     before = [content_digest(kept / n) if (kept / n).is_file() else None for n in names]
     rebuilds = [content_digest(path) for path in files]
-    return [Compared(*one) for one in zip(map(str, names), rebuilds, before, strict=True)]
+    return [FileComparison(*one) for one in zip(map(str, names), rebuilds, before, strict=True)]
 
 
 def content_digest(path: Path) -> str:
@@ -196,6 +196,6 @@ def content_digest(path: Path) -> str:
         with suppress(ValueError):  # a damaged one differs from a whole one
             parsed = json.loads(path.read_bytes())
             if isinstance(parsed, dict) and "provenance" in parsed:
-                own = {k: v for k, v in parsed.items() if k not in ("provenance", SEAL)}
+                own = {k: v for k, v in parsed.items() if k not in ("provenance", CHECKSUMS)}
                 return json_digest(own)
     return digest(path)
