@@ -1,4 +1,4 @@
-"""Attention maps of small models against slow forms, for every variant of the registry."""
+"""Attention maps of small models against loops, for every registered variant."""
 
 from collections import defaultdict
 from dataclasses import replace
@@ -13,11 +13,11 @@ from safetensors.torch import load_file
 from scipy.spatial.distance import cosine, jensenshannon
 from scipy.special import softmax
 from scipy.stats import entropy, pearsonr, spearmanr
-from small_evaluation import VOCAB, eval_context, metrics_of, model_config, scorer, sizes
+from small_evaluation import VOCAB, metrics_of, model_config, scorer, sizes, eval_context
 
 from difftransformer.data.packed import PackedDataset
-from difftransformer.evaluation.attention_capture import iter_attention_blocks
 from difftransformer.evaluation.context import EvalContext, validation_inputs
+from difftransformer.evaluation.attention_capture import iter_attention_blocks
 from difftransformer.evaluations.attention_maps.measure import measure
 from difftransformer.evaluations.attention_maps.settings import BY_LAYER, DETAILS, Suite
 from difftransformer.models.attention.registry import variants
@@ -28,11 +28,11 @@ LAYERS = 2
 
 
 def suite(**changes: Any) -> Suite:
-    known = {
-        "seq_len": 32, "batch_size": 2, "max_tokens": 96, "top_share": 0.2, "first_query": 14,
+    settings = {
+        "seq_len": 32, "batch_size": 2, "max_tokens": 96, "top_fraction": 0.2, "first_query": 14,
         "block": 5,
     }  # fmt: skip
-    return Suite(kind="attention_maps", **(known | changes))
+    return Suite(kind="attention_maps", **(settings | changes))
 
 
 def context_of(text: Path, tmp_path: Path, variant: str, **attention: Any) -> EvalContext:
@@ -49,24 +49,24 @@ def context_of(text: Path, tmp_path: Path, variant: str, **attention: Any) -> Ev
     return replace(eval_context(scorer(model), PackedDataset.open(text)), details=tmp_path)
 
 
-def slow(asked: Suite, one: EvalContext) -> dict[str, float]:
-    """Every metric by loops over rows in numpy and scipy; whole maps, one window at a time."""
+def slow(settings: Suite, context: EvalContext) -> dict[str, float]:
+    """Return every metric by loops over rows in numpy and scipy, one window at a time."""
     values: dict[str, list[float]] = defaultdict(list)
-    windows = validation_inputs(asked.model_copy(update={"batch_size": 1}), one)
+    windows = validation_inputs(settings.model_copy(update={"batch_size": 1}), context)
     for number, window in enumerate(windows):
-        (block,) = iter_attention_blocks(one.scorer, window, asked.seq_len)
+        (block,) = iter_attention_blocks(context.scorer, window, settings.seq_len)
         maps = []
         for layer, rows in enumerate(block):
 
-            def add(name: str, found: float, layer: int = layer) -> None:
-                if not np.isnan(found):
-                    values[name].append(found)
-                    values[layer_metric(name, layer)].append(found)
+            def add(name: str, value: float, layer: int = layer) -> None:
+                if not np.isnan(value):
+                    values[name].append(value)
+                    values[layer_metric(name, layer)].append(value)
 
             maps += [*rows.weights[0].double().numpy()]
             for h in range(rows.weights.shape[1]):
-                for i in range(asked.seq_len):
-                    _slow_row(asked, rows, number, h, i, add)
+                for i in range(settings.seq_len):
+                    _slow_row(settings, rows, number, h, i, add)
             heads = maps[-rows.weights.shape[1] :]
             for h, mine in enumerate(heads):
                 for other in heads[:h]:
@@ -74,57 +74,56 @@ def slow(asked: Suite, one: EvalContext) -> dict[str, float]:
         for h, mine in enumerate(maps):
             for other in maps[:h]:
                 values["distance_all"].append(cosine(mine.ravel(), other.ravel()))
-    return {name: float(np.mean(found)) for name, found in values.items()}
+    return {name: float(np.mean(numbers)) for name, numbers in values.items()}
 
 
-def _slow_noise(place: int) -> int:
-    """SplitMix64 in whole numbers."""
-    z = place * 0x9E3779B97F4A7C15 % 2**64
+def _splitmix64(counter: int) -> int:
+    z = counter * 0x9E3779B97F4A7C15 % 2**64
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
     z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
     z ^= z >> 31
     return z - 2**64 if z >= 2**63 else z
 
 
-def _slow_alike(x: Any, y: Any, first_place: int) -> Any:
-    """Another y about the same line over x, by logarithms."""
+def _slow_surrogate(x: Any, y: Any, first_counter: int) -> Any:
+    """Permute the residuals of log y about its line over log x."""
     if not (x > 0).all() or not (y > 0).all() or not np.ptp(x):
         return np.full_like(y, np.nan)
     line = np.polynomial.Polynomial.fit(np.log(x), np.log(y), 1)(np.log(x))
-    order = sorted(range(len(x)), key=lambda key: _slow_noise(first_place + key))
+    order = sorted(range(len(x)), key=lambda key: _splitmix64(first_counter + key))
     return softmax(line + (np.log(y) - line)[order])
 
 
-def _slow_row(asked: Suite, rows: Any, window: int, h: int, i: int, add: Any) -> None:
+def _slow_row(settings: Suite, rows: Any, window: int, h: int, i: int, add: Any) -> None:
     row = rows.weights[0, h, i, : i + 1].double().numpy()
     for weight in row:
         add("below_1e4", float(abs(weight) < 1e-4))
         add("below_1e6", float(abs(weight) < 1e-6))
-        add("negative_share", float(weight < 0))
+        add("negative_fraction", float(weight < 0))
         if weight:
-            add("positive_size" if weight > 0 else "negative_size", abs(weight))
+            add("positive_magnitude" if weight > 0 else "negative_magnitude", abs(weight))
     add("entropy", entropy(abs(row)) if row.any() else 0.0)
     if rows.component_maps is None:
         return
-    pair = [one[0, h, i, : i + 1].double().numpy() for one in rows.component_maps]
-    for name, one in zip(("entropy_first", "entropy_second"), pair, strict=True):
+    pair = [maps[0, h, i, : i + 1].double().numpy() for maps in rows.component_maps]
+    for name, values in zip(("entropy_first", "entropy_second"), pair, strict=True):
         for metric in (name, "entropy_maps"):
-            add(metric, entropy(one) if one.any() else 0.0)
-    if i + 1 < asked.first_query:
+            add(metric, entropy(values) if values.any() else 0.0)
+    if i + 1 < settings.first_query:
         return
     heads = rows.weights.shape[1]
     head = (rows.layer * 2**20 + window) * heads + h
-    drawn = _slow_alike(*pair, (head * asked.seq_len + i) * asked.seq_len)
-    number = int(np.ceil(round(asked.top_share * (i + 1), 9)))
-    for end, x, y in (("", *pair), ("_alike", pair[0], drawn)):
+    surrogate = _slow_surrogate(*pair, (head * settings.seq_len + i) * settings.seq_len)
+    number = int(np.ceil(round(settings.top_fraction * (i + 1), 9)))
+    for end, x, y in (("", *pair), ("_surrogate", pair[0], surrogate)):
         top = np.argsort(-x, kind="stable")[:number]
-        _slow_agreement(f"all{end}", x, y, add)
-        _slow_agreement(f"top{end}", x[top], y[top], add)
+        _slow_similarity(f"all{end}", x, y, add)
+        _slow_similarity(f"top{end}", x[top], y[top], add)
 
 
-def _slow_agreement(part: str, x: Any, y: Any, add: Any) -> None:
+def _slow_similarity(part: str, x: Any, y: Any, add: Any) -> None:
     varies = np.ptp(x) > 0 and np.ptp(y) > 0
-    add(f"rank_{part}", spearmanr(x, y).statistic if varies else np.nan)
+    add(f"spearman_{part}", spearmanr(x, y).statistic if varies else np.nan)
     add(f"pearson_{part}", pearsonr(x, y).statistic if varies else np.nan)
     add(f"js_{part}", jensenshannon(x, y) ** 2 if x.any() and y.any() else np.nan)
     add(f"cosine_{part}", cosine(x, y) if x.any() and y.any() else np.nan)
@@ -138,30 +137,33 @@ CASES = [(variant, {}) for variant in variants()] + [
 
 
 @pytest.mark.parametrize(("variant", "attention"), CASES)
-def test_every_variant_is_as_the_slow_form_has_it(
+def test_every_variant_equals_the_loops(
     text: Path, tmp_path: Path, variant: str, attention: dict[str, Any]
 ) -> None:
-    own = {"beta": 0.3} if variant == "tda" else {}  # at d of 4 the full one lets nothing pass
-    one = context_of(text, tmp_path, variant, **own, **attention)
-    found = metrics_of(measure(suite(), one))
-    expected = slow(suite(), one)
-    for name, value in found.items():
+    options = (
+        {"beta": 0.3} if variant == "tda" else {}
+    )  # at d of 4 the full context lets nothing pass
+    context = context_of(text, tmp_path, variant, **options, **attention)
+    metrics = metrics_of(measure(suite(), context))
+    expected = slow(suite(), context)
+    for name, value in metrics.items():
         if name != "tokens":
-            wanted = expected.get(name)
-            assert value == (None if wanted is None else pytest.approx(wanted, rel=1e-4, abs=1e-7))
-    layer = one.scorer.model.layers[0].attention
+            slow_value = expected.get(name)
+            close = pytest.approx(slow_value, rel=1e-4, abs=1e-7)
+            assert value == (None if slow_value is None else close), name
+    layer = context.scorer.model.layers[0].attention
     paired = layer.num_queries > layer.num_heads
-    assert (found["rank_top"] is not None) == (found["entropy_maps"] is not None) == paired
+    assert (metrics["spearman_top"] is not None) == (metrics["entropy_maps"] is not None) == paired
 
 
 @pytest.mark.parametrize("variant", variants())
 def test_blocks_and_batches_change_nothing(text: Path, tmp_path: Path, variant: str) -> None:
-    one = context_of(text, tmp_path, variant)
-    expected = metrics_of(measure(suite(), one))
+    context = context_of(text, tmp_path, variant)
+    expected = metrics_of(measure(suite(), context))
     matrix = load_file(tmp_path / DETAILS)["distance"]
     for changes in ({"block": 32}, {"block": 1}, {"batch_size": 3}):
-        found = metrics_of(measure(suite(**changes), one))
-        assert found == {
+        metrics = metrics_of(measure(suite(**changes), context))
+        assert metrics == {
             name: value if value is None else pytest.approx(value, rel=1e-4, abs=1e-6)
             for name, value in expected.items()
         }
@@ -169,61 +171,61 @@ def test_blocks_and_batches_change_nothing(text: Path, tmp_path: Path, variant: 
         torch.testing.assert_close(other, matrix, rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
-def test_the_matrix_of_heads_goes_over_layers(text: Path, tmp_path: Path) -> None:
-    one = context_of(text, tmp_path, "softmax")
-    found = metrics_of(measure(suite(), one))
+def test_the_distance_matrix_has_the_heads_of_all_layers(text: Path, tmp_path: Path) -> None:
+    context = context_of(text, tmp_path, "softmax")
+    metrics = metrics_of(measure(suite(), context))
     matrix = load_file(tmp_path / DETAILS)["distance"]
-    heads = one.scorer.model.config.attention.num_heads
+    heads = context.scorer.model.config.attention.num_heads
     assert matrix.shape == (LAYERS * heads, LAYERS * heads) and matrix.dtype == torch.float64
     torch.testing.assert_close(matrix, matrix.T)
     torch.testing.assert_close(matrix.diagonal(), torch.zeros(LAYERS * heads).double())
     above = torch.triu_indices(heads, heads, offset=1)
     for layer in range(LAYERS):
         own = matrix[layer * heads :, layer * heads :][:heads, :heads]
-        assert found[layer_metric("distance", layer)] == pytest.approx(
+        assert metrics[layer_metric("distance", layer)] == pytest.approx(
             float(own[above[0], above[1]].mean())
         )
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3])
-def test_kept_rows_are_means_over_heads(
+def test_saved_rows_are_means_over_heads(
     text: Path, tmp_path: Path, batch_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"{measure.__module__}.KEPT_WINDOWS", 2)
-    monkeypatch.setattr(f"{measure.__module__}.KEPT_QUERIES", 3)
-    one = context_of(text, tmp_path, "diff_v1")
-    measure(suite(block=7, batch_size=batch_size), one)
-    kept = load_file(tmp_path / DETAILS)
-    assert kept["queries"].tolist() == [13, 22, 31]
-    tokens = torch.cat(list(validation_inputs(suite(), one)))[:2]
-    (block,) = iter_attention_blocks(one.scorer, tokens, 32)
+    monkeypatch.setattr(f"{measure.__module__}.SAVED_WINDOWS", 2)
+    monkeypatch.setattr(f"{measure.__module__}.SAVED_QUERIES", 3)
+    context = context_of(text, tmp_path, "diff_v1")
+    measure(suite(block=7, batch_size=batch_size), context)
+    saved = load_file(tmp_path / DETAILS)
+    assert saved["queries"].tolist() == [13, 22, 31]
+    tokens = torch.cat(list(validation_inputs(suite(), context)))[:2]
+    (block,) = iter_attention_blocks(context.scorer, tokens, 32)
     for layer, rows in enumerate(block):
-        for place, query in enumerate(kept["queries"].tolist()):
+        for index, query in enumerate(saved["queries"].tolist()):
             for name, weights in (("signed", rows.weights), ("absolute", rows.weights.abs())):
                 expected = weights[:, :, query].mean(1)
-                torch.testing.assert_close(kept[name][:, layer, place], expected)
+                torch.testing.assert_close(saved[name][:, layer, index], expected)
 
 
-def test_heads_that_look_at_the_same_are_not_apart(text: Path, tmp_path: Path) -> None:
-    one = context_of(text, tmp_path, "softmax")
-    heads = one.scorer.model.config.attention.num_heads
+def test_heads_with_equal_weights_have_distance_zero(text: Path, tmp_path: Path) -> None:
+    context = context_of(text, tmp_path, "softmax")
+    heads = context.scorer.model.config.attention.num_heads
     with torch.no_grad():
-        for layer in one.scorer.model.layers:
+        for layer in context.scorer.model.layers:
             rows = layer.attention.qkv_proj.weight.view(3, heads, 4, -1)
             rows[:2, 1:] = rows[:2, :1]
-    found = metrics_of(measure(suite(), one))
+    found = metrics_of(measure(suite(), context))
     for layer in range(LAYERS):
         assert found[layer_metric("distance", layer)] == pytest.approx(0, abs=1e-12)
     assert found["distance_all"] > 1e-3
 
 
-def test_a_single_head_is_apart_from_none(text: Path, tmp_path: Path) -> None:
+def test_a_single_head_has_no_distance(text: Path, tmp_path: Path) -> None:
     found = measure(suite(), context_of(text, tmp_path, "softmax", num_heads=1))
     assert found.metrics["distance"] is None and "distance" not in found.per_item
     assert found.metrics["distance_all"] is not None
 
 
-def test_numbers_are_known_by_window(text: Path, tmp_path: Path) -> None:
+def test_metrics_have_values_by_window(text: Path, tmp_path: Path) -> None:
     found = measure(suite(), context_of(text, tmp_path, "diff_v1"))
     assert {*found.per_item} == {*BY_LAYER, "distance_all"}
     for name, per_item in found.per_item.items():
@@ -233,19 +235,19 @@ def test_numbers_are_known_by_window(text: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
-        ({"first_query": 33}, "first_query 33 is beyond seq_len 32"),
-        ({"top_share": 0.05}, "first_query 14 has 1 salient tokens by top_share 0.05"),
+        ({"first_query": 33}, "first_query 33.*seq_len 32"),
+        ({"top_fraction": 0.05}, "first_query 14 has 1 salient.*top_fraction 0.05.*3"),
     ],
 )
-def test_settings_that_leave_nothing_to_compare(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
+def test_settings_without_enough_tokens_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         suite(**changes)
 
 
-def test_damaged_weights_show(text: Path, tmp_path: Path) -> None:
-    one = context_of(text, tmp_path, "diff_v1")
+def test_nan_weights_give_nan_metrics(text: Path, tmp_path: Path) -> None:
+    context = context_of(text, tmp_path, "diff_v1")
     with torch.no_grad():
-        one.scorer.model.layers[0].attention.qkv_proj.weight.fill_(torch.nan)
-    assert np.isnan(measure(suite(), one).metrics["entropy"])
+        context.scorer.model.layers[0].attention.qkv_proj.weight.fill_(torch.nan)
+    assert np.isnan(measure(suite(), context).metrics["entropy"])

@@ -13,7 +13,7 @@ MAPS = {
 }  # fmt: skip
 """Row -> heads."""
 LAYERS = 2
-_KINDS = {"rank": (0.6, 0.2), "pearson": (0.7, 0.3), "js": (0.05, 0.1), "cosine": (0.2, 0.4)}
+_KINDS = {"spearman": (0.6, 0.2), "pearson": (0.7, 0.3), "js": (0.05, 0.1), "cosine": (0.2, 0.4)}
 """Kind -> over all tokens, over salient ones."""
 
 
@@ -32,14 +32,14 @@ def attention_maps(
     for kind, (over_all, top) in _KINDS.items():
         own[f"{kind}_all"] = over_all if two else None
         own[f"{kind}_top"] = top if two else None
-        own[f"{kind}_all_alike"] = over_all if two else None
-        own[f"{kind}_top_alike"] = (over_all + top) / 2 if two else None
+        own[f"{kind}_all_surrogate"] = over_all if two else None
+        own[f"{kind}_top_surrogate"] = (over_all + top) / 2 if two else None
     own |= {
         "below_1e4": 0.1 if two else 0.2, "below_1e6": 0.001 if two else 0.01,
         "entropy": 3.2 if two else 2.8, "entropy_first": 3.0 if two else None,
         "entropy_second": 3.4 if two else None, "entropy_maps": 3.2 if two else None,
-        "negative_share": 0.4 if two else 0.0, "positive_size": 0.02,
-        "negative_size": 0.01 if two else None, "distance": 0.7 if two else 0.4,
+        "negative_fraction": 0.4 if two else 0.0, "positive_magnitude": 0.02,
+        "negative_magnitude": 0.01 if two else None, "distance": 0.7 if two else 0.4,
     }  # fmt: skip
     known = {name: value and value * (1 + noise.gauss(0, 0.02)) for name, value in own.items()}
     metrics = known | {"distance_all": 0.6, "tokens": 32_768}
@@ -60,7 +60,7 @@ def attention_maps(
     }  # fmt: skip
     save_file(arrays, details / "maps.safetensors")
     config = {
-        "kind": "attention_maps", "seq_len": 128, "top_share": 0.05,
+        "kind": "attention_maps", "seq_len": 128, "top_fraction": 0.05,
         "first_query": 61,
     }  # fmt: skip
     fake.evaluation(run, seed, suite, metrics, config)

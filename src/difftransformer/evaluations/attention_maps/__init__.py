@@ -1,1 +1,1 @@
-"""Attention maps: how the two of a head agree, how sparse they are, how alike those of heads."""
+"""Attention maps: similarity of the two maps of a head, sparsity, and redundancy of heads."""

@@ -1,23 +1,23 @@
 """Attention maps (arXiv 2505.16333, sections 2.2, 2.3, B.1; figures 1, 2, 3, 5a, 14, 15 and 16).
 
-The weights of a head are what it gives to the values, of a differential head the difference A of
-its two maps A1 and A2. Only pairs of a query and a key that it sees count; rows are equal in a
-mean, and so are heads, layers and windows.
+A head's weights multiply its values; those of a differential head are the difference A = A1 - A2 of
+its two maps. Only keys that the causal mask leaves to a query count. Rows, heads, layers and
+windows have equal weight in a mean.
 
-Readings of what the paper leaves open:
+Choices where the paper leaves some:
     salient    Figure 1 says "top-5% tokens with highest attention score in each sequence", and
-               there are two scores. Here: of the tokens that a query sees those with the highest
-               A1, the map that is kept. Other picks bias by themselves: by the sum of both, maps
-               that have nothing to do with each other correlate far below 0, by A above 0, by A1
-               at 0. Any pick narrows the range of values, which brings a correlation nearer to 0.
-    distance   1 - cosine of two heads' signed maps of one window, each map one vector of T (T + 1)
-               / 2 weights.
+               there are two scores. Here: the tokens with the highest A1, the positive map, of
+               those that a query attends to. Other choices are biased: unrelated maps correlate far
+               below 0 on the tokens with the highest A1 + A2, above 0 on those with the highest A,
+               at 0 with A1. Any choice narrows the range of values and so shrinks correlations.
+    distance   1 - cosine similarity of two heads' signed maps of one window, each map one vector of
+               T (T + 1) / 2 weights.
 
-A pretrained model is read where its architecture has a reader (`convert.hf_attention`). Of a layer
-without attention every number is None; where a window slides, what lies behind it does not count.
+A pretrained model is measured where its architecture has a reader (`convert.hf_attention`). A layer without
+attention has None for every metric; keys outside a sliding window do not count.
 
-Shapes: B = windows in memory, N = all, T = positions, L = layers, H = heads, b = queries of a
-block, K = keys that it sees.
+Shapes: B = windows in memory, N = all windows, T = positions, L = layers, H = heads, b = queries of
+a block, K = keys that they attend to.
 """
 
 from collections.abc import Mapping
@@ -26,109 +26,111 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from difftransformer.evaluation.context import EvalResult, Metrics, EvalContext, per_item_scores, validation_inputs
 from difftransformer.evaluation.attention_capture import iter_attention_blocks
-from difftransformer.evaluation.context import (
-    EvalContext,
-    EvalResult,
-    Metrics,
-    per_item_scores,
-    validation_inputs,
-)
-from difftransformer.evaluations.attention_maps.agreement import (
-    agreement,
-    alike_everywhere,
+from difftransformer.evaluations.attention_maps.map_similarity import (
     entropy,
     most_salient,
-    ranked,
-    shares,
-    without_order,
+    normalize,
+    rank_map,
+    similarity,
+    splitmix64,
+    surrogate_map,
 )
 from difftransformer.evaluations.attention_maps.settings import (
-    ALIKE,
     BY_LAYER,
     DETAILS,
-    KEPT_QUERIES,
-    KEPT_WINDOWS,
-    PARTS,
+    SAVED_QUERIES,
+    SAVED_WINDOWS,
+    SURROGATE,
     THRESHOLDS,
+    TOKENS,
     Suite,
     metric_names,
 )
 from difftransformer.models.attention.maps import AttentionBlock
 from difftransformer.models.config import layer_metric
 
-_MOST_WINDOWS = 1 << 20
+_MAX_WINDOWS = 1 << 20
 
 
 def measure(suite: Suite, context: EvalContext) -> EvalResult:
-    """Means over windows, queries, heads and layers, and by layer as ..._l{l}.
+    """Measure the attention maps of a model on windows of the validation split.
 
     Returns:
-        rank, pearson, js and cosine, each as ..._all and ..._top: see `agreement`, from position
-        ``first_query`` on; ..._alike: the same of maps whose likeness is the same for all tokens,
-        see `alike_everywhere`. below_1e4 and below_1e6: share of weights of smaller size. entropy:
-        of a row's absolute weights over their sum, in nats, 0 where there are none; entropy_first
-        and entropy_second: of the rows of A1 and A2; entropy_maps: of both.
-        negative_share: of all weights. positive_size and negative_size: mean size of the positive
-        and of the negative ones. distance: between two heads of a layer; distance_all: between two
-        of all heads. tokens. What takes two maps is None where heads have one, negative_size where
-        no weight is negative, distance where there is one head. All but tokens are known by
-        window, too.
+        Means over windows, queries, heads and layers, and by layer as ..._l{l}:
+        spearman, pearson, js, cosine, each as ..._all and ..._top: similarity of the two maps, see
+        `similarity`, from position ``first_query`` on; ..._surrogate: the same for surrogate maps,
+        see `surrogate_map`. below_1e4, below_1e6: fraction of weights of smaller magnitude.
+        entropy: of a row's absolute weights over their sum, in nats, 0 for a row without weights;
+        entropy_first, entropy_second: of rows of A1, of A2; entropy_maps: of both.
+        negative_fraction of weights. positive_magnitude, negative_magnitude: mean magnitude of
+        positive, of negative weights. distance: between two heads of a layer; distance_all: between
+        two of all heads. tokens.
+        Metrics of two maps are None where heads have one, negative_magnitude without negative
+        weights, distance with a single head. All but tokens have values by window.
 
     Raises:
-        CheckpointError: the maps of a model from elsewhere cannot be read.
+        CheckpointError: the maps of a pretrained model cannot be read.
         DataError: the validation split is missing or too short.
     """
     first, last = suite.first_query - 1, suite.seq_len - 1
-    places = torch.linspace(first, last, min(KEPT_QUERIES, last - first + 1)).round().long()
-    kept, tallies, distances, tokens = [], [], [], 0
+    queries = torch.linspace(first, last, min(SAVED_QUERIES, last - first + 1)).round().long()
+    saved, tallies, distances, tokens = [], [], [], 0
     for batch in validation_inputs(suite, context):
         before = tokens // suite.seq_len
-        windows = max(0, min(len(batch), KEPT_WINDOWS - before))
-        size = (windows, 2, context.scorer.model.num_layers, len(places), suite.seq_len)
-        kept.append(torch.zeros(size))
-        tally, heads, gram = _read(suite, context, batch, before, places.tolist(), kept[-1])
-        apart = 1 - gram / (own := gram.diagonal(dim1=1, dim2=2).sqrt())[:, None] / own[..., None]
-        _add_distances(tally, apart, heads)
+        windows = max(0, min(len(batch), SAVED_WINDOWS - before))
+        size = (windows, 2, context.scorer.model.num_layers, len(queries), suite.seq_len)
+        saved.append(torch.zeros(size))
+        tally, heads, gram = _tally_batch(
+            suite, context, batch, before, queries.tolist(), saved[-1]
+        )
+        norms = gram.diagonal(dim1=1, dim2=2).sqrt()
+        distance = 1 - gram / norms[:, None] / norms[..., None]
+        _add_distances(tally, distance, heads)
         tallies.append({name: sums.cpu() for name, sums in tally.sums.items()})
-        distances.append(apart.cpu())
+        distances.append(distance.cpu())
         tokens += batch.numel()
     matrix = torch.cat(distances).nanmean(0)
-    signed, absolute = torch.cat(kept).unbind(1)
-    details = {"distance": matrix, "signed": signed, "absolute": absolute, "queries": places}
-    save_file({key: one.contiguous() for key, one in details.items()}, context.details / DETAILS)
-    sums = {name: torch.cat([one[name] for one in tallies], dim=2) for name in tallies[0]}
+    signed, absolute = torch.cat(saved).unbind(1)
+    details = {"distance": matrix, "signed": signed, "absolute": absolute, "queries": queries}
+    contiguous = {key: tensor.contiguous() for key, tensor in details.items()}
+    save_file(contiguous, context.details / DETAILS)
+    sums = {name: torch.cat([part[name] for part in tallies], dim=2) for name in tallies[0]}
     return _measured(metric_names(context.scorer.model.num_layers), sums, tokens)
 
 
 class Tally:
-    """Sums of numbers and how many they are, [2, L, B] by name."""
+    """Sums of values and their counts, [2, L, B] by name."""
 
     def __init__(self, layers: int, windows: int) -> None:
         self._size = (2, layers, windows)
         self.sums: dict[str, Tensor] = {}
 
-    def add(self, name: str, layer: int, values: Tensor, counted: Tensor) -> None:
-        """Add numbers [B, ...] of a layer, those that are counted."""
+    def add(self, name: str, layer: int, values: Tensor, mask: Tensor) -> None:
+        """Add the values [B, ...] of a layer where the mask is True."""
         sums = self.sums.setdefault(
             name, torch.zeros(self._size, dtype=torch.float64, device=values.device)
         )
-        sums[0, layer] += values.double().where(counted, 0).flatten(1).sum(1)
-        sums[1, layer] += counted.expand_as(values).flatten(1).sum(1)
+        sums[0, layer] += values.double().where(mask, 0).flatten(1).sum(1)
+        sums[1, layer] += mask.expand_as(values).flatten(1).sum(1)
 
 
-def _read(
-    suite: Suite,
-    context: EvalContext,
-    tokens: Tensor,
-    before: int,
-    queries: list[int],
-    kept: Tensor,
+def _tally_batch(
+    suite: Suite, context: EvalContext, tokens: Tensor, before: int, queries: list[int], saved: Tensor
 ) -> tuple[Tally, dict[int, int], Tensor]:
-    """Sums over a batch, H by layer, and products of every two heads' maps, float64 [B, L H, L H].
+    """Return sums over a batch, heads by layer, and the Gram matrix of maps, [B, L H, L H] float64.
 
-    A layer that has no maps is not among them. ``before``: windows of earlier batches. ``kept`` of
-    the first windows gets means over heads of some rows, signed and absolute, [W, 2, L, Q, T].
+    Layers without maps are left out.
+
+    Args:
+        suite: Settings.
+        context: The model.
+        tokens: Windows, [B, T].
+        before: Windows of earlier batches.
+        queries: Positions of the rows to save.
+        saved: Gets these rows of the first windows averaged over heads, signed and absolute,
+            [W, 2, L, Q, T].
     """
     tally = Tally(context.scorer.model.num_layers, len(tokens))
     gram, heads = torch.zeros(()), dict[int, int]()
@@ -136,9 +138,9 @@ def _read(
         flat = []
         for rows in block:
             weights = rows.weights.double()
-            _add_scores(tally, rows.layer, weights, rows.seen)
-            _add_pair(tally, suite, rows, before)
-            _keep_rows(kept, rows, queries)
+            _add_weights(tally, rows.layer, weights, rows.seen)
+            _add_similarity(tally, suite, rows, before)
+            _save_rows(saved, rows, queries)
             flat.append(weights.flatten(2))
             heads[rows.layer] = weights.shape[1]
         joined = torch.cat(flat, dim=1)
@@ -146,108 +148,107 @@ def _read(
     return tally, heads, gram
 
 
-def _keep_rows(kept: Tensor, rows: AttentionBlock, queries: list[int]) -> None:
-    weights = rows.weights[: len(kept)].float()
-    for place, query in enumerate(queries):
-        if len(kept) and rows.start <= query < rows.start + weights.shape[2]:
+def _save_rows(saved: Tensor, rows: AttentionBlock, queries: list[int]) -> None:
+    weights = rows.weights[: len(saved)].float()
+    for index, query in enumerate(queries):
+        if len(saved) and rows.start <= query < rows.start + weights.shape[2]:
             row = weights[:, :, query - rows.start, : query + 1]
-            for kind, one in enumerate((row, row.abs())):
-                kept[:, kind, rows.layer, place, : query + 1] = one.mean(1).cpu()
+            for form, values in enumerate((row, row.abs())):
+                saved[:, form, rows.layer, index, : query + 1] = values.mean(1).cpu()
 
 
-def _add_scores(tally: Tally, layer: int, weights: Tensor, seen: Tensor) -> None:
-    sizes, negative = weights.abs(), weights < 0
+def _add_weights(tally: Tally, layer: int, weights: Tensor, mask: Tensor) -> None:
+    magnitudes, negative = weights.abs(), weights < 0
     for name, threshold in THRESHOLDS.items():
-        tally.add(name, layer, sizes < threshold, seen)
-    tally.add("negative_share", layer, negative, seen)
-    tally.add("positive_size", layer, sizes, weights > 0)
-    tally.add("negative_size", layer, sizes, negative)
-    _add_entropy(tally, "entropy", layer, weights, seen)
+        tally.add(name, layer, magnitudes < threshold, mask)
+    tally.add("negative_fraction", layer, negative, mask)
+    tally.add("positive_magnitude", layer, magnitudes, weights > 0)
+    tally.add("negative_magnitude", layer, magnitudes, negative)
+    _add_entropy(tally, "entropy", layer, weights, mask)
 
 
-def _add_entropy(tally: Tally, name: str, layer: int, weights: Tensor, seen: Tensor) -> None:
-    nats = entropy(shares(weights, seen)).masked_fill((weights == 0).all(-1), 0.0)
+def _add_entropy(tally: Tally, name: str, layer: int, weights: Tensor, mask: Tensor) -> None:
+    nats = entropy(normalize(weights, mask)).masked_fill((weights == 0).all(-1), 0.0)
     tally.add(name, layer, nats, torch.ones_like(nats, dtype=torch.bool))
 
 
-def _add_pair(tally: Tally, suite: Suite, rows: AttentionBlock, before: int) -> None:
+def _add_similarity(tally: Tally, suite: Suite, rows: AttentionBlock, before: int) -> None:
+    """Add the entropy of the two maps and their similarity, and that of surrogate maps."""
     if rows.component_maps is None:
         return
-    layer, seen = rows.layer, rows.seen
-    first, second = (one.double() for one in rows.component_maps)
-    for name, one in (("entropy_first", first), ("entropy_second", second)):
-        _add_entropy(tally, name, layer, one, seen)
-        _add_entropy(tally, "entropy_maps", layer, one, seen)
+    layer, mask = rows.layer, rows.seen
+    first, second = (component.double() for component in rows.component_maps)
+    for name, component in (("entropy_first", first), ("entropy_second", second)):
+        _add_entropy(tally, name, layer, component, mask)
+        _add_entropy(tally, "entropy_maps", layer, component, mask)
     late = slice(max(0, suite.first_query - 1 - rows.start), None)
-    first, second, seen = first[:, :, late], second[:, :, late], seen[late]
-    if not len(seen):
+    first, second, mask = first[:, :, late], second[:, :, late], mask[late]
+    if not len(mask):
         return
-    seen_by_all = seen.expand_as(first)
-    kept, subtracted = ranked(first, seen_by_all), ranked(second, seen_by_all)
+    full_mask = mask.expand_as(first)
+    positive, subtracted = rank_map(first, full_mask), rank_map(second, full_mask)
     noise = _noise(suite, rows, before)[:, :, late]
-    drawn = ranked(alike_everywhere(first, second, seen, noise), seen_by_all)
-    at, counted = most_salient(first, seen, suite.top_share)
-    counted = counted.expand_as(at)
-    top = ranked(first.gather(-1, at), counted)
-    for end, other in (("", subtracted), (ALIKE, drawn)):
-        salient = ranked(other.weights.gather(-1, at), counted)
-        by_part = ((kept, other, seen_by_all), (top, salient, counted))
-        for part, compared in zip(PARTS, by_part, strict=True):
-            for kind, values in agreement(*compared).items():
-                tally.add(f"{kind}_{part}{end}", layer, values, ~values.isnan())
+    surrogate = rank_map(surrogate_map(first, second, mask, noise), full_mask)
+    indices, valid = most_salient(first, mask, suite.top_fraction)
+    valid = valid.expand_as(indices)
+    positive_top = rank_map(first.gather(-1, indices), valid)
+    for ending, other in (("", subtracted), (SURROGATE, surrogate)):
+        other_top = rank_map(other.weights.gather(-1, indices), valid)
+        pairs = ((positive, other, full_mask), (positive_top, other_top, valid))
+        for tokens, pair in zip(TOKENS, pairs, strict=True):
+            for kind, values in similarity(*pair).items():
+                tally.add(f"{kind}_{tokens}{ending}", layer, values, ~values.isnan())
 
 
 def _noise(suite: Suite, rows: AttentionBlock, before: int) -> Tensor:
-    """Numbers for the weights of some rows, the same in batches and blocks of any size."""
+    """Return a pseudorandom integer per weight, the same for batches and blocks of any size."""
     sizes, device = rows.weights.shape, rows.weights.device
     window, head, query, key = (
         torch.arange(size, device=device).view(-1, *[1] * (3 - axis))
         for axis, size in enumerate(sizes)
     )
-    places = rows.layer * _MOST_WINDOWS + before + window
-    for counted, place in (
+    counters = rows.layer * _MAX_WINDOWS + before + window
+    for size, index in (
         (sizes[1], head),
         (suite.seq_len, rows.start + query),
         (suite.seq_len, key),
     ):
-        places = places * counted + place
-    return without_order(places)
+        counters = counters * size + index
+    return splitmix64(counters)
 
 
-def _add_distances(tally: Tally, apart: Tensor, heads: Mapping[int, int]) -> None:
-    """Add those of every two heads of a layer, and of every two heads; [B, L H, L H]."""
+def _add_distances(tally: Tally, distance: Tensor, heads: Mapping[int, int]) -> None:
+    """Add the distances [B, L H, L H] of every two heads of a layer, and of every two heads."""
     start = 0
-    for layer, number in heads.items():
-        own = slice(start, start + number)
-        within = _pairs(apart[:, own, own])
+    for layer, count in heads.items():
+        block = slice(start, start + count)
+        within = _upper_triangle(distance[:, block, block])
         tally.add("distance", layer, within, ~within.isnan())
-        start += number
-    pairs = _pairs(apart)
+        start += count
+    pairs = _upper_triangle(distance)
     tally.add("distance_all", 0, pairs, ~pairs.isnan())
 
 
-def _pairs(matrix: Tensor) -> Tensor:
-    """What stands above the diagonal of [B, n, n], [B, n (n - 1) / 2]."""
+def _upper_triangle(matrix: Tensor) -> Tensor:
+    """Return the entries above the diagonal, [B, n, n] -> [B, n (n - 1) / 2]."""
     size = matrix.shape[-1]
     rows, columns = torch.triu_indices(size, size, offset=1, device=matrix.device)
     return matrix[:, rows, columns]
 
 
 def _measured(names: list[str], sums: Mapping[str, Tensor], tokens: int) -> EvalResult:
-    """Ratios of sums [2, L, N]."""
+    """Return metrics from sums and counts, [2, L, N] by name."""
     metrics: Metrics = dict.fromkeys(names)
-    per_item = {}
-    for name, (total, number) in sums.items():
-        metrics[name] = _ratio(total, number)
+    by_window = {}
+    for name, (total, count) in sums.items():
+        metrics[name] = _ratio(total, count)
         if metrics[name] is not None:
-            per_item[name] = per_item_scores(
-                "windows", total.sum(0).tolist(), number.sum(0).tolist()
-            )
+            by_window[name] = per_item_scores("windows", total.sum(0).tolist(), count.sum(0).tolist())
         if name in BY_LAYER:
             for layer in range(len(total)):
-                metrics[layer_metric(name, layer)] = _ratio(total[layer], number[layer])
-    return EvalResult(metrics | {"tokens": tokens}, per_item)
+                metrics[layer_metric(name, layer)] = _ratio(total[layer], count[layer])
+    return EvalResult(metrics | {"tokens": tokens}, by_window)
 
 
-def _ratio(total: Tensor, number: Tensor) -> float | None:
-    return float(total.sum() / number.sum()) if number.sum() else None
+def _ratio(total: Tensor, count: Tensor) -> float | None:
+    return float(total.sum() / count.sum()) if count.sum() else None

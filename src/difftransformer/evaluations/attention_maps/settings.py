@@ -1,4 +1,4 @@
-"""What is asked about attention maps."""
+"""Settings, metric names and files of the evaluation of attention maps."""
 
 from math import ceil
 from typing import Literal
@@ -10,102 +10,103 @@ from difftransformer.config.base import setting
 from difftransformer.config.evaluation import AnyModel, Reading, WindowSuite
 from difftransformer.models.config import ModelConfig, layer_metric
 
-KINDS = ("rank", "pearson", "js", "cosine")
-"""Ways to compare the two maps of a head, see `agreement`."""
-PARTS = ("all", "top")
-"""Tokens over which they are compared: all that a query sees, or the most salient of them."""
-ALIKE = "_alike"
-"""Ends the same of the first map and one that is drawn, see `agreement.alike_everywhere`."""
+MEASURES = ("spearman", "pearson", "js", "cosine")
+"""Measures of the similarity of the two maps of a head, see `map_similarity`."""
+TOKENS = ("all", "top")
+"""Tokens over which maps are compared: all that a query attends to, or the most salient."""
+SURROGATE = "_surrogate"
+"""Ending of the metrics of the surrogate maps, see `map_similarity.surrogate_map`."""
 THRESHOLDS = {"below_1e4": 1e-4, "below_1e6": 1e-6}
-"""Share of weights -> what their size stays below."""
+"""Metric, a fraction of weights -> magnitude below which a weight counts."""
 BY_LAYER = (
-    *(f"{kind}_{part}{end}" for kind in KINDS for part in PARTS for end in ("", ALIKE)),
+    *(f"{measure}_{end}{kind}" for measure in MEASURES for end in TOKENS
+      for kind in ("", SURROGATE)),
     *THRESHOLDS,
     *("entropy", "entropy_first", "entropy_second", "entropy_maps"),
-    *("negative_share", "positive_size", "negative_size"),
+    *("negative_fraction", "positive_magnitude", "negative_magnitude"),
     "distance",
-)
-"""Metrics of the whole model that each layer has, too."""
+)  # fmt: skip
+"""Metrics that exist for the model and for each layer."""
 DETAILS = "maps.safetensors"
 """File beside a result: ``distance`` of every two heads [L H, L H], mean over windows; ``signed``
-and ``absolute``, mean over heads of some rows of each layer [W, L, Q, T], and ``queries`` [Q], the
-positions of these."""
-KEPT_BYTES, MADE_BYTES = 16.0, 225.0
-"""Bytes for each weight of a block of rows: kept of every layer, and made of one at a time, as
-measured, which varies by a quarter between equal runs."""
-KEPT_WINDOWS, KEPT_QUERIES = 8, 16
-"""First windows of which rows are kept, to compare models with, and rows of each, evenly spaced
-from first_query on."""
-FEWEST = 3
-"""Tokens that a correlation takes at least; one of two tokens is 1 or -1 whatever they are."""
+and ``absolute``, some rows of each layer averaged over heads [W, L, Q, T], and ``queries`` [Q], the
+positions of these rows."""
+STORED_BYTES, WORKING_BYTES = 16.0, 225.0
+"""Bytes per weight of a block of rows: stored for every layer, and used for one layer at a time;
+measured, varies by a quarter between equal runs."""
+SAVED_WINDOWS, SAVED_QUERIES = 8, 16
+"""Windows, and evenly spaced rows of each from first_query on, saved to compare models."""
+MIN_SALIENT = 3
+"""Tokens that a correlation needs; of two tokens it is always 1 or -1."""
 
 
 def metric_names(layers: int) -> list[str]:
-    """Names of all metrics of a model with so many layers, in their order."""
+    """Return the names of all metrics of a model with so many layers, in order."""
     by_layer = [layer_metric(name, layer) for name in BY_LAYER for layer in range(layers)]
     return [*BY_LAYER, "distance_all", "tokens", *by_layer]
 
 
-def salient(share: float, visible: int) -> int:
-    """How many tokens are the most salient of those that a query sees: a share, rounded up."""
-    return ceil(share * visible - 1e-9)
+def num_salient(fraction: float, visible: int) -> int:
+    """Return how many of the tokens that a query attends to are its most salient, rounded up."""
+    return ceil(fraction * visible - 1e-9)
 
 
 class Suite(AnyModel, WindowSuite):
-    """What the maps of a model look like (Dex, sections 2.2 and 2.3).
+    """Attention maps of a model (Dex, sections 2.2 and 2.3).
 
-    Agreement of the two maps of a differential head, over all tokens and over the most salient
-    ones; weights near zero, negative ones, entropy; how alike the maps of different heads are.
+    Similarity of the two maps of a differential head, over all tokens and over the most salient
+    ones; near-zero weights, negative weights, entropy; distance between the maps of heads.
     """
 
     kind: Literal["attention_maps"] = setting(meaning="Which evaluation the suite is.")
-    top_share: float = setting(
+    top_fraction: float = setting(
         0.05,
-        meaning="Share of the tokens that a query sees that are its most salient, by the map that "
-        "is kept, rounded up.",
+        meaning="Fraction of the tokens that a query attends to that are its most salient: those "
+        "with the largest weights in the positive map; rounded up.",
         source="arXiv 2505.16333, figure 1: 5% of highest attention score, of two maps",
         gt=0,
         lt=1,
     )
     first_query: int = setting(
         61,
-        meaning="First position whose two maps are compared: the salient tokens of earlier ones "
-        "are too few to correlate.",
+        meaning="First position whose two maps are compared; earlier positions have too few "
+        "salient tokens for a correlation.",
         unit="tokens",
         gt=0,
     )
 
     block: int = setting(
-        64, meaning="Queries whose rows of the maps exist at one time.", unit="positions", gt=0
-    )
+        64, meaning="Queries whose rows of the maps are in memory at a time.", unit="positions",
+        gt=0,
+    )  # fmt: skip
 
     @model_validator(mode="after")
-    def _queries_can_be_compared(self) -> "Suite":
+    def _check_first_query(self) -> "Suite":
         if self.first_query > self.seq_len:
             raise ValueError(f"first_query {self.first_query} is beyond seq_len {self.seq_len}")
-        if (number := salient(self.top_share, self.first_query)) < FEWEST:
+        if (tokens := num_salient(self.top_fraction, self.first_query)) < MIN_SALIENT:
             raise ValueError(
-                f"first_query {self.first_query} has {number} salient tokens by top_share "
-                f"{self.top_share:g}; a correlation takes {FEWEST}"
+                f"first_query {self.first_query} has {tokens} salient tokens at top_fraction "
+                f"{self.top_fraction:g}; a correlation needs {MIN_SALIENT}"
             )
         return self
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """Whole windows, with queries and keys of all layers, and a block of rows of each."""
-        found = super().reading(model, longest)
-        block = min(self.block, found.total)
-        bytes_of_rows = MADE_BYTES + KEPT_BYTES * model.num_layers
-        return found._replace(
+        """Return the memory of whole windows, their queries and keys, and a block of map rows."""
+        reading = super().reading(model, longest)
+        block = min(self.block, reading.total)
+        bytes_of_rows = WORKING_BYTES + STORED_BYTES * model.num_layers
+        return reading._replace(
             cached=True,
-            map_bytes=bytes_of_rows * block / found.total,
+            map_bytes=bytes_of_rows * block / reading.total,
             lower=self.lower("seq_len", "block"),
         )
 
 
 class Options(evaluation.Options):
-    """Which of the four is shown."""
+    """Part of the evaluation that a section shows."""
 
-    shown: Literal["agreement", "scores", "redundancy", "between"] = setting(
-        meaning="Agreement of the two maps of a head; weights near zero, entropy and negative "
-        "ones; how alike heads are; or how alike the maps of two models are"
+    topic: Literal["map_similarity", "weights", "head_redundancy", "model_similarity"] = setting(
+        meaning="Similarity of the two maps of a head; near-zero weights, negative weights and "
+        "entropy; distance between heads; or similarity of the maps of two models"
     )

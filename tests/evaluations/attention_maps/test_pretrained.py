@@ -1,4 +1,4 @@
-"""Maps of models from elsewhere, of whole folders: ours exported, others with their code."""
+"""Attention maps of pretrained models: exported runs, and folders with code of their own."""
 
 import json
 import shutil
@@ -21,8 +21,8 @@ from difftransformer.evaluations.attention_maps.settings import DETAILS, metric_
 from difftransformer.models.config import layer_metric
 from difftransformer.provenance.result import Result
 
-ASKED = {
-    "kind": "attention_maps", "seq_len": 32, "batch_size": 2, "max_tokens": 96, "top_share": 0.2,
+SUITE = {
+    "kind": "attention_maps", "seq_len": 32, "batch_size": 2, "max_tokens": 96, "top_fraction": 0.2,
     "first_query": 14, "block": 5, "dataset": "text",
 }  # fmt: skip
 SOURCES = Path(__file__).parents[2] / "unit/models"
@@ -33,12 +33,12 @@ def text(tmp_path: Path) -> Path:
     return write_documents(tmp_path)
 
 
-def measured(output: Path, text: Path | None, **what: Any) -> Result:
-    return elsewhere.measured(output, text, ASKED | what.pop("asked", {}), **what)
+def measured(output: Path, text: Path | None, **options: Any) -> Result:
+    return elsewhere.measured(output, text, SUITE | options.pop("changes", {}), **options)
 
 
 @pytest.mark.parametrize(("variant", "kind"), [("softmax", "llama"), ("diff_v1", "diffllama")])
-def test_an_exported_folder_is_as_the_run_that_it_was(
+def test_an_exported_run_has_the_same_maps(
     tmp_path: Path, text: Path, variant: str, kind: str
 ) -> None:
     attention = {"variant": variant, "head_dim": 4}
@@ -52,21 +52,23 @@ def test_an_exported_folder_is_as_the_run_that_it_was(
     for name, value in ours.metrics.items():
         expected = None if value is None else pytest.approx(value, rel=1e-4, abs=1e-6)
         assert theirs.metrics[name] == expected, name
-    assert (ours.metrics["rank_top"] is None) == (variant == "softmax")
-    kept, others = (load_file(tmp_path / f"{one}.details" / DETAILS) for one in ("ours", "theirs"))
-    for name, tensor in kept.items():
-        torch.testing.assert_close(others[name], tensor, rtol=1e-4, atol=1e-5)
+    assert (ours.metrics["spearman_top"] is None) == (variant == "softmax")
+    saved, exported = (
+        load_file(tmp_path / f"{name}.details" / DETAILS) for name in ("ours", "theirs")
+    )
+    for name, tensor in saved.items():
+        torch.testing.assert_close(exported[name], tensor, rtol=1e-4, atol=1e-5)
 
 
 def with_code(folder: Path, module: str, classes: str, **settings: Any) -> Path:
-    """A folder with random weights and the code that reads them."""
+    """Save a model with random weights and the code that loads it; return the folder."""
     import small_motif
     import small_phi4flash
 
-    known = {"small_motif": small_motif, "small_phi4flash": small_phi4flash}[module]
+    source = {"small_motif": small_motif, "small_phi4flash": small_phi4flash}[module]
     torch.manual_seed(0)
-    config = getattr(known, f"{classes}Config")(vocab_size=300, **settings)
-    model = getattr(known, f"{classes}ForCausalLM")(config)
+    config = getattr(source, f"{classes}Config")(vocab_size=300, **settings)
+    model = getattr(source, f"{classes}ForCausalLM")(config)
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if "norm" not in name and "subln" not in name:
@@ -91,7 +93,7 @@ def with_code(folder: Path, module: str, classes: str, **settings: Any) -> Path:
         ("small_phi4flash", "Phi4Flash", [1, 3, 5, 7], {}),
     ],
 )
-def test_a_folder_that_comes_with_its_code(
+def test_a_folder_with_remote_code(
     tmp_path: Path,
     text: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -103,21 +105,24 @@ def test_a_folder_that_comes_with_its_code(
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "hf"))
     folder = with_code(tmp_path / "theirs", module, classes, **settings)
     trusted = {"trust_remote_code": True}
-    found = measured(tmp_path / "a.json", text, pretrained=folder, options=trusted).metrics
+    metrics = measured(tmp_path / "a.json", text, pretrained=folder, options=trusted).metrics
     attending = {
-        layer for layer in range(8) if found.get(layer_metric("distance", layer)) is not None
+        layer for layer in range(8) if metrics.get(layer_metric("distance", layer)) is not None
     }
-    assert attending == {*layers} and len(found) == len(metric_names(max(layers) + 1))
-    for name in ("rank_all", "js_top", "entropy_maps", "negative_share", "below_1e4"):
-        assert found[name] is not None and found[layer_metric(name, layers[-1])] is not None
+    assert attending == {*layers} and len(metrics) == len(metric_names(max(layers) + 1))
+    for name in ("spearman_all", "js_top", "entropy_maps", "negative_fraction", "below_1e4"):
+        assert metrics[name] is not None and metrics[layer_metric(name, layers[-1])] is not None
     if classes == "Phi4Flash":
-        assert found[layer_metric("rank_all", 0)] is found[layer_metric("below_1e4", 2)] is None
-        slides, whole = (found[layer_metric("entropy_first", layer)] for layer in (1, 5))
-        assert slides is not None and whole is not None and slides < np.log(5) < whole
-    refused = pytest.raises(UserError, match="cannot be loaded")
-    with refused as refusal:
+        assert (
+            metrics[layer_metric("spearman_all", 0)]
+            is metrics[layer_metric("below_1e4", 2)]
+            is None
+        )
+        sliding, full = (metrics[layer_metric("entropy_first", layer)] for layer in (1, 5))
+        assert sliding is not None and full is not None and sliding < np.log(5) < full
+    with pytest.raises(UserError, match="cannot be loaded") as error:
         measured(tmp_path / "b.json", text, pretrained=folder)
-    assert "\n" not in str(refusal.value)
+    assert "\n" not in str(error.value)
 
 
 def folder_of(folder: Path, kind: str, **settings: Any) -> Path:
@@ -127,23 +132,23 @@ def folder_of(folder: Path, kind: str, **settings: Any) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("kind", "asked", "said"),
+    ("kind", "changes", "message"),
     [
-        ("gpt_oss", {}, "GptOss.*its attention maps cannot be read .its weights depend on s_aux"),
-        ("llama", {"seq_len": 128, "max_tokens": 128}, "seq_len 128 .* max_positions 64"),
+        ("gpt_oss", {}, "GptOss.*s_aux"),
+        ("llama", {"seq_len": 128, "max_tokens": 128}, "seq_len 128.*max_positions 64"),
     ],
 )
-def test_what_cannot_be_measured_is_one_line(
-    tmp_path: Path, text: Path, kind: str, asked: dict[str, Any], said: str
+def test_unsupported_models_fail_with_a_one_line_error(
+    tmp_path: Path, text: Path, kind: str, changes: dict[str, Any], message: str
 ) -> None:
     more = {"num_local_experts": 2, "num_experts_per_tok": 1} if kind == "gpt_oss" else {}
     folder = folder_of(tmp_path / "model", kind, **more)
-    with pytest.raises(UserError, match=said) as refusal:
-        measured(tmp_path / "a.json", text, pretrained=folder, asked=asked)
-    assert "\n" not in str(refusal.value)
+    with pytest.raises(UserError, match=message) as error:
+        measured(tmp_path / "a.json", text, pretrained=folder, changes=changes)
+    assert "\n" not in str(error.value)
 
 
-def test_text_is_asked_for_and_must_be_in_the_models_token_ids(tmp_path: Path, text: Path) -> None:
+def test_text_must_be_tokenized_by_the_models_tokenizer(tmp_path: Path, text: Path) -> None:
     folder = folder_of(tmp_path / "model", "llama")
     with pytest.raises(UserError, match="suite maps reads text"):
         measured(tmp_path / "a.json", None, pretrained=folder)
