@@ -1,4 +1,4 @@
-"""Figures 3a and 3b as tables: points, curves, equal loss, and what may not be said."""
+"""Figures 3a and 3b as tables: points, curves, and equal loss within the measured range."""
 
 import csv
 import json
@@ -24,15 +24,15 @@ WIDTHS = [32, 64, 96, 128, 192]
 
 def set_losses(fake: FakeResults, losses: dict[str, list[float]], noise: float = 0.0) -> None:
     """Write the losses of each row by size; seeds differ by ``noise``."""
-    wanted = {
+    loss_of_run = {
         run: loss
         for row, values in losses.items()
         for run, loss in zip(CATALOGUE.members(row, "parameters"), values, strict=True)
     }
     for path in fake.results:
         result = json.loads(path.read_text())
-        if result["suite"] == "validation_slices" and result["run"] in wanted:
-            result["metrics"]["loss"] = wanted[result["run"]] + noise * result["seed"]
+        if result["suite"] == "validation_slices" and result["run"] in loss_of_run:
+            result["metrics"]["loss"] = loss_of_run[result["run"]] + noise * result["seed"]
             rewrite(path, json.dumps(result))
 
 
@@ -41,9 +41,9 @@ def built(fake: FakeResults, artifact: ArtifactSlice) -> TableDocument:
 
 
 def sizes(fake: FakeResults, row: str) -> list[float]:
-    found = load_results(fake.results, "tiny")
+    results = load_results(fake.results, "tiny")
     runs = CATALOGUE.members(row, "parameters")
-    return [parameters(found.training(run, 0), "one_embedding") for run in runs]
+    return [parameters(results.training(run, 0), "one_embedding") for run in runs]
 
 
 def value(table: TableDocument, row: str, column: str) -> float | None:
@@ -53,30 +53,30 @@ def value(table: TableDocument, row: str, column: str) -> float | None:
 
 
 def power(x: float, shift: float = 1.0) -> float:
-    """Loss of a made-up curve, that of the Transformer at ``shift`` times the size."""
+    """Return the loss of a synthetic curve: the Transformer's at ``shift`` times the size."""
     return 2.0 + 60 * (x * shift) ** -0.4
 
 
-def test_share_needed_is_read_from_the_curves(small: FakeResults) -> None:
-    """DIFF of x is made to have the loss of a Transformer of 1.25 x."""
+def test_the_fraction_needed_is_that_of_the_curves(small: FakeResults) -> None:
+    """DIFF of x has the loss of a Transformer of 1.25 x by construction."""
     small.everything()
-    made = {
+    losses = {
         "transformer": [power(x) for x in sizes(small, "transformer")],
         "diff": [power(x, 1.25) for x in sizes(small, "diff")],
     }
-    set_losses(small, made, noise=1e-6)
+    set_losses(small, losses, noise=1e-6)
     table = built(small, artifact_slice("figure3a"))
-    assert value(table, "diff", "equal_ratio") == pytest.approx(0.8, abs=1e-3)
+    assert value(table, "diff", "equal_loss_ratio") == pytest.approx(0.8, abs=1e-3)
     assert value(table, "diff", "exponent") == pytest.approx(0.4, abs=1e-3)
     assert value(table, "diff", "offset") == pytest.approx(2.0, abs=1e-3)
-    assert value(table, "diff", "read_x") == pytest.approx(0.52 * sizes(small, "diff")[-1])
-    assert value(table, "diff_size_64", "at_equal_ratio") == pytest.approx(0.8, abs=1e-3)
+    assert value(table, "diff", "compare_x") == pytest.approx(0.52 * sizes(small, "diff")[-1])
+    assert value(table, "diff_size_64", "point_equal_loss_ratio") == pytest.approx(0.8, abs=1e-3)
 
 
 def test_intervals_are_t_intervals_of_single_seeds(fake: FakeResults) -> None:
     for name in ("figure3a", "figure3b"):
         table = built(fake, artifact_slice(name))
-        for column in ("equal_ratio", "equal_x", "exponent"):
+        for column in ("equal_loss_ratio", "equal_loss_x", "exponent"):
             cell = table.find("diff", column)
             assert cell is not None and cell.value is not None
             values = list(cell.by_seed().values())
@@ -85,43 +85,43 @@ def test_intervals_are_t_intervals_of_single_seeds(fake: FakeResults) -> None:
             assert " to " in cell.text
 
 
-def test_no_interval_where_a_seed_lies_beyond(small: FakeResults) -> None:
+def test_no_interval_if_a_seed_is_out_of_range(small: FakeResults) -> None:
     small.everything()
     x = sizes(small, "transformer"), sizes(small, "diff")
-    ours = [power(one, 1.5) for one in x[1]]
-    set_losses(small, {"transformer": [power(one) for one in x[0]], "diff": ours}, noise=1e-6)
-    lucky = CATALOGUE.members("diff", "parameters")
+    ours = [power(size, 1.5) for size in x[1]]
+    set_losses(small, {"transformer": [power(size) for size in x[0]], "diff": ours}, noise=1e-6)
+    members = CATALOGUE.members("diff", "parameters")
     for path in small.results:
         result = json.loads(path.read_text())
         if (
             result["suite"] == "validation_slices"
-            and result["run"] in lucky
+            and result["run"] in members
             and result["seed"] == 2
         ):
-            place = lucky.index(result["run"])
-            result["metrics"]["loss"] = power(x[1][place], 3.0)
+            index = members.index(result["run"])
+            result["metrics"]["loss"] = power(x[1][index], 3.0)
             rewrite(path, json.dumps(result))
-    cell = built(small, artifact_slice("figure3a")).find("diff", "equal_ratio")
+    cell = built(small, artifact_slice("figure3a")).find("diff", "equal_loss_ratio")
     assert cell is not None and cell.value is not None and cell.n == 2
     assert cell.ci_low is None and cell.text.endswith(" (no interval)")
 
 
-def test_what_lies_beyond_is_flagged(small: FakeResults, tmp_path: Path) -> None:
-    """DIFF is so good that no measured Transformer has its loss."""
+def test_equal_loss_out_of_range_is_flagged(small: FakeResults, tmp_path: Path) -> None:
+    """DIFF's loss is below that of every measured Transformer."""
     small.everything()
-    made = {
+    losses = {
         "transformer": [power(x) for x in sizes(small, "transformer")],
         "diff": [power(x, 3.0) for x in sizes(small, "diff")],
     }
-    set_losses(small, made, noise=1e-6)
+    set_losses(small, losses, noise=1e-6)
     build_table(artifact_slice("figure3a"), small.results, tmp_path / "t")
     with (tmp_path / "t.csv").open() as file:
         cells = {(line["row"], line["column"]): line for line in csv.DictReader(file)}
-    for column in ("equal_x", "equal_ratio"):
+    for column in ("equal_loss_x", "equal_loss_ratio"):
         assert (cells["diff", column]["value"], cells["diff", column]["n"]) == ("", "0")
         assert cells["diff", column]["ci_low"] == ""
-    assert cells["diff", "equal_beyond"]["value"] == "1.0"
-    assert cells["diff_size_32", "at_equal_beyond"]["value"] == "0.0"
+    assert cells["diff", "equal_loss_out_of_range"]["value"] == "1.0"
+    assert cells["diff_size_32", "point_equal_loss_out_of_range"]["value"] == "0.0"
     text = (tmp_path / "t.md").read_text()
     assert "beyond the measured range" in text
 
@@ -130,15 +130,17 @@ def test_a_curve_that_does_not_fall_has_no_equal_loss(small: FakeResults) -> Non
     small.everything((0, 1))
     set_losses(small, {"transformer": [3.0, 3.1, 3.2, 3.3, 3.4]})
     artifact = artifact_slice("figure3a", seeds=(0, 1))
-    cell = built(small, artifact).find("diff", "equal_ratio")
+    cell = built(small, artifact).find("diff", "equal_loss_ratio")
     assert cell is not None and (cell.value, cell.ci_low) == (None, None)
     assert cell.text == "none, the curve does not fall"
-    ours = artifact_slice("figure3a", "figure", seeds=(0, 1)).model_copy(update={"paper": None})
-    drawn = picture_of(ours, load_results(small.results, "tiny"), small)
+    unpublished = artifact_slice("figure3a", "figure", seeds=(0, 1)).model_copy(
+        update={"paper": None}
+    )
+    drawn = picture_of(unpublished, load_results(small.results, "tiny"), small)
     assert "equal loss" not in legend_of(drawn)
 
 
-def test_an_arrow_of_equal_loss_is_named(fake: FakeResults) -> None:
+def test_the_legend_names_the_arrow_of_equal_loss(fake: FakeResults) -> None:
     assert "equal loss" in legend_of(picture("figure3a", fake))
 
 
@@ -146,11 +148,13 @@ def test_few_points_are_fitted_without_an_offset(small: FakeResults) -> None:
     small.everything((0,))
     artifact = artifact_slice("figure3a", seeds=(0,))
     part = artifact.sections[0]
-    families = [one.model_copy(update={"members": one.members[1:]}) for one in part.families]
+    families = [
+        family.model_copy(update={"members": family.members[1:]}) for family in part.families
+    ]
     part = part.model_copy(update={"families": families})
     table = built(small, artifact.model_copy(update={"sections": [part]}))
     assert value(table, "diff", "offset") == 0.0
-    assert any("without an offset c" in note for note in table.sections[1].notes)
+    assert any("without an offset" in note for note in table.sections[1].notes)
 
 
 def test_paired_differences_are_those_of_the_same_size(fake: FakeResults) -> None:
@@ -161,7 +165,7 @@ def test_paired_differences_are_those_of_the_same_size(fake: FakeResults) -> Non
         assert ours is not None and theirs is not None
         assert value(table, other, "loss_difference") == pytest.approx(ours - theirs)
         assert table.sections[0].cell(run, "loss_difference") is None
-    assert value(table, "diff", "largest_loss") == value(table, "diff_size_192", "loss")
+    assert value(table, "diff", "loss_at_largest") == value(table, "diff_size_192", "loss")
 
 
 @pytest.mark.parametrize("counted", ["one_embedding", "non_embedding", "total"])
@@ -176,7 +180,7 @@ def test_parameters_are_counted_as_set(counted: str, fake: FakeResults) -> None:
 
 
 def test_points_by_tokens_are_parts_of_the_budget(fake: FakeResults) -> None:
-    """Validations lie every 150 000 of 1.2M tokens: nine parts meet eight of them."""
+    """There is a validation every 150,000 of 1.2M tokens: nine parts match eight of them."""
     table = built(fake, artifact_slice("figure3b"))
     rows = [row.run for row in table.sections[0].rows]
     assert rows[:2] == ["transformer_more_tokens@150000", "diff_more_tokens@150000"]
@@ -192,11 +196,11 @@ def test_one_validation_is_no_curve(small: FakeResults) -> None:
     small.everything((0,))
     path = next(p for p in small.histories if "transformer_more_tokens" in str(p))
     rewrite(path, "step,tokens,validation_loss\n800,1200000,3.9\n")
-    with pytest.raises(DataError, match="transformer_more_tokens: 1 validation is no curve"):
+    with pytest.raises(DataError, match=r"transformer_more_tokens.*got 1.*validate_every"):
         built(small, artifact_slice("figure3b", seeds=(0,)))
 
 
-def test_rows_with_unlike_points_do_not_share_a_table(small: FakeResults) -> None:
+def test_curves_with_different_numbers_of_points_are_refused(small: FakeResults) -> None:
     small.everything((0,))
     path = next(p for p in small.histories if "diff_more_tokens" in str(p))
     rewrite(path, "step,tokens,validation_loss\n400,600000,4.0\n800,1200000,3.9\n")
@@ -211,7 +215,7 @@ def test_published_points_are_fitted_beside_what_the_paper_states(fake: FakeResu
         ("figure3b", "published_160b", 0.637),
     ):
         table = built(fake, artifact_slice(name))
-        cell = table.find(row, "equal_ratio")
+        cell = table.find(row, "equal_loss_ratio")
         assert cell is not None and cell.paper_value == stated
         assert cell.value == pytest.approx(stated, abs=0.01)
         assert not cell.job_ids()
@@ -219,7 +223,7 @@ def test_published_points_are_fitted_beside_what_the_paper_states(fake: FakeResu
 
 def test_every_fitted_number_knows_all_jobs_behind_it(fake: FakeResults) -> None:
     table = built(fake, artifact_slice("figure3a"))
-    cell = table.find("diff", "equal_ratio")
+    cell = table.find("diff", "equal_loss_ratio")
     assert cell is not None and cell.n == 3
     assert len(cell.job_ids()) == 2 * len(WIDTHS) * 3
     assert all(math.isfinite(seed.value or math.nan) for seed in cell.seeds)

@@ -1,4 +1,4 @@
-"""Spikes are found where they were put, and nowhere else, whatever the scale of the series."""
+"""Planted spikes are found, and no others, whatever the scale of the series."""
 
 import random
 from itertools import pairwise
@@ -11,35 +11,35 @@ WINDOW, THRESHOLD = 20, 5.0
 
 
 def noisy(length: int, seed: int) -> list[float]:
-    """A falling curve with Gaussian noise, as a loss falls."""
+    """Return a falling curve with Gaussian noise, like a loss."""
     noise = random.Random(seed)
     return [4.0 - 0.002 * step + noise.gauss(0, 0.05) for step in range(length)]
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_every_planted_spike_is_found_and_no_other(seed: int) -> None:
-    places = sorted(random.Random(f"places{seed}").sample(range(WINDOW, 300), 6))
+    indices = sorted(random.Random(f"indices{seed}").sample(range(WINDOW, 300), 6))
     series = noisy(300, seed)
     assert spikes(series, WINDOW, 8.0) == []
-    for place in places:
-        series[place] += 1.5
-    assert spikes(series, WINDOW, 8.0) == places
+    for index in indices:
+        series[index] += 1.5
+    assert spikes(series, WINDOW, 8.0) == indices
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_shift_and_scale_change_nothing(seed: int) -> None:
     series = noisy(300, seed)
-    found = spikes(series, WINDOW, 1.5)
-    assert found  # at so few deviations noise alone has some
-    assert spikes([64 * value for value in series], WINDOW, 1.5) == found
-    assert spikes([value - 8.0 for value in series], WINDOW, 1.5) == found
+    result = spikes(series, WINDOW, 1.5)
+    assert result  # at so few deviations noise alone has some
+    assert spikes([64 * value for value in series], WINDOW, 1.5) == result
+    assert spikes([value - 8.0 for value in series], WINDOW, 1.5) == result
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_stricter_threshold_finds_a_part_of_them(seed: int) -> None:
+def test_a_stricter_threshold_finds_a_subset(seed: int) -> None:
     series = noisy(300, seed)
     by_threshold = [set(spikes(series, WINDOW, threshold)) for threshold in (0.5, 1, 2, 4)]
-    assert all(one >= other for one, other in pairwise(by_threshold))
+    assert all(looser >= stricter for looser, stricter in pairwise(by_threshold))
 
 
 def test_the_first_values_and_a_drop_are_no_spikes() -> None:
@@ -50,14 +50,14 @@ def test_the_first_values_and_a_drop_are_no_spikes() -> None:
     assert spikes(series[:WINDOW], WINDOW, THRESHOLD) == []
 
 
-def test_a_lasting_rise_counts_until_it_is_the_middle_of_the_window() -> None:
+def test_a_lasting_rise_counts_until_it_is_the_median() -> None:
     series = [1.0 + 0.01 * (step % 3) for step in range(40)] + [5.0] * 40
     assert spikes(series, WINDOW, THRESHOLD) == list(range(40, 50))
 
 
-@pytest.mark.parametrize(("last", "found"), [(3.4, []), (3.6, [3])])
-def test_the_window_is_as_long_as_it_says_and_ends_before_the_value(
-    last: float, found: list[int]
+@pytest.mark.parametrize(("last", "expected"), [(3.4, []), (3.6, [3])])
+def test_the_window_has_its_length_and_ends_before_the_value(
+    last: float, expected: list[int]
 ) -> None:
-    # Median 2, median deviation 1: a spike is above 2 + 1.4826, in the first place that is judged.
-    assert spikes([5.0, 1.0, 2.0, last], 3, 1.0) == found
+    # Median 2, median deviation 1: a spike is above 2 + 1.4826, at the first tested index.
+    assert spikes([5.0, 1.0, 2.0, last], 3, 1.0) == expected

@@ -56,7 +56,7 @@ ARTIFACT = {"title": "T", "description": "d", "table": {"caption": "c"}}
             r"rows\[0\]\.twin: evaluation validation_slices has no use for one",
         ),
         (
-            {"evaluation": "scaling", "options": {"by": "size", "read_at": 0.5}},
+            {"evaluation": "scaling", "options": {"by": "size", "compare_at": 0.5}},
             r"sections\[0\]\.family: evaluation scaling needs one",
         ),
     ],

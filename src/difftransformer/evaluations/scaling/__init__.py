@@ -1,1 +1,1 @@
-"""Scaling: loss by model size or training tokens, and where two rows have equal loss."""
+"""Scaling: loss by model size or training tokens, with fitted power laws."""

@@ -1,4 +1,4 @@
-"""Loss by size or by training tokens: points, ours and published, curves, cells of the fits."""
+"""Loss by size or training tokens: measured and published points, fitted curves, their cells."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,10 +9,10 @@ from difftransformer.config.artifact_slices import FamilySlice
 from difftransformer.config.papers import PaperTable
 from difftransformer.errors import DataError
 from difftransformer.evaluations.scaling.power_law import (
+    EqualLoss,
     PowerLaw,
-    Reading,
+    find_equal_loss,
     fit_power_law,
-    read_equal_loss,
 )
 from difftransformer.evaluations.scaling.settings import POINTS, Options
 from difftransformer.provenance.result import Result
@@ -26,19 +26,19 @@ from difftransformer.reporting.view import View
 
 DECIMALS = 3
 COUNTS = {"one_embedding": "one embedding", "non_embedding": "no embedding", "total": "all"}
-"""Ways to count parameters, values of the option `parameters`, in the words of headers."""
-BEYOND = "beyond the measured range"
+"""Value of the option `parameters` -> words of a header."""
+OUT_OF_RANGE = "beyond the measured range"
 NEVER = "none, the curve does not fall"
 RATIO_DECIMALS = 2
 
 Sample = Sequence[int]
-"""Indices of seeds: of one, or of all."""
+"""Indices of seeds: one of them, or all."""
 Statistic = Callable[[Sample], float]
 Write = Callable[[float], str]
 
 
 class Point(NamedTuple):
-    """A loss by seed at a size, or at a number of training tokens."""
+    """Losses by seed of one size, or after a number of training tokens."""
 
     row: str
     run: str
@@ -46,54 +46,54 @@ class Point(NamedTuple):
     seeds: list[SeedValue]
 
     def mean(self, sample: Sample) -> float:
-        """Mean loss of a sample of seeds."""
+        """Return the mean loss over a sample of seeds."""
         values = [value for seed in sample if (value := self.seeds[seed].value) is not None]
         assert len(values) == len(sample), self.row
         return sum(values) / len(values)
 
 
 class Line(NamedTuple):
-    """The points of one row of the artifact, from the smallest x to the largest."""
+    """The points of a curve, from the smallest x to the largest."""
 
     family: FamilySlice
     points: list[Point]
 
 
 class Curves:
-    """Curves of all rows of a section, fitted to any sample of the seeds; each is fitted once.
+    """The fitted curves of a section, for any sample of seeds; each is fitted once.
 
     Raises:
         UserError: a result or a history is missing, or a loss is undefined.
-        DataError: a history is too short for a curve, or rows differ in their points.
+        DataError: a history is too short for a curve, or curves differ in their points.
     """
 
     def __init__(self, view: View[Options]) -> None:
-        self.options, self.lines = view.options, _measured(view)
-        self.everyone: Sample = range(len(view.seeds))
+        self.options, self.lines = view.options, _lines(view)
+        self.all_seeds: Sample = range(len(view.seeds))
         self._points = {line.family.run: line.points for line in self.lines}
         self.curve = cache(self._curve)
 
     def _curve(self, run: str, sample: Sample) -> PowerLaw:
-        """Return the curve through a row's mean losses over a sample of seeds."""
+        """Return the curve through mean losses over a sample of seeds."""
         points = self._points[run]
         losses = [point.mean(sample) for point in points]
         offset = self.options.has_offset(len(points))
         return fit_power_law([point.x for point in points], losses, offset=offset)
 
-    def reading(self, family: FamilySlice, x: float, sample: Sample) -> Reading:
-        """Return where the row compared with has the loss that this row's curve has at x."""
+    def equal_loss(self, family: FamilySlice, x: float, sample: Sample) -> EqualLoss:
+        """Return where the baseline's curve has the loss that this curve has at x."""
         assert family.against is not None
-        ours, theirs = self.curve(family.run, sample), self.curve(family.against, sample)
-        return read_equal_loss(ours, theirs, x)
+        curve, baseline = self.curve(family.run, sample), self.curve(family.against, sample)
+        return find_equal_loss(curve, baseline, x)
 
-    def read_at(self, run: str) -> float:
-        """Return where a row is read: at a share of its largest x, or at its smallest if larger."""
+    def compare_x(self, run: str) -> float:
+        """Return the x at which a curve is compared: ``compare_at``, but at least its smallest."""
         points = self._points[run]
-        return max(self.options.read_at * points[-1].x, points[0].x)
+        return max(self.options.compare_at * points[-1].x, points[0].x)
 
 
 def parameters(result: Result, counted: str) -> float:
-    """Size of a model: ``counted`` is a value of the option `parameters`."""
+    """Return the size of a model; ``counted`` is a value of the option `parameters`."""
     if counted == "total":
         return defined(result, "parameters")
     size = defined(result, "non_embedding_parameters")
@@ -105,48 +105,48 @@ def parameters(result: Result, counted: str) -> float:
 
 def published_fits(
     view: View[Options], paper: PaperTable
-) -> tuple[dict[str, PowerLaw], dict[str, tuple[FamilySlice, Reading]]]:
-    """Fit the published points as ours, and read the curves where the paper reads its own.
+) -> tuple[dict[str, PowerLaw], dict[str, tuple[FamilySlice, EqualLoss]]]:
+    """Fit the published points as ours, and compare the curves where the paper does.
 
     Returns:
-        Row -> curve of its published series, with an offset where our points would get one; and
-        published row with an ``x`` -> whose curve is read there, and the reading.
+        Run -> curve of its published series, with an offset where our points would get one; and
+        published row with an ``x`` -> the curve's family, and where its baseline has equal loss.
     """
     curves = {
-        run: fit_power_law(one.x, one.y, offset=view.options.has_offset(len(one.x)))
-        for run, one in paper.series.items()
+        run: fit_power_law(series.x, series.y, offset=view.options.has_offset(len(series.x)))
+        for run, series in paper.series.items()
     }
-    pairs = [one for one in view.part.families if one.run in curves and one.against in curves]
-    readings = {
-        row: (pair, read_equal_loss(curves[pair.run], curves[str(pair.against)], x))
+    pairs = [pair for pair in view.part.families if pair.run in curves and pair.against in curves]
+    equal_losses = {
+        row: (pair, find_equal_loss(curves[pair.run], curves[str(pair.against)], x))
         for pair in pairs[:1]
         for row in paper.rows
         if (x := Paper(paper).number(row, "x")) is not None
     }
-    return curves, readings
+    return curves, equal_losses
 
 
 def estimate_cell(
     place: Place, statistic: Statistic, curves: Curves, runs: Sequence[str], write: Write
 ) -> Cell:
-    """Make the cell of a number that is fitted to the points of rows.
+    """Return the cell of a statistic of fitted curves, with its interval over seeds.
 
     Args:
-        place: Its row and column.
-        statistic: The number for a sample of seeds; infinite beyond what was measured, NaN where
-            there is none.
-        curves: What is fitted.
-        runs: All rows it depends on: the jobs of their points stand behind it.
-        write: The number in words.
+        place: Row and column.
+        statistic: Value for a sample of seeds; infinite outside the measured range, NaN where there
+            is none.
+        curves: The fitted curves.
+        runs: Runs of the curves it depends on; the cell lists the jobs of their points.
+        write: Formats the value.
     """
     seeds = [
-        seed.model_copy(update={"value": _finite(value), "text": _say(value, write)})
-        for index, seed in enumerate(_behind(curves, runs))
+        seed.model_copy(update={"value": _finite(value), "text": _text(value, write)})
+        for index, seed in enumerate(_seed_jobs(curves, runs))
         for value in [statistic((index,))]
     ]
     value = statistic(range(len(seeds)))
     low, high = _interval(seeds) if math.isfinite(value) else (None, None)
-    text = _say(value, write)
+    text = _text(value, write)
     if low is not None and high is not None:
         text += f" ({write(low)} to {write(high)})"
     elif math.isfinite(value) and len(seeds) > 1:
@@ -166,42 +166,39 @@ def estimate_cell(
 def equal_loss_cells(
     row: str, prefix: str, x: float, family: FamilySlice, curves: Curves
 ) -> list[Cell]:
-    """Where the row compared with has the loss of this one at x: its x, the ratio, and a flag.
+    """Return the cells of equal loss at x: the baseline's x, the ratio, and a flag.
 
-    The flag is 1 where there is no ratio, because the equal loss was not measured.
+    The flag is 1 where there is no ratio, because the equal loss is out of range.
     """
     runs = [family.run, str(family.against)]
 
-    def read(field: str) -> Statistic:
-        """Read a number; infinite beyond what was measured, NaN where there is none."""
+    def equal_x(sample: Sample) -> float:
+        equal = curves.equal_loss(family, x, sample)
+        if equal.equal_x is None:
+            return math.nan if equal.out_of_range == "never" else math.inf
+        return equal.equal_x
 
-        def statistic(sample: Sample) -> float:
-            reading = curves.reading(family, x, sample)
-            found: float | None = getattr(reading, field)
-            if found is None:
-                return math.nan if reading.beyond == "never" else math.inf
-            return found
+    def ratio(sample: Sample) -> float:
+        equal = equal_x(sample)
+        return x / equal if math.isfinite(equal) else equal
 
-        return statistic
-
-    equal, ratio = read("equal_x"), read("ratio")
     write_ratio = partial(plain, decimals=RATIO_DECIMALS)
-    beyond = curves.reading(family, x, curves.everyone).beyond is not None
+    out_of_range = not math.isfinite(equal_x(curves.all_seeds))
     return [
-        estimate_cell(Place(row, f"{prefix}_x"), equal, curves, runs, count),
+        estimate_cell(Place(row, f"{prefix}_x"), equal_x, curves, runs, count),
         estimate_cell(Place(row, f"{prefix}_ratio"), ratio, curves, runs, write_ratio),
         Cell(
             row=row,
-            column=f"{prefix}_beyond",
-            text="yes" if beyond else "no",
-            value=float(beyond),
-            n=len(curves.everyone),
-            seeds=_behind(curves, runs),
+            column=f"{prefix}_out_of_range",
+            text="yes" if out_of_range else "no",
+            value=float(out_of_range),
+            n=len(curves.all_seeds),
+            seeds=_seed_jobs(curves, runs),
         ),
     ]
 
 
-def _measured(view: View[Options]) -> list[Line]:
+def _lines(view: View[Options]) -> list[Line]:
     by_size = view.options.by == "size"
     points = _by_size if by_size else _by_tokens
     lines = [Line(family, points(view, family)) for family in view.part.families]
@@ -210,7 +207,7 @@ def _measured(view: View[Options]) -> list[Line]:
         if len(line.points) != len(first.points):
             raise DataError(
                 f"{line.family.run} has {len(line.points)} points and {first.family.run} "
-                f"{len(first.points)}: rerun the one with the older settings"
+                f"{len(first.points)}: rerun the run with the older settings"
             )
         if not by_size and [p.x for p in line.points] != [p.x for p in first.points]:
             raise DataError(
@@ -231,55 +228,57 @@ def _by_size(view: View[Options], family: FamilySlice) -> list[Point]:
 
 
 def _by_tokens(view: View[Options], family: FamilySlice) -> list[Point]:
-    """Read validation losses along the one run of the family with the largest budget."""
+    """Return validation losses along the family's run with the largest budget."""
     run, histories = family.members[-1], view.results.histories
     trained = [view.results.training(run, seed) for seed in view.seeds]
     series = same_steps(run, [histories.series(run, n, "validation_loss") for n in view.seeds])
     tokens = series[0].tokens
     if not tokens:
-        raise DataError(f"history of {run}: no validation loss: it diverged before the first one")
-    places = sorted({series[0].nearest(part + 1, POINTS) for part in range(POINTS)})
-    if len(places) < 2:
+        raise DataError(f"history of {run}: no validation loss, it diverged before the first")
+    indices = sorted({series[0].nearest(part + 1, POINTS) for part in range(POINTS)})
+    if len(indices) < 2:
         raise DataError(
-            f"history of {run}: {len(tokens)} validation is no curve: set validate_every in its "
-            "setup so that there are several"
+            f"history of {run}: a curve needs at least 2 validations, got {len(tokens)}: lower "
+            "validate_every in its setup"
         )
     points = []
-    for place in places:
-        losses = [(one, curve.values[place]) for one, curve in zip(trained, series, strict=True)]
-        name, x = f"{run}@{tokens[place]}", float(tokens[place])
+    for index in indices:
+        losses = [
+            (result, curve.values[index]) for result, curve in zip(trained, series, strict=True)
+        ]
+        name, x = f"{run}@{tokens[index]}", float(tokens[index])
         points.append(Point(name, run, x, seed_values(losses, DECIMALS)))
     return points
 
 
-def _behind(curves: Curves, runs: Sequence[str]) -> list[SeedValue]:
-    """Every seed with the jobs of all points, and no value of its own."""
+def _seed_jobs(curves: Curves, runs: Sequence[str]) -> list[SeedValue]:
+    """Return every seed with the jobs of all points, without a value."""
     points = [point for line in curves.lines if line.family.run in runs for point in line.points]
     return [
         SeedValue(
-            seed=together[0].seed,
+            seed=of_seed[0].seed,
             value=None,
             text="",
-            job_ids=list(dict.fromkeys(job for one in together for job in one.job_ids)),
+            job_ids=list(dict.fromkeys(job for value in of_seed for job in value.job_ids)),
         )
-        for together in zip(*(point.seeds for point in points), strict=True)
+        for of_seed in zip(*(point.seeds for point in points), strict=True)
     ]
 
 
 def _interval(seeds: Sequence[SeedValue]) -> Interval:
-    """That of the mean of single seeds' numbers, as a verdict has it.
+    """Return the interval of the mean of the seeds' values, as in verdicts.
 
-    None where a seed has no number: it may lack it for being large, or small.
+    None if a seed has no value: it may be out of range on either side.
     """
-    known = [seed.value for seed in seeds if seed.value is not None]
-    return contrast(known).interval() if known and len(known) == len(seeds) else (None, None)
+    values = [seed.value for seed in seeds if seed.value is not None]
+    return contrast(values).interval() if values and len(values) == len(seeds) else (None, None)
 
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _say(value: float, write: Write) -> str:
+def _text(value: float, write: Write) -> str:
     if math.isnan(value):
         return NEVER
-    return BEYOND if math.isinf(value) else write(value)
+    return OUT_OF_RANGE if math.isinf(value) else write(value)

@@ -1,8 +1,8 @@
-"""Power laws of loss in size or tokens, and where two of them have equal loss.
+"""Power laws of loss in model size or tokens, and where two of them have equal loss.
 
-``loss(x) = a * x**-b + c``, by least squares in log loss, so that errors count relative to the
-loss; without an offset, c = 0, this is a straight line in log x and log loss. Nothing is read
-outside the range of x that a curve was fitted to: there a fit is a guess.
+``loss(x) = a * x**-b + c``, fitted by least squares in log loss, so that errors are relative to the
+loss; with c = 0 this is a straight line in log x and log loss. A curve is never evaluated outside
+the range of x that it was fitted to, where a fit is a guess.
 """
 
 import math
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     Vector = NDArray[float64]
 
-Beyond = Literal["above", "below", "never"]
-_ROUNDING = 1e-9
+OutOfRange = Literal["above", "below", "never"]
+_TOLERANCE = 1e-9
 """Relative slack at the ends of a range: powers and logarithms are not quite inverse."""
-_SHARES = (0.0, 0.3, 0.6, 0.9)
-"""Offsets that the fit starts from, as shares of the smallest loss: the best outcome is kept."""
-_MOST = 700.0  # exp of more is no float
+_START_OFFSETS = (0.0, 0.3, 0.6, 0.9)
+"""Offsets that the fit starts from, as fractions of the smallest loss; the best fit is taken."""
+_MAX_EXPONENT = 700.0  # exp of more is no float
 
 
 class PowerLaw(NamedTuple):
@@ -34,7 +34,7 @@ class PowerLaw(NamedTuple):
     residual: float
 
     def loss(self, x: float) -> float:
-        """Loss of the curve at x."""
+        """Return the loss at x."""
         return self.a * math.exp(-self.b * math.log(x)) + self.c
 
     def inverse(self, loss: float) -> float:
@@ -47,25 +47,30 @@ class PowerLaw(NamedTuple):
         if loss <= self.c:
             return math.inf
         exponent = math.log(self.a / (loss - self.c)) / self.b
-        return math.exp(exponent) if exponent < _MOST else math.inf
+        return math.exp(exponent) if exponent < _MAX_EXPONENT else math.inf
 
     def covers(self, x: float) -> bool:
-        """Whether x lies in the range of the fit."""
-        return self.low * (1 - _ROUNDING) <= x <= self.high * (1 + _ROUNDING)
+        """Return whether x is in the range of the fit."""
+        return self.low * (1 - _TOLERANCE) <= x <= self.high * (1 + _TOLERANCE)
 
 
-class Reading(NamedTuple):
-    """At ``x`` one curve has the loss that the other has at ``equal_x``; ``ratio = x / equal_x``.
+class EqualLoss(NamedTuple):
+    """The x at which the baseline's curve has the loss that a model's curve has at ``x``.
 
-    Where the equal loss lies outside what was measured of the other there is no ratio, and
-    ``beyond`` says on which side: above or below its range, or never, if its curve does not fall.
+    Attributes:
+        x: Size or tokens of the model.
+        loss: Its loss there.
+        equal_x: Size or tokens of the baseline; None outside the range of its points.
+        ratio: x / equal_x.
+        out_of_range: Where equal_x would be, if it is None: above or below the range of the
+            baseline's points; never, if the baseline's curve does not fall.
     """
 
     x: float
     loss: float
     equal_x: float | None
     ratio: float | None
-    beyond: Beyond | None
+    out_of_range: OutOfRange | None
 
 
 def fit_power_law(x: Sequence[float], losses: Sequence[float], *, offset: bool) -> PowerLaw:
@@ -80,52 +85,56 @@ def fit_power_law(x: Sequence[float], losses: Sequence[float], *, offset: bool) 
 
     assert len(x) == len(losses) and len(set(x)) >= (4 if offset else 2), x
     logs, targets = np.log(np.asarray(x, float)), np.log(np.asarray(losses, float))
-    middle = float(logs.mean())  # around it the factor and the exponent hardly trade off
+    center = float(logs.mean())  # around it factor and exponent are almost uncorrelated
 
-    def line(c: float) -> tuple[float, float]:
-        slope, height = np.polyfit(logs - middle, np.log(np.asarray(losses) - c), 1)
-        return float(height), float(-slope)
+    def fit_line(c: float) -> tuple[float, float]:
+        slope, intercept = np.polyfit(logs - center, np.log(np.asarray(losses) - c), 1)
+        return float(intercept), float(-slope)
 
-    height, b, c = (*line(0.0), 0.0)
+    intercept, b, c = (*fit_line(0.0), 0.0)
     if offset:
-        height, b, c = _with_offset(logs - middle, targets, line, min(losses))
-    found = np.log(np.exp(height - b * (logs - middle)) + c)
-    residual = float(np.sqrt(np.mean((found - targets) ** 2)))
-    return PowerLaw(math.exp(height + b * middle), b, c, min(x), max(x), residual)
+        intercept, b, c = _fit_with_offset(logs - center, targets, fit_line, min(losses))
+    fitted = np.log(np.exp(intercept - b * (logs - center)) + c)
+    residual = float(np.sqrt(np.mean((fitted - targets) ** 2)))
+    return PowerLaw(math.exp(intercept + b * center), b, c, min(x), max(x), residual)
 
 
-def read_equal_loss(ours: PowerLaw, theirs: PowerLaw, x: float) -> Reading:
-    """Where ``theirs`` has the loss that ``ours`` has at x, which lies in the range of ``ours``."""
-    assert ours.covers(x), (x, ours)
-    loss = ours.loss(x)
-    equal = theirs.inverse(loss)
-    if theirs.covers(equal):
-        return Reading(x, loss, equal, x / equal, None)
-    beyond: Beyond = "never" if math.isnan(equal) else "above" if equal > theirs.high else "below"
-    return Reading(x, loss, None, None, beyond)
+def find_equal_loss(curve: PowerLaw, baseline: PowerLaw, x: float) -> EqualLoss:
+    """Return where the baseline has the loss that a curve has at x, which is in its range."""
+    assert curve.covers(x), (x, curve)
+    loss = curve.loss(x)
+    equal = baseline.inverse(loss)
+    if baseline.covers(equal):
+        return EqualLoss(x, loss, equal, x / equal, None)
+    if math.isnan(equal):
+        return EqualLoss(x, loss, None, None, "never")
+    return EqualLoss(x, loss, None, None, "above" if equal > baseline.high else "below")
 
 
-def _with_offset(
-    logs: "Vector", targets: "Vector", line: Callable[[float], tuple[float, float]], lowest: float
+def _fit_with_offset(
+    logs: "Vector",
+    targets: "Vector",
+    fit_line: Callable[[float], tuple[float, float]],
+    lowest: float,
 ) -> tuple[float, float, float]:
-    """Height at the middle, exponent and offset of the best fit from several starts."""
+    """Return intercept, exponent and offset of the best fit from several starts."""
     import numpy as np
     from scipy.optimize import least_squares
 
     def errors(parameters: "Vector") -> "Vector":
-        height, b, c = parameters
-        return np.asarray(np.log(np.exp(height - b * logs) + c) - targets)
+        intercept, b, c = parameters
+        return np.asarray(np.log(np.exp(intercept - b * logs) + c) - targets)
 
     ceiling = lowest * (1 - 1e-6)
     fits = [
         least_squares(
             errors,
-            [*line(share * lowest), share * lowest],
+            [*fit_line(start * lowest), start * lowest],
             bounds=([-np.inf, -np.inf, 0.0], [np.inf, np.inf, ceiling]),
             x_scale=[1.0, 0.1, lowest],
             xtol=1e-12, ftol=1e-12, gtol=1e-12,
         )
-        for share in _SHARES
+        for start in _START_OFFSETS
     ]  # fmt: skip
-    height, b, c = min(fits, key=lambda fit: float(fit.cost)).x
-    return float(height), float(b), float(c)
+    intercept, b, c = min(fits, key=lambda fit: float(fit.cost)).x
+    return float(intercept), float(b), float(c)

@@ -1,4 +1,4 @@
-"""What a section of scaling is told: which size counts, how curves are fitted and read."""
+"""Options of a scaling section: which size counts, how curves are fitted and compared."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Literal
@@ -15,7 +15,7 @@ many equal parts of the budget."""
 
 
 class Options(Base):
-    """How loss by size, or by training tokens, is fitted and compared between rows."""
+    """How loss by size, or by training tokens, is fitted and compared between models."""
 
     needs_family: ClassVar[bool] = True
 
@@ -24,32 +24,32 @@ class Options(Base):
     )
     parameters: Literal["one_embedding", "non_embedding", "total"] = setting(
         "one_embedding",
-        meaning="What the size of a model counts: all but its vocabulary matrices, these and one "
-        "of them, or everything. One, so that tying the embeddings changes no size",
+        meaning="Parameters counted as a model's size: without vocabulary matrices, with one of "
+        "them, or all. With one, tying the embeddings changes no size",
         source="arXiv 2410.05258 table 10: the stated sizes count one embedding matrix",
     )
-    read_at: float = setting(
-        meaning="Where on its curve a row is compared with the other one, as a share of its "
-        "largest size or budget",
+    compare_at: float = setting(
+        meaning="Where a model's curve is compared with its baseline's, as a fraction of the "
+        "model's largest size or budget",
         gt=0,
         le=1,
     )
 
     @property
     def suites(self) -> int:  # type: ignore[override]
-        """Sizes are evaluated; losses by tokens stand in the histories."""
+        """Suites that a section needs: losses by tokens are in the training histories."""
         return int(self.by == "size")
 
     @property
     def reads_histories(self) -> bool:
-        """By tokens it does."""
+        """Whether a section reads training histories."""
         return self.by == "tokens"
 
     def check_family(self, setups: Sequence[str]) -> None:
-        """One size is no curve."""
+        """Raise if a curve by size has a single size."""
         if self.by == "size" and len(set(setups)) < 2:
-            raise ValueError(f"a curve needs two sizes or more, got {setups}")
+            raise ValueError(f"a curve needs at least two sizes, got {setups}")
 
     def has_offset(self, points: int) -> bool:
-        """Whether so many points are enough for a curve with an offset."""
+        """Return whether a curve through so many points has an offset."""
         return points >= OFFSET_FROM

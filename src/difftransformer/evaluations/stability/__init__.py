@@ -1,1 +1,1 @@
-"""Training stability: spikes of the loss and of the gradient norm, and divergence."""
+"""Training stability: spikes of the loss and the gradient norm, and divergence."""

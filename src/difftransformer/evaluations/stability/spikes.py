@@ -1,4 +1,4 @@
-"""How stable trainings were: spikes of the loss and of the gradient norm, and divergence."""
+"""Stability of training runs: spikes of the loss and of the gradient norm, and divergence."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -12,24 +12,24 @@ from difftransformer.reporting.collect import Results, metric
 from difftransformer.reporting.view import View
 
 SPIKES = {"loss_spikes": "loss", "gradient_spikes": "grad_norm"}
-"""Kinds that are spikes, with the columns of a history that have them."""
-KINDS = {
+"""Metric of spikes -> column of the training history."""
+METRICS = {
     "loss_spikes": "Loss spikes",
     "gradient_spikes": "Gradient-norm spikes",
     "diverged": "Diverged seeds",
-    "final_loss": "Validation loss at the end",
+    "final_loss": "Final validation loss",
 }
-"""What is told of every training, in the words of headings."""
+"""Metric of a training run -> header."""
 _ROBUST = 1.4826  # a normal distribution's standard deviation over its median absolute deviation
 
 
 class Stability(NamedTuple):
-    """One training.
+    """Stability of one training run.
 
     Attributes:
         result: Its result file.
-        values: By kind. Spikes: share in % of its judged steps, where every step that was planned
-            after a divergence counts as one; diverged: 1 or 0; the loss is None after a divergence.
+        values: By metric. Spikes: % of steps after the first ``WINDOW``, where every planned step
+            after a divergence counts as one. diverged: 1 or 0. final_loss: None if it diverged.
     """
 
     result: Result
@@ -37,62 +37,62 @@ class Stability(NamedTuple):
 
 
 ByRate = dict[float, list[Stability]]
-"""Learning rate -> one training a seed, ascending."""
+"""Learning rate -> one training run per seed, ascending."""
 
 
 def stability_of(results: Results, run: str, seeds: Sequence[int]) -> list[Stability]:
-    """Judge the trainings of a run, one a seed.
+    """Return the stability of a run, one entry per seed.
 
     Raises:
         UserError: a result or a history is missing, or the training did not record divergence.
         DataError: a history lacks steps, so that spikes could be missed.
     """
-    return [_judge(results, run, seed) for seed in seeds]
+    return [_stability(results, run, seed) for seed in seeds]
 
 
 def by_rate(view: View[Options], row: RowSlice) -> ByRate:
-    """Judge the trainings of a swept row."""
+    """Return the stability of a swept row by learning rate."""
     return {
-        one.learning_rate: stability_of(view.results, one.run_id, view.seeds)
-        for one in view.swept(row)
+        entry.learning_rate: stability_of(view.results, entry.run_id, view.seeds)
+        for entry in view.swept(row)
     }
 
 
 def spikes(values: Sequence[float], window: int, threshold: float) -> list[int]:
-    """Return the places of the spikes in ``values``, ascending.
+    """Return the indices of the spikes in ``values``, ascending.
 
     A value is a spike if it exceeds the median of the ``window`` values before it by more than
     ``threshold`` of their robust standard deviations (1.4826 median absolute deviations). The first
-    ``window`` values have too few before them and are not judged. Both statistics shrug off up to
-    half of the window, so a spike does not hide the next one.
+    ``window`` values are not tested. Both statistics tolerate outliers in up to half of the window,
+    so a spike does not hide the next one.
 
     Args:
-        values: One value a step, without gaps.
+        values: One value per step, without gaps.
         window: Steps before a value that it is compared with.
         threshold: Robust standard deviations.
     """
     assert window > 0, window
-    found = []
-    for place in range(window, len(values)):
-        before = values[place - window : place]
-        middle = median(before)
-        spread = _ROBUST * median(abs(value - middle) for value in before)
-        if values[place] > middle + threshold * spread:
-            found.append(place)
-    return found
+    indices = []
+    for index in range(window, len(values)):
+        before = values[index - window : index]
+        center = median(before)
+        spread = _ROBUST * median(abs(value - center) for value in before)
+        if values[index] > center + threshold * spread:
+            indices.append(index)
+    return indices
 
 
-def _judge(results: Results, run: str, seed: int) -> Stability:
+def _stability(results: Results, run: str, seed: int) -> Stability:
     result, window = results.training(run, seed), WINDOW
     diverged, planned = metric(result, "diverged"), metric(result, "planned_steps")
     assert diverged is not None and planned is not None, result.job_id
     if planned <= window:
         raise DataError(
-            f"{result.job_id}: {planned:.0f} steps are no more than the window of {window} steps: "
+            f"{result.job_id}: {planned:.0f} steps, spikes need more than the window of {window}: "
             "train longer"
         )
     values: dict[str, float | None] = {}
-    for kind, column in SPIKES.items():
+    for name, column in SPIKES.items():
         series = results.histories.series(run, seed, column)
         steps = len(series.steps)
         if series.steps != list(range(1, steps + 1)) or (not diverged and steps < planned):
@@ -100,8 +100,8 @@ def _judge(results: Results, run: str, seed: int) -> Stability:
                 f"{result.job_id}: its history lacks steps, so spikes could be missed: set "
                 "training.log_every to 1 and rerun the training"
             )
-        found = spikes(series.values, window, THRESHOLD)
-        lost = planned - max(steps, window)
-        values[kind] = 100 * (len(found) + lost) / (planned - window)
+        after_divergence = planned - max(steps, window)
+        count = len(spikes(series.values, window, THRESHOLD)) + after_divergence
+        values[name] = 100 * count / (planned - window)
     values |= {"diverged": diverged, "final_loss": metric(result, "validation_loss")}
     return Stability(result, values)
