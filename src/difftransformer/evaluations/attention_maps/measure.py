@@ -13,8 +13,8 @@ Choices where the paper leaves some:
     distance   1 - cosine similarity of two heads' signed maps of one window, each map one vector of
                T (T + 1) / 2 weights.
 
-A pretrained model is measured where its architecture has a reader (`convert.hf_attention`). A layer without
-attention has None for every metric; keys outside a sliding window do not count.
+A pretrained model is measured where its architecture has a reader (`convert.hf_attention`). A layer
+without attention has None for every metric; keys outside a sliding window do not count.
 
 Shapes: B = windows in memory, N = all windows, T = positions, L = layers, H = heads, b = queries of
 a block, K = keys that they attend to.
