@@ -152,7 +152,7 @@ def test_every_variant_equals_the_loops(
                 slow_value = pytest.approx(slow_value, rel=1e-4, abs=1e-7)
             assert value == slow_value, name
     layer = context.scorer.model.layers[0].attention
-    paired = layer.num_queries > layer.num_heads
+    paired = layer.num_q_heads > layer.num_heads
     assert (metrics["spearman_top"] is not None) == (metrics["entropy_maps"] is not None) == paired
 
 
