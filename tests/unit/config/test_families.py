@@ -115,7 +115,7 @@ def test_results_are_those_of_every_size(repository: Path) -> None:
         ("scales/tiny.yaml", "tokens: [more_tokens]", "tokens: [more_token]",
          "families.tokens: unknown setup 'more_token'; did you mean 'more_tokens'"),
         ("scales/tiny.yaml", "parameters: [size_32, size_64, size_96, size_128, size_192]",
-         "parameters: [ablation]", "families.parameters: a curve needs two sizes or more"),
+         "parameters: [ablation]", "families.parameters: a curve needs at least two sizes"),
         ("artifacts/figure3b.yaml", "family: tokens\n", "\n", "family: .* scaling needs one"),
         ("artifacts/figure3b.yaml", "compare_at: 0.44", "compare_at: 1.4",
          r"sections\[0\]\.options: compare_at: .*less than or equal"),
