@@ -13,11 +13,11 @@ from safetensors.torch import load_file
 from scipy.spatial.distance import cosine, jensenshannon
 from scipy.special import softmax
 from scipy.stats import entropy, pearsonr, spearmanr
-from small_evaluation import VOCAB, metrics_of, model_config, scorer, sizes, eval_context
+from small_evaluation import VOCAB, eval_context, metrics_of, model_config, scorer, sizes
 
 from difftransformer.data.packed import PackedDataset
-from difftransformer.evaluation.context import EvalContext, validation_inputs
 from difftransformer.evaluation.attention_capture import iter_attention_blocks
+from difftransformer.evaluation.context import EvalContext, validation_inputs
 from difftransformer.evaluations.attention_maps.measure import measure
 from difftransformer.evaluations.attention_maps.settings import BY_LAYER, DETAILS, Suite
 from difftransformer.models.attention.registry import variants

@@ -26,8 +26,14 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from difftransformer.evaluation.context import EvalResult, Metrics, EvalContext, per_item_scores, validation_inputs
 from difftransformer.evaluation.attention_capture import iter_attention_blocks
+from difftransformer.evaluation.context import (
+    EvalContext,
+    EvalResult,
+    Metrics,
+    per_item_scores,
+    validation_inputs,
+)
 from difftransformer.evaluations.attention_maps.map_similarity import (
     entropy,
     most_salient,
@@ -117,7 +123,12 @@ class Tally:
 
 
 def _tally_batch(
-    suite: Suite, context: EvalContext, tokens: Tensor, before: int, queries: list[int], saved: Tensor
+    suite: Suite,
+    context: EvalContext,
+    tokens: Tensor,
+    before: int,
+    queries: list[int],
+    saved: Tensor,
 ) -> tuple[Tally, dict[int, int], Tensor]:
     """Return sums over a batch, heads by layer, and the Gram matrix of maps, [B, L H, L H] float64.
 
@@ -243,7 +254,9 @@ def _measured(names: list[str], sums: Mapping[str, Tensor], tokens: int) -> Eval
     for name, (total, count) in sums.items():
         metrics[name] = _ratio(total, count)
         if metrics[name] is not None:
-            by_window[name] = per_item_scores("windows", total.sum(0).tolist(), count.sum(0).tolist())
+            by_window[name] = per_item_scores(
+                "windows", total.sum(0).tolist(), count.sum(0).tolist()
+            )
         if name in BY_LAYER:
             for layer in range(len(total)):
                 metrics[layer_metric(name, layer)] = _ratio(total[layer], count[layer])
