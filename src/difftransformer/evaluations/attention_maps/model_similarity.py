@@ -122,7 +122,7 @@ def correlations(
         x, y = (array - array.mean(-1, keepdims=True) for array in rows)
         norms = np.sqrt((x**2).sum(-1) * (y**2).sum(-1))
         np.divide((x * y).sum(-1), norms, out=by_row[:, :, index], where=norms > 0)
-    means = np.full(by_row.shape[1], np.nan)
+    means = np.full(maps.shape[1], np.nan)
     defined = ~np.isnan(by_row).all((0, 2))  # a layer without attention has no maps
     means[defined] = np.nanmean(by_row[:, defined], axis=(0, 2))
     return means

@@ -127,12 +127,12 @@ def published_fits(
 
 
 def estimate_cell(
-    place: Place, statistic: Statistic, curves: Curves, runs: Sequence[str], write: Write
+    key: Place, statistic: Statistic, curves: Curves, runs: Sequence[str], write: Write
 ) -> Cell:
     """Return the cell of a statistic of fitted curves, with its interval over seeds.
 
     Args:
-        place: Row and column.
+        key: Row and column.
         statistic: Value for a sample of seeds; infinite outside the measured range, NaN where there
             is none.
         curves: The fitted curves.
@@ -152,8 +152,8 @@ def estimate_cell(
     elif math.isfinite(value) and len(seeds) > 1:
         text += " (no interval)"
     return Cell(
-        row=place.row,
-        column=place.column,
+        row=key.row,
+        column=key.column,
         text=text,
         value=_finite(value),
         ci_low=low,

@@ -130,8 +130,8 @@ def _fitted(view: View[Options], curves: Curves) -> Section:
     """Return the section with one row per curve: its parameters, its last loss, equal loss."""
     cells = [cell for line in curves.lines for cell in _curve_cells(line, curves)]
     for family, points in curves.lines:
-        place = Place(family.run, "loss_at_largest")
-        cells.append(mean_cell(place, points[-1].seeds, DECIMALS, _NO_PAPER))
+        key = Place(family.run, "loss_at_largest")
+        cells.append(mean_cell(key, points[-1].seeds, DECIMALS, _NO_PAPER))
         if family.against is not None:
             x = curves.compare_x(family.run)
             cells.append(Cell(row=family.run, column="compare_x", text=count(x), value=x))

@@ -132,30 +132,30 @@ def _run_section(view: View[Options]) -> Section:
     return section_of(view, columns, cells, notes)
 
 
-def _cell(place: Place, name: str, trained: Sequence[Stability]) -> Cell:
+def _cell(key: Place, name: str, trained: Sequence[Stability]) -> Cell:
     """Return the cell of a metric of one row at one learning rate, over its seeds."""
     decimals = _NATS if name == "final_loss" else _PERCENT
     values = [(seed.result, seed.values[name]) for seed in trained]
     seeds = seed_values(values, decimals, nothing="diverged")
     if name == "diverged":
-        return share_cell(place, seeds)
-    cell = mean_cell(place, seeds, decimals, Paper(None))
+        return share_cell(key, seeds)
+    cell = mean_cell(key, seeds, decimals, Paper(None))
     if name == "final_loss" and cell.n < len(trained):
         text = "diverged" if not cell.n else f"{cell.text} ({len(trained) - cell.n} diverged)"
         return cell.model_copy(update={"text": text})
     return cell
 
 
-def _mean_over_rates(place: Place, name: str, trained: ByRate, rates: Sequence[float]) -> Cell:
+def _mean_over_rates(key: Place, name: str, trained: ByRate, rates: Sequence[float]) -> Cell:
     """Return the cell of a metric's mean over rates, by seed, with the jobs of all rates."""
     seeds = []
     for of_seed in zip(*(trained[lr] for lr in rates), strict=True):
         values = [value for run in of_seed if (value := run.values[name]) is not None]
-        assert len(values) == len(of_seed), place
+        assert len(values) == len(of_seed), key
         (seed,) = seed_values([(of_seed[0].result, fmean(values))], _PERCENT)
         jobs = [run.result.job_id for run in of_seed]
         seeds.append(seed.model_copy(update={"job_ids": jobs}))
-    return mean_cell(place, seeds, _PERCENT, Paper(None))
+    return mean_cell(key, seeds, _PERCENT, Paper(None))
 
 
 def _collapsed_rates(by_run: Mapping[str, ByRate]) -> list[float]:
