@@ -16,7 +16,7 @@ from preloaded import python
 
 PARTS = ("Snakefile", "workflow", "config", "profiles", "envs", "src")
 ROWS = ("transformer", "diff", "diff_no_groupnorm")
-ADAPTATION = "results/smoke/evaluations/adaptation_old/adapted_lora/0.json"
+ADAPTATION = "results/smoke/evaluations/adaptation_source/adapted_lora/0.json"
 EXTENSION = "results/smoke/evaluations/nll_by_position/long_diff/0.json"
 CANARY = "canary-7f3a91"
 SECRETS = {

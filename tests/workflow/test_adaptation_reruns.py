@@ -11,7 +11,7 @@ from small_workflow import ADAPTATION, Checkout
 HOME = "results/smoke"
 PARENT, CHILD = (f"{HOME}/runs/{run}/0" for run in ("transformer", "adapted_lora"))
 SCALE = ("--config", "scale=smoke")
-END = {"Adapt adapted_lora, seed 0", "Evaluate adaptation_old on adapted_lora, seed 0"}
+END = {"Adapt adapted_lora, seed 0", "Evaluate adaptation_source on adapted_lora, seed 0"}
 METHODS = "src/difftransformer/training/methods"
 
 

@@ -101,7 +101,10 @@ def test_an_incomplete_folder_stops_the_targets_that_read_it_alone(checkout: Che
     weights, items = (
         checkout.folder / name for name in ("mo{d}el/model.safetensors", "it{e}ms/piqa")
     )
-    for moved, said in ((weights, "mo{d}el: has no weights"), (items, "holds neither validation")):
+    for moved, said in (
+        (weights, "mo{d}el: has no weights"),
+        (items, "contains neither validation"),
+    ):
         aside = shutil.move(moved, checkout.folder / "aside")
         others = checkout.snakemake("--dry-run", "table6", *SCALE, ITEMS)
         ended = checkout.snakemake("--dry-run", "table1", *SCALE, ITEMS, check=False)

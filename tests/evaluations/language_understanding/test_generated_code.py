@@ -13,9 +13,9 @@ from difftransformer.evaluations.language_understanding.generated_code import Co
 
 def test_a_program_passes_if_it_runs_to_its_end() -> None:
     right, wrong = "def add(a, b): return a + b", "def add(a, b): return a * b"
-    given = {"references": ["assert add(2, 3) == 5"] * 2, "k": [1]}
-    found = CodeChecker().compute(predictions=[[right], [wrong]], **given)
-    assert found == ({"pass@1": 0.5}, {0: [True], 1: [False]})
+    arguments = {"references": ["assert add(2, 3) == 5"] * 2, "k": [1]}
+    result = CodeChecker().compute(predictions=[[right], [wrong]], **arguments)
+    assert result == ({"pass@1": 0.5}, {0: [True], 1: [False]})
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_it_gets_neither_environment_nor_folder(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("")
-    known = {
+    allowed = {
         "PATH",
         "HOME",
         "TMPDIR",
@@ -73,7 +73,7 @@ def test_it_gets_neither_environment_nor_folder(
         "LC_CTYPE",
     }
     assert passes(
-        f"import os\nassert set(os.environ) <= {known}, os.environ\n"
+        f"import os\nassert set(os.environ) <= {allowed}, os.environ\n"
         f"assert os.getcwd() == os.environ['HOME'] != {str(tmp_path)!r}\n"
         "open('written', 'w').write('x')"
     )

@@ -26,12 +26,12 @@ def test_programs_are_not_run_unless_that_is_allowed(
 ) -> None:
     settings = suite(tasks=["mbpp_plus", "gsm8k"], max_new_tokens=4, limit=2)
     with caplog.at_level("WARNING"):
-        found = evaluation.measure(settings, eval_context(tmp_path))
-    (said,) = (one.message for one in caplog.records if "mbpp_plus" in one.message)
-    assert "run_generated_code: true of the suite allows it" in said
-    assert not any(name.startswith("mbpp_plus") for name in found.metrics)
-    assert found.metrics["average"] == found.metrics["gsm8k"]
-    with pytest.raises(ValueError, match="nothing is left to ask; mbpp_plus would run programs"):
+        measured = evaluation.measure(settings, eval_context(tmp_path))
+    (warning,) = (record.message for record in caplog.records if "mbpp_plus" in record.message)
+    assert "run_generated_code: true" in warning
+    assert not any(name.startswith("mbpp_plus") for name in measured.metrics)
+    assert measured.metrics["average"] == measured.metrics["gsm8k"]
+    with pytest.raises(ValueError, match=r"no task is left .*mbpp_plus would run programs"):
         suite(tasks=["mbpp_plus"])
 
 
@@ -85,7 +85,7 @@ def test_a_folder_has_all_subjects_and_no_others(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has no items of mmlu_abstract_algebra, .* the mean over"):
         load_task(manager, settings, "mmlu", tmp_path / "cache")
     path.write_text(path.read_text().replace("astronomy", "astrology"))
-    with pytest.raises(DataError, match="line 1: field 'subject' is 'astrology', which lm-eval"):
+    with pytest.raises(DataError, match="line 1: field 'subject' is 'astrology', but lm-eval"):
         load_task(manager, settings, "mmlu", tmp_path / "cache")
 
 

@@ -80,12 +80,12 @@ def test_a_llama_scores_as_in_lm_evals_own_run(shots: int, tmp_path: Path, llama
     ours = measure(tmp_path, llama, tasks=tasks, num_fewshot=shots, limit=12, max_new_tokens=ROOM)
     assert_scored_alike(ours, theirs["results"], tasks)
     for task in TASKS:
-        for one, other in zip(
+        for ours_item, lm_eval_item in zip(
             samples(tmp_path / "details", task), theirs["samples"][f"mine_{task}"], strict=True
         ):
-            assert one["prompt_hash"] == other["prompt_hash"]
-            assert [tuple(reply) for reply in one["filtered_resps"]] == [
-                pytest.approx(tuple(reply), rel=1e-6) for reply in other["filtered_resps"]
+            assert ours_item["prompt_hash"] == lm_eval_item["prompt_hash"]
+            assert [tuple(reply) for reply in ours_item["filtered_resps"]] == [
+                pytest.approx(tuple(reply), rel=1e-6) for reply in lm_eval_item["filtered_resps"]
             ]
 
 
@@ -118,42 +118,42 @@ def test_our_model_scores_as_the_lm_eval_command_on_what_is_published(
 def test_a_killed_job_goes_on_with_the_next_task(
     tmp_path: Path, llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = measure(tmp_path / "whole", llama, limit=6)
-    ask, asked = evaluation.ask, []
+    uninterrupted = measure(tmp_path / "whole", llama, limit=6)
+    ask, evaluated = evaluation.ask, []
 
     def dies_at_the_second(model: Any, task: Any, limit: int | None, **options: Any) -> Any:
-        asked.append(next(iter(task["tasks"])))
-        if len(asked) == 2:
+        evaluated.append(next(iter(task["tasks"])))
+        if len(evaluated) == 2:
             raise KeyboardInterrupt
         return ask(model, task, limit, **options)
 
     monkeypatch.setattr(evaluation, "ask", dies_at_the_second)
     with pytest.raises(KeyboardInterrupt):
         measure(tmp_path / "killed", llama, limit=6)
-    assert measure(tmp_path / "killed", llama, limit=6) == whole
-    assert asked == [TASKS[0], *TASKS[1:2], *TASKS[1:]]
+    assert measure(tmp_path / "killed", llama, limit=6) == uninterrupted
+    assert evaluated == [TASKS[0], *TASKS[1:2], *TASKS[1:]]
     for task in TASKS:
-        kept = samples(tmp_path / "killed" / "details", task)
-        assert len(kept) == whole[f"{task}_samples"] == 6
-        assert {"doc", "arguments", "filtered_resps", "acc"} <= set(kept[0])
+        items = samples(tmp_path / "killed" / "details", task)
+        assert len(items) == uninterrupted[f"{task}_samples"] == 6
+        assert {"doc", "arguments", "filtered_resps", "acc"} <= set(items[0])
 
 
 @pytest.mark.slow
 def test_the_average_is_over_tasks_and_long_requests_are_counted(
     tmp_path: Path, llama: Path
 ) -> None:
-    found = measure(tmp_path, llama, num_fewshot=5)
-    values = [found[task] for task in TASKS]
-    assert found["average"] == pytest.approx(sum(values) / len(TASKS), abs=1e-12)
-    errors = [found[f"{task}_stderr"] for task in TASKS]
-    assert found["average_stderr"] == pytest.approx(math.hypot(*errors) / len(TASKS), abs=1e-12)
-    assert [found[f"{task}_chance"] for task in TASKS] == pytest.approx(
+    metrics = measure(tmp_path, llama, num_fewshot=5)
+    values = [metrics[task] for task in TASKS]
+    assert metrics["average"] == pytest.approx(sum(values) / len(TASKS), abs=1e-12)
+    errors = [metrics[f"{task}_stderr"] for task in TASKS]
+    assert metrics["average_stderr"] == pytest.approx(math.hypot(*errors) / len(TASKS), abs=1e-12)
+    assert [metrics[f"{task}_chance"] for task in TASKS] == pytest.approx(
         [0.25, 0.25, 0.5, 0.5, 1 / 3, 0.5, 0.5]
     )
-    lengths = found["hellaswag_cut"], found["winogrande_cut"]
-    assert lengths[0] == 1.0 and 0 < found["arc_easy_cut"] <= 1, lengths
+    lengths = metrics["hellaswag_truncated"], metrics["winogrande_truncated"]
+    assert lengths[0] == 1.0 and 0 < metrics["arc_easy_truncated"] <= 1, lengths
     short = measure(tmp_path / "short", llama, num_fewshot=0)
-    assert short["winogrande_cut"] == 0
+    assert short["winogrande_truncated"] == 0
 
 
 def test_no_item_is_among_its_own_solved_examples(tmp_path: Path) -> None:
@@ -161,14 +161,20 @@ def test_no_item_is_among_its_own_solved_examples(tmp_path: Path) -> None:
     for task, field in (("hellaswag", "query"), ("winogrande", "sentence")):
         loaded = load_task(task_manager([task]), settings, task, tmp_path)["tasks"][task]
         loaded.build_all_requests(rank=0, world_size=1)
-        for one in loaded.instances:
-            asked = one.doc[field].split("_")[0] if task == "winogrande" else one.doc[field]
-            solved = one.args[0].rsplit("\n\n", 1)[0].split("\n\n")
+        for request in loaded.instances:
+            question = (
+                request.doc[field].split("_")[0] if task == "winogrande" else request.doc[field]
+            )
+            solved = request.args[0].rsplit("\n\n", 1)[0].split("\n\n")
             assert len(solved) == 5
-            assert one.args[0].count(asked) == 1 or task == "winogrande"
+            assert request.args[0].count(question) == 1 or task == "winogrande"
             if task == "winogrande":
-                answer = one.doc["option1"] if one.doc["answer"] == "1" else one.doc["option2"]
-                assert one.doc["sentence"].replace("_", answer) not in solved
+                answer = (
+                    request.doc["option1"]
+                    if request.doc["answer"] == "1"
+                    else request.doc["option2"]
+                )
+                assert request.doc["sentence"].replace("_", answer) not in solved
 
 
 def test_a_model_that_cannot_be_had_is_one_line(
@@ -225,32 +231,34 @@ def test_a_model_from_elsewhere_ends_in_a_result_of_no_training(
     assert result.settings["config"]["data"] == "builtin"
     assert result.metrics["average"] == result.metrics["piqa"]
     assert len(samples(details, "piqa")) == 4
-    known = json.loads((details / "piqa.json").read_text())
-    assert known["lm_eval_version"] and known["config"]["metadata"]["version"] == 1.0
-    assert gettempdir() not in json.dumps(known) and "site-packages" not in json.dumps(known)
+    summary = json.loads((details / "piqa.json").read_text())
+    assert summary["lm_eval_version"] and summary["config"]["metadata"]["version"] == 1.0
+    assert gettempdir() not in json.dumps(summary) and "site-packages" not in json.dumps(summary)
 
 
 @pytest.mark.slow
 def test_accuracies_are_known_by_item(tmp_path: Path, llama: Path) -> None:
-    found = evaluation.measure(suite(limit=6), elsewhere(llama, tmp_path))
-    assert {*found.per_item} == {*TASKS, "average"}
-    assert sizes(found.per_item[TASKS[0]]) == [(TASKS[0], 6)]
-    assert sizes(found.per_item["average"]) == [(task, 6) for task in TASKS]
+    measured = evaluation.measure(suite(limit=6), elsewhere(llama, tmp_path))
+    assert {*measured.per_item} == {*TASKS, "average"}
+    assert sizes(measured.per_item[TASKS[0]]) == [(TASKS[0], 6)]
+    assert sizes(measured.per_item["average"]) == [(task, 6) for task in TASKS]
 
 
 def test_the_share_of_the_answer_given_most_is_counted(tmp_path: Path, llama: Path) -> None:
-    scores = [(-1.0, -2.0, -3.0), (-1.0, -3.0, -2.0), (-3.0, -1.0, -2.0)]  # 0, 0 and 1 are given
-    asked = [{"filtered_resps": [[score, False] for score in one]} for one in scores]
-    assert evaluation._most_given(asked, "acc") == 2
-    found = measure(tmp_path, llama, tasks=["mnli"])
-    given = evaluation._most_given(samples(tmp_path / "details", "mnli"), "acc")
-    assert found["mnli_constant"] == given / 21
+    scores = [(-1.0, -2.0, -3.0), (-1.0, -3.0, -2.0), (-3.0, -1.0, -2.0)]  # answers 0, 0 and 1
+    items = [
+        {"filtered_resps": [[score, False] for score in item_scores]} for item_scores in scores
+    ]
+    assert evaluation._most_common_count(items, "acc") == 2
+    metrics = measure(tmp_path, llama, tasks=["mnli"])
+    most_common = evaluation._most_common_count(samples(tmp_path / "details", "mnli"), "acc")
+    assert metrics["mnli_most_common_share"] == most_common / 21
 
 
 def test_the_answer_given_is_that_of_the_metric() -> None:
     longer = {"arguments": [["q", " no"], ["q", " by far the longest"], ["q", " "]]}
     sample = longer | {"filtered_resps": [[-2.0, True], [-3.0, False], [-0.1, False]]}
-    assert [evaluation._given(sample, metric) for metric in ("acc", "acc_norm")] == [2, 1]
+    assert [evaluation._model_answer(sample, metric) for metric in ("acc", "acc_norm")] == [2, 1]
 
 
 def test_a_suite_may_ask_for_another_metric(tmp_path: Path, llama: Path) -> None:
@@ -258,18 +266,21 @@ def test_a_suite_may_ask_for_another_metric(tmp_path: Path, llama: Path) -> None
     normed = measure(tmp_path / "norm", llama, tasks=["arc_easy"], metrics={"arc_easy": "acc_norm"})
     outcomes = samples(tmp_path / "norm" / "details", "arc_easy")
     assert normed["arc_easy"] == pytest.approx(sum(o["acc_norm"] for o in outcomes) / len(outcomes))
-    for one in outcomes:
-        given = evaluation._given(one, "acc_norm")
-        assert (given == int(one["target"])) == one["acc_norm"]
-    assert normed["arc_easy_constant"] == evaluation._most_given(outcomes, "acc_norm") / 20
+    for item in outcomes:
+        answer = evaluation._model_answer(item, "acc_norm")
+        assert (answer == int(item["target"])) == item["acc_norm"]
+    assert (
+        normed["arc_easy_most_common_share"]
+        == evaluation._most_common_count(outcomes, "acc_norm") / 20
+    )
     assert plain["arc_easy"] == pytest.approx(sum(o["acc"] for o in outcomes) / len(outcomes))
-    with pytest.raises(ValueError, match="piqa are not among its tasks"):
+    with pytest.raises(ValueError, match="piqa are not among"):
         suite(tasks=["arc_easy"], metrics={"piqa": "acc_norm"})
 
 
 def test_one_item_has_no_standard_error(tmp_path: Path, llama: Path) -> None:
     path = copy_items(tmp_path / "items", "arc_easy")
     path.write_text(path.read_text().partition("\n")[0] + "\n")
-    found = measure(tmp_path, llama, tasks=["arc_easy"], data=str(tmp_path / "items"))
-    assert found["arc_easy_stderr"] is None and found["average_stderr"] is None
-    assert found["average"] == found["arc_easy"]
+    metrics = measure(tmp_path, llama, tasks=["arc_easy"], data=str(tmp_path / "items"))
+    assert metrics["arc_easy_stderr"] is None and metrics["average_stderr"] is None
+    assert metrics["average"] == metrics["arc_easy"]

@@ -17,19 +17,19 @@ from difftransformer.reporting.document import TableDocument
 from difftransformer.reporting.table_job import make_table
 
 
-@pytest.mark.parametrize("left_out", [["gsmk"], ["wsc", "wsc"]])
-def test_what_an_average_leaves_out_are_tasks(left_out: list[str]) -> None:
+@pytest.mark.parametrize("excluded", [["gsmk"], ["wsc", "wsc"]])
+def test_what_an_average_leaves_out_are_tasks(excluded: list[str]) -> None:
     with pytest.raises(ValueError, match=r"unknown task .gsmk.|wsc"):
-        Options(without=left_out)
+        Options(excluded_tasks=excluded)
 
 
-@pytest.mark.parametrize("left_out", [["wsc"], [*DIFF_TASKS]])
+@pytest.mark.parametrize("excluded", [["wsc"], [*DIFF_TASKS]])
 def test_an_average_leaves_out_some_of_what_is_asked(
-    left_out: list[str], fake: FakeResults
+    excluded: list[str], fake: FakeResults
 ) -> None:
     artifact = artifact_slice("table8")
-    wrong = artifact.sections[0].model_copy(update={"options": Options(without=left_out)})
-    with pytest.raises(UserError, match=r"options.without: .* some of the tasks that are asked"):
+    wrong = artifact.sections[0].model_copy(update={"options": Options(excluded_tasks=excluded)})
+    with pytest.raises(UserError, match=r"options.excluded_tasks: .* some of the"):
         make_table(
             artifact.model_copy(update={"sections": [wrong]}), load_results(fake.results, "tiny")
         )
@@ -46,9 +46,9 @@ def test_a_cell_is_the_mean_in_percent_with_interval_and_standard_error(
     cell = table8.find("diff", "piqa_5shot")
     results = [json.loads(path.read_text()) for path in fake.results]
     values = [
-        100 * one["metrics"]["piqa"]
-        for one in results
-        if (one["run"], one["suite"]) == ("diff", "language_understanding_5shot")
+        100 * result["metrics"]["piqa"]
+        for result in results
+        if (result["run"], result["suite"]) == ("diff", "language_understanding_5shot")
     ]
     assert cell is not None and cell.value == pytest.approx(sum(values) / 3, rel=1e-12)
     assert cell.n == len(values) == 3 and cell.ci_low is not None
@@ -95,8 +95,8 @@ def test_models_left_out_stand_as_published_and_guessing_as_measured(fake: FakeR
 
 def test_the_notes_say_which_items_were_asked_and_what_was_cut(table8: TableDocument) -> None:
     zero, five = (" ".join(section.notes) for section in table8.sections)
-    assert "our own few in the benchmarks' schemas, not the benchmarks" in zero
-    assert "200 a task" in zero and "lose their first tokens" not in zero
+    assert "in the benchmarks' schemas, not the benchmarks" in zero
+    assert "200 per task" in zero and "lose their first tokens" not in zero
     assert "lose their first tokens: 50% to 50%" in five
 
 
@@ -137,7 +137,7 @@ def test_published_accuracies_stand_beside_the_benchmarks_alone(
         assert hollow == published - {None} and named and "stand-in" not in axes.get_title("left")
     else:
         assert not hollow and not named
-        assert axes.get_title("left").endswith("(stand-in: our own few items)")
+        assert axes.get_title("left").endswith("(stand-in: a few items of our own)")
 
 
 def test_a_model_from_elsewhere_has_one_value_for_all_seeds(small: FakeResults) -> None:
@@ -167,29 +167,29 @@ def test_a_model_from_elsewhere_has_one_value_for_all_seeds(small: FakeResults) 
 def test_the_tables_of_dex_leave_wsc_out_and_name_constant_answers(fake: FakeResults) -> None:
     results = load_results(fake.results, "tiny")
     (section,) = make_table(artifact_slice("dex_table1"), results).sections
-    whole, rest = (section.cell("adapted_dex", f"average{part}_0shot") for part in ("", "_rest"))
+    full, subset = (section.cell("adapted_dex", f"average{part}_0shot") for part in ("", "_subset"))
     tasks = [task for task in DEX_TASKS if task != "wsc"]
     cells = [section.cell("adapted_dex", f"{task}_0shot") for task in tasks]
     values = [cell.value for cell in cells if cell is not None and cell.value is not None]
-    assert whole is not None and rest is not None and len(values) == 10
-    assert rest.value == pytest.approx(sum(values) / 10)
-    assert section.cell("adapted_dex", "average_rest_0shot_difference") is not None
-    shown = [column.id for column in section.columns if not column.tidy_only]
-    assert [one for one in shown if "constant" in one] == ["wsc_constant_0shot"]
-    (note,) = (one for one in section.notes if one.startswith("One answer to 95%"))
+    assert full is not None and subset is not None and len(values) == 10
+    assert subset.value == pytest.approx(sum(values) / 10)
+    assert section.cell("adapted_dex", "average_subset_0shot_difference") is not None
+    column_ids = [column.id for column in section.columns if not column.tidy_only]
+    assert [id for id in column_ids if "most_common" in id] == ["wsc_most_common_share_0shot"]
+    (note,) = (note for note in section.notes if note.startswith("Same answer to at least 95%"))
     assert note.count("WSC:") == 1 and "Dex" in note and "COPA" not in note
 
 
 def test_what_was_not_asked_is_blank_beside_what_is_published(fake: FakeResults) -> None:
     table = make_table(artifact_slice("dex_table7"), load_results(fake.results, "tiny"))
     section = table.sections[1]
-    blank, average = (section.cell("adapted_tuned_dex", one) for one in ("mbpp_plus", "average"))
+    blank, average = (section.cell("adapted_tuned_dex", name) for name in ("mbpp_plus", "average"))
     assert blank is not None and (blank.value, blank.text, blank.paper_value) == (None, "", 64.8)
     assert average is not None and average.value is not None and average.paper_value is None
     headers = {column.id: column.header for column in section.columns}
     assert headers["average"] == "Avg of 5 ↑" and headers["mbpp_plus"] == "MBPP+ ↑"
     assert section.cell("guessing", "mbpp_plus") is None
-    (note,) = (one for one in section.notes if one.startswith("Not asked"))
+    (note,) = (note for note in section.notes if note.startswith("Not evaluated"))
     assert "run_generated_code: true" in note
     scored = section.cell("adapted_tuned_dex", "ifeval")
     assert scored is not None and scored.paper_value == 57.2

@@ -22,8 +22,13 @@ TEXT = "A girl digs a hole in the garden. Which of these is a source of light? a
 
 
 def suite(**changes: object) -> Suite:
-    known = {"kind": "language_understanding", "tasks": TASKS, "data": "builtin", "batch_size": 4}
-    return Suite.model_validate(known | changes)
+    settings = {
+        "kind": "language_understanding",
+        "tasks": TASKS,
+        "data": "builtin",
+        "batch_size": 4,
+    }
+    return Suite.model_validate(settings | changes)
 
 
 def write_tokenizer(folder: Path, text: str = TEXT) -> int:
@@ -112,28 +117,28 @@ def _write_tuned(folder: Path) -> list[str]:
 
     bundled = Path(lm_eval.tasks.__file__).parent
     for task in WRITTEN:
-        known, path = LANGUAGE_TASKS[task], task_files(task, "builtin")["test"]
+        spec, path = LANGUAGE_TASKS[task], task_files(task, "builtin")["test"]
         items = [json.loads(line) for line in path.read_text().splitlines()]
-        members = dict.fromkeys(item["subject"] for item in items) if known.subjects else [task]
-        for one in members:
-            name = known.members.get(one, one)
+        members = dict.fromkeys(item["subject"] for item in items) if spec.subjects else [task]
+        for subject in members:
+            name = spec.subtasks.get(subject, subject)
             own = folder / f"{name}.jsonl"
-            mine = [item for item in items if item.get("subject", task) == one]
+            mine = [item for item in items if item.get("subject", task) == subject]
             own.write_text("".join(json.dumps(item) + "\n" for item in mine))
-            file = name if known.prefix == "mmlu" else one.replace("_", "-")
+            file = name if spec.subject_prefix == "mmlu" else subject.replace("_", "-")
             text = {
-                "include": str(bundled / known.folder / f"{file}.yaml"),
+                "include": str(bundled / spec.folder / f"{file}.yaml"),
                 "task": f"mine_{name}", "dataset_path": "json", "dataset_name": None,
                 "dataset_kwargs": {"data_files": {"test": str(own)}}, "training_split": None,
                 "validation_split": None, "test_split": "test", "fewshot_split": "test",
                 "num_fewshot": 0,
             }  # fmt: skip
             (folder / f"{name}.yaml").write_text(yaml.safe_dump(text))
-        if known.subjects:
+        if spec.subjects:
             metric = {"metric": "acc", "aggregation": "mean", "weight_by_size": True}
             group = {
                 "group": f"mine_{task}", "aggregate_metric_list": [metric],
-                "task": [f"mine_{known.members[one]}" for one in members],
+                "task": [f"mine_{spec.subtasks[subject]}" for subject in members],
             }  # fmt: skip
             (folder / f"group_{task}.yaml").write_text(yaml.safe_dump(group))
     return [f"mine_{task}" for task in WRITTEN]
@@ -169,6 +174,6 @@ def run_lm_eval(folder: Path, work: Path, *options: str) -> dict[str, Any]:
 def assert_scored_alike(ours: Metrics, theirs: dict[str, Any], tasks: list[str] = TASKS) -> None:
     """Scores and standard errors, to the last digit."""
     for task in tasks:
-        known, found = LANGUAGE_TASKS[task], theirs[f"mine_{task}"]
-        assert ours[task] == found[f"{known.metric},{known.filter}"], task
-        assert ours[f"{task}_stderr"] == found[f"{known.metric}_stderr,{known.filter}"], task
+        spec, expected = LANGUAGE_TASKS[task], theirs[f"mine_{task}"]
+        assert ours[task] == expected[f"{spec.metric},{spec.filter}"], task
+        assert ours[f"{task}_stderr"] == expected[f"{spec.metric}_stderr,{spec.filter}"], task

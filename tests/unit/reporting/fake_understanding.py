@@ -25,8 +25,8 @@ def understanding(
             f"{task}_stderr": 0.03,
             f"{task}_samples": 200,
             f"{task}_chance": chance,
-            f"{task}_cut": 0.1 * shots,
-            f"{task}_constant": 1.0 if task == "wsc" else 0.6,
+            f"{task}_truncated": 0.1 * shots,
+            f"{task}_most_common_share": 1.0 if task == "wsc" else 0.6,
         }
     settings = {
         "kind": "language_understanding", "tasks": list(tasks), "num_fewshot": shots,

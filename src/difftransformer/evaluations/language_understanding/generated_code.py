@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 SECONDS = 3
-"""CPU seconds of a program; `code_eval` of the Hugging Face hub has the same limit in wall time."""
+"""CPU seconds of a program; `code_eval` of the Hugging Face hub limits wall time to as much."""
 WALL_SECONDS = 15.0
 """Wall time of a program, which includes the start of Python on a busy machine."""
 MEMORY = 1 << 31
@@ -39,7 +39,7 @@ os._exit({_PASSED})
 
 
 def passes(program: str) -> bool:
-    """Whether a Python program runs to its end without an error, within the limits."""
+    """Return whether a Python program runs to its end without an error and within the limits."""
     with TemporaryDirectory(prefix="generated-", ignore_cleanup_errors=True) as folder:
         path = Path(folder, "program.py")
         path.write_text(program, encoding="utf-8", errors="surrogatepass")

@@ -1,4 +1,4 @@
-"""That every item of a file can be asked, and what is wrong with one said in one line. Light."""
+"""Validate the items of a file before any model is loaded."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,39 +10,39 @@ from difftransformer.evaluations.language_understanding.tasks import LANGUAGE_TA
 
 
 def check_items(task: str, path: Path) -> None:
-    """Check that every item of a file can be asked.
+    """Check that lm-eval can evaluate every item of a file.
 
     Raises:
-        DataError: Names the file, the line and the field.
+        DataError: An item is damaged; names the file, the line and the field.
     """
-    empty, fields = True, LANGUAGE_TASKS[task].fields
-    for place, item in read_items(path):
+    empty, fields = True, LANGUAGE_TASKS[task].required_fields
+    for location, item in read_items(path):
         empty = False
         for field in fields:
             if _value(item, field) in (None, []):
-                needed = f"{task} needs {', '.join(fields)}"
-                raise DataError(f"{place}: field '{field}' is missing; {needed}")
-        there = {field: value for field, value in item.items() if value is not None}
+                requirement = f"{task} needs {', '.join(fields)}"
+                raise DataError(f"{location}: field '{field}' is missing; {requirement}")
+        present = {field: value for field, value in item.items() if value is not None}
         try:
-            complaint = next(_complaints(task, there), None)
+            problem = next(_problems(task, present), None)
         except (AttributeError, TypeError) as error:
-            complaint = f"a field has another type than {task} needs ({error})"
-        if complaint is not None:
-            raise DataError(f"{place}: {complaint}")
+            problem = f"a field has the wrong type for {task} ({error})"
+        if problem is not None:
+            raise DataError(f"{location}: {problem}")
     if empty:
-        raise DataError(f"{path}: holds no items")
+        raise DataError(f"{path}: contains no items")
 
 
-def _complaints(task: str, item: dict[str, Any]) -> Iterator[str]:  # noqa: PLR0912 - a case a task
-    """Yield what is wrong with an item: lm-eval would fail on it without naming the line."""
-    for field, known in LANGUAGE_TASKS[task].values.items():
-        if item[field] not in known:
-            yield f"field '{field}' is {item[field]!r}, not {' or '.join(map(repr, known))}"
+def _problems(task: str, item: dict[str, Any]) -> Iterator[str]:  # noqa: PLR0912 - one case per task
+    """Yield the problems of an item, on which lm-eval would fail without naming the line."""
+    for field, allowed in LANGUAGE_TASKS[task].allowed_values.items():
+        if item[field] not in allowed:
+            yield f"field '{field}' is {item[field]!r}, not {' or '.join(map(repr, allowed))}"
     match task:
         case "arc_challenge" | "arc_easy" | "openbookqa":
             labels = item["choices"]["label"]
             if item["answerKey"].strip() not in labels:
-                yield f"field 'answerKey' {item['answerKey']!r} is none of {labels}"
+                yield f"field 'answerKey' {item['answerKey']!r} is not one of {labels}"
             if len(item["choices"]["text"]) != len(labels):
                 yield "fields 'choices.text' and 'choices.label' differ in length"
         case "hellaswag" if str(item["label"]) not in map(str, range(len(item["endings"]))):
@@ -50,31 +50,31 @@ def _complaints(task: str, item: dict[str, Any]) -> Iterator[str]:  # noqa: PLR0
         case "winogrande" if "_" not in item["sentence"]:
             yield "field 'sentence' has no blank '_'"
         case "wic" if not 0 <= item["start1"] < item["end1"] <= len(item["sentence1"]):
-            yield "fields 'start1' and 'end1' are no part of sentence1"
+            yield "fields 'start1' and 'end1' are outside sentence1"
         case "wsc" if not 0 <= item["span2_index"] < len(item["text"].split()):
-            yield f"field 'span2_index' is {item['span2_index']}, no word of its text"
-        case "mmlu" if len(item["choices"]) != 4:  # which lm-eval names A to D
+            yield f"field 'span2_index' is {item['span2_index']}, outside its text"
+        case "mmlu" if len(item["choices"]) != 4:  # lm-eval names them A to D
             yield f"field 'choices' has {len(item['choices'])} answers, not 4"
         case "agieval_en" if item.get("answer") in (None, ""):
             if not {"choices", "gold"} <= item.keys():
                 yield "needs 'answer', or 'choices' and 'gold'"
                 return
             count = len(item["choices"])
-            if not item["gold"] or not all(0 <= one < count for one in item["gold"]):
+            if not item["gold"] or not all(0 <= index < count for index in item["gold"]):
                 yield f"field 'gold' is {item['gold']!r}, not among 0 to {count - 1}"
         case "ifeval":
             settings = item["kwargs"]
-            whole = len(item["instruction_id_list"]) == len(settings)
-            if not whole or not all(isinstance(one, dict) for one in settings):
+            same_length = len(item["instruction_id_list"]) == len(settings)
+            if not same_length or not all(isinstance(index, dict) for index in settings):
                 yield "fields 'instruction_id_list' and 'kwargs' differ in length"
-        case "mbpp_plus" if len(item["test_list"]) < 3:  # which its prompt shows
+        case "mbpp_plus" if len(item["test_list"]) < 3:  # its prompt shows them
             yield f"field 'test_list' has {len(item['test_list'])} tests, not 3"
         case "gsm8k" if "#### " not in item["answer"]:
             yield "field 'answer' does not end in '#### ' and a number"
 
 
 def _value(item: Any, field: str) -> Any:
-    """The value at a dotted key, None where there is none; HellaSwag has empty texts."""
+    """Return the value at a dotted key, or None; an empty text counts as a value (HellaSwag)."""
     for key in field.split("."):
         item = item.get(key) if isinstance(item, dict) else None
     return item

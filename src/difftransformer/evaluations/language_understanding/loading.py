@@ -1,8 +1,7 @@
-"""Tasks of lm-eval with their items, ready to be asked.
+"""Load tasks that are bundled with lm-eval, with pinned or local items.
 
-Tasks are those bundled with lm-eval, on pinned or local data. Only the folders of the tasks in
-question are read: the whole collection takes 20 seconds. A task in an inline group is merged over
-the registered one, which a dict alone is not.
+Only the folders of the evaluated tasks are read, since indexing all of lm-eval takes 20 seconds.
+lm-eval merges a task config over the bundled one only inside a group, so each task gets one.
 """
 
 import json
@@ -27,20 +26,20 @@ from difftransformer.extras import install
 
 IFEVAL = "ifeval"
 GROUP = "language_understanding"
-"""Name of the inline group; of a group of lm-eval its scores are the group's."""
+"""Name of the inline group around a task, under which lm-eval reports the score of a group."""
 
 _SPLITS = {"train": "training_split", "validation": "validation_split", "test": "test_split"}
-_EXAMPLES = ("dev", "train", "validation", "test")
-"""Splits that solved examples are taken from, best first."""
-_COUNTED_BY_NLTK = {"length_constraints:number_sentences", "change_case:capital_word_frequency"}
-"""Instructions of IFEval that lm-eval checks with nltk's sentences or words."""
+_FEWSHOT_SPLITS = ("dev", "train", "validation", "test")
+"""Splits that few-shot examples may come from, in order of preference."""
+_NEEDS_NLTK = {"length_constraints:number_sentences", "change_case:capital_word_frequency"}
+"""Instructions of IFEval that lm-eval checks with nltk's sentence or word tokenizer."""
 
 Loaded = dict[str, dict[str, Any]]
-"""What `lm_eval.evaluate` takes: tasks, groups and what is in these."""
+"""Argument of `lm_eval.evaluate`: tasks, groups, and the tasks of each group."""
 
 
 def task_manager(tasks: list[str]) -> TaskManager:
-    """Return a manager that knows the folders of these tasks."""
+    """Return a task manager that indexes only the folders of these tasks."""
     bundled = Path(lm_eval.tasks.__file__).parent
     folders = sorted({LANGUAGE_TASKS[task].folder for task in tasks})
     return TaskManager(
@@ -51,54 +50,54 @@ def task_manager(tasks: list[str]) -> TaskManager:
 def load_task(manager: TaskManager, suite: Suite, task: str, cache: Path) -> Loaded:
     """Load a task, or the tasks of a group, with its items.
 
-    ``cache`` gets what `datasets` makes of local files.
+    ``cache`` is the folder for what `datasets` converts from local files.
 
     Raises:
-        DataError: An item in a file cannot be asked, the hub cannot be reached, or what checks
-            the answers is missing.
+        DataError: An item in a file is damaged, the hub cannot be reached, or a library that
+            checks the answers is missing.
     """
-    known, files = LANGUAGE_TASKS[task], task_files(task, suite.data)
+    spec, files = LANGUAGE_TASKS[task], task_files(task, suite.data)
     for path in files.values():
         check_items(task, path)
     group: dict[str, Any] = {"group": GROUP, "task": []}
-    for member, own in _members(task, files, suite.data, cache).items():
+    for member, member_files in _subtask_files(task, files, suite.data, cache).items():
         if files:
-            override = local_override(member, own, cache, known.own_examples)
+            override = local_override(member, member_files, cache, spec.bundled_examples)
         else:
-            override = {"task": member, "dataset_kwargs": {"revision": known.revision}}
+            override = {"task": member, "dataset_kwargs": {"revision": spec.revision}}
         if suite.num_fewshot is not None:
             override["num_fewshot"] = suite.num_fewshot
         group["task"].append(override)
     with ExitStack() as guards:
         if not files:
-            where = "a folder with its items or to builtin"
-            guards.enter_context(hub_items(task, known.dataset, where))
-        guards.enter_context(_checkers(task, suite.data))
+            alternatives = "a folder with its items or to builtin"
+            guards.enter_context(hub_items(task, spec.hub_path, alternatives))
+        guards.enter_context(_offline_checkers(task, suite.data))
         loaded: Loaded = manager.load([group])
-    for one in loaded["tasks"].values():
-        one.set_fewshot_seed(seed=DEFAULT_OTHER_SEED)
-        if one.OUTPUT_TYPE == "generate_until":
-            room = {"max_gen_toks": suite.room(task)}
-            one.set_config(key="generation_kwargs", value=room, update=True)
+    for loaded_task in loaded["tasks"].values():
+        loaded_task.set_fewshot_seed(seed=DEFAULT_OTHER_SEED)
+        if loaded_task.OUTPUT_TYPE == "generate_until":
+            generation = {"max_gen_toks": suite.max_gen_toks(task)}
+            loaded_task.set_config(key="generation_kwargs", value=generation, update=True)
     if task == IFEVAL:
         _require_nltk_data(loaded["tasks"][task].eval_docs)
-    if not known.subjects:
+    if not spec.subjects:
         return loaded | {"groups": {}, "group_map": {}}
-    # In the dict it would go on to the tasks, which do not know it.
+    # Not in the dict, from which lm-eval would pass it on to the tasks.
     loaded["groups"][GROUP].aggregate_metric_list = [AggMetricConfig(metric=suite.metric(task))]
     return loaded
 
 
 def local_override(
-    task: str, files: dict[str, Path], cache: Path, own_examples: bool = False
+    task: str, files: dict[str, Path], cache: Path, bundled_examples: bool = False
 ) -> dict[str, Any]:
-    """Return what makes a bundled task read files.
+    """Return the task config that makes a bundled task read files.
 
-    Without training items solved examples come from the validation items. lm-eval leaves the asked
-    item out of its own examples only if it is of the `test_split`; so where the validation items
-    are asked too, they are declared as that.
+    Without training items the few-shot examples come from the validation items. lm-eval excludes
+    the evaluated item from its own examples only in the `test_split`, so validation items are
+    declared as the test split if they are evaluated.
     """
-    asked = "test" if "test" in files else "validation"
+    evaluated_split = "test" if "test" in files else "validation"
     override: dict[str, Any] = {
         "task": task,
         "dataset_path": "json",
@@ -109,57 +108,59 @@ def local_override(
         },
     }
     override |= {key: split if split in files else None for split, key in _SPLITS.items()}
-    override["test_split"] = asked
-    if not own_examples:
-        override["fewshot_split"] = next(split for split in _EXAMPLES if split in files)
+    override["test_split"] = evaluated_split
+    if not bundled_examples:
+        override["fewshot_split"] = next(split for split in _FEWSHOT_SPLITS if split in files)
     return override
 
 
-def _members(
+def _subtask_files(
     task: str, files: dict[str, Path], data: str, cache: Path
 ) -> dict[str, dict[str, Path]]:
-    """Files by task of lm-eval: those of a group are cut by subject into ``cache``.
+    """Return the files of each lm-eval task; splits the files of a group by subject into ``cache``.
 
-    A folder has all subjects, and each of them what is asked; of our own items there are some.
+    Files of a user must hold evaluated items of all subjects; our builtin items hold some.
     """
-    members = LANGUAGE_TASKS[task].members
-    if not members:
+    subtasks = LANGUAGE_TASKS[task].subtasks
+    if not subtasks:
         return {task: files}
     if not files:
-        return {member: {} for member in members.values()}
-    found: dict[str, dict[str, Path]] = {}
+        return {member: {} for member in subtasks.values()}
+    by_subtask: dict[str, dict[str, Path]] = {}
     for split, path in files.items():
         by_subject: dict[str, list[str]] = {}
-        for place, item in read_items(path):
-            if item["subject"] not in members:
+        for location, item in read_items(path):
+            if item["subject"] not in subtasks:
                 raise DataError(
-                    f"{place}: field 'subject' is {item['subject']!r}, which lm-eval does not know "
-                    f"in {task}; it knows {', '.join(members)}"
+                    f"{location}: field 'subject' is {item['subject']!r}, but lm-eval's subjects "
+                    f"of {task} are {', '.join(subtasks)}"
                 )
-            known = {key: value for key, value in item.items() if value is not None}
-            by_subject.setdefault(item["subject"], []).append(json.dumps(known) + "\n")
+            record = {key: value for key, value in item.items() if value is not None}
+            by_subject.setdefault(item["subject"], []).append(json.dumps(record) + "\n")
         for subject, lines in by_subject.items():
-            part = cache / members[subject] / f"{split}.jsonl"
+            part = cache / subtasks[subject] / f"{split}.jsonl"
             part.parent.mkdir(parents=True, exist_ok=True)
             part.write_text("".join(lines), encoding="utf-8")
-            found.setdefault(members[subject], {})[split] = part
-    asked = "test" if "test" in files else "validation"
-    whole = {member for member, own in found.items() if asked in own}
-    lacking = sorted(set(members.values()) - whole) if data != "builtin" else []
-    if lacking := lacking or sorted(set(found) - whole):
+            by_subtask.setdefault(subtasks[subject], {})[split] = part
+    evaluated_split = "test" if "test" in files else "validation"
+    complete = {
+        member for member, subtask_files in by_subtask.items() if evaluated_split in subtask_files
+    }
+    lacking = sorted(set(subtasks.values()) - complete) if data != "builtin" else []
+    if lacking := lacking or sorted(set(by_subtask) - complete):
         raise DataError(
-            f"{files[asked]}: has no items of {', '.join(lacking)}; {task} is the mean over the "
-            "items of all its subjects"
+            f"{files[evaluated_split]}: has no items of {', '.join(lacking)}; {task} "
+            "is the mean over the items of all its subjects"
         )
-    return {member: found[member] for member in members.values() if member in found}
+    return {member: by_subtask[member] for member in subtasks.values() if member in by_subtask}
 
 
 @contextmanager
-def _checkers(task: str, data: str) -> Iterator[None]:
-    """Context in which the imports of lm-eval download nothing unpinned.
+def _offline_checkers(task: str, data: str) -> Iterator[None]:
+    """Context in which imports of lm-eval download nothing that is not pinned.
 
     lm-eval downloads nltk's data at import, and from the hub a checker that runs generated programs
-    with the whole environment; `CodeChecker` replaces it.
+    with the environment of this process; `CodeChecker` replaces the latter.
     """
     with ExitStack() as changes:
         try:
@@ -180,17 +181,17 @@ def _checkers(task: str, data: str) -> Iterator[None]:
 
 
 def _require_nltk_data(items: Any) -> None:
-    import nltk  # two seconds, which the other tasks do not have to wait
+    import nltk  # takes two seconds
 
-    asked = {name for item in items for name in item["instruction_id_list"]}
-    counted = asked & _COUNTED_BY_NLTK
-    if not counted:
+    instructions = {name for item in items for name in item["instruction_id_list"]}
+    affected = instructions & _NEEDS_NLTK
+    if not affected:
         return
     try:
         nltk.data.find("tokenizers/punkt_tab")
     except LookupError:
         raise DataError(
-            f"ifeval: lm-eval checks {', '.join(sorted(counted))} with nltk's punkt_tab, which is "
-            "not there: run `python -m nltk.downloader punkt_tab` where there is a network, or put "
-            "it below tokenizers/ of a folder that NLTK_DATA names"
+            f"ifeval: lm-eval checks {', '.join(sorted(affected))} with nltk's punkt_tab, which is "
+            "missing: run `python -m nltk.downloader punkt_tab` with network access, or put it "
+            "below tokenizers/ in a folder that NLTK_DATA names"
         ) from None

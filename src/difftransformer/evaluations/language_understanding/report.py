@@ -1,7 +1,7 @@
-"""Accuracy on language understanding by task with lm-eval's error, and the mean over tasks.
+"""Accuracy per task with lm-eval's standard error, and the mean over tasks.
 
-Beside the rows that were measured stand the published rows of models that this scale leaves out,
-and the accuracy of guessing on the same items.
+The tables include published rows of models that are not evaluated at this scale, and the accuracy
+of guessing on the same items.
 """
 
 from dataclasses import replace
@@ -9,8 +9,8 @@ from functools import partial
 
 from difftransformer.config.evaluation import AVERAGE
 from difftransformer.errors import UserError
-from difftransformer.evaluations.language_understanding.notes import label_of, notes
-from difftransformer.evaluations.language_understanding.settings import Options, Suite, metric_of
+from difftransformer.evaluations.language_understanding.notes import notes, task_label
+from difftransformer.evaluations.language_understanding.settings import Options, Suite, task_metric
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import DIFFERENCE, Paper, Place, fact_cell, paired_differences
 from difftransformer.reporting.charts import cell_estimates, cells_of, estimates, interval
@@ -34,36 +34,40 @@ from difftransformer.reporting.sections import Metric, adapted_sizes, metric_cel
 from difftransformer.reporting.view import View
 
 DECIMALS = 1
-ERROR = "_stderr"
-"""Ending of the column of lm-eval's standard errors of another column."""
-GUESSING = "guessing"
-"""Row of the accuracy of guessing."""
-_WRITE = partial(plain, decimals=DECIMALS)
+STDERR_SUFFIX = "_stderr"
+"""Suffix of the column with lm-eval's standard errors."""
+CHANCE_ROW = "guessing"
+"""Row of the accuracy by guessing."""
+_format = partial(plain, decimals=DECIMALS)
 _GUESS = Look(SOFT, (2, 1.5), "")
 
 
 def section(view: View[Options]) -> Section:
-    """Make the section; where tables have several its columns carry the number of examples."""
+    """Build the section of one number of few-shot examples."""
     suite: Suite = view.suite
-    columns = {task + _ending(view): task for task in [*suite.tasks, AVERAGE]}
-    asked = {one: task for one, task in columns.items() if task in [*suite.asked_tasks, AVERAGE]}
-    cells = _measured(view, asked)
-    if more := _more(view, suite):
-        cells += metric_cells(view, more, DECIMALS, view.paper)
-    ids = [*asked, *(one.id for one in more if one.compared)]
+    columns = {task + _column_suffix(view): task for task in [*suite.tasks, AVERAGE]}
+    evaluated = {
+        column: task
+        for column, task in columns.items()
+        if task in [*suite.evaluated_tasks, AVERAGE]
+    }
+    cells = _accuracy_cells(view, evaluated)
+    if extra := _extra_metrics(view, suite):
+        cells += metric_cells(view, extra, DECIMALS, view.paper)
+    ids = [*evaluated, *(metric.id for metric in extra if metric.compared)]
     cells += paired_differences(view.rows, ids, cells, DECIMALS)
-    published, of_them = _published(view, set(columns))
+    published, published_cells = _published(view, set(columns))
     sizes = adapted_sizes(view)
-    cells += [*of_them, *sizes.cells]
-    cells += [_guessing(column, task, view.evaluated()[0]) for column, task in asked.items()]
-    cells += _not_asked(view, set(columns) - set(asked))
+    cells += [*published_cells, *sizes.cells]
+    cells += [_chance_cell(column, task, view.evaluated()[0]) for column, task in evaluated.items()]
+    cells += _unevaluated_cells(view, set(columns) - set(evaluated))
     return Section(
         title=view.title,
-        columns=[*_columns(view, columns), *_columns_of(view, more), *sizes.columns],
+        columns=[*_columns(view, columns), *_extra_columns(view, extra), *sizes.columns],
         rows=[
             *(Row(run=row.run, label=row.label) for row in view.rows),
             *published,
-            Row(run=GUESSING, label="Guessing"),
+            Row(run=CHANCE_ROW, label="Guessing"),
         ],
         cells=cells,
         notes=[*notes(view), *sizes.notes],
@@ -72,139 +76,145 @@ def section(view: View[Options]) -> Section:
 
 
 def figure(view: View[Options]) -> Figure:
-    """Draw points with intervals, one panel a section, tasks from left to right; one legend."""
-    measured = [_drawn(one) for one in view.sections]
-    known = {row.run: row.look for part in view.sections for row in part.rows}
-    rows = dict.fromkeys(row.run for part in measured for row in part.rows if row.run != GUESSING)
-    look = looks({run: known.get(run) for run in rows})
-    figure, grid = panels(len(measured), 1, (10, 1.2 + 3.3 * len(measured)), sharey=True)
-    for axes, part in zip(grid[:, 0], measured, strict=True):
+    """Draw accuracies with intervals, one panel per section, tasks from left to right."""
+    sections = [_figure_section(part_view) for part_view in view.sections]
+    row_styles = {row.run: row.look for part in view.sections for row in part.rows}
+    rows = dict.fromkeys(row.run for part in sections for row in part.rows if row.run != CHANCE_ROW)
+    look = looks({run: row_styles.get(run) for run in rows})
+    figure, grid = panels(len(sections), 1, (10, 1.2 + 3.3 * len(sections)), sharey=True)
+    for axes, part in zip(grid[:, 0], sections, strict=True):
         _panel(axes, part, look)
     low, high = grid[0, 0].get_ylim()  # of all panels, so after the last one
     grid[0, 0].set_ylim(max(low, -3), min(high, 103))  # intervals of few items leave 0 to 100
-    legend_below(figure, _legend(view, measured, look))
+    legend_below(figure, _legend(view, sections, look))
     return figure
 
 
-def _ending(view: View[Options]) -> str:
+def _column_suffix(view: View[Options]) -> str:
     shots = view.suite.num_fewshot
-    return f"_{shots}shot" if view.options.numbered and shots is not None else ""
+    return f"_{shots}shot" if view.options.fewshot_in_columns and shots is not None else ""
 
 
 def _columns(view: View[Options], columns: dict[str, str]) -> list[Column]:
     suite: Suite = view.suite
-    labels = {column: label_of(task) for column, task in columns.items()}
-    left = set(suite.tasks) - set(suite.asked_tasks)
-    if left:
-        labels[AVERAGE + _ending(view)] = f"Avg of {len(suite.asked_tasks)}"
-    found = [Column(id=one, header=f"{label} ↑") for one, label in labels.items()]
-    labels = {one: labels[one] for one, task in columns.items() if task not in left}
-    found += [
-        Column(id=one + ERROR, header=f"{label} s.e.", tidy_only=True)
-        for one, label in labels.items()
+    labels = {column: task_label(task) for column, task in columns.items()}
+    skipped = set(suite.tasks) - set(suite.evaluated_tasks)
+    if skipped:
+        labels[AVERAGE + _column_suffix(view)] = f"Avg of {len(suite.evaluated_tasks)}"
+    added = [Column(id=column, header=f"{label} ↑") for column, label in labels.items()]
+    labels = {column: labels[column] for column, task in columns.items() if task not in skipped}
+    added += [
+        Column(id=column + STDERR_SUFFIX, header=f"{label} s.e.", tidy_only=True)
+        for column, label in labels.items()
     ]
     if view.compared:
-        found += [
-            Column(id=one + DIFFERENCE, header=f"Δ {label}", tidy_only=columns[one] != AVERAGE)
-            for one, label in labels.items()
+        added += [
+            Column(
+                id=column + DIFFERENCE, header=f"Δ {label}", tidy_only=columns[column] != AVERAGE
+            )
+            for column, label in labels.items()
         ]
-    return found
+    return added
 
 
-def _measured(view: View[Options], columns: dict[str, str]) -> list[Cell]:
-    """Accuracies with lm-eval's standard error behind them, each before that error by itself.
+def _accuracy_cells(view: View[Options], columns: dict[str, str]) -> list[Cell]:
+    """Return for each accuracy its cell with lm-eval's standard error in its text, and that error.
 
-    A single item has none.
+    A single item has no standard error.
     """
     metrics = [
-        Metric(column + ending, "", {metric_of(task, part): 100.0})
+        Metric(column + ending, "", {task_metric(task, part): 100.0})
         for column, task in columns.items()
-        for ending, part in (("", ""), (ERROR, "stderr"))
+        for ending, part in (("", ""), (STDERR_SUFFIX, "stderr"))
     ]
-    found = metric_cells(view, metrics, DECIMALS, view.paper)
+    accuracy_cells = metric_cells(view, metrics, DECIMALS, view.paper)
     cells = []
-    for cell, error in zip(found[::2], found[1::2], strict=True):
-        behind = "" if error.value is None else f" ({_WRITE(error.value)})"
-        changes: dict[str, object] = {"text": cell.text + behind}
-        if view.suite.code_note and columns[cell.column] == AVERAGE:
-            changes |= {"paper_value": None, "paper_text": None}  # the published one is over all
+    for cell, error in zip(accuracy_cells[::2], accuracy_cells[1::2], strict=True):
+        stderr_text = "" if error.value is None else f" ({_format(error.value)})"
+        changes: dict[str, object] = {"text": cell.text + stderr_text}
+        if view.suite.skipped_note and columns[cell.column] == AVERAGE:
+            changes |= {"paper_value": None, "paper_text": None}  # published over all tasks
         cells += [cell.model_copy(update=changes), error]
     return cells
 
 
-def _not_asked(view: View[Options], columns: set[str]) -> list[Cell]:
-    """Blanks, with what is published."""
+def _unevaluated_cells(view: View[Options], columns: set[str]) -> list[Cell]:
+    """Return blank cells with the published values."""
     paper = Paper(view.artifact.paper)
-    found = []
+    cells = []
     for row in view.rows:
         for column in sorted(columns):
             value = paper.number(row.run, column)
-            text = None if value is None else _WRITE(value)
-            found.append(
+            text = None if value is None else _format(value)
+            cells.append(
                 Cell(row=row.run, column=column, text="", paper_value=value, paper_text=text)
             )
-    return found
+    return cells
 
 
-def _more(view: View[Options], suite: Suite) -> list[Metric]:
-    """The average without some tasks, and the shares of the answer given most."""
-    ending, found = _ending(view), []
-    if left_out := view.options.without:
-        rest = [task for task in suite.asked_tasks if task not in left_out]
-        if not rest or len(rest) + len(left_out) != len(suite.asked_tasks):
+def _extra_metrics(view: View[Options], suite: Suite) -> list[Metric]:
+    """Return metrics of the average without some tasks, and of the most common answer's share."""
+    ending, metrics = _column_suffix(view), []
+    if excluded := view.options.excluded_tasks:
+        subset = [task for task in suite.evaluated_tasks if task not in excluded]
+        if not subset or len(subset) + len(excluded) != len(suite.evaluated_tasks):
             raise UserError(
-                f"{view.title}: options.without: {', '.join(left_out)}: it leaves out some of the "
-                f"tasks that are asked, {', '.join(suite.asked_tasks)}, and not all"
+                f"{view.title}: options.excluded_tasks: {', '.join(excluded)}: exclude some of the "
+                f"evaluated tasks, {', '.join(suite.evaluated_tasks)}, and not all"
             )
-        labels = " and ".join(map(label_of, left_out))
-        terms = {metric_of(task): 100 / len(rest) for task in rest}
-        found.append(
-            Metric(f"{AVERAGE}_rest{ending}", f"Avg without {labels} ↑", terms, compared=True)
+        labels = " and ".join(map(task_label, excluded))
+        terms = {task_metric(task): 100 / len(subset) for task in subset}
+        metrics.append(
+            Metric(f"{AVERAGE}_subset{ending}", f"Avg without {labels} ↑", terms, compared=True)
         )
-    if view.options.constant:
-        found += [
-            Metric(f"{task}_constant{ending}", f"{label_of(task)}, one answer",
-                   {metric_of(task, "constant"): 100.0}, hidden=task not in left_out)
-            for task in suite.asked_tasks
+    if view.options.most_common_share:
+        metrics += [
+            Metric(f"{task}_most_common_share{ending}", f"{task_label(task)}, same answer",
+                   {task_metric(task, "most_common_share"): 100.0}, hidden=task not in excluded)
+            for task in suite.evaluated_tasks
         ]  # fmt: skip
-    return found
+    return metrics
 
 
-def _columns_of(view: View[Options], more: list[Metric]) -> list[Column]:
-    found = [Column(id=one.id, header=one.header, tidy_only=one.hidden) for one in more]
+def _extra_columns(view: View[Options], extra: list[Metric]) -> list[Column]:
+    columns = [
+        Column(id=metric.id, header=metric.header, tidy_only=metric.hidden) for metric in extra
+    ]
     if view.compared:
-        found += [
-            Column(id=one.id + DIFFERENCE, header=f"Δ {one.header.removesuffix(' ↑')}")
-            for one in more
-            if one.compared
+        columns += [
+            Column(id=metric.id + DIFFERENCE, header=f"Δ {metric.header.removesuffix(' ↑')}")
+            for metric in extra
+            if metric.compared
         ]
-    return found
+    return columns
 
 
 def _published(view: View[Options], columns: set[str]) -> tuple[list[Row], list[Cell]]:
-    """Rows that are published and not measured, where they have any of these columns."""
+    """Return published rows of other models, and their cells, if they have any of these columns."""
     measured = {row.run for row in view.rows}
-    known = {} if view.artifact.paper is None else view.artifact.paper.rows
-    found = {
-        run: row for run, row in known.items() if run not in measured and columns & set(row.values)
+    paper_rows = {} if view.artifact.paper is None else view.artifact.paper.rows
+    other_rows = {
+        run: row
+        for run, row in paper_rows.items()
+        if run not in measured and columns & set(row.values)
     }
-    rows = [Row(run=run, label=f"{row.label} (published)") for run, row in found.items()]
+    rows = [Row(run=run, label=f"{row.label} (published)") for run, row in other_rows.items()]
     return rows, [
-        Cell(row=run, column=column, text=f"[{_WRITE(float(value))}]", paper_value=float(value))
-        for run, row in found.items()
+        Cell(row=run, column=column, text=f"[{_format(float(value))}]", paper_value=float(value))
+        for run, row in other_rows.items()
         for column, value in row.values.items()
         if value is not None
     ]
 
 
-def _guessing(column: str, task: str, one: Result) -> Cell:
-    """The same for every row: all were asked the same items."""
-    share = defined(one, metric_of(task, "chance"))
-    return fact_cell(Place(GUESSING, column), 100 * share, [one], Paper(None), _WRITE)
+def _chance_cell(column: str, task: str, result: Result) -> Cell:
+    """Return the accuracy by guessing, which is the same for all models: they share the items."""
+    share = defined(result, task_metric(task, "chance"))
+    return fact_cell(Place(CHANCE_ROW, column), 100 * share, [result], Paper(None), _format)
 
 
-def _drawn(view: View[Options]) -> Section:
-    """What is drawn: nothing published beside items that stand in for the benchmarks."""
+def _figure_section(view: View[Options]) -> Section:
+    """Return the section to draw, without published values if the items are not the benchmarks."""
     proxy = view.suite.proxy
     if proxy is not None:
         view = replace(view, artifact=view.artifact.model_copy(update={"paper": None}))
@@ -216,26 +226,29 @@ def _panel(axes: Axes, part: Section, look: dict[str, Look]) -> None:
     chances = {
         column: cell.value
         for column in part.visible()
-        if (cell := part.cell(GUESSING, column.id)) is not None and cell.value is not None
+        if (cell := part.cell(CHANCE_ROW, column.id)) is not None and cell.value is not None
     }
     names = {column.id: column.header.removesuffix(" ↑") for column in chances}
-    errors = {c.row + c.column: c.value for c in cells_of(part, [n + ERROR for n in names])}
+    errors = {c.row + c.column: c.value for c in cells_of(part, [n + STDERR_SUFFIX for n in names])}
     cells = [cell for cell in cells_of(part, names) if cell.row in look]
-    found = cell_estimates(
-        cells, ends=lambda cell: interval(cell, errors.get(cell.row + cell.column + ERROR))
+    points = cell_estimates(
+        cells, ends=lambda cell: interval(cell, errors.get(cell.row + cell.column + STDERR_SUFFIX))
     )
-    estimates(axes, [one for one in found if one.kind != "seed"], look, names)
-    for place, chance in enumerate(chances.values()):
-        axes.hlines(chance, place - 0.45, place + 0.45, color=SOFT, lw=1.1, ls=(0, _GUESS.dash))
+    estimates(axes, [point for point in points if point.kind != "seed"], look, names)
+    for x, chance in enumerate(chances.values()):
+        axes.hlines(chance, x - 0.45, x + 0.45, color=SOFT, lw=1.1, ls=(0, _GUESS.dash))
     tidy(axes, x="", y="accuracy, %", title=part.title)
 
 
 def _legend(view: View[Options], sections: list[Section], look: dict[str, Look]) -> list[Line2D]:
     paper = view.artifact.paper
     labels = {row.run: row.label for part in sections for row in part.rows}
-    ours = {row.run for one in view.sections for row in one.rows}
-    signs = [sign(labels[run], one, mark=6, hollow=run not in ours) for run, one in look.items()]
-    cells = [cell for part in sections for cell in part.cells if cell.row in ours]
+    measured = {row.run for part_view in view.sections for row in part_view.rows}
+    signs = [
+        sign(labels[run], part_view, mark=6, hollow=run not in measured)
+        for run, part_view in look.items()
+    ]
+    cells = [cell for part in sections for cell in part.cells if cell.row in measured]
     if paper is not None and any(cell.paper_value is not None for cell in cells):
         signs.append(sign(f"published ({paper.scale})", mark=6, hollow=True))
     return [*signs, sign("guessing", _GUESS, line=1.1, mark=0)]

@@ -1,4 +1,4 @@
-"""What is asked about language understanding."""
+"""Settings of the language understanding evaluation."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,33 +21,33 @@ from difftransformer.evaluations.language_understanding.tasks import (
 from difftransformer.models.config import ModelConfig
 
 
-def metric_of(task: str, part: str = "") -> str:
-    """Metric of a task or of the average over them: its accuracy, or a part beside that."""
+def task_metric(task: str, part: str = "") -> str:
+    """Return the name of a task's metric (or the average's): its accuracy, or another part."""
     return f"{task}_{part}" if part else task
 
 
 class Options(evaluation.Options):
-    """What a section shows beside the tasks and their average."""
+    """Columns of a section besides the tasks and their average."""
 
-    without: Annotated[list[str], AfterValidator(known_names(LANGUAGE_TASKS, "task"))] = setting(
-        [], meaning="Tasks that a second average leaves out; none: there is no second"
+    excluded_tasks: Annotated[list[str], AfterValidator(known_names(LANGUAGE_TASKS, "task"))] = (
+        setting([], meaning="Tasks that a second average excludes; empty: no second average")
     )
-    numbered: bool = setting(
+    fewshot_in_columns: bool = setting(
         True,
-        meaning="Whether columns are named by the number of solved examples, for artifacts with "
-        "several; else by their tasks alone",
+        meaning="Whether column ids contain the number of few-shot examples, for artifacts with "
+        "several; else only the task",
     )
-    constant: bool = setting(
+    most_common_share: bool = setting(
         False,
-        meaning="Whether a note names the tasks in which a row gives nearly all items one answer; "
-        "the shares are in the csv, those of the tasks of `without` in the table, too",
+        meaning="Whether a note names the tasks in which a model gives nearly all items the same "
+        "answer; the shares are in the csv, and in the table for `excluded_tasks`",
     )
 
 
 class Suite(Base):
-    """Tasks of lm-eval, by its own evaluator: one number a task and their mean.
+    """Tasks of lm-eval with its own evaluator: one accuracy per task and their mean.
 
-    Measures any causal language model, also one from elsewhere (`pretrained`).
+    Evaluates any causal language model, also a pretrained external one (`pretrained`).
     """
 
     measures_pretrained: ClassVar[bool] = True
@@ -62,51 +62,51 @@ class Suite(Base):
     )
     metrics: dict[str, Literal["acc", "acc_norm"]] = setting(
         {},
-        meaning="Metrics of single tasks where they are not those of arXiv 2410.05258.",
+        meaning="Metric by task, where it differs from arXiv 2410.05258.",
         source="arXiv 2505.16333 does not say; inferred from its baselines",
     )
     num_fewshot: int | None = setting(
         0,
-        meaning="Solved examples before each question; null: as many as lm-eval gives by itself.",
+        meaning="Few-shot examples before each question; null: lm-eval's default.",
         unit="examples",
         ge=0,
     )
     limit: int | None = setting(
         None,
-        meaning="First so many items of each task, and of each subject of MMLU and AGIEval; null: "
-        "all.",
+        meaning="Number of items per task, and per subject of MMLU and AGIEval, the first ones; "
+        "null: all.",
         unit="items",
         ge=2,
     )
     max_new_tokens: int | None = setting(
         None,
-        meaning="Most room for a written answer; null: lm-eval's, which is 1280 for IFEval, 256 "
-        "for GSM8K and MBPP+, 32 for AGIEval's problems.",
+        meaning="Longest generated answer; null: lm-eval's, which is 1280 for IFEval, 256 for "
+        "GSM8K and MBPP+, 32 for AGIEval's problems.",
         unit="tokens",
         gt=0,
     )
     run_generated_code: bool = setting(
         False,
-        meaning="Whether programs that a model wrote are run on this machine: in a temporary "
-        "folder, without the environment's variables and with limits of time, memory and file "
-        "size, but not in a sandbox: they can read your files and use the network. Without it "
-        "tasks that need it, mbpp_plus, are not asked.",
+        meaning="Whether to run programs that a model wrote on this machine: in a temporary "
+        "folder, without environment variables and with limits of time, memory and file size. This "
+        "is no sandbox: they can read your files and use the network. If false, mbpp_plus is "
+        "skipped.",
     )
     data: str = setting(
         "hub",
         meaning="'hub': pinned revisions from the Hugging Face hub; 'builtin': a few items of our "
         "own; else a folder with <task>/<split>.jsonl or .jsonl.gz. `benchmarks` of config.yaml "
-        "wins over it.",
+        "overrides it.",
     )
     backend: Literal["auto", "eager", "blocked", "sdpa", "flash_attn"] = setting(
         "sdpa",
-        meaning="Attention of the models trained here; sdpa is what the `lm_eval` command runs on "
+        meaning="Attention backend of the models trained here; the `lm_eval` command uses sdpa for "
         "an exported checkpoint.",
     )
 
     @property
-    def asked_tasks(self) -> list[str]:
-        """Its tasks, without those that it may not run what a model writes for."""
+    def evaluated_tasks(self) -> list[str]:
+        """Tasks without those that run generated code, unless `run_generated_code` allows it."""
         return [
             task
             for task in self.tasks
@@ -115,79 +115,81 @@ class Suite(Base):
 
     @property
     def proxy(self) -> str | None:
-        """What stands in for the benchmarks; None where the items are theirs."""
-        return "our own few items" if self.data == BUILTIN else None
+        """Name of the items that replace the benchmarks; None for the benchmarks themselves."""
+        return "a few items of our own" if self.data == BUILTIN else None
 
     @classmethod
     def takes_benchmarks(cls, entry: Mapping[str, Any], benchmarks: str) -> bool:
-        """It always does."""
+        """Every suite of this kind reads benchmarks."""
         return True
 
     @model_validator(mode="after")
     def _metrics_are_of_its_tasks(self) -> Self:
-        if foreign := sorted(set(self.metrics) - set(self.tasks)):
-            raise ValueError(f"metrics: {', '.join(foreign)} are not among its tasks")
-        if written := [task for task in self.metrics if LANGUAGE_TASKS[task].room]:
-            raise ValueError(f"metrics: {written[0]} is not scored by acc or acc_norm alone")
+        if unknown := sorted(set(self.metrics) - set(self.tasks)):
+            raise ValueError(f"metrics: {', '.join(unknown)} are not among `tasks`")
+        if generative := [task for task in self.metrics if LANGUAGE_TASKS[task].max_gen_toks]:
+            raise ValueError(f"metrics: {generative[0]} has neither acc nor acc_norm")
         normed = [task for task, metric in self.metrics.items() if metric == "acc_norm"]
-        if plain := [task for task in normed if not LANGUAGE_TASKS[task].normed]:
-            raise ValueError(f"metrics: lm-eval scores {plain[0]} by acc alone")
-        if not self.asked_tasks:
-            raise ValueError(f"tasks: nothing is left to ask; {self.code_note}")
+        if without_norm := [task for task in normed if not LANGUAGE_TASKS[task].has_acc_norm]:
+            raise ValueError(f"metrics: lm-eval scores {without_norm[0]} by acc only")
+        if not self.evaluated_tasks:
+            raise ValueError(f"tasks: no task is left to evaluate; {self.skipped_note}")
         return self
 
     @property
-    def code_note(self) -> str:
-        """Why some tasks are not asked; empty where all are."""
-        left = [task for task in self.tasks if task not in self.asked_tasks]
-        if not left:
+    def skipped_note(self) -> str:
+        """Why some tasks are skipped; empty if none is."""
+        skipped = [task for task in self.tasks if task not in self.evaluated_tasks]
+        if not skipped:
             return ""
         return (
-            f"{', '.join(left)} would run programs that the model wrote; "
-            "run_generated_code: true of the suite allows it"
+            f"{', '.join(skipped)} would run programs that the model wrote; set "
+            "run_generated_code: true in the suite to allow it"
         )
 
     def metric(self, task: str) -> str:
-        """Metric of lm-eval that counts for a task."""
+        """Return the metric of lm-eval for a task."""
         return self.metrics.get(task, LANGUAGE_TASKS[task].metric)
 
-    def shots(self, task: str) -> int:
-        """Solved examples before an item of a task."""
-        return LANGUAGE_TASKS[task].shots if self.num_fewshot is None else self.num_fewshot
+    def fewshot(self, task: str) -> int:
+        """Return the number of few-shot examples of a task."""
+        return LANGUAGE_TASKS[task].num_fewshot if self.num_fewshot is None else self.num_fewshot
 
-    def room(self, task: str) -> int:
-        """Tokens for a written answer of a task; 0 where answers are given."""
-        own = LANGUAGE_TASKS[task].room
-        return own if self.max_new_tokens is None else min(own, self.max_new_tokens)
+    def max_gen_toks(self, task: str) -> int:
+        """Return the longest generated answer of a task in tokens; 0 for multiple choice."""
+        task_limit = LANGUAGE_TASKS[task].max_gen_toks
+        return task_limit if self.max_new_tokens is None else min(task_limit, self.max_new_tokens)
 
     def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
-        """A question must fit before a written answer."""
-        task = max(self.asked_tasks, key=self.room)
-        if self.room(task) < max_positions:
+        """Say why the context is too short for a question and its generated answer, or None."""
+        task = max(self.evaluated_tasks, key=self.max_gen_toks)
+        if self.max_gen_toks(task) < max_positions:
             return None
         return (
-            f"{task} has room for {self.room(task)} tokens of answer, which leaves none for a "
-            f"question in its max_positions {max_positions}: set max_new_tokens"
+            f"{task} has answers of up to {self.max_gen_toks(task)} tokens, which leave none of "
+            f"max_positions {max_positions} for a question: set max_new_tokens"
         )
 
     def files(self) -> dict[str, Path]:
-        """Files of all tasks that are asked."""
+        """Return the files of all evaluated tasks by task and split."""
         return {
             f"{task}/{split}": path
-            for task in self.asked_tasks
+            for task in self.evaluated_tasks
             for split, path in task_files(task, self.data).items()
         }
 
     @property
     def planned_tokens(self) -> int | None:
-        """Questions behind their solved examples, each with all of its answers."""
+        """Tokens of all questions with their few-shot examples and answers."""
         return sum(
-            LANGUAGE_TASKS[task].tokens * (1 + self.shots(task)) for task in self.asked_tasks
+            LANGUAGE_TASKS[task].total_tokens * (1 + self.fewshot(task))
+            for task in self.evaluated_tasks
         )
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """Questions behind their solved examples, a batch at a time."""
-        shots, room = (max(map(one, self.asked_tasks)) for one in (self.shots, self.room))
+        """A batch of questions with their few-shot examples."""
+        tasks = self.evaluated_tasks
+        shots, room = max(map(self.fewshot, tasks)), max(map(self.max_gen_toks, tasks))
         length = min(model.max_positions, LONGEST_ITEM * (1 + shots))
         total = min(model.max_positions, length + room)
         rows = self.batch_size * length

@@ -1,7 +1,7 @@
-"""The tasks: columns, metrics, pinned data, and their files.
+"""The tasks of lm-eval in the tables: labels, metrics, pinned data, and files of items.
 
-A folder of items holds ``<task>/<split>.jsonl`` or ``.jsonl.gz``, one item a line with the fields
-of the data set on the hub. Our own few items lie in such a folder beside this file.
+A folder of items holds ``<task>/<split>.jsonl`` or ``.jsonl.gz``, one item per line with the fields
+of the dataset on the hub. Our builtin items are in such a folder next to this file.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,49 +16,50 @@ from difftransformer.provenance.layout import SUMS
 
 
 class LanguageTask(NamedTuple):
-    """One task of lm-eval, or one of its groups, as the tables use it.
+    """A task of lm-eval, or a group of tasks, as the tables use it.
 
     Attributes:
-        label: Head of its column.
-        metric: Metric of lm-eval that the column shows.
-        folder: Folder of the task below those bundled with lm-eval.
-        tokens: Of all its items, a prompt with each answer, for plans: a quarter of their letters.
-        dataset: Where lm-eval loads it from, for messages.
-        revision: Commit of that data set on the hub; None where none is pinned.
-        fields: Keys that an item in a file must have; a dot leads into a mapping.
-        values: What some of them may be, for those that lm-eval looks up.
-        normed: Whether lm-eval scores it by acc_norm, too.
-        filter: Filter of lm-eval that reads the answer the metric is of.
-        shots: Solved examples that lm-eval gives where nobody says how many.
-        own_examples: Whether lm-eval brings these itself, so that no split has them.
-        room: Tokens that lm-eval leaves for a written answer; 0: one of given answers is chosen.
+        label: Header of its column.
+        metric: Metric of lm-eval in that column.
+        folder: Folder of the task in lm-eval's `tasks` folder.
+        total_tokens: Tokens of all items, each prompt with each answer, for cost estimates: a
+            quarter of their letters.
+        hub_path: Dataset that lm-eval loads, for messages.
+        revision: Commit of that dataset on the hub; None: not pinned.
+        required_fields: Keys that an item in a file must have; a dot leads into a mapping.
+        allowed_values: Values of those fields that lm-eval looks up.
+        has_acc_norm: Whether lm-eval scores acc_norm as well as acc.
+        filter: Filter of lm-eval that extracts the answer for the metric.
+        num_fewshot: Default number of few-shot examples in lm-eval.
+        bundled_examples: Whether few-shot examples come with lm-eval and not from a split.
+        max_gen_toks: lm-eval's longest generated answer; 0 for multiple choice.
         runs_code: Whether the answers are programs, which are run.
-        subjects: Of a group, by the field ``subject`` of its items; each is a task of lm-eval,
-            and the group's score is that over all of its items.
-        prefix: What the tasks of these are named by.
+        subjects: Subjects of a group, in the field ``subject`` of its items. Each is a task of
+            lm-eval; the group's score is over all items.
+        subject_prefix: Prefix of the names of those tasks.
     """
 
     label: str
     metric: str
     folder: str
-    tokens: int
-    dataset: str
+    total_tokens: int
+    hub_path: str
     revision: str | None
-    fields: tuple[str, ...]
-    values: Mapping[str, Sequence[Any]] = MappingProxyType({})
-    normed: bool = False
+    required_fields: tuple[str, ...]
+    allowed_values: Mapping[str, Sequence[Any]] = MappingProxyType({})
+    has_acc_norm: bool = False
     filter: str = "none"
-    shots: int = 0
-    own_examples: bool = False
-    room: int = 0
+    num_fewshot: int = 0
+    bundled_examples: bool = False
+    max_gen_toks: int = 0
     runs_code: bool = False
     subjects: tuple[str, ...] = ()
-    prefix: str = ""
+    subject_prefix: str = ""
 
     @property
-    def members(self) -> dict[str, str]:
-        """Tasks of lm-eval by their subject; none but for groups."""
-        return {one: f"{self.prefix}_{one}" for one in self.subjects}
+    def subtasks(self) -> dict[str, str]:
+        """Names of lm-eval's tasks by subject; empty if this is not a group."""
+        return {subject: f"{self.subject_prefix}_{subject}" for subject in self.subjects}
 
 
 _YES_NO = {"label": (0, 1)}
@@ -90,8 +91,8 @@ _AGIEVAL_EN = (
 _SUPER_GLUE = ("aps/super_glue", "3de24cf8022e94f4ee4b9d55a6f539891524d646")
 
 LANGUAGE_TASKS = {
-    "arc_challenge": LanguageTask("ARC-C", "acc", "arc", 212_000, *_ARC, normed=True),
-    "arc_easy": LanguageTask("ARC-E", "acc", "arc", 371_000, *_ARC, normed=True),
+    "arc_challenge": LanguageTask("ARC-C", "acc", "arc", 212_000, *_ARC, has_acc_norm=True),
+    "arc_easy": LanguageTask("ARC-E", "acc", "arc", 371_000, *_ARC, has_acc_norm=True),
     "boolq": LanguageTask(
         "BoolQ", "acc", "super_glue/boolq", 1_065_000, *_SUPER_GLUE,
         ("question", "passage", "label"), _YES_NO,
@@ -99,17 +100,17 @@ LANGUAGE_TASKS = {
     "hellaswag": LanguageTask(
         "HellaSwag", "acc_norm", "hellaswag", 3_606_000,
         "Rowan/hellaswag", "218ec52e09a7e7462a5400043bb9a69a41d06b76",
-        ("activity_label", "ctx_a", "ctx_b", "endings", "label"), normed=True,
+        ("activity_label", "ctx_a", "ctx_b", "endings", "label"), has_acc_norm=True,
     ),
     "openbookqa": LanguageTask(
         "OBQA", "acc", "openbookqa", 46_000,
         "allenai/openbookqa", "388097ea7776314e93a529163e0fea805b8a6454",
-        ("question_stem", *_CHOICES), normed=True,
+        ("question_stem", *_CHOICES), has_acc_norm=True,
     ),
     "piqa": LanguageTask(
         "PIQA", "acc", "piqa", 142_000,
         "baber/piqa", "142f6d7367fd9877f0fb3b5734ea6a545f54cdd1",
-        ("goal", "sol1", "sol2", "label"), _YES_NO, normed=True,
+        ("goal", "sol1", "sol2", "label"), _YES_NO, has_acc_norm=True,
     ),
     "winogrande": LanguageTask(
         "WinoGrande", "acc", "winogrande", 68_000,
@@ -138,50 +139,49 @@ LANGUAGE_TASKS = {
         "MMLU", "acc", "mmlu/default", 1_743_000,
         "cais/mmlu", "c30699e8356da336a370243923dbaf21066bb9fe",
         ("subject", "question", "choices", "answer"), {"answer": (0, 1, 2, 3)},
-        subjects=_MMLU, prefix="mmlu",
+        subjects=_MMLU, subject_prefix="mmlu",
     ),
     "ifeval": LanguageTask(
         "IFEval", "prompt_level_strict_acc", "ifeval", 720_000,
         "google/IFEval", "966cd89545d6b6acfd7638bc708b98261ca58e84",
-        ("key", "prompt", "instruction_id_list", "kwargs"), room=1280,
+        ("key", "prompt", "instruction_id_list", "kwargs"), max_gen_toks=1280,
     ),
     "mbpp_plus": LanguageTask(
         "MBPP+", "pass_at_1", "mbpp", 150_000,
         "evalplus/mbppplus", None,
         ("task_id", "prompt", "code", "test_list"),
-        shots=3, own_examples=True, room=256, runs_code=True,
+        num_fewshot=3, bundled_examples=True, max_gen_toks=256, runs_code=True,
     ),
     "gsm8k": LanguageTask(
         "GSM8K", "exact_match", "gsm8k", 417_000,
         "openai/gsm8k", "e53f048856ff4f594e959d75785d2c2d37b678ee",
-        ("question", "answer"), filter="flexible-extract", shots=5, room=256,
+        ("question", "answer"), filter="flexible-extract", num_fewshot=5, max_gen_toks=256,
     ),
     "agieval_en": LanguageTask(
         "AGIEval", "acc", "agieval", 4_800_000,
         "hails/agieval-*", None,
-        ("subject", "query"), room=32, subjects=_AGIEVAL_EN, prefix="agieval",
+        ("subject", "query"), max_gen_toks=32, subjects=_AGIEVAL_EN, subject_prefix="agieval",
     ),
 }  # fmt: skip
-"""By lm-eval's name: the seven of Differential Transformer in the order of its tables, four more of
-Dex, and five more of its table of tuned models. Neither says which metric it prints. `acc`
-everywhere but for HellaSwag is inferred from the former's OpenLLaMA row, whose numbers stand with
-their metric in the README of openlm-research/open_llama; a suite may ask for others. Of written
-answers it is the first metric of lm-eval's, and of GSM8K the last number of the answer, wherever it
-stands."""
+"""Tasks by lm-eval's name: the seven of Differential Transformer in the order of its tables, four
+more of Dex, and five more of Dex's table of tuned models. Neither paper names its metrics. `acc`
+for all but HellaSwag is inferred from the OpenLLaMA row of Differential Transformer, whose numbers
+appear with their metric in the README of openlm-research/open_llama; a suite can set others. For
+generated answers it is lm-eval's first metric; for GSM8K the last number in the answer counts."""
 DIFF_TASKS = tuple(LANGUAGE_TASKS)[:7]
-"""Those of Differential Transformer, tables 1 and 8."""
+"""Tasks of tables 1 and 8 of Differential Transformer."""
 
 SPLITS = ("dev", "train", "validation", "test")
 _BUILTIN = Path(__file__).with_name("items")
-"""Our own items, with their digests in items.sha256.json, which `publish` writes."""
+"""Our own items; `publish` wrote their digests to items.sha256.json."""
 
 
 def task_files(task: str, data: str) -> dict[str, Path]:
     """Return the files of a task by split; none for the hub.
 
     Raises:
-        DataError: The folder is missing, or holds nothing to evaluate the task on, or our own items
-            were changed.
+        DataError: The folder is missing, has no validation or test items, or our own items were
+            changed.
     """
     if data == HUB:
         return {}
@@ -194,7 +194,7 @@ def task_files(task: str, data: str) -> dict[str, Path]:
             verify_file(path, _BUILTIN / f"items{SUMS}", "install the package again")
     if not set(files) & {"validation", "test"}:
         raise DataError(
-            f"benchmarks: {root / task}: holds neither validation.jsonl nor test.jsonl (or "
-            f".jsonl.gz); put {task} there, or take it out of the suite's tasks"
+            f"benchmarks: {root / task}: contains neither validation.jsonl nor test.jsonl (or "
+            f".jsonl.gz); put {task} there, or remove it from the suite's tasks"
         )
     return files
