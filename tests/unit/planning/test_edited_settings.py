@@ -16,7 +16,7 @@ RUNS = (
 DATASETS = ("stdlib_text", "long_text", "recall", "second_text")
 EVALUATIONS = (
     *(("validation_slices", "diff"), ("recall", "recall_diff"), ("hallucination", "recall_diff")),
-    *(("nll_by_position", "long_diff"), ("adaptation_old", "adapted_lora")),
+    *(("nll_by_position", "long_diff"), ("adaptation_source", "adapted_lora")),
 )
 TABLES = ("table6", "table6_recall", "table4", "evidence", "dex_methods")
 FIGURES = ("table6", "figure3a", "dex_methods")

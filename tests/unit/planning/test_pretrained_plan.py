@@ -55,7 +55,7 @@ def test_adaptations_start_from_its_files_on_text_in_its_token_ids(
     assert str(folder / "model.safetensors") in Path(listing).read_text()
     for run_name in ("adapted_dex", PRETRAINED_BASE):
         manifest = jobs.layout.manifest("stdlib_text_of_pretrained_base")
-        assert jobs.measured_manifest("adaptation_old", run_name) == [manifest]
+        assert jobs.measured_manifest("adaptation_source", run_name) == [manifest]
     text, theirs = (
         plan.catalogue.dataset(name) for name in ("second_text", "second_text_of_pretrained_base")
     )

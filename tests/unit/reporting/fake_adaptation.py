@@ -57,17 +57,22 @@ def swept_adaptations(fake: Any, sweeps: dict[str, list[SweepRow]], seeds: tuple
 
 
 def _adapted(fake: Any, method: str, run: str, seed: int, lr: float, more: float) -> None:
-    new, old, trained, extra = METHODS[method]
-    sizes = {"trained_parameters": trained, "extra_parameters": extra, "validation_loss": new}
+    target, source, trained, extra = METHODS[method]
+    sizes = {"trained_parameters": trained, "extra_parameters": extra, "validation_loss": target}
     fake.training(run, seed, sizes, lr=lr)
-    losses(fake, run, seed, new - more, old + more)
+    losses(fake, run, seed, target - more, source + more)
 
 
 def losses(
-    fake: Any, run: str, seed: int, new: float, old: float, new_suite: str = "adaptation_new"
+    fake: Any,
+    run: str,
+    seed: int,
+    target: float,
+    source: float,
+    target_suite: str = "adaptation_target",
 ) -> None:
     """Write the losses of one run on both texts."""
     noise = random.Random(f"{run}{seed}")
-    for suite, loss in ((new_suite, new), ("adaptation_old", old)):
+    for suite, loss in ((target_suite, target), ("adaptation_source", source)):
         metrics = {"loss": loss + noise.gauss(0, 0.01), "tokens": 65_536}
         fake.evaluation(run, seed, suite, metrics, {"kind": "adaptation", "seq_len": 128})

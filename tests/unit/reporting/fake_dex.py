@@ -94,7 +94,7 @@ def _further(fake: Any, seed: int) -> None:
         if run in TUNED:
             fake.training(run, seed, {"validation_loss": 1.6} | METHOD_SIZES)
         understanding(fake, run, seed, 0, tasks=SIX, suite="instruction_tuning")
-        losses(fake, run, seed, 2.5 - 0.1 * place, 3.8, new_suite="adaptation_worked")
+        losses(fake, run, seed, 2.5 - 0.1 * place, 3.8, target_suite="adaptation_worked")
 
 
 def effective_attention(fake: Any, run: str, seed: int, suite: str = "effective_attention") -> None:

@@ -174,8 +174,8 @@ def test_items_reach_every_claim_on_a_mean(results: Results) -> None:
                 elif seed.value is not None:
                     assert seed.per_item.sums_to(seed.value)
     assert without == {
-        "accuracy_at_budget", "steps_to_learn", "new_at_equal_old", "gradient_spikes_large",
-        "ratio",
+        "accuracy_at_budget", "steps_to_learn", "target_at_equal_source",
+        "gradient_spikes_large", "ratio",
     }  # fmt: skip
 
 

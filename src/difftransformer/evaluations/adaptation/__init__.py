@@ -1,1 +1,1 @@
-"""What adapting a trained model teaches, and what it makes it forget."""
+"""Loss on the target and on the source text after a trained model is adapted."""

@@ -1,8 +1,8 @@
-"""Learning against forgetting over learning rates: a table, curves, and both at equal forgetting.
+"""Target loss against source loss over learning rates: a table, curves, and equal source loss.
 
-At one rate who learns less forgets less. Curves compare at the same loss on the old text: the
-middle of what every row reaches with some rate, seed by seed, and between two rates of a row along
-the straight line.
+At a single rate, methods that learn less of the target also forget less of the source. So methods
+are compared at the same source loss: per seed the middle of the range that all methods reach, with
+linear interpolation between two rates of a method.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,6 @@ from itertools import pairwise
 
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.evaluations.adaptation.settings import Options
-from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import (
     DIFFERENCE,
     UNDEFINED,
@@ -27,35 +26,37 @@ from difftransformer.reporting.sections import Metric, adapted_sizes, section_of
 from difftransformer.reporting.view import View
 
 DECIMALS = 3
-TEXTS = (
-    Metric("new", "New text ↓", "loss", compared=True),
-    Metric("old", "Old text ↓", "loss", compared=True),
+DOMAINS = (
+    Metric("target", "Target text ↓", "loss", compared=True),
+    Metric("source", "Source text ↓", "loss", compared=True),
 )
-AT_EQUAL = Metric("new_at_equal_old", "New text at equal old ↓")
+AT_EQUAL = Metric("target_at_equal_source", "Target text at equal source loss ↓")
 Losses = tuple[float, float]
-"""Losses of one training on the new text and on the old."""
-Swept = list[tuple[Cell, Cell]]
-"""Cells of a row by rate, ascending: on the new text and on the old."""
+"""Target and source loss of one training."""
+SweepCells = list[tuple[Cell, Cell]]
+"""Cells of a row by ascending learning rate: target loss and source loss."""
 
 
 def by_rate(view: View[Options]) -> Section:
-    """Make the section: losses of every row at every rate, and at equal forgetting."""
+    """Build the section: losses of every row at every rate, and at equal source loss."""
     sizes = adapted_sizes(view)
     columns = [
-        Column(id=f"{one.id}@{rate(lr)}", header=f"{one.header.removesuffix(' ↓')}, lr {rate(lr)}")
+        Column(
+            id=f"{domain.id}@{rate(lr)}",
+            header=f"{domain.header.removesuffix(' ↓')}, lr {rate(lr)}",
+        )
         for lr in view.rates
-        for one in TEXTS
+        for domain in DOMAINS
     ]
-    rows = {row.run: _swept(view, row) for row in view.rows}
-    equal = _at_equal(view, rows)
+    rows = {row.run: _sweep_cells(view, row) for row in view.rows}
+    equal = _equal_source_cells(view, rows)
     columns.append(Column(id=AT_EQUAL.id, header=AT_EQUAL.header))
     if view.compared:
         columns.append(Column(id=AT_EQUAL.id + DIFFERENCE, header=f"Δ {AT_EQUAL.header}"))
         equal += paired_differences(view.rows, [AT_EQUAL.id], equal, DECIMALS)
     notes = [
-        "The same number of rates for every method. At equal old: where the loss on the old text "
-        "is the middle of what every row reaches with some rate, seed by seed; between two rates "
-        "along the straight line."
+        "Every method has the same number of rates. Equal source loss: per seed the middle of the "
+        "range that all rows reach, with linear interpolation between two rates."
     ]
     notes += view.difference_note()
     cells = [cell for points in rows.values() for pair in points for cell in pair]
@@ -65,67 +66,67 @@ def by_rate(view: View[Options]) -> Section:
 
 
 def draw_frontier(axes: Axes, view: View[Options]) -> None:
-    """Draw each row's curve in the plane of both losses, its first and last rate written."""
+    """Draw each row's curve in the plane of both losses, with its first and last rate as labels."""
     points = []
     for row in view.rows:
-        at = [
-            (Point(row.run, new.value, old.value), entry.learning_rate)
-            for (new, old), entry in zip(_swept(view, row), view.swept(row), strict=True)
-            if new.value is not None and old.value is not None
+        curve = [
+            (Point(row.run, target.value, source.value), entry.learning_rate)
+            for (target, source), entry in zip(
+                _sweep_cells(view, row), view.swept(row), strict=True
+            )
+            if target.value is not None and source.value is not None
         ]
-        for point, lr in (*at[:1], *at[-1:]):
-            place = (point.x, point.y)
-            axes.annotate(rate(lr), place, (4, 4), textcoords="offset points", fontsize=7)
-        points += [point for point, _ in at]
+        for point, lr in (*curve[:1], *curve[-1:]):
+            axes.annotate(
+                rate(lr), (point.x, point.y), (4, 4), textcoords="offset points", fontsize=7
+            )
+        points += [point for point, _ in curve]
     lines(axes, points, view.look, marks=6, sort=False, estimator=None)
 
 
-def equal_level(curves: Sequence[Sequence[Losses]]) -> float | None:
-    """Middle of the losses on the old text that every curve reaches; None: there are none."""
+def shared_source_loss(curves: Sequence[Sequence[Losses]]) -> float | None:
+    """Return the middle of the range of source losses that all curves reach; None if empty."""
     if not all(curves):
         return None
-    low = max(min(old for _, old in one) for one in curves)
-    high = min(max(old for _, old in one) for one in curves)
+    low = max(min(source for _, source in curve) for curve in curves)
+    high = min(max(source for _, source in curve) for curve in curves)
     return (low + high) / 2 if low <= high else None
 
 
-def learned_at(curve: Sequence[Losses], level: float) -> float | None:
-    """Lowest loss on the new text where a curve has that loss on the old one; None: nowhere."""
-    found = [new for new, old in curve if old == level]
-    for (new, old), (next_new, next_old) in pairwise(curve):
-        if min(old, next_old) < level < max(old, next_old):
-            found.append(new + (next_new - new) * (level - old) / (next_old - old))
-    return min(found, default=None)
+def target_loss_at(curve: Sequence[Losses], source_loss: float) -> float | None:
+    """Return the lowest target loss of a curve at a source loss; None if it never has that loss."""
+    targets = [target for target, source in curve if source == source_loss]
+    for (target, source), (next_target, next_source) in pairwise(curve):
+        if min(source, next_source) < source_loss < max(source, next_source):
+            fraction = (source_loss - source) / (next_source - source)
+            targets.append(target + (next_target - target) * fraction)
+    return min(targets, default=None)
 
 
-def _swept(view: View[Options], row: RowSlice) -> Swept:
+def _sweep_cells(view: View[Options], row: RowSlice) -> SweepCells:
+    def cell(run: str, lr: float, domain: int) -> Cell:
+        suite, metric = view.part.suites[domain], DOMAINS[domain]
+        results = [view.results.evaluation(suite, run, seed) for seed in view.seeds]
+        by_seed = [(result, metric.value(result)) for result in results]
+        values = seed_values(by_seed, DECIMALS, terms=metric.terms)
+        return mean_cell(Place(row.run, f"{metric.id}@{rate(lr)}"), values, DECIMALS, view.paper)
+
     return [
-        (
-            _at(view, row, entry.run_id, entry.learning_rate, 0),
-            _at(view, row, entry.run_id, entry.learning_rate, 1),
-        )
+        (cell(entry.run_id, entry.learning_rate, 0), cell(entry.run_id, entry.learning_rate, 1))
         for entry in view.swept(row)
     ]
 
 
-def _at(view: View[Options], row: RowSlice, run: str, lr: float, text: int) -> Cell:
-    suite, one = view.part.suites[text], TEXTS[text]
-    results: Sequence[Result] = [view.results.evaluation(suite, run, seed) for seed in view.seeds]
-    known = [(result, one.value(result)) for result in results]
-    values = seed_values(known, DECIMALS, terms=one.terms)
-    return mean_cell(Place(row.run, f"{one.id}@{rate(lr)}"), values, DECIMALS, view.paper)
-
-
-def _at_equal(view: View[Options], rows: Mapping[str, Swept]) -> list[Cell]:
-    """A cell for each row: the loss on the new text at equal forgetting, by seed."""
-    found: dict[str, list[SeedValue]] = {run: [] for run in rows}
-    for place, seed in enumerate(view.seeds):
-        curves = {run: _curve(points, place) for run, points in rows.items()}
-        level = equal_level(list(curves.values()))
+def _equal_source_cells(view: View[Options], rows: Mapping[str, SweepCells]) -> list[Cell]:
+    """Return a cell for each row: the target loss at equal source loss, by seed."""
+    values: dict[str, list[SeedValue]] = {run: [] for run in rows}
+    for index, seed in enumerate(view.seeds):
+        curves = {run: _curve(points, index) for run, points in rows.items()}
+        level = shared_source_loss(list(curves.values()))
         for run, curve in curves.items():
-            value = None if level is None else learned_at(curve, level)
-            jobs = [one.seeds[place].job_ids for pair in rows[run] for one in pair]
-            found[run].append(
+            value = None if level is None else target_loss_at(curve, level)
+            jobs = [cell.seeds[index].job_ids for pair in rows[run] for cell in pair]
+            values[run].append(
                 SeedValue(
                     seed=seed,
                     value=value,
@@ -135,11 +136,13 @@ def _at_equal(view: View[Options], rows: Mapping[str, Swept]) -> list[Cell]:
             )
     return [
         mean_cell(Place(run, AT_EQUAL.id), seeds, DECIMALS, view.paper)
-        for run, seeds in found.items()
+        for run, seeds in values.items()
     ]
 
 
-def _curve(points: Swept, place: int) -> list[Losses]:
-    """Both losses of a row with one seed, by rate, where both exist."""
-    losses = [(new.seeds[place].value, old.seeds[place].value) for new, old in points]
-    return [(new, old) for new, old in losses if new is not None and old is not None]
+def _curve(points: SweepCells, index: int) -> list[Losses]:
+    """Return both losses of a row for one seed, by rate, where both exist."""
+    losses = [(target.seeds[index].value, source.seeds[index].value) for target, source in points]
+    return [
+        (target, source) for target, source in losses if target is not None and source is not None
+    ]

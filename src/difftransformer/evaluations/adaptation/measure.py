@@ -1,4 +1,4 @@
-"""Loss on held-out text, by document."""
+"""Loss on held-out text, per document."""
 
 import numpy as np
 
@@ -12,19 +12,19 @@ from difftransformer.evaluations.adaptation.settings import Suite
 
 
 def measure(suite: Suite, context: EvalContext) -> EvalResult:
-    """Mean loss in nats per token.
+    """Return the mean loss in nats per token.
 
     Returns:
-        loss, known by document, too, and tokens.
+        loss, with its sums per document, and tokens.
 
     Raises:
-        DataError: the validation split is missing or too short.
+        DataError: The validation split is missing or too short.
     """
     split = context.dataset.split("validation")
     documents = len(split.document_ends())
     losses, tokens = np.zeros(documents), np.zeros(documents)
-    for _, found, owners in losses_by_window(suite, context):
-        losses += np.bincount(owners, weights=found, minlength=documents)
+    for _, token_losses, owners in losses_by_window(suite, context):
+        losses += np.bincount(owners, weights=token_losses, minlength=documents)
         tokens += np.bincount(owners, minlength=documents)
     read = int(tokens.nonzero()[0].max()) + 1
     unit = "documents" if split.row_length is None else "rows"

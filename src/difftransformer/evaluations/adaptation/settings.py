@@ -1,4 +1,4 @@
-"""What is asked about learning and forgetting."""
+"""Settings of the adaptation evaluation: loss on the target and on the source text."""
 
 from typing import ClassVar, Literal
 
@@ -8,12 +8,13 @@ from difftransformer.config.evaluation import LossSuite
 
 
 class Suite(LossSuite):
-    """Loss on the held-out text of a dataset, whatever a run was trained on."""
+    """Loss on the held-out text of a dataset, whatever data a run was trained on."""
 
     measures_pretrained: ClassVar[bool] = True
     kind: Literal["adaptation"] = setting(meaning="Which evaluation the suite is.")
     dataset: str = setting(
-        meaning="Dataset of datasets.yaml whose held-out text is read; its token ids are the run's."
+        meaning="Dataset of datasets.yaml whose held-out text is read; it must share the run's "
+        "tokenizer."
     )
 
     def read_dataset(self, *, foreign: bool) -> str:
@@ -22,28 +23,28 @@ class Suite(LossSuite):
 
 
 class Options(evaluation.Options):
-    """Which runs are shown: each at its own learning rate, at those of a sweep, or by tokens."""
+    """Whether runs are shown at their own learning rate, over a sweep, or by tokens."""
 
     suites: ClassVar[int] = 2
-    """That of the new text, then that of the old."""
+    """The suite of the target text, then that of the source text."""
 
     by: Literal["run", "learning_rate", "tokens"] = setting(
         "run",
-        meaning="Each row at its own rate, or a curve for each row: over a sweep of rates, or over "
-        "a family of setups with more and more tokens",
+        meaning="Each method at its own learning rate, or a curve per method: over a sweep of "
+        "rates, or over a family of setups with more and more tokens",
     )
 
     @property
     def claim_columns(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Both losses, or that on the new text where as much is forgotten."""
-        return ("new_at_equal_old",) if self.swept else ("new", "old")
+        """Both losses; for a sweep the target loss at equal source loss."""
+        return ("target_at_equal_source",) if self.swept else ("target", "source")
 
     @property
     def needs_family(self) -> bool:  # type: ignore[override]
-        """By tokens it does."""
+        """Whether the section needs a family of setups, which it does by tokens."""
         return self.by == "tokens"
 
     @property
     def swept(self) -> bool:
-        """Whether it is by learning rate."""
+        """Whether curves are over learning rates."""
         return self.by == "learning_rate"
