@@ -216,7 +216,7 @@ WRONG = [
         torch.randn(1, 3, D), mask=torch.ones(1, 4, 3, 3, dtype=torch.bool)),
      r"wanted is torch.bool \[batch or 1, 1, 3, 3\]"),
     (lambda: layer("softmax")(torch.randn(1, 3, D), cache=KeyValueCache(2)),
-     "a cache for 2 positions was given 3: make it larger"),
+     "capacity of 2 positions and would hold 3"),
     (lambda: SoftmaxAttention(64, num_heads=4)(
         torch.randn(1, 3, 64), positions=torch.arange(4)),
      r"torch.int64 \[4\], expected integers \[3\] or \[1 or 1, 3\]"),

@@ -249,7 +249,7 @@ def test_rows_from_cached_keys_are_the_last_rows_of_the_maps(
     cache = PrefixCache(12)
     for span in (slice(0, 4), slice(4, 9)):
         layer(x[:, span], (rope[0][span], rope[1][span]), None, cache)
-    keys, _ = cache.held(layer.layer_index)
+    keys, _ = cache.get(layer.layer_index)
     last = slice(9 - rows, 9)
     q, _, _, extra = layer.project(x[:, last], (rope[0][last], rope[1][last]))
     weights = layer.attention_weights(q, keys, extra)
@@ -297,7 +297,7 @@ def test_a_rounded_cache_holds_rounded_keys_and_nothing_else_rounded(
     with rounded_cache(layer, 4):
         layer(x, rope, None, rounded)
     _, keys, values, _ = layer.project(x, rope)
-    (held, _), (found, found_values) = (one.held(layer.layer_index) for one in (cache, rounded))
+    (held, _), (found, found_values) = (one.get(layer.layer_index) for one in (cache, rounded))
     n = layer.num_k_heads
     keys = keys[:, :n]
     assert torch.equal(found[:, :n], round_affine(keys, 4))

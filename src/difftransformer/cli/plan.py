@@ -70,8 +70,8 @@ def show(
             matched_to = plan.catalogue.entry(run).match
             assert matched_to is not None
             typer.echo(
-                f"ffn_dim {match.ffn_dim}, matched to {matched_to.to} by {match.by}: "
-                f"{match.size:,} for {match.wanted:,}, {match.residual:+.2%}",
+                f"ffn_dim {match.ffn_dim}, matched to {matched_to.to} by {match.measure}: "
+                f"{match.size:,} for {match.target:,}, {match.relative_error:+.2%}",
                 err=True,
             )
 

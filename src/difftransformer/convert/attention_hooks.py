@@ -1,6 +1,6 @@
-"""Hooks on the attention layers of a model, and what they multiply the maps by that they subtract.
+"""Hooks that capture attention maps, lambdas and head outputs of a model as it runs.
 
-Shapes: B = windows, T = positions, L = layers, H = output heads.
+Shapes: B = windows, T = positions, L = layers, H = output heads, e = width of a head's output.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,33 +20,33 @@ from difftransformer.models.config import lambda_metric
 from difftransformer.models.language_model import HFCausalLM
 
 Lambdas = Mapping[int, Sequence[Tensor]]
-"""By layer that subtracts a map: its factors, means over positions and heads."""
+"""Lambdas of each batch, mean over positions and heads [B], by layer index."""
 
 
 @contextmanager
 def capture_lambdas(model: Any) -> Iterator[Lambdas]:
-    """Collect the factors of the maps that heads subtract while the model runs."""
-    found: dict[int, list[Tensor]] = {}
+    """Collect the lambdas of all differential layers as the model runs."""
+    lambdas: dict[int, list[Tensor]] = {}
 
     def hook(layer: Attention, inputs: Any) -> None:
-        factors = layer.lambda_per_head(inputs[0])  # broadcast to [B, T, H]
-        if factors is not None:
-            found.setdefault(layer.layer_index, []).append(factors.double().cpu().mean((1, 2)))
+        lam = layer.lambda_per_head(inputs[0])  # broadcasts to [B, T, H]
+        if lam is not None:
+            lambdas.setdefault(layer.layer_index, []).append(lam.double().cpu().mean((1, 2)))
 
-    with hooked([(layer, hook) for layer in attention_layers(model)]):
-        yield found
+    with forward_pre_hooks([(layer, hook) for layer in attention_layers(model)]):
+        yield lambdas
 
 
-def lambda_means(found: Lambdas) -> dict[str, float]:
-    """Metrics of the layers that subtract a map: mean over heads, positions and windows."""
+def lambda_means(lambdas: Lambdas) -> dict[str, float]:
+    """Return the lambda metric of each differential layer: mean over heads, positions, windows."""
     return {
-        lambda_metric(layer): float(torch.cat(list(parts)).mean())
-        for layer, parts in sorted(found.items())
+        lambda_metric(layer): float(torch.cat(list(batches)).mean())
+        for layer, batches in sorted(lambdas.items())
     }
 
 
 def attention_layers(model: Any) -> list[Attention]:
-    """Attention layers of a model, in their order."""
+    """Return the attention layers of a model in order."""
     return [module for module in model.modules() if isinstance(module, Attention)]
 
 
@@ -60,15 +60,15 @@ def capture_attention(model: Any, block: int) -> Iterator[list[Iterator[Attentio
 
     Raises:
         BackendError: The model runs with a mask or a cache, which the maps would leave out.
-        CheckpointError: The maps of a model from elsewhere cannot be read.
+        CheckpointError: The maps of an external model cannot be read.
     """
     layers: list[Iterator[AttentionBlock]] = []
     if isinstance(model, HFCausalLM):
 
-        def see(maps: CapturedAttention) -> None:
-            layers.append(maps.iter_blocks(block))
+        def append_blocks(captured: CapturedAttention) -> None:
+            layers.append(captured.iter_blocks(block))
 
-        with reader(model.inner)(model.inner, see):
+        with reader(model.inner)(model.inner, append_blocks):
             yield layers
         return
 
@@ -76,64 +76,65 @@ def capture_attention(model: Any, block: int) -> Iterator[list[Iterator[Attentio
         if any(mask is not None for mask in inputs[2:]):
             raise BackendError(
                 "attention maps are those of plain causal attention: run the model without mask, "
-                "segment_ids and cache, each document in a row of its own"
+                "segment_ids and cache, one document per row"
             )
         layers.append(iter_blocks(layer, inputs[0], inputs[1], block))
 
-    with hooked([(layer, hook) for layer in attention_layers(model)]):
+    with forward_pre_hooks([(layer, hook) for layer in attention_layers(model)]):
         yield layers
 
 
 class OutputProjection(NamedTuple):
-    """What gets the outputs of a layer's heads side by side.
+    """The output projection of an attention layer.
 
     Attributes:
-        layer: 0-based index of the layer; those without attention have none.
-        heads: H.
-        projection: Takes [B, T, H e].
+        layer: 0-based index of the layer; layers without attention have no projection.
+        num_heads: H.
+        module: The projection; its input is the concatenated head outputs [B, T, H e].
     """
 
     layer: int
-    heads: int
-    projection: nn.Module
+    num_heads: int
+    module: nn.Module
 
 
 @torch.no_grad()
 def find_output_projections(model: Any) -> list[OutputProjection]:
-    """Return where the heads of every attention layer come together.
+    """Return the output projection of every attention layer.
 
     Raises:
-        CheckpointError: The layers of a model from elsewhere cannot be read, or differ in heads.
+        CheckpointError: The layers of an external model cannot be read, or differ in heads.
     """
     if not isinstance(model, HFCausalLM):
-        layers = attention_layers(model)
         return [
-            OutputProjection(layer.layer_index, layer.num_heads, layer.o_proj) for layer in layers
+            OutputProjection(layer.layer_index, layer.num_heads, layer.o_proj)
+            for layer in attention_layers(model)
         ]
-    found: list[OutputProjection] = []
+    projections: list[OutputProjection] = []
 
-    def see(maps: CapturedAttention) -> None:
-        if maps.projection is None:
-            raise_unreadable(model.inner, f"layer {maps.layer} has no output projection")
-        found.append(OutputProjection(maps.layer, maps.queries.shape[1], maps.projection))
+    def append_projection(captured: CapturedAttention) -> None:
+        if captured.projection is None:
+            raise_unreadable(model.inner, f"layer {captured.layer} has no output projection")
+        num_heads = captured.queries.shape[1]
+        projections.append(OutputProjection(captured.layer, num_heads, captured.projection))
 
-    with reader(model.inner)(model.inner, see):
+    with reader(model.inner)(model.inner, append_projection):
         model.hidden_states(torch.zeros(1, 2, dtype=torch.long, device=model.output_weight.device))
-    if len({one.heads for one in found}) > 1:
+    if len({projection.num_heads for projection in projections}) > 1:
         raise_unreadable(model.inner, "its layers differ in their number of heads")
-    return found
+    return projections
 
 
 def head_gate_grads(
     projections: Sequence[nn.Module], sequences: int, heads: int, losses: Callable[[], Tensor]
 ) -> Tensor:
-    """Slope of each sequence's loss in a gate of one on each head (Michel et al. 2019).
+    """Return the gradient of each loss for a gate of 1 on each head (Michel et al. 2019).
 
     Args:
-        projections: The output projection of every layer, which gets its heads joined.
+        projections: The output projection of every layer.
         sequences: B.
         heads: H.
-        losses: Runs the model and gives the losses, [B].
+        losses: Runs the model and returns the loss of each sequence, [B].
 
     Returns:
         [B, L, H] in float64 on the CPU.
@@ -141,23 +142,23 @@ def head_gate_grads(
     device = next(projections[0].parameters()).device
     gates = torch.ones(sequences, len(projections), heads, device=device, requires_grad=True)
 
-    def hook(layer: int) -> Callable[[nn.Module, Any], tuple[Tensor]]:
-        def look(module: nn.Module, inputs: Any) -> tuple[Tensor]:
+    def gate_heads(layer: int) -> Callable[[nn.Module, Any], tuple[Tensor]]:
+        def hook(module: nn.Module, inputs: Any) -> tuple[Tensor]:
             by_head = inputs[0].view(*inputs[0].shape[:-1], heads, -1)
             gate = gates[:, layer, None, :, None].to(by_head.dtype)
             return ((by_head * gate).flatten(-2),)
 
-        return look
+        return hook
 
-    hooks = [(one, hook(layer)) for layer, one in enumerate(projections)]
-    with hooked(hooks), torch.enable_grad():
-        (found,) = torch.autograd.grad(losses().sum(), gates)
-    return found.double().cpu()
+    hooks = [(module, gate_heads(layer)) for layer, module in enumerate(projections)]
+    with forward_pre_hooks(hooks), torch.enable_grad():
+        (grads,) = torch.autograd.grad(losses().sum(), gates)
+    return grads.double().cpu()
 
 
 @contextmanager
-def hooked(hooks: Sequence[tuple[nn.Module, Callable[..., Any]]]) -> Iterator[None]:
-    """Call hooks before their modules run."""
+def forward_pre_hooks(hooks: Sequence[tuple[nn.Module, Callable[..., Any]]]) -> Iterator[None]:
+    """Register each hook on its module as a forward pre-hook within the context."""
     with ExitStack() as handles:
         for module, hook in hooks:
             handles.callback(module.register_forward_pre_hook(hook).remove)

@@ -131,7 +131,7 @@ def read_config(folder: Path) -> ModelConfig:
             f"{path}: no settings under `model`; name a folder written by difftransformer"
         ) from None
     try:
-        return ModelConfig.read(settings, f"{path}: model")
+        return ModelConfig.from_dict(settings, f"{path}: model")
     except ConfigError as error:
         raise CheckpointError(f"{error}; train the model again") from None
 

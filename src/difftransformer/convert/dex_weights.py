@@ -1,7 +1,6 @@
-"""What Dex subtracts of what heads put out, read from what an adaptation left beside the weights.
+"""The trained matrices of Dex, read from the adapter file of a run.
 
-It is not in `convert.dex`, which imports peft: evaluations read it for every model.
-
+Not in `convert.dex`, which imports peft: evaluations read them for every model.
 Shapes: L = layers, H = heads, e = width of a head's output.
 """
 
@@ -19,22 +18,22 @@ from difftransformer.provenance.result import read_result
 
 
 class DexWeights(NamedTuple):
-    """Heads put out O (I - M) in the place of O; folded, W_O has I - M in it.
+    """Dex replaces a head's output O by O (I - M); merging folds I - M into W_O.
 
     Attributes:
-        matrices: M = lambda W_D, float64 [L, H, e, e]; zeros for heads that are left alone.
-        changed: Which heads are not, [L, H].
+        matrices: M = lambda W_D, float64 [L, H, e, e]; zeros for heads that Dex does not change.
+        selected: Heads that Dex changes, bool [L, H].
     """
 
     matrices: Tensor
-    changed: Tensor
+    selected: Tensor
 
 
 def read_dex_weights(folder: Path | None, layers: int, heads: int) -> DexWeights | None:
-    """Return what Dex changes in a run's model (arXiv 2505.16333, equation 3), None without Dex.
+    """Return the matrices of Dex in a run's model (arXiv 2505.16333, equation 3), None without Dex.
 
     Args:
-        folder: Where the model lies, with the result of its training; None where none is kept.
+        folder: Folder of the model and its training's result; None if the model is not stored.
         layers: L.
         heads: H.
     """
@@ -44,18 +43,19 @@ def read_dex_weights(folder: Path | None, layers: int, heads: int) -> DexWeights
     if not any("dex_difference" in name for name in tensors):
         return None
 
-    def named(end: str) -> Tensor:
-        (found,) = (one for name, one in tensors.items() if name.endswith(end))
-        return found
+    def tensor_ending_in(suffix: str) -> Tensor:
+        (match,) = (tensor for name, tensor in tensors.items() if name.endswith(suffix))
+        return match
 
-    trained = read_result(folder / TRAINING).metrics
-    matrices, changed = [], torch.zeros(layers, heads, dtype=torch.bool)
+    metrics = read_result(folder / TRAINING).metrics
+    matrices, selected = [], torch.zeros(layers, heads, dtype=torch.bool)
     for layer in range(layers):
-        part = f"layers.{layer}.self_attn.o_proj.dex_"
-        selected, difference = named(part + "heads"), named(part + "difference").double()
+        prefix = f"layers.{layer}.self_attn.o_proj.dex_"
+        layer_heads = tensor_ending_in(prefix + "heads")
+        difference = tensor_ending_in(prefix + "difference").double()
         width = difference.shape[-1]
         matrix = torch.zeros(heads, width, width, dtype=torch.float64)
-        matrix[selected] = float(trained[lambda_metric(layer)] or 0) * difference
-        changed[layer, selected] = True
+        matrix[layer_heads] = float(metrics[lambda_metric(layer)] or 0) * difference
+        selected[layer, layer_heads] = True
         matrices.append(matrix)
-    return DexWeights(torch.stack(matrices), changed)
+    return DexWeights(torch.stack(matrices), selected)

@@ -143,7 +143,7 @@ class DiffTransformerConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
         """
         if self.model is None:
             raise CheckpointError("config.json: no key `model`; name a folder of difftransformer")
-        return ModelConfig.read(_plain(self.model), "config.json: model")
+        return ModelConfig.from_dict(_plain(self.model), "config.json: model")
 
     def to_dict(self) -> dict[str, Any]:
         """Return all settings, by the names of transformers as well, where peft looks for them."""

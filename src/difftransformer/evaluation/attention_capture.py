@@ -10,7 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from difftransformer.convert.attention_hooks import attention_layers, capture_attention, hooked
+from difftransformer.convert.attention_hooks import (
+    attention_layers,
+    capture_attention,
+    forward_pre_hooks,
+)
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.models.attention.maps import AttentionBlock
 
@@ -82,5 +86,5 @@ def capture_head_outputs(model: Any, heads: int, see: SeeHeads) -> Iterator[None
         else:
             found.append((norm, hook(layer.layer_index, (BEFORE,))))
             found.append((projection, hook(layer.layer_index, (AFTER,))))
-    with hooked(found):
+    with forward_pre_hooks(found):
         yield

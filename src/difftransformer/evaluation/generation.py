@@ -17,7 +17,7 @@ from tokenizers import Encoding, Tokenizer
 from difftransformer.data.packed import TOKENIZER, PackedDataset
 from difftransformer.errors import DataError
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.models.cache import CroppableCache
+from difftransformer.models.cache import TruncatableCache
 
 
 def encode(tokenizer: Tokenizer, text: str) -> Encoding:
@@ -122,7 +122,7 @@ class Generator:
             common = min(common_prefix(held, request.prompt), len(request.prompt) - 1)
             if not self.share:
                 cache, common = self.scorer.new_cache(capacity), 0
-            cache.keep(common)
+            cache.truncate(common)
             answers[index] = list(self._answer(request, common, cache))
             held = request.prompt
         return [answers[index] for index in range(len(requests))]
@@ -146,7 +146,7 @@ class Generator:
     def _batch(self, length: int) -> int:
         return min(self.batch_size, self.chunk // length)
 
-    def _answer(self, request: Request, common: int, cache: CroppableCache) -> Iterator[int]:
+    def _answer(self, request: Request, common: int, cache: TruncatableCache) -> Iterator[int]:
         prompt, new = request.prompt, list[int]()
         self.given += len(prompt)
         self.computed += len(prompt) - common

@@ -63,7 +63,7 @@ def estimate_evaluation(
     maps = reading.map_bytes * heads * reading.total**2
     layer = layer_activations(
         model, backend, reading.new, reading.total, asked.precision, grad=False
-    ).kept
+    ).saved
     cache = 4.0 * kv_cache_numel_per_token(model) * reading.total if reading.cached else 0.0
     gaps, cache_gaps = (GAPS, CACHE_GAPS) if device.type == "cpu" else (1.0, 1.0)
     return EvaluationEstimate(

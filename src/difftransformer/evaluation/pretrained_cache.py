@@ -15,7 +15,7 @@ _MOST = 0.05
 class GrowingCache(DynamicCache):
     """Keys and values of all positions, of layers with a sliding window, too."""
 
-    def keep(self, length: int) -> None:
+    def truncate(self, length: int) -> None:
         """Forget all but the first ``length`` positions."""
         held = self.get_seq_length()
         assert 0 <= length <= held, (length, held)

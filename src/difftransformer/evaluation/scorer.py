@@ -14,7 +14,7 @@ from difftransformer.convert.hf_attention.maps import CapturedAttention
 from difftransformer.convert.hf_attention.registry import reader
 from difftransformer.convert.hf_attention.softmax import raise_unreadable
 from difftransformer.models.attention.base import Cache
-from difftransformer.models.cache import CroppableCache, PrefixCache
+from difftransformer.models.cache import PrefixCache, TruncatableCache
 from difftransformer.models.device import autocast
 from difftransformer.models.language_model import HFCausalLM, LanguageModel
 from difftransformer.models.loss import token_losses
@@ -54,7 +54,7 @@ class Scorer:
         """The model, which is ours wherever more is asked of it than losses and choices."""
         return cast("Transformer", self._model)
 
-    def new_cache(self, capacity: int) -> CroppableCache:
+    def new_cache(self, capacity: int) -> TruncatableCache:
         """Return an empty cache of the model's for at most ``capacity`` positions.
 
         Raises:
@@ -154,9 +154,7 @@ class Scorer:
                 weights = [
                     row[0].float().cpu() for row in self.model.last_token_attention(last, cache)
                 ]
-            held = [
-                cache.held(layer)[1][0].float().cpu() for layer in range(self._model.num_layers)
-            ]
+            held = [cache.get(layer)[1][0].float().cpu() for layer in range(self._model.num_layers)]
             return LastAttention(torch.stack(weights), torch.stack(held))
         found: list[tuple[Tensor, Tensor]] = []
 

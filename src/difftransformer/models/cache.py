@@ -8,19 +8,18 @@ from difftransformer.errors import ConfigError
 from difftransformer.models.attention.base import Cache
 
 
-class CroppableCache(Cache, Protocol):
-    """A key/value cache that can be cut back to a prefix."""
+class TruncatableCache(Cache, Protocol):
+    """A key/value cache that can be truncated to a prefix."""
 
-    def keep(self, length: int) -> None:
-        """Forget all but the first ``length`` positions."""
+    def truncate(self, length: int) -> None:
+        """Drop all but the first ``length`` positions."""
 
 
 class PrefixCache:
-    """Keys and values of every layer in buffers of their full size, of which a prefix can be kept.
+    """A preallocated key/value cache of all layers that can be truncated to a prefix.
 
-    Nothing is copied when the next sequence begins like the one before: `keep` their common prefix
-    and go on behind it. Shapes: B = batch, G = key/value heads, T = new positions, S = all
-    positions.
+    To continue from a common prefix of two sequences (prefix caching), `truncate` to it; nothing is
+    copied. Shapes: B = batch, G = key/value heads, T = new positions, S = all positions.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -30,12 +29,13 @@ class PrefixCache:
         self._lengths: dict[int, int] = {}
 
     def update(self, keys: Tensor, values: Tensor, layer_index: int, /) -> tuple[Tensor, Tensor]:
-        """Append [B, G, T, *] keys and values of a layer; return all of them, [B, G, S, *]."""
+        """Append keys and values [B, G, T, *] of a layer; return all of them, [B, G, S, *]."""
         start = self._lengths.get(layer_index, 0)
         stop = start + keys.shape[2]
         if stop > self._capacity:
             raise ConfigError(
-                f"a cache for {self._capacity} positions was given {stop}: make it larger"
+                f"the cache has a capacity of {self._capacity} positions and would hold {stop}: "
+                "make it with a larger capacity"
             )
         if layer_index not in self._buffers:
             self._buffers[layer_index] = [
@@ -45,20 +45,19 @@ class PrefixCache:
         for buffer, new in zip(self._buffers[layer_index], (keys, values), strict=True):
             buffer[:, :, start:stop] = new
         self._lengths[layer_index] = stop
-        return self.held(layer_index)
+        return self.get(layer_index)
 
-    def held(self, layer_index: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of a layer, [B, G, S, *], as views."""
-        keys, values = (
-            buffer[:, :, : self._lengths[layer_index]] for buffer in self._buffers[layer_index]
-        )
+    def get(self, layer_index: int) -> tuple[Tensor, Tensor]:
+        """Return views of the keys and values of a layer, [B, G, S, *]."""
+        length = self._lengths[layer_index]
+        keys, values = (buffer[:, :, :length] for buffer in self._buffers[layer_index])
         return keys, values
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Positions held by a layer."""
+        """Return the number of positions cached for a layer."""
         return self._lengths.get(layer_idx, 0)
 
-    def keep(self, length: int) -> None:
-        """Forget all but the first ``length`` positions."""
+    def truncate(self, length: int) -> None:
+        """Drop all but the first ``length`` positions."""
         assert 0 <= length <= self.get_seq_length(), (length, self.get_seq_length())
         self._lengths = dict.fromkeys(self._lengths, length)

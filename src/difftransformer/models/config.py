@@ -110,30 +110,30 @@ class Options:
                     raise ConfigError(f"{one.name}: needs a number {words} {limit}, got {value!r}")
 
     @classmethod
-    def read(cls, raw: Any, where: str) -> Self:
+    def from_dict(cls, values: Any, location: str) -> Self:
         """Return the settings in a mapping.
 
         Args:
-            raw: Keys and values, as read from JSON.
-            where: File and key path that errors name.
+            values: Keys and values, as read from JSON.
+            location: File and key path for error messages.
 
         Raises:
-            ConfigError: An unknown key, with the nearest one; a key that is missing; a value of
-                another type or beyond its bounds.
+            ConfigError: An unknown key, with the nearest name; a missing key; a value of another
+                type or out of bounds.
         """
-        if not isinstance(raw, Mapping):
-            raise ConfigError(f"{where}: needs a mapping of keys, got {raw!r}")
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"{location}: needs a mapping of keys, got {values!r}")
         names = cls.names()
-        for name in raw:
+        for name in values:
             if name not in names:
-                raise ConfigError(f"{where}: {name}: unknown key{nearest(name, names)}")
-        for one in fields(cls):
-            if one.default is MISSING and one.name not in raw:
-                raise ConfigError(f"{where}: {one.name}: required key is missing")
+                raise ConfigError(f"{location}: {name}: unknown key{nearest(name, names)}")
+        for option in fields(cls):
+            if option.default is MISSING and option.name not in values:
+                raise ConfigError(f"{location}: {option.name}: required key is missing")
         try:
-            return cls(**raw)
+            return cls(**values)
         except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from None
+            raise ConfigError(f"{location}: {error}") from None
 
     @classmethod
     def names(cls) -> tuple[str, ...]:

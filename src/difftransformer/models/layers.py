@@ -101,7 +101,7 @@ class AttentionLayer(Attention):
         if head_dim is None:
             known["head_dim"] = _head_dim(self.variant, d_model, num_heads, name)
         options = {"variant": self.variant, **known, **settings}
-        config = configure(options, d_model, where=name)
+        config = configure(options, d_model, location=name)
         self._asked = backend
         first = choose_backend(backend, "cpu") if backend == "auto" else backend
         with nullcontext() if device is None else torch.device(device):
@@ -300,7 +300,7 @@ def _head_dim(variant: str, d_model: int, num_heads: int | None, name: str) -> i
     if not isinstance(num_heads, int) or num_heads < 1:
         raise ConfigError(f"{name}.num_heads: wanted a number of heads, got {num_heads!r}")
     sample = {"variant": variant, "num_heads": 1, "head_dim": 2}
-    maps = configure(sample, d_model, where=name).value_dim // 2
+    maps = configure(sample, d_model, location=name).value_dim // 2
     width, left = divmod(d_model, num_heads * maps)
     if left or width % 2 or not width:
         each = f"of {maps}d " if maps > 1 else ""

@@ -255,7 +255,7 @@ class Transformer(LanguageModel):
             normalized = layer.attention_norm(x)
             x = layer(x, rope, None, cache)
             q, _, _, extra = layer.attention.project(normalized, rope)
-            yield layer.attention.attention_weights(q, cache.held(index)[0], extra)[:, :, 0]
+            yield layer.attention.attention_weights(q, cache.get(index)[0], extra)[:, :, 0]
 
     def init_weights(self, seed: int) -> None:
         """Draw all weights as ``config.initializer`` says (see `initialization`).

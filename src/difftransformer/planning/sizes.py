@@ -13,7 +13,7 @@ from difftransformer.config.timing import TRAINED_SIZES, Timing
 from difftransformer.config.validation import validate
 from difftransformer.errors import ConfigError
 from difftransformer.models.config import ModelConfig
-from difftransformer.models.sizes import Match, match_ffn
+from difftransformer.models.sizes import FFNMatch, match_ffn
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Sizes:
         """
         return self._sized(name, None)[0]
 
-    def match(self, name: str) -> Match | None:
+    def match(self, name: str) -> FFNMatch | None:
         """Return what was chosen for a run; None for one that is as its setup says."""
         return self._sized(name, None)[1]
 
@@ -61,7 +61,7 @@ class Sizes:
         return validate(ModelConfig, layers.values, f"{place}: row {row}", layers.origin)
 
     @cache  # noqa: B019 - lives as long as the plan
-    def _sized(self, name: str, setup: str | None) -> tuple[RunConfig, Match | None]:
+    def _sized(self, name: str, setup: str | None) -> tuple[RunConfig, FFNMatch | None]:
         run = self.catalogue.run(name, setup)
         entry = self.catalogue.entry(name).match
         if entry is None:

@@ -114,7 +114,7 @@ def _activations(slice: RunConfig, on_gpu: bool) -> tuple[float, float]:
         model, backend, config.seq_len, config.seq_len, config.precision,
         masked=config.document_mask,
     )  # fmt: skip
-    kept, working = layer.kept, layer.kept * (1.0 if slice.adapt is None else ADAPTED_LAYER)
+    kept, working = layer.saved, layer.saved * (1.0 if slice.adapt is None else ADAPTED_LAYER)
     if config.activation_checkpointing != "none":
         kept = layer.inputs + (
             layer.outputs if config.activation_checkpointing == "selective" else 0.0

@@ -117,7 +117,7 @@ def test_a_norm_magnifies_without_the_factor_behind_it(text: Path) -> None:
     del model.layers[1:]
     sizes: list[float] = []
     for factor in (0.1, 5.0):
-        model.layers[0].attention.factor = factor
+        model.layers[0].attention.head_scale = factor
         sizes.append(float(metrics_of(measure(suite(), found))["magnification"] or 0.0))
     assert sizes[0] == pytest.approx(sizes[1], rel=1e-5) and sizes[0] > 1
 

@@ -67,7 +67,7 @@ def test_a_long_context_repeats_what_was_read(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(measure, "_READ", 3)
     cache = filled_cache(Transformer.build(model("diff_v2"), "sdpa", 0), load(context=11))
     for layer in range(2):
-        for held in cache.held(layer):
+        for held in cache.get(layer):
             assert held.shape[2] == 11
             for place in range(11):
                 assert torch.equal(held[:, :, place], held[:, :, place % 3])
@@ -100,7 +100,7 @@ def test_every_row_backend_and_load_is_in_the_one_result(timed: Timed, tied: boo
     for variant, one in models.items():
         built = Transformer.build(one, "sdpa", 0)
         cache = filled_cache(built, load())
-        tensors = [tensor for layer in range(2) for tensor in cache.held(layer)]
+        tensors = [tensor for layer in range(2) for tensor in cache.get(layer)]
         held = sum(tensor.nbytes for tensor in tensors) / (3 * 8)
         assert metrics[f"cache_bytes/{variant}"] == held
         read = [weight for name, weight in built.named_parameters() if tied or "embed" not in name]

@@ -75,8 +75,8 @@ def test_maps_are_those_of_eager_attention(kind: str, settings: dict[str, Any]) 
         (rows,) = found[layer]
         assert rows.component_maps is None
         torch.testing.assert_close(rows.weights, weights.double(), **EXACT)
-        assert bool((rows.weights.masked_select(~rows.seen) == 0).all())
-    slides = {int(rows[0].seen[-1].sum()) for rows in found.values()}
+        assert bool((rows.weights.masked_select(~rows.mask) == 0).all())
+    slides = {int(rows[0].mask[-1].sum()) for rows in found.values()}
     assert (5 in slides) == bool(settings) and max(slides) in (5, T)
 
 
@@ -158,7 +158,7 @@ def test_a_window_can_be_named_for_each_layer() -> None:
     del model.config.layer_types
     for layer, (rows,) in read(model).items():
         assert torch.equal(rows.weights, expected[layer][0].weights)
-        assert int(rows.seen[-1].sum()) == (5 if layer < 4 else T)
+        assert int(rows.mask[-1].sum()) == (5 if layer < 4 else T)
 
 
 @pytest.mark.parametrize("name", ["grouped", "Phi"])
@@ -168,8 +168,8 @@ def test_blocks_are_the_whole(name: str) -> None:
     for layer, (rows,) in whole.items():
         assert [part.start for part in parts[layer]] == [0, 4, 8, 12]
         for part in parts[layer]:
-            stop = part.seen.shape[1]
-            assert torch.equal(part.seen, rows.seen[part.start : stop, :stop])
+            stop = part.mask.shape[1]
+            assert torch.equal(part.mask, rows.mask[part.start : stop, :stop])
             assert part.component_maps is not None and rows.component_maps is not None
             both = zip(
                 (part.weights, *part.component_maps),

@@ -59,7 +59,7 @@ def test_a_layer_keeps_about_what_its_sizes_say(variant: str) -> None:
         backends.remove("sdpa")  # on a CPU it writes out maps whose values are wider than keys
     for backend in backends:
         for precision, length in (("fp32", 256), ("bf16", 256), ("fp32", 64)):
-            said = layer_activations(config(variant), backend, length, length, precision).kept
+            said = layer_activations(config(variant), backend, length, length, precision).saved
             found = kept_by_a_layer(config(variant), backend, length, precision)
             assert 0.85 < said / found < 1.3, (backend, precision, length)
 
@@ -70,7 +70,7 @@ def test_residual_precision_and_document_masks_count(changed: dict[str, Any], ma
         return float(kept(config(**changed), masked) - kept(config(), False))
 
     said = added(
-        lambda one, masked: layer_activations(one, "sdpa", 64, 64, "bf16", masked=masked).kept
+        lambda one, masked: layer_activations(one, "sdpa", 64, 64, "bf16", masked=masked).saved
     )
     found = added(lambda one, masked: kept_by_a_layer(one, "sdpa", 64, "bf16", masked=masked))
     assert said == (4 * 64**2 if masked else -2 * 64 * 256 * 2)

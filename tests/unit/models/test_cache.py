@@ -38,7 +38,7 @@ def test_going_on_behind_a_kept_prefix_is_a_fresh_start(model: Transformer) -> N
     cache = PrefixCache(20)
     assert cache.get_seq_length() == 0
     model.hidden_states(first, cache=cache)
-    cache.keep(9)
+    cache.truncate(9)
     found = model.hidden_states(second[:, 9:], cache=cache)
     assert cache.get_seq_length() == 20
     wanted = model.hidden_states(second)[:, 9:]

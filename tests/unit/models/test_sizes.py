@@ -117,22 +117,22 @@ def test_a_match_is_within_half_a_step_of_the_built_reference(variant: str, by: 
     if by == "parameters":
         built = Transformer.build(sized, "eager", 0)
         assert found.size == sum(parameter.numel() for parameter in built.parameters())
-        assert found.wanted == count_parameters(reference)
+        assert found.target == count_parameters(reference)
         step = 8 * 3 * 32 * 3  # three matrices of d_model columns in three layers
     else:
-        assert (found.size, found.wanted) == (
+        assert (found.size, found.target) == (
             training_flops(sized, 16),
             training_flops(reference, 16),
         )
         step = 8 * 3 * 32 * 3 * 6
     assert found.ffn_dim % 8 == 0
-    assert abs(found.size - found.wanted) <= step / 2
-    assert found.residual == pytest.approx((found.size - found.wanted) / found.wanted)
+    assert abs(found.size - found.target) <= step / 2
+    assert found.relative_error == pytest.approx((found.size - found.target) / found.target)
 
 
 def test_what_is_alike_keeps_its_size() -> None:
     found = match_ffn(matched_config("softmax"), matched_config("softmax"), "parameters", 16)
-    assert (found.ffn_dim, found.residual) == (96, 0.0)
+    assert (found.ffn_dim, found.relative_error) == (96, 0.0)
 
 
 def test_v2_and_one_and_a_half_times_the_heads_get_the_same_feed_forward() -> None:
@@ -150,10 +150,9 @@ def test_v2_and_one_and_a_half_times_the_heads_get_the_same_feed_forward() -> No
 
 
 @pytest.mark.parametrize(
-    ("by", "what"),
-    [("parameters", "parameters"), ("training_flops", "FLOPs of training for each token")],
+    ("by", "what"), [("parameters", "parameters"), ("training_flops", "training FLOPs per token")]
 )
 def test_no_feed_forward_left_is_one_line(by: Measure, what: str) -> None:
     small = replace(matched_config("softmax"), ffn_dim=8)
-    with pytest.raises(ConfigError, match=f"without any feed-forward it has more {what} than"):
+    with pytest.raises(ConfigError, match=f"{what} even without a feed-forward"):
         match_ffn(matched_config("diff_v2", num_heads=32), small, by, 16)

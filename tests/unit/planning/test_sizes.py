@@ -29,17 +29,17 @@ def test_v2_and_its_rivals_are_as_large_as_their_transformer(plan: Plan) -> None
         run = sizes.run(name).model
         assert run.ffn_dim == found.ffn_dim
         step = 3 * run.d_model * run.num_layers * 8
-        assert found.by == entry.by
+        assert found.measure == entry.by
         reference = sizes.catalogue.run(entry.to, sizes.catalogue.entry(name).setup).model
         assert reference.d_model == run.d_model  # at the setup of the matched run
         if entry.by == "parameters":
             assert count_parameters(run) == found.size
-            assert abs(found.size - found.wanted) <= step / 2
+            assert abs(found.size - found.target) <= step / 2
         else:
             seq_len = sizes.run(name).training.seq_len
             assert found.size == training_flops(run, seq_len)
-            assert found.wanted == training_flops(reference, seq_len)
-            assert abs(found.size - found.wanted) <= 6 * step / 2
+            assert found.target == training_flops(reference, seq_len)
+            assert abs(found.size - found.target) <= 6 * step / 2
 
 
 def changed(repository: Path, folder: Path, **runs: dict[str, Any]) -> Sizes:

@@ -100,7 +100,7 @@ class CapturedAttention:
         """Apply the maps to the values: [B, T, H, e]."""
         values, blocks = self.values, self.iter_blocks(_BLOCK)
         heads = [
-            apply_attention(rows.weights, values[:, :, : rows.seen.shape[1]]) for rows in blocks
+            apply_attention(rows.weights, values[:, :, : rows.mask.shape[1]]) for rows in blocks
         ]
         return torch.cat(heads, dim=1)
 

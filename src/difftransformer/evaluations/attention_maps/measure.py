@@ -149,7 +149,7 @@ def _tally_batch(
         flat = []
         for rows in block:
             weights = rows.weights.double()
-            _add_weights(tally, rows.layer, weights, rows.seen)
+            _add_weights(tally, rows.layer, weights, rows.mask)
             _add_similarity(tally, suite, rows, before)
             _save_rows(saved, rows, queries)
             flat.append(weights.flatten(2))
@@ -187,7 +187,7 @@ def _add_similarity(tally: Tally, suite: Suite, rows: AttentionBlock, before: in
     """Add the entropy of the two maps and their similarity, and that of surrogate maps."""
     if rows.component_maps is None:
         return
-    layer, mask = rows.layer, rows.seen
+    layer, mask = rows.layer, rows.mask
     first, second = (component.double() for component in rows.component_maps)
     for name, component in (("entropy_first", first), ("entropy_second", second)):
         _add_entropy(tally, name, layer, component, mask)

@@ -78,8 +78,8 @@ def _sizes(context: EvalContext, tokens: Tensor, at: Tensor) -> dict[str, Tensor
         squares = outputs.double().cpu()[:, at].square()
         found[kind][layer] = squares.mean(-1).sqrt().transpose(1, 2)
 
-    factors = {  # behind a norm; without one both readings have it
-        layer.layer_index: 1.0 if getattr(layer, "head_norm", None) is None else layer.factor
+    head_scales = {  # behind a norm; without one both readings have it
+        layer.layer_index: 1.0 if getattr(layer, "head_norm", None) is None else layer.head_scale
         for layer in attention_layers(scorer.model)
     }
     cache = PrefixCache(tokens.shape[1])
@@ -89,10 +89,10 @@ def _sizes(context: EvalContext, tokens: Tensor, at: Tensor) -> dict[str, Tensor
     (layers,) = iter_attention_blocks(scorer, tokens, tokens.shape[1])
     for rows in layers:
         found["weights"][rows.layer] = rows.weights.double().cpu()[:, :, at].norm(dim=-1)
-    for layer, factor in factors.items():
+    for layer, head_scale in head_scales.items():
         before = found[BEFORE][layer].clamp_min(torch.finfo(torch.float64).tiny)
-        found[_MAGNIFIED][layer] = found[AFTER][layer] / before / factor
-        unit = value_rms(cache.held(layer)[1])[:, None, at]
+        found[_MAGNIFIED][layer] = found[AFTER][layer] / before / head_scale
+        unit = value_rms(cache.get(layer)[1])[:, None, at]
         for kind in (BEFORE, AFTER):
             found[kind][layer] = found[kind][layer] / unit
     return {

@@ -122,7 +122,7 @@ def filled_cache(model: Transformer, load: Load) -> PrefixCache:
     model.hidden_states(tokens.to(model.embedding.weight.device), cache=cache)
     while left := load.context - cache.get_seq_length():
         for layer in range(len(model.layers)):
-            keys, values = (held[:, :, :left] for held in cache.held(layer))
+            keys, values = (held[:, :, :left] for held in cache.get(layer))
             cache.update(keys, values, layer)
     return cache
 
@@ -136,7 +136,7 @@ def turn(model: Transformer, backend: str, cache: PrefixCache, load: Load) -> Ca
     def run() -> Tensor:
         for layer in layers:
             layer.backend = backend
-        cache.keep(load.context)
+        cache.truncate(load.context)
         token, written = start, []
         for _ in range(load.seq_len):
             hidden = model.hidden_states(token, cache=cache)

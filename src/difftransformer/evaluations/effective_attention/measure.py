@@ -55,7 +55,7 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
     scorer = context.scorer
     builder = open_builder(suite, context.dataset)
     joined = find_output_projections(scorer.model)
-    changes = read_dex_weights(context.model, len(joined), joined[0].heads)
+    changes = read_dex_weights(context.model, len(joined), joined[0].num_heads)
     (length,) = suite.contexts
     shape = (len(suite.depths), suite.samples)
     answers, negatives = ({kind: np.zeros(shape) for kind in KINDS} for _ in range(2))

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from difftransformer.convert.attention_hooks import (
     OutputProjection,
     find_output_projections,
+    forward_pre_hooks,
     head_gate_grads,
-    hooked,
 )
 from difftransformer.convert.dex_weights import DexWeights, read_dex_weights
 from difftransformer.evaluation.context import EvalContext, EvalResult, Metrics, validation_windows
@@ -54,7 +54,7 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
     """
     model = context.scorer.model
     joined = find_output_projections(model)
-    layers, number = len(joined), joined[0].heads
+    layers, number = len(joined), joined[0].num_heads
     alignment, importance = Alignment(), torch.zeros(layers, number, dtype=torch.float64)
     changes = read_dex_weights(context.model, layers, number)
     dex = None if changes is None else _Changed(changes)
@@ -97,8 +97,8 @@ def slopes(context: EvalContext, windows: Tensor, joined: Sequence[OutputProject
         logits = at_least_fp32(linear(hidden, model.output_weight))
         return F.cross_entropy(logits.mT, tokens[:, 1:], reduction="none").mean(1)
 
-    projections = [one.projection for one in joined]
-    return head_gate_grads(projections, len(windows), joined[0].heads, losses)
+    projections = [one.module for one in joined]
+    return head_gate_grads(projections, len(windows), joined[0].num_heads, losses)
 
 
 def _outputs(context: EvalContext, tokens: Tensor, joined: Sequence[OutputProjection]) -> Tensor:
@@ -112,7 +112,7 @@ def _outputs(context: EvalContext, tokens: Tensor, joined: Sequence[OutputProjec
 
         return look
 
-    with hooked([(one.projection, hook(one.heads)) for one in joined]):
+    with forward_pre_hooks([(one.module, hook(one.num_heads)) for one in joined]):
         context.scorer.hidden_states(tokens)
     return torch.stack(found)
 
@@ -123,7 +123,7 @@ class _Changed:
     def __init__(self, changes: DexWeights) -> None:
         self._changes = changes
         self._cosine, self._norm = (
-            torch.zeros(changes.changed.shape, dtype=torch.float64) for _ in range(2)
+            torch.zeros(changes.selected.shape, dtype=torch.float64) for _ in range(2)
         )
         self._positions = 0
 
@@ -138,7 +138,7 @@ class _Changed:
     def details(self) -> dict[str, Tensor]:
         """Means over positions; NaN for the heads that were left alone."""
         return {
-            name: (sums / self._positions).where(self._changes.changed, math.nan)
+            name: (sums / self._positions).where(self._changes.selected, math.nan)
             for name, sums in (("cosine", self._cosine), ("norm", self._norm))
         }
 

@@ -89,7 +89,7 @@ class LabelDecoder:
         self.scorer.prefill(prompt, cache, self.chunk)
         self.computed_positions += len(prompt)
         for item in items:
-            cache.keep(len(prompt))
+            cache.truncate(len(prompt))
             self.prompt_positions += len(prompt)
             answers.append(self._answer(item, cache))
         return answers

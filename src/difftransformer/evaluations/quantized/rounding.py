@@ -19,7 +19,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from difftransformer.convert.attention_hooks import attention_layers, hooked
+from difftransformer.convert.attention_hooks import attention_layers, forward_pre_hooks
 from difftransformer.errors import BackendError
 from difftransformer.evaluations.quantized.settings import Quantity
 from difftransformer.models.attention.base import Attention, Cache
@@ -152,7 +152,7 @@ def rounded_cache(model: nn.Module, bits: int, _: object = None) -> Iterator[Non
         *others, inner = arguments
         return (*others, RoundingCache(inner, bits, module.num_k_heads))
 
-    with hooked([(layer, round_stored) for layer in attention_layers(model)]):
+    with forward_pre_hooks([(layer, round_stored) for layer in attention_layers(model)]):
         yield
 
 

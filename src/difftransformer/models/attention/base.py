@@ -44,7 +44,7 @@ class Attention(nn.Module):
     """Float32 maps that autograd keeps for each query head where maps are written out."""
     materializes_maps: ClassVar[bool] = False
     """Whether they are written out whatever the backend."""
-    factor: float = 1.0
+    head_scale: float = 1.0
     """Constant factor of each head's output, next to its norm."""
     lambda_depends_on_input: bool = False
     """Whether `lambda_per_head` depend on the tokens, and not on parameters alone."""

@@ -87,7 +87,7 @@ class DifferentialAttention(Attention):
     def build_lambda_and_norm(self, config: DiffV1Config) -> None:
         """Make the parameters of lambda in equation 2 and the norm of equation 3."""
         self.lambda_init = lambda_init_of(self, config.lambda_init)
-        self.factor = 1 - self.lambda_init
+        self.head_scale = 1 - self.lambda_init
         fixed = config.lambda_fixed
         self.lambda_fixed = self.lambda_init if fixed == "init" else fixed
         if self.lambda_fixed is None:
@@ -113,7 +113,7 @@ class DifferentialAttention(Attention):
         lam = self.lambda_full()  # equation 2
         heads = self.kernel.differential_attention(q, k, v, lam, scale=self.scale, mask=mask)
         # Equation 3: normalize each head, times (1 - lambda_init); concatenate; project to D.
-        heads = norm_and_scale(heads, self.head_norm, self.factor)
+        heads = norm_and_scale(heads, self.head_norm, self.head_scale)
         return self.o_proj(heads.flatten(2))
 
     def lambda_full(self) -> Tensor:

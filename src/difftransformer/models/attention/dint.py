@@ -61,7 +61,7 @@ class DintAttention(DifferentialAttention):
         # A1 V + lambda (A3 V - A2 V), [B, T, H, 2d]; ``first`` is A1 V of all S queries.
         T, lam = q.shape[2], self.lambda_full()
         heads = first[:, -T:] + lam * (_row_means(first, T, mask) - second)
-        heads = norm_and_scale(heads.to(first.dtype), self.head_norm, self.factor)
+        heads = norm_and_scale(heads.to(first.dtype), self.head_norm, self.head_scale)
         return self.o_proj(heads.flatten(2))
 
     def component_maps(self, q: Tensor, k: Tensor, extra: Tensor) -> tuple[Tensor, Tensor]:

@@ -69,7 +69,7 @@ class GroupedDifferentialAttention(DifferentialAttention):
             second = self.kernel.attention(noise, k[:, 1::2], v, scale=self.scale, mask=mask)
             second = second.repeat_interleave(self.ratio, dim=2)  # [B, T, G, 2d] -> [B, T, H, 2d]
             heads = first - self.lambda_full() * second
-        heads = norm_and_scale(heads, self.head_norm, self.factor)
+        heads = norm_and_scale(heads, self.head_norm, self.head_scale)
         return self.o_proj(heads.flatten(2))
 
     def _signal_and_noise(self, q: Tensor) -> tuple[Tensor, Tensor]:

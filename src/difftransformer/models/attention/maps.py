@@ -28,7 +28,7 @@ class AttentionBlock(NamedTuple):
     start: int
     weights: Tensor
     component_maps: tuple[Tensor, Tensor] | None
-    seen: Tensor
+    mask: Tensor
     layer: int
 
 
@@ -55,7 +55,7 @@ def iter_blocks(layer: Attention, x: Tensor, rope: Rope, size: int) -> Iterator[
         stop = min(start + size, T)
         inputs = q[:, :, start:stop], k[:, :, :stop], extra[:, start:stop]
         weights, components = layer.attention_weights(*inputs), layer.component_maps(*inputs)
-        seen = causal_mask(stop - start, stop, x.device)
-        return AttentionBlock(start, weights, components, seen, layer.layer_index)
+        mask = causal_mask(stop - start, stop, x.device)
+        return AttentionBlock(start, weights, components, mask, layer.layer_index)
 
     return map(block, range(0, T, size))

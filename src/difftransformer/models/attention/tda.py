@@ -58,7 +58,7 @@ class ThresholdDifferentialAttention(DifferentialAttention):
     def __init__(self, config: TdaConfig, d_model: int, index: int, backend: str) -> None:
         super().__init__(config, d_model, index, backend)
         self.beta, self.power = config.beta, config.power
-        self.factor = 1.0  # V1's is for its own lambda
+        self.head_scale = 1.0  # V1's is for its own lambda
 
     def build_lambda(self) -> None:
         """Make one lambda per head."""
@@ -73,7 +73,7 @@ class ThresholdDifferentialAttention(DifferentialAttention):
             k, v = cache.update(k, v, self.layer_index)
         first, second = self._maps(q, k, mask)  # [B, H, T, S]
         heads = apply_attention(first - self.lambda_full() * second, v)  # [B, T, H, 2d]
-        heads = norm_and_scale(heads, self.head_norm, self.factor)
+        heads = norm_and_scale(heads, self.head_norm, self.head_scale)
         return self.o_proj(heads.flatten(2))
 
     def lambda_full(self) -> Tensor:

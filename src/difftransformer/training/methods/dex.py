@@ -8,7 +8,7 @@ from difftransformer.config.base import distinct, setting
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.differential import HeadChoice, LambdaSchedule
 from difftransformer.models.language_model import HFCausalLM
-from difftransformer.models.sizes import projections
+from difftransformer.models.sizes import kvo_parameters
 from difftransformer.training.method import Method, MethodSettings, Task
 
 NamedHeads = Annotated[list[int], Field(min_length=1), AfterValidator(distinct)]
@@ -108,7 +108,7 @@ class Settings(MethodSettings):
         chosen = len(self.heads) if isinstance(self.heads, list) else round(self.share * heads)
         chosen = heads if self.heads == "all" else max(1, chosen)
         matrices = chosen if self.difference == "head" else 1
-        return model.num_layers * (projections(model) + matrices * width**2 + 1)
+        return model.num_layers * (kvo_parameters(model) + matrices * width**2 + 1)
 
 
 def prepare(model: HFCausalLM, settings: Settings, task: Task) -> Method:

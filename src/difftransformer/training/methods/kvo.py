@@ -5,7 +5,7 @@ from typing import Literal
 from difftransformer.config.base import setting
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.language_model import HFCausalLM
-from difftransformer.models.sizes import projections
+from difftransformer.models.sizes import kvo_parameters
 from difftransformer.training.method import Method, MethodSettings, Task
 
 
@@ -16,7 +16,7 @@ class Settings(MethodSettings):
 
     def trains(self, model: ModelConfig) -> int:
         """Three matrices of each layer."""
-        return model.num_layers * projections(model)
+        return model.num_layers * kvo_parameters(model)
 
 
 def prepare(model: HFCausalLM, settings: Settings, task: Task) -> Method:
