@@ -116,8 +116,8 @@ def _variant(name: str) -> str:
         f"## {kind.__name__}",
         f"`from difftransformer import {kind.__name__}`, in runs `variant: {name}`",
     ]
-    if (ours := deviation_from_paper(name)) is not None:
-        parts.append(f"*An interpretation*: {ours}.")
+    if (deviation := deviation_from_paper(name)) is not None:
+        parts.append(f"*Deviation from the paper*: {deviation}.")
     parts += [_verbatim(getdoc(module) or ""), _verbatim(getdoc(kind) or "")]
     own = {
         field.name: field

@@ -76,7 +76,7 @@ def test_a_mistake_is_one_line_that_names_the_key(options: dict[str, Any], messa
 def test_errors_name_the_place_they_are_given() -> None:
     with pytest.raises(ConfigError, match=r"^runs\.yaml: diff: attention\.num_kv_heads: 3 does"):
         options = {"variant": "softmax", "head_dim": 8, "num_heads": 8, "num_kv_heads": 3}
-        configure(options, 64, where="runs.yaml: diff: attention")
+        configure(options, 64, location="runs.yaml: diff: attention")
 
 
 def test_every_variant_says_its_own_name() -> None:
@@ -116,7 +116,11 @@ class GainAttention:
     [
         ("gain:GainAttention", None, "registry.py: gain: there is no gain.py beside it; write it"),
         ("gain:GainAtention", WHOLE, "class of gain.py 'GainAtention'; did you mean 'GainAttenti"),
-        ("gain:GainAttention", WHOLE.replace("config_", "my_"), "no Attention with a config_class"),
+        (
+            "gain:GainAttention",
+            WHOLE.replace("config_", "my_"),
+            "not an Attention with a config_class",
+        ),
         ("gain:GainAttention", "class GainAttention(:\n", "gain.py:1: not valid Python: "),
     ],
 )
