@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.models.cache import CroppableCache
+from difftransformer.models.cache import TruncatableCache
 
 TokenPath = tuple[int, ...]
 
@@ -99,7 +99,7 @@ class LabelDecoder:
         longest = max(map(len, self.labels.paths)) - 1
         return len(prompt) + max(map(len, items)) + longest
 
-    def _answer(self, item: Sequence[int], cache: CroppableCache) -> int:
+    def _answer(self, item: Sequence[int], cache: TruncatableCache) -> int:
         unread: list[int] = list(item)
         path: TokenPath = ()
         while path not in self.labels.index:
