@@ -30,10 +30,10 @@ TIKTOKEN_VOCABULARIES = {
 }
 
 
-class HeldOut(Settings):
+class SplitSettings(Settings):
     """How a source that reads files parts training and validation text."""
 
-    hold_out: Literal["document", "package"] = setting(
+    split_by: Literal["document", "package"] = setting(
         "document",
         meaning="What is held out as one: a document, by the SHA-256 of its text, or a package, by "
         "that of its name, so that files that copy from each other stay on one side. A package is "
@@ -42,7 +42,7 @@ class HeldOut(Settings):
     )
 
 
-class BuiltinSource(HeldOut):
+class BuiltinSource(SplitSettings):
     """Input that needs no download: the Python standard library, or what is generated here."""
 
     kind: Literal["builtin"] = setting(meaning="Discriminator of the kinds of source.")
@@ -67,7 +67,7 @@ class BuiltinSource(HeldOut):
     generator_seed: int = setting(0, meaning="Seed of the questions of arithmetic.", ge=0)
 
 
-class FilesSource(HeldOut):
+class FilesSource(SplitSettings):
     """Text files named by globs: .txt, .md, .jsonl, .ndjson (plain, .gz or .zst) and .parquet."""
 
     kind: Literal["files"] = setting(meaning="Discriminator of the kinds of source.")
@@ -168,16 +168,16 @@ class DatasetConfig(Settings):
     )
     validation_share: float = setting(
         0.02,
-        meaning="Share of documents, or of packages, that are held out (a source's `hold_out`); at "
+        meaning="Share of documents, or of packages, that are held out (a source's `split_by`); at "
         "least one of few.",
         gt=0,
         lt=1,
     )
     validation_tokens: int | None = setting(
         None,
-        meaning="Size of the validation split before near_duplicates and max_leak drop documents; "
-        "None: validation_share of `tokens`, or every held-out document where `tokens` is None "
-        "too. It is held in memory.",
+        meaning="Size of the validation split before near_duplicates and max_overlap drop "
+        "documents; None: validation_share of `tokens`, or every held-out document where "
+        "`tokens` is None too. It is held in memory.",
         unit="tokens",
         gt=0,
     )
@@ -212,7 +212,7 @@ class DatasetConfig(Settings):
         gt=0,
         le=1,
     )
-    max_leak: float | None = setting(
+    max_overlap: float | None = setting(
         None,
         meaning="Largest share of validation tokens that lie in 32-grams which training holds: the "
         "documents with the largest shares are dropped until it is met. None keeps all; the share "
@@ -314,7 +314,7 @@ def require_same_text(changes: Mapping[str, Any], where: str, other_text: bool) 
     split = [
         f"sources.{name}.{key}"
         for name, source in (sources.items() if isinstance(sources, Mapping) else ())
-        for key in HeldOut.model_fields
+        for key in SplitSettings.model_fields
         if isinstance(source, Mapping) and key in source
     ]
     changed = [key for key in ("tokenizer", "validation_share") if key in changes] + split

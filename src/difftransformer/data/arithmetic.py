@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from difftransformer.data.documents import held_out
+from difftransformer.data.documents import in_validation
 from difftransformer.data.math_sets import MATH_SETS, PROMPT, Item
 from difftransformer.errors import DataError
 
-HELD_OUT = 0.1
+VALIDATION_SHARE = 0.1
 """Share of all questions that only evaluation asks."""
 
 _NAMES = ("Ann", "Ben", "Eva", "Max", "Tom")
@@ -251,5 +251,5 @@ def _problems(stream: str, family: str | None, *, asked: bool) -> Iterator[Probl
     while True:
         chosen = family or draw.choice(list(_FAMILIES))
         problem = Problem(chosen, *_FAMILIES[chosen](draw))
-        if held_out(problem.question, HELD_OUT) == asked:
+        if in_validation(problem.question, VALIDATION_SHARE) == asked:
             yield problem

@@ -27,7 +27,7 @@ def bpe_sample(dataset: DatasetConfig, budget: int) -> Iterator[str]:
     """
     sources = list(open_sources(dataset).values())
     weights, share = [source.weight for source in sources], dataset.validation_share
-    sizes = [_sizes(source, share) if source.by_name else None for source in sources]
+    sizes = [_sizes(source, share) if source.sorted_by_name else None for source in sources]
     totals = [inf if one is None else float(one.sum()) for one in sizes]
     rooms = [round(part) for part in divide_budget(totals, weights, budget)]
     streams = [_texts(source, share) for source in sources]

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
-from difftransformer.config.data import DatasetConfig, HeldOut
+from difftransformer.config.data import DatasetConfig, SplitSettings
 
 
 class Cursor(NamedTuple):
@@ -49,7 +49,7 @@ class Source(Protocol):
     kind: str
     weight: float
     origin: str
-    by_name: bool
+    sorted_by_name: bool
 
     @property
     def has_validation(self) -> bool:
@@ -66,15 +66,15 @@ def documents(
     source: Source, split: str, validation_share: float, start: Cursor | None = None
 ) -> Iterator[Document]:
     """Yield the documents of a split: blank ones left out, held-out ones kept apart by hash."""
-    found = with_blank(source, split, validation_share, start or Cursor())
+    found = iter_split_with_blank(source, split, validation_share, start or Cursor())
     return (document for document in found if document.text.strip())
 
 
-def with_blank(
+def iter_split_with_blank(
     source: Source, split: str, validation_share: float, start: Cursor
 ) -> Iterator[Document]:
     """Yield the documents of a split, and once for all splits those without text."""
-    limit = 0.0 if source.has_validation else hold_out_limit(source, validation_share)
+    limit = 0.0 if source.has_validation else validation_hash_limit(source, validation_share)
     for document in source.read(split, start):
         if not document.text.strip():
             if source.has_validation or split == "train":
@@ -87,7 +87,7 @@ FEW = 200
 """Documents of which a share of some percent may well be none."""
 
 
-def hold_out_limit(source: Source, share: float) -> float:
+def validation_hash_limit(source: Source, share: float) -> float:
     """Return the hash below which a document is held out.
 
     It is ``share`` of all hashes. Where a source has few documents, and that would hold out none of
@@ -102,25 +102,25 @@ def hold_out_limit(source: Source, share: float) -> float:
     return limit if hashes[0] < limit <= hashes[-1] else hashes[1]  # whole: a float would round
 
 
-def held_out(text: str, share: float) -> bool:
+def in_validation(text: str, share: float) -> bool:
     """Whether a text belongs to validation: its SHA-256 decides, so copies stay together."""
     return _hash(text) < share * _HASHES
 
 
-def empty_split(dataset: DatasetConfig, sources: Collection[str], split: str) -> str:
+def empty_split_message(dataset: DatasetConfig, sources: Collection[str], split: str) -> str:
     """Say that sources have no document for a split, and what gives it some.
 
     Which split the only document falls to is up to its hash, so both say the same.
     """
     opened = [dataset.sources[name] for name in sources]
-    packages = any(isinstance(one, HeldOut) and one.hold_out == "package" for one in opened)
+    packages = any(isinstance(one, SplitSettings) and one.split_by == "package" for one in opened)
     lacking, change = {
         "train": ("no text for training, every document is blank or held out", "lower"),
         "validation": ("no document is left to validate on", "raise"),
     }[split]
     two, cure = "two that differ", "split the text into files"
     if packages:
-        two, cure = "two packages", "sort the files into folders, set hold_out: document"
+        two, cure = "two packages", "sort the files into folders, set split_by: document"
     return (
         f"sources {', '.join(sources)}: {lacking}: it takes {two}; {cure}, {change} "
         f"validation_share ({dataset.validation_share}), or name held-out files (`validation` "

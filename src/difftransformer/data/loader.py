@@ -62,7 +62,7 @@ class SeededOrder:
         return values.astype(np.int64)
 
 
-class Windows:
+class SplitWindows:
     """All whole windows of a split, numbered.
 
     Window i of running text is tokens[i*T : i*T + T + 1], so each token is a target once; window i
@@ -126,10 +126,10 @@ class BatchLoader:
         seed: int,
         rank: int = 0,
         world_size: int = 1,
-        ahead: int = 0,
+        prefetch_batches: int = 0,
     ) -> None:
         assert 0 <= rank < world_size and batch_size > 0
-        self._windows = Windows(dataset, split, seq_len)
+        self._windows = SplitWindows(dataset, split, seq_len)
         if len(self._windows) < batch_size * world_size:
             raise DataError(
                 f"{dataset.folder}: split {split} has {len(self._windows)} windows of {seq_len} "
@@ -140,7 +140,10 @@ class BatchLoader:
         self._identity |= {"seq_len": seq_len, "seed": seed}
         self._batch_size, self._rank, self._world_size = batch_size, rank, world_size
         self._taken = 0
-        self._ahead, self._pinned = ahead, ahead > 0 and torch.cuda.is_available()
+        self._ahead, self._pinned = (
+            prefetch_batches,
+            prefetch_batches > 0 and torch.cuda.is_available(),
+        )
         self._reader = ThreadPoolExecutor(1, "loader")
         self._read_ahead: deque[Future[torch.Tensor]] = deque()
         self._seed = seed
@@ -213,7 +216,7 @@ def sequential_windows(
     Raises:
         DataError: The split is shorter than one window.
     """
-    windows = Windows(dataset, split, seq_len)
+    windows = SplitWindows(dataset, split, seq_len)
     if not (count := len(windows)):
         raise DataError(
             f"{dataset.folder}: split {split} is shorter than one window of {seq_len} tokens: "

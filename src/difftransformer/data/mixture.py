@@ -22,7 +22,7 @@ from difftransformer.errors import DataError
 _READINGS_IN_VAIN = 100
 
 
-class TokenisedDocument(NamedTuple):
+class TokenizedDocument(NamedTuple):
     """Token ids of a document, or of a window of one.
 
     Attributes:
@@ -38,7 +38,7 @@ class TokenisedDocument(NamedTuple):
     cut: int = 0
 
 
-class Taken(NamedTuple):
+class MixedDocument(NamedTuple):
     """A document as it enters a split; `source` is the number of its source, `cut` see above."""
 
     source: int
@@ -94,7 +94,7 @@ class MixedStream:
 
     def __init__(
         self,
-        streams: Sequence[Iterator[TokenisedDocument]],
+        streams: Sequence[Iterator[TokenizedDocument]],
         mixture: Mixture,
         budget: int | None,
         cursors: Sequence[Cursor],
@@ -112,7 +112,7 @@ class MixedStream:
     def __iter__(self) -> "MixedStream":
         return self
 
-    def __next__(self) -> Taken:
+    def __next__(self) -> MixedDocument:
         if self.total == self._budget:
             raise StopIteration
         while (choice := self.mixture.choose()) is not None:
@@ -127,13 +127,13 @@ class MixedStream:
             room = None if self._budget is None else self.mixture.room(choice, self._budget)
             tokens = document.tokens[:room]
             self.mixture.taken[choice] += len(tokens)
-            return Taken(choice, tokens, document.license, document.cut)
+            return MixedDocument(choice, tokens, document.license, document.cut)
         raise StopIteration
 
 
-def kept(
-    documents: Iterable[TokenisedDocument], upsampling: LengthUpsampling, seed: int
-) -> Iterator[TokenisedDocument]:
+def upsample(
+    documents: Iterable[TokenizedDocument], upsampling: LengthUpsampling, seed: int
+) -> Iterator[TokenizedDocument]:
     """Pass on the documents that training keeps, in order, one at a time.
 
     A document's own tokens, the reading of the corpus and the seed decide, so the choice is the
@@ -159,7 +159,7 @@ def kept(
             )
 
 
-def _draw(document: TokenisedDocument, seed: int) -> float:
+def _draw(document: TokenizedDocument, seed: int) -> float:
     """Return a number in [0, 1)."""
     digest = hashlib.sha256(f"{seed} {document.cursor.repeat} ".encode())
     digest.update(document.tokens.astype("<u4").tobytes())

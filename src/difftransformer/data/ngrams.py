@@ -53,7 +53,7 @@ def contains(frequent: Keys, keys: Keys) -> NDArray[np.bool_]:
     return np.asarray(frequent[places] == keys)
 
 
-def spread(keys: Keys, bins: int) -> NDArray[np.int64]:
+def hash_to_bin(keys: Keys, bins: int) -> NDArray[np.int64]:
     """Spread keys over numbers below `bins`, a power of two, same shape."""
     shift = np.uint64(64 - (bins.bit_length() - 1))
     return ((keys * _ODD_BASE) >> shift).astype(np.int64)
@@ -79,11 +79,11 @@ def count_ngrams(dataset: Path, output: Path, n: int, max_count: int) -> None:
         raise DataError(f"{dataset}: n-grams of {n} tokens asked for; n must be 2 to {longest}")
     bins = np.zeros(min(_BINS, 1 << len(split.tokens).bit_length()), dtype=np.int64)
     for keys in _chunks(split, n, vocab_size):
-        bins += np.bincount(spread(keys, len(bins)), minlength=len(bins))
+        bins += np.bincount(hash_to_bin(keys, len(bins)), minlength=len(bins))
     likely = bins > max_count
     known, counts = np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64)
     for keys in _chunks(split, n, vocab_size):
-        here, times = np.unique(keys[likely[spread(keys, len(bins))]], return_counts=True)
+        here, times = np.unique(keys[likely[hash_to_bin(keys, len(bins))]], return_counts=True)
         known, places = np.unique(np.concatenate((known, here)), return_inverse=True)
         sums = np.zeros(len(known), dtype=np.int64)
         np.add.at(sums, places, np.concatenate((counts, times)))

@@ -19,7 +19,7 @@ from pydantic import AfterValidator, model_validator
 from difftransformer.config.base import Settings, setting
 from difftransformer.config.generated_rows import ClassificationConfig, RecallConfig
 from difftransformer.config.validation import validate
-from difftransformer.data.stamps import known_content, remember_content
+from difftransformer.data.digest_cache import cache_sha256, cached_sha256
 from difftransformer.data.token_view import REBUILD, Tokens, TokenView
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.provenance.checksums import file_sha256, json_digest
@@ -118,17 +118,19 @@ class Dropped(Settings):
     tokens: int = setting(meaning="Tokens.", unit="tokens")
 
 
-class Leak(Settings):
-    """How much of the validation text stands in training."""
+class TrainTestOverlap(Settings):
+    """How much of the validation text is in the training text, too (train/test overlap)."""
 
     n: int = setting(meaning="Length of the n-grams.", unit="tokens")
     share: float = setting(
         meaning="Share of the validation tokens that lie in an n-gram of their document which "
         "training holds verbatim."
     )
-    share_held_out: float = setting(meaning="The same of all that was held out.")
+    share_before_dropping: float = setting(meaning="The same of all that was held out.")
     near_duplicates: Dropped = setting(meaning="Dropped as near-duplicates, of each other too.")
-    leaking: Dropped = setting(meaning="Dropped as what leaks most, for `max_leak`.")
+    overlapping: Dropped = setting(
+        meaning="Dropped for their overlap with training, for `max_overlap`."
+    )
 
 
 class Manifest(Settings):
@@ -148,8 +150,8 @@ class Manifest(Settings):
     )
     splits: dict[str, SplitEntry] = setting(meaning="Tokens by split.")
     sources: dict[str, SourceEntry] = setting(meaning="What each source contributed.")
-    leak: Leak | None = setting(
-        None, meaning="Validation text that stands in training; null for generated rows."
+    overlap: TrainTestOverlap | None = setting(
+        None, meaning="Train/test overlap of the validation text; null for generated rows."
     )
     digest: str = setting("", meaning="Hash of the content, free of paths and names of sources.")
 
@@ -173,7 +175,7 @@ class Manifest(Settings):
 
     def content_digest(self) -> str:
         """SHA-256 of everything that decides what a model sees."""
-        return json_digest(self.model_dump(mode="json", exclude={"sources", "leak", "digest"}))
+        return json_digest(self.model_dump(mode="json", exclude={"sources", "overlap", "digest"}))
 
 
 class PackedSplit:
@@ -316,9 +318,9 @@ def _read_offsets(folder: Path, shard: ShardEntry) -> NDArray[np.int64]:
 
 
 def _check_digest(path: Path, expected: str) -> None:
-    if known_content(path) == expected:
+    if cached_sha256(path) == expected:
         return
     started = time.time()
     if file_sha256(path) != expected:
         raise DataError(f"{path}: content differs from its recorded sha256; {REBUILD}")
-    remember_content(path, expected, started)
+    cache_sha256(path, expected, started)

@@ -25,13 +25,13 @@ from difftransformer.data.packed import (
     TokenizerEntry,
 )
 from difftransformer.data.shards import (
-    Part,
-    Tally,
-    intact_parts,
+    ShardCheckpoint,
+    SourceCounts,
+    completed_shards,
+    save_checkpoint,
     shard_name,
     split_entry,
     token_dtype,
-    write_part,
     write_tokens,
 )
 from difftransformer.data.tokenizer import write_tokenizer
@@ -82,20 +82,20 @@ def pack_rows(dataset: DatasetConfig, state: Path) -> Manifest:
 
 def _pack_split(
     dataset: DatasetConfig, split: str, rows: int, inputs: str, state: Path
-) -> list[Part]:
+) -> list[ShardCheckpoint]:
     settings = dataset.generated
     assert settings is not None
     rows_per_shard = max(1, dataset.shard_tokens // settings.row_length)
     shards = -(-rows // rows_per_shard)
-    parts = intact_parts(split, inputs, state)
+    parts = completed_shards(split, inputs, state)
     for index in range(len(parts), shards):
         here = min(rows_per_shard, rows - index * rows_per_shard)
         tokens, path = here * settings.row_length, state / shard_name(split, index)
         generator = np.random.default_rng([dataset.seed, SPLITS.index(split), index])
         pieces = _rows(settings, here, generator)
         sha256 = write_tokens(path, token_dtype(settings.vocab_size), pieces)
-        tally = Tally(tokens=tokens, documents=here, licenses={"MIT": here})
-        part = Part(
+        tally = SourceCounts(tokens=tokens, documents=here, licenses={"MIT": here})
+        part = ShardCheckpoint(
             inputs=inputs,
             shard=ShardEntry(file=path.name, tokens=tokens, documents=here, sha256=sha256),
             tallies=dict.fromkeys(dataset.sources, tally),
@@ -103,7 +103,7 @@ def _pack_split(
             cursors=[],
             finished=index == shards - 1,
         )
-        write_part(part, split, index, state)
+        save_checkpoint(part, split, index, state)
         parts.append(part)
     return parts
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from difftransformer.config.base import Settings, setting
-from difftransformer.data.mixture import Taken
-from difftransformer.data.packed import SPLITS, Leak, ShardEntry, SplitEntry, Truncated
+from difftransformer.data.mixture import MixedDocument
+from difftransformer.data.packed import SPLITS, ShardEntry, SplitEntry, TrainTestOverlap, Truncated
 from difftransformer.provenance import atomic
 from difftransformer.provenance.checksums import file_sha256
 
@@ -31,7 +31,7 @@ _OURS = re.compile(rf"\.?(?:{'|'.join(SPLITS)})-\d{{5}}\b.*\.(?:bin|npy)")
 TokenType = Literal["uint16", "uint32"]
 
 
-class Tally(Settings):
+class SourceCounts(Settings):
     """What one source gave to one shard."""
 
     tokens: int = setting(meaning="Tokens.", unit="tokens")
@@ -42,16 +42,18 @@ class Tally(Settings):
     )
 
 
-class Part(Settings):
+class ShardCheckpoint(Settings):
     """A finished shard and the position behind it."""
 
     inputs: str = setting(meaning="Digest of settings, tokenizer and sources.")
     shard: ShardEntry = setting(meaning="The shard.")
-    tallies: dict[str, Tally] = setting(meaning="What each source gave.")
+    tallies: dict[str, SourceCounts] = setting(meaning="What each source gave.")
     taken: list[int] = setting(meaning="Tokens taken so far, by source.", unit="tokens")
     cursors: list[list[int]] = setting(meaning="Cursor behind the last document, by source.")
     blank: list[int] = setting([], meaning="Documents without text so far, by source.")
-    leak: Leak | None = setting(None, meaning="Of validation text: what of it stands in training.")
+    overlap: TrainTestOverlap | None = setting(
+        None, meaning="Of validation text: what of it stands in training."
+    )
     finished: bool = setting(meaning="Whether this is the last shard of the split.")
 
 
@@ -77,8 +79,12 @@ def write_tokens(path: Path, dtype: TokenType, pieces: Iterable[NDArray[np.integ
 
 
 def write_shard(
-    stream: Iterator[Taken], path: Path, dtype: TokenType, shard_tokens: int, sources: Sequence[str]
-) -> tuple[ShardEntry, dict[str, Tally]] | None:
+    stream: Iterator[MixedDocument],
+    path: Path,
+    dtype: TokenType,
+    shard_tokens: int,
+    sources: Sequence[str],
+) -> tuple[ShardEntry, dict[str, SourceCounts]] | None:
     """Take documents until the shard is full or the stream ends; None if there were none."""
     first = next(stream, None)
     if first is None:
@@ -112,7 +118,7 @@ def write_shard(
         offsets_sha256=file_sha256(offsets_path),
     )
     return entry, {
-        name: Tally(
+        name: SourceCounts(
             tokens=tokens[name],
             documents=count.total(),
             licenses=dict(sorted(count.items())),
@@ -122,9 +128,9 @@ def write_shard(
     }
 
 
-def intact_parts(split: str, inputs: str, state: Path) -> list[Part]:
+def completed_shards(split: str, inputs: str, state: Path) -> list[ShardCheckpoint]:
     """Parts from the first on whose shards are whole; the work goes on after the last of them."""
-    parts: list[Part] = []
+    parts: list[ShardCheckpoint] = []
     while not (parts and parts[-1].finished):
         part = _read_part(_part_path(state, split, len(parts)))
         if part is None or part.inputs != inputs or not _whole(state, part.shard):
@@ -135,12 +141,12 @@ def intact_parts(split: str, inputs: str, state: Path) -> list[Part]:
     return parts
 
 
-def write_part(part: Part, split: str, index: int, state: Path) -> None:
+def save_checkpoint(part: ShardCheckpoint, split: str, index: int, state: Path) -> None:
     """Record a finished shard; called after the shard has its final name."""
     atomic.write_text(_part_path(state, split, index), part.model_dump_json(indent=1) + "\n")
 
 
-def split_entry(parts: Sequence[Part]) -> SplitEntry:
+def split_entry(parts: Sequence[ShardCheckpoint]) -> SplitEntry:
     """Build the manifest's entry of a split."""
     return SplitEntry(
         tokens=sum(part.shard.tokens for part in parts),
@@ -149,7 +155,7 @@ def split_entry(parts: Sequence[Part]) -> SplitEntry:
     )
 
 
-def remove_strangers(folder: Path, keep: Container[str]) -> None:
+def remove_stale(folder: Path, keep: Container[str]) -> None:
     """Remove all shards but those named, and half-written ones, of earlier, different work."""
     for path in folder.iterdir():
         if _OURS.fullmatch(path.name) and path.name not in keep:
@@ -160,9 +166,9 @@ def _part_path(state: Path, split: str, index: int) -> Path:
     return state / f"{split}-{index:05d}.part.json"
 
 
-def _read_part(path: Path) -> Part | None:
+def _read_part(path: Path) -> ShardCheckpoint | None:
     try:
-        return Part.model_validate_json(path.read_bytes())
+        return ShardCheckpoint.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         pass
     except ValidationError:

@@ -14,8 +14,8 @@ from difftransformer.config.data import (
     BuiltinSource,
     DatasetConfig,
     FilesSource,
-    HeldOut,
     HubSource,
+    SplitSettings,
 )
 from difftransformer.config.folders import is_inside, read_folder, require_inside
 from difftransformer.config.tokenizers import HuggingFaceTokenizer
@@ -43,7 +43,7 @@ class StdlibText:
     """
 
     kind = "builtin"
-    has_validation = by_name = False
+    has_validation = sorted_by_name = False
     _EXCLUDED = frozenset({"site-packages", "dist-packages", "__pycache__"})
     _TESTS = frozenset({"test", "tests", "idle_test"})
 
@@ -88,7 +88,7 @@ class Arithmetic:
     """
 
     kind = "builtin"
-    has_validation = by_name = False
+    has_validation = sorted_by_name = False
 
     def __init__(self, config: BuiltinSource) -> None:
         self.weight = config.weight
@@ -109,7 +109,7 @@ class Arithmetic:
 class Files:
     """Text files named by globs, in sorted order."""
 
-    kind, by_name = "files", True
+    kind, sorted_by_name = "files", True
 
     def __init__(self, name: str, config: FilesSource) -> None:
         self.weight, self._config = config.weight, config
@@ -142,7 +142,7 @@ class Files:
         return "validation" in self._files
 
     @property
-    def passed_over(self) -> tuple[list[Path], list[Path]]:
+    def skipped_files(self) -> tuple[list[Path], list[Path]]:
         """Files below the folders it names whose endings are not read, and what is hidden there."""
         patterns = [*self._config.globs, *self._config.validation]
         folders = [read_folder(Path(name)) for pattern in patterns for name in _named(pattern)]
@@ -172,7 +172,7 @@ class Hub:
     def __init__(self, name: str, config: HubSource) -> None:
         self.weight = config.weight
         self.origin = f"{config.dataset} at {config.revision}"
-        self.by_name = Path(config.dataset).is_dir()
+        self.sorted_by_name = Path(config.dataset).is_dir()
         self._name, self._config = name, config
 
     @property
@@ -278,7 +278,7 @@ def _states(files: list[Path]) -> list[list[Any]]:
 
 def _matches(name: str, globs: list[str]) -> list[Path]:
     found: dict[Path, str] = {}
-    by_name = {Path(pattern).absolute() for pattern in globs}
+    sorted_by_name = {Path(pattern).absolute() for pattern in globs}
     for pattern in globs:
         matches, root = [Path(path) for path in _named(pattern)], _fixed(pattern)
         files = {path for path in matches if path.is_file()}
@@ -288,7 +288,7 @@ def _matches(name: str, globs: list[str]) -> list[Path]:
             files |= {path for path in contents.files if is_readable(path)}
             outside += [path for path in contents.outside if path.is_dir() or is_readable(path)]
         for path in outside:
-            if path.absolute() not in by_name:
+            if path.absolute() not in sorted_by_name:
                 cure = f"copy it there, or name the link itself in the globs of source {name}"
                 require_inside(path, root, cure)
         matched = files.difference(outside)
@@ -312,9 +312,9 @@ def _named(pattern: str) -> list[str]:
     return glob.glob(pattern, recursive=True)  # noqa: PTH207  Path.glob takes no absolute one
 
 
-def _package(config: HeldOut, name: str | None) -> str | None:
+def _package(config: SplitSettings, name: str | None) -> str | None:
     """What a document of a package is held out by; None: by its own text."""
-    if config.hold_out == "document" or name is None:
+    if config.split_by == "document" or name is None:
         return None
     return f"0 {name}"  # the number draws which packages are held out
 

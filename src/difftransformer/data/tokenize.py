@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from difftransformer.config.data import DatasetConfig
-from difftransformer.data.documents import Cursor, Source, empty_split
-from difftransformer.data.leak import read_shard, without_leaks
-from difftransformer.data.mixture import MixedStream, Mixture, Taken, kept
+from difftransformer.data.documents import Cursor, Source, empty_split_message
+from difftransformer.data.mixture import MixedDocument, MixedStream, Mixture, upsample
+from difftransformer.data.overlap import drop_overlapping, read_shard
 from difftransformer.data.packed import (
     SPLITS,
     TOKENIZER,
@@ -26,18 +26,18 @@ from difftransformer.data.packed import (
     SourceEntry,
     Truncated,
 )
-from difftransformer.data.pool import encode_documents
+from difftransformer.data.parallel_encoding import encode_documents
 from difftransformer.data.readers import SUFFIXES, conversion_hint
 from difftransformer.data.rows import pack_rows
 from difftransformer.data.shards import (
-    Part,
-    Tally,
-    intact_parts,
-    remove_strangers,
+    ShardCheckpoint,
+    SourceCounts,
+    completed_shards,
+    remove_stale,
+    save_checkpoint,
     shard_name,
     split_entry,
     token_dtype,
-    write_part,
     write_shard,
 )
 from difftransformer.data.sources import Files, open_sources
@@ -106,7 +106,7 @@ def _publish(manifest: Manifest, tokenizer: Path, output: Path, state: Path) -> 
     (output / MANIFEST).unlink(missing_ok=True)  # it may describe other files
     (output / SHARDS).mkdir(exist_ok=True)
     for folder in (state, output / SHARDS):
-        remove_strangers(folder, shards)
+        remove_stale(folder, shards)
     for name in sorted(shards):
         atomic.link(state / name, output / SHARDS / name)
     for path in (tokenizer.with_name(CONFIG), tokenizer):
@@ -121,7 +121,7 @@ def _pack_text(dataset: DatasetConfig, tokenizer: Path, state: Path, workers: in
     _log_passed_over(sources)
     identities = {name: source.identity() for name, source in sources.items()}
     inputs = json_digest([dataset.model_dump(mode="json"), opened.entry.sha256, identities])
-    parts: dict[str, list[Part]] = {}
+    parts: dict[str, list[ShardCheckpoint]] = {}
     blank: dict[str, list[int]] = {}
     # The tokenizers library would start threads of its own.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -138,14 +138,16 @@ def _pack_text(dataset: DatasetConfig, tokenizer: Path, state: Path, workers: in
         tokenizer=opened.entry,
         splits={split: split_entry(parts[split]) for split in SPLITS},
         sources=_source_entries(job, parts, blank),
-        leak=parts["validation"][-1].leak,
+        overlap=parts["validation"][-1].overlap,
     )
 
 
-def _pack_split(job: _Job, split: str, training: list[Part]) -> tuple[list[Part], list[int]]:
+def _pack_split(
+    job: _Job, split: str, training: list[ShardCheckpoint]
+) -> tuple[list[ShardCheckpoint], list[int]]:
     """Write the shards of a split; return them and the documents without text, by source."""
     budget = job.dataset.tokens if split == "train" else job.dataset.validation_budget
-    parts = intact_parts(split, job.inputs, job.state)
+    parts = completed_shards(split, job.inputs, job.state)
     if parts and parts[-1].finished:
         return parts, parts[-1].blank
     if split == "validation":
@@ -153,11 +155,11 @@ def _pack_split(job: _Job, split: str, training: list[Part]) -> tuple[list[Part]
     stream = _open_stream(job, split, budget, parts[-1] if parts else None)
     progress = _Progress(f"tokenize {split}", budget, stream.total)
     dtype, names = token_dtype(job.tokenizer.vocab_size), list(job.sources)
-    documents: Iterator[Taken] = stream
-    total, leak = budget, None
+    documents: Iterator[MixedDocument] = stream
+    total, overlap = budget, None
     if split == "validation" and (held_out := list(stream)):
         shards = [read_shard(job.state, part.shard, dtype) for part in training]
-        clean, leak = without_leaks(held_out, shards, job.dataset, job.tokenizer.vocab_size)
+        clean, overlap = drop_overlapping(held_out, shards, job.dataset, job.tokenizer.vocab_size)
         documents, total = iter(clean), sum(len(document.tokens) for document in clean)
     done = sum(part.shard.tokens for part in parts)
     while True:
@@ -167,26 +169,28 @@ def _pack_split(job: _Job, split: str, training: list[Part]) -> tuple[list[Part]
             break
         shard, tallies = written
         done += shard.tokens
-        part = Part(
+        part = ShardCheckpoint(
             inputs=job.inputs,
             shard=shard,
             tallies=tallies,
             taken=stream.mixture.taken,
             cursors=[list(cursor) for cursor in stream.cursors],
             blank=stream.blank,
-            leak=leak,
+            overlap=overlap,
             finished=done == total,
         )
-        write_part(part, split, len(parts), job.state)
+        save_checkpoint(part, split, len(parts), job.state)
         parts.append(part)
         progress.report(done)
     if not parts:
-        raise DataError(empty_split(job.dataset, job.dataset.sources, split))
+        raise DataError(empty_split_message(job.dataset, job.dataset.sources, split))
     _log_shortfall(job, split, budget, stream, parts)
     return parts, stream.blank
 
 
-def _open_stream(job: _Job, split: str, budget: int | None, last: Part | None) -> MixedStream:
+def _open_stream(
+    job: _Job, split: str, budget: int | None, last: ShardCheckpoint | None
+) -> MixedStream:
     weights = [source.weight for source in job.sources.values()]
     cursors = [Cursor(*cursor) for cursor in last.cursors] if last else [Cursor()] * len(weights)
     streams = []
@@ -199,7 +203,7 @@ def _open_stream(job: _Job, split: str, budget: int | None, last: Part | None) -
         longest = job.dataset.longest(split)
         encoded = encode_documents(found, job.tokenizer, job.pool, ahead, longest, cuts)
         upsampling = job.dataset.upsampling if split == "train" else None
-        streams.append(kept(encoded, upsampling, job.dataset.seed) if upsampling else encoded)
+        streams.append(upsample(encoded, upsampling, job.dataset.seed) if upsampling else encoded)
     mixture = Mixture(weights, last.taken if last else None)
     return MixedStream(streams, mixture, budget, cursors, last.blank if last else None)
 
@@ -208,7 +212,7 @@ def _log_passed_over(sources: dict[str, Source]) -> None:
     for name, source in sources.items():
         if not isinstance(source, Files):
             continue
-        others, hidden = source.passed_over
+        others, hidden = source.skipped_files
         if others:
             endings = sorted({path.suffix or "none" for path in others})
             _log.info(
@@ -228,7 +232,7 @@ def _some(names: Iterable[str]) -> str:
 
 
 def _log_shortfall(
-    job: _Job, split: str, budget: int | None, stream: MixedStream, parts: list[Part]
+    job: _Job, split: str, budget: int | None, stream: MixedStream, parts: list[ShardCheckpoint]
 ) -> None:
     dataset, left = job.dataset, sum(part.shard.tokens for part in parts)
     cut = sum(tally.truncated.tokens for part in parts for tally in part.tallies.values())
@@ -245,7 +249,7 @@ def _log_shortfall(
         if ended:
             _log.warning("%s: source %s ran out before the budget of tokens", split, name)
     if split == "validation" and 2 * left < budget:
-        loosen = ["loosen near_duplicates or max_leak"] * (left < stream.total)
+        loosen = ["loosen near_duplicates or max_overlap"] * (left < stream.total)
         raised = f"raise validation_share ({dataset.validation_share:g})"
         _log.warning(
             "validation: %d tokens are left, the budget was %d: %s",
@@ -270,7 +274,7 @@ def _log_unread(source: Files, cursor: Cursor, budget: int) -> None:
 
 
 def _source_entries(
-    job: _Job, parts: dict[str, list[Part]], blank: dict[str, list[int]]
+    job: _Job, parts: dict[str, list[ShardCheckpoint]], blank: dict[str, list[int]]
 ) -> dict[str, SourceEntry]:
     trained = sum(part.shard.tokens for part in parts["train"])
     entries = {}
@@ -295,7 +299,7 @@ def _source_entries(
     return entries
 
 
-def _truncated(tallies: list[Tally]) -> Truncated:
+def _truncated(tallies: list[SourceCounts]) -> Truncated:
     return Truncated(
         documents=sum(tally.truncated.documents for tally in tallies),
         tokens=sum(tally.truncated.tokens for tally in tallies),

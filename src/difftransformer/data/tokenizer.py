@@ -22,7 +22,7 @@ from difftransformer.config.tokenizers import (
     TiktokenTokenizer,
 )
 from difftransformer.data.bpe_sample import bpe_sample
-from difftransformer.data.documents import empty_split
+from difftransformer.data.documents import empty_split_message
 from difftransformer.data.packed import PackedDataset, TokenizerEntry
 from difftransformer.errors import ConfigError, DataError, in_one_line
 from difftransformer.provenance import atomic
@@ -77,7 +77,7 @@ def write_tokenizer(
     atomic.write_text(path, tokenizer.to_str(pretty=True) + "\n")
 
 
-def require_own_tokenizer(tokenizer: Any, dataset: PackedDataset, name: str) -> None:
+def require_same_tokenizer_as_model(tokenizer: Any, dataset: PackedDataset, name: str) -> None:
     """Check that a dataset is in the token ids of a model from elsewhere.
 
     Args:
@@ -109,7 +109,7 @@ def _take_over(base: Path, output: Path) -> None:
         atomic.write_text(target, text)
 
 
-class Windows(NamedTuple):
+class EncodedWindows(NamedTuple):
     """Windows of a text, and how many tokens lie behind them, estimated from where it was read."""
 
     tokens: list[NDArray[np.uint32]]
@@ -151,9 +151,11 @@ class TextTokenizer:
         self, texts: list[str], max_document_tokens: int | None = None
     ) -> list[NDArray[np.uint32]]:
         """Encode texts, each cut to max_document_tokens with its end-of-text token."""
-        return [self.windows(text, max_document_tokens, range(1)).tokens[0] for text in texts]
+        return [
+            self.encode_windows(text, max_document_tokens, range(1)).tokens[0] for text in texts
+        ]
 
-    def windows(self, text: str, size: int | None, wanted: range) -> Windows:
+    def encode_windows(self, text: str, size: int | None, wanted: range) -> EncodedWindows:
         """Encode the wanted ones of the windows of a text that it has.
 
         Args:
@@ -165,7 +167,9 @@ class TextTokenizer:
         ids, cut = self._ids(text, None if length is None else length * wanted.stop)
         parts = (ids if length is None else ids[n * length : (n + 1) * length] for n in wanted)
         found = [part for n, part in zip(wanted, parts, strict=True) if part or n == 0]
-        return Windows([np.array([*part, self.eos_id], dtype=np.uint32) for part in found], cut)
+        return EncodedWindows(
+            [np.array([*part, self.eos_id], dtype=np.uint32) for part in found], cut
+        )
 
     def _ids(self, text: str, keep: int | None) -> tuple[list[int], int]:
         """Encode in pieces where that gives the same ids: whole books would need gigabytes."""
@@ -228,7 +232,7 @@ def _train_bpe(dataset: DatasetConfig, config: BpeTokenizer) -> "Tokenizer":
         sources = ", ".join(dataset.sources)
         size = sum(len(text.encode()) for text in bpe_sample(dataset, config.sample_bytes))
         if not size:
-            raise DataError(empty_split(dataset, dataset.sources, "train"))
+            raise DataError(empty_split_message(dataset, dataset.sources, "train"))
         raise DataError(
             f"sources {sources}: {size} bytes of training text give {found} tokens of vocabulary, "
             "the dataset's tokenizer.vocab_size asks for "

@@ -16,8 +16,8 @@ from difftransformer.data.documents import (
     Document,
     Source,
     documents,
-    empty_split,
-    with_blank,
+    empty_split_message,
+    iter_split_with_blank,
 )
 from difftransformer.errors import DataError
 
@@ -63,7 +63,7 @@ def excerpts(
         if not again:
             return
         if not found and begin == Cursor(repeat):
-            raise DataError(empty_split(dataset, [name], split))
+            raise DataError(empty_split_message(dataset, [name], split))
 
 
 def _reading(
@@ -76,7 +76,7 @@ def _reading(
         this = _round(window)
         more = start != Cursor(start.repeat, window=this.start)  # what came before may have more
         first = not (start.repeat or window)
-        read = with_blank if first else documents
+        read = iter_split_with_blank if first else documents
         before = start
         for document in read(source, split, share, start._replace(window=0)):
             blank = not document.text.strip()

@@ -16,7 +16,7 @@ from difftransformer.config.run import PretrainedModel
 from difftransformer.convert.checkpoint import finetuned_model, load_model, read_config
 from difftransformer.convert.pretrained import load_hf_causal_lm
 from difftransformer.data.packed import PackedDataset
-from difftransformer.data.tokenizer import require_own_tokenizer
+from difftransformer.data.tokenizer import require_same_tokenizer_as_model
 from difftransformer.errors import CheckpointError, ConfigError
 from difftransformer.evaluation.context import EvalContext, Metrics, PretrainedContext
 from difftransformer.evaluation.memory import (
@@ -148,7 +148,7 @@ def _load_foreign(
     """Load a model of transformers to be asked about text in its own token ids."""
     require_memory_for_files(model_files(model), device, model.name)
     loaded = load_hf_causal_lm(model, model.dtype)
-    require_own_tokenizer(loaded.tokenizer, dataset, model.name)
+    require_same_tokenizer_as_model(loaded.tokenizer, dataset, model.name)
     attention = loaded.inner.config._attn_implementation
     scorer = Scorer(loaded.to(device).eval(), device, suite.precision)
     return scorer, {"device": str(device), "backend": attention}

@@ -43,18 +43,18 @@ def training_note(rows: Sequence[RowSlice], trained: Sequence[Result]) -> str:
     sizes = [defined(result, "non_embedding_parameters") for result in trained]
     return (
         f"Training: {span(tokens)} tokens a run; {span(sizes)} parameters without embeddings; "
-        f"peak learning rate {_rates(rows, trained)}.{_leak_note(trained)}"
+        f"peak learning rate {_rates(rows, trained)}.{_overlap_note(trained)}"
     )
 
 
-def _leak_note(trained: Sequence[Result]) -> str:
+def _overlap_note(trained: Sequence[Result]) -> str:
     """Say what of the validation text the runs were trained on; nothing of generated rows."""
     found = [text for result in trained if (text := result.settings.get("held_out")) is not None]
     if not found:
         return ""
     documents, tokens = (span([text[key] for text in found]) for key in ("documents", "tokens"))
     lengths = span([text["n"] for text in found])
-    share = span([text["leak"] for text in found], "{:.2%}".format)
+    share = span([text["overlap"] for text in found], "{:.2%}".format)
     noun = "document" if documents == "1" else "documents"
     note = (
         f" Held-out text: {documents} {noun}, {tokens} tokens, {share} of which lie in "

@@ -19,7 +19,7 @@ from difftransformer.convert.hf import BACKENDS
 from difftransformer.convert.llama import from_llama, to_llama
 from difftransformer.data.loader import BatchLoader
 from difftransformer.data.packed import PackedDataset
-from difftransformer.data.tokenizer import require_own_tokenizer
+from difftransformer.data.tokenizer import require_same_tokenizer_as_model
 from difftransformer.errors import BackendError, ConfigError
 from difftransformer.models.kernels import choose_backend
 from difftransformer.models.language_model import HFCausalLM, LanguageModel
@@ -118,7 +118,7 @@ def _parent(slice: RunConfig, folder: Path | None, dataset: PackedDataset) -> HF
 
     causal = load_hf_causal_lm(slice.pretrained)
     require_sizes(causal, slice.model, slice.pretrained.name)
-    require_own_tokenizer(causal.tokenizer, dataset, slice.pretrained.name)
+    require_same_tokenizer_as_model(causal.tokenizer, dataset, slice.pretrained.name)
     return causal
 
 

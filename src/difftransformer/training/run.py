@@ -213,12 +213,12 @@ def open_weights(
 
 
 def held_out(dataset: PackedDataset) -> dict[str, float | int] | None:
-    """Size of the validation text and what of it stands in training; None for generated rows."""
-    if (leak := dataset.manifest.leak) is None:
+    """Size of the validation text and its train/test overlap; None for generated rows."""
+    if (overlap := dataset.manifest.overlap) is None:
         return None
     split = dataset.manifest.splits["validation"]
     sizes = {"documents": split.documents, "tokens": split.tokens}
-    return sizes | {"n": leak.n, "leak": leak.share}
+    return sizes | {"n": overlap.n, "overlap": overlap.share}
 
 
 def _trainer(
@@ -243,7 +243,7 @@ def _trainer(
         seed=seed,
         rank=team.rank,
         world_size=team.world_size,
-        ahead=READ_AHEAD if device.type == "cuda" else 0,
+        prefetch_batches=READ_AHEAD if device.type == "cuda" else 0,
     )
     objective = Objective(
         seq_len=config.seq_len,

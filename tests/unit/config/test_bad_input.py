@@ -217,8 +217,8 @@ CASES: dict[str, Case] = {
     ),
     "a derived dataset that holds out other packages": (
         "scales/tiny.yaml",
-        put("datasets", "long_text", "sources", value={"stdlib": {"hold_out": "document"}}),
-        ["datasets.long_text: sources.stdlib.hold_out: a dataset with a base has the base's"],
+        put("datasets", "long_text", "sources", value={"stdlib": {"split_by": "document"}}),
+        ["datasets.long_text: sources.stdlib.split_by: a dataset with a base has the base's"],
     ),
     "a run of a scale without a label": (
         "scales/tiny.yaml",

@@ -9,12 +9,12 @@ import pytest
 from difftransformer.config.data import BuiltinSource, DatasetConfig
 from difftransformer.data import arithmetic
 from difftransformer.data.arithmetic import (
-    HELD_OUT,
+    VALIDATION_SHARE,
     document_at,
     held_out_problems,
     training_problem,
 )
-from difftransformer.data.documents import Cursor, held_out
+from difftransformer.data.documents import Cursor, in_validation
 from difftransformer.data.math_sets import MATH_SETS, boxed
 from difftransformer.data.sources import open_sources
 from difftransformer.errors import DataError
@@ -55,9 +55,9 @@ def test_what_is_asked_in_evaluation_is_never_trained_on() -> None:
     for family in MATH_SETS:
         asked = [problem.question for problem in held_out_problems(family, 100, 7)]
         assert len(set(asked)) == 100
-        assert all(held_out(question, HELD_OUT) for question in asked)
+        assert all(in_validation(question, VALIDATION_SHARE) for question in asked)
         assert not trained & set(asked)
-    assert not any(held_out(question, HELD_OUT) for question in trained)
+    assert not any(in_validation(question, VALIDATION_SHARE) for question in trained)
     assert {training_problem(0, index).family for index in range(200)} == set(MATH_SETS)
 
 

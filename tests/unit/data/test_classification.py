@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from difftransformer.config.data import DatasetConfig
 from difftransformer.config.generated_rows import ClassificationConfig
 from difftransformer.data.classification import label_positions, labeled_items, training_rows
-from difftransformer.data.loader import Windows
+from difftransformer.data.loader import SplitWindows
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.rows import row_words
 from difftransformer.data.tokenize import tokenize
@@ -70,7 +70,7 @@ def test_a_dataset_of_them_is_packed_with_its_words(tmp_path: Path) -> None:
     dataset = PackedDataset.open(tmp_path)
     assert dataset.manifest.classification == ITEMS and dataset.manifest.recall is None
     assert dataset.manifest.answer_positions == [1, 4, 7, 10, 13, 16]
-    assert len(Windows(dataset, "train", 17)) == 100
+    assert len(SplitWindows(dataset, "train", 17)) == 100
     words = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     assert words.encode("c0a c0c l3 c4b").ids == [4, 6, 3, 17]
     assert len(set(row_words(ITEMS))) == ITEMS.vocab_size == words.get_vocab_size()

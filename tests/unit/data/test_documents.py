@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from difftransformer.data.documents import Cursor, Document, documents, held_out
+from difftransformer.data.documents import Cursor, Document, documents, in_validation
 
 
 def test_held_out_share() -> None:
-    share = sum(held_out(f"document {n}", 0.1) for n in range(5000)) / 5000
+    share = sum(in_validation(f"document {n}", 0.1) for n in range(5000)) / 5000
     assert share == pytest.approx(0.1, abs=0.02)
 
 
@@ -20,7 +20,7 @@ def test_of_few_documents_one_is_held_out_and_one_is_trained_on(
     texts: set[str], share: float
 ) -> None:
     class Texts:
-        kind, weight, origin, has_validation, by_name = "made", 1.0, "here", False, True
+        kind, weight, origin, has_validation, sorted_by_name = "made", 1.0, "here", False, True
 
         def read(self, split: str, start: Cursor) -> Iterator[Document]:
             for number, text in enumerate(sorted(texts)):
@@ -36,6 +36,6 @@ def test_of_few_documents_one_is_held_out_and_one_is_trained_on(
     assert all(split.values())
     assert split["train"] | split["validation"] == texts
     assert not split["train"] & split["validation"]
-    by_share = {text for text in texts if held_out(text, share)}
+    by_share = {text for text in texts if in_validation(text, share)}
     if by_share and by_share != texts:
         assert split["validation"] == by_share

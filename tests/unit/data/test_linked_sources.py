@@ -19,7 +19,7 @@ def test_plan_and_job_read_linked_folders(tmp_path: Path, monkeypatch: pytest.Mo
     Path("data/linked").symlink_to(tmp_path / "elsewhere")
     Path("data/again.jsonl").symlink_to(tmp_path / "elsewhere" / "deep" / "a.jsonl")
     globs = ["data", "data/linked", "data/again.jsonl"]
-    settings = {"kind": "files", "globs": globs, "license": "x", "hold_out": "package"}
+    settings = {"kind": "files", "globs": globs, "license": "x", "split_by": "package"}
     tokenizer = {"kind": "bpe", "vocab_size": 300}
     dataset = DatasetConfig.model_validate({"sources": {"mine": settings}, "tokenizer": tokenizer})
     source = open_sources(dataset)["mine"]

@@ -121,17 +121,17 @@ def test_batches_follow_the_order_of_each_epoch(tmp_path: Path, batch_size: int)
 
 def test_reading_ahead_changes_no_batch_and_no_position(tmp_path: Path) -> None:
     dataset = dataset_of(8 * 20 + 1, tmp_path)
-    plain, ahead = (
-        BatchLoader(dataset, "train", batch_size=3, seq_len=8, seed=0, ahead=count)
+    plain, prefetching = (
+        BatchLoader(dataset, "train", batch_size=3, seq_len=8, seed=0, prefetch_batches=count)
         for count in (0, 2)
     )
-    start = ahead.state_dict()
+    start = prefetching.state_dict()
     for _ in range(10):
-        assert torch.equal(plain.next_batch(), ahead.next_batch())
-        assert plain.state_dict() == ahead.state_dict()
-    ahead.load_state_dict(start)  # what was read for elsewhere is thrown away
+        assert torch.equal(plain.next_batch(), prefetching.next_batch())
+        assert plain.state_dict() == prefetching.state_dict()
+    prefetching.load_state_dict(start)  # what was read for elsewhere is thrown away
     again = BatchLoader(dataset, "train", batch_size=3, seq_len=8, seed=0)
-    assert torch.equal(ahead.next_batch(), again.next_batch())
+    assert torch.equal(prefetching.next_batch(), again.next_batch())
 
 
 def test_windows_overlap_by_one_token_so_that_each_is_a_target_once(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from difftransformer.config.data import LengthUpsampling
 from difftransformer.data.documents import Cursor
-from difftransformer.data.mixture import MixedStream, Mixture, TokenisedDocument, kept
+from difftransformer.data.mixture import MixedStream, Mixture, TokenizedDocument, upsample
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import DataError
 
@@ -18,10 +18,10 @@ Pack = Callable[..., PackedDataset]
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=40)
 
 
-def stream(lengths: list[int], number: int, start: Cursor) -> Iterator[TokenisedDocument]:
+def stream(lengths: list[int], number: int, start: Cursor) -> Iterator[TokenizedDocument]:
     for record, length in list(enumerate(lengths))[start.record :]:
         tokens = np.full(length, number, dtype=np.uint32)
-        yield TokenisedDocument(tokens, "x", Cursor(0, 0, record + 1))
+        yield TokenizedDocument(tokens, "x", Cursor(0, 0, record + 1))
 
 
 def mix(
@@ -130,20 +130,20 @@ SIZES = (10, 40, 160, 640)
 COUNTS = (6000, 3000, 1500, 400)
 
 
-def documents(readings: int = 1) -> Iterator[TokenisedDocument]:
+def documents(readings: int = 1) -> Iterator[TokenizedDocument]:
     """Many documents of four lengths, all different, read over and over."""
     lengths = np.random.default_rng(0).permutation(np.repeat(SIZES, COUNTS))
     for reading in range(readings):
         for number, length in enumerate(lengths.tolist()):
             tokens = np.arange(number, number + length, dtype=np.uint32)
-            yield TokenisedDocument(tokens, "MIT", Cursor(reading, number + 1))
+            yield TokenizedDocument(tokens, "MIT", Cursor(reading, number + 1))
 
 
 @pytest.mark.parametrize("power", [0.0, 0.5, 1.0, 2.0])
 def test_shares_of_tokens_by_length_are_those_of_the_law(power: float) -> None:
     upsampling = LengthUpsampling(full_length=160, power=power)
     found = dict.fromkeys(SIZES, 0)
-    for document in kept(documents(), upsampling, seed=0):
+    for document in upsample(documents(), upsampling, seed=0):
         found[len(document.tokens)] += 1
     for length, count in zip(SIZES, COUNTS, strict=True):
         chance = (min(length, 160) / 160) ** power
@@ -158,7 +158,7 @@ def test_each_reading_and_each_seed_draw_anew_and_the_same_again() -> None:
     upsampling = LengthUpsampling(full_length=640)
 
     def chosen(seed: int) -> list[tuple[int, int]]:
-        passed = kept(documents(2), upsampling, seed)
+        passed = upsample(documents(2), upsampling, seed)
         return [(d.cursor.repeat, d.cursor.record or d.cursor.unit) for d in passed]
 
     first = chosen(0)
@@ -172,26 +172,26 @@ def test_each_reading_and_each_seed_draw_anew_and_the_same_again() -> None:
 def test_documents_pass_one_at_a_time() -> None:
     read = 0
 
-    def counted() -> Iterator[TokenisedDocument]:
+    def counted() -> Iterator[TokenizedDocument]:
         nonlocal read
         for document in documents():
             read += 1
             yield document
 
-    passed = kept(counted(), LengthUpsampling(full_length=10), seed=0)
+    passed = upsample(counted(), LengthUpsampling(full_length=10), seed=0)
     assert len(list(islice(passed, 5))) == 5
     assert read == 5
 
 
 def test_a_corpus_of_which_nothing_is_kept_ends_in_one_line() -> None:
-    def endless() -> Iterator[TokenisedDocument]:
+    def endless() -> Iterator[TokenizedDocument]:
         reading = 0
         while True:
-            yield TokenisedDocument(np.arange(2, dtype=np.uint32), "MIT", Cursor(reading, 1))
+            yield TokenizedDocument(np.arange(2, dtype=np.uint32), "MIT", Cursor(reading, 1))
             reading += 1
 
     with pytest.raises(DataError, match="keeps none of the documents in 100 readings"):
-        next(kept(endless(), LengthUpsampling(full_length=10_000, power=9.0), seed=0))
+        next(upsample(endless(), LengthUpsampling(full_length=10_000, power=9.0), seed=0))
 
 
 def test_training_is_upsampled_whole_and_validation_is_not(

@@ -62,7 +62,7 @@ def test_splits_are_disjoint_and_complete(name: str, request: pytest.FixtureRequ
 
 
 def stdlib_packages(split: str, **changes: Any) -> set[str | None]:
-    source = open_source(**STDLIB | {"hold_out": "package", "max_bytes": 2_000_000} | changes)
+    source = open_source(**STDLIB | {"split_by": "package", "max_bytes": 2_000_000} | changes)
     return {document.package for document in documents(source, split, 0.4)}
 
 
@@ -70,7 +70,7 @@ def test_a_package_of_the_standard_library_lies_in_one_split() -> None:
     train, validation = (stdlib_packages(split) for split in ("train", "validation"))
     assert train.isdisjoint(validation) and min(len(train), len(validation)) > 5
     assert "0 encodings" in train | validation
-    assert stdlib_packages("train", hold_out="document") == {None}
+    assert stdlib_packages("train", split_by="document") == {None}
 
 
 def test_the_first_folder_below_a_glob_is_a_package(tmp_path: Path) -> None:
@@ -79,11 +79,11 @@ def test_the_first_folder_below_a_glob_is_a_package(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)
     globs = {"globs": [f"{tmp_path}/**/*.txt"], "kind": "files", "license": "x"}
-    for hold_out, packages in [
+    for split_by, packages in [
         ("document", [None] * 4),
         ("package", [None, *["0 one"] * 2, "0 two"]),
     ]:
-        read = open_source(**globs, hold_out=hold_out).read("train", Cursor())
+        read = open_source(**globs, split_by=split_by).read("train", Cursor())
         assert [document.package for document in read] == packages
 
 
@@ -217,7 +217,7 @@ def test_a_folder_stands_for_all_that_can_be_read_below_it(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"text": name}) if path.suffix == ".jsonl" else name)
     config = FilesSource(
-        kind="files", globs=["data"], license="mine", license_field="license", hold_out="package"
+        kind="files", globs=["data"], license="mine", license_field="license", split_by="package"
     )
     found = list(Files("source", config).read("train", Cursor()))
     assert [one.text for one in found] == ["a/deep/two.txt", "a/one.md", "b/three.jsonl"]
@@ -253,7 +253,9 @@ def test_hidden_files_are_no_text(tmp_path: Path) -> None:
         config = FilesSource(kind="files", globs=[f"{tmp_path}/{pattern}"], license="mine")
         source = Files("mine", config)
         assert [path.name for path in source.files] == ["one.txt", "two.jsonl"]
-        hidden = {path.relative_to(tmp_path / "data").as_posix() for path in source.passed_over[1]}
+        hidden = {
+            path.relative_to(tmp_path / "data").as_posix() for path in source.skipped_files[1]
+        }
         below = {"a/.ipynb_checkpoints", "__MACOSX/._one.txt", "__MACOSX/a/._two.jsonl"}
         assert hidden == below | ({".git", ".DS_Store", "gone.txt"} if pattern == "data" else set())
     asked = FilesSource(kind="files", globs=[f"{tmp_path}/data/.git"], license="mine")

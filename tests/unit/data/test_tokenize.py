@@ -70,7 +70,7 @@ def test_files_that_change_while_they_are_packed_are_one_line(
     ]
     text.write_text("\n".join(lines))
     files = {"kind": "files", "globs": [str(text)], "license": "x"}
-    given = {"sources": {"files": files}, "tokens": 5000, "max_leak": None}
+    given = {"sources": {"files": files}, "tokens": 5000, "max_overlap": None}
     pack("untouched", **given)
     real = module._pack_split
 
@@ -143,11 +143,11 @@ from difftransformer.data import tokenize as module
 if __name__ == "__main__":
     dataset, tokenizer, output, workers = sys.argv[1:]
 
-    def slowly(*arguments, write=module.write_part):
+    def slowly(*arguments, write=module.save_checkpoint):
         write(*arguments)
         time.sleep(0.3)
 
-    module.write_part = slowly
+    module.save_checkpoint = slowly
     dataset = DatasetConfig.model_validate_json(dataset)
     state = Path(output).with_name("data.state")
     module.tokenize(dataset, Path(tokenizer), Path(output), state, int(workers))
@@ -210,21 +210,21 @@ def test_bad_input(pack: Pack, configure: Configure, tokenizer: Path, tmp_path: 
         assert not (tmp_path / name / "manifest.json").exists()
 
 
-@pytest.mark.parametrize("hold_out", ["document", "package"])
+@pytest.mark.parametrize("split_by", ["document", "package"])
 def test_one_document_is_refused_with_the_cure_whatever_its_hash(
-    hold_out: str, configure: Configure, tmp_path: Path
+    split_by: str, configure: Configure, tmp_path: Path
 ) -> None:
-    cure = {"document": "it takes two that differ; split", "package": "hold_out: document"}
+    cure = {"document": "it takes two that differ; split", "package": "split_by: document"}
     said = set()
     for number in range(20):
         path = tmp_path / str(number) / f"package{number}" / "a.txt"
         path.parent.mkdir(parents=True)
         path.write_text(f"{number} " + "some words about nothing at all " * 9, encoding="utf-8")
         source = {"kind": "files", "globs": [str(path.parents[1])], "license": "x"}
-        source |= {"hold_out": hold_out}
+        source |= {"split_by": split_by}
         tokenizer = {"kind": "bpe", "vocab_size": 260}
         dataset = configure(sources={"mine": source}, validation_share=0.5, tokenizer=tokenizer)
-        with pytest.raises(DataError, match=cure[hold_out]) as caught:
+        with pytest.raises(DataError, match=cure[split_by]) as caught:
             train_tokenizer(dataset, tmp_path / "tokenizer.json")
             tokenize(dataset, tmp_path / "tokenizer.json", tmp_path / "a", tmp_path / "b", 1)
         said.add(str(caught.value).partition(":")[2][:10])

@@ -10,9 +10,9 @@ import pytest
 
 from difftransformer.config.data import DatasetConfig
 from difftransformer.data.documents import Cursor
-from difftransformer.data.mixture import MixedStream, Mixture, Taken
+from difftransformer.data.mixture import MixedDocument, MixedStream, Mixture
 from difftransformer.data.packed import PackedDataset
-from difftransformer.data.pool import encode_documents
+from difftransformer.data.parallel_encoding import encode_documents
 from difftransformer.data.sources import open_sources
 from difftransformer.data.tokenizer import TextTokenizer
 from difftransformer.data.windows import excerpts
@@ -91,7 +91,7 @@ def test_reading_goes_on_behind_any_window(
     whole = plain(stream(dataset, tokenizer, Cursor()))
     for stop in range(1, len(whole)):
         begun = stream(dataset, tokenizer, Cursor())
-        head: list[Taken] = list(islice(begun, stop))
+        head: list[MixedDocument] = list(islice(begun, stop))
         rest = stream(dataset, tokenizer, begun.cursors[0])
         assert plain(head) + plain(rest) == whole, stop
 

@@ -55,13 +55,13 @@ def test_what_leaks_into_training_is_said_of_every_row(small: FakeResults) -> No
     for run in RUNS:
         small.language_model(run, 0)
     trained = [path for path in small.results if path.name == "training.json"]
-    for path, leak in zip(trained, (0.0049, 0.002), strict=True):
+    for path, overlap in zip(trained, (0.0049, 0.002), strict=True):
         content = json.loads(path.read_text())
         content["settings"]["held_out"] = {
             "documents": 325,
             "tokens": 273250,
             "n": 32,
-            "leak": leak,
+            "overlap": overlap,
         }
         rewrite(path, json.dumps(content))
     found = note(small, seeds=(0,))

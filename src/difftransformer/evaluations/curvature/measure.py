@@ -16,7 +16,7 @@ from torch import Tensor
 
 from difftransformer.config.training import TrainingConfig
 from difftransformer.convert.checkpoint import WEIGHTS, load_weights
-from difftransformer.data.loader import Windows
+from difftransformer.data.loader import SplitWindows
 from difftransformer.errors import CheckpointError, ConfigError, DataError
 from difftransformer.evaluation.context import EvalContext, EvalResult, Metrics, per_item_scores
 from difftransformer.evaluations.curvature.hessian import LossHessian
@@ -90,7 +90,7 @@ def validation_batches(suite: Suite, context: EvalContext) -> list[Tensor]:
     Raises:
         DataError: the split is missing, or has too few windows.
     """
-    windows = Windows(context.dataset, "validation", suite.seq_len)
+    windows = SplitWindows(context.dataset, "validation", suite.seq_len)
     wanted = suite.batches * suite.sequences
     if len(windows) < wanted:
         raise DataError(

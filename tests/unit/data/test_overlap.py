@@ -7,8 +7,13 @@ import pytest
 from numpy.typing import NDArray
 
 from difftransformer.config.data import DatasetConfig
-from difftransformer.data import leak
-from difftransformer.data.leak import leaking_tokens, near_duplicates, seen_ngrams, within
+from difftransformer.data import overlap
+from difftransformer.data.overlap import (
+    find_near_duplicates,
+    largest_subset_within,
+    overlapping_tokens,
+    shared_ngrams,
+)
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import DataError
 
@@ -17,7 +22,7 @@ Pack = Callable[..., PackedDataset]
 Tokens = NDArray[np.integer]
 
 
-def shard(*documents: Tokens) -> leak.Shard:
+def shard(*documents: Tokens) -> overlap.Shard:
     return np.concatenate(documents), np.cumsum([len(each) for each in documents])
 
 
@@ -35,28 +40,28 @@ def leaking_naively(text: Tokens, training: list[Tokens], n: int) -> int:
 def test_leaking_tokens_are_those_counted_naively(
     chunk: int, n: int, vocab_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leak, "_CHUNK", chunk)
+    monkeypatch.setattr(overlap, "_CHUNK", chunk)
     drawn = np.random.default_rng(n)
     training = [drawn.integers(vocab_size, size=size) for size in (90, 200, n - 1)]
     texts = [drawn.integers(vocab_size, size=size) for size in (50, n - 1, 120)]
     texts[0][5 : 5 + n] = training[1][40 : 40 + n]
     shards = [shard(training[0]), shard(*training[1:])]
-    seen = seen_ngrams(texts, [shards[0], shard(training[1])], n, vocab_size)
-    found = [leaking_tokens(text, seen, n, vocab_size) for text in texts]
+    seen = shared_ngrams(texts, [shards[0], shard(training[1])], n, vocab_size)
+    found = [overlapping_tokens(text, seen, n, vocab_size) for text in texts]
     assert found == [leaking_naively(text, training, n) for text in texts]
     assert n <= found[0] and found[1] == 0
-    assert not len(seen_ngrams([texts[1]], shards, n, vocab_size))
+    assert not len(shared_ngrams([texts[1]], shards, n, vocab_size))
 
 
 def test_what_leaks_most_is_left_out_and_no_more_than_must() -> None:
-    leaking, lengths = np.array([8, 0, 5, 1]), np.array([10, 100, 50, 90])
-    assert within(leaking, lengths, None).tolist() == [0, 1, 2, 3]
-    assert within(leaking, lengths, 0.06).tolist() == [0, 1, 2, 3]
-    assert within(leaking, lengths, 0.05).tolist() == [1, 2, 3]
-    assert within(leaking, lengths, 6 / 240).tolist() == [1, 2, 3]
-    assert within(leaking, lengths, 0.02).tolist() == [1, 3]
-    assert within(leaking, lengths, 0.0).tolist() == [1]
-    assert within(np.array([2]), np.array([3]), 0.5).tolist() == []
+    overlapping, lengths = np.array([8, 0, 5, 1]), np.array([10, 100, 50, 90])
+    assert largest_subset_within(overlapping, lengths, None).tolist() == [0, 1, 2, 3]
+    assert largest_subset_within(overlapping, lengths, 0.06).tolist() == [0, 1, 2, 3]
+    assert largest_subset_within(overlapping, lengths, 0.05).tolist() == [1, 2, 3]
+    assert largest_subset_within(overlapping, lengths, 6 / 240).tolist() == [1, 2, 3]
+    assert largest_subset_within(overlapping, lengths, 0.02).tolist() == [1, 3]
+    assert largest_subset_within(overlapping, lengths, 0.0).tolist() == [1]
+    assert largest_subset_within(np.array([2]), np.array([3]), 0.5).tolist() == []
 
 
 def test_near_duplicates_of_training_and_of_each_other(configure: Configure) -> None:
@@ -66,9 +71,9 @@ def test_near_duplicates_of_training_and_of_each_other(configure: Configure) -> 
     changed[100] = 500
     texts = [changed, fresh[:400], fresh[1:400], longer[300:700], trained[:3]]
     dataset = configure(near_duplicates=0.8, max_validation_document_tokens=400)
-    found = near_duplicates(texts, [shard(fresh[500:], longer)], dataset, 512)
+    found = find_near_duplicates(texts, [shard(fresh[500:], longer)], dataset, 512)
     assert found.tolist() == [True, False, True, False, False]
-    untouched = near_duplicates(texts, [shard(longer)], configure(), 512)
+    untouched = find_near_duplicates(texts, [shard(longer)], configure(), 512)
     assert not untouched.any()
 
 
@@ -100,13 +105,13 @@ def test_validation_is_packed_without_leaks_and_says_so(
 ) -> None:
     caplog.set_level("INFO")
     whole = pack("whole", sources={"mine": corpus})
-    clean = pack("clean", sources={"mine": corpus}, near_duplicates=0.8, max_leak=0.005)
-    found, left = whole.manifest.leak, clean.manifest.leak
+    clean = pack("clean", sources={"mine": corpus}, near_duplicates=0.8, max_overlap=0.005)
+    found, left = whole.manifest.overlap, clean.manifest.overlap
     assert found is not None and left is not None
-    assert found.share == found.share_held_out == left.share_held_out > 0.4
-    assert (left.near_duplicates.documents, left.leaking.documents, left.share) == (1, 1, 0.0)
+    assert found.share == found.share_before_dropping == left.share_before_dropping > 0.4
+    assert (left.near_duplicates.documents, left.overlapping.documents, left.share) == (1, 1, 0.0)
     sizes = np.diff(whole.split("validation").document_ends(), prepend=0).tolist()
-    assert [left.leaking.tokens, left.near_duplicates.tokens] == sizes[1:]
+    assert [left.overlapping.tokens, left.near_duplicates.tokens] == sizes[1:]
     kept = clean.split("validation").tokens[:]
     assert np.array_equal(kept, whole.split("validation").tokens[: sizes[0]])
     assert clean.manifest.sources["mine"].documents == {"train": 2, "validation": 1}
@@ -131,13 +136,13 @@ def test_a_warning_says_that_little_is_left_to_validate_on(
     assert "tokens are left" not in caplog.text
     packed("too short", validation_tokens=2 * whole + 1)
     assert warned(whole, 2 * whole + 1)
-    left = packed("dropped", validation_tokens=whole, near_duplicates=0.8, max_leak=0.005)
+    left = packed("dropped", validation_tokens=whole, near_duplicates=0.8, max_overlap=0.005)
     assert 2 * left < whole
-    assert warned(left, whole, "loosen near_duplicates or max_leak, ")
+    assert warned(left, whole, "loosen near_duplicates or max_overlap, ")
 
 
-def test_finished_work_keeps_its_leak(pack: Pack, corpus: dict[str, object]) -> None:
-    settings = {"sources": {"mine": corpus}, "max_leak": 0.3, "shard_tokens": 100}
+def test_finished_work_keeps_its_overlap(pack: Pack, corpus: dict[str, object]) -> None:
+    settings = {"sources": {"mine": corpus}, "max_overlap": 0.3, "shard_tokens": 100}
     first = pack(**settings)
     before = (first.folder / "manifest.json").read_bytes()
     assert len(first.manifest.splits["validation"].shards) > 1
@@ -150,7 +155,7 @@ def test_nothing_left_is_one_line(pack: Pack, corpus: dict[str, object], tmp_pat
     (tmp_path / "held" / "a.txt").unlink()
     message = (
         r"sources mine \(.*train/\*, .*held/\*\): 4 documents with \d+ tokens are too little or too"
-        r" alike: none of 2 held-out ones .*max_leak 0\.0\): add text, hold out more \(validation_"
+        r" alike: none of 2 held-out ones .*max_overlap 0\.0\): add text, hold out more"
     )
     with pytest.raises(DataError, match=message):
-        pack(sources={"mine": corpus}, max_leak=0.0)
+        pack(sources={"mine": corpus}, max_overlap=0.0)

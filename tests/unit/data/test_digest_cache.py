@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from difftransformer.data import packed, stamps
+from difftransformer.data import digest_cache, packed
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import DataError
 
@@ -15,8 +15,8 @@ from difftransformer.errors import DataError
 @pytest.fixture
 def copy(stdlib: PackedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data set, all of whose files are large, and old enough for a stamp."""
-    monkeypatch.setattr(stamps, "SMALLEST", 1)
-    monkeypatch.setattr(stamps, "_SETTLED", 0.0)
+    monkeypatch.setattr(digest_cache, "SMALLEST", 1)
+    monkeypatch.setattr(digest_cache, "_SETTLED", 0.0)
     folder = Path(shutil.copytree(stdlib.folder, tmp_path / "copy"))
     time.sleep(0.05)
     return folder
@@ -74,16 +74,16 @@ def test_a_stamp_of_another_manifest_an_old_one_and_rubbish_count_for_nothing(
     for spoiled in ("", "{}", "[]", stamp.read_text().replace('"sha256": "', '"sha256": "0')):
         stamp.write_text(spoiled)
         assert hashed(copy, monkeypatch) == ["train-00001.bin"]
-    monkeypatch.setattr(stamps, "LASTS", 0.0)
+    monkeypatch.setattr(digest_cache, "LASTS", 0.0)
     assert len(hashed(copy, monkeypatch)) > 1
 
 
 def test_what_was_touched_just_now_and_what_is_small_gets_no_stamp(
     copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stamps, "_SETTLED", 60.0)
+    monkeypatch.setattr(digest_cache, "_SETTLED", 60.0)
     hashed(copy, monkeypatch)
-    monkeypatch.setattr(stamps, "_SETTLED", 0.0)
-    monkeypatch.setattr(stamps, "SMALLEST", 1 << 40)
+    monkeypatch.setattr(digest_cache, "_SETTLED", 0.0)
+    monkeypatch.setattr(digest_cache, "SMALLEST", 1 << 40)
     hashed(copy, monkeypatch)
     assert not list(copy.rglob(".*.checked.json"))

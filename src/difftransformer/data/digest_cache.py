@@ -23,7 +23,7 @@ _SETTLED = 2.0
 """A file that was touched within these seconds before it was read may be touched unseen."""
 
 
-def known_content(path: Path) -> str | None:
+def cached_sha256(path: Path) -> str | None:
     """Return the SHA-256 that a file was found to have and, as it is untouched, has; else None."""
     state = list(file_state(path))
     if state[1] < SMALLEST:
@@ -36,7 +36,7 @@ def known_content(path: Path) -> str | None:
         return None
 
 
-def remember_content(path: Path, sha256: str, started: float) -> None:
+def cache_sha256(path: Path, sha256: str, started: float) -> None:
     """Stamp a file whose digest was computed from ``started`` on, in seconds of the epoch.
 
     Not where it was touched since or just before, and not where its folder cannot be written.

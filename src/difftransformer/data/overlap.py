@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from difftransformer.config.data import DatasetConfig, FilesSource
-from difftransformer.data.mixture import Taken
-from difftransformer.data.ngrams import Keys, contains, ngram_keys, spread
-from difftransformer.data.packed import Dropped, Leak, ShardEntry
+from difftransformer.data.mixture import MixedDocument
+from difftransformer.data.ngrams import Keys, contains, hash_to_bin, ngram_keys
+from difftransformer.data.packed import Dropped, ShardEntry, TrainTestOverlap
 from difftransformer.errors import DataError
 
 N = 32
@@ -36,46 +36,49 @@ def read_shard(folder: Path, entry: ShardEntry, dtype: str) -> Shard:
     return tokens, np.load(folder / entry.offsets_file, allow_pickle=False)
 
 
-def without_leaks(
-    held_out: Sequence[Taken], training: Sequence[Shard], dataset: DatasetConfig, vocab_size: int
-) -> tuple[list[Taken], Leak]:
+def drop_overlapping(
+    held_out: Sequence[MixedDocument],
+    training: Sequence[Shard],
+    dataset: DatasetConfig,
+    vocab_size: int,
+) -> tuple[list[MixedDocument], TrainTestOverlap]:
     """Drop held-out documents as the dataset asks, and say how much leaks before and after.
 
     Near-duplicates go first, then the documents with the largest shares of leaking tokens until the
-    share of all is ``max_leak``.
+    share of all is ``max_overlap``.
 
     Raises:
         DataError: Nothing is left.
     """
     assert held_out
     texts = [document.tokens for document in held_out]
-    seen = seen_ngrams(texts, training, N, vocab_size)
-    leaking = np.array([leaking_tokens(tokens, seen, N, vocab_size) for tokens in texts])
+    seen = shared_ngrams(texts, training, N, vocab_size)
+    overlapping = np.array([overlapping_tokens(tokens, seen, N, vocab_size) for tokens in texts])
     lengths = np.array([len(tokens) for tokens in texts])
-    copies = near_duplicates(texts, training, dataset, vocab_size)
+    copies = find_near_duplicates(texts, training, dataset, vocab_size)
     unique = np.flatnonzero(~copies)
-    clean = unique[within(leaking[unique], lengths[unique], dataset.max_leak)]
+    clean = unique[largest_subset_within(overlapping[unique], lengths[unique], dataset.max_overlap)]
     if not len(clean):
         raise DataError(_nothing_left(dataset, lengths, training))
 
     def dropped(places: NDArray[np.intp]) -> Dropped:
         return Dropped(documents=len(places), tokens=int(lengths[places].sum()))
 
-    leak = Leak(
+    overlap = TrainTestOverlap(
         n=N,
-        share=float(leaking[clean].sum() / lengths[clean].sum()),
-        share_held_out=float(leaking.sum() / lengths.sum()),
+        share=float(overlapping[clean].sum() / lengths[clean].sum()),
+        share_before_dropping=float(overlapping.sum() / lengths.sum()),
         near_duplicates=dropped(np.flatnonzero(copies)),
-        leaking=dropped(np.setdiff1d(unique, clean)),
+        overlapping=dropped(np.setdiff1d(unique, clean)),
     )
     _log.info(
         "validation: %.2f%% of its tokens lie in %d-grams of training, %.2f%% before %d documents "
         "(%d tokens) were dropped as near-duplicates and %d (%d tokens) as leaking",
-        *(100 * leak.share, N, 100 * leak.share_held_out),
-        *(leak.near_duplicates.documents, leak.near_duplicates.tokens),
-        *(leak.leaking.documents, leak.leaking.tokens),
+        *(100 * overlap.share, N, 100 * overlap.share_before_dropping),
+        *(overlap.near_duplicates.documents, overlap.near_duplicates.tokens),
+        *(overlap.overlapping.documents, overlap.overlapping.tokens),
     )
-    return [held_out[place] for place in clean], leak
+    return [held_out[place] for place in clean], overlap
 
 
 def _nothing_left(
@@ -90,13 +93,13 @@ def _nothing_left(
     return (
         f"sources {', '.join(dataset.sources)}{named}: {len(lengths) + trained} documents with "
         f"{total} tokens are too little or too alike: none of {len(lengths)} held-out ones is "
-        f"left, for they repeat others (near_duplicates {dataset.near_duplicates}, max_leak "
-        f"{dataset.max_leak}): add text, hold out more (validation_share "
-        f"{dataset.validation_share:g}), or raise near_duplicates or max_leak"
+        f"left, for they repeat others (near_duplicates {dataset.near_duplicates}, max_overlap "
+        f"{dataset.max_overlap}): add text, hold out more (validation_share "
+        f"{dataset.validation_share:g}), or raise near_duplicates or max_overlap"
     )
 
 
-def seen_ngrams(
+def shared_ngrams(
     texts: Iterable[NDArray[np.integer]], training: Iterable[Shard], n: int, vocab_size: int
 ) -> Keys:
     """Sorted keys of the n-grams of some texts that training holds."""
@@ -110,7 +113,7 @@ def seen_ngrams(
     return wanted[found]
 
 
-def leaking_tokens(tokens: NDArray[np.integer], seen: Keys, n: int, vocab_size: int) -> int:
+def overlapping_tokens(tokens: NDArray[np.integer], seen: Keys, n: int, vocab_size: int) -> int:
     """Tokens of a document that lie in at least one n-gram of `seen`."""
     if len(tokens) < n:
         return 0
@@ -118,8 +121,8 @@ def leaking_tokens(tokens: NDArray[np.integer], seen: Keys, n: int, vocab_size: 
     return int(np.count_nonzero(np.convolve(starts, np.ones(n))))
 
 
-def within(
-    leaking: NDArray[np.integer], lengths: NDArray[np.integer], most: float | None
+def largest_subset_within(
+    overlapping: NDArray[np.integer], lengths: NDArray[np.integer], most: float | None
 ) -> NDArray[np.intp]:
     """Places, ascending, of the most documents whose leaking tokens are a share of at most `most`.
 
@@ -127,12 +130,12 @@ def within(
     """
     if most is None:
         return np.arange(len(lengths))
-    order = np.argsort(leaking / lengths, kind="stable")
-    kept = np.cumsum(leaking[order]) <= most * np.cumsum(lengths[order])
+    order = np.argsort(overlapping / lengths, kind="stable")
+    kept = np.cumsum(overlapping[order]) <= most * np.cumsum(lengths[order])
     return np.sort(order[kept])
 
 
-def near_duplicates(
+def find_near_duplicates(
     texts: Sequence[NDArray[np.integer]],
     training: Iterable[Shard],
     dataset: DatasetConfig,
@@ -149,7 +152,7 @@ def near_duplicates(
     def sketch(tokens: NDArray[np.integer]) -> MinHash:
         keys = ngram_keys(tokens, min(_SHINGLE, len(tokens)), vocab_size)
         made = MinHash(hashfunc=int, scheme="affine32")
-        made.update_batch(np.unique(spread(keys, 1 << 32)).tolist())
+        made.update_batch(np.unique(hash_to_bin(keys, 1 << 32)).tolist())
         return made
 
     sketches = [sketch(tokens) for tokens in texts]

@@ -6,8 +6,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
-from difftransformer.data.mixture import TokenisedDocument
-from difftransformer.data.tokenizer import TextTokenizer, Windows
+from difftransformer.data.mixture import TokenizedDocument
+from difftransformer.data.tokenizer import EncodedWindows, TextTokenizer
 from difftransformer.data.windows import Excerpt
 
 BLOCK_CHARACTERS = 1 << 18
@@ -20,7 +20,7 @@ def encode_documents(
     blocks_ahead: int,
     longest: int | None,
     cuts: bool = True,
-) -> Iterator[TokenisedDocument]:
+) -> Iterator[TokenizedDocument]:
     """Yield the windows of documents, each as a document of its own, in order.
 
     Args:
@@ -32,10 +32,10 @@ def encode_documents(
         cuts: Whether what lies behind the last window is cut off and counted.
     """
 
-    def encode(block: list[Excerpt]) -> list[Windows]:
-        return [tokenizer.windows(one.document.text, longest, one.windows) for one in block]
+    def encode(block: list[Excerpt]) -> list[EncodedWindows]:
+        return [tokenizer.encode_windows(one.document.text, longest, one.windows) for one in block]
 
-    waiting: deque[tuple[list[Excerpt], Future[list[Windows]]]] = deque()
+    waiting: deque[tuple[list[Excerpt], Future[list[EncodedWindows]]]] = deque()
     for block in _blocks(excerpts):
         waiting.append((block, pool.submit(encode, block)))
         if len(waiting) >= blocks_ahead:
@@ -45,17 +45,17 @@ def encode_documents(
 
 
 def _collect(
-    block: list[Excerpt], encoded: Future[list[Windows]], cuts: bool
-) -> Iterator[TokenisedDocument]:
+    block: list[Excerpt], encoded: Future[list[EncodedWindows]], cuts: bool
+) -> Iterator[TokenizedDocument]:
     nothing = np.empty(0, dtype=np.uint32)
     for excerpt, (windows, cut) in zip(block, encoded.result(), strict=True):
         document = excerpt.document
         if not excerpt.windows:
-            yield TokenisedDocument(nothing, document.license, document.cursor)
+            yield TokenizedDocument(nothing, document.license, document.cursor)
         last = len(windows) - 1
         for place, tokens in enumerate(windows):
             cursor = excerpt.cursor_behind(excerpt.windows[place], place == last)
-            yield TokenisedDocument(tokens, document.license, cursor, cut if cuts else 0)
+            yield TokenizedDocument(tokens, document.license, cursor, cut if cuts else 0)
 
 
 def _blocks(excerpts: Iterable[Excerpt]) -> Iterator[list[Excerpt]]:
