@@ -21,7 +21,12 @@ from scipy import stats
 from difftransformer.config.artifact_slices import TestedClaims
 from difftransformer.config.registry import Claim, VerdictName
 from difftransformer.planning.plan import Plan
-from difftransformer.reporting.claim_tests import Tested, combine, contrast_of, run_test
+from difftransformer.reporting.claim_tests import (
+    TestResult,
+    combine_tests,
+    estimate_contrast,
+    run_test,
+)
 from difftransformer.reporting.evidence import Evidence, Values
 from difftransformer.reporting.statistics import holm
 
@@ -88,7 +93,7 @@ def simulate(
     truth: Sequence[float],
     seeds: int,
     random: np.random.Generator,
-) -> Tested:
+) -> TestResult:
     """Draw the numbers of a claim once and test them as a verdict does.
 
     Args:
@@ -125,10 +130,10 @@ def simulate(
             unit_freedom=freedom,
             job_ids=[],
         )
-        found = contrast_of(claim, numbers)
+        found = estimate_contrast(claim, numbers)
         assert found is not None, claim.question
         tests.append(run_test(claim, found))
-    return combine(claim, tests)
+    return combine_tests(claim, tests)
 
 
 def power(

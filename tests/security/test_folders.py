@@ -10,7 +10,7 @@ from fake_results import FakeResults
 from difftransformer.planning.plan import Plan
 from difftransformer.provenance.masking import without_folders
 from difftransformer.provenance.result import read_result
-from difftransformer.reporting.origins import describe
+from difftransformer.reporting.provenance_summary import summarize_provenance
 from difftransformer.reporting.site.data import settings
 
 
@@ -53,7 +53,7 @@ def test_a_report_names_no_folder_of_a_base_nor_of_the_results(tmp_path: Path) -
                    content["metrics"], content["settings"])  # fmt: skip
         paths[read_result(path).job_id] = path
     results = [read_result(path) for path in paths.values()]
-    said = json.dumps([settings(results), describe(results, paths)])
+    said = json.dumps([settings(results), summarize_provenance(results, paths)])
     assert '"pretrained.name": "base"' in said
     assert "tiny/runs/diff/0/training.json" in said
     assert "/data/user" not in said and str(tmp_path) not in said

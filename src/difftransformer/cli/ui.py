@@ -46,7 +46,7 @@ def ui(
     """
     with report_errors():
         from difftransformer.errors import UserError
-        from difftransformer.reporting.serving import HOST, report_server, scales
+        from difftransformer.reporting.serving import HOST, report_server, scales_with_report
         from difftransformer.tracking.address import is_database
         from difftransformer.tracking.views import EXPERIMENTS
 
@@ -60,7 +60,7 @@ def ui(
         shown = own or uri.startswith("http")
         runs = _Runs(uri if shown else "off", root, mlflow)
         with report_server(root, port + 1, runs.find, token) as server:
-            served = scales(root)
+            served = scales_with_report(root)
             if not served:
                 raise UserError(
                     f"{root}: has no report yet; `make reproduce` builds tables and a report"

@@ -172,7 +172,7 @@ def typed_artifact(raw: Mapping[str, Any], place: str) -> ArtifactConfig:
             if function not in evaluation(one).makes:
                 raise ConfigError(
                     f"{place}: {key}: evaluation {one} makes none, its report.py has no "
-                    f"{function}(view); remove the key or write that function"
+                    f"{function}(context); remove the key or write that function"
                 )
     return artifact.model_copy(update={"sections": sections})
 

@@ -2,7 +2,7 @@
 
 An evaluation is a folder of ``difftransformer.evaluations``: ``settings.py`` has a `Suite` or a
 `Timing` where models are asked something, and `Options` where its sections are told more;
-``measure.py`` measures; ``report.py`` has ``section(view)``, ``figure(view)`` or both.
+``measure.py`` measures; ``report.py`` has ``section(context)``, ``figure(context)`` or both.
 """
 
 from collections.abc import Mapping, Sequence

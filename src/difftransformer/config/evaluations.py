@@ -137,7 +137,9 @@ def _check_folder(folder: Path) -> frozenset[str]:
         raise ConfigError(f"{place}: settings.py has no class Suite for what is measured; {_PAGE}")
     makes = frozenset({"section", "figure"} & _defined(folder / "report.py"))
     if not makes:
-        raise ConfigError(f"{place}/report.py: has neither section(view) nor figure(view); {_PAGE}")
+        raise ConfigError(
+            f"{place}/report.py: has neither section(context) nor figure(context); {_PAGE}"
+        )
     return makes
 
 

@@ -12,7 +12,7 @@ from difftransformer.models.sizes import count_parameters
 from difftransformer.planning.communication import bandwidth, operations, step_cost
 from difftransformer.planning.plan import Plan
 from difftransformer.planning.published import PublishedCost, published_costs
-from difftransformer.reporting.numbers import count
+from difftransformer.reporting.number_format import format_count
 from difftransformer.training.memory import estimate_memory
 from difftransformer.training.methods import configure
 from difftransformer.training.state_folder import KEPT_CHECKPOINTS
@@ -87,7 +87,8 @@ def lines(plan: Plan, artifacts: Sequence[str], shown: int = 20) -> Iterator[str
     )
     for one in costs[:shown]:
         yield (
-            f"{one.run:40} {one.seeds:5} {count(one.parameters):>7} {count(one.tokens):>7} "
+            f"{one.run:40} {one.seeds:5} {format_count(one.parameters):>7} "
+            f"{format_count(one.tokens):>7} "
             f"{one.world_size:4} {one.gpu_hours:9,.0f} {one.days:6,.1f} {one.memory_gib:9,.0f}"
         )
     rest = costs[shown:]
@@ -108,7 +109,7 @@ def _communication(
     for one in costs:
         training = plan.jobs.run(one.run).training
         if one.world_size > 1:
-            key = (count(one.parameters), training.seq_len, training.batch_size)
+            key = (format_count(one.parameters), training.seq_len, training.batch_size)
             sizes.setdefault(key, one.run)
     if not sizes:
         return
@@ -140,9 +141,9 @@ def _published(costs: Sequence[PublishedCost]) -> Iterator[str]:
         )
     for one in known:
         unknown = f", and {', '.join(one.unknown)}" if one.unknown else ""
-        large = count(one.parameters or 0)
+        large = format_count(one.parameters or 0)
         yield (
-            f"{one.run:40} {'':5} {large:>7} {count(one.tokens):>7}{unknown} "
+            f"{one.run:40} {'':5} {large:>7} {format_count(one.tokens):>7}{unknown} "
             f"{one.gpu_hours:,.2f} GPU-h, {one.download_gib:,.1f} GiB"
         )
     for one in costs:

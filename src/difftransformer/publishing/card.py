@@ -24,10 +24,10 @@ from difftransformer.provenance.checksums import digest, json_digest
 from difftransformer.provenance.layout import TRAINING, Layout
 from difftransformer.provenance.masking import without_folders
 from difftransformer.provenance.result import Result, read_result
-from difftransformer.reporting.cells import Paper, Place, mean_cell, seed_values
-from difftransformer.reporting.conditions import CHANCE
+from difftransformer.reporting.cells import CellKey, PublishedValues, mean_cell, seed_values
 from difftransformer.reporting.formats.markdown import code, escape
-from difftransformer.reporting.numbers import count, counted, rate
+from difftransformer.reporting.number_format import format_count, format_learning_rate, pluralize
+from difftransformer.reporting.table_notes import INTERVAL_SOURCES
 from difftransformer.reporting.verdict_job import read_verdicts
 
 MODEL_FILES = (
@@ -79,9 +79,9 @@ def model_card(folder: Path, license: str | None, name: str, *, own_code: bool) 
         keep_trailing_newline=True,
     )
     environment.filters |= {
-        "code": lambda text: Markup(code(text)), "count": count, "counted": counted,
+        "code": lambda text: Markup(code(text)), "count": format_count, "counted": pluralize,
         "escaped": lambda text: Markup(escape(str(text))), "number": _number,
-        "rate": rate, "without_folders": without_folders,
+        "rate": format_learning_rate, "without_folders": without_folders,
     }  # fmt: skip
     card = environment.get_template("card.md.j2")
     return card.render(facts, head=head, license=license, name=name, own_code=own_code)
@@ -149,7 +149,7 @@ def _trained(folder: Path) -> dict[str, Any]:
         "dataset": str(settings.get("dataset")),
         "recipe": settings["training"],
         "machine": str(hardware.get("gpu") or hardware.get("cpu")),
-        "chance": CHANCE,
+        "chance": INTERVAL_SOURCES,
         "manifest": manifest,
         "verdicts": verdicts,
         "own_verdicts": [
@@ -186,7 +186,7 @@ def _evaluation(
 def _mean(results: Sequence[Result], name: str) -> tuple[str, str]:
     values = [(one, one.metrics.get(name)) for one in results]
     seeds = seed_values(values, _DECIMALS, terms={name: 1.0})
-    found = mean_cell(Place(results[0].run, name), seeds, _DECIMALS, Paper(None))
+    found = mean_cell(CellKey(results[0].run, name), seeds, _DECIMALS, PublishedValues(None))
     return "undefined" if found.value is None else found.text, str(found.n)
 
 

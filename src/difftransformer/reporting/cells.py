@@ -10,25 +10,31 @@ from difftransformer.config.evaluation import Fact
 from difftransformer.config.papers import PaperDifference, PaperTable
 from difftransformer.provenance.result import PerItemScores, Result
 from difftransformer.reporting.document import Cell, SeedValue
-from difftransformer.reporting.numbers import plain, signed, with_reach
+from difftransformer.reporting.number_format import format_number, format_signed, with_half_width
+from difftransformer.reporting.pairing import (
+    Pair,
+    contrast_with_items,
+    pair_seeds,
+    seed_differences,
+    with_values,
+)
 from difftransformer.reporting.statistics import survival, wilson_interval
-from difftransformer.reporting.units import Pair, contrast_of, differences_of, paired, valued
 
 UNDEFINED = "n/a"
-FACTS = {"heads": "Heads", "head_dim": "d", "norm": "GroupNorm"}
+FACT_COLUMNS = {"heads": "Heads", "head_dim": "d", "norm": "GroupNorm"}
 """Columns that say what a row is, with their headers."""
-DIFFERENCE = "_difference"
+DIFFERENCE_SUFFIX = "_difference"
 """Ending of the column of paired differences of another column."""
 
 
-class Place(NamedTuple):
+class CellKey(NamedTuple):
     """Where a cell stands: its row (a run) and its column."""
 
     row: str
     column: str
 
 
-class Paper(NamedTuple):
+class PublishedValues(NamedTuple):
     """Published values of the same cells; without a table there are none."""
 
     table: PaperTable | None
@@ -58,10 +64,10 @@ def fact_text(fact: Fact) -> str:
 
 
 def fact_cell(
-    place: Place,
+    place: CellKey,
     fact: Fact,
     sources: Sequence[Result],
-    paper: Paper,
+    paper: PublishedValues,
     write: Callable[[Any], str] = fact_text,
 ) -> Cell:
     """Say what a row is, as its training jobs were told; nothing is measured."""
@@ -101,7 +107,7 @@ def seed_values(
         SeedValue(
             seed=result.seed,
             value=value,
-            text=(nothing if value is None else plain(value, decimals))
+            text=(nothing if value is None else format_number(value, decimals))
             + ("" if remark is None else f" {remark(result)}".rstrip()),
             job_ids=[result.job_id],
             per_item=_units(result, terms),
@@ -124,14 +130,16 @@ def _units(result: Result, terms: Mapping[str, float] | None) -> PerItemScores |
     )
 
 
-def mean_cell(place: Place, seeds: list[SeedValue], decimals: int, paper: Paper) -> Cell:
+def mean_cell(
+    place: CellKey, seeds: list[SeedValue], decimals: int, paper: PublishedValues
+) -> Cell:
     """Mean over the seeds that have a value, with the interval that a verdict on it would have.
 
     Raises:
         DataError: Seeds were asked different things, or per_item do not add up to a value.
     """
     pairs = [(seed,) for seed in seeds]
-    return _mean(place, seeds, pairs, paper.number(*place), decimals, plain)
+    return _mean(place, seeds, pairs, paper.number(*place), decimals, format_number)
 
 
 def paired_differences(
@@ -147,10 +155,10 @@ def paired_differences(
 
     Args:
         rows: Rows of a section.
-        columns: Ids of the columns to subtract; the differences' own end in `DIFFERENCE`.
+        columns: Ids of the columns to subtract; the differences' own end in `DIFFERENCE_SUFFIX`.
         cells: Cells of these rows and columns, and maybe others.
         decimals: Decimals of a difference.
-        reference: What the differences' own ids end in behind `DIFFERENCE`.
+        reference: What the differences' own ids end in behind `DIFFERENCE_SUFFIX`.
 
     Raises:
         DataError: Seeds were asked different things, or per_item do not add up to a value.
@@ -164,22 +172,22 @@ def paired_differences(
         published = None
         if one.paper_value is not None and two.paper_value is not None:
             published = one.paper_value - two.paper_value
-        pairs = valued(paired(one.seeds, two.seeds))
+        pairs = with_values(pair_seeds(one.seeds, two.seeds))
         seeds = [
             SeedValue(
                 seed=ours.seed,
                 value=difference,
-                text=signed(difference, decimals),
+                text=format_signed(difference, decimals),
                 job_ids=[*ours.job_ids, *theirs.job_ids],
             )
-            for (ours, theirs), difference in zip(pairs, differences_of(pairs), strict=True)
+            for (ours, theirs), difference in zip(pairs, seed_differences(pairs), strict=True)
         ]
-        place = Place(row.run, column + DIFFERENCE + reference)
-        found.append(_mean(place, seeds, pairs, published, decimals, signed))
+        place = CellKey(row.run, column + DIFFERENCE_SUFFIX + reference)
+        found.append(_mean(place, seeds, pairs, published, decimals, format_signed))
     return found
 
 
-def share_cell(place: Place, seeds: list[SeedValue]) -> Cell:
+def proportion_cell(place: CellKey, seeds: list[SeedValue]) -> Cell:
     """Share of the seeds with value 1, with Wilson's interval."""
     values = [seed.value for seed in seeds if seed.value is not None]
     n, successes = len(values), int(math.fsum(values))
@@ -188,7 +196,7 @@ def share_cell(place: Place, seeds: list[SeedValue]) -> Cell:
     low, high = wilson_interval(successes, n) if n > 1 else (None, None)
     text = f"{successes}/{n}"
     if low is not None and high is not None:
-        text += f" ({plain(low, 2)} to {plain(high, 2)})"
+        text += f" ({format_number(low, 2)} to {format_number(high, 2)})"
     return Cell(
         row=place.row,
         column=place.column,
@@ -202,7 +210,7 @@ def share_cell(place: Place, seeds: list[SeedValue]) -> Cell:
 
 
 def censored_cells(
-    place: Place, seeds: list[SeedValue], write: Callable[[float], str], happened: str
+    place: CellKey, seeds: list[SeedValue], write: Callable[[float], str], happened: str
 ) -> list[Cell]:
     """Median, smallest and largest time of an event, and the number of seeds without it.
 
@@ -243,7 +251,7 @@ def censored_cells(
 
 
 def _mean(
-    place: Place,
+    place: CellKey,
     seeds: list[SeedValue],
     pairs: Sequence[Pair],
     published: float | None,
@@ -259,14 +267,14 @@ def _mean(
         paper_text=None if published is None else write(published, decimals),
         seeds=seeds,
     )
-    known = valued(pairs)
+    known = with_values(pairs)
     if not known:
         return cell
-    found = contrast_of(known, f"{place.row}, {place.column}")
+    found = contrast_with_items(known, f"{place.row}, {place.column}")
     low, high = found.interval()
     return cell.model_copy(
         update={
-            "text": with_reach(write(found.effect, decimals), low, high, decimals),
+            "text": with_half_width(write(found.effect, decimals), low, high, decimals),
             "value": found.effect,
             "std": found.deviation,
             "ci_low": low,

@@ -6,14 +6,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from difftransformer.reporting.statistics import LEVEL, Contrast, Interval, contrast
+from difftransformer.reporting.statistics import (
+    CONFIDENCE_LEVEL,
+    Contrast,
+    Interval,
+    paired_contrast,
+)
 
 _FARTHEST = 20.0
 _REACHES = [0.05 * 2**step for step in range(10)]
 """Distances in log ratio at which the end of an interval is searched; beyond, it is infinite."""
 
 
-class Observed(NamedTuple):
+class EventInterval(NamedTuple):
     """Interval of the time of an event: above `after`, at most `before` (inf: not yet)."""
 
     after: float
@@ -42,7 +47,7 @@ class CensoredContrast(Contrast):
         """Degrees of freedom: S - 1."""
         return self.seeds - 1.0
 
-    def interval(self, level: float = LEVEL) -> Interval:
+    def interval(self, level: float = CONFIDENCE_LEVEL) -> Interval:
         """Confidence interval: means that a two-sided test keeps; ends may be infinite."""
         from scipy import optimize, stats
 
@@ -114,7 +119,9 @@ class CensoredContrast(Contrast):
         return float(np.sum(above + np.log1p(-np.exp(np.minimum(below - above, -1e-300)))))
 
 
-def log_ratio(ours: Sequence[Observed], theirs: Sequence[Observed]) -> CensoredContrast | None:
+def log_ratio(
+    ours: Sequence[EventInterval], theirs: Sequence[EventInterval]
+) -> CensoredContrast | None:
     """Return the mean log ratio of paired interval-censored times; None if no pair is bounded.
 
     A pair whose ratio has no finite bound is left out.
@@ -133,7 +140,7 @@ def log_ratio(ours: Sequence[Observed], theirs: Sequence[Observed]) -> CensoredC
     ends = [both for both in ends if any(map(math.isfinite, both))]
     if not ends:
         return None
-    middles = contrast([_middle(low, high) for low, high in ends])
+    middles = paired_contrast([_middle(low, high) for low, high in ends])
     lows, highs = zip(*ends, strict=True)
     fitted = CensoredContrast(
         middles.effect, middles.seeds, middles.seed_variance, lows=lows, highs=highs

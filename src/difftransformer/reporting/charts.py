@@ -6,14 +6,14 @@ from typing import Any, Literal, NamedTuple
 
 from difftransformer.errors import DataError
 from difftransformer.reporting.document import Cell, Section
-from difftransformer.reporting.drawing import FAINT, Axes, Line2D, Look, sign
+from difftransformer.reporting.drawing import FAINT, Axes, Line2D, RowStyle, legend_handle
 from difftransformer.reporting.histories import Histories, Series
 
-HOLLOW: dict[str, Any] = {"mfc": "white", "mew": 1.2}
+HOLLOW_STYLE: dict[str, Any] = {"mfc": "white", "mew": 1.2}
 """Style of marks of what is published, or of fewer seeds."""
-PUBLISHED: dict[str, Any] = HOLLOW | {"lw": 1.2, "marks": 4.5, "errorbar": None}
+PUBLISHED_STYLE: dict[str, Any] = HOLLOW_STYLE | {"lw": 1.2, "marks": 4.5, "errorbar": None}
 """Style of published curves."""
-RANGE = ("pi", 100)
+MIN_MAX_BAND = ("pi", 100)
 """The band from the lowest to the highest, in the words of seaborn."""
 _NORMAL = 1.96  # standard errors to either side of an interval of 95%
 _MANY = 12  # dots at one place, which would cover the mark and its interval
@@ -38,7 +38,7 @@ class Estimate(NamedTuple):
     number: float
 
 
-def over_seeds(run: str, x: Sequence[float], by_seed: Iterable[Sequence[float]]) -> list[Point]:
+def seed_points(run: str, x: Sequence[float], by_seed: Iterable[Sequence[float]]) -> list[Point]:
     """Points of several seeds that were measured at the same places."""
     return [
         Point(run, at, y, seed)
@@ -47,7 +47,7 @@ def over_seeds(run: str, x: Sequence[float], by_seed: Iterable[Sequence[float]])
     ]
 
 
-def by_tokens(
+def token_points(
     histories: Histories, run: str, seeds: Sequence[int], column: str, against: str | None = None
 ) -> list[Point]:
     """One column of a run's histories by training tokens, or its difference to another run's.
@@ -57,13 +57,15 @@ def by_tokens(
     """
     both = [run] if against is None else [run, against]
     found = [[histories.series(one, seed, column) for one in both] for seed in seeds]
-    tokens = same_steps(" and ".join(both), [one for pair in found for one in pair])[0].tokens
+    tokens = require_same_steps(" and ".join(both), [one for pair in found for one in pair])[
+        0
+    ].tokens
     values = [zip(*(one.values for one in pair), strict=True) for pair in found]
     differences = [[ours - sum(theirs) for ours, *theirs in pairs] for pairs in values]
-    return over_seeds(run, tokens, differences)
+    return seed_points(run, tokens, differences)
 
 
-def same_steps(what: str, series: Sequence[Series]) -> Sequence[Series]:
+def require_same_steps(what: str, series: Sequence[Series]) -> Sequence[Series]:
     """Check that all series were measured at the same tokens.
 
     Raises:
@@ -77,8 +79,8 @@ def same_steps(what: str, series: Sequence[Series]) -> Sequence[Series]:
     return series
 
 
-def lines(
-    axes: Axes, points: Iterable[Point], look: Mapping[str, Look], *,
+def draw_lines(
+    axes: Axes, points: Iterable[Point], look: Mapping[str, RowStyle], *,
     marks: float | None = None, **style: Any,
 ) -> None:  # fmt: skip
     """Draw a line for each row: its mean over seeds at each x, in a band of their range.
@@ -98,7 +100,13 @@ def lines(
     if frame.empty:
         return
     shown = {run: one for run, one in look.items() if run in set(frame["run"])}
-    usual: dict[str, Any] = {"errorbar": RANGE, "lw": 1.6, "ms": marks, "mec": "auto", "mew": 0}
+    usual: dict[str, Any] = {
+        "errorbar": MIN_MAX_BAND,
+        "lw": 1.6,
+        "ms": marks,
+        "mec": "auto",
+        "mew": 0,
+    }
     if style.get("err_style") != "bars":
         usual["err_kws"] = {"alpha": 0.15, "lw": 0}
     seaborn.lineplot(
@@ -125,8 +133,9 @@ def mean_points(points: Iterable[Point]) -> list[Point]:
     return [Point(run, x, fmean(values)) for (run, x), values in found.items()]
 
 
-def estimates(
-    axes: Axes, found: Iterable[Estimate], look: Mapping[str, Look], places: Mapping[str, str], *,
+def draw_estimates(
+    axes: Axes, found: Iterable[Estimate], look: Mapping[str, RowStyle],
+    places: Mapping[str, str], *,
     along: Literal["x", "y"] = "x", dodge: bool = True, hollow: bool = False, marks: float = 6,
 ) -> None:  # fmt: skip
     """Draw estimates with their intervals, seeds as dots, and published values as hollow marks.
@@ -165,8 +174,8 @@ def estimates(
         seeds.set(edgecolor=seeds.get_facecolor(), facecolor="white", linewidth=0.7)
     usual = {"mec": "white", "mew": 0.5, "ms": marks, "zorder": 3}
     for some, style in (  # what is published is larger, so that it is seen behind an equal value
-        (kinds == "published", HOLLOW | {"ms": marks + 2.5, "zorder": 2.5}),
-        (kinds.isin(["value", "low", "high"]), HOLLOW | {"ms": marks} if hollow else usual),
+        (kinds == "published", HOLLOW_STYLE | {"ms": marks + 2.5, "zorder": 2.5}),
+        (kinds.isin(["value", "low", "high"]), HOLLOW_STYLE | {"ms": marks} if hollow else usual),
     ):
         seaborn.pointplot(
             frame[some], estimator=lambda one: one.iloc[0], errorbar=lambda one: one.iloc[1:],
@@ -188,7 +197,7 @@ def estimates(
             axes.axvline(edge - 0.5, color=FAINT, lw=0.8)
 
 
-def estimate(
+def make_estimates(
     place: str, run: str, value: float | None, ends: tuple[float, float] | None = None,
     seeds: Sequence[float] = (), published: float | None = None,
 ) -> list[Estimate]:  # fmt: skip
@@ -209,21 +218,21 @@ def cell_estimates(
     return [
         one
         for cell in cells
-        for one in estimate(
-            getattr(cell, by), cell.row, cell.value, (ends or interval)(cell),
+        for one in make_estimates(
+            getattr(cell, by), cell.row, cell.value, (ends or cell_interval)(cell),
             list(cell.by_seed().values()), cell.paper_value,
         )
     ]  # fmt: skip
 
 
-def cells_of(section: Section, columns: Iterable[str]) -> list[Cell]:
+def select_cells(section: Section, columns: Iterable[str]) -> list[Cell]:
     """Cells of some columns, row by row."""
     names = list(columns)
     found = (section.cell(row.run, name) for row in section.rows for name in names)
     return [cell for cell in found if cell is not None]
 
 
-def interval(cell: Cell, error: float | None = None) -> tuple[float, float] | None:
+def cell_interval(cell: Cell, error: float | None = None) -> tuple[float, float] | None:
     """Ends of a cell's own interval, else of one that a standard error makes where it is known."""
     if cell.ci_low is not None and cell.ci_high is not None:
         return cell.ci_low, cell.ci_high
@@ -232,8 +241,8 @@ def interval(cell: Cell, error: float | None = None) -> tuple[float, float] | No
     return cell.value - _NORMAL * error, cell.value + _NORMAL * error
 
 
-def seed_signs(seeds: Sequence[int]) -> list[Line2D]:
+def seed_legend(seeds: Sequence[int]) -> list[Line2D]:
     """Signs of a legend: what a marker and the dots beside it are."""
     if len(seeds) == 1:
-        return [sign("one seed")]
-    return [sign("mean, 95% interval", line=1.8), sign("one seed", mark=2.5)]
+        return [legend_handle("one seed")]
+    return [legend_handle("mean, 95% interval", line=1.8), legend_handle("one seed", mark=2.5)]

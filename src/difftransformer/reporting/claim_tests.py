@@ -5,26 +5,26 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from difftransformer.config.registry import Claim, VerdictName
-from difftransformer.reporting.censored import CensoredContrast, Observed, log_ratio
+from difftransformer.reporting.censored import CensoredContrast, EventInterval, log_ratio
 from difftransformer.reporting.evidence import Evidence
 from difftransformer.reporting.statistics import (
-    FEWEST_PAIRS,
-    MOST_SEEDS,
+    MAX_SEEDS,
+    MIN_PAIRS,
     POWER,
     Contrast,
     ItemVariance,
-    contrast,
+    paired_contrast,
 )
 
 
-class Tested(NamedTuple):
+class TestResult(NamedTuple):
     """A p-value and the verdict it supports; None: the contrasts support different verdicts."""
 
     p: float
     speaks_for: VerdictName | None
 
 
-def contrast_of(claim: Claim, numbers: Evidence) -> Contrast | None:
+def estimate_contrast(claim: Claim, numbers: Evidence) -> Contrast | None:
     """Return the mean difference or mean log ratio of a contrast; None: no seed has both values."""
     if claim.compare == "ratio":
         return log_ratio(
@@ -39,10 +39,10 @@ def contrast_of(claim: Claim, numbers: Evidence) -> Contrast | None:
     if not pairs:
         return None
     ours, theirs = zip(*pairs, strict=True)
-    return contrast(ours, theirs, ItemVariance(numbers.unit_variance, numbers.unit_freedom))
+    return paired_contrast(ours, theirs, ItemVariance(numbers.unit_variance, numbers.unit_freedom))
 
 
-def run_test(claim: Claim, observed: Contrast) -> Tested:
+def run_test(claim: Claim, observed: Contrast) -> TestResult:
     """Test a contrast; p is two-sided, for the decision that the data favor."""
     sign = 1 if claim.direction == "higher" else -1
     margin = _margin(claim)
@@ -51,22 +51,22 @@ def run_test(claim: Claim, observed: Contrast) -> Tested:
         within = min(1.0, 2 * max(observed.above(-margin), observed.below(margin)))
         outside = min(1.0, 2 * min(observed.above(margin), observed.below(-margin)))
         if within <= outside:
-            return Tested(within, "no difference")
-        return Tested(outside, claimed)
+            return TestResult(within, "no difference")
+        return TestResult(outside, claimed)
     boundary = -sign * margin
     above = sign * (observed.effect - boundary) > 0
-    return Tested(observed.beyond(boundary), "reproduced" if above else "opposite")
+    return TestResult(observed.beyond(boundary), "reproduced" if above else "opposite")
 
 
-def combine(claim: Claim, contrasts: Sequence[Tested]) -> Tested:
+def combine_tests(claim: Claim, contrasts: Sequence[TestResult]) -> TestResult:
     """Combine the tests of a claim: each contrast must be significant, so the largest p counts."""
     sides = {test.speaks_for for test in contrasts}
     p = max(test.p for test in contrasts)
     if len(sides) == 1:
-        return Tested(p, sides.pop())
+        return TestResult(p, sides.pop())
     if claim.mixed is not None and sides == {"reproduced", "opposite"}:
-        return Tested(p, "mixed")
-    return Tested(1.0, None)
+        return TestResult(p, "mixed")
+    return TestResult(1.0, None)
 
 
 def seeds_needed(claim: Claim, numbers: Evidence, alpha: float) -> int | None:
@@ -75,7 +75,7 @@ def seeds_needed(claim: Claim, numbers: Evidence, alpha: float) -> int | None:
     None: no number of seeds is enough, because the effect is on the boundary or the items vary
     too much.
     """
-    observed = contrast_of(claim, numbers)
+    observed = estimate_contrast(claim, numbers)
     assert observed is not None, claim.question
     if isinstance(observed, CensoredContrast):  # interval midpoints are precise enough for planning
         observed = Contrast(observed.effect, observed.seeds, observed.seed_variance)
@@ -89,13 +89,13 @@ def seeds_needed(claim: Claim, numbers: Evidence, alpha: float) -> int | None:
             return planned.power_beyond(math.copysign(margin, observed.effect), alpha)
         return planned.power_beyond(-sign * margin, alpha)
 
-    if power(MOST_SEEDS) < POWER:
+    if power(MAX_SEEDS) < POWER:
         return None
-    low, high = 1, MOST_SEEDS
+    low, high = 1, MAX_SEEDS
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if power(middle) >= POWER else (middle, high)
-    return max(high, FEWEST_PAIRS)
+    return max(high, MIN_PAIRS)
 
 
 def _margin(claim: Claim) -> float:
@@ -105,8 +105,8 @@ def _margin(claim: Claim) -> float:
     return math.log(claim.margin) if claim.compare == "ratio" else claim.margin
 
 
-def _observed(values: Sequence[float | None], after: Sequence[float | None]) -> list[Observed]:
+def _observed(values: Sequence[float | None], after: Sequence[float | None]) -> list[EventInterval]:
     return [
-        Observed(before or 0.0, math.inf if value is None else value)
+        EventInterval(before or 0.0, math.inf if value is None else value)
         for value, before in zip(values, after, strict=True)
     ]

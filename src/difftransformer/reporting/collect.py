@@ -116,7 +116,7 @@ def load_results(paths: Iterable[Path], scale: str) -> Results:
     return Results(scale, trainings, evaluations, by_job)
 
 
-def metric(result: Result, name: str) -> float | None:
+def get_metric(result: Result, name: str) -> float | None:
     """Return a metric as a float; None where the job recorded that it is undefined.
 
     Raises:
@@ -134,7 +134,7 @@ def metric(result: Result, name: str) -> float | None:
     return None if value is None else float(value)
 
 
-def layers_with(name: str, results: Iterable[Result]) -> int:
+def count_layers(name: str, results: Iterable[Result]) -> int:
     """Return the layers of the deepest model, by a metric that each layer has, defined or not."""
     return max(
         next(layer for layer in count() if layer_metric(name, layer) not in result.metrics)
@@ -142,13 +142,13 @@ def layers_with(name: str, results: Iterable[Result]) -> int:
     )
 
 
-def defined(result: Result, name: str) -> float:
+def require_metric(result: Result, name: str) -> float:
     """Return a metric of which no result may lack the number, such as one that is drawn.
 
     Raises:
         UserError: the job did not measure it, or recorded that it is undefined.
     """
-    value = metric(result, name)
+    value = get_metric(result, name)
     if value is None:
         raise UserError(f"{result.job_id}: {name} is undefined: rerun the job")
     return value

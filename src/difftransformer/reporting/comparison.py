@@ -15,8 +15,8 @@ from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.layout import Layout
 from difftransformer.provenance.result import Result, read_result
 from difftransformer.reporting.document import Cell, TableDocument
-from difftransformer.reporting.numbers import counted, decimals_for, signed
-from difftransformer.reporting.origins import Origins, describe
+from difftransformer.reporting.number_format import decimals_for, format_signed, pluralize
+from difftransformer.reporting.provenance_summary import ProvenanceSummary, summarize_provenance
 from difftransformer.reporting.site.data import flat_settings
 from difftransformer.reporting.site.pages import render_alone
 from difftransformer.reporting.verdict_job import read_table, read_verdicts
@@ -30,7 +30,7 @@ OUTCOMES: tuple[Outcome, ...] = (
 )  # fmt: skip
 """In the order of what a reader wants to know first."""
 
-Alone = dict[str, list[str]]
+NamesByKind = dict[str, list[str]]
 """Names of what one build has and the other lacks, by what they are: table, row, verdict, run."""
 
 
@@ -52,11 +52,11 @@ class FileComparison(NamedTuple):
             return ""
         low, high = (None, None) if self.reach is None else (-self.reach, self.reach)
         decimals = decimals_for(self.difference, low, high)
-        text = signed(self.difference, decimals)
+        text = format_signed(self.difference, decimals)
         return text if self.reach is None else f"{text} ± {self.reach:.{decimals}f}"
 
 
-class Table(NamedTuple):
+class ComparedTable(NamedTuple):
     """A table that both builds have: cells of the rows of both, and rows of one alone."""
 
     title: str
@@ -70,21 +70,21 @@ class Build(NamedTuple):
     """One of the two."""
 
     folder: str
-    origins: Origins
+    origins: ProvenanceSummary
     tables: dict[str, TableDocument]
     settings: dict[str, dict[str, object]]
     verdicts: dict[str, Verdict]
     """By claim; none where no verdict was asked for."""
 
 
-class Judged(NamedTuple):
+class DifferingVerdict(NamedTuple):
     """A claim that the two builds judge otherwise."""
 
     kept: Verdict
     other: Verdict
 
 
-class Changed(NamedTuple):
+class DifferingSetting(NamedTuple):
     """A setting of a run that differs."""
 
     run: str
@@ -98,12 +98,12 @@ class Comparison(NamedTuple):
 
     kept: Build
     other: Build
-    tables: list[Table]
+    tables: list[ComparedTable]
     counts: dict[Outcome, int]
-    changed: list[Changed]
-    judged: list[Judged]
-    kept_alone: Alone
-    other_alone: Alone
+    changed: list[DifferingSetting]
+    judged: list[DifferingVerdict]
+    kept_alone: NamesByKind
+    other_alone: NamesByKind
 
     @property
     def summary(self) -> str:
@@ -112,7 +112,7 @@ class Comparison(NamedTuple):
         parts = [cells or "no cell that both have"]
         for build, alone in (("A", self.kept_alone), ("B", self.other_alone)):
             if alone:
-                numbers = (counted(len(names), what) for what, names in alone.items())
+                numbers = (pluralize(len(names), what) for what, names in alone.items())
                 parts.append(f"in {build} alone {', '.join(numbers)}")
         return "; ".join(parts)
 
@@ -149,7 +149,7 @@ def compare(kept: Build, other: Build) -> Comparison:
         {name: counts[name] for name in OUTCOMES},
         _changed(kept, other),
         [
-            Judged(one, two)
+            DifferingVerdict(one, two)
             for claim, one in kept.verdicts.items()
             if (two := other.verdicts.get(claim)) is not None and two.words != one.words
         ],
@@ -158,7 +158,7 @@ def compare(kept: Build, other: Build) -> Comparison:
     )
 
 
-def _alone(build: Build, than: Build, rows: list[str]) -> Alone:
+def _alone(build: Build, than: Build, rows: list[str]) -> NamesByKind:
     found = {
         "table": sorted(build.tables.keys() - than.tables.keys()),
         "row": rows,
@@ -172,7 +172,7 @@ def _alone(build: Build, than: Build, rows: list[str]) -> Alone:
     return {what: names for what, names in found.items() if names}
 
 
-def judge(one: Cell, two: Cell) -> tuple[float | None, Outcome]:
+def classify_difference(one: Cell, two: Cell) -> tuple[float | None, Outcome]:
     """Half the interval of a difference, and whether it is within it.
 
     The builds count as independent: half the interval is the root of the sum of both halves'
@@ -194,7 +194,7 @@ def _half(cell: Cell) -> float | None:
     return None if cell.ci_low is None or cell.ci_high is None else (cell.ci_high - cell.ci_low) / 2
 
 
-def _table(kept: TableDocument, other: TableDocument) -> Table:
+def _table(kept: TableDocument, other: TableDocument) -> ComparedTable:
     ours, theirs = _by_row(kept), _by_row(other)
     cells = []
     for row in (row for row in ours if row in theirs):
@@ -213,7 +213,7 @@ def _table(kept: TableDocument, other: TableDocument) -> Table:
         ]
         for one, another in ((ours, theirs), (theirs, ours))
     )
-    return Table(kept.title, kept.artifact, cells, kept_alone, other_alone)
+    return ComparedTable(kept.title, kept.artifact, cells, kept_alone, other_alone)
 
 
 class _Shown(NamedTuple):
@@ -242,13 +242,13 @@ def _compared(row: str, column: str, one: Cell | None, two: Cell | None) -> File
         return FileComparison(row, column, one, two, None, None, "only in A")
     if one is None or one.value is None:
         return FileComparison(row, column, one, two, None, None, "only in B")
-    reach, outcome = judge(one, two)
+    reach, outcome = classify_difference(one, two)
     return FileComparison(row, column, one, two, two.value - one.value, reach, outcome)
 
 
-def _changed(kept: Build, other: Build) -> list[Changed]:
+def _changed(kept: Build, other: Build) -> list[DifferingSetting]:
     return [
-        Changed(run, key, one.get(key), two.get(key))
+        DifferingSetting(run, key, one.get(key), two.get(key))
         for run, one in sorted(kept.settings.items())
         if (two := other.settings.get(run)) is not None
         for key in sorted(one.keys() | two.keys())
@@ -268,7 +268,7 @@ def _build(folder: Path) -> Build:
     verdicts = read_verdicts(judged).verdicts if judged.is_file() else []
     return Build(
         "/".join(folder.parts[-2:]),  # the page is for others, too
-        describe(results, by_job),
+        summarize_provenance(results, by_job),
         {table.artifact: table for table in tables},
         _settings(results),
         {one.claim: one for one in verdicts},

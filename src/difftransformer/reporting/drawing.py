@@ -27,7 +27,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "<", ">")
 _PNG_DPI = 160
 
 
-class Look(NamedTuple):
+class RowStyle(NamedTuple):
     """How one row is drawn, in every panel: color, and dash and marker for those who need them."""
 
     color: str
@@ -35,7 +35,7 @@ class Look(NamedTuple):
     marker: str
 
 
-def look_numbers(rows: Mapping[str, int | None]) -> dict[str, int]:
+def style_indices(rows: Mapping[str, int | None]) -> dict[str, int]:
     """Number of each row's look, another one for each.
 
     A row without a number, or with that of one before it, takes the smallest that is free.
@@ -48,7 +48,7 @@ def look_numbers(rows: Mapping[str, int | None]) -> dict[str, int]:
     }
 
 
-def looks(rows: Mapping[str, int | None]) -> dict[str, Look]:
+def row_styles(rows: Mapping[str, int | None]) -> dict[str, RowStyle]:
     """Look of each row by its number: a palette that color-blind readers can tell apart."""
     import seaborn
 
@@ -56,19 +56,19 @@ def looks(rows: Mapping[str, int | None]) -> dict[str, Look]:
     order = (7, 0, 2, 3, 1, 4, 5)
     palette = [seaborn.color_palette("colorblind").as_hex()[index] for index in order]
 
-    def look(number: int) -> Look:
+    def look(number: int) -> RowStyle:
         turn, place = divmod(number, len(palette))
-        return Look(
+        return RowStyle(
             palette[place],
             _DASHES[(place // 3 + turn) % len(_DASHES)],
             _MARKERS[(place + turn) % len(_MARKERS)],
         )
 
-    return {row: look(number) for row, number in look_numbers(rows).items()}
+    return {row: look(number) for row, number in style_indices(rows).items()}
 
 
 @contextmanager
-def canvas(salt: str) -> Iterator[None]:
+def figure_style(salt: str) -> Iterator[None]:
     """Draw without a display, in our style, with ids in the svg that depend on ``salt`` alone."""
     import matplotlib as mpl
     import seaborn
@@ -104,14 +104,14 @@ def canvas(salt: str) -> Iterator[None]:
             yield
 
 
-def printable(label: str, width: int | None = None) -> str:
+def escape_label(label: str, width: int | None = None) -> str:
     """Write a label for matplotlib: no accidental formulas, a real subscript, wrapped lines."""
     lines = wrap(label, width, break_on_hyphens=False) if width is not None else [label]
     text = "\n".join(lines).replace("$", r"\$")
     return text.replace("λ_init", r"$\lambda_{\mathrm{init}}$")
 
 
-def tidy(axes: Axes, *, x: str, y: str, title: str = "") -> None:
+def label_axes(axes: Axes, *, x: str, y: str, title: str = "") -> None:
     """Name the axes and take away what carries nothing."""
     axes.set_xlabel(x)
     axes.set_ylabel(y)
@@ -120,18 +120,18 @@ def tidy(axes: Axes, *, x: str, y: str, title: str = "") -> None:
     axes.set_axisbelow(True)
 
 
-_NO_ROW = Look(SOFT, (), "o")
+_NO_ROW = RowStyle(SOFT, (), "o")
 
 
-def sign(
-    label: str, look: Look = _NO_ROW, *, line: float = 0, mark: float = 5, hollow: bool = False
+def legend_handle(
+    label: str, look: RowStyle = _NO_ROW, *, line: float = 0, mark: float = 5, hollow: bool = False
 ) -> Line2D:
     """Make one sign of a legend: a line of a width, a mark of a size, or both."""
     from matplotlib.lines import Line2D
 
     return Line2D(
         [], [], color=look.color, marker=look.marker if mark else "", ms=mark, lw=line,
-        ls=((0, look.dash) if look.dash else "-") if line else "", label=printable(label),
+        ls=((0, look.dash) if look.dash else "-") if line else "", label=escape_label(label),
         mfc="white" if hollow else look.color,
     )  # fmt: skip
 
@@ -147,7 +147,7 @@ def legend_below(figure: Figure | SubFigure, signs: Sequence[Line2D], *, ncols: 
     )
 
 
-def save(figure: Figure, stem: Path) -> list[Path]:
+def save_figure(figure: Figure, stem: Path) -> list[Path]:
     """Write ``stem``.svg and ``stem``.png whole; neither carries a date or a version."""
     import matplotlib.pyplot as plt
 

@@ -9,10 +9,10 @@ from difftransformer.config.base import Settings
 from difftransformer.config.registry import Claim, ClaimContrast
 from difftransformer.errors import ConfigError, nearest
 from difftransformer.provenance.result import PerItemScores, Result
-from difftransformer.reporting.cells import Paper
+from difftransformer.reporting.cells import PublishedValues
 from difftransformer.reporting.collect import Results
 from difftransformer.reporting.document import Cell, SeedValue, TableDocument
-from difftransformer.reporting.units import Pair, chance_of_units, paired
+from difftransformer.reporting.pairing import Pair, item_variance_of, pair_seeds
 
 Values = list[float | None]
 
@@ -52,7 +52,7 @@ class Evidence(Settings):
     job_ids: list[str]
 
 
-def evidence(
+def contrast_evidence(
     contrast: ClaimContrast,
     claim: Claim,
     name: str,
@@ -81,9 +81,9 @@ def evidence(
         [seed for seed in cell.seeds if seed.for_all or seed.seed not in excluded] for cell in cells
     ]
     jobs = {job for side in sides for seed in side for job in seed.job_ids}
-    pairs: list[Pair] = [(one,) for one in sides[0]] if len(sides) == 1 else paired(*sides)
+    pairs: list[Pair] = [(one,) for one in sides[0]] if len(sides) == 1 else pair_seeds(*sides)
     number = None if isinstance(contrast.baseline, str) else contrast.baseline
-    chance = chance_of_units(pairs, f"claim {name}")
+    chance = item_variance_of(pairs, f"claim {name}")
     some = next((one.per_item for one, *_ in pairs if one.per_item is not None), None)
     runs = {(one.run, one.seed) for one in results.everything() if one.job_id in jobs}
     trained = [one for key, one in results.trainings.items() if key in runs]
@@ -135,7 +135,7 @@ def _published(
     ]
     if any(section.proxy for section in sections):
         return None
-    printed = Paper(artifact.paper).difference(
+    printed = PublishedValues(artifact.paper).difference(
         contrast.row, str(contrast.baseline), contrast.metric
     )
     if printed is not None:  # preferred to the difference of two numbers read off a curve

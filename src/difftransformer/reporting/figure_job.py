@@ -8,8 +8,8 @@ from difftransformer.config.artifacts import ENDINGS
 from difftransformer.provenance.checksums import write_checked
 from difftransformer.provenance.layout import SUMS
 from difftransformer.reporting.collect import load_results
-from difftransformer.reporting.drawing import canvas, save
-from difftransformer.reporting.view import View, figure_of
+from difftransformer.reporting.drawing import figure_style, save_figure
+from difftransformer.reporting.section_context import SectionContext, draw_figure
 
 
 def build_figure(artifact: ArtifactSlice, results: Iterable[Path], output: Path) -> list[Path]:
@@ -29,8 +29,10 @@ def build_figure(artifact: ArtifactSlice, results: Iterable[Path], output: Path)
     """
     assert artifact.kind == "figure", artifact.kind
     found = load_results(results, artifact.scale)
-    with canvas(artifact.artifact):
+    with figure_style(artifact.artifact):
         stem = output.with_suffix("") if output.suffix in ENDINGS["figure"] else output
-        written = save(figure_of(View(artifact, artifact.sections[0], found)), stem)
+        written = save_figure(
+            draw_figure(SectionContext(artifact, artifact.sections[0], found)), stem
+        )
     write_checked(stem.with_name(stem.name + SUMS), {}, written)
     return written

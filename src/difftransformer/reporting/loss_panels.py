@@ -2,32 +2,40 @@
 
 from typing import Any
 
-from difftransformer.reporting.charts import by_tokens, lines
-from difftransformer.reporting.conditions import curve_tokens
-from difftransformer.reporting.drawing import INK, Axes, Look, printable, tidy
-from difftransformer.reporting.view import View
+from difftransformer.reporting.charts import draw_lines, token_points
+from difftransformer.reporting.drawing import INK, Axes, RowStyle, escape_label, label_axes
+from difftransformer.reporting.section_context import SectionContext
+from difftransformer.reporting.table_notes import curve_tokens
 
 VALIDATION_LOSS = "validation_loss"
 """Column of a history."""
 _UNITS = {"billions": 1e9, "millions": 1e6, "thousands": 1e3}
 
 
-def loss_curves(axes: Axes, view: View[Any], look: dict[str, Look]) -> None:
+def draw_loss_curves(axes: Axes, context: SectionContext[Any], look: dict[str, RowStyle]) -> None:
     """Draw the validation loss of every row while training.
 
     Raises:
         UserError: a history is missing.
         DataError: a history lacks the column, or its seeds were measured at different tokens.
     """
-    for row in view.rows:
-        lines(axes, by_tokens(view.results.histories, row.run, view.seeds, VALIDATION_LOSS), look)
-    part = curve_tokens(view.trained(*view.rows))  # a table is of the whole validation text
+    for row in context.rows:
+        draw_lines(
+            axes,
+            token_points(context.results.histories, row.run, context.seeds, VALIDATION_LOSS),
+            look,
+        )
+    part = curve_tokens(
+        context.train_results(*context.rows)
+    )  # a table is of the whole validation text
     title = "Validation loss while training" + (f", {part}" if part else "")
-    tidy(axes, x="", y="nats per token", title=title)
+    label_axes(axes, x="", y="nats per token", title=title)
     _tokens(axes)
 
 
-def loss_differences(axes: Axes, view: View[Any], look: dict[str, Look]) -> None:
+def draw_loss_differences(
+    axes: Axes, context: SectionContext[Any], look: dict[str, RowStyle]
+) -> None:
     """Draw the differences of the rows to those they are compared with, same seed.
 
     Raises:
@@ -35,17 +43,21 @@ def loss_differences(axes: Axes, view: View[Any], look: dict[str, Look]) -> None
         DataError: a history lacks the column, or two were measured at different tokens.
     """
     axes.axhline(0, color=INK, lw=0.8)
-    histories = view.results.histories
-    for row in view.compared_rows:
-        lines(axes, by_tokens(histories, row.run, view.seeds, VALIDATION_LOSS, row.against), look)
-    tidy(axes, x="", y="nats per token", title=difference_title(view))
+    histories = context.results.histories
+    for row in context.rows_with_baseline:
+        draw_lines(
+            axes,
+            token_points(histories, row.run, context.seeds, VALIDATION_LOSS, row.against),
+            look,
+        )
+    label_axes(axes, x="", y="nats per token", title=difference_title(context))
     _tokens(axes)
 
 
-def difference_title(view: View[Any]) -> str:
+def difference_title(context: SectionContext[Any]) -> str:
     """Title of differences to the row that all are compared with, or each to its own."""
-    names = view.references
-    reference = printable(names[0]) if len(names) == 1 else "its reference"
+    names = context.baseline_labels
+    reference = escape_label(names[0]) if len(names) == 1 else "its reference"
     return f"Difference to {reference}, same seed"
 
 

@@ -4,26 +4,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from difftransformer.config.artifact_slices import FamilySlice, RowSlice
-from difftransformer.reporting.charts import lines, over_seeds
-from difftransformer.reporting.collect import defined
+from difftransformer.reporting.charts import draw_lines, seed_points
+from difftransformer.reporting.collect import require_metric
 from difftransformer.reporting.drawing import (
     Axes,
     Figure,
     Line2D,
-    Look,
+    RowStyle,
     SubFigure,
-    printable,
-    sign,
-    tidy,
+    escape_label,
+    label_axes,
+    legend_handle,
 )
-from difftransformer.reporting.view import View
+from difftransformer.reporting.section_context import SectionContext
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 
-def panels(
+def subplot_grid(
     lines: int, columns: int, size: tuple[float, float], **shared: Any
 ) -> tuple[Figure, Any]:
     """Make a figure of axes, an array [lines, columns]; ``shared`` are options of `subplots`."""
@@ -35,7 +35,7 @@ def panels(
     return figure, axes
 
 
-def halves(
+def stacked_subfigures(
     size: tuple[float, float], heights: Sequence[float] = (1, 1), space: float | None = None
 ) -> tuple[Figure, SubFigure, SubFigure]:
     """Make a figure of two parts, one above the other, each for axes of its own."""
@@ -47,7 +47,7 @@ def halves(
     return figure, top, bottom
 
 
-def log_ticks(
+def set_log_ticks(
     axes: Axes, at: Sequence[float], names: Sequence[str], *, base: int = 10, **style: Any
 ) -> None:
     """Make x logarithmic, with ticks at these values alone."""
@@ -56,7 +56,7 @@ def log_ticks(
     axes.minorticks_off()
 
 
-def round_log_ticks(axes: Axes, write: "str | Callable[[float, float], str]") -> None:
+def set_decade_ticks(axes: Axes, write: "str | Callable[[float, float], str]") -> None:
     """Make x logarithmic, with ticks at 1, 2 and 5 of each decade alone."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -66,7 +66,7 @@ def round_log_ticks(axes: Axes, write: "str | Callable[[float, float], str]") ->
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def one_a_row(
+def axes_per_row(
     figure: Figure | SubFigure, rows: Sequence[RowSlice], columns: int
 ) -> list[tuple[Axes, RowSlice, bool]]:
     """Give every row axes of the same scales, and say whether none stand below them."""
@@ -82,7 +82,7 @@ def one_a_row(
     return found
 
 
-def axis_marks(axes: Axes, x: Sequence[float], place: int, look: Look) -> None:
+def mark_x_values(axes: Axes, x: Sequence[float], place: int, look: RowStyle) -> None:
     """Mark numbers above the axis of x, each row at a height of its own."""
     axes.plot(
         x, [0.03 + 0.035 * place] * len(x), look.marker, color=look.color, ms=4.5, mew=0,
@@ -90,35 +90,42 @@ def axis_marks(axes: Axes, x: Sequence[float], place: int, look: Look) -> None:
     )  # fmt: skip
 
 
-def metric_curves(
-    axes: Axes, view: View[Any], x: Sequence[float], names: Sequence[str], *, marks: float
+def draw_metric_curves(
+    axes: Axes,
+    context: SectionContext[Any],
+    x: Sequence[float],
+    names: Sequence[str],
+    *,
+    marks: float,
 ) -> None:
     """Draw a metric of each x over the seeds, a curve for each row.
 
     Raises:
         UserError: a result is missing, or lacks a metric.
     """
-    for row in view.rows:
-        by_seed = [[defined(one, name) for name in names] for one in view.evaluated(row)]
-        lines(axes, over_seeds(row.run, x, by_seed), view.look, marks=marks)
+    for row in context.rows:
+        by_seed = [
+            [require_metric(one, name) for name in names] for one in context.eval_results(row)
+        ]
+        draw_lines(axes, seed_points(row.run, x, by_seed), context.styles, marks=marks)
 
 
-def heat_maps(
-    figure: Figure, places: Sequence[Axes], view: View[Any],
+def draw_heatmaps(
+    figure: Figure, places: Sequence[Axes], context: SectionContext[Any],
     matrices: "Sequence[NDArray[np.floating]]", top: float, label: str,
 ) -> None:  # fmt: skip
     """Draw a matrix of heads by heads for each row, from 0 to ``top``, and one bar of colors."""
-    for axes, row, matrix in zip(places, view.rows, matrices, strict=True):
+    for axes, row, matrix in zip(places, context.rows, matrices, strict=True):
         image = axes.imshow(matrix, vmin=0, vmax=top, cmap="viridis")
-        tidy(axes, x="head, layer by layer", y="", title=printable(row.label, 34))
+        label_axes(axes, x="head, layer by layer", y="", title=escape_label(row.label, 34))
         axes.grid(visible=False)
         axes.locator_params(integer=True)
     figure.colorbar(image, ax=list(places), shrink=0.7, label=label)
 
 
-def row_signs(
-    rows: Iterable[RowSlice | FamilySlice], look: Mapping[str, Look], *, line: float = 1.6,
+def row_legend(
+    rows: Iterable[RowSlice | FamilySlice], look: Mapping[str, RowStyle], *, line: float = 1.6,
     mark: float = 0,
 ) -> list[Line2D]:  # fmt: skip
     """Signs of a legend that name the rows."""
-    return [sign(row.label, look[row.run], line=line, mark=mark) for row in rows]
+    return [legend_handle(row.label, look[row.run], line=line, mark=mark) for row in rows]

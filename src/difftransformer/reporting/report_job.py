@@ -7,11 +7,11 @@ from pathlib import Path
 from difftransformer.config.artifact_slices import ReportSlice
 from difftransformer.errors import UserError
 from difftransformer.reporting.collect import Results, load_results
-from difftransformer.reporting.origins import describe
+from difftransformer.reporting.provenance_summary import summarize_provenance
+from difftransformer.reporting.section_context import PromptMaps, SectionContext, get_prompt_maps
+from difftransformer.reporting.site.artifacts import SiteArtifact, read_artifacts, readable_results
 from difftransformer.reporting.site.pages import Site, write_site
-from difftransformer.reporting.site.parts import Part, read_parts, readable
 from difftransformer.reporting.verdict_job import read_verdicts
-from difftransformer.reporting.view import PromptMaps, View, maps_of
 
 logger = logging.getLogger(__name__)
 
@@ -44,23 +44,23 @@ def build_report(
         DataError: One of them is damaged.
     """
     answers = read_verdicts(verdicts)
-    parts = read_parts(report, tables, figures, answers.verdicts)
-    earlier = [path for one in report.kept for path in readable(one.results)]
+    parts = read_artifacts(report, tables, figures, answers.verdicts)
+    earlier = [path for one in report.kept for path in readable_results(one.results)]
     found = load_results([*results, *earlier], report.scale)
     everything = found.everything()
     _require_origins(parts, {one.job_id for one in everything})
-    origins = describe(everything, found.paths)
+    origins = summarize_provenance(everything, found.paths)
     write_site(Site(report, parts, answers, origins, found, _maps(report, parts, found)), output)
 
 
-def _maps(report: ReportSlice, parts: Sequence[Part], found: Results) -> list[PromptMaps]:
+def _maps(report: ReportSlice, parts: Sequence[SiteArtifact], found: Results) -> list[PromptMaps]:
     """Attention maps on prompts, each prompt and run once; of what is kept as far as they are."""
     kept = {part.id: part.kept for part in parts}
     maps = dict[tuple[str, str], PromptMaps]()
     for artifact in (*report.tables, *report.figures):
         for part in artifact.sections if artifact.artifact in kept else ():
             try:
-                read = maps_of(View(artifact, part, found))
+                read = get_prompt_maps(SectionContext(artifact, part, found))
             except UserError as error:
                 if not kept[artifact.artifact]:
                     raise
@@ -70,7 +70,7 @@ def _maps(report: ReportSlice, parts: Sequence[Part], found: Results) -> list[Pr
     return [*maps.values()]
 
 
-def _require_origins(parts: Iterable[Part], known: set[str]) -> None:
+def _require_origins(parts: Iterable[SiteArtifact], known: set[str]) -> None:
     """No number without its origin: each job that a cell names must be among the results."""
     for part in parts:
         for cell in part.table.cells() if part.table is not None and not part.kept else ():

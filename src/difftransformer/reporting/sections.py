@@ -10,26 +10,26 @@ from difftransformer.config.artifact_slices import FamilySlice, RowSlice
 from difftransformer.models.config import LAMBDA, lambda_metric, layer_metric
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import (
-    DIFFERENCE,
-    FACTS,
-    Paper,
-    Place,
+    DIFFERENCE_SUFFIX,
+    FACT_COLUMNS,
+    CellKey,
+    PublishedValues,
     fact_cell,
     mean_cell,
     paired_differences,
     seed_values,
 )
-from difftransformer.reporting.collect import layers_with, metric
+from difftransformer.reporting.collect import count_layers, get_metric
 from difftransformer.reporting.document import Cell, Column, Row, Section
-from difftransformer.reporting.numbers import MINUS, count, plain
-from difftransformer.reporting.view import View
+from difftransformer.reporting.number_format import MINUS, format_count, format_number
+from difftransformer.reporting.section_context import SectionContext
 
 _LAMBDA_DECIMALS = 2
 _SIZES = {"trained_parameters": "Trained", "extra_parameters": "Extra"}
 
 
 @dataclass(frozen=True)
-class Metric:
+class MetricColumn:
     """One column.
 
     Attributes:
@@ -64,11 +64,13 @@ class Metric:
         """
         if callable(self.of):
             return self.of(result)
-        found = [(factor, metric(result, name)) for name, factor in (self.terms or {}).items()]
+        found = [(factor, get_metric(result, name)) for name, factor in (self.terms or {}).items()]
         known = [factor * value for factor, value in found if value is not None]
         return math.fsum(known) if len(known) == len(found) else None
 
-    def cell(self, run: str, results: Iterable[Result], decimals: int, paper: Paper) -> Cell:
+    def cell(
+        self, run: str, results: Iterable[Result], decimals: int, paper: PublishedValues
+    ) -> Cell:
         """Return the mean over the results of a row.
 
         Raises:
@@ -76,12 +78,12 @@ class Metric:
         """
         found = ((result, self.value(result)) for result in results)
         seeds = seed_values(found, decimals, terms=self.terms, remark=self.remark)
-        return mean_cell(Place(run, self.id), seeds, decimals, paper)
+        return mean_cell(CellKey(run, self.id), seeds, decimals, paper)
 
 
 def metric_section(
-    view: View[Any],
-    metrics: Sequence[Metric],
+    context: SectionContext[Any],
+    metrics: Sequence[MetricColumn],
     *,
     decimals: int,
     notes: Sequence[str],
@@ -90,7 +92,7 @@ def metric_section(
     """Make a section of means over seeds, and of paired differences where rows are compared.
 
     Args:
-        view: The section.
+        context: The section.
         metrics: Its columns, numbers of the section's suite.
         decimals: Decimals of all numbers.
         notes: What is to be said about how they were measured.
@@ -99,30 +101,32 @@ def metric_section(
     Raises:
         UserError: a result is missing or lacks a metric.
     """
-    cells = metric_cells(view, metrics, decimals, view.paper)
-    cells += paired_differences(view.rows, [one.id for one in metrics], cells, decimals)
+    cells = metric_cells(context, metrics, decimals, context.published)
+    cells += paired_differences(context.rows, [one.id for one in metrics], cells, decimals)
     columns = [Column(id=one.id, header=one.header, tidy_only=one.hidden) for one in metrics]
     if facts:
-        what = row_facts(view)
+        what = row_facts(context)
         columns, cells = [*what.columns, *columns], [*what.cells, *cells]
         notes = [*what.notes, *notes]
-    sizes = adapted_sizes(view)
+    sizes = fine_tuned_sizes(context)
     columns, cells, notes = (
         [*columns, *sizes.columns],
         [*cells, *sizes.cells],
         [*notes, *sizes.notes],
     )
-    if view.compared:
+    if context.has_baselines:
         columns += [
-            Column(id=one.id + DIFFERENCE, header=f"Δ {one.header}", tidy_only=not one.compared)
+            Column(
+                id=one.id + DIFFERENCE_SUFFIX, header=f"Δ {one.header}", tidy_only=not one.compared
+            )
             for one in metrics
         ]
-        notes = [*notes, *view.difference_note()]
-    return section_of(view, columns, cells, notes)
+        notes = [*notes, *context.difference_note()]
+    return make_section(context, columns, cells, notes)
 
 
-def section_of(
-    view: View[Any],
+def make_section(
+    context: SectionContext[Any],
     columns: Sequence[Column],
     cells: Sequence[Cell],
     notes: Sequence[str] = (),
@@ -134,12 +138,12 @@ def section_of(
 
     Differences that are printed as such stand beside ours.
     """
-    shown = view.rows if rows is None else rows
+    shown = context.rows if rows is None else rows
     against = {row.run: row.against for row in shown}
 
     def beside(cell: Cell) -> Cell:
-        column = cell.column.removesuffix(DIFFERENCE)
-        printed = view.paper.difference(cell.row, against.get(cell.row), column)
+        column = cell.column.removesuffix(DIFFERENCE_SUFFIX)
+        printed = context.published.difference(cell.row, against.get(cell.row), column)
         if column == cell.column or printed is None:
             return cell
         ends = (f"{end:+g}".replace("-", MINUS) for end in (printed.low, printed.high))
@@ -147,17 +151,20 @@ def section_of(
         return cell.model_copy(update=known)
 
     return Section(
-        title=view.title if title is None else title,
+        title=context.title if title is None else title,
         columns=list(columns),
         rows=[Row(run=row.run, label=row.label) for row in shown],
         cells=[beside(cell) for cell in cells],
         notes=list(notes),
-        proxy=view.proxy,
+        proxy=context.proxy,
     )
 
 
 def metric_cells(
-    view: View[Any], metrics: Sequence[Metric], decimals: int, paper: Paper
+    context: SectionContext[Any],
+    metrics: Sequence[MetricColumn],
+    decimals: int,
+    paper: PublishedValues,
 ) -> list[Cell]:
     """Cells of metrics, row by row: a mean over the seeds each.
 
@@ -166,20 +173,20 @@ def metric_cells(
     """
     return [
         one.cell(row.run, results, decimals, paper)
-        for row in view.rows
-        for results in [view.evaluated(row)]
+        for row in context.rows
+        for results in [context.eval_results(row)]
         for one in metrics
     ]
 
 
-def by_layer(view: View[Any], name: str, header: str) -> list[Metric]:
+def layer_columns(context: SectionContext[Any], name: str, header: str) -> list[MetricColumn]:
     """Return hidden columns of a metric in each layer.
 
     A row without a layer has nothing in its column.
     """
-    results = view.evaluated()
+    results = context.eval_results()
     return [
-        Metric(
+        MetricColumn(
             one,
             f"{header}, layer {layer + 1}",
             of=None
@@ -187,16 +194,16 @@ def by_layer(view: View[Any], name: str, header: str) -> list[Metric]:
             else partial(_where_there, one),
             hidden=True,
         )
-        for layer in range(layers_with(name, results))
+        for layer in range(count_layers(name, results))
         for one in [layer_metric(name, layer)]
     ]
 
 
 def _where_there(name: str, result: Result) -> float | None:
-    return metric(result, name) if name in result.metrics else None
+    return get_metric(result, name) if name in result.metrics else None
 
 
-class Facts(NamedTuple):
+class ColumnGroup(NamedTuple):
     """What the rows of a section are, before what is measured of them."""
 
     columns: list[Column]
@@ -204,17 +211,19 @@ class Facts(NamedTuple):
     notes: list[str]
 
 
-def row_facts(view: View[Any]) -> Facts:
+def row_facts(context: SectionContext[Any]) -> ColumnGroup:
     """Say what each row is, and with which lambdas its training ended, if it has some."""
-    columns = [Column(id=key, header=header) for key, header in FACTS.items()]
+    columns = [Column(id=key, header=header) for key, header in FACT_COLUMNS.items()]
     cells = [
-        fact_cell(Place(row.run, key), row.facts.get(key), view.trained(row), view.paper)
-        for row in view.rows
-        for key in FACTS
+        fact_cell(
+            CellKey(row.run, key), row.facts.get(key), context.train_results(row), context.published
+        )
+        for row in context.rows
+        for key in FACT_COLUMNS
     ]
-    lambdas = [found for row in view.rows if (found := _lambdas(view, row))]
+    lambdas = [found for row in context.rows if (found := _lambdas(context, row))]
     if not lambdas:
-        return Facts(columns, cells, [])
+        return ColumnGroup(columns, cells, [])
     cells += [cell for found in lambdas for cell in (_side_by_side(found), *found)]
     columns.append(Column(id=LAMBDA, header="λ by layer"))
     columns += [
@@ -225,23 +234,23 @@ def row_facts(view: View[Any]) -> Facts:
         "λ by layer: what heads multiply the map by that they subtract, at the end of training; "
         "mean over seeds and heads, and over tokens where it depends on them."
     )
-    return Facts(columns, cells, [note])
+    return ColumnGroup(columns, cells, [note])
 
 
-def adapted_sizes(view: View[Any]) -> Facts:
+def fine_tuned_sizes(context: SectionContext[Any]) -> ColumnGroup:
     """Say what adapting trains and adds in each row that is adapted; nothing where none is."""
     cells = []
-    for row in view.rows:
-        at_one_rate = next((one.run_id for one in view.swept(row)), row.run)
-        seeds = [] if row.pretrained else view.seeds
-        results = [view.results.training(at_one_rate, seed) for seed in seeds]
+    for row in context.rows:
+        at_one_rate = next((one.run_id for one in context.sweep_rows(row)), row.run)
+        seeds = [] if row.pretrained else context.seeds
+        results = [context.results.training(at_one_rate, seed) for seed in seeds]
         for name in _SIZES:
             if all(name in result.metrics for result in results) and results:
-                cell = Metric(name, "").cell(row.run, results, 0, view.paper)
-                cells.append(cell.model_copy(update={"text": count(cell.value or 0.0)}))
+                cell = MetricColumn(name, "").cell(row.run, results, 0, context.published)
+                cells.append(cell.model_copy(update={"text": format_count(cell.value or 0.0)}))
     if not cells:
-        return Facts([], [], [])
-    return Facts(
+        return ColumnGroup([], [], [])
+    return ColumnGroup(
         [Column(id=name, header=header) for name, header in _SIZES.items()],
         cells,
         [
@@ -251,11 +260,11 @@ def adapted_sizes(view: View[Any]) -> Facts:
     )
 
 
-def _lambdas(view: View[Any], row: RowSlice) -> list[Cell]:
+def _lambdas(context: SectionContext[Any], row: RowSlice) -> list[Cell]:
     """Mean over seeds in each layer that has one."""
-    trained = view.trained(row)
+    trained = context.train_results(row)
     return [
-        Metric(name, "").cell(row.run, trained, _LAMBDA_DECIMALS, view.paper)
+        MetricColumn(name, "").cell(row.run, trained, _LAMBDA_DECIMALS, context.published)
         for name in map(lambda_metric, range(int(row.facts.get("layers") or 0)))
         if all(name in result.metrics for result in trained)
     ]
@@ -266,5 +275,5 @@ def _side_by_side(layers: Sequence[Cell]) -> Cell:
         one[0].model_copy(update={"value": None, "text": ", ".join(seed.text for seed in one)})
         for one in zip(*(cell.seeds for cell in layers), strict=True)
     ]
-    text = ", ".join(plain(cell.value or 0.0, _LAMBDA_DECIMALS) for cell in layers)
+    text = ", ".join(format_number(cell.value or 0.0, _LAMBDA_DECIMALS) for cell in layers)
     return Cell(row=layers[0].row, column=LAMBDA, text=text, n=len(seeds), seeds=seeds)

@@ -59,7 +59,7 @@ def port_error(port: int, error: OSError) -> UserError:
     return UserError(f"port {port}: {reason}; give another one, such as `make ui PORT={port + 10}`")
 
 
-def scales(results: Path) -> list[str]:
+def scales_with_report(results: Path) -> list[str]:
     """Scales that have a report."""
     layouts = (Layout.of(path) for path in results.glob("*"))
     return sorted(layout.scale for layout in layouts if Path(layout.page("index")).is_file())
@@ -125,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not parts:
             return self._list()
         # What is sent back is a name of ours, and no file has a name that cannot be printed.
-        if parts[0] not in scales(self.results) or not "".join(parts).isprintable():
+        if parts[0] not in scales_with_report(self.results) or not "".join(parts).isprintable():
             return self._say(HTTPStatus.NOT_FOUND, "There is no such page.")
         if len(parts) == 1 and not self.path.endswith("/"):
             return self._redirect(f"/{self.token}/{quote(parts[0])}/")
@@ -156,7 +156,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _list(self) -> None:
         links = [
             f'<li><a href="/{self.token}/{escape(scale)}/">{escape(scale)}</a></li>'
-            for scale in scales(self.results)
+            for scale in scales_with_report(self.results)
         ]
         page = (
             "<!doctype html><html lang=en><title>Reports</title><h1>Reports</h1>"

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-LEVEL = 0.95
+CONFIDENCE_LEVEL = 0.95
 """Coverage of the intervals in tables and figures."""
 
-FEWEST_PAIRS = 3
+MIN_PAIRS = 3
 """Paired seeds below which no verdict is given."""
 
-MOST_SEEDS = 1000
+MAX_SEEDS = 1000
 """Seeds beyond which nobody would go to decide a claim."""
 
 POWER = 0.8
@@ -33,7 +33,7 @@ Interval = tuple[float, float] | tuple[None, None]
 _ROUNDING = 1e-9
 
 
-def wilson_interval(successes: int, n: int, level: float = LEVEL) -> tuple[float, float]:
+def wilson_interval(successes: int, n: int, level: float = CONFIDENCE_LEVEL) -> tuple[float, float]:
     """Wilson's score interval of a share (Wilson 1927), without continuity correction."""
     from scipy import stats
 
@@ -114,7 +114,7 @@ class Contrast:
         """Sample standard deviation over seeds; None of one."""
         return math.sqrt(self.seed_variance) if self.seeds > 1 else None
 
-    def interval(self, level: float = LEVEL) -> Interval:
+    def interval(self, level: float = CONFIDENCE_LEVEL) -> Interval:
         """Two-sided t interval of the effect; none of one seed, nor where nothing varies."""
         from scipy import stats
 
@@ -185,7 +185,7 @@ def subtract(ours: Sequence[float], theirs: Sequence[float] | float = 0.0) -> Pa
     return Paired(np.where(np.abs(one - two) > least, one - two, 0.0), least)
 
 
-def contrast(
+def paired_contrast(
     ours: Sequence[float],
     theirs: Sequence[float] | float = 0.0,
     units: ItemVariance = NO_ITEM_VARIANCE,
@@ -236,19 +236,19 @@ def survival(times: Sequence[float], censored: Sequence[float]) -> Survival:
     return Survival(found.quantiles, found.probabilities)
 
 
-class Corrected(NamedTuple):
+class AdjustedP(NamedTuple):
     """An adjusted p-value, and by what alpha is divided for it."""
 
     p_value: float
     share: int
 
 
-def holm(p_values: Sequence[float]) -> list[Corrected]:
+def holm(p_values: Sequence[float]) -> list[AdjustedP]:
     """Correct a family (Holm 1979): the chance of any false decision stays alpha."""
-    corrected, worst = [Corrected(1.0, 1)] * len(p_values), 0.0
+    corrected, worst = [AdjustedP(1.0, 1)] * len(p_values), 0.0
     ranked = sorted(range(len(p_values)), key=lambda place: p_values[place])
     for rank, place in enumerate(ranked):
         share = len(p_values) - rank
         worst = max(worst, min(1.0, share * p_values[place]))
-        corrected[place] = Corrected(worst, share)
+        corrected[place] = AdjustedP(worst, share)
     return corrected

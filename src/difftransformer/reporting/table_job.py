@@ -10,13 +10,13 @@ from difftransformer.errors import ConfigError
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.checksums import write_checked
 from difftransformer.reporting.collect import Results, load_results
-from difftransformer.reporting.conditions import corpus_note, interpretations_note, seeds_note
 from difftransformer.reporting.document import Cell, Published, Section, TableDocument
+from difftransformer.reporting.formats.html import to_html
 from difftransformer.reporting.formats.latex import to_latex
 from difftransformer.reporting.formats.markdown import to_markdown
 from difftransformer.reporting.formats.spreadsheet import to_csv
-from difftransformer.reporting.formats.web import to_page
-from difftransformer.reporting.view import View, sections_of
+from difftransformer.reporting.section_context import SectionContext, build_sections
+from difftransformer.reporting.table_notes import corpus_note, interpretations_note, seeds_note
 
 DATA = ".json"
 
@@ -41,7 +41,7 @@ def build_table(artifact: ArtifactSlice, results: Iterable[Path], output: Path) 
         ".csv": to_csv(table.frame()),
         ".md": to_markdown(table),
         ".tex": to_latex(table),
-        ".html": to_page(table),
+        ".html": to_html(table),
     }
     stem = without_suffix(output, ENDINGS["table"])
     *written, data = (stem.with_name(stem.name + suffix) for suffix in (*texts, DATA))
@@ -57,11 +57,11 @@ def make_table(artifact: ArtifactSlice, results: Results) -> TableDocument:
     Raises:
         ConfigError: Two sections have different values at one row and column.
     """
-    views = [View[Any](artifact, part, results) for part in artifact.sections]
-    sections = [section for view in views for section in sections_of(view)]
+    contexts = [SectionContext[Any](artifact, part, results) for part in artifact.sections]
+    sections = [section for context in contexts for section in build_sections(context)]
     sections = _with_overrides(sections, artifact, results)
     _require_one_value(artifact.artifact, sections)
-    paper, seeded = artifact.paper, any(view.options.seeded for view in views)
+    paper, seeded = artifact.paper, any(context.options.seeded for context in contexts)
     return TableDocument(
         artifact=artifact.artifact,
         title=artifact.title,

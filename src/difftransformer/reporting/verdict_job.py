@@ -17,11 +17,11 @@ from difftransformer.provenance.checksums import write_checked
 from difftransformer.provenance.result import read_document
 from difftransformer.reporting.collect import Results, load_results
 from difftransformer.reporting.document import TableDocument
-from difftransformer.reporting.evidence import Evidence, evidence
+from difftransformer.reporting.evidence import Evidence, contrast_evidence
 from difftransformer.reporting.formats.markdown import escape, prose
 from difftransformer.reporting.formats.spreadsheet import to_csv
-from difftransformer.reporting.formats.wording import SYMBOLS
-from difftransformer.reporting.numbers import counted, scale_and_size
+from difftransformer.reporting.formats.table_text import VERDICT_SYMBOLS
+from difftransformer.reporting.number_format import pluralize, scale_and_size
 from difftransformer.reporting.table_job import make_table
 from difftransformer.reporting.verdicts import Verdict, decide
 
@@ -58,18 +58,18 @@ def build_verdicts(
     evidence_by_claim: dict[str, list[Evidence]] = {}
     for artifact in tested.tables:
         if (files := tested.earlier_results.get(artifact.artifact)) is None:
-            evidence_by_claim |= gather(tested, artifact, requested)
+            evidence_by_claim |= gather_evidence(tested, artifact, requested)
             continue
         try:
             earlier = load_results(map(Path, files), tested.scale)
-            evidence_by_claim |= gather(tested, artifact, earlier)
+            evidence_by_claim |= gather_evidence(tested, artifact, earlier)
         except UserError as error:
             logger.warning(f"left out: {error}")
     verdicts = decide(tested, evidence_by_claim)
     document = VerdictsDocument(
         scale=tested.scale, summary=summarize(tested, verdicts), note=tested.note, verdicts=verdicts
     )
-    texts = {".csv": to_csv(frame(verdicts)), ".md": to_markdown(document)}
+    texts = {".csv": to_csv(verdicts_frame(verdicts)), ".md": to_markdown(document)}
     for suffix, text in texts.items():
         write_text(output.with_suffix(suffix), text)
     write_checked(
@@ -111,7 +111,7 @@ _EVIDENCE = {*Evidence.model_fields} - {
 """Fields that the csv of verdicts has behind those of the verdict."""
 
 
-def frame(verdicts: Sequence[Verdict]) -> "DataFrame":
+def verdicts_frame(verdicts: Sequence[Verdict]) -> "DataFrame":
     """Return verdicts as a frame, one line per contrast, with all data to recompute them.
 
     Lists are joined by semicolons; missing values are empty.
@@ -159,7 +159,9 @@ def summarize(tested: TestedClaims, verdicts: Sequence[Verdict]) -> list[str]:
     )
     by_words = Counter(verdict.words for verdict in verdicts)
     counts = ", ".join(f"{number} {words}" for words, number in by_words.items())
-    lines = [f"{counted(len(verdicts), 'registered claim')} at scale {scale_and_sizes}: {counts}."]
+    lines = [
+        f"{pluralize(len(verdicts), 'registered claim')} at scale {scale_and_sizes}: {counts}."
+    ]
     excluded = Counter(
         why for verdict in verdicts if (why := tested.not_testable.get(verdict.claim))
     )
@@ -179,7 +181,7 @@ def to_markdown(document: VerdictsDocument) -> str:
         [
             f"{verdict.claim} ({verdict.about.endpoint})",
             escape(verdict.about.question),
-            f"{SYMBOLS[verdict.verdict]} {verdict.words} ({verdict.where})",
+            f"{VERDICT_SYMBOLS[verdict.verdict]} {verdict.words} ({verdict.where})",
             prose(verdict.reason),
             verdict.digest,
         ]
@@ -190,14 +192,14 @@ def to_markdown(document: VerdictsDocument) -> str:
     return "\n\n".join([*parts, prose(document.note)]) + "\n"
 
 
-def gather(
+def gather_evidence(
     tested: TestedClaims, artifact: ArtifactSlice, results: Results
 ) -> dict[str, list[Evidence]]:
     """Return the evidence on each claim of an artifact, by claim."""
     table = make_table(artifact, results)
     return {
         name: [
-            evidence(contrast, claim, name, artifact, table, results)
+            contrast_evidence(contrast, claim, name, artifact, table, results)
             for contrast in claim.contrasts
         ]
         for name, claim in tested.claims.items()

@@ -9,21 +9,21 @@ from difftransformer.config.artifact_slices import TestedClaims
 from difftransformer.config.base import Settings
 from difftransformer.config.registry import DECIDED, Claim, VerdictName
 from difftransformer.reporting.claim_tests import (
-    Tested,
-    combine,
-    contrast_of,
+    TestResult,
+    combine_tests,
+    estimate_contrast,
     run_test,
     seeds_needed,
 )
 from difftransformer.reporting.evidence import Evidence
-from difftransformer.reporting.numbers import (
+from difftransformer.reporting.number_format import (
     decimals_for,
-    plain,
-    probability,
+    format_number,
+    format_p_value,
+    format_signed,
     scale_and_size,
-    signed,
 )
-from difftransformer.reporting.statistics import FEWEST_PAIRS, POWER, Corrected, holm
+from difftransformer.reporting.statistics import MIN_PAIRS, POWER, AdjustedP, holm
 
 
 class TestedContrast(Evidence):
@@ -46,9 +46,9 @@ class TestedContrast(Evidence):
             text, digits, open_ends = f"× {self.effect:.2f}", 2, ("0", "∞")
         else:
             digits, open_ends = decimals_for(self.effect, *ends), ("", "")
-            text = signed(self.effect, digits)
+            text = format_signed(self.effect, digits)
         low, high = (
-            open_end if end is None else plain(end, digits)
+            open_end if end is None else format_number(end, digits)
             for end, open_end in zip(ends, open_ends, strict=True)
         )
         reach = "" if ends == (None, None) else f" (95% interval {low} to {high})"
@@ -118,12 +118,12 @@ def decide(tested: TestedClaims, evidence: Mapping[str, Sequence[Evidence]]) -> 
     cases = {
         name: _Case(tested, name, evidence[name]) for name in tested.claims if name in evidence
     }
-    corrected: dict[str, Corrected] = {}
+    corrected: dict[str, AdjustedP] = {}
     for names in tested.families.values():
         own_p = (cases[name].p if name in cases else None for name in names)
         p_values = [1.0 if p is None else p for p in own_p]  # 1 for a claim that is not tested
         corrected |= dict(zip(names, holm(p_values), strict=True))
-    none = Corrected(1.0, 1)
+    none = AdjustedP(1.0, 1)
     return [case.verdict(*corrected.get(name, none)) for name, case in cases.items()]
 
 
@@ -175,19 +175,22 @@ class _Case:
         if not self.seeds:
             return "no seed has a value on both sides"
         if self.seeds > 1 and all(map(_constant, self.contrasts)):
-            return f"both models have {plain(self.contrasts[0].values[0] or 0, 3)} for every seed"
+            return (
+                f"both models have {format_number(self.contrasts[0].values[0] or 0, 3)} for every "
+                "seed"
+            )
         return None
 
     def _together(self) -> tuple[VerdictName | None, float | None]:
         """Verdict that all contrasts support together, with the largest p-value."""
         tests = [
-            Tested(contrast.p, contrast.speaks_for)
+            TestResult(contrast.p, contrast.speaks_for)
             for contrast in self.contrasts
             if contrast.p is not None
         ]
         if self.obstacle is not None or len(tests) < len(self.contrasts) or self._selected():
             return None, None
-        p, speaks_for = combine(self.claim, tests)
+        p, speaks_for = combine_tests(self.claim, tests)
         return speaks_for, p
 
     def _name(self, adjusted: float) -> VerdictName:
@@ -211,7 +214,7 @@ class _Case:
             elif self.p is not None and self.speaks_for is None:
                 words.append("its contrasts support different verdicts")
             elif self.p is not None:
-                words.append(f"{probability(self.p)}, by Holm {adjusted:.2g}")
+                words.append(f"{format_p_value(self.p)}, by Holm {adjusted:.2g}")
             if needed is not None:
                 words.append(f"{needed} seeds would decide it, with {POWER:.0%} power")
         return "; ".join(words)
@@ -238,17 +241,17 @@ class _Case:
         """Total seeds for 80% power; None if no number is known to be enough."""
         if self.claim.over != "seeds" or self._selected() or self.claim.test is None:
             return None
-        if self.seeds < FEWEST_PAIRS:
-            return FEWEST_PAIRS
+        if self.seeds < MIN_PAIRS:
+            return MIN_PAIRS
         needed = [seeds_needed(self.claim, contrast, alpha) for contrast in self.contrasts]
         return None if None in needed else max(filter(None, needed))
 
 
 def _tested(claim: Claim, numbers: Evidence, name: str) -> TestedContrast:
-    estimate = contrast_of(claim, numbers)
+    estimate = estimate_contrast(claim, numbers)
     if estimate is None:
         return TestedContrast(**dict(numbers), name=name)
-    few = claim.test is None or estimate.seeds < FEWEST_PAIRS
+    few = claim.test is None or estimate.seeds < MIN_PAIRS
     p, speaks_for = (None, None) if few else run_test(claim, estimate)
     effect, low, high = (
         value if value is None or claim.compare == "difference" else _ratio(value)

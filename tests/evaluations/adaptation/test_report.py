@@ -15,9 +15,9 @@ from difftransformer.config.artifacts import typed_artifact
 from difftransformer.errors import ConfigError
 from difftransformer.evaluations.adaptation.frontier import shared_source_loss, target_loss_at
 from difftransformer.reporting.collect import load_results
-from difftransformer.reporting.numbers import rate
+from difftransformer.reporting.number_format import format_learning_rate
 
-WRITTEN = [rate(lr) for lr in RATES]
+WRITTEN = [format_learning_rate(lr) for lr in RATES]
 
 
 def test_the_table_has_both_losses_and_what_trained(fake: FakeResults, tmp_path: Path) -> None:

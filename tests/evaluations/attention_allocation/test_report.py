@@ -11,8 +11,8 @@ from pictures import picture
 from difftransformer.errors import UserError
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.figure_job import build_figure
+from difftransformer.reporting.section_context import SectionContext, get_prompt_maps
 from difftransformer.reporting.table_job import build_table
-from difftransformer.reporting.view import View, maps_of
 
 
 def test_table_3_has_answer_and_noise_by_depth(fake: FakeResults, tmp_path: Path) -> None:
@@ -56,12 +56,12 @@ def test_the_answers_share_is_drawn_by_layer_under_both(fake: FakeResults) -> No
 
 def test_whole_maps_of_the_example_are_browsed(fake: FakeResults) -> None:
     artifact, results = artifact_slice("table3"), load_results(fake.results, "tiny")
-    attention, needles = (View(artifact, part, results) for part in artifact.sections)
-    maps = maps_of(attention)
+    attention, needles = (SectionContext(artifact, part, results) for part in artifact.sections)
+    maps = get_prompt_maps(attention)
     assert [one.run for one in maps] == [row.run for row in attention.rows]
     assert {one.prompt for one in maps} == {"6 needles, one asked for"}
     assert [one.weights.shape for one in maps] == [(2, heads, 20, 20) for heads in (4, 2, 2)]
-    assert maps_of(needles) == []
+    assert get_prompt_maps(needles) == []
 
 
 def test_an_example_that_is_not_there_is_named(small: FakeResults, tmp_path: Path) -> None:

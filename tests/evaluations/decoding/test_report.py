@@ -11,8 +11,8 @@ from fake_throughput import PROCESSES, SPEED, decoding
 
 from difftransformer.evaluations.decoding.settings import MODE
 from difftransformer.reporting.collect import load_results
-from difftransformer.reporting.rounds import Timings
 from difftransformer.reporting.table_job import make_table
+from difftransformer.reporting.timing_rounds import TimingResults
 
 GQA = "transformer_gqa"
 
@@ -35,7 +35,10 @@ def test_decoding_counts_the_tokens_of_all_sequences_and_pairs_rounds(small: Fak
     assert list(speed.by_seed().values()) == pytest.approx([4 * 8 / one for one in ours])
     assert list(ratio.by_seed().values()) == pytest.approx([0.5, 0.25, 1.0, 0.25, 0.5])
     overall = made.find("diff_v2", "ratio")
-    timings, sides = Timings(load_results(small.results, "tiny"), "decoding"), ("diff_v2", GQA)
+    timings, sides = (
+        TimingResults(load_results(small.results, "tiny"), "decoding"),
+        ("diff_v2", GQA),
+    )
     single = [timings.ratios(f"b{b}_s{s}", *sides, MODE) for b in (1, 4) for s in (256, 1024)]
     assert overall is not None
     assert list(overall.by_seed().values()) == pytest.approx(

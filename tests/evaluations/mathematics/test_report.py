@@ -14,7 +14,7 @@ from difftransformer.data.math_sets import MATH_SETS
 from difftransformer.errors import UserError
 from difftransformer.evaluations.mathematics.report import accuracy
 from difftransformer.reporting.collect import load_results
-from difftransformer.reporting.statistics import contrast
+from difftransformer.reporting.statistics import paired_contrast
 from difftransformer.reporting.table_job import build_table, make_table
 
 
@@ -78,7 +78,7 @@ def test_bars_of_figure_10_are_over_seeds_or_over_the_items_of_the_only_one(
     for row in artifact.sections[0].rows:
         found = [results.evaluation("mathematics", row.run, seed) for seed in seeds]
         values = [accuracy(one, "gsm8k") for one in found]
-        low, high = contrast(values).interval()
+        low, high = paired_contrast(values).interval()
         if len(seeds) == 1:
             low, high = values[0] - 1.96, values[0] + 1.96
         assert low is not None and high is not None

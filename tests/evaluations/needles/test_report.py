@@ -12,7 +12,7 @@ from pictures import numbers, picture
 
 from difftransformer.errors import UserError
 from difftransformer.evaluations.needles import report
-from difftransformer.reporting.cells import Paper
+from difftransformer.reporting.cells import PublishedValues
 from difftransformer.reporting.document import Cell
 from difftransformer.reporting.figure_job import build_figure
 from difftransformer.reporting.statistics import wilson_interval
@@ -54,13 +54,13 @@ def test_the_figure_of_one_seed_has_wilsons_interval_of_its_answers(fake: FakeRe
 def test_a_published_drop_is_beside_ours_of_the_same_settings_alone(
     last: list[int], drop: float | None, hardest: float | None
 ) -> None:
-    view = SimpleNamespace(
-        paper=Paper(artifact_slice("table2").paper),
+    context = SimpleNamespace(
+        published=PublishedValues(artifact_slice("table2").paper),
         suite=SimpleNamespace(pairs=[[1, 1], [2, 2], last]),
     )
     for column, value in (("drop", drop), ("hardest", hardest)):
         cell = Cell(row="recall_transformer", column=column, text="0.1")
-        assert report._beside(view, cell).paper_value == value  # type: ignore[arg-type]
+        assert report._beside(context, cell).paper_value == value  # type: ignore[arg-type]
 
 
 def test_figure_5_as_a_table_names_the_longest(fake: FakeResults, tmp_path: Path) -> None:

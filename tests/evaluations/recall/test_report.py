@@ -15,9 +15,9 @@ from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.errors import UserError
 from difftransformer.evaluations.recall.settings import AT_BUDGET
 from difftransformer.reporting.collect import Results, load_results
-from difftransformer.reporting.evidence import evidence
+from difftransformer.reporting.evidence import contrast_evidence
+from difftransformer.reporting.section_context import SectionContext
 from difftransformer.reporting.table_job import build_table, make_table
-from difftransformer.reporting.view import View
 
 UNITS = ("steps", "tokens")
 
@@ -89,7 +89,7 @@ def test_a_time_is_known_to_lie_after_the_probe_before(known: Results) -> None:
     (contrast,) = claim.contrasts
     results = timed(known, contrast.row, (200, 300), (400, 500), (None, 700))
     table = make_table(artifact, results)
-    found = evidence(contrast, claim, "V1.wide_heads", artifact, table, results)
+    found = contrast_evidence(contrast, claim, "V1.wide_heads", artifact, table, results)
     assert found.values == [200, 400, None] and found.baseline_values == [800, 300, None]
     assert found.after == [200 - PROBE_EVERY, 400 - PROBE_EVERY, 700]
     assert found.baseline_after == [800 - PROBE_EVERY, 300 - PROBE_EVERY, 900]
@@ -120,7 +120,9 @@ def test_claims_at_equal_tokens_use_the_registered_budget(fake: FakeResults) -> 
     artifact, name = artifact_slice("recall_evidence"), "V1.equal_tokens"
     claim, results = CATALOGUE.registry.claims[name], load_results(fake.results, SCALE)
     (contrast,) = claim.contrasts
-    found = evidence(contrast, claim, name, artifact, make_table(artifact, results), results)
+    found = contrast_evidence(
+        contrast, claim, name, artifact, make_table(artifact, results), results
+    )
     series = results.histories.series("recall_diff", 0, "accuracy_n4")
     assert (
         found.values[0] == series.values[series.steps.index(983_040 // TOKENS_PER_STEP // 20 * 20)]
@@ -144,7 +146,7 @@ def test_restricted_mean_is_the_area_below_the_curve_that_is_drawn(
     artifact = artifact_slice("table6_recall", "figure")
     figure = picture_of(artifact, known, fake)
     (axes,) = (one for one in figure.axes if one.get_title("left").startswith("Seeds that"))
-    color = View(artifact, artifact.sections[0], known).look["recall_transformer"].color
+    color = SectionContext(artifact, artifact.sections[0], known).styles["recall_transformer"].color
     curve, stroke = (line for line in axes.lines if line.get_color() == color)
     times, shares = curve.get_xdata(), np.subtract(curve.get_ydata(), curve.get_ydata()[0] - 1)
     assert times.tolist() == [0, 3000, 8000, 9000] and stroke.get_xdata() == [9000]

@@ -15,10 +15,10 @@ from difftransformer.errors import UserError
 from difftransformer.evaluations.throughput.report import MODES
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import TableDocument
+from difftransformer.reporting.formats.html import to_html
 from difftransformer.reporting.formats.markdown import to_markdown
-from difftransformer.reporting.formats.web import to_page
-from difftransformer.reporting.rounds import Timings
 from difftransformer.reporting.table_job import make_table
+from difftransformer.reporting.timing_rounds import TimingResults
 
 
 def table(fake: FakeResults, slow: float = 1.0) -> TableDocument:
@@ -28,7 +28,7 @@ def table(fake: FakeResults, slow: float = 1.0) -> TableDocument:
 
 def test_ratios_are_taken_by_round_between_the_fastest_backends(small: FakeResults) -> None:
     made = table(small)
-    metrics = Timings(load_results(small.results, "tiny"), "throughput").result.metrics
+    metrics = TimingResults(load_results(small.results, "tiny"), "throughput").result.metrics
 
     def seconds(shape: str, row: str, process: int, number: int) -> float:
         found = metrics[f"seconds/{shape}/{row}/blocked/training/{process}/{number}"]
@@ -97,7 +97,7 @@ def test_each_row_has_its_own_fastest_backend_and_rounds_stay_together(small: Fa
 def test_a_number_opens_to_its_processes(small: FakeResults) -> None:
     made = table(small)
     assert "seed" not in to_markdown(made)
-    assert "process 0: " in to_page(made) and "seed 0: " not in to_page(made)
+    assert "process 0: " in to_html(made) and "seed 0: " not in to_html(made)
 
 
 def test_timings_that_are_missing_name_the_command(small: FakeResults) -> None:
@@ -108,7 +108,7 @@ def test_timings_that_are_missing_name_the_command(small: FakeResults) -> None:
 def test_the_figure_has_published_ratios_beside_ours(small: FakeResults) -> None:
     throughput(small)
     artifact = artifact_slice("table7", "figure")
-    timings = Timings(load_results(small.results, "tiny"), "throughput")
+    timings = TimingResults(load_results(small.results, "tiny"), "throughput")
     assert artifact.paper is not None
     ours, theirs = (artifact.paper.rows[row].values for row in ("diff", "transformer"))
     ratios = {name: float(value) / float(theirs[name]) for name, value in ours.items()}
@@ -123,7 +123,7 @@ def test_the_figure_has_published_ratios_beside_ours(small: FakeResults) -> None
 
 def test_a_round_without_its_seconds_is_refused(small: FakeResults) -> None:
     throughput(small, changes={"short/diff/sdpa/training": [1.0, None]})
-    timings = Timings(load_results(small.results, "tiny"), "throughput")
+    timings = TimingResults(load_results(small.results, "tiny"), "throughput")
     with pytest.raises(UserError, match=r"diff/sdpa/training/1/0 is undefined"):
         timings.fastest("short", "diff", "training")
 
@@ -134,4 +134,4 @@ def test_timings_with_other_settings_are_made_again(small: FakeResults) -> None:
     config = results.evaluations["throughput", "throughput", 0].settings["config"]
     config["variants"] = config.pop("trained_sizes")
     with pytest.raises(UserError, match=r"^throughput-.*: has no settings of throughput: rerun$"):
-        Timings(results, "throughput")
+        TimingResults(results, "throughput")

@@ -32,7 +32,7 @@ CASES: dict[str, Case] = {
     "a figure of an evaluation that draws none": (
         "artifacts/dex_table9.yaml",
         put("figure", value={"caption": "c", "alt": "a"}),
-        ["figure: evaluation hyperparameters makes none, its report.py has no figure(view)"],
+        ["figure: evaluation hyperparameters makes none, its report.py has no figure(context)"],
     ),
     "an artifact with an unknown suite": (
         "artifacts/table6.yaml",

@@ -13,7 +13,7 @@ WHOLE = {
     "__init__.py": "",
     "settings.py": "class Suite:\n    pass\n",
     "measure.py": "def measure(suite, context):\n    return {}\n",
-    "report.py": "def section(view):\n    return None\n",
+    "report.py": "def section(context):\n    return None\n",
 }
 
 
@@ -50,7 +50,10 @@ def test_what_has_a_folder_is_a_evaluation(room: Path) -> None:
         ({"measure": None}, "evaluations/entropy: measure.py has no function measure"),
         ({"measure": "def mesure():\n    pass\n"}, "measure.py has no function measure"),
         ({"settings": "x = 1\n"}, "settings.py has no class Suite for what is measured"),
-        ({"report": "x = 1\n"}, "entropy/report.py: has neither section(view) nor figure(view)"),
+        (
+            {"report": "x = 1\n"},
+            "entropy/report.py: has neither section(context) nor figure(context)",
+        ),
     ],
 )
 def test_a_folder_says_what_it_lacks(room: Path, changes: dict[str, str | None], said: str) -> None:
@@ -63,7 +66,7 @@ def test_a_folder_says_what_it_lacks(room: Path, changes: dict[str, str | None],
 
 
 def test_a_folder_with_broken_python_is_one_line(room: Path) -> None:
-    make(room, report="def section(view:\n")
+    make(room, report="def section(context:\n")
     with pytest.raises(ConfigError, match=r"entropy/report\.py:1: not valid Python: ") as caught:
         found.evaluations()
     assert "\n" not in str(caught.value)

@@ -86,10 +86,10 @@ def test_unknown_split(stdlib: PackedDataset) -> None:
 )
 def test_a_view_reads_like_one_array(lengths: list[int], start: int, stop: int) -> None:
     whole = np.arange(sum(lengths), dtype=np.uint16)
-    view = TokenView(np.split(whole, np.cumsum(lengths)[:-1].tolist()), len(whole))
-    assert len(view) == len(whole)
-    assert np.array_equal(view[start:stop], whole[start:stop])
-    assert np.array_equal(view[:], whole)
+    context = TokenView(np.split(whole, np.cumsum(lengths)[:-1].tolist()), len(whole))
+    assert len(context) == len(whole)
+    assert np.array_equal(context[start:stop], whole[start:stop])
+    assert np.array_equal(context[:], whole)
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

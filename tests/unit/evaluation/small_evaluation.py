@@ -36,7 +36,7 @@ from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.checksums import read_checked, write_checked
 from difftransformer.provenance.result import PerItemScores, Result, origin, write_result
 from difftransformer.reporting.document import SeedValue
-from difftransformer.reporting.units import contributions
+from difftransformer.reporting.pairing import item_contributions
 from difftransformer.tracking.run_context import Job, JobIdentity
 from difftransformer.tracking.tracker import NullTracker, Tracker
 
@@ -279,7 +279,7 @@ def metrics_of(found: EvalResult) -> Metrics:
         value = found.metrics[name]
         if value is not None:
             seed = SeedValue(seed=0, value=value, text="", job_ids=[name], per_item=per_item)
-            contributions(seed)
+            item_contributions(seed)
     return found.metrics
 
 

@@ -8,7 +8,7 @@ from judging import claims_of
 from difftransformer.config.artifact_slices import TestedClaims
 from difftransformer.reporting.collect import Results
 from difftransformer.reporting.evidence import Evidence
-from difftransformer.reporting.verdict_job import gather
+from difftransformer.reporting.verdict_job import gather_evidence
 from difftransformer.reporting.verdicts import Verdict, decide
 
 
@@ -22,5 +22,5 @@ def verdicts_of(tested: TestedClaims, results: Results) -> dict[str, Verdict]:
     """The verdicts that results come to, by claim."""
     evidence: dict[str, list[Evidence]] = {}
     for artifact in tested.tables:
-        evidence |= gather(tested, artifact, results)
+        evidence |= gather_evidence(tested, artifact, results)
     return {verdict.claim: verdict for verdict in decide(tested, evidence)}

@@ -11,8 +11,8 @@ from fake_slices import SCALE, artifact_slice
 from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import Results, load_results
-from difftransformer.reporting.drawing import canvas
-from difftransformer.reporting.view import View, figure_of
+from difftransformer.reporting.drawing import figure_style
+from difftransformer.reporting.section_context import SectionContext, draw_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,8 +29,8 @@ def picture(name: str, fake: FakeResults, seeds: tuple[int, ...] = (0, 1, 2)) ->
 
 def picture_of(artifact: ArtifactSlice, results: Results, fake: FakeResults) -> "Figure":
     """Draw any figure."""
-    with canvas(artifact.artifact):
-        figure = figure_of(View[Any](artifact, artifact.sections[0], results))
+    with figure_style(artifact.artifact):
+        figure = draw_figure(SectionContext[Any](artifact, artifact.sections[0], results))
     plt.close(figure)
     return figure
 

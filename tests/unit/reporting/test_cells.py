@@ -14,9 +14,9 @@ from verdict_simulation import Design
 
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.reporting.cells import (
-    DIFFERENCE,
-    Paper,
-    Place,
+    DIFFERENCE_SUFFIX,
+    CellKey,
+    PublishedValues,
     censored_cells,
     mean_cell,
     paired_differences,
@@ -68,7 +68,7 @@ def test_a_published_difference_needs_both_numbers() -> None:
 
 
 def mean_of(seeds: list[SeedValue]) -> Cell:
-    return mean_cell(Place("ours", "loss"), seeds, 3, Paper(None))
+    return mean_cell(CellKey("ours", "loss"), seeds, 3, PublishedValues(None))
 
 
 def test_a_cell_covers_the_truth_of_all_seeds_and_items() -> None:
@@ -106,7 +106,7 @@ def test_differences_have_the_intervals_of_their_verdicts(name: str, fake: FakeR
     verdicts = verdicts_of(claims_on(name), units_everywhere(results))
     against, compared = {row.run: row.against for part in artifact.sections for row in part.rows}, 0
     for tested in (one for verdict in verdicts.values() for one in verdict.contrasts):
-        row, column = tested.row, tested.metric + DIFFERENCE
+        row, column = tested.row, tested.metric + DIFFERENCE_SUFFIX
         cell, alone = with_items.find(row, column), without.find(row, column)
         if cell is None or against[row] != tested.baseline:
             continue
@@ -124,7 +124,7 @@ def test_median_of_censored_times() -> None:
             SeedValue(seed=i, value=t, text="", job_ids=[], beyond=None if t else until)
             for i, t in enumerate(times)
         ]
-        return censored_cells(Place("r", "steps"), seeds, "{:.0f}".format, "arrive")
+        return censored_cells(CellKey("r", "steps"), seeds, "{:.0f}".format, "arrive")
 
     middle, low, high, censored = found(300.0, None, 500.0)
     assert (middle.value, middle.text) == (500.0, "500 (300 to 500); 2 of 3 arrive")

@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from difftransformer.reporting.censored import CensoredContrast, Observed, log_ratio
+from difftransformer.reporting.censored import CensoredContrast, EventInterval, log_ratio
 
 RANDOM = np.random.default_rng(7)
 NEVER = math.inf
 
 
-def seen(times: list[float], width: float) -> list[Observed]:
-    return [Observed(time - width, time) for time in times]
+def seen(times: list[float], width: float) -> list[EventInterval]:
+    return [EventInterval(time - width, time) for time in times]
 
 
-def at(time: float) -> Observed:
+def at(time: float) -> EventInterval:
     """Time of an event that probes every 20 steps detect; NEVER: not within 2,000 steps."""
-    return Observed(2000, NEVER) if time == NEVER else Observed(time - 20, time)
+    return EventInterval(2000, NEVER) if time == NEVER else EventInterval(time - 20, time)
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 6, 12])
@@ -73,7 +73,7 @@ def test_mean_and_likelihood_are_those_of_lifelines(
 
 def test_a_time_that_was_not_reached_bounds_the_ratio_on_one_side() -> None:
     ours = seen([320, 340, 300, 330], 20)
-    theirs = [Observed(2000, NEVER), *seen([900, 980, 1000], 20)]
+    theirs = [EventInterval(2000, NEVER), *seen([900, 980, 1000], 20)]
     found = log_ratio(ours, theirs)
     assert found is not None and found.lows[0] == -math.inf
     assert found.highs[0] == pytest.approx(math.log(320 / 2000))
@@ -89,7 +89,7 @@ def test_a_mean_far_from_all_intervals_is_rejected(mean: float) -> None:
 
 
 def test_pairs_that_tell_nothing_are_left_out() -> None:
-    never, first = Observed(2000, NEVER), Observed(0, 20)
+    never, first = EventInterval(2000, NEVER), EventInterval(0, 20)
     assert log_ratio([never, first], [never, first]) is None
     found = log_ratio([never, *seen([300, 320], 20)], [never, *seen([600, 660], 20)])
     assert found is not None and found.seeds == 2
@@ -98,7 +98,7 @@ def test_pairs_that_tell_nothing_are_left_out() -> None:
 
 
 def test_where_no_baseline_was_reached_the_interval_is_open() -> None:
-    found = log_ratio(seen([320, 340, 300, 360, 320, 340], 20), [Observed(2000, NEVER)] * 6)
+    found = log_ratio(seen([320, 340, 300, 360, 320, 340], 20), [EventInterval(2000, NEVER)] * 6)
     assert found is not None
     low, high = found.interval()
     assert low == -math.inf and high is not None and high < math.log(0.2)

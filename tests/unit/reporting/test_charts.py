@@ -7,17 +7,17 @@ from matplotlib.figure import Figure
 from pictures import hollow
 
 from difftransformer.reporting.charts import (
-    HOLLOW,
+    HOLLOW_STYLE,
     Point,
-    estimate,
-    estimates,
-    lines,
+    draw_estimates,
+    draw_lines,
+    make_estimates,
     mean_points,
-    over_seeds,
+    seed_points,
 )
-from difftransformer.reporting.drawing import Look
+from difftransformer.reporting.drawing import RowStyle
 
-LOOK = {"ours": Look("#123456", (5, 1.5), "s"), "theirs": Look("#654321", (), "o")}
+LOOK = {"ours": RowStyle("#123456", (5, 1.5), "s"), "theirs": RowStyle("#654321", (), "o")}
 
 
 def band(axes: Axes) -> list[tuple[float, float]]:
@@ -32,8 +32,8 @@ def band(axes: Axes) -> list[tuple[float, float]]:
 
 def test_a_line_is_the_mean_of_seeds_within_their_range() -> None:
     axes = Figure().add_subplot()
-    points = over_seeds("ours", [1, 2, 4], [[1.0, 5.0, 3.0], [2.0, 4.0, 9.0], [6.0, 0.0, 3.0]])
-    lines(axes, points, LOOK, marks=4)
+    points = seed_points("ours", [1, 2, 4], [[1.0, 5.0, 3.0], [2.0, 4.0, 9.0], [6.0, 0.0, 3.0]])
+    draw_lines(axes, points, LOOK, marks=4)
     (line,) = axes.lines
     assert list(line.get_xdata()) == [1, 2, 4]
     assert list(line.get_ydata()) == pytest.approx([3.0, 3.0, 5.0])
@@ -46,15 +46,17 @@ def test_a_line_is_the_mean_of_seeds_within_their_range() -> None:
 def test_centre_and_band_are_of_ones_own() -> None:
     axes = Figure().add_subplot()
     points = [Point("ours", x, y) for x, ys in {1: (1, 2, 9), 2: (4, 5, 6)}.items() for y in ys]
-    lines(axes, points, LOOK, estimator="median", errorbar=lambda v: (v.mean() - 1, v.mean() + 1))
+    draw_lines(
+        axes, points, LOOK, estimator="median", errorbar=lambda v: (v.mean() - 1, v.mean() + 1)
+    )
     assert list(axes.lines[0].get_ydata()) == [2, 5]
     assert band(axes) == [(3, 5), (4, 6)]
 
 
 def test_one_seed_and_no_value_at_all_have_no_band() -> None:
-    for points in (over_seeds("ours", [1, 2], [[3.0, 4.0]]), []):
+    for points in (seed_points("ours", [1, 2], [[3.0, 4.0]]), []):
         axes = Figure().add_subplot()
-        lines(axes, points, LOOK)
+        draw_lines(axes, points, LOOK)
         assert [list(line.get_ydata()) for line in axes.lines] == ([[3, 4]] if points else [])
         assert all(not len(p.vertices) for c in axes.collections for p in c.get_paths())
 
@@ -63,18 +65,18 @@ def test_means_are_never_taken_of_logarithms() -> None:
     axes = Figure().add_subplot()
     axes.set_yscale("log")
     with pytest.raises(AssertionError, match="means of logarithms"):
-        lines(axes, over_seeds("ours", [1], [[1.0]]), LOOK)
+        draw_lines(axes, seed_points("ours", [1], [[1.0]]), LOOK)
 
 
 @pytest.mark.parametrize("along", ["x", "y"])
 def test_an_estimate_has_its_own_interval_its_seeds_and_the_published_value(along: str) -> None:
     axes = Figure().add_subplot()
     found = [
-        *estimate("a", "ours", 2.0, (0.5, 5.0), [1.0, 3.0], published=4.0),
-        *estimate("a", "theirs", 7.0, None, [7.0]),
-        *estimate("b", "theirs", 8.0, (8.5, 9.0)),  # of a fit, not around its value
+        *make_estimates("a", "ours", 2.0, (0.5, 5.0), [1.0, 3.0], published=4.0),
+        *make_estimates("a", "theirs", 7.0, None, [7.0]),
+        *make_estimates("b", "theirs", 8.0, (8.5, 9.0)),  # of a fit, not around its value
     ]
-    estimates(axes, found, LOOK, {"a": "A", "b": "B"}, along=along)  # type: ignore[arg-type]
+    draw_estimates(axes, found, LOOK, {"a": "A", "b": "B"}, along=along)  # type: ignore[arg-type]
     place, number = ("x", "y") if along == "x" else ("y", "x")
 
     def at(name: str) -> dict[str, list[tuple[float, ...]]]:
@@ -102,7 +104,7 @@ def test_an_estimate_has_its_own_interval_its_seeds_and_the_published_value(alon
 
 def test_a_number_of_fewer_seeds_is_hollow_in_its_own_color() -> None:
     axes = Figure().add_subplot()
-    lines(axes, [Point("ours", 3.0, 1.0)], LOOK, marks=4, lw=0, **HOLLOW)
-    estimates(axes, estimate("a", "theirs", 1.0), LOOK, {"a": "A"}, hollow=True)
+    draw_lines(axes, [Point("ours", 3.0, 1.0)], LOOK, marks=4, lw=0, **HOLLOW_STYLE)
+    draw_estimates(axes, make_estimates("a", "theirs", 1.0), LOOK, {"a": "A"}, hollow=True)
     assert hollow(axes) == [3.0, 0.0]
     assert [line.get_markeredgecolor() for line in axes.lines[:2]] == ["#123456", "#654321"]

@@ -10,9 +10,14 @@ from test_formats import balanced
 
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.errors import DataError
-from difftransformer.reporting.comparison import Build, compare, judge, write_comparison
+from difftransformer.reporting.comparison import (
+    Build,
+    classify_difference,
+    compare,
+    write_comparison,
+)
 from difftransformer.reporting.document import Cell, Column, Row, Section, SeedValue, TableDocument
-from difftransformer.reporting.origins import Origins
+from difftransformer.reporting.provenance_summary import ProvenanceSummary
 from difftransformer.reporting.table_job import build_table
 from difftransformer.reporting.verdict_job import build_verdicts
 
@@ -165,7 +170,7 @@ def build_of(**columns: list[str]) -> Build:
     table = TableDocument(
         artifact="t", title="T", caption="", scale="tiny", seeds=[0], sections=sections
     )
-    origins = Origins([], [], [], [], "", "")
+    origins = ProvenanceSummary([], [], [], [], "", "")
     return Build("results/tiny", origins, {"t": table}, {}, {})
 
 
@@ -187,7 +192,7 @@ def test_noise_is_of_both(values: tuple[float, float], half: float | None, outco
         )
         for value in values
     )  # fmt: skip
-    assert judge(one, two)[1] == judge(two, one)[1] == outcome
+    assert classify_difference(one, two)[1] == classify_difference(two, one)[1] == outcome
 
 
 def test_what_cannot_be_compared_is_named(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from verdict_simulation import Design, coverage, decided_wrongly
 
-from difftransformer.reporting.censored import Observed, log_ratio
+from difftransformer.reporting.censored import EventInterval, log_ratio
 from difftransformer.reporting.statistics import holm
 
 REPEATS = 1000
@@ -68,7 +68,10 @@ def test_a_ratio_of_probed_times_is_found_different_no_more_often_than_alpha(see
     """Times of 330 steps that vary by 12%, seen by probes 20 steps apart."""
     drawn = np.exp(np.random.default_rng(seeds).normal(np.log(330), 0.12, (100, 2, seeds)))
     seen = [
-        [[Observed(20 * (time // 20), 20 * (time // 20) + 20) for time in side] for side in pair]
+        [
+            [EventInterval(20 * (time // 20), 20 * (time // 20) + 20) for time in side]
+            for side in pair
+        ]
         for pair in drawn
     ]
     found = [log_ratio(*pair) for pair in seen]

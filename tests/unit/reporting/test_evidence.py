@@ -15,7 +15,7 @@ from difftransformer.config.registry import Claim, ClaimContrast
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.reporting.collect import Results, load_results
 from difftransformer.reporting.document import Cell, Column, Row, Section, SeedValue, TableDocument
-from difftransformer.reporting.evidence import Evidence, evidence
+from difftransformer.reporting.evidence import Evidence, contrast_evidence
 from difftransformer.reporting.table_job import make_table
 
 CLAIMS = CATALOGUE.registry.claims
@@ -37,7 +37,7 @@ def gather(
     shown = artifact or artifact_slice(asked.artifact)
     shown = shown.model_copy(update={"exploratory_seeds": [*exploratory]})
     table = make_table(shown, results)
-    return [evidence(one, asked, "C", shown, table, results) for one in asked.contrasts]
+    return [contrast_evidence(one, asked, "C", shown, table, results) for one in asked.contrasts]
 
 
 def on_table6(**changes: Any) -> Claim:
@@ -133,7 +133,7 @@ def table_of(ours: list[SeedValue], theirs: list[SeedValue]) -> TableDocument:
 
 def of_table(asked: Claim, table: TableDocument) -> Evidence:
     (one,) = asked.contrasts
-    return evidence(one, asked, "C", artifact_slice("table6"), table, NOTHING)
+    return contrast_evidence(one, asked, "C", artifact_slice("table6"), table, NOTHING)
 
 
 def test_items_that_both_models_share_are_paired() -> None:
@@ -182,5 +182,5 @@ def test_items_reach_every_claim_on_a_mean(results: Results) -> None:
 def test_sizes_come_from_the_trainings_behind_the_jobs(results: Results) -> None:
     table, asked = make_table(artifact_slice("table6"), results), on_table6()
     unknown = replace(results, trainings={})
-    found = evidence(ON_LOSS, asked, "C", artifact_slice("table6"), table, unknown)
+    found = contrast_evidence(ON_LOSS, asked, "C", artifact_slice("table6"), table, unknown)
     assert (found.parameters, found.tokens) == ([], [])

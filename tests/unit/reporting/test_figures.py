@@ -16,7 +16,7 @@ from difftransformer.config.artifacts import ENDINGS
 from difftransformer.errors import DataError, UserError
 from difftransformer.provenance.layout import SUMS
 from difftransformer.reporting.collect import load_results
-from difftransformer.reporting.drawing import canvas, looks
+from difftransformer.reporting.drawing import figure_style, row_styles
 from difftransformer.reporting.figure_job import build_figure
 from difftransformer.reporting.table_job import make_table
 
@@ -41,7 +41,7 @@ for name in sys.argv[3:]:
 @pytest.mark.parametrize("name", [*FIGURES, *skipped("figure")])
 def test_every_figure_of_the_configuration_is_laid_out(name: str, fake: FakeResults) -> None:
     figure = picture(name, fake)
-    with canvas(name):
+    with figure_style(name):
         figure.draw_without_rendering()
     assert any(axes.has_data() for axes in figure.axes)
 
@@ -175,14 +175,14 @@ def test_tables_need_no_drawing_library() -> None:
 
 def test_no_two_rows_of_a_crowded_figure_look_alike() -> None:
     rows = {str(number): number if number % 2 else None for number in range(28)}
-    look = looks(rows)
+    look = row_styles(rows)
     assert len({(one.color, one.dash) for one in look.values()}) == len(rows)
     assert len({(one.color, one.marker) for one in look.values()}) == len(rows)
 
 
 def test_a_row_whose_look_is_taken_gets_another() -> None:
-    look = looks({"a": 1, "b": 1, "c": None, "d": 0})
-    alone = looks({str(number): number for number in range(4)})
+    look = row_styles({"a": 1, "b": 1, "c": None, "d": 0})
+    alone = row_styles({str(number): number for number in range(4)})
     assert [look["a"], look["d"]] == [alone["1"], alone["0"]]
     assert [look["b"], look["c"]] == [alone["2"], alone["3"]]
 

@@ -14,11 +14,11 @@ from difftransformer.config.evaluation import AnyModel, Suite
 from difftransformer.config.evaluations import evaluation
 from difftransformer.config.run import PRETRAINED_SEED
 from difftransformer.provenance.result import Result
-from difftransformer.reporting.cells import DIFFERENCE
+from difftransformer.reporting.cells import DIFFERENCE_SUFFIX
 from difftransformer.reporting.collect import Results, load_results
-from difftransformer.reporting.evidence import evidence
+from difftransformer.reporting.evidence import contrast_evidence
+from difftransformer.reporting.section_context import SectionContext, get_prompt_maps
 from difftransformer.reporting.table_job import make_table
-from difftransformer.reporting.view import View, maps_of
 
 
 def foreign(name: str, kind: Kind) -> tuple[ArtifactSlice, str]:
@@ -86,7 +86,7 @@ def test_every_seed_is_compared_with_it(name: str, fake: FakeResults) -> None:
         cell
         for part in table.sections
         for cell in part.cells
-        if cell.row in against and cell.column.endswith(DIFFERENCE)
+        if cell.row in against and cell.column.endswith(DIFFERENCE_SUFFIX)
     ]
     seeds = [tuple(seed.seed for seed in cell.seeds) for cell in differences]
     assert set(seeds) <= {(1, 2), ()}  # a row may have no value in a column
@@ -94,7 +94,7 @@ def test_every_seed_is_compared_with_it(name: str, fake: FakeResults) -> None:
     for claim_id, claim in CATALOGUE.registry.claims.items():
         if claim.artifact == name and claim.over == "seeds":
             for one in claim.contrasts:
-                found = evidence(one, claim, claim_id, artifact, table, results)
+                found = contrast_evidence(one, claim, claim_id, artifact, table, results)
                 assert one.baseline != run or found.seeds == [1, 2]
 
 
@@ -103,7 +103,7 @@ def test_maps_of_the_report(name: str, fake: FakeResults) -> None:
     artifact, run = foreign(name, "table")
     results = once(load_results(fake.results, SCALE), run)
     for part in artifact.sections:
-        found = maps_of(View(artifact, part, results))
+        found = get_prompt_maps(SectionContext(artifact, part, results))
         assert not found or any(one.run == run for one in found)
 
 

@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 
 from difftransformer.reporting.document import Section, TableDocument
 from difftransformer.reporting.formats import latex, markdown
-from difftransformer.reporting.formats.web import anchor
-from difftransformer.reporting.formats.wording import remarks
-from difftransformer.reporting.numbers import (
-    count,
-    counted,
+from difftransformer.reporting.formats.html import anchor
+from difftransformer.reporting.formats.table_text import table_remarks
+from difftransformer.reporting.number_format import (
     decimals_for,
-    plain,
-    probability,
-    rate,
-    signed,
+    format_count,
+    format_learning_rate,
+    format_number,
+    format_p_value,
+    format_signed,
+    pluralize,
 )
-from difftransformer.reporting.origins import duration
+from difftransformer.reporting.provenance_summary import format_duration
 from difftransformer.reporting.table_job import build_table
 
 NASTY = """<script>alert("x")</script> & 5% of $a_b$ {c} | \\d ~ ^ # [e] *f* `g` 雪"""
@@ -63,8 +63,8 @@ def test_what_is_true_of_all_sections_is_said_once() -> None:
     table = TableDocument(
         artifact="x", title="X", caption="", scale="tiny", seeds=[0], sections=parts
     )
-    assert remarks(table) == ["Scale tiny.", "all", "A: one", "B, C: two"]
-    assert remarks(table.model_copy(update={"sections": parts[:1]}))[1:] == ["all", "one"]
+    assert table_remarks(table) == ["Scale tiny.", "all", "A: one", "B, C: two"]
+    assert table_remarks(table.model_copy(update={"sections": parts[:1]}))[1:] == ["all", "one"]
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_no_name_ends_the_code_that_it_stands_in(name: str) -> None:
 
 @given(st.floats(-1e6, 1e6, allow_nan=False), st.integers(0, 6))
 def test_numbers_read_back(value: float, decimals: int) -> None:
-    for text in (plain(value, decimals), signed(value, decimals)):
+    for text in (format_number(value, decimals), format_signed(value, decimals)):
         assert "-" not in text
         assert abs(float(text.replace("−", "-")) - value) <= 0.5000001 * 10**-decimals
 
@@ -160,21 +160,49 @@ def test_numbers_read_back(value: float, decimals: int) -> None:
 def test_a_difference_is_never_rounded_to_an_interval_of_nothing() -> None:
     assert decimals_for(0.2, 0.1, 0.3) == decimals_for(0.0, None, None) == 3
     digits = decimals_for(0.000325, 0.000158, 0.000491)
-    assert (signed(0.000325, digits), plain(0.000158, digits)) == ("+0.00032", "0.00016")
+    assert (format_signed(0.000325, digits), format_number(0.000158, digits)) == (
+        "+0.00032",
+        "0.00016",
+    )
     assert decimals_for(4e-6, None, None) == 7
 
 
 def test_numbers_for_readers() -> None:
-    assert [counted(number, "claim") for number in (0, 1, 2)] == ["0 claims", "1 claim", "2 claims"]
-    assert plain(-0.0001, 3) == "0.000" and signed(-0.0001, 3) == "0.000"
-    assert signed(0.25, 2) == "+0.25" and signed(-0.25, 2) == "−0.25"
-    assert (rate(4e-3), rate(3.2e-4), rate(0.512), rate(1.0)) == ("4e-3", "3.2e-4", "0.512", "1")
-    assert (count(396_000), count(1_200_000), count(1e10)) == ("0.396M", "1.2M", "10B")
-    assert (count(-2_000), count(-0.2)) == ("−2K", "0")
-    assert (count(1.048576e12), rate(0.0), duration(59.97)) == ("1.05T", "0", "1 min 0 s")
-    assert (count(999.6e6), count(999.6e9), count(999.4e9)) == ("1B", "1T", "999B")
-    assert (count(141.2), count(999.4), count(29_481)) == ("141", "999", "29.5K")
-    assert (probability(1e-9), probability(0.04), probability(0.5)) == (
+    assert [pluralize(number, "claim") for number in (0, 1, 2)] == [
+        "0 claims",
+        "1 claim",
+        "2 claims",
+    ]
+    assert format_number(-0.0001, 3) == "0.000" and format_signed(-0.0001, 3) == "0.000"
+    assert format_signed(0.25, 2) == "+0.25" and format_signed(-0.25, 2) == "−0.25"
+    assert (
+        format_learning_rate(4e-3),
+        format_learning_rate(3.2e-4),
+        format_learning_rate(0.512),
+        format_learning_rate(1.0),
+    ) == ("4e-3", "3.2e-4", "0.512", "1")
+    assert (format_count(396_000), format_count(1_200_000), format_count(1e10)) == (
+        "0.396M",
+        "1.2M",
+        "10B",
+    )
+    assert (format_count(-2_000), format_count(-0.2)) == ("−2K", "0")
+    assert (format_count(1.048576e12), format_learning_rate(0.0), format_duration(59.97)) == (
+        "1.05T",
+        "0",
+        "1 min 0 s",
+    )
+    assert (format_count(999.6e6), format_count(999.6e9), format_count(999.4e9)) == (
+        "1B",
+        "1T",
+        "999B",
+    )
+    assert (format_count(141.2), format_count(999.4), format_count(29_481)) == (
+        "141",
+        "999",
+        "29.5K",
+    )
+    assert (format_p_value(1e-9), format_p_value(0.04), format_p_value(0.5)) == (
         "p < 0.001", "p = 0.040", "p = 0.50",
     )  # fmt: skip
 

@@ -12,9 +12,9 @@ from difftransformer.config.overrides import overrides
 from difftransformer.config.resolve import Catalogue
 from difftransformer.planning.plan import Plan
 from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.formats.html import to_html
 from difftransformer.reporting.formats.latex import to_latex
 from difftransformer.reporting.formats.markdown import to_markdown
-from difftransformer.reporting.formats.web import to_page
 from difftransformer.reporting.table_job import make_table
 
 INITIAL = {"model": {"attention": {"lambda_init": 0.3}}}
@@ -67,7 +67,7 @@ def test_no_format_shows_an_overridden_row_as_the_published_one(fake: FakeResult
     results = load_results(fake.results, SCALE)
     plain = make_table(artifact_slice("table6"), results)
     table = make_table(sliced("table6", {"diff_lambda_0_8": WORDS}), results)
-    for text in (to_markdown(table), to_page(table)):
+    for text in (to_markdown(table), to_html(table)):
         assert LABEL in text or LABEL.replace("_", "\\_") in text
     assert "set: model.attention.lambda" in to_latex(table)
     frame = table.frame()

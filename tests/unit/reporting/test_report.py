@@ -13,10 +13,10 @@ from test_formats import balanced
 from difftransformer.config.artifact_slices import KeptSlice, ReportSlice
 from difftransformer.config.papers import ItemStatus, PaperStatus
 from difftransformer.errors import DataError, UserError
-from difftransformer.reporting.drawing import look_numbers
+from difftransformer.reporting.drawing import style_indices
 from difftransformer.reporting.figure_job import build_figure
-from difftransformer.reporting.formats.web import anchor
-from difftransformer.reporting.origins import duration
+from difftransformer.reporting.formats.html import anchor
+from difftransformer.reporting.provenance_summary import format_duration
 from difftransformer.reporting.report_job import build_report
 from difftransformer.reporting.table_job import build_table
 from difftransformer.reporting.verdict_job import build_verdicts
@@ -117,7 +117,7 @@ def test_dots_of_rows_have_the_colors_of_a_figure_of_them(
     alike = {run: one.model_copy(update={"look": 1}) for run, one in slice.runs.items()}
     site = build(built, fake, tmp_path / "index.html", "table6", runs=alike)
     dots = re.findall(r'title="run (\w+)"><span class="dot c(\d)"', site["table6.html"])
-    numbers = look_numbers({row.run: 1 for row in slice.tables[0].sections[0].rows})
+    numbers = style_indices({row.run: 1 for row in slice.tables[0].sections[0].rows})
     assert dots == [(run, str(number % 7)) for run, number in numbers.items()]
 
 
@@ -290,6 +290,6 @@ def test_what_is_missing_is_named(built: Path, fake: FakeResults, tmp_path: Path
 
 
 def test_durations() -> None:
-    assert [duration(s) for s in (3.21, 90, 3599.7, 7260)] == [
+    assert [format_duration(s) for s in (3.21, 90, 3599.7, 7260)] == [
         "3.2 s", "1 min 30 s", "1 h 0 min", "2 h 1 min",
     ]  # fmt: skip

@@ -6,7 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from difftransformer.reporting.statistics import ItemVariance, contrast, survival, wilson_interval
+from difftransformer.reporting.statistics import (
+    ItemVariance,
+    paired_contrast,
+    survival,
+    wilson_interval,
+)
 
 numbers = st.floats(-1e3, 1e3, allow_nan=False)
 samples = st.lists(numbers, min_size=2, max_size=12)
@@ -16,7 +21,7 @@ measured = st.lists(numbers.map(lambda number: round(number, 3)), min_size=2, ma
 
 @given(measured, st.sampled_from([0.8, 0.9, 0.95]))
 def test_mean_and_interval_are_scipys(values: list[float], level: float) -> None:
-    found = contrast(values)
+    found = paired_contrast(values)
     assert found.effect == pytest.approx(np.mean(values), abs=1e-9)
     assert found.deviation == pytest.approx(np.std(values, ddof=1), abs=1e-9)
     if np.std(values) > 1e-6:
@@ -26,24 +31,24 @@ def test_mean_and_interval_are_scipys(values: list[float], level: float) -> None
 
 @given(samples, numbers)
 def test_one_sided_tests_are_complementary(values: list[float], mean: float) -> None:
-    found = contrast(values)
+    found = paired_contrast(values)
     if found.standard_error:
         assert found.above(mean) + found.below(mean) == pytest.approx(1)
 
 
 def test_one_value_has_no_spread() -> None:
-    found = contrast([3.5])
+    found = paired_contrast([3.5])
     assert (found.effect, found.deviation, found.seeds) == (3.5, None, 1)
     assert found.interval() == (None, None)
-    assert contrast([3.5], units=ItemVariance(1.0, 99)).interval() == (None, None)
+    assert paired_contrast([3.5], units=ItemVariance(1.0, 99)).interval() == (None, None)
 
 
 def test_equal_values_say_nothing_of_an_interval() -> None:
-    found = contrast([0.5, 0.5, 0.5])
+    found = paired_contrast([0.5, 0.5, 0.5])
     assert (found.effect, found.deviation, found.interval()) == (0.5, 0.0, (None, None))
-    assert contrast([0.5] * 3, units=ItemVariance(1.0, 99)).interval() != (None, None)
-    assert contrast([0.5] * 3).beyond(0) == 2 * 0.5**3
-    assert contrast([0.5] * 3).beyond(0.5) == 1.0
+    assert paired_contrast([0.5] * 3, units=ItemVariance(1.0, 99)).interval() != (None, None)
+    assert paired_contrast([0.5] * 3).beyond(0) == 2 * 0.5**3
+    assert paired_contrast([0.5] * 3).beyond(0.5) == 1.0
 
 
 @given(st.integers(1, 40), st.data())

@@ -11,9 +11,9 @@ from fake_slices import SCALE, artifact_slice
 from difftransformer.config.artifacts import ENDINGS
 from difftransformer.errors import ConfigError, DataError, UserError
 from difftransformer.reporting.collect import load_results
-from difftransformer.reporting.conditions import corpus_note
 from difftransformer.reporting.document import Cell, Section
 from difftransformer.reporting.table_job import _require_one_value, build_table, make_table
+from difftransformer.reporting.table_notes import corpus_note
 
 GOLDEN = Path(__file__).with_name("golden")
 TABLES = made_up("table")

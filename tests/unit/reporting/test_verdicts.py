@@ -8,8 +8,8 @@ from scipy import stats
 
 from difftransformer.config.registry import ClaimContrast
 from difftransformer.reporting.claim_tests import seeds_needed
-from difftransformer.reporting.site.marks import mark
-from difftransformer.reporting.statistics import contrast
+from difftransformer.reporting.site.sparklines import sparkline
+from difftransformer.reporting.statistics import paired_contrast
 from difftransformer.reporting.verdict_job import summarize
 from difftransformer.reporting.verdicts import decide
 
@@ -182,7 +182,7 @@ def test_differences_that_cancel_but_for_rounding_have_no_direction() -> None:
         found = verdict(claim(), evidence(ours, theirs))
         assert found.contrasts[0].effect == 0.0
         assert found.reason.startswith("0.000 nats")
-        picture = mark(found, found.contrasts[0])
+        picture = sparkline(found, found.contrasts[0])
         assert picture is not None and picture.effect == picture.zero
 
 
@@ -304,7 +304,7 @@ def test_a_ratio_within_its_margin_is_no_difference() -> None:
 
 def test_seeds_needed_have_the_power_that_is_asked() -> None:
     differences = [-1.0, 0.2, -0.4, 0.1]
-    found = contrast(differences)
+    found = paired_contrast(differences)
     needed = seeds_needed(claim(), evidence(differences), 0.05)
     assert needed is not None
     assert found.with_seeds(needed).power_beyond(0, 0.05) >= 0.8

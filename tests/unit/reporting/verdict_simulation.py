@@ -7,7 +7,7 @@ from judging import claim
 from numpy.typing import NDArray
 
 from difftransformer.reporting.claim_tests import run_test
-from difftransformer.reporting.statistics import Contrast, contrast, item_variance
+from difftransformer.reporting.statistics import Contrast, item_variance, paired_contrast
 
 MARGIN = 0.5
 
@@ -47,7 +47,7 @@ def described(drawn: NDArray[np.float64]) -> Contrast:
     """What the pipeline makes of differences [S, D]."""
     means = drawn.mean(1)
     centered = (drawn - means[:, None]) / drawn.shape[1]
-    return contrast(means.tolist(), units=item_variance([centered]))
+    return paired_contrast(means.tolist(), units=item_variance([centered]))
 
 
 def coverage(design: Design, repeats: int, seed: int = 0) -> float:

@@ -11,77 +11,81 @@ from itertools import pairwise
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.evaluations.adaptation.settings import Options
 from difftransformer.reporting.cells import (
-    DIFFERENCE,
+    DIFFERENCE_SUFFIX,
     UNDEFINED,
-    Place,
+    CellKey,
     mean_cell,
     paired_differences,
     seed_values,
 )
-from difftransformer.reporting.charts import Point, lines
+from difftransformer.reporting.charts import Point, draw_lines
 from difftransformer.reporting.document import Cell, Column, Section, SeedValue
 from difftransformer.reporting.drawing import Axes
-from difftransformer.reporting.numbers import plain, rate
-from difftransformer.reporting.sections import Metric, adapted_sizes, section_of
-from difftransformer.reporting.view import View
+from difftransformer.reporting.number_format import format_learning_rate, format_number
+from difftransformer.reporting.section_context import SectionContext
+from difftransformer.reporting.sections import MetricColumn, fine_tuned_sizes, make_section
 
 DECIMALS = 3
 DOMAINS = (
-    Metric("target", "Target text ↓", "loss", compared=True),
-    Metric("source", "Source text ↓", "loss", compared=True),
+    MetricColumn("target", "Target text ↓", "loss", compared=True),
+    MetricColumn("source", "Source text ↓", "loss", compared=True),
 )
-AT_EQUAL = Metric("target_at_equal_source", "Target text at equal source loss ↓")
+AT_EQUAL = MetricColumn("target_at_equal_source", "Target text at equal source loss ↓")
 Losses = tuple[float, float]
 """Target and source loss of one training."""
 SweepCells = list[tuple[Cell, Cell]]
 """Cells of a row by ascending learning rate: target loss and source loss."""
 
 
-def by_rate(view: View[Options]) -> Section:
+def by_rate(context: SectionContext[Options]) -> Section:
     """Build the section: losses of every row at every rate, and at equal source loss."""
-    sizes = adapted_sizes(view)
+    sizes = fine_tuned_sizes(context)
     columns = [
         Column(
-            id=f"{domain.id}@{rate(lr)}",
-            header=f"{domain.header.removesuffix(' ↓')}, lr {rate(lr)}",
+            id=f"{domain.id}@{format_learning_rate(lr)}",
+            header=f"{domain.header.removesuffix(' ↓')}, lr {format_learning_rate(lr)}",
         )
-        for lr in view.rates
+        for lr in context.learning_rates
         for domain in DOMAINS
     ]
-    rows = {row.run: _sweep_cells(view, row) for row in view.rows}
-    equal = _equal_source_cells(view, rows)
+    rows = {row.run: _sweep_cells(context, row) for row in context.rows}
+    equal = _equal_source_cells(context, rows)
     columns.append(Column(id=AT_EQUAL.id, header=AT_EQUAL.header))
-    if view.compared:
-        columns.append(Column(id=AT_EQUAL.id + DIFFERENCE, header=f"Δ {AT_EQUAL.header}"))
-        equal += paired_differences(view.rows, [AT_EQUAL.id], equal, DECIMALS)
+    if context.has_baselines:
+        columns.append(Column(id=AT_EQUAL.id + DIFFERENCE_SUFFIX, header=f"Δ {AT_EQUAL.header}"))
+        equal += paired_differences(context.rows, [AT_EQUAL.id], equal, DECIMALS)
     notes = [
         "Every method has the same number of rates. Equal source loss: per seed the middle of the "
         "range that all rows reach, with linear interpolation between two rates."
     ]
-    notes += view.difference_note()
+    notes += context.difference_note()
     cells = [cell for points in rows.values() for pair in points for cell in pair]
-    return section_of(
-        view, [*sizes.columns, *columns], [*sizes.cells, *cells, *equal], [*sizes.notes, *notes]
+    return make_section(
+        context, [*sizes.columns, *columns], [*sizes.cells, *cells, *equal], [*sizes.notes, *notes]
     )
 
 
-def draw_frontier(axes: Axes, view: View[Options]) -> None:
+def draw_frontier(axes: Axes, context: SectionContext[Options]) -> None:
     """Draw each row's curve in the plane of both losses, with its first and last rate as labels."""
     points = []
-    for row in view.rows:
+    for row in context.rows:
         curve = [
             (Point(row.run, target.value, source.value), entry.learning_rate)
             for (target, source), entry in zip(
-                _sweep_cells(view, row), view.swept(row), strict=True
+                _sweep_cells(context, row), context.sweep_rows(row), strict=True
             )
             if target.value is not None and source.value is not None
         ]
         for point, lr in (*curve[:1], *curve[-1:]):
             axes.annotate(
-                rate(lr), (point.x, point.y), (4, 4), textcoords="offset points", fontsize=7
+                format_learning_rate(lr),
+                (point.x, point.y),
+                (4, 4),
+                textcoords="offset points",
+                fontsize=7,
             )
         points += [point for point, _ in curve]
-    lines(axes, points, view.look, marks=6, sort=False, estimator=None)
+    draw_lines(axes, points, context.styles, marks=6, sort=False, estimator=None)
 
 
 def shared_source_loss(curves: Sequence[Sequence[Losses]]) -> float | None:
@@ -103,24 +107,31 @@ def target_loss_at(curve: Sequence[Losses], source_loss: float) -> float | None:
     return min(targets, default=None)
 
 
-def _sweep_cells(view: View[Options], row: RowSlice) -> SweepCells:
+def _sweep_cells(context: SectionContext[Options], row: RowSlice) -> SweepCells:
     def cell(run: str, lr: float, domain: int) -> Cell:
-        suite, metric = view.part.suites[domain], DOMAINS[domain]
-        results = [view.results.evaluation(suite, run, seed) for seed in view.seeds]
+        suite, metric = context.section.suites[domain], DOMAINS[domain]
+        results = [context.results.evaluation(suite, run, seed) for seed in context.seeds]
         by_seed = [(result, metric.value(result)) for result in results]
         values = seed_values(by_seed, DECIMALS, terms=metric.terms)
-        return mean_cell(Place(row.run, f"{metric.id}@{rate(lr)}"), values, DECIMALS, view.paper)
+        return mean_cell(
+            CellKey(row.run, f"{metric.id}@{format_learning_rate(lr)}"),
+            values,
+            DECIMALS,
+            context.published,
+        )
 
     return [
         (cell(entry.run_id, entry.learning_rate, 0), cell(entry.run_id, entry.learning_rate, 1))
-        for entry in view.swept(row)
+        for entry in context.sweep_rows(row)
     ]
 
 
-def _equal_source_cells(view: View[Options], rows: Mapping[str, SweepCells]) -> list[Cell]:
+def _equal_source_cells(
+    context: SectionContext[Options], rows: Mapping[str, SweepCells]
+) -> list[Cell]:
     """Return a cell for each row: the target loss at equal source loss, by seed."""
     values: dict[str, list[SeedValue]] = {run: [] for run in rows}
-    for index, seed in enumerate(view.seeds):
+    for index, seed in enumerate(context.seeds):
         curves = {run: _curve(points, index) for run, points in rows.items()}
         level = shared_source_loss(list(curves.values()))
         for run, curve in curves.items():
@@ -130,12 +141,12 @@ def _equal_source_cells(view: View[Options], rows: Mapping[str, SweepCells]) -> 
                 SeedValue(
                     seed=seed,
                     value=value,
-                    text=UNDEFINED if value is None else plain(value, DECIMALS),
+                    text=UNDEFINED if value is None else format_number(value, DECIMALS),
                     job_ids=sorted(job for ids in jobs for job in ids),
                 )
             )
     return [
-        mean_cell(Place(run, AT_EQUAL.id), seeds, DECIMALS, view.paper)
+        mean_cell(CellKey(run, AT_EQUAL.id), seeds, DECIMALS, context.published)
         for run, seeds in values.items()
     ]
 

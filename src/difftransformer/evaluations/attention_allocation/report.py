@@ -15,8 +15,7 @@ from difftransformer.evaluations.attention_allocation.settings import (
     Options,
     share_name,
 )
-from difftransformer.reporting.charts import cell_estimates, cells_of, estimates
-from difftransformer.reporting.conditions import proxy_title
+from difftransformer.reporting.charts import cell_estimates, draw_estimates, select_cells
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.drawing import (
     INK,
@@ -24,21 +23,22 @@ from difftransformer.reporting.drawing import (
     Axes,
     Figure,
     SubFigure,
+    escape_label,
+    label_axes,
     legend_below,
-    printable,
-    sign,
-    tidy,
+    legend_handle,
 )
-from difftransformer.reporting.panels import halves, metric_curves, row_signs
-from difftransformer.reporting.sections import Metric, metric_section
-from difftransformer.reporting.token_rows import (
-    TokenRows,
-    color_bar,
-    draw_rows,
-    largest,
-    name_tokens,
+from difftransformer.reporting.panels import draw_metric_curves, row_legend, stacked_subfigures
+from difftransformer.reporting.section_context import PromptMaps, SectionContext
+from difftransformer.reporting.sections import MetricColumn, metric_section
+from difftransformer.reporting.table_notes import proxy_title
+from difftransformer.reporting.token_weights import (
+    TokenWeights,
+    add_colorbar,
+    draw_token_weights,
+    label_tokens,
+    max_abs_weight,
 )
-from difftransformer.reporting.view import PromptMaps, View
 
 REGION_NAMES = {
     "bos": "First token",
@@ -59,35 +59,37 @@ _MOST_LAYERS = 8
 """So many ticks on an axis of layers."""
 
 
-def section(view: View[Options]) -> Section:
+def section(context: SectionContext[Options]) -> Section:
     """Make the section: shares by depth, and over all depths under both normalizations.
 
     Signed shares by depth, shares by layer and the other regions are in the csv.
     """
-    suite, shown, both = view.suite, _SHOWN.items(), _NORMALIzATIONS.items()
+    suite, shown, both = context.suite, _SHOWN.items(), _NORMALIzATIONS.items()
     metrics = [
-        Metric(share_name(region, depth, signed=signed), header.format(f"{depth}%"), hidden=signed)
+        MetricColumn(
+            share_name(region, depth, signed=signed), header.format(f"{depth}%"), hidden=signed
+        )
         for signed in _NORMALIzATIONS
         for region, header in shown
         for depth in suite.depths
     ]
     metrics += [
-        Metric(share_name(region, signed=signed), header.format(f"all, {name}"))
+        MetricColumn(share_name(region, signed=signed), header.format(f"all, {name}"))
         for region, header in shown
         for signed, name in both
     ]
     metrics += [
-        Metric(
+        MetricColumn(
             share_name(region, layer=layer, signed=signed),
             f"{region}, {name}, layer {layer + 1}",
             hidden=True,
         )
         for region in _SHOWN
         for signed, name in both
-        for layer in range(_layers(view))
+        for layer in range(_layers(context))
     ]
     metrics += [
-        Metric(share_name(region, signed=signed), f"{header}, {name}", hidden=True)
+        MetricColumn(share_name(region, signed=signed), f"{header}, {name}", hidden=True)
         for region, header in REGION_NAMES.items()
         if region not in _SHOWN
         for signed, name in both
@@ -99,29 +101,31 @@ def section(view: View[Options]) -> Section:
         "Shares are of absolute weights, divided by their sum. Signed: a row is divided by its own "
         "sum, so shares keep their sign, and are large where maps cancel; for softmax both are the "
         "same. By depth, and by layer, the csv has both.",
-        view.training_note(),
+        context.training_note(),
     ]
-    return metric_section(view.standing_in(suite.proxy), metrics, decimals=2, notes=notes)
+    return metric_section(context.as_proxy(suite.proxy), metrics, decimals=2, notes=notes)
 
 
-def figure(view: View[Options]) -> Figure:
+def figure(context: SectionContext[Options]) -> Figure:
     """Draw shares by region and layer above, the prompt of the first seed in every row below."""
-    examples = [_example(view, row) for row in view.rows]
+    examples = [_example(context, row) for row in context.rows]
     heights = (3.6, 1.75 * len(examples))
-    figure, top, bottom = halves((11, sum(heights)), heights, 0.03)
+    figure, top, bottom = stacked_subfigures((11, sum(heights)), heights, 0.03)
     shares, *by_layer = top.subplots(1, 3, width_ratios=(2.6, 1, 1))
-    _shares(shares, view)
-    _layer_by_layer(by_layer, view)
-    signs = row_signs(view.rows, view.look, mark=5)
-    legend_below(top, [*signs, sign("published", hollow=True)])
-    _pictures(bottom, view, examples)
+    _shares(shares, context)
+    _layer_by_layer(by_layer, context)
+    signs = row_legend(context.rows, context.styles, mark=5)
+    legend_below(top, [*signs, legend_handle("published", hollow=True)])
+    _pictures(bottom, context, examples)
     return figure
 
 
-def _shares(axes: Axes, view: View[Options]) -> None:
+def _shares(axes: Axes, context: SectionContext[Options]) -> None:
     names = {share_name(region): header for region, header in REGION_NAMES.items()}
-    view.require_defined(names)
-    estimates(axes, cell_estimates(cells_of(section(view), names)), view.look, names)
+    context.require_defined(names)
+    draw_estimates(
+        axes, cell_estimates(select_cells(section(context), names)), context.styles, names
+    )
     for line in axes.lines:
         ours = line.get_markerfacecolor() != "white"
         style: dict[str, Any] = {"ha": "center", "color": INK} if ours else {"ha": "right"}
@@ -133,58 +137,60 @@ def _shares(axes: Axes, view: View[Options]) -> None:
                     **({"color": SOFT} | style),
                 )  # fmt: skip
     axes.set(xlim=(-0.65, len(names) - 0.5), ylim=(-0.02, None))
-    title = proxy_title("Where the answering position attends", view.suite.proxy)
-    tidy(axes, x="", y="share of attention", title=printable(title, 60))
+    title = proxy_title("Where the answering position attends", context.suite.proxy)
+    label_axes(axes, x="", y="share of attention", title=escape_label(title, 60))
 
 
-def _layer_by_layer(panels: Sequence[Axes], view: View[Options]) -> None:
+def _layer_by_layer(panels: Sequence[Axes], context: SectionContext[Options]) -> None:
     """Draw the answer's share by layer under both normalizations."""
-    layers = range(_layers(view))
+    layers = range(_layers(context))
     places = [layer + 1 for layer in layers]
     for axes, (signed, name) in zip(panels, _NORMALIzATIONS.items(), strict=True):
         names = [share_name("answer", layer=layer, signed=signed) for layer in layers]
-        metric_curves(axes, view, places, names, marks=4)
-        tidy(axes, x="layer", y="", title=f"Answer, {name}")
+        draw_metric_curves(axes, context, places, names, marks=4)
+        label_axes(axes, x="layer", y="", title=f"Answer, {name}")
         axes.set_xticks(places[:: -(-len(places) // _MOST_LAYERS)])
         axes.margins(x=0.1)
     panels[1].sharey(panels[0])
     panels[1].autoscale(axis="y")
 
 
-def maps(view: View[Options]) -> list[PromptMaps]:
+def maps(context: SectionContext[Options]) -> list[PromptMaps]:
     """Whole maps of the example of the first seed, row by row, where it is short."""
     found = []
-    for row in view.rows:
-        prompt = _prompt(view, row)
+    for row in context.rows:
+        prompt = _prompt(context, row)
         if prompt.get("maps"):
-            weights = load_file(view.detail(row.run, view.seeds[0], MAPS))["maps"]
-            title = f"{view.suite.needles} needles, one asked for"
+            weights = load_file(context.detail(row.run, context.seeds[0], MAPS))["maps"]
+            title = f"{context.suite.needles} needles, one asked for"
             found.append(PromptMaps(title, row.run, row.label, prompt["tokens"], weights))
     return found
 
 
-def _layers(view: View[Options]) -> int:
+def _layers(context: SectionContext[Options]) -> int:
     """Layers that every row has."""
-    return min(int(row.facts.get("layers") or 0) for row in view.rows)
+    return min(int(row.facts.get("layers") or 0) for row in context.rows)
 
 
-def _pictures(figure: SubFigure, view: View[Options], examples: list[TokenRows]) -> None:
+def _pictures(
+    figure: SubFigure, context: SectionContext[Options], examples: list[TokenWeights]
+) -> None:
     grid = figure.subplots(len(examples), 1, sharex=True, squeeze=False).ravel()
-    for axes, row, example in zip(grid, view.rows, examples, strict=True):
-        draw_rows(axes, example, largest(examples), "answer")
-        axes.set_title(printable(row.label), fontsize=9, pad=4)
+    for axes, row, example in zip(grid, context.rows, examples, strict=True):
+        draw_token_weights(axes, example, max_abs_weight(examples), "answer")
+        axes.set_title(escape_label(row.label), fontsize=9, pad=4)
         axes.set_ylabel("layer" if example.layers > 1 else "", fontsize=8)
-    name_tokens(grid[-1], examples[-1], ("answer", "query"), REGION_NAMES)
-    color_bar(figure, grid)
+    label_tokens(grid[-1], examples[-1], ("answer", "query"), REGION_NAMES)
+    add_colorbar(figure, grid)
 
 
-def _example(view: View[Options], row: RowSlice) -> TokenRows:
-    seed = view.seeds[0]
-    rows = np.load(view.detail(row.run, seed, ROWS), allow_pickle=False)
-    prompt = _prompt(view, row)
-    return TokenRows.of(rows, prompt["tokens"], prompt["regions"])
+def _example(context: SectionContext[Options], row: RowSlice) -> TokenWeights:
+    seed = context.seeds[0]
+    rows = np.load(context.detail(row.run, seed, ROWS), allow_pickle=False)
+    prompt = _prompt(context, row)
+    return TokenWeights.of(rows, prompt["tokens"], prompt["regions"])
 
 
-def _prompt(view: View[Options], row: RowSlice) -> dict[str, Any]:
-    path = view.detail(row.run, view.seeds[0], PROMPT)
+def _prompt(context: SectionContext[Options], row: RowSlice) -> dict[str, Any]:
+    path = context.detail(row.run, context.seeds[0], PROMPT)
     return dict(json.loads(path.read_text(encoding="utf-8")))

@@ -21,13 +21,13 @@ from difftransformer.evaluations.attention_maps.settings import (
     Options,
 )
 from difftransformer.models.config import layer_metric
-from difftransformer.reporting.cells import Place, mean_cell, seed_values
-from difftransformer.reporting.charts import lines, over_seeds
+from difftransformer.reporting.cells import CellKey, mean_cell, seed_values
+from difftransformer.reporting.charts import draw_lines, seed_points
 from difftransformer.reporting.document import Cell, Column, Section
-from difftransformer.reporting.drawing import Figure, legend_below, tidy
-from difftransformer.reporting.panels import panels, row_signs
-from difftransformer.reporting.sections import section_of
-from difftransformer.reporting.view import View
+from difftransformer.reporting.drawing import Figure, label_axes, legend_below
+from difftransformer.reporting.panels import row_legend, subplot_grid
+from difftransformer.reporting.section_context import SectionContext
+from difftransformer.reporting.sections import make_section
 
 Floats = NDArray[np.float64]
 DECIMALS = 3
@@ -36,9 +36,9 @@ FORMS = {"absolute": "absolute weights", "signed": "signed weights"}
 _MINUS = "absolute_minus_signed"
 
 
-def section(view: View[Options]) -> Section:
+def section(context: SectionContext[Options]) -> Section:
     """Return the section of correlations, mean over layers; values by layer are in the csv."""
-    by_row = {row.run: _correlations_of_row(view, row) for row in view.compared_rows}
+    by_row = {row.run: _correlations_of_row(context, row) for row in context.rows_with_baseline}
     layers = max(array.shape[1] for arrays in by_row.values() for array in arrays.values())
     columns = [
         Column(
@@ -51,17 +51,17 @@ def section(view: View[Options]) -> Section:
     ]
     cells = [
         cell
-        for row in view.compared_rows
+        for row in context.rows_with_baseline
         for name, array in by_row[row.run].items()
-        for cell in _cells(view, row, name, array)
+        for cell in _cells(context, row, name, array)
     ]
     notes = [
         "Correlation of rows of a model's attention maps, averaged over heads, with the same rows "
-        f"of {' and '.join(view.references)}; mean over rows and layers, {SAVED_QUERIES} "
-        f"rows of each of {SAVED_WINDOWS} windows of {view.suite.seq_len} tokens.",
-        view.training_note(),
+        f"of {' and '.join(context.baseline_labels)}; mean over rows and layers, {SAVED_QUERIES} "
+        f"rows of each of {SAVED_WINDOWS} windows of {context.suite.seq_len} tokens.",
+        context.training_note(),
     ]
-    return section_of(view, columns, cells, notes)
+    return make_section(context, columns, cells, notes)
 
 
 def _headers() -> dict[str, str]:
@@ -75,32 +75,32 @@ def _headers() -> dict[str, str]:
     }
 
 
-def _correlations_of_row(view: View[Options], row: RowSlice) -> dict[str, Floats]:
+def _correlations_of_row(context: SectionContext[Options], row: RowSlice) -> dict[str, Floats]:
     """Return correlations of both forms and their difference by column, [seeds, L] each."""
     columns: dict[str, Floats] = {}
     for measure in MEASURES:
-        forms = {form: _by_seed(view, row, measure, form) for form in FORMS}
+        forms = {form: _by_seed(context, row, measure, form) for form in FORMS}
         columns |= {f"{measure}_{form}": array for form, array in forms.items()}
         columns[f"{measure}_{_MINUS}"] = forms["absolute"] - forms["signed"]
     return columns
 
 
-def figure(view: View[Options]) -> Figure:
+def figure(context: SectionContext[Options]) -> Figure:
     """Draw both correlations by layer: absolute weights solid, signed weights dashed."""
-    fig, (axs,) = panels(1, len(MEASURES), (9, 3.6), sharey=True)
+    fig, (axs,) = subplot_grid(1, len(MEASURES), (9, 3.6), sharey=True)
     styles = {
-        f"{row.run}/{form}": view.look[row.run]._replace(dash=dash)
-        for row in view.compared_rows
+        f"{row.run}/{form}": context.styles[row.run]._replace(dash=dash)
+        for row in context.rows_with_baseline
         for form, dash in zip(FORMS, ((), (2.0, 1.5)), strict=True)
     }
     for axes, (measure, title) in zip(axs, MEASURES.items(), strict=True):
-        for row, form in product(view.compared_rows, FORMS):
-            array = _by_seed(view, row, measure, form)
-            points = over_seeds(f"{row.run}/{form}", range(array.shape[1]), array.tolist())
-            lines(axes, points, styles, marks=4)
+        for row, form in product(context.rows_with_baseline, FORMS):
+            array = _by_seed(context, row, measure, form)
+            points = seed_points(f"{row.run}/{form}", range(array.shape[1]), array.tolist())
+            draw_lines(axes, points, styles, marks=4)
         axes.set_xticks(range(array.shape[1]), [str(n + 1) for n in range(array.shape[1])])
-        tidy(axes, x="layer", y="correlation" if measure == "spearman" else "", title=title)
-    legend_below(fig, row_signs(view.compared_rows, view.look, mark=4))
+        label_axes(axes, x="layer", y="correlation" if measure == "spearman" else "", title=title)
+    legend_below(fig, row_legend(context.rows_with_baseline, context.styles, mark=4))
     return fig
 
 
@@ -128,16 +128,16 @@ def correlations(
     return means
 
 
-def _by_seed(view: View[Options], row: RowSlice, measure: str, form: str) -> Floats:
+def _by_seed(context: SectionContext[Options], row: RowSlice, measure: str, form: str) -> Floats:
     """Return the correlations of a row with its baseline, [seeds, L]."""
-    baseline = next(other for other in view.rows if other.run == row.against)
-    seeds, baseline_seeds = view.seeds_of(row), view.seeds_of(baseline)
+    baseline = next(other for other in context.rows if other.run == row.against)
+    seeds, baseline_seeds = context.seeds_of(row), context.seeds_of(baseline)
     if len(baseline_seeds) == 1:  # a pretrained baseline is compared with every seed
         baseline_seeds *= len(seeds)
     arrays = []
     for seed, baseline_seed in zip(seeds, baseline_seeds, strict=True):
-        ours = load_file(view.detail(row.run, seed, DETAILS))
-        theirs = load_file(view.detail(baseline.run, baseline_seed, DETAILS))
+        ours = load_file(context.detail(row.run, seed, DETAILS))
+        theirs = load_file(context.detail(baseline.run, baseline_seed, DETAILS))
         layers = min(len(file["absolute"][0]) for file in (ours, theirs))
         if ours["signed"].shape[0] != theirs["signed"].shape[0]:
             raise UserError(
@@ -152,9 +152,11 @@ def _by_seed(view: View[Options], row: RowSlice, measure: str, form: str) -> Flo
     return np.stack(arrays)
 
 
-def _cells(view: View[Options], row: RowSlice, name: str, by_seed: Floats) -> Iterator[Cell]:
+def _cells(
+    context: SectionContext[Options], row: RowSlice, name: str, by_seed: Floats
+) -> Iterator[Cell]:
     """Yield the cell of the mean over layers, and one for each layer."""
-    results = view.evaluated(row)
+    results = context.eval_results(row)
     columns = {name: np.nanmean(by_seed, 1)}
     columns |= {layer_metric(name, layer): values for layer, values in enumerate(by_seed.T)}
     for column, values in columns.items():
@@ -162,4 +164,6 @@ def _cells(view: View[Options], row: RowSlice, name: str, by_seed: Floats) -> It
             (result, None if np.isnan(value) else float(value))
             for result, value in zip(results, values, strict=True)
         ]
-        yield mean_cell(Place(row.run, column), seed_values(pairs, DECIMALS), DECIMALS, view.paper)
+        yield mean_cell(
+            CellKey(row.run, column), seed_values(pairs, DECIMALS), DECIMALS, context.published
+        )

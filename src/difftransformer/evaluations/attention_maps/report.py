@@ -15,23 +15,23 @@ from difftransformer.evaluations.attention_maps.settings import (
     Options,
 )
 from difftransformer.models.config import layer_metric
-from difftransformer.reporting.charts import Point, lines
-from difftransformer.reporting.collect import defined, layers_with, metric
+from difftransformer.reporting.charts import Point, draw_lines
+from difftransformer.reporting.collect import count_layers, get_metric, require_metric
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.drawing import (
     INK,
     Axes,
     Dash,
     Figure,
-    Look,
+    RowStyle,
+    label_axes,
     legend_below,
-    sign,
-    tidy,
+    legend_handle,
 )
-from difftransformer.reporting.numbers import count
-from difftransformer.reporting.panels import heat_maps, panels, row_signs
-from difftransformer.reporting.sections import Metric, by_layer, metric_section
-from difftransformer.reporting.view import View
+from difftransformer.reporting.number_format import format_count
+from difftransformer.reporting.panels import draw_heatmaps, row_legend, subplot_grid
+from difftransformer.reporting.section_context import SectionContext
+from difftransformer.reporting.sections import MetricColumn, layer_columns, metric_section
 
 NAMES = {
     "spearman": "Rank correlation",
@@ -63,140 +63,146 @@ _DASHES: Sequence[Dash] = ((), (2, 1.5), (0.8, 1.6))
 _MAX_TICKS = 12
 
 
-def section(view: View[Options]) -> Section:
+def section(context: SectionContext[Options]) -> Section:
     """Return the section of the chosen topic; values by layer are in the csv."""
-    return _SECTIONS[view.options.topic](view)
+    return _SECTIONS[context.options.topic](context)
 
 
-def figure(view: View[Options]) -> Figure:
+def figure(context: SectionContext[Options]) -> Figure:
     """Draw the figure of the chosen topic."""
-    return _FIGURES[view.options.topic](view)
+    return _FIGURES[context.options.topic](context)
 
 
-def _map_similarity(view: View[Options]) -> Section:
-    fraction = f"{view.suite.top_fraction:.0%}"
+def _map_similarity(context: SectionContext[Options]) -> Section:
+    fraction = f"{context.suite.top_fraction:.0%}"
     tokens = {"all": "all", "top": f"top {fraction}"}
     metrics = []
     for measure, name in NAMES.items():
-        metrics += [Metric(f"{measure}_{end}", f"{name}, {words}") for end, words in tokens.items()]
+        metrics += [
+            MetricColumn(f"{measure}_{end}", f"{name}, {words}") for end, words in tokens.items()
+        ]
         change = {f"{measure}_top": 1.0, f"{measure}_all": -1.0}
         surrogate = {name + SURROGATE: factor for name, factor in change.items()}
         excess = change | {name: -factor for name, factor in surrogate.items()}
         metrics += [
-            Metric(f"{measure}_change", f"{name}, top − all", change),
-            Metric(
+            MetricColumn(f"{measure}_change", f"{name}, top − all", change),
+            MetricColumn(
                 f"{measure}_change{SURROGATE}", f"{name}, top − all, surrogate", surrogate,
                 hidden=True,
             ),
-            Metric(f"{measure}_excess", f"{name}, top − all, minus surrogate", excess),
+            MetricColumn(f"{measure}_excess", f"{name}, top − all, minus surrogate", excess),
         ]  # fmt: skip
     note = (
         f"Top: the {fraction} of the tokens a query attends to with the largest weights in the "
-        f"positive map, from position {view.suite.first_query} on. Surrogate: second maps with "
+        f"positive map, from position {context.suite.first_query} on. Surrogate: second maps with "
         "permuted residuals, equally similar at all tokens. "
     )
-    return _table(view, metrics, 3, note)
+    return _table(context, metrics, 3, note)
 
 
-def _weights(view: View[Options]) -> Section:
+def _weights(context: SectionContext[Options]) -> Section:
     compared = ("below_1e4", "entropy")
-    metrics = [Metric(id, header, compared=id in compared) for id, header in WEIGHTS.items()]
-    return _table(view, metrics, 4)
+    metrics = [MetricColumn(id, header, compared=id in compared) for id, header in WEIGHTS.items()]
+    return _table(context, metrics, 4)
 
 
-def _head_redundancy(view: View[Options]) -> Section:
+def _head_redundancy(context: SectionContext[Options]) -> Section:
     metrics = [
-        Metric("distance", "Distance of heads in a layer ↑", compared=True),
-        Metric("distance_all", "Distance of all heads"),
+        MetricColumn("distance", "Distance of heads in a layer ↑", compared=True),
+        MetricColumn("distance_all", "Distance of all heads"),
     ]
-    return _table(view, metrics, 3)
+    return _table(context, metrics, 3)
 
 
 def _table(
-    view: View[Options], metrics: Sequence[Metric], decimals: int, note: str = ""
+    context: SectionContext[Options], metrics: Sequence[MetricColumn], decimals: int, note: str = ""
 ) -> Section:
     """Return a section of metrics; their values by layer are in the csv."""
     hidden = [
         layer
         for metric in metrics
         if metric.id in BY_LAYER
-        for layer in by_layer(view, metric.id, metric.header)
+        for layer in layer_columns(context, metric.id, metric.header)
     ]
-    tokens = count(defined(view.evaluated()[0], "tokens"))
-    windows = f"Windows of {view.suite.seq_len} tokens, {tokens} held-out tokens in all"
+    tokens = format_count(require_metric(context.eval_results()[0], "tokens"))
+    windows = f"Windows of {context.suite.seq_len} tokens, {tokens} held-out tokens in all"
     windows += (
-        ", as each model tokenizes them." if any(row.pretrained for row in view.rows) else "."
+        ", as each model tokenizes them." if any(row.pretrained for row in context.rows) else "."
     )
-    notes = [note + windows, view.training_note()]
-    return metric_section(view, [*metrics, *hidden], decimals=decimals, notes=notes)
+    notes = [note + windows, context.training_note()]
+    return metric_section(context, [*metrics, *hidden], decimals=decimals, notes=notes)
 
 
-def _similarity_curves(view: View[Options]) -> Figure:
-    fig, (axs,) = panels(1, len(MEASURES), (13, 3.4))
+def _similarity_curves(context: SectionContext[Options]) -> Figure:
+    fig, (axs,) = subplot_grid(1, len(MEASURES), (13, 3.4))
     for axes, (measure, name) in zip(axs, NAMES.items(), strict=True):
-        _curves(axes, view, (f"{measure}_all", f"{measure}_top", f"{measure}_top{SURROGATE}"), name)
-    top = f"top {view.suite.top_fraction:.0%}"
-    _legend(fig, view, "all tokens", top, f"{top}, surrogate maps")
+        _curves(
+            axes, context, (f"{measure}_all", f"{measure}_top", f"{measure}_top{SURROGATE}"), name
+        )
+    top = f"top {context.suite.top_fraction:.0%}"
+    _legend(fig, context, "all tokens", top, f"{top}, surrogate maps")
     return fig
 
 
-def _weight_curves(view: View[Options]) -> Figure:
-    fig, axs = panels(2, 3, (11, 6))
+def _weight_curves(context: SectionContext[Options]) -> Figure:
+    fig, axs = subplot_grid(2, 3, (11, 6))
     for axes, (title, names) in zip(axs.flat, _PANELS, strict=True):
-        _curves(axes, view, names, title)
-    _legend(fig, view, "first map, positive", "second map, negative")
+        _curves(axes, context, names, title)
+    _legend(fig, context, "first map, positive", "second map, negative")
     return fig
 
 
-def _heat_maps(view: View[Options]) -> Figure:
-    rows = view.rows
-    fig, (axs,) = panels(1, 1 + len(rows), (3.4 * (1 + len(rows)), 3.8))
-    _curves(axs[0], view, ("distance",), "Distance of heads in a layer")
-    legend_below(fig, row_signs(view.rows, view.look, mark=4))
-    matrices = [view.mean_detail(row, DETAILS, "distance") for row in rows]
+def _heat_maps(context: SectionContext[Options]) -> Figure:
+    rows = context.rows
+    fig, (axs,) = subplot_grid(1, 1 + len(rows), (3.4 * (1 + len(rows)), 3.8))
+    _curves(axs[0], context, ("distance",), "Distance of heads in a layer")
+    legend_below(fig, row_legend(context.rows, context.styles, mark=4))
+    matrices = [context.mean_detail(row, DETAILS, "distance") for row in rows]
     top = max(float(np.nanmax(matrix, initial=0.0)) for matrix in matrices)
-    heat_maps(fig, axs[1:], view, matrices, top or 1.0, "cosine distance")
+    draw_heatmaps(fig, axs[1:], context, matrices, top or 1.0, "cosine distance")
     return fig
 
 
-def _curves(axes: Axes, view: View[Options], names: Sequence[str], title: str) -> None:
+def _curves(axes: Axes, context: SectionContext[Options], names: Sequence[str], title: str) -> None:
     """Draw metrics by layer, one dash per metric, at the layers where all seeds have a value."""
     points, styles = [], {}
-    for row, (index, name) in product(view.rows, enumerate(names)):
-        line, style = f"{row.run}/{index}", view.look[row.run]
+    for row, (index, name) in product(context.rows, enumerate(names)):
+        line, style = f"{row.run}/{index}", context.styles[row.run]
         styles[line] = style._replace(dash=_DASHES[index]) if len(names) > 1 else style
-        for layer in range(_layers(view, [row])):
-            results = view.evaluated(row)
-            values = [metric(result, layer_metric(name, layer)) for result in results]
+        for layer in range(_layers(context, [row])):
+            results = context.eval_results(row)
+            values = [get_metric(result, layer_metric(name, layer)) for result in results]
             if None not in values:
                 points += [Point(line, layer, value) for value in values if value is not None]
-    lines(axes, points, styles, marks=4)
-    depth = _layers(view, view.rows)
+    draw_lines(axes, points, styles, marks=4)
+    depth = _layers(context, context.rows)
     step = 1 + (depth - 1) // _MAX_TICKS
     axes.set_xticks(range(0, depth, step), [str(layer + 1) for layer in range(0, depth, step)])
     axes.set_xlim(-0.5, depth - 0.5)
     axes.grid(visible=False, axis="x")
-    tidy(axes, x="layer", y="", title=title)
+    label_axes(axes, x="layer", y="", title=title)
 
 
-def _legend(fig: Figure, view: View[Options], *labels: str) -> None:
+def _legend(fig: Figure, context: SectionContext[Options], *labels: str) -> None:
     styles = zip(_DASHES, labels, strict=False)
-    signs = [sign(label, Look(INK, dash, ""), line=1.4, mark=0) for dash, label in styles]
-    legend_below(fig, [*signs, *row_signs(view.rows, view.look, mark=4)])
+    signs = [
+        legend_handle(label, RowStyle(INK, dash, ""), line=1.4, mark=0) for dash, label in styles
+    ]
+    legend_below(fig, [*signs, *row_legend(context.rows, context.styles, mark=4)])
 
 
-def _layers(view: View[Options], rows: Sequence[RowSlice]) -> int:
+def _layers(context: SectionContext[Options], rows: Sequence[RowSlice]) -> int:
     """Return the number of layers of the deepest of these rows."""
-    return layers_with(BY_LAYER[-1], view.evaluated(*rows))
+    return count_layers(BY_LAYER[-1], context.eval_results(*rows))
 
 
-_SECTIONS: Mapping[str, Callable[[View[Options]], Section]] = {
+_SECTIONS: Mapping[str, Callable[[SectionContext[Options]], Section]] = {
     "map_similarity": _map_similarity,
     "weights": _weights,
     "head_redundancy": _head_redundancy,
     "model_similarity": model_similarity.section,
 }
-_FIGURES: "Mapping[str, Callable[[View[Options]], Figure]]" = {
+_FIGURES: "Mapping[str, Callable[[SectionContext[Options]], Figure]]" = {
     "map_similarity": _similarity_curves,
     "weights": _weight_curves,
     "head_redundancy": _heat_maps,

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.evaluations.context_rms.settings import Options
 from difftransformer.reporting.document import Cell, Column
-from difftransformer.reporting.numbers import plain
-from difftransformer.reporting.view import View
+from difftransformer.reporting.number_format import format_number
+from difftransformer.reporting.section_context import SectionContext
 
 BOUNDS, ORIGIN = "bounds", "bounds_from"
 POST, OURS = "the post", "ours"
@@ -50,10 +50,10 @@ DERIVED = {
 """By variant and `lambda_form`, for rows without published values."""
 
 
-def published(view: View[Options], run: str) -> tuple[float, float, float] | None:
+def published(context: SectionContext[Options], run: str) -> tuple[float, float, float] | None:
     """Published bounds of a row: a lower one, one that is divided by √n, and the upper one."""
     low, by_root_n, high = (
-        view.paper.number(run, name) for name in ("lower", "lower_by_root_n", "upper")
+        context.published.number(run, name) for name in ("lower", "lower_by_root_n", "upper")
     )
     return None if high is None else (low or 0.0, by_root_n or 0.0, high)
 
@@ -64,14 +64,14 @@ def derived(row: RowSlice) -> Derived | None:
     return DERIVED.get((str(row.facts.get("variant")), None if form is None else str(form)))
 
 
-def bounds(view: View[Options]) -> tuple[list[Column], list[Cell], list[str]]:
+def bounds(context: SectionContext[Options]) -> tuple[list[Column], list[Cell], list[str]]:
     """Columns, cells and notes: the bounds of every row that has some, and who says so."""
     cells = []
     shown: dict[Derived, list[str]] = {}
-    for row in view.rows:
-        known, own = published(view, row.run), derived(row)
+    for row in context.rows:
+        known, own = published(context, row.run), derived(row)
         if known is not None:
-            low = "1/√n" if known[1] else plain(known[0], 0)
+            low = "1/√n" if known[1] else format_number(known[0], 0)
             text, origin, upper = f"{low} to {upper_name(known[2])}", POST, known[2]
         elif own is not None:
             text, origin, upper = own.text, OURS, None

@@ -6,26 +6,26 @@ from typing import NamedTuple
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.config.papers import Replication
 from difftransformer.evaluations.contrasts.settings import Options, Pair
-from difftransformer.reporting.cells import DIFFERENCE, UNDEFINED, paired_differences
-from difftransformer.reporting.charts import cell_estimates, estimates
-from difftransformer.reporting.collect import defined
+from difftransformer.reporting.cells import DIFFERENCE_SUFFIX, UNDEFINED, paired_differences
+from difftransformer.reporting.charts import cell_estimates, draw_estimates
+from difftransformer.reporting.collect import require_metric
 from difftransformer.reporting.document import Cell, Column, Row, Section, SeedValue
 from difftransformer.reporting.drawing import (
     INK,
     SOFT,
     Axes,
     Figure,
-    Look,
+    RowStyle,
+    escape_label,
+    label_axes,
     legend_below,
-    printable,
-    sign,
-    tidy,
+    legend_handle,
 )
-from difftransformer.reporting.numbers import count, plain, signed
-from difftransformer.reporting.panels import panels
-from difftransformer.reporting.sections import Metric, metric_section
+from difftransformer.reporting.number_format import format_count, format_number, format_signed
+from difftransformer.reporting.panels import subplot_grid
+from difftransformer.reporting.section_context import SectionContext
+from difftransformer.reporting.sections import MetricColumn, metric_section
 from difftransformer.reporting.statistics import Contrast
-from difftransformer.reporting.view import View
 
 _OURS = {
     "interval": "95% interval", "half_width": "Half-width", "deviation": "Deviation over seeds",
@@ -36,7 +36,7 @@ _THEIRS = {
     "deviation": "Deviation over seeds", "seeds": "Seeds", "model": "Model", "tokens": "Tokens",
 }  # fmt: skip
 _UNKNOWN = "–"
-_GREY = Look(SOFT, (), "s")
+_GREY = RowStyle(SOFT, (), "s")
 
 
 class Line(NamedTuple):
@@ -45,29 +45,29 @@ class Line(NamedTuple):
     label: str
     columns: tuple[str, ...] = ()
     cell: Cell | None = None
-    look: Look = _GREY
+    look: RowStyle = _GREY
     single: bool = False
 
 
-def section(view: View[Options]) -> list[Section]:
+def section(context: SectionContext[Options]) -> list[Section]:
     """Make the sections: rows, their contrasts, and what others found where that is asked.
 
     Raises:
         UserError: A result is missing or lacks the metric.
         DataError: Seeds were asked different things.
     """
-    rows = _rows(view)
-    return [rows, _contrasts(view, rows), *_replicated(view)]
+    rows = _rows(context)
+    return [rows, _contrasts(context, rows), *_replicated(context)]
 
 
-def figure(view: View[Options]) -> Figure:
+def figure(context: SectionContext[Options]) -> Figure:
     """Draw published differences, those of others and ours, with what each was found on."""
-    lines = list(_lines(view))
-    drawn, ((axes, side),) = panels(
+    lines = list(_lines(context))
+    drawn, ((axes, side),) = subplot_grid(
         1, 2, (11, 1.5 + 0.36 * len(lines)), width_ratios=(1.6, 1), sharey=True
     )
     axes.axvline(0, color=INK, lw=0.8)
-    places = {str(place): printable(line.label, 42) for place, line in enumerate(lines)}
+    places = {str(place): escape_label(line.label, 42) for place, line in enumerate(lines)}
     look = {place: line.look for place, line in zip(places, lines, strict=True)}
     for single in (False, True):
         cells = [
@@ -76,15 +76,15 @@ def figure(view: View[Options]) -> Figure:
             if line.cell is not None and line.single == single
         ]
         found = cell_estimates(cells, by="row")
-        estimates(axes, found, look, places, along="y", dodge=False, hollow=single)
-    tidy(axes, x=view.options.axis, y="", title=view.title)
+        draw_estimates(axes, found, look, places, along="y", dodge=False, hollow=single)
+    label_axes(axes, x=context.options.axis, y="", title=context.title)
     for name, line in zip(axes.get_yticklabels(), lines, strict=True):
         name.set_fontweight("normal" if line.columns else "bold")
     _write_columns(side, lines)
     signs = [
-        sign("mean over seeds, 95% interval where known", line=1.8),
-        sign("one seed; of others the lowest and highest", mark=2.5),
-        sign("one seed alone, or not stated", hollow=True),
+        legend_handle("mean over seeds, 95% interval where known", line=1.8),
+        legend_handle("one seed; of others the lowest and highest", mark=2.5),
+        legend_handle("one seed alone, or not stated", hollow=True),
     ]
     legend_below(drawn, signs)
     return drawn
@@ -93,20 +93,20 @@ def figure(view: View[Options]) -> Figure:
 # --- sections
 
 
-def _rows(view: View[Options]) -> Section:
-    options = view.options
-    notes = [view.training_note(), *options.notes]
-    metric = Metric(options.column, options.header, options.metric)
-    return metric_section(view, [metric], decimals=options.decimals, notes=notes, facts=True)
+def _rows(context: SectionContext[Options]) -> Section:
+    options = context.options
+    notes = [context.training_note(), *options.notes]
+    metric = MetricColumn(options.column, options.header, options.metric)
+    return metric_section(context, [metric], decimals=options.decimals, notes=notes, facts=True)
 
 
-def _contrasts(view: View[Options], rows: Section) -> Section:
-    options, labels = view.options, _labels(view)
-    found = {pair: _difference(view, pair, rows) for pair in options.pairs}
+def _contrasts(context: SectionContext[Options], rows: Section) -> Section:
+    options, labels = context.options, _labels(context)
+    found = {pair: _difference(context, pair, rows) for pair in options.pairs}
     return Section(
         title="Contrasts",
         columns=[
-            Column(id=options.column + DIFFERENCE, header="Difference"),
+            Column(id=options.column + DIFFERENCE_SUFFIX, header="Difference"),
             *(Column(id=name, header=header) for name, header in _OURS.items()),
         ],
         rows=[Row(run=_id(pair), label=labels[pair]) for pair in found],
@@ -115,17 +115,17 @@ def _contrasts(view: View[Options], rows: Section) -> Section:
     )
 
 
-def _replicated(view: View[Options]) -> Iterator[Section]:
+def _replicated(context: SectionContext[Options]) -> Iterator[Section]:
     """What others found, as they print it: no number of ours, and none that ours depend on."""
-    found = view.part.replications
+    found = context.section.replications
     if not found:
         return
-    cells, decimals = [], view.options.decimals
+    cells, decimals = [], context.options.decimals
     for index, one in enumerate(found):
-        low, high = (_number(view, end) for end in (one.low, one.high))
+        low, high = (_number(context, end) for end in (one.low, one.high))
         spread = _UNKNOWN if one.low is None else f"{low} to {high}"
-        deviation = _UNKNOWN if one.deviation is None else plain(one.deviation, decimals)
-        texts = (_number(view, one.difference), spread, deviation, *_found_on(one))
+        deviation = _UNKNOWN if one.deviation is None else format_number(one.deviation, decimals)
+        texts = (_number(context, one.difference), spread, deviation, *_found_on(one))
         cells += [
             Cell(row=f"replication_{index}", column=column, text=text)
             for column, text in zip(_THEIRS, texts, strict=True)
@@ -140,9 +140,9 @@ def _replicated(view: View[Options]) -> Iterator[Section]:
     )
 
 
-def _difference(view: View[Options], pair: Pair, rows: Section) -> Cell:
+def _difference(context: SectionContext[Options], pair: Pair, rows: Section) -> Cell:
     compared = RowSlice(run=pair.row, label="", against=pair.against)
-    column, decimals = view.options.column, view.options.decimals
+    column, decimals = context.options.column, context.options.decimals
     (found,) = paired_differences([compared], [column], rows.cells, decimals)
     return found.model_copy(update={"row": _id(pair)})
 
@@ -152,12 +152,14 @@ def _about(mean: Cell, decimals: int) -> Iterator[Cell]:
     half = None
     texts = {"interval": UNDEFINED, "seeds": str(mean.n)}
     if mean.ci_low is not None and mean.ci_high is not None:
-        texts["interval"] = f"{signed(mean.ci_low, decimals)} to {signed(mean.ci_high, decimals)}"
+        texts["interval"] = (
+            f"{format_signed(mean.ci_low, decimals)} to {format_signed(mean.ci_high, decimals)}"
+        )
         half = (mean.ci_high - mean.ci_low) / 2
     numbers = {"half_width": half, "deviation": mean.std, "seeds": float(mean.n)}
     for column in _OURS:
         value = numbers.get(column)
-        text = UNDEFINED if value is None else plain(value, decimals + 1)
+        text = UNDEFINED if value is None else format_number(value, decimals + 1)
         yield Cell(
             row=mean.row, column=column, text=texts.get(column, text), value=value, n=mean.n,
             seeds=mean.seeds,
@@ -167,10 +169,10 @@ def _about(mean: Cell, decimals: int) -> Iterator[Cell]:
 # --- lines of the figure
 
 
-def _lines(view: View[Options]) -> Iterator[Line]:
-    rows = _rows(view)
-    found = {pair: _difference(view, pair, rows) for pair in view.options.pairs}
-    paper, labels = view.artifact.paper, _labels(view)
+def _lines(context: SectionContext[Options]) -> Iterator[Line]:
+    rows = _rows(context)
+    found = {pair: _difference(context, pair, rows) for pair in context.options.pairs}
+    paper, labels = context.artifact.paper, _labels(context)
     published = {pair: cell.paper_value for pair, cell in found.items()}
     if paper is not None and any(value is not None for value in published.values()):
         yield Line("Published")
@@ -178,21 +180,23 @@ def _lines(view: View[Options]) -> Iterator[Line]:
         for pair, value in published.items():
             if value is not None:
                 cell = Cell(row=_id(pair), column="", text="", value=value)
-                yield Line(labels[pair], (*on, _number(view, value)), cell, _GREY, True)
-    if view.part.replications:
+                yield Line(labels[pair], (*on, _number(context, value)), cell, _GREY, True)
+    if context.section.replications:
         yield Line("Found by others")
-        for one in view.part.replications:
-            columns = (*_found_on(one), _number(view, one.difference))
+        for one in context.section.replications:
+            columns = (*_found_on(one), _number(context, one.difference))
             yield Line(one.who, columns, _replication_cell(one), _GREY, one.seeds == 1)
-    yield Line(f"Here, scale {view.artifact.scale}")
+    yield Line(f"Here, scale {context.artifact.scale}")
     for pair, cell in found.items():
-        (row,) = (row for row in view.rows if row.run == pair.row)
-        trained = view.trained(row)[0]
-        size, tokens = (count(defined(trained, name)) for name in ("parameters", "tokens"))
+        (row,) = (row for row in context.rows if row.run == pair.row)
+        trained = context.train_results(row)[0]
+        size, tokens = (
+            format_count(require_metric(trained, name)) for name in ("parameters", "tokens")
+        )
         label = labels[pair]
         columns = (str(cell.n), size, tokens, cell.text)
         shown = cell.model_copy(update={"paper_value": None})
-        yield Line(label, columns, shown, view.look[pair.row], cell.n == 1)
+        yield Line(label, columns, shown, context.styles[pair.row], cell.n == 1)
 
 
 def _replication_cell(one: Replication) -> Cell | None:
@@ -226,17 +230,17 @@ def _id(pair: Pair) -> str:
     return f"{pair.row}_minus_{pair.against}"
 
 
-def _labels(view: View[Options]) -> dict[Pair, str]:
-    names = {row.run: row.label for row in view.rows}
-    return {pair: f"{names[pair.row]} − {names[pair.against]}" for pair in view.options.pairs}
+def _labels(context: SectionContext[Options]) -> dict[Pair, str]:
+    names = {row.run: row.label for row in context.rows}
+    return {pair: f"{names[pair.row]} − {names[pair.against]}" for pair in context.options.pairs}
 
 
-def _number(view: View[Options], value: float | None) -> str:
-    return _UNKNOWN if value is None else signed(value, view.options.decimals)
+def _number(context: SectionContext[Options], value: float | None) -> str:
+    return _UNKNOWN if value is None else format_signed(value, context.options.decimals)
 
 
 def _tokens(tokens: float | None) -> str:
-    return _UNKNOWN if tokens is None else count(tokens)
+    return _UNKNOWN if tokens is None else format_count(tokens)
 
 
 def _found_on(one: Replication) -> tuple[str, str, str]:

@@ -14,13 +14,13 @@ from difftransformer.evaluations.curvature.settings import (
     Spectrum,
     phase_metric,
 )
-from difftransformer.reporting.charts import lines, over_seeds
-from difftransformer.reporting.collect import defined
+from difftransformer.reporting.charts import draw_lines, seed_points
+from difftransformer.reporting.collect import require_metric
 from difftransformer.reporting.document import Section
-from difftransformer.reporting.drawing import INK, Figure, legend_below, tidy
-from difftransformer.reporting.panels import axis_marks, panels, row_signs
-from difftransformer.reporting.sections import Metric, metric_section
-from difftransformer.reporting.view import View
+from difftransformer.reporting.drawing import INK, Figure, label_axes, legend_below
+from difftransformer.reporting.panels import mark_x_values, row_legend, subplot_grid
+from difftransformer.reporting.section_context import SectionContext
+from difftransformer.reporting.sections import MetricColumn, metric_section
 
 _COLUMNS = {
     "negative_top": ("Negative of the top, % ↓", 100.0),
@@ -36,12 +36,12 @@ _WIDTH = 0.015
 """Of the bell in the place of an estimate, as a share of the axis."""
 
 
-def section(view: View[Options]) -> list[Section]:
+def section(context: SectionContext[Options]) -> list[Section]:
     """Make a section for each phase."""
     made: list[Section] = []
-    for phase in view.suite.all_phases:
+    for phase in context.suite.all_phases:
         metrics = [
-            Metric(
+            MetricColumn(
                 phase_metric(name, phase),
                 header,
                 {phase_metric(name, phase): factor},
@@ -49,35 +49,39 @@ def section(view: View[Options]) -> list[Section]:
             )
             for name, (header, factor) in _COLUMNS.items()
         ]
-        notes = [] if made else _notes(view)
-        one = metric_section(view, metrics, decimals=_DECIMALS, notes=notes)
-        made.append(one.model_copy(update={"title": _title(view, phase)}))
+        notes = [] if made else _notes(context)
+        one = metric_section(context, metrics, decimals=_DECIMALS, notes=notes)
+        made.append(one.model_copy(update={"title": _title(context, phase)}))
     return made
 
 
-def figure(view: View[Options]) -> Figure:
+def figure(context: SectionContext[Options]) -> Figure:
     """Draw a panel for each phase: densities, and the ends of every seed below them."""
-    phases = view.suite.all_phases
-    figure, (places,) = panels(1, len(phases), (3.9 * len(phases), 3.9), sharex=True, sharey=True)
-    grid, look, highest = _grid(view), view.look, 0.0
+    phases = context.suite.all_phases
+    figure, (places,) = subplot_grid(
+        1, len(phases), (3.9 * len(phases), 3.9), sharex=True, sharey=True
+    )
+    grid, look, highest = _grid(context), context.styles, 0.0
     for axes, phase in zip(places, phases, strict=True):
         axes.axvline(0, color=INK, lw=0.8, ls=":")
-        for place, row in enumerate(view.rows):
-            seeds = [_spectra(view, row.run, seed).phases[phase] for seed in view.seeds_of(row)]
+        for place, row in enumerate(context.rows):
+            seeds = [
+                _spectra(context, row.run, seed).phases[phase] for seed in context.seeds_of(row)
+            ]
             found = density([one for batches in seeds for one in batches], grid)
             highest = max(highest, float(found.max()))
-            lines(axes, over_seeds(row.run, list(grid), [list(found)]), look, lw=1.4)
+            draw_lines(axes, seed_points(row.run, list(grid), [list(found)]), look, lw=1.4)
             ends = [
-                defined(result, phase_metric(end, phase))
-                for result in view.evaluated(row)
+                require_metric(result, phase_metric(end, phase))
+                for result in context.eval_results(row)
                 for end in ("smallest", "largest")
             ]
-            axis_marks(axes, ends, place, look[row.run])
-        tidy(axes, x="eigenvalue", y="density", title=_title(view, phase))
+            mark_x_values(axes, ends, place, look[row.run])
+        label_axes(axes, x="eigenvalue", y="density", title=_title(context, phase))
         axes.label_outer()
     places[0].set_yscale("log")
     places[0].set_ylim(highest * 10.0**-_DECADES, highest * 3)
-    legend_below(figure, row_signs(view.rows, look, mark=4))
+    legend_below(figure, row_legend(context.rows, look, mark=4))
     return figure
 
 
@@ -91,13 +95,13 @@ def density(batches: list[Spectrum], grid: np.ndarray) -> np.ndarray:
     return found
 
 
-def _grid(view: View[Options]) -> np.ndarray:
+def _grid(context: SectionContext[Options]) -> np.ndarray:
     """Return eigenvalues from the smallest to the largest of all, with room beside them."""
     nodes = [
         node
-        for row in view.rows
-        for seed in view.seeds_of(row)
-        for batches in _spectra(view, row.run, seed).phases.values()
+        for row in context.rows
+        for seed in context.seeds_of(row)
+        for batches in _spectra(context, row.run, seed).phases.values()
         for one in batches
         for probe in one.nodes
         for node in probe
@@ -106,8 +110,8 @@ def _grid(view: View[Options]) -> np.ndarray:
     return np.linspace(min(nodes) - room, max(nodes) + room, _POINTS)
 
 
-def _spectra(view: View[Options], run: str, seed: int) -> Spectra:
-    path = view.detail(run, seed, SPECTRA)
+def _spectra(context: SectionContext[Options], run: str, seed: int) -> Spectra:
+    path = context.detail(run, seed, SPECTRA)
     try:
         return Spectra.model_validate_json(path.read_text(encoding="utf-8"))
     except ValidationError as error:
@@ -115,17 +119,17 @@ def _spectra(view: View[Options], run: str, seed: int) -> Spectra:
         raise DataError(f"{path}: not a file of spectra ({where}); rerun the suite") from None
 
 
-def _title(view: View[Options], phase: str) -> str:
+def _title(context: SectionContext[Options], phase: str) -> str:
     if phase == FINAL:
         return "Late: final weights"
-    return f"{phase.capitalize()}: after {view.suite.phases[phase]:.0%} of training"
+    return f"{phase.capitalize()}: after {context.suite.phases[phase]:.0%} of training"
 
 
-def _notes(view: View[Options]) -> list[str]:
-    suite = view.suite
+def _notes(context: SectionContext[Options]) -> list[str]:
+    suite = context.suite
     error = max(
-        defined(result, phase_metric("error", phase))
-        for result in view.evaluated()
+        require_metric(result, phase_metric("error", phase))
+        for result in context.eval_results()
         for phase in suite.all_phases
     )
     return [
@@ -133,5 +137,5 @@ def _notes(view: View[Options]) -> list[str]:
         f"tokens. Negative of the top: among the {TOP} of largest magnitude, by "
         f"{suite.steps} Lanczos steps; their errors are at most {error:.2g} of the largest. Mass "
         f"below zero: the share of eigenvalues below minus {ZERO:.0%} of the largest.",
-        view.training_note(),
+        context.training_note(),
     ]

@@ -21,13 +21,13 @@ from difftransformer.evaluations.hallucination.settings import (
     set_metric,
 )
 from difftransformer.provenance.result import Result
-from difftransformer.reporting.cells import UNDEFINED, Paper, Place, mean_cell
-from difftransformer.reporting.collect import defined
-from difftransformer.reporting.conditions import shared_setting, span
+from difftransformer.reporting.cells import UNDEFINED, CellKey, PublishedValues, mean_cell
+from difftransformer.reporting.collect import require_metric
 from difftransformer.reporting.document import Cell, Column, Section, SeedValue
-from difftransformer.reporting.numbers import plain
-from difftransformer.reporting.sections import Metric, metric_section, section_of
-from difftransformer.reporting.view import View
+from difftransformer.reporting.number_format import format_number
+from difftransformer.reporting.section_context import SectionContext
+from difftransformer.reporting.sections import MetricColumn, make_section, metric_section
+from difftransformer.reporting.table_notes import format_range, shared_setting
 
 __all__ = ["figure", "section"]
 
@@ -37,38 +37,38 @@ Pairs = Sequence[tuple[bool, bool]]
 """Verdicts of two judges on the same answers."""
 
 
-def section(view: View[Options]) -> list[Section]:
+def section(context: SectionContext[Options]) -> list[Section]:
     """Build a section per judge, one of sets that only the paper has, and one of agreement."""
-    first, *other_judges = view.part.judges
-    suite = shared_settings(view)
-    sections = [_judge_section(view, first, suite, "", [view.training_note()])]
+    first, *other_judges = context.section.judges
+    suite = shared_settings(context)
+    sections = [_judge_section(context, first, suite, "", [context.training_note()])]
     unmeasured = [name for name in HALLUCINATION_SETS if name not in suite.set_tasks]
     if unmeasured:
-        sections.append(_published(view, unmeasured, suite))
-    sections += [_judge_section(view, judge, suite, f"_{judge}", []) for judge in other_judges]
-    sections += [_agreement(view, (first, judge), suite) for judge in other_judges]
+        sections.append(_published(context, unmeasured, suite))
+    sections += [_judge_section(context, judge, suite, f"_{judge}", []) for judge in other_judges]
+    sections += [_agreement(context, (first, judge), suite) for judge in other_judges]
     return sections
 
 
 def _judge_section(
-    view: View[Options], judge: str, suite: Suite, ending: str, notes: Sequence[str]
+    context: SectionContext[Options], judge: str, suite: Suite, ending: str, notes: Sequence[str]
 ) -> Section:
-    title = f"{view.title}, judged by {_judge_name(judge, suite)}"
-    judge_view = judged_view(view, judge).having(title=title)
+    title = f"{context.title}, judged by {_judge_name(judge, suite)}"
+    judge_view = judged_view(context, judge).replace(title=title)
     metrics = [
-        Metric(name + ending, f"{set_label(name)} ↑", set_metric("faithful", name))
+        MetricColumn(name + ending, f"{set_label(name)} ↑", set_metric("faithful", name))
         for name in suite.set_tasks
     ]
     metrics += [
-        Metric(name + ending, f"{header} ↑", name, compared=True)
+        MetricColumn(name + ending, f"{header} ↑", name, compared=True)
         for name, header in (_AVERAGES | {"average": "All, mean"}).items()
     ]
     metrics += [
-        Metric(cause + ending, cause, _judged_share(cause, suite), hidden=True)
+        MetricColumn(cause + ending, cause, _judged_share(cause, suite), hidden=True)
         for cause in ("contradicted", "unsupported")
     ]
-    metrics.append(Metric("unjudged" + ending, "unjudged", "unjudged", hidden=True))
-    notes = [*_notes(suite, judge, judge_view.evaluated()), *notes]
+    metrics.append(MetricColumn("unjudged" + ending, "unjudged", "unjudged", hidden=True))
+    notes = [*_notes(suite, judge, judge_view.eval_results()), *notes]
     return metric_section(judge_view, metrics, decimals=DECIMALS, notes=notes)
 
 
@@ -86,19 +86,19 @@ def _total(kind: str, suite: Suite, result: Result) -> float:
     return sum(float(count or 0) for count in counts)
 
 
-def _published(view: View[Options], names: list[str], suite: Suite) -> Section:
+def _published(context: SectionContext[Options], names: list[str], suite: Suite) -> Section:
     """Build the section of the paper's sets that are not evaluated here."""
     cells = [
-        mean_cell(Place(row.run, name), [], DECIMALS, view.paper)
-        for row in view.rows
+        mean_cell(CellKey(row.run, name), [], DECIMALS, context.published)
+        for row in context.rows
         for name in names
     ]
     columns = [Column(id=name, header=f"{set_label(name)} ↑") for name in names]
-    note = f"Not evaluated at scale {view.artifact.scale}. GPT-4o judged the published values."
-    return section_of(view.having(title="The paper's sets"), columns, cells, [note])
+    note = f"Not evaluated at scale {context.artifact.scale}. GPT-4o judged the published values."
+    return make_section(context.replace(title="The paper's sets"), columns, cells, [note])
 
 
-def _agreement(view: View[Options], judges: tuple[str, str], suite: Suite) -> Section:
+def _agreement(context: SectionContext[Options], judges: tuple[str, str], suite: Suite) -> Section:
     """Build the section of raw agreement and Cohen's kappa per seed, over answers both judged."""
     names = {"": "all sets"} | {f"_{name}": set_label(name) for name in suite.set_tasks}
     measures: Mapping[str, tuple[str, Callable[[Pairs], float | None]]] = {
@@ -106,16 +106,22 @@ def _agreement(view: View[Options], judges: tuple[str, str], suite: Suite) -> Se
         "kappa": ("Cohen's κ", cohen_kappa),
     }
     cells: list[Cell] = []
-    for row in view.rows:
-        by_seed = {seed: _pairs(view, judges, row.run, seed) for seed in view.seeds}
+    for row in context.rows:
+        by_seed = {seed: _pairs(context, judges, row.run, seed) for seed in context.seeds}
         for ending, (label, (_, measure)) in product(names, measures.items()):
             seeds = []
             for seed, (jobs, verdicts) in by_seed.items():
                 pairs = [pair for name, pair in verdicts if ending in ("", f"_{name}")]
                 value = measure(pairs) if pairs else None
-                text = UNDEFINED if value is None else f"{plain(value, DECIMALS)} of {len(pairs)}"
+                text = (
+                    UNDEFINED
+                    if value is None
+                    else f"{format_number(value, DECIMALS)} of {len(pairs)}"
+                )
                 seeds.append(SeedValue(seed=seed, value=value, text=text, job_ids=jobs))
-            cells.append(mean_cell(Place(row.run, label + ending), seeds, DECIMALS, Paper(None)))
+            cells.append(
+                mean_cell(CellKey(row.run, label + ending), seeds, DECIMALS, PublishedValues(None))
+            )
     columns = [
         Column(id=label + ending, header=f"{header}, {name}", tidy_only=bool(ending))
         for ending, name in names.items()
@@ -126,16 +132,16 @@ def _agreement(view: View[Options], judges: tuple[str, str], suite: Suite) -> Se
         "if both judges always give the same verdict."
     )
     first, second = (_judge_name(judge, suite) for judge in judges)
-    return section_of(
-        view.having(title=f"Agreement of {first} and {second}"), columns, cells, [note]
+    return make_section(
+        context.replace(title=f"Agreement of {first} and {second}"), columns, cells, [note]
     )
 
 
 def _pairs(
-    view: View[Options], judges: tuple[str, str], run: str, seed: int
+    context: SectionContext[Options], judges: tuple[str, str], run: str, seed: int
 ) -> tuple[list[str], list[tuple[str, tuple[bool, bool]]]]:
     """Return the jobs of two judges, and (set, both verdicts) of every answer that both judged."""
-    judge_views = [judged_view(view, judge) for judge in judges]
+    judge_views = [judged_view(context, judge) for judge in judges]
     first, second = (
         {
             (judgment.set, judgment.index): judgment.faithful
@@ -143,7 +149,10 @@ def _pairs(
         }
         for judge_view in judge_views
     )
-    jobs = [view.results.judgment(view.part.suites[0], judge, run, seed).job_id for judge in judges]
+    jobs = [
+        context.results.judgment(context.section.suites[0], judge, run, seed).job_id
+        for judge in judges
+    ]
     return jobs, [
         (key[0], (verdict, other))
         for key, verdict in first.items()
@@ -177,13 +186,13 @@ def _judge_name(judge: str, suite: Suite) -> str:
 
 def _notes(suite: Suite, judge: str, results: Sequence[Result]) -> list[str]:
     settings = shared_setting(results, "judge")
-    unjudged = [defined(result, "unjudged") for result in results]
+    unjudged = [require_metric(result, "unjudged") for result in results]
     outputs = [_total("judged", suite, run) + _total("unjudged", suite, run) for run in results]
     notes = [
         f"Share of {suite.samples} outputs per set that the judge finds free of hallucination. "
         f"{_ABOUT[suite.format]}",
-        f"Judge: {_judge_note(judge, suite, settings)}. Of {span(outputs)} outputs per run "
-        f"{span(unjudged)} are unjudged and excluded.",
+        f"Judge: {_judge_note(judge, suite, settings)}. Of {format_range(outputs)} outputs per run "
+        f"{format_range(unjudged)} are unjudged and excluded.",
     ]
     absent = [
         set_label(name)

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 from difftransformer.evaluations.hyperparameters.settings import Options
-from difftransformer.reporting.cells import Place, fact_cell
+from difftransformer.reporting.cells import CellKey, fact_cell
 from difftransformer.reporting.document import Column, Section
-from difftransformer.reporting.numbers import count, rate
-from difftransformer.reporting.sections import section_of
-from difftransformer.reporting.view import View
+from difftransformer.reporting.number_format import format_count, format_learning_rate
+from difftransformer.reporting.section_context import SectionContext
+from difftransformer.reporting.sections import make_section
 
 _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "layers": ("Layers", str),
@@ -20,26 +20,26 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "rope_theta": ("RoPE θ", "{:g}".format),
     "beta1": ("β1", str),
     "beta2": ("β2", str),
-    "lr": ("Peak lr", rate),
-    "min_lr": ("Last lr", rate),
+    "lr": ("Peak lr", format_learning_rate),
+    "min_lr": ("Last lr", format_learning_rate),
     "decay": ("Decay", str),
     "warmup_steps": ("Warm-up steps", str),
     "weight_decay": ("Weight decay", str),
     "seq_len": ("Length", str),
-    "batch_tokens": ("Batch tokens", count),
-    "tokens": ("Tokens", count),
+    "batch_tokens": ("Batch tokens", format_count),
+    "tokens": ("Tokens", format_count),
 }
 """Header of each column, and how its values are written."""
 
 
-def section(view: View[Options]) -> Section:
+def section(context: SectionContext[Options]) -> Section:
     """Make the section; it needs no results."""
-    return section_of(
-        view,
+    return make_section(
+        context,
         [Column(id=key, header=header) for key, (header, _) in _COLUMNS.items()],
         [
-            fact_cell(Place(row.run, key), row.facts.get(key), [], view.paper, write)
-            for row in view.rows
+            fact_cell(CellKey(row.run, key), row.facts.get(key), [], context.published, write)
+            for row in context.rows
             for key, (_, write) in _COLUMNS.items()
         ],
         ["Settings as the training jobs get them; what the paper leaves open is ours."],

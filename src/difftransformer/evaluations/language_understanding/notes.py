@@ -3,8 +3,8 @@
 from difftransformer.config.evaluation import AVERAGE
 from difftransformer.evaluations.language_understanding.settings import Options, Suite, task_metric
 from difftransformer.evaluations.language_understanding.tasks import LANGUAGE_TASKS
-from difftransformer.reporting.collect import defined
-from difftransformer.reporting.view import View
+from difftransformer.reporting.collect import require_metric
+from difftransformer.reporting.section_context import SectionContext
 
 CONSTANT_SHARE = 0.95
 """Share of items with the same answer from which a model's predictions count as constant."""
@@ -15,21 +15,25 @@ def task_label(task: str) -> str:
     return "Avg" if task == AVERAGE else LANGUAGE_TASKS[task].label
 
 
-def _constant_prediction_note(view: View[Options], suite: Suite) -> list[str]:
+def _constant_prediction_note(context: SectionContext[Options], suite: Suite) -> list[str]:
     """Name the tasks where a model has constant predictions, so that its accuracy means little."""
-    if not view.options.most_common_share:
+    if not context.options.most_common_share:
         return []
     constant_predictions = {
         (row.label, task)
-        for row in view.rows
-        for result in view.evaluated(row)
+        for row in context.rows
+        for result in context.eval_results(row)
         for task in suite.evaluated_tasks
-        if defined(result, task_metric(task, "most_common_share")) >= CONSTANT_SHARE
+        if require_metric(result, task_metric(task, "most_common_share")) >= CONSTANT_SHARE
     }
     listed = "; ".join(
         f"{task_label(task)}: {', '.join(labels)}"
         for task in suite.evaluated_tasks
-        if (labels := [row.label for row in view.rows if (row.label, task) in constant_predictions])
+        if (
+            labels := [
+                row.label for row in context.rows if (row.label, task) in constant_predictions
+            ]
+        )
     )
     return [
         f"Same answer to at least {CONSTANT_SHARE:.0%} of the items, in at least one seed: "
@@ -37,9 +41,9 @@ def _constant_prediction_note(view: View[Options], suite: Suite) -> list[str]:
     ]
 
 
-def notes(view: View[Options]) -> list[str]:
+def notes(context: SectionContext[Options]) -> list[str]:
     """Return notes on the items, their few-shot examples and scores, and on skipped tasks."""
-    suite, results = view.suite, view.evaluated()
+    suite, results = context.suite, context.eval_results()
     versions = {result.provenance.versions.get("lm-eval", "unknown") for result in results}
     words = {
         "hub": "the benchmarks, from the Hugging Face hub, at a pinned revision where lm-eval or "
@@ -48,7 +52,7 @@ def notes(view: View[Options]) -> list[str]:
         "compare with published numbers",
     }
     counts = {
-        task_label(task): int(defined(results[0], task_metric(task, "samples")))
+        task_label(task): int(require_metric(results[0], task_metric(task, "samples")))
         for task in suite.evaluated_tasks
     }
     amount = ", ".join(f"{label} {count}" for label, count in counts.items())
@@ -60,7 +64,7 @@ def notes(view: View[Options]) -> list[str]:
         f"Items: {words.get(suite.data, 'the benchmarks, from local files')}; {amount}.",
     ]
     truncated = [
-        defined(result, task_metric(task, "truncated"))
+        require_metric(result, task_metric(task, "truncated"))
         for result in results
         for task in suite.evaluated_tasks
     ]
@@ -79,8 +83,8 @@ def notes(view: View[Options]) -> list[str]:
         )
     if suite.skipped_note:
         lines.append(f"Not evaluated, and not in the average: {suite.skipped_note}.")
-    lines += [view.training_note(), *view.difference_note()]
-    return [*lines, *_constant_prediction_note(view, suite)]
+    lines += [context.training_note(), *context.difference_note()]
+    return [*lines, *_constant_prediction_note(context, suite)]
 
 
 def _examples(suite: Suite) -> str:

@@ -5,27 +5,33 @@ from typing import NamedTuple
 
 from difftransformer.config.artifact_slices import RowSlice, SweepRow
 from difftransformer.evaluations.learning_rate.settings import Options
-from difftransformer.reporting.cells import UNDEFINED, Paper, Place, mean_cell, seed_values
-from difftransformer.reporting.charts import HOLLOW, Point, lines, mean_points
-from difftransformer.reporting.collect import metric
+from difftransformer.reporting.cells import (
+    UNDEFINED,
+    CellKey,
+    PublishedValues,
+    mean_cell,
+    seed_values,
+)
+from difftransformer.reporting.charts import HOLLOW_STYLE, Point, draw_lines, mean_points
+from difftransformer.reporting.collect import get_metric
 from difftransformer.reporting.document import Cell, Column, Section
 from difftransformer.reporting.drawing import (
     SOFT,
     Axes,
     Figure,
-    Look,
+    RowStyle,
+    label_axes,
     legend_below,
-    looks,
-    sign,
-    tidy,
+    legend_handle,
+    row_styles,
 )
-from difftransformer.reporting.numbers import rate
-from difftransformer.reporting.panels import log_ticks, panels
-from difftransformer.reporting.sections import section_of
-from difftransformer.reporting.view import View
+from difftransformer.reporting.number_format import format_learning_rate
+from difftransformer.reporting.panels import set_log_ticks, subplot_grid
+from difftransformer.reporting.section_context import SectionContext
+from difftransformer.reporting.sections import make_section
 
 BEST, CHOSEN = "★", "†"
-_BEST, _CHOSEN = Look(SOFT, (), "*"), Look(SOFT, (), "o")
+_BEST, _CHOSEN = RowStyle(SOFT, (), "*"), RowStyle(SOFT, (), "o")
 
 
 class Outcome(NamedTuple):
@@ -37,30 +43,35 @@ class Outcome(NamedTuple):
     cells: dict[float, Cell]
 
 
-def section(view: View[Options]) -> Section:
+def section(context: SectionContext[Options]) -> Section:
     """Make the section: rows are architectures, columns are rates."""
-    found = outcomes(view)
-    columns = [Column(id=_column(view, one), header=f"lr {rate(one)}") for one in view.rates]
+    found = outcomes(context)
+    columns = [
+        Column(id=_column(context, one), header=f"lr {format_learning_rate(one)}")
+        for one in context.learning_rates
+    ]
     columns.append(Column(id="best_learning_rate", header=f"{BEST} best"))
     columns.append(Column(id="chosen_learning_rate", header=f"{CHOSEN} in use"))
     notes = [
-        f"{_named(view).capitalize()}, {view.options.better} is better; "
+        f"{_named(context).capitalize()}, {context.options.better} is better; "
         f"{BEST} best mean, {CHOSEN} the rate of the tables' runs."
     ]
-    return section_of(view, columns, [cell for one in found for cell in _row_cells(one)], notes)
+    return make_section(
+        context, columns, [cell for one in found for cell in _row_cells(one)], notes
+    )
 
 
-def outcomes(view: View[Options]) -> list[Outcome]:
+def outcomes(context: SectionContext[Options]) -> list[Outcome]:
     """Mean metric by rate of each row, and its best rate if one is known: of equals the lowest.
 
     Raises:
         UserError: a result of the sweep is missing.
     """
     found = []
-    for row in view.rows:
-        entries = view.swept(row)
-        cells = {entry.learning_rate: _cell(view, entry) for entry in entries}
-        sign = 1 if view.options.better == "lower" else -1
+    for row in context.rows:
+        entries = context.sweep_rows(row)
+        cells = {entry.learning_rate: _cell(context, entry) for entry in entries}
+        sign = 1 if context.options.better == "lower" else -1
         best = min(entries, key=lambda entry: _rank(cells[entry.learning_rate], sign))
         chosen = next((entry for entry in entries if entry.chosen), None)
         known = best if cells[best.learning_rate].value is not None else None
@@ -68,22 +79,22 @@ def outcomes(view: View[Options]) -> list[Outcome]:
     return found
 
 
-def _column(view: View[Options], learning_rate: float) -> str:
+def _column(context: SectionContext[Options], learning_rate: float) -> str:
     """Column of a rate, such as ``validation_loss@4e-3``."""
-    return f"{view.options.metric}@{rate(learning_rate)}"
+    return f"{context.options.metric}@{format_learning_rate(learning_rate)}"
 
 
-def _named(view: View[Options]) -> str:
+def _named(context: SectionContext[Options]) -> str:
     """The metric in words."""
-    return view.options.metric.replace("_", " ")
+    return context.options.metric.replace("_", " ")
 
 
-def _cell(view: View[Options], entry: SweepRow) -> Cell:
-    trained = [view.results.training(entry.run_id, seed) for seed in view.seeds]
-    values = [(result, metric(result, view.options.metric)) for result in trained]
-    place = Place(entry.run, _column(view, entry.learning_rate))
-    decimals = view.options.decimals
-    return mean_cell(place, seed_values(values, decimals), decimals, Paper(None))
+def _cell(context: SectionContext[Options], entry: SweepRow) -> Cell:
+    trained = [context.results.training(entry.run_id, seed) for seed in context.seeds]
+    values = [(result, get_metric(result, context.options.metric)) for result in trained]
+    place = CellKey(entry.run, _column(context, entry.learning_rate))
+    decimals = context.options.decimals
+    return mean_cell(place, seed_values(values, decimals), decimals, PublishedValues(None))
 
 
 def _rank(cell: Cell, sign: int) -> float:
@@ -107,7 +118,7 @@ def _row_cells(outcome: Outcome) -> list[Cell]:
             Cell(
                 row=outcome.row.run,
                 column=f"{column}_learning_rate",
-                text=nothing if entry is None else rate(entry.learning_rate),
+                text=nothing if entry is None else format_learning_rate(entry.learning_rate),
                 value=None if entry is None else entry.learning_rate,
                 n=best.n if best else 0,
                 seeds=[
@@ -120,38 +131,45 @@ def _row_cells(outcome: Outcome) -> list[Cell]:
     return cells
 
 
-def figure(view: View[Options]) -> Figure:
+def figure(context: SectionContext[Options]) -> Figure:
     """Draw one panel a section; the legend stands once where all panels show the same rows."""
-    parts = view.sections
-    figure, (places,) = panels(1, len(parts), (5.5 * len(parts), 4.6))
-    look = looks({row.label: row.look for part in parts for row in part.rows})
+    parts = context.sibling_contexts
+    figure, (places,) = subplot_grid(1, len(parts), (5.5 * len(parts), 4.6))
+    look = row_styles({row.label: row.look for part in parts for row in part.rows})
     for axes, part in zip(places, parts, strict=True):
         _panel(axes, part, look)
-    signs = [sign(label, one, line=1.6, mark=3.5) for label, one in look.items()]
-    signs += [sign("best mean", _BEST, mark=10), sign("in use", _CHOSEN, mark=10, hollow=True)]
+    signs = [legend_handle(label, one, line=1.6, mark=3.5) for label, one in look.items()]
+    signs += [
+        legend_handle("best mean", _BEST, mark=10),
+        legend_handle("in use", _CHOSEN, mark=10, hollow=True),
+    ]
     legend_below(figure, signs, ncols=2 * len(parts))
     return figure
 
 
-def _panel(axes: Axes, view: View[Options], look: dict[str, Look]) -> None:
-    for one in outcomes(view):
+def _panel(axes: Axes, context: SectionContext[Options], look: dict[str, RowStyle]) -> None:
+    for one in outcomes(context):
         label, own = one.row.label, look[one.row.label]
         points = [
             Point(label, swept, value)
             for swept, cell in one.cells.items()
             for value in cell.by_seed().values()
         ]
-        lines(axes, points, look, marks=3.5)
+        draw_lines(axes, points, look, marks=3.5)
         partial = {swept for swept, cell in one.cells.items() if cell.n < len(cell.seeds)}
         means = mean_points(points)
-        lines(axes, [p for p in means if p.x in partial], look, marks=3.5, lw=0, **HOLLOW)
+        draw_lines(
+            axes, [p for p in means if p.x in partial], look, marks=3.5, lw=0, **HOLLOW_STYLE
+        )
         for sign_of, entry, size, style in (
             (_CHOSEN, one.chosen, 13, {"mfc": "none", "mew": 1.4}),
             (_BEST, one.best, 11, {"mec": "white", "mew": 0.6, "zorder": 3}),
         ):
             at = [p for p in means if entry is not None and p.x == entry.learning_rate]
             marked = {label: own._replace(marker=sign_of.marker)}
-            lines(axes, at, marked, marks=size, lw=0, **style)
-    log_ticks(axes, view.rates, list(map(rate, view.rates)))
-    better = f"{_named(view)} ({view.options.better} is better)"
-    tidy(axes, x="peak learning rate", y=better, title=view.title)
+            draw_lines(axes, at, marked, marks=size, lw=0, **style)
+    set_log_ticks(
+        axes, context.learning_rates, list(map(format_learning_rate, context.learning_rates))
+    )
+    better = f"{_named(context)} ({context.options.better} is better)"
+    label_axes(axes, x="peak learning rate", y=better, title=context.title)

@@ -7,36 +7,36 @@ from difftransformer.errors import UserError
 from difftransformer.evaluations.many_shot.settings import Options, Suite, accuracy_metric
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.charts import (
-    PUBLISHED,
+    PUBLISHED_STYLE,
     Point,
-    estimate,
-    estimates,
-    lines,
-    over_seeds,
+    draw_estimates,
+    draw_lines,
+    make_estimates,
+    seed_points,
 )
-from difftransformer.reporting.collect import defined
+from difftransformer.reporting.collect import require_metric
 from difftransformer.reporting.drawing import (
     FAINT,
     SOFT,
     Axes,
     Figure,
-    Look,
+    RowStyle,
+    escape_label,
+    label_axes,
     legend_below,
-    printable,
-    sign,
-    tidy,
+    legend_handle,
 )
-from difftransformer.reporting.panels import panels, row_signs
-from difftransformer.reporting.view import View
+from difftransformer.reporting.panels import row_legend, subplot_grid
+from difftransformer.reporting.section_context import SectionContext
 
 _WIDTH = 34
-_GUESS = Look(SOFT, (4, 3), "")
+_GUESS = RowStyle(SOFT, (4, 3), "")
 _CHARACTERS_PER_INCH = 11  # of a title
 
 
-def figure(view: View[Options]) -> Figure:
+def figure(context: SectionContext[Options]) -> Figure:
     """Draw a panel for each section of the artifact, by the option `by` of the first."""
-    return _spread(view) if view.options.by == "order" else _curves(view)
+    return _spread(context) if context.options.by == "order" else _curves(context)
 
 
 def measured_shots(suite: Suite, results: Sequence[Result]) -> list[int]:
@@ -71,7 +71,7 @@ def accuracy(result: Result, number: int, order: int | None = None) -> float:
     Raises:
         UserError: It was not measured, or is undefined.
     """
-    return 100 * defined(result, accuracy_metric(number, order))
+    return 100 * require_metric(result, accuracy_metric(number, order))
 
 
 def accuracy_by_order(suite: Suite, result: Result) -> list[float]:
@@ -91,52 +91,60 @@ def order_column(suite: Suite) -> str:
     return f"{suite.task}_{suite.order}"
 
 
-def with_proxy_title(view: View[Options]) -> View[Options]:
-    """Return the view with a title that names generated items as a proxy of the set."""
-    suite = view.suite
+def with_proxy_title(context: SectionContext[Options]) -> SectionContext[Options]:
+    """Return the context with a title that names generated items as a proxy of the set."""
+    suite = context.suite
     items = f"generated items, {suite.classes} classes" if suite.generated else None
-    return view.standing_in(items)
+    return context.as_proxy(items)
 
 
-def _curves(view: View[Options]) -> Figure:
+def _curves(context: SectionContext[Options]) -> Figure:
     """Draw a column per section: our accuracies above the published ones of the same set."""
-    views, rows = view.sections, 1 if view.artifact.paper is None else 2
-    figure, grid = panels(rows, len(views), (3.1 * len(views), 3.1 * rows), sharey="row")
-    for column, section in enumerate(views):
-        _measured_panel(grid[0][column], section, view.look)
-        if view.artifact.paper is not None:
-            _published_panel(grid[1][column], section, view.look)
+    contexts, rows = context.sibling_contexts, 1 if context.artifact.paper is None else 2
+    figure, grid = subplot_grid(
+        rows, len(contexts), (3.1 * len(contexts), 3.1 * rows), sharey="row"
+    )
+    for column, section in enumerate(contexts):
+        _measured_panel(grid[0][column], section, context.styles)
+        if context.artifact.paper is not None:
+            _published_panel(grid[1][column], section, context.styles)
         for axes in grid[:, column]:
             axes.set_ylim(0, 102)
             if column:
                 axes.set_ylabel("")
-    legend_below(figure, row_signs(view.rows, view.look, mark=3.8), ncols=6)
+    legend_below(figure, row_legend(context.rows, context.styles, mark=3.8), ncols=6)
     return figure
 
 
-def _measured_panel(axes: Axes, view: View[Options], look: dict[str, Look]) -> None:
-    numbers = measured_shots(view.suite, view.evaluated())
+def _measured_panel(
+    axes: Axes, context: SectionContext[Options], look: dict[str, RowStyle]
+) -> None:
+    numbers = measured_shots(context.suite, context.eval_results())
     late = plateau(numbers)
     axes.axvspan(late[0], late[-1], color=FAINT, alpha=0.35, lw=0)
-    axes.axhline(_chance(view), color=SOFT, lw=0.9, ls=(0, _GUESS.dash))
-    for row in view.rows:
-        values = [[accuracy(result, n) for n in numbers] for result in view.evaluated(row)]
-        lines(axes, over_seeds(row.run, numbers, values), look, marks=3.8)
-    tidy(axes, x="demonstrations", y="accuracy, %")
-    axes.set_title(printable(with_proxy_title(view).title, _WIDTH), fontsize=8.5, pad=6)
+    axes.axhline(_chance(context), color=SOFT, lw=0.9, ls=(0, _GUESS.dash))
+    for row in context.rows:
+        values = [[accuracy(result, n) for n in numbers] for result in context.eval_results(row)]
+        draw_lines(axes, seed_points(row.run, numbers, values), look, marks=3.8)
+    label_axes(axes, x="demonstrations", y="accuracy, %")
+    axes.set_title(escape_label(with_proxy_title(context).title, _WIDTH), fontsize=8.5, pad=6)
 
 
-def _published_panel(axes: Axes, view: View[Options], look: dict[str, Look]) -> None:
-    for row in view.rows:
-        points = _published(view, row.run, f"{view.suite.task}_n")
-        lines(axes, [Point(row.run, x, y) for x, y in points], look, **PUBLISHED)
-    tidy(axes, x="demonstrations", y="accuracy, %, published")
-    axes.set_title(printable(f"{view.title}, published", _WIDTH), fontsize=8.5, pad=6)
+def _published_panel(
+    axes: Axes, context: SectionContext[Options], look: dict[str, RowStyle]
+) -> None:
+    for row in context.rows:
+        points = _published(context, row.run, f"{context.suite.task}_n")
+        draw_lines(axes, [Point(row.run, x, y) for x, y in points], look, **PUBLISHED_STYLE)
+    label_axes(axes, x="demonstrations", y="accuracy, %, published")
+    axes.set_title(escape_label(f"{context.title}, published", _WIDTH), fontsize=8.5, pad=6)
 
 
-def _published(view: View[Options], run: str, prefix: str) -> list[tuple[float, float]]:
+def _published(
+    context: SectionContext[Options], run: str, prefix: str
+) -> list[tuple[float, float]]:
     """Return published values of a row by the number after a prefix of the column."""
-    rows = {} if view.artifact.paper is None else view.artifact.paper.rows
+    rows = {} if context.artifact.paper is None else context.artifact.paper.rows
     values = rows[run].values if run in rows else {}
     return sorted(
         (int(name.removeprefix(prefix)), float(value))
@@ -145,49 +153,55 @@ def _published(view: View[Options], run: str, prefix: str) -> list[tuple[float, 
     )
 
 
-def _chance(view: View[Options]) -> float:
-    return 100 * defined(view.evaluated()[0], "chance")
+def _chance(context: SectionContext[Options]) -> float:
+    return 100 * require_metric(context.eval_results()[0], "chance")
 
 
-def _spread(view: View[Options]) -> Figure:
+def _spread(context: SectionContext[Options]) -> Figure:
     """Draw accuracy by order, a strip per training seed."""
-    views = view.sections
-    width = max(3.0, 12.6 / len(views))
-    figure, (panel_axes,) = panels(1, len(views), (width * len(views), 3.8), sharey=True)
-    for axes, section in zip(panel_axes, views, strict=True):
-        _spread_panel(axes, section, view.look, int(_CHARACTERS_PER_INCH * width))
+    contexts = context.sibling_contexts
+    width = max(3.0, 12.6 / len(contexts))
+    figure, (panel_axes,) = subplot_grid(
+        1, len(contexts), (width * len(contexts), 3.8), sharey=True
+    )
+    for axes, section in zip(panel_axes, contexts, strict=True):
+        _spread_panel(axes, section, context.styles, int(_CHARACTERS_PER_INCH * width))
     for axes in panel_axes[1:]:
         axes.set_ylabel("")
-    signs = row_signs(view.rows, view.look, line=0, mark=4)
-    legend_below(figure, [*signs, sign("guessing on our items", _GUESS, line=0.9, mark=0)])
+    signs = row_legend(context.rows, context.styles, line=0, mark=4)
+    legend_below(figure, [*signs, legend_handle("guessing on our items", _GUESS, line=0.9, mark=0)])
     return figure
 
 
-def _spread_panel(axes: Axes, view: View[Options], look: dict[str, Look], width: int) -> None:
+def _spread_panel(
+    axes: Axes, context: SectionContext[Options], look: dict[str, RowStyle], width: int
+) -> None:
     """Draw orders as dots on a bar from worst to best, and write the difference above."""
     ours = {
-        f"{row.run}/{result.seed}": (row.run, accuracy_by_order(view.suite, result))
-        for row in view.rows
-        for result in view.evaluated(row)
+        f"{row.run}/{result.seed}": (row.run, accuracy_by_order(context.suite, result))
+        for row in context.rows
+        for result in context.eval_results(row)
     }
     published_strips = {
         f"{row.run}/published": (row.run, [value for _, value in published])
-        for row in view.rows
-        if (published := _published(view, row.run, f"{order_column(view.suite)}_o"))
+        for row in context.rows
+        if (published := _published(context, row.run, f"{order_column(context.suite)}_o"))
     }
     strips = ours | published_strips
     for group, hollow in ((ours, False), (published_strips, True)):
         drawn = [
             mark
             for strip, (run, values) in group.items()
-            for mark in estimate(strip, run, fmean(values), (min(values), max(values)), values)
+            for mark in make_estimates(
+                strip, run, fmean(values), (min(values), max(values)), values
+            )
         ]
         labels = dict.fromkeys(strips, "")
-        estimates(axes, drawn, look, labels, dodge=False, hollow=hollow, marks=4)
+        draw_estimates(axes, drawn, look, labels, dodge=False, hollow=hollow, marks=4)
     for x, (run, values) in enumerate(strips.values()):
         spread, best = f"{max(values) - min(values):.0f}", max(values)
         axes.text(x, best + 1.5, spread, ha="center", fontsize=7, color=look[run].color)
-    axes.hlines(_chance(view), -0.5, len(ours) - 0.5, color=SOFT, lw=0.9, ls=(0, _GUESS.dash))
+    axes.hlines(_chance(context), -0.5, len(ours) - 0.5, color=SOFT, lw=0.9, ls=(0, _GUESS.dash))
     axes.set_ylim(0, 108)
-    tidy(axes, x="training seeds, then published", y="accuracy, %")
-    axes.set_title(printable(with_proxy_title(view).title, width), fontsize=8.5, pad=6)
+    label_axes(axes, x="training seeds, then published", y="accuracy, %")
+    axes.set_title(escape_label(with_proxy_title(context).title, width), fontsize=8.5, pad=6)

@@ -14,10 +14,10 @@ from difftransformer.evaluations.many_shot.figure import (
     with_proxy_title,
 )
 from difftransformer.evaluations.many_shot.settings import Options, accuracy_metric
-from difftransformer.reporting.collect import defined
+from difftransformer.reporting.collect import require_metric
 from difftransformer.reporting.document import Section
-from difftransformer.reporting.sections import Metric, metric_section
-from difftransformer.reporting.view import View
+from difftransformer.reporting.section_context import SectionContext
+from difftransformer.reporting.sections import MetricColumn, metric_section
 
 __all__ = ["figure", "section"]
 
@@ -25,21 +25,21 @@ DECIMALS = 1
 _MAX_COLUMNS = 8
 
 
-def section(view: View[Options]) -> Section:
+def section(context: SectionContext[Options]) -> Section:
     """Make the section in %: accuracy by number of demonstrations, or its spread over orders."""
-    metrics, note = _spread(view) if view.options.by == "order" else _numbers(view)
-    notes = [f"{_items_note(view)} {note}", view.training_note()]
-    return metric_section(with_proxy_title(view), metrics, decimals=DECIMALS, notes=notes)
+    metrics, note = _spread(context) if context.options.by == "order" else _numbers(context)
+    notes = [f"{_items_note(context)} {note}", context.training_note()]
+    return metric_section(with_proxy_title(context), metrics, decimals=DECIMALS, notes=notes)
 
 
-def _numbers(view: View[Options]) -> tuple[list[Metric], str]:
+def _numbers(context: SectionContext[Options]) -> tuple[list[MetricColumn], str]:
     """Return columns of accuracy by the number of demonstrations and of its plateau, and a note."""
-    suite, numbers = view.suite, measured_shots(view.suite, view.evaluated())
+    suite, numbers = context.suite, measured_shots(context.suite, context.eval_results())
     columns, late = _spaced(numbers), plateau(numbers)
     # A proxy has classes of its own, so its columns have names without published values.
     start = f"{suite.task}_generated_n" if suite.generated else f"{suite.task}_n"
     metrics = [
-        Metric(f"{start}{n}", f"{n} ↑", {accuracy_metric(n): 100.0}, hidden=n not in columns)
+        MetricColumn(f"{start}{n}", f"{n} ↑", {accuracy_metric(n): 100.0}, hidden=n not in columns)
         for n in numbers
     ]
     mean, overall = (
@@ -47,10 +47,14 @@ def _numbers(view: View[Options]) -> tuple[list[Metric], str]:
     )
     any_class = suite.selection == "random"  # as Dex prints it, with a mean over all numbers
     metrics.append(
-        Metric(f"{suite.task}_plateau", "Plateau ↑", mean, hidden=any_class, compared=not any_class)
+        MetricColumn(
+            f"{suite.task}_plateau", "Plateau ↑", mean, hidden=any_class, compared=not any_class
+        )
     )
     metrics.append(
-        Metric(f"{suite.task}_average", "Avg ↑", overall, hidden=not any_class, compared=any_class)
+        MetricColumn(
+            f"{suite.task}_average", "Avg ↑", overall, hidden=not any_class, compared=any_class
+        )
     )
     return metrics, (
         "Columns are numbers of demonstrations, "
@@ -59,17 +63,21 @@ def _numbers(view: View[Options]) -> tuple[list[Metric], str]:
     )
 
 
-def _spread(view: View[Options]) -> tuple[list[Metric], str]:
+def _spread(context: SectionContext[Options]) -> tuple[list[MetricColumn], str]:
     """Return columns of the spread over orders of the same demonstrations, and a note."""
-    suite, number = view.suite, measured_shots(view.suite, view.evaluated())[-1]
+    suite, number = context.suite, measured_shots(context.suite, context.eval_results())[-1]
 
-    def column(ending: str, header: str, of: Callable[[list[float]], float], **how: Any) -> Metric:
+    def column(
+        ending: str, header: str, of: Callable[[list[float]], float], **how: Any
+    ) -> MetricColumn:
         name = f"{order_column(suite)}_{ending}"
-        return Metric(name, header, lambda result: of(accuracy_by_order(suite, result)), **how)
+        return MetricColumn(
+            name, header, lambda result: of(accuracy_by_order(suite, result)), **how
+        )
 
     orders = [(f"o{n}", f"Order {n}", itemgetter(n)) for n in range(suite.order_seeds)]
     metrics = [
-        Metric(f"{order_column(suite)}_mean", "Mean ↑", {accuracy_metric(number): 100.0}),
+        MetricColumn(f"{order_column(suite)}_mean", "Mean ↑", {accuracy_metric(number): 100.0}),
         column("margin", "Best − worst ↓", lambda values: max(values) - min(values), compared=True),
         column("deviation", "SD ↓", stdev, compared=True),
         column("best", "Best", max),
@@ -90,8 +98,8 @@ def _spaced(numbers: Sequence[int]) -> list[int]:
     return [numbers[round(index * last / (_MAX_COLUMNS - 1))] for index in range(_MAX_COLUMNS)]
 
 
-def _items_note(view: View[Options]) -> str:
-    suite = view.suite
+def _items_note(context: SectionContext[Options]) -> str:
+    suite = context.suite
     items = "Items are those of the labeled set, in the template of long-context-icl."
     if suite.generated:
         items = (
@@ -106,5 +114,5 @@ def _items_note(view: View[Options]) -> str:
     draws = f" in each of {suite.draws} draws of demonstrations" if suite.draws > 1 else ""
     return (
         f"{items} n = {suite.test_items} items{draws}, decoded greedily among the set's labels; "
-        f"guessing gives {100 * defined(view.evaluated()[0], 'chance'):.1f}."
+        f"guessing gives {100 * require_metric(context.eval_results()[0], 'chance'):.1f}."
     )

@@ -6,11 +6,19 @@ from typing import NamedTuple
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.errors import UserError
 from difftransformer.evaluations.needles.settings import Options, accuracy_name
-from difftransformer.reporting.charts import lines, over_seeds
-from difftransformer.reporting.collect import defined
-from difftransformer.reporting.conditions import proxy_title
-from difftransformer.reporting.drawing import Axes, Figure, Look, SubFigure, printable, sign, tidy
-from difftransformer.reporting.view import View
+from difftransformer.reporting.charts import draw_lines, seed_points
+from difftransformer.reporting.collect import require_metric
+from difftransformer.reporting.drawing import (
+    Axes,
+    Figure,
+    RowStyle,
+    SubFigure,
+    escape_label,
+    label_axes,
+    legend_handle,
+)
+from difftransformer.reporting.section_context import SectionContext
+from difftransformer.reporting.table_notes import proxy_title
 
 
 class Panel(NamedTuple):
@@ -22,56 +30,59 @@ class Panel(NamedTuple):
     averages: list[list[float]]
 
 
-def figure(view: View[Options]) -> Figure:
+def figure(context: SectionContext[Options]) -> Figure:
     """Draw a line of panels, and the published one below it."""
     import matplotlib.pyplot as plt
 
-    lengths, depths = several_lengths(view), view.suite.depths
-    ours = [_ours(view, row) for row in view.rows]
-    published, their_lengths = _published(view)
+    lengths, depths = several_lengths(context), context.suite.depths
+    ours = [_ours(context, row) for row in context.rows]
+    published, their_lengths = _published(context)
     rows = 2 if published else 1
     figure = plt.figure(figsize=(12.5, 3.0 * rows), layout="constrained")
     top, *below = figure.subfigures(rows, 1, squeeze=False, hspace=0.03).ravel()
-    _row(top, ours, lengths, depths, view.look, "")
+    _row(top, ours, lengths, depths, context.styles, "")
     for part in below:
-        _row(part, published, their_lengths, depths, view.look, ", published")
-    if view.suite.proxy is not None:
-        top.suptitle(proxy_title("Ours", view.suite.proxy), x=0.0, ha="left", fontsize=10)
+        _row(part, published, their_lengths, depths, context.styles, ", published")
+    if context.suite.proxy is not None:
+        top.suptitle(proxy_title("Ours", context.suite.proxy), x=0.0, ha="left", fontsize=10)
     return figure
 
 
-def several_lengths(view: View[Options]) -> list[int]:
+def several_lengths(context: SectionContext[Options]) -> list[int]:
     """Context lengths that all rows were asked at.
 
     Raises:
         UserError: All was asked at one length alone.
     """
-    lengths: list[int] | None = view.suite.lengths
+    lengths: list[int] | None = context.suite.lengths
     if lengths is None or len(lengths) < 2:
         raise UserError(
-            f"suite '{view.part.suites[0]}' has the lengths {lengths}: accuracy by length needs "
+            f"suite '{context.section.suites[0]}' has the lengths {lengths}: accuracy by length "
+            "needs "
             "two or more"
         )
     return lengths
 
 
-def _ours(view: View[Options], row: RowSlice) -> Panel:
-    found, suite = view.evaluated(row), view.suite
+def _ours(context: SectionContext[Options], row: RowSlice) -> Panel:
+    found, suite = context.eval_results(row), context.suite
     pair, lengths = suite.pairs[0], suite.lengths
 
     def mean(length: int, depth: int) -> float:
         name = accuracy_name(pair, length, depth)
-        return sum(defined(result, name) for result in found) / len(found)
+        return sum(require_metric(result, name) for result in found) / len(found)
 
     grid = [[mean(length, depth) for length in lengths] for depth in suite.depths]
-    averages = [[defined(one, accuracy_name(pair, length)) for length in lengths] for one in found]
+    averages = [
+        [require_metric(one, accuracy_name(pair, length)) for length in lengths] for one in found
+    ]
     return Panel(row.run, row.label, grid, averages)
 
 
-def _published(view: View[Options]) -> tuple[list[Panel], list[int]]:
+def _published(context: SectionContext[Options]) -> tuple[list[Panel], list[int]]:
     """Published panels of the rows shown, if they have our depths and any lengths, and those."""
-    table, depths = view.artifact.paper, view.suite.depths
-    shown = [row.run for row in view.rows]
+    table, depths = context.artifact.paper, context.suite.depths
+    shown = [row.run for row in context.rows]
     rows = {} if table is None else {run: table.rows[run] for run in shown if run in table.rows}
     known = {
         run: {name: float(value) for name, value in row.values.items() if value is not None}
@@ -92,7 +103,7 @@ def _published(view: View[Options]) -> tuple[list[Panel], list[int]]:
 
 def _row(
     figure: SubFigure, panels: Sequence[Panel], lengths: Sequence[int], depths: Sequence[int],
-    look: dict[str, Look], source: str,
+    look: dict[str, RowStyle], source: str,
 ) -> None:  # fmt: skip
     """Draw one heat map a model, and beside them the means by length of all."""
     breadths = [1.0] * len(panels) + [1.15]
@@ -100,8 +111,8 @@ def _row(
     names = [f"{n // 1024}K" if n % 1024 == 0 else str(n) for n in lengths]
     for index, (axes, panel) in enumerate(zip(places, panels, strict=False)):
         _heat(axes, panel.grid, names, [f"{depth}" for depth in depths] if index == 0 else [])
-        tidy(axes, x="context length, tokens", y="depth, %" if index == 0 else "")
-        axes.set_title(printable(panel.label + source, 30), fontsize=9, pad=6)
+        label_axes(axes, x="context length, tokens", y="depth, %" if index == 0 else "")
+        axes.set_title(escape_label(panel.label + source, 30), fontsize=9, pad=6)
     _averages(places[-1], panels, names, look)
 
 
@@ -118,14 +129,16 @@ def _heat(axes: Axes, grid: list[list[float]], lengths: list[str], depths: list[
 
 
 def _averages(
-    axes: Axes, panels: Sequence[Panel], lengths: list[str], look: dict[str, Look]
+    axes: Axes, panels: Sequence[Panel], lengths: list[str], look: dict[str, RowStyle]
 ) -> None:
     for panel in panels:
-        lines(axes, over_seeds(panel.run, range(len(lengths)), panel.averages), look, marks=4.5)
+        draw_lines(
+            axes, seed_points(panel.run, range(len(lengths)), panel.averages), look, marks=4.5
+        )
     axes.set_xticks(range(len(lengths)), lengths)
     axes.tick_params(labelsize=7.5)
     axes.set_ylim(0, 1.05)
-    tidy(axes, x="context length, tokens", y="accuracy")
+    label_axes(axes, x="context length, tokens", y="accuracy")
     axes.set_title("Mean over depths", fontsize=9, pad=6)
-    signs = [sign(panel.label, look[panel.run], line=1.6, mark=4.5) for panel in panels]
+    signs = [legend_handle(panel.label, look[panel.run], line=1.6, mark=4.5) for panel in panels]
     axes.legend(handles=signs, fontsize=7, loc="best", handlelength=2.4)

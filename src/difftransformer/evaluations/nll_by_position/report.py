@@ -4,137 +4,155 @@ from difftransformer.config.evaluation import Options
 from difftransformer.config.papers import PaperTable
 from difftransformer.errors import UserError
 from difftransformer.evaluations.nll_by_position.settings import WHOLE, nll_name, places_in
-from difftransformer.reporting.cells import DIFFERENCE, Paper, paired_differences
-from difftransformer.reporting.charts import PUBLISHED, Point, cells_of, interval, lines
-from difftransformer.reporting.collect import defined
-from difftransformer.reporting.conditions import shared_setting
+from difftransformer.reporting.cells import DIFFERENCE_SUFFIX, PublishedValues, paired_differences
+from difftransformer.reporting.charts import (
+    PUBLISHED_STYLE,
+    Point,
+    cell_interval,
+    draw_lines,
+    select_cells,
+)
+from difftransformer.reporting.collect import require_metric
 from difftransformer.reporting.document import Column, Section
-from difftransformer.reporting.drawing import INK, Axes, Figure, legend_below, sign, tidy
+from difftransformer.reporting.drawing import (
+    INK,
+    Axes,
+    Figure,
+    label_axes,
+    legend_below,
+    legend_handle,
+)
 from difftransformer.reporting.loss_panels import difference_title
-from difftransformer.reporting.numbers import count
-from difftransformer.reporting.panels import log_ticks, panels, row_signs
-from difftransformer.reporting.sections import Metric, metric_cells, section_of
-from difftransformer.reporting.view import View
+from difftransformer.reporting.number_format import format_count
+from difftransformer.reporting.panels import row_legend, set_log_ticks, subplot_grid
+from difftransformer.reporting.section_context import SectionContext
+from difftransformer.reporting.sections import MetricColumn, make_section, metric_cells
+from difftransformer.reporting.table_notes import shared_setting
 
 _DECIMALS = 3
 _POSITION = "position in the document (tokens)"
 
 
-def section(view: View[Options]) -> list[Section]:
+def section(context: SectionContext[Options]) -> list[Section]:
     """Make the section: mean loss in nats per token from the start of a document to a position.
 
     Where rows are compared, one of paired differences stands behind it.
     """
-    metrics = [Metric(nll_name(place), f"{place} ↓") for place in view.suite.places]
-    metrics.append(Metric(WHOLE, "whole window ↓", hidden=True))
+    metrics = [MetricColumn(nll_name(place), f"{place} ↓") for place in context.suite.places]
+    metrics.append(MetricColumn(WHOLE, "whole window ↓", hidden=True))
     # The published positions are others.
-    cells = metric_cells(view, metrics, _DECIMALS, Paper(None))
+    cells = metric_cells(context, metrics, _DECIMALS, PublishedValues(None))
     columns = [Column(id=one.id, header=one.header, tidy_only=one.hidden) for one in metrics]
-    measured = section_of(view, columns, cells, _notes(view))
-    if not view.compared:
+    measured = make_section(context, columns, cells, _notes(context))
+    if not context.has_baselines:
         return [measured]
-    cells = paired_differences(view.rows, [one.id for one in columns], cells, _DECIMALS)
+    cells = paired_differences(context.rows, [one.id for one in columns], cells, _DECIMALS)
     columns = [
         Column(
-            id=one.id + DIFFERENCE,
+            id=one.id + DIFFERENCE_SUFFIX,
             header=f"Δ {one.header.removesuffix(' ↓')}",
             tidy_only=one.tidy_only,
         )
         for one in columns
     ]
-    title = f"Paired difference, {view.compared_with()}"
-    return [measured, section_of(view, columns, cells, title=title, rows=view.compared_rows)]
+    title = f"Paired difference, {context.difference_formula()}"
+    return [
+        measured,
+        make_section(context, columns, cells, title=title, rows=context.rows_with_baseline),
+    ]
 
 
-def figure(view: View[Options]) -> Figure:
+def figure(context: SectionContext[Options]) -> Figure:
     """Draw both sections; published curves have axes of their own."""
-    paper = view.artifact.paper
+    paper = context.artifact.paper
     number = 2 + (paper is not None)
-    figure, ((first, second, *published),) = panels(1, number, (3.75 * number, 3.7))
-    measured, *differences = section(view)
-    _curves(first, view, measured)
-    _differences(second, view, *differences)
-    signs = row_signs(view.rows, view.look, mark=4)
+    figure, ((first, second, *published),) = subplot_grid(1, number, (3.75 * number, 3.7))
+    measured, *differences = section(context)
+    _curves(first, context, measured)
+    _differences(second, context, *differences)
+    signs = row_legend(context.rows, context.styles, mark=4)
     if paper is not None:
-        _published(published[0], view, paper)
-        signs.append(sign("published", hollow=True))
+        _published(published[0], context, paper)
+        signs.append(legend_handle("published", hollow=True))
     legend_below(figure, signs, ncols=6)
     return figure
 
 
-def _notes(view: View[Options]) -> list[str]:
-    documents = {defined(result, "documents") for result in view.evaluated()}
+def _notes(context: SectionContext[Options]) -> list[str]:
+    documents = {require_metric(result, "documents") for result in context.eval_results()}
     if len(documents) > 1:
         raise UserError(
-            f"rows of '{view.artifact.artifact}' read different documents: rerun the older"
+            f"rows of '{context.artifact.artifact}' read different documents: rerun the older"
         )
     return [
         f"Mean cross-entropy in nats over the targets 1 to p of a document, read from its start, "
-        f"then over the {count(documents.pop())} held-out documents with more than "
-        f"{view.suite.length} tokens.",
-        *_extension(view),
-        view.training_note(),
+        f"then over the {format_count(documents.pop())} held-out documents with more than "
+        f"{context.suite.length} tokens.",
+        *_extension(context),
+        context.training_note(),
     ]
 
 
-def _extension(view: View[Options]) -> list[str]:
+def _extension(context: SectionContext[Options]) -> list[str]:
     """Say what the rows that continue another are an extension of, if there are any."""
-    extended = [result for result in view.trained() if result.settings.get("init_from")]
+    extended = [result for result in context.train_results() if result.settings.get("init_from")]
     if not extended:
         return []
     theta = shared_setting(extended, "model", "rope_theta")
-    context = shared_setting(extended, "training", "seq_len")
+    length = shared_setting(extended, "training", "seq_len")
     parents = {result.run: result.settings["init_from"] for result in extended}
     continued = ", ".join(
-        f"{row.label} continues {parents[row.run]}" for row in view.rows if row.run in parents
+        f"{row.label} continues {parents[row.run]}" for row in context.rows if row.run in parents
     )
-    return [f"Extension to {context} tokens with rotary base {theta:g}; {continued}."]
+    return [f"Extension to {length} tokens with rotary base {theta:g}; {continued}."]
 
 
-def _curves(axes: Axes, view: View[Options], measured: Section) -> None:
-    names = [nll_name(place) for place in view.suite.places]
-    lines(axes, _points(view, measured, names), view.look, marks=4)
-    _positions(axes, view.suite.places)
-    tidy(axes, x=_POSITION, y="nats per token", title="Cumulative NLL")
+def _curves(axes: Axes, context: SectionContext[Options], measured: Section) -> None:
+    names = [nll_name(place) for place in context.suite.places]
+    draw_lines(axes, _points(context, measured, names), context.styles, marks=4)
+    _positions(axes, context.suite.places)
+    label_axes(axes, x=_POSITION, y="nats per token", title="Cumulative NLL")
 
 
-def _differences(axes: Axes, view: View[Options], differences: Section | None = None) -> None:
+def _differences(
+    axes: Axes, context: SectionContext[Options], differences: Section | None = None
+) -> None:
     axes.axhline(0, color=INK, lw=0.8)
     if differences is not None:
-        names = [nll_name(place) + DIFFERENCE for place in view.suite.places]
-        lines(axes, _points(view, differences, names), view.look, marks=4)
-        x = dict(zip(names, view.suite.places, strict=True))
+        names = [nll_name(place) + DIFFERENCE_SUFFIX for place in context.suite.places]
+        draw_lines(axes, _points(context, differences, names), context.styles, marks=4)
+        x = dict(zip(names, context.suite.places, strict=True))
         ends = [
             Point(cell.row, x[cell.column], end)
-            for cell in cells_of(differences, names)
-            for end in interval(cell) or ()
+            for cell in select_cells(differences, names)
+            for end in cell_interval(cell) or ()
         ]
-        lines(axes, ends, view.look, err_style="bars", lw=0, err_kws={"elinewidth": 1.2})
-    _positions(axes, view.suite.places)
-    tidy(axes, x=_POSITION, y="nats per token", title=difference_title(view))
+        draw_lines(axes, ends, context.styles, err_style="bars", lw=0, err_kws={"elinewidth": 1.2})
+    _positions(axes, context.suite.places)
+    label_axes(axes, x=_POSITION, y="nats per token", title=difference_title(context))
 
 
-def _published(axes: Axes, view: View[Options], paper: PaperTable) -> None:
+def _published(axes: Axes, context: SectionContext[Options], paper: PaperTable) -> None:
     points = [
         Point(row.run, place, value)
-        for row in view.rows
+        for row in context.rows
         for place in (places_in(paper.rows[row.run].values) if row.run in paper.rows else [])
-        if (value := view.paper.number(row.run, nll_name(place))) is not None
+        if (value := context.published.number(row.run, nll_name(place))) is not None
     ]
-    lines(axes, points, view.look, **PUBLISHED)
+    draw_lines(axes, points, context.styles, **PUBLISHED_STYLE)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(lambda place, _: _short(place, 1000))
     axes.minorticks_off()
     title = f"Published: {paper.scale}"
-    tidy(axes, x=_POSITION, y="nats per token (levels inferred)", title=title)
+    label_axes(axes, x=_POSITION, y="nats per token (levels inferred)", title=title)
 
 
-def _points(view: View[Options], section: Section, names: list[str]) -> list[Point]:
+def _points(context: SectionContext[Options], section: Section, names: list[str]) -> list[Point]:
     """Values of every seed at each position."""
-    x = dict(zip(names, view.suite.places, strict=True))
+    x = dict(zip(names, context.suite.places, strict=True))
     return [
         Point(cell.row, x[cell.column], value, seed)
-        for cell in cells_of(section, names)
+        for cell in select_cells(section, names)
         for seed, value in cell.by_seed().items()
     ]
 
@@ -143,7 +161,7 @@ def _positions(axes: Axes, at: list[int]) -> None:
     """Mark the doublings from the last position down: 512, 256, ..."""
     ticks = [at[-1] >> shift for shift in range(at[-1].bit_length()) if at[-1] >> shift >= at[0]]
     shown = ticks[:: max(1, len(ticks) // 6)]
-    log_ticks(axes, shown, [_short(tick, 1024) for tick in shown], base=2)
+    set_log_ticks(axes, shown, [_short(tick, 1024) for tick in shown], base=2)
 
 
 def _short(place: float, thousand: int) -> str:

@@ -6,18 +6,26 @@ from dataclasses import replace
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.evaluations.quantized.settings import Options, score_name
 from difftransformer.provenance.result import PerItemScores, Result
-from difftransformer.reporting.charts import PUBLISHED, Point, lines
-from difftransformer.reporting.collect import defined
+from difftransformer.reporting.charts import PUBLISHED_STYLE, Point, draw_lines
+from difftransformer.reporting.collect import require_metric
 from difftransformer.reporting.document import Section
-from difftransformer.reporting.drawing import INK, Axes, Figure, Look, legend_below, sign, tidy
-from difftransformer.reporting.numbers import plain
-from difftransformer.reporting.panels import metric_curves, panels, row_signs
-from difftransformer.reporting.sections import Metric, metric_section
-from difftransformer.reporting.view import View
+from difftransformer.reporting.drawing import (
+    INK,
+    Axes,
+    Figure,
+    RowStyle,
+    label_axes,
+    legend_below,
+    legend_handle,
+)
+from difftransformer.reporting.number_format import format_number
+from difftransformer.reporting.panels import draw_metric_curves, row_legend, subplot_grid
+from difftransformer.reporting.section_context import SectionContext
+from difftransformer.reporting.sections import MetricColumn, metric_section
 
 Widths = Sequence[int | None]
 _PANELS = 4
-_GUESS = Look(INK, (2, 2), "")
+_GUESS = RowStyle(INK, (2, 2), "")
 _ITS_SCORE = "The paper's score, HellaSwag, is beyond models of this scale: its curves are drawn."
 _GROUPS = {
     "head": "the logits of one sequence and softmax map",
@@ -27,75 +35,80 @@ _GROUPS = {
 }
 
 
-class _InPercent(View[Options]):
+class _InPercent(SectionContext[Options]):
     """A section whose scores are shares, all of them times 100."""
 
-    def evaluated(self, *rows: RowSlice, suite: str | None = None) -> list[Result]:
+    def eval_results(self, *rows: RowSlice, suite: str | None = None) -> list[Result]:
         """Results with their numbers in %, and with what each item adds to them."""
-        return [_percent(one) for one in super().evaluated(*rows, suite=suite)]
+        return [_percent(one) for one in super().eval_results(*rows, suite=suite)]
 
 
-def section(view: View[Options]) -> Section:
+def section(context: SectionContext[Options]) -> Section:
     """Make the section of one kind of rounding."""
-    view = _shown(view)
-    suite, what, paper = view.suite, view.options.what, view.artifact.paper
-    widths = _widths(view)
-    arrow = "↑" if view.options.better == "higher" else "↓"
+    context = _shown(context)
+    suite, what, paper = context.suite, context.options.what, context.artifact.paper
+    widths = _widths(context)
+    arrow = "↑" if context.options.better == "higher" else "↓"
     metrics = [
-        Metric(
-            _column(view, bits),
+        MetricColumn(
+            _column(context, bits),
             f"{'exact' if bits is None else f'{bits} bits'} {arrow}",
             score_name(what, bits),
         )
         for bits in (None, *widths)
     ]
-    name = f"{view.part.suites[0]}_{what}_change"
+    name = f"{context.section.suites[0]}_{what}_change"
     change = {score_name(what, widths[-1]): 1.0, score_name(what, widths[0]): -1.0}
-    metrics.append(Metric(name, f"{widths[-1]} − {widths[0]} bits", change, compared=True))
+    metrics.append(MetricColumn(name, f"{widths[-1]} − {widths[0]} bits", change, compared=True))
     guessing = ""
     if suite.chance is not None:
-        chance = defined(view.evaluated()[0], "chance")
-        guessing = f"; guessing gives {plain(chance, 1 if view.options.percent else 2)}"
+        chance = require_metric(context.eval_results()[0], "chance")
+        guessing = f"; guessing gives {format_number(chance, 1 if context.options.percent else 2)}"
     notes = [
-        f"Score: {_score(view)}{guessing}. One scale for "
+        f"Score: {_score(context)}{guessing}. One scale for "
         f"{_GROUPS.get(what, _GROUPS[suite.granularity.attention_logits])}."
     ]
     # The published numbers answer other questions.
-    if paper is not None and suite.measured != view.options.published:
-        view = replace(view, artifact=view.artifact.model_copy(update={"paper": None}))
-        if view.options.published is not None:
+    if paper is not None and suite.measured != context.options.published:
+        context = replace(context, artifact=context.artifact.model_copy(update={"paper": None}))
+        if context.options.published is not None:
             notes.append(_ITS_SCORE)
-    notes.append(view.training_note())
-    return metric_section(view, metrics, decimals=_decimals(view), notes=notes)
+    notes.append(context.training_note())
+    return metric_section(context, metrics, decimals=_decimals(context), notes=notes)
 
 
-def figure(view: View[Options]) -> Figure:
+def figure(context: SectionContext[Options]) -> Figure:
     """Draw sections that share a suite in one line, the published curves behind the first."""
-    suites = list(dict.fromkeys(one.part.suites[0] for one in view.sections))
-    figure, grid = panels(len(suites), _PANELS, (13, 0.7 + 3.1 * len(suites)))
+    suites = list(dict.fromkeys(one.section.suites[0] for one in context.sibling_contexts))
+    figure, grid = subplot_grid(len(suites), _PANELS, (13, 0.7 + 3.1 * len(suites)))
     for axes in grid.ravel():
         axes.set_visible(False)
     for line, suite in enumerate(suites):
-        views = [_shown(one) for one in view.sections if one.part.suites[0] == suite]
-        for place, one in enumerate(views):
+        siblings = context.sibling_contexts
+        contexts = [_shown(one) for one in siblings if one.section.suites[0] == suite]
+        for place, one in enumerate(contexts):
             axes = grid[line, place]
             axes.set_visible(True)
             if place:
                 axes.sharey(grid[line, 0])
             _section(axes, one)
             axes.set_ylabel("" if place else axes.get_ylabel())
-    if view.artifact.paper is not None:
+    if context.artifact.paper is not None:
         grid[0, -1].set_visible(True)
-        _published(grid[0, -1], view)
-    signs = row_signs(view.rows, view.look, mark=4.5)
-    if view.suite.chance is not None:
-        signs.append(sign("guessing", _GUESS, line=0.8, mark=0))
+        _published(grid[0, -1], context)
+    signs = row_legend(context.rows, context.styles, mark=4.5)
+    if context.suite.chance is not None:
+        signs.append(legend_handle("guessing", _GUESS, line=0.8, mark=0))
     legend_below(figure, signs)
     return figure
 
 
-def _shown(view: View[Options]) -> View[Options]:
-    return _InPercent(view.artifact, view.part, view.results) if view.options.percent else view
+def _shown(context: SectionContext[Options]) -> SectionContext[Options]:
+    return (
+        _InPercent(context.artifact, context.section, context.results)
+        if context.options.percent
+        else context
+    )
 
 
 def _percent(result: Result) -> Result:
@@ -110,51 +123,51 @@ def _percent(result: Result) -> Result:
     return result.model_copy(update={"metrics": metrics, "per_item": per_item})
 
 
-def _score(view: View[Options]) -> str:
-    words: str = view.suite.asked.metric_words(view.suite.score)
-    return f"{words}, %" if view.options.percent else words
+def _score(context: SectionContext[Options]) -> str:
+    words: str = context.suite.asked.metric_words(context.suite.score)
+    return f"{words}, %" if context.options.percent else words
 
 
-def _decimals(view: View[Options]) -> int:
-    return 1 if view.options.percent else 3
+def _decimals(context: SectionContext[Options]) -> int:
+    return 1 if context.options.percent else 3
 
 
-def _widths(view: View[Options]) -> list[int]:
-    return sorted(view.suite.bits, reverse=True)
+def _widths(context: SectionContext[Options]) -> list[int]:
+    return sorted(context.suite.bits, reverse=True)
 
 
-def _section(axes: Axes, view: View[Options]) -> None:
-    widths: Widths = [None, *_widths(view)]
-    suite = view.suite
+def _section(axes: Axes, context: SectionContext[Options]) -> None:
+    widths: Widths = [None, *_widths(context)]
+    suite = context.suite
     if suite.chance is not None:
-        chance = defined(view.evaluated()[0], "chance")
+        chance = require_metric(context.eval_results()[0], "chance")
         axes.axhline(chance, color=INK, lw=0.8, ls=(0, _GUESS.dash))
-    names = [score_name(view.options.what, bits) for bits in widths]
-    metric_curves(axes, view, range(len(widths)), names, marks=4.5)
-    _axes(axes, widths, _score(view), view.title.partition(":")[0])
+    names = [score_name(context.options.what, bits) for bits in widths]
+    draw_metric_curves(axes, context, range(len(widths)), names, marks=4.5)
+    _axes(axes, widths, _score(context), context.title.partition(":")[0])
 
 
-def _published(axes: Axes, view: View[Options]) -> None:
+def _published(axes: Axes, context: SectionContext[Options]) -> None:
     """Draw the published rows that stand beside ours, hollow."""
-    widths = _widths(view)
-    for row in view.rows:
-        values = [view.paper.number(row.run, _column(view, bits)) for bits in widths]
+    widths = _widths(context)
+    for row in context.rows:
+        values = [context.published.number(row.run, _column(context, bits)) for bits in widths]
         points = [Point(row.run, x, y) for x, y in enumerate(values) if y is not None]
-        lines(axes, points, view.look, **PUBLISHED)
+        draw_lines(axes, points, context.styles, **PUBLISHED_STYLE)
     _axes(
         axes,
         widths,
-        "HellaSwag, % right" if view.options.percent else "HellaSwag, share right",
+        "HellaSwag, % right" if context.options.percent else "HellaSwag, share right",
         "Published: attention logits",
     )
 
 
 def _axes(axes: Axes, widths: Widths, score: str, title: str) -> None:
     axes.set_xticks(range(len(widths)), ["exact" if bits is None else str(bits) for bits in widths])
-    tidy(axes, x="bits", y=score, title=title)
+    label_axes(axes, x="bits", y=score, title=title)
 
 
-def _column(view: View[Options], bits: int | None) -> str:
+def _column(context: SectionContext[Options], bits: int | None) -> str:
     """Column of a score; None is nothing rounded."""
     width = "unquantized" if bits is None else f"b{bits}"
-    return f"{view.part.suites[0]}_{view.options.what}_{width}"
+    return f"{context.section.suites[0]}_{context.options.what}_{width}"

@@ -10,18 +10,17 @@ from difftransformer.errors import UserError
 from difftransformer.evaluations.recall.settings import AT_BUDGET, Options, accuracy_name
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import (
-    DIFFERENCE,
-    Paper,
-    Place,
+    DIFFERENCE_SUFFIX,
+    CellKey,
+    PublishedValues,
     censored_cells,
     mean_cell,
     paired_differences,
+    proportion_cell,
     seed_values,
-    share_cell,
 )
-from difftransformer.reporting.charts import Point, lines, over_seeds
-from difftransformer.reporting.collect import defined, metric
-from difftransformer.reporting.conditions import shared_setting
+from difftransformer.reporting.charts import Point, draw_lines, seed_points
+from difftransformer.reporting.collect import get_metric, require_metric
 from difftransformer.reporting.document import Cell, Column, Section, SeedValue
 from difftransformer.reporting.drawing import (
     FAINT,
@@ -29,35 +28,44 @@ from difftransformer.reporting.drawing import (
     SOFT,
     Axes,
     Figure,
-    Look,
+    RowStyle,
+    escape_label,
+    label_axes,
     legend_below,
-    printable,
-    sign,
-    tidy,
+    legend_handle,
 )
-from difftransformer.reporting.numbers import count, plain
-from difftransformer.reporting.panels import halves, log_ticks, one_a_row, row_signs
-from difftransformer.reporting.sections import Metric, metric_cells, row_facts, section_of
+from difftransformer.reporting.number_format import format_count, format_number
+from difftransformer.reporting.panels import (
+    axes_per_row,
+    row_legend,
+    set_log_ticks,
+    stacked_subfigures,
+)
+from difftransformer.reporting.section_context import SectionContext
+from difftransformer.reporting.sections import MetricColumn, make_section, metric_cells, row_facts
 from difftransformer.reporting.statistics import survival
-from difftransformer.reporting.view import View
+from difftransformer.reporting.table_notes import shared_setting
 
 _DECIMALS = 2
 _PANELS = 4
-_GUESS = Look(INK, (2, 2), "")
+_GUESS = RowStyle(INK, (2, 2), "")
 _ASIDE = 0.022  # octaves between neighboring rows, so that equal curves can be told apart
 _ABOVE = 0.008  # shares, likewise
-_UNITS: dict[str, Callable[[float], str]] = {"tokens": count, "steps": partial(plain, decimals=0)}
+_UNITS: dict[str, Callable[[float], str]] = {
+    "tokens": format_count,
+    "steps": partial(format_number, decimals=0),
+}
 """Units of the time to learn retrieval, and how they are written."""
 _PARTS = {"tokens": ("_min", "_max", "_censored"), "steps": ("", "_min", "_max", "_censored")}
 """Endings of the columns of a time that are in the csv alone."""
 
 
-def section(view: View[Options]) -> Section:
+def section(context: SectionContext[Options]) -> Section:
     """Make the section; accuracies are shares of right answers, times training tokens."""
-    numbers, what = view.suite.needles, row_facts(view)
-    metrics = [Metric(accuracy_name(n), f"N = {n} ↑") for n in numbers]
+    numbers, what = context.suite.needles, row_facts(context)
+    metrics = [MetricColumn(accuracy_name(n), f"N = {n} ↑") for n in numbers]
     accuracies = [
-        *_budget_columns(view),
+        *_budget_columns(context),
         *(Column(id=one.id, header=one.header) for one in metrics),
     ]
     columns = [
@@ -72,60 +80,64 @@ def section(view: View[Options]) -> Section:
         ),
         *accuracies,
     ]
-    if view.compared:
+    if context.has_baselines:
         columns += [
-            Column(id=column.id + DIFFERENCE, header=f"Δ {column.header}", tidy_only=True)
+            Column(id=column.id + DIFFERENCE_SUFFIX, header=f"Δ {column.header}", tidy_only=True)
             for column in accuracies
         ]
-    horizon = _horizon(view)
-    measured = metric_cells(view, metrics, _DECIMALS, view.paper)
-    if view.options.budget is not None:
-        measured += [_at_budget(view, row, view.options.budget) for row in view.rows]
+    horizon = _horizon(context)
+    measured = metric_cells(context, metrics, _DECIMALS, context.published)
+    if context.options.budget is not None:
+        measured += [_at_budget(context, row, context.options.budget) for row in context.rows]
     cells = [
         *what.cells,
-        *(cell for row in view.rows for cell in _times_and_share(view, row, horizon)),
+        *(cell for row in context.rows for cell in _times_and_share(context, row, horizon)),
         *measured,
-        *paired_differences(view.rows, [column.id for column in accuracies], measured, _DECIMALS),
+        *paired_differences(
+            context.rows, [column.id for column in accuracies], measured, _DECIMALS
+        ),
     ]
-    return section_of(view, columns, cells, [*what.notes, *_notes(view, horizon)])
+    return make_section(context, columns, cells, [*what.notes, *_notes(context, horizon)])
 
 
-def figure(view: View[Options]) -> Figure:
+def figure(context: SectionContext[Options]) -> Figure:
     """Draw accuracy and times to learn on top, and learning curves below, one panel per model."""
-    below = -(-len(view.rows) // _PANELS)
+    below = -(-len(context.rows) // _PANELS)
     heights = (3.6, 1.5 * below + 0.2)
-    figure, top, bottom = halves((11, sum(heights)), heights, 0.04)
+    figure, top, bottom = stacked_subfigures((11, sum(heights)), heights, 0.04)
     left, right = top.subplots(1, 2)
-    _by_needles(left, view)
-    _times_to_learn(right, view)
-    signs = [sign("guessing, 1/N", _GUESS, line=1, mark=0)]
-    legend_below(top, [*signs, *row_signs(view.rows, view.look, mark=4.5)])
-    probe = shared_setting(view.trained(), "training", "probe")
-    for place, (axes, row, lowest) in enumerate(one_a_row(bottom, view.rows, _PANELS)):
-        _learning(axes, view, row, probe)
+    _by_needles(left, context)
+    _times_to_learn(right, context)
+    signs = [legend_handle("guessing, 1/N", _GUESS, line=1, mark=0)]
+    legend_below(top, [*signs, *row_legend(context.rows, context.styles, mark=4.5)])
+    probe = shared_setting(context.train_results(), "training", "probe")
+    for place, (axes, row, lowest) in enumerate(axes_per_row(bottom, context.rows, _PANELS)):
+        _learning(axes, context, row, probe)
         axes.set_xlabel("training tokens" if lowest else "")
         if place % _PANELS:
             axes.set_ylabel("")
     return figure
 
 
-def _times_and_share(view: View[Options], row: RowSlice, horizon: float | None) -> list[Cell]:
-    bound = [(result, metric(result, "learned")) for result in view.trained(row)]
-    cells = [share_cell(Place(row.run, "learned"), seed_values(bound, 0))]
+def _times_and_share(
+    context: SectionContext[Options], row: RowSlice, horizon: float | None
+) -> list[Cell]:
+    bound = [(result, get_metric(result, "learned")) for result in context.train_results(row)]
+    cells = [proportion_cell(CellKey(row.run, "learned"), seed_values(bound, 0))]
     for unit, write in _UNITS.items():
-        place, times = Place(row.run, f"{unit}_to_learn"), _times(view, unit, row)
+        place, times = CellKey(row.run, f"{unit}_to_learn"), _times(context, unit, row)
         cells += censored_cells(place, times, write, "learn")
         if unit == "tokens":
             cells.append(_restricted_mean(place, times, horizon))
     return cells
 
 
-def _times(view: View[Options], unit: str, *rows: RowSlice) -> list[SeedValue]:
+def _times(context: SectionContext[Options], unit: str, *rows: RowSlice) -> list[SeedValue]:
     """Time to learn retrieval by seed, in steps or tokens; censored at the end of training."""
     found = []
-    for result in view.trained(*rows):
-        step, steps = metric(result, "steps_to_learn"), defined(result, "steps")
-        end = defined(result, unit)
+    for result in context.train_results(*rows):
+        step, steps = get_metric(result, "steps_to_learn"), require_metric(result, "steps")
+        end = require_metric(result, unit)
         every = result.settings["training"]["probe"]["every"]
         time, beyond = (None, end) if step is None else (end * step / steps, None)
         after = None if step is None else end * max(step - every, 0) / steps
@@ -143,13 +155,13 @@ def _times(view: View[Options], unit: str, *rows: RowSlice) -> list[SeedValue]:
     return found
 
 
-def _horizon(view: View[Options]) -> float | None:
+def _horizon(context: SectionContext[Options]) -> float | None:
     """Shortest training of a seed that has not learned retrieval, in tokens; None: all have."""
-    ends = (one.beyond for one in _times(view, "tokens"))
+    ends = (one.beyond for one in _times(context, "tokens"))
     return min((end for end in ends if end is not None), default=None)
 
 
-def _restricted_mean(place: Place, times: list[SeedValue], horizon: float | None) -> Cell:
+def _restricted_mean(place: CellKey, times: list[SeedValue], horizon: float | None) -> Cell:
     """Mean time, in which a seed without retrieval at the horizon counts as the horizon.
 
     It equals the area below the Kaplan-Meier curve up to there, as no seed is censored before.
@@ -159,55 +171,58 @@ def _restricted_mean(place: Place, times: list[SeedValue], horizon: float | None
         one.model_copy(update={"value": limit if one.value is None else min(one.value, limit)})
         for one in times
     ]
-    cell = mean_cell(Place(place.row, f"{place.column}_mean"), limited, 0, Paper(None))
+    cell = mean_cell(CellKey(place.row, f"{place.column}_mean"), limited, 0, PublishedValues(None))
     if cell.value is None:
         return cell
-    text = count(cell.value)
+    text = format_count(cell.value)
     if cell.ci_low is not None and cell.ci_high is not None:
-        text += f" ± {count((cell.ci_high - cell.ci_low) / 2)}"
+        text += f" ± {format_count((cell.ci_high - cell.ci_low) / 2)}"
     return cell.model_copy(update={"text": text})
 
 
-def _budget_columns(view: View[Options]) -> list[Column]:
+def _budget_columns(context: SectionContext[Options]) -> list[Column]:
     """Return the column of the accuracy at the budget of the section, if it has one."""
-    budget = view.options.budget
+    budget = context.options.budget
     if budget is None:
         return []
-    probe = shared_setting(view.trained(), "training", "probe")
+    probe = shared_setting(context.train_results(), "training", "probe")
     return [
-        Column(id=AT_BUDGET, header=f"N = {probe['learned_needles']}, {count(budget)} tokens ↑")
+        Column(
+            id=AT_BUDGET, header=f"N = {probe['learned_needles']}, {format_count(budget)} tokens ↑"
+        )
     ]
 
 
-def _at_budget(view: View[Options], row: RowSlice, budget: int) -> Cell:
+def _at_budget(context: SectionContext[Options], row: RowSlice, budget: int) -> Cell:
     """Return the mean accuracy at the last probe within a budget of training tokens.
 
     Raises:
         UserError: A training has no probe within the budget.
     """
     accuracies = list[tuple[Result, float | None]]()
-    for result in view.trained(row):
+    for result in context.train_results(row):
         needles = result.settings["training"]["probe"]["learned_needles"]
-        series = view.results.histories.series(row.run, result.seed, accuracy_name(needles))
+        series = context.results.histories.series(row.run, result.seed, accuracy_name(needles))
         probes = bisect_right(series.tokens, budget)
         if not probes:
             raise UserError(
-                f"{result.job_id}: has no probe within the budget of {count(budget)} tokens: probe "
+                f"{result.job_id}: has no probe within the budget of {format_count(budget)} "
+                "tokens: probe "
                 "more often, or raise `budget` in the artifact's options"
             )
         accuracies.append((result, series.values[probes - 1]))
     seeds = seed_values(accuracies, _DECIMALS)
-    return mean_cell(Place(row.run, AT_BUDGET), seeds, _DECIMALS, view.paper)
+    return mean_cell(CellKey(row.run, AT_BUDGET), seeds, _DECIMALS, context.published)
 
 
-def _notes(view: View[Options], horizon: float | None) -> list[str]:
-    trained, suite = view.trained(), view.suite
+def _notes(context: SectionContext[Options], horizon: float | None) -> list[str]:
+    trained, suite = context.train_results(), context.suite
     probe = shared_setting(trained, "training", "probe")
     counted = (
         "all seeds learned"
         if horizon is None
-        else f"a seed that has not learned after {count(horizon)} tokens counts as "
-        f"{count(horizon)}, the shortest training of a seed that does not learn"
+        else f"a seed that has not learned after {format_count(horizon)} tokens counts as "
+        f"{format_count(horizon)}, the shortest training of a seed that does not learn"
     )
     notes = [
         "A seed has learned retrieval at the first probe with an accuracy of at least "
@@ -218,74 +233,81 @@ def _notes(view: View[Options], horizon: float | None) -> list[str]:
         f"mean: mean tokens over seeds; {counted}.",
         f"Accuracy: share of right answers among the whole vocabulary, {suite.queries} queries in "
         f"each of {suite.samples} rows for every N; guessing among the values of a row gives 1/N.",
-        view.training_note(),
+        context.training_note(),
     ]
-    if view.options.budget is not None:
+    if context.options.budget is not None:
         notes.append(
-            f"N = {probe['learned_needles']}, {count(view.options.budget)} tokens: accuracy of the "
+            f"N = {probe['learned_needles']}, {format_count(context.options.budget)} tokens: "
+            "accuracy of the "
             "last probe up to this number of training tokens, or at the end of a shorter training; "
             f"{probe['queries']} queries in each of {probe['samples']} rows."
         )
-    if view.compared:
-        notes.append(f"The csv also has paired differences of accuracy: {view.compared_with()}.")
+    if context.has_baselines:
+        notes.append(
+            f"The csv also has paired differences of accuracy: {context.difference_formula()}."
+        )
     return notes
 
 
-def _by_needles(axes: Axes, view: View[Options]) -> None:
-    numbers, look = view.suite.needles, view.look
+def _by_needles(axes: Axes, context: SectionContext[Options]) -> None:
+    numbers, look = context.suite.needles, context.styles
     axes.plot(numbers, [1 / n for n in numbers], color=INK, lw=1, ls=(0, _GUESS.dash))
-    for place, row in enumerate(view.rows):
-        aside = 2 ** (_ASIDE * (place - (len(view.rows) - 1) / 2))
-        found = view.evaluated(row)
-        values = [[defined(result, accuracy_name(n)) for n in numbers] for result in found]
-        lines(axes, over_seeds(row.run, [n * aside for n in numbers], values), look, marks=4.5)
-    log_ticks(axes, numbers, list(map(str, numbers)), base=2)
+    for place, row in enumerate(context.rows):
+        aside = 2 ** (_ASIDE * (place - (len(context.rows) - 1) / 2))
+        found = context.eval_results(row)
+        values = [[require_metric(result, accuracy_name(n)) for n in numbers] for result in found]
+        draw_lines(
+            axes, seed_points(row.run, [n * aside for n in numbers], values), look, marks=4.5
+        )
+    set_log_ticks(axes, numbers, list(map(str, numbers)), base=2)
     axes.set_ylim(0, 1.04)
-    tidy(axes, x="pairs in the row, N", y="accuracy", title="Accuracy after training")
+    label_axes(axes, x="pairs in the row, N", y="accuracy", title="Accuracy after training")
 
 
-def _times_to_learn(axes: Axes, view: View[Options]) -> None:
+def _times_to_learn(axes: Axes, context: SectionContext[Options]) -> None:
     """Draw the Kaplan-Meier curve of each model, with a stroke where seeds are censored."""
-    for place, row in enumerate(view.rows):
-        seeds, look = _times(view, "tokens", row), view.look[row.run]
+    for place, row in enumerate(context.rows):
+        seeds, look = _times(context, "tokens", row), context.styles[row.run]
         censored = [one.beyond for one in seeds if one.beyond is not None]
         curve = survival([one.value for one in seeds if one.value is not None], censored)
-        above = _ABOVE * ((len(view.rows) - 1) / 2 - place)
+        above = _ABOVE * ((len(context.rows) - 1) / 2 - place)
         known = {0.0: 1 + above, **dict(zip(curve.times, curve.shares + above, strict=True))}
         points = [Point(row.run, time, share) for time, share in known.items()]
-        lines(axes, points, view.look, drawstyle="steps-post", estimator=None)
+        draw_lines(axes, points, context.styles, drawstyle="steps-post", estimator=None)
         axes.plot(censored, [known[time] for time in censored], "|", color=look.color, ms=8)
     axes.set_ylim(-0.04, 1.04)
-    tidy(
+    label_axes(
         axes, x="training tokens", y="share of seeds", title="Seeds that have not learned retrieval"
     )
-    axes.xaxis.set_major_formatter(lambda tokens, _: count(tokens))
+    axes.xaxis.set_major_formatter(lambda tokens, _: format_count(tokens))
 
 
-def _learning(axes: Axes, view: View[Options], row: RowSlice, probe: dict[str, float]) -> None:
+def _learning(
+    axes: Axes, context: SectionContext[Options], row: RowSlice, probe: dict[str, float]
+) -> None:
     """Draw probe accuracy by tokens: one line per seed, a dot where it has learned retrieval."""
     needles, threshold = int(probe["learned_needles"]), probe["learned_threshold"]
     axes.axhline(threshold, color=FAINT, lw=1.2)
     axes.axhline(1 / needles, color=INK, lw=0.8, ls=(0, _GUESS.dash))
     points, learned = [], []
-    for seed, result in zip(view.seeds, view.trained(row), strict=True):
-        series = view.results.histories.series(row.run, seed, accuracy_name(needles))
+    for seed, result in zip(context.seeds, context.train_results(row), strict=True):
+        series = context.results.histories.series(row.run, seed, accuracy_name(needles))
         own = [
             Point(row.run, x, y, seed) for x, y in zip(series.tokens, series.values, strict=True)
         ]
         points += own
-        step = metric(result, "steps_to_learn")
+        step = get_metric(result, "steps_to_learn")
         if step is not None:
             learned.append(own[series.steps.index(int(step))])
-    look = {row.run: view.look[row.run]._replace(dash=(), marker="o")}
-    lines(axes, points, look, units="seed", estimator=None, lw=1.0, alpha=0.85)
-    lines(axes, learned, look, estimator=None, marks=4.5, lw=0, mec="white", mew=0.8)
-    tidy(axes, x="", y=f"accuracy, N = {needles}")
-    axes.xaxis.set_major_formatter(lambda tokens, _: count(tokens))
+    look = {row.run: context.styles[row.run]._replace(dash=(), marker="o")}
+    draw_lines(axes, points, look, units="seed", estimator=None, lw=1.0, alpha=0.85)
+    draw_lines(axes, learned, look, estimator=None, marks=4.5, lw=0, mec="white", mew=0.8)
+    label_axes(axes, x="", y=f"accuracy, N = {needles}")
+    axes.xaxis.set_major_formatter(lambda tokens, _: format_count(tokens))
     axes.locator_params("x", nbins=4)
-    axes.set_title(printable(row.label, 30), fontsize=8.5, pad=6)
+    axes.set_title(escape_label(row.label, 30), fontsize=8.5, pad=6)
     axes.text(
-        0.98, 0.5, f"{len(learned)}/{len(view.seeds)} learn", transform=axes.transAxes,
+        0.98, 0.5, f"{len(learned)}/{len(context.seeds)} learn", transform=axes.transAxes,
         ha="right", va="center", color=SOFT, fontsize=8,
     )  # fmt: skip
     axes.set_ylim(0, 1.04)

@@ -16,13 +16,13 @@ from difftransformer.evaluations.scaling.power_law import (
 )
 from difftransformer.evaluations.scaling.settings import POINTS, Options
 from difftransformer.provenance.result import Result
-from difftransformer.reporting.cells import Paper, Place, seed_values
-from difftransformer.reporting.charts import same_steps
-from difftransformer.reporting.collect import defined
+from difftransformer.reporting.cells import CellKey, PublishedValues, seed_values
+from difftransformer.reporting.charts import require_same_steps
+from difftransformer.reporting.collect import require_metric
 from difftransformer.reporting.document import Cell, SeedValue
-from difftransformer.reporting.numbers import count, plain
-from difftransformer.reporting.statistics import Interval, contrast
-from difftransformer.reporting.view import View
+from difftransformer.reporting.number_format import format_count, format_number
+from difftransformer.reporting.section_context import SectionContext
+from difftransformer.reporting.statistics import Interval, paired_contrast
 
 DECIMALS = 3
 COUNTS = {"one_embedding": "one embedding", "non_embedding": "no embedding", "total": "all"}
@@ -67,9 +67,9 @@ class Curves:
         DataError: a history is too short for a curve, or curves differ in their points.
     """
 
-    def __init__(self, view: View[Options]) -> None:
-        self.options, self.lines = view.options, _lines(view)
-        self.all_seeds: Sample = range(len(view.seeds))
+    def __init__(self, context: SectionContext[Options]) -> None:
+        self.options, self.lines = context.options, _lines(context)
+        self.all_seeds: Sample = range(len(context.seeds))
         self._points = {line.family.run: line.points for line in self.lines}
         self.curve = cache(self._curve)
 
@@ -95,8 +95,8 @@ class Curves:
 def parameters(result: Result, counted: str) -> float:
     """Return the size of a model; ``counted`` is a value of the option `parameters`."""
     if counted == "total":
-        return defined(result, "parameters")
-    size = defined(result, "non_embedding_parameters")
+        return require_metric(result, "parameters")
+    size = require_metric(result, "non_embedding_parameters")
     if counted == "one_embedding":
         model = result.settings["model"]
         size += model["vocab_size"] * model["d_model"]
@@ -104,7 +104,7 @@ def parameters(result: Result, counted: str) -> float:
 
 
 def published_fits(
-    view: View[Options], paper: PaperTable
+    context: SectionContext[Options], paper: PaperTable
 ) -> tuple[dict[str, PowerLaw], dict[str, tuple[FamilySlice, EqualLoss]]]:
     """Fit the published points as ours, and compare the curves where the paper does.
 
@@ -113,21 +113,23 @@ def published_fits(
         published row with an ``x`` -> the curve's family, and where its baseline has equal loss.
     """
     curves = {
-        run: fit_power_law(series.x, series.y, offset=view.options.has_offset(len(series.x)))
+        run: fit_power_law(series.x, series.y, offset=context.options.has_offset(len(series.x)))
         for run, series in paper.series.items()
     }
-    pairs = [pair for pair in view.part.families if pair.run in curves and pair.against in curves]
+    pairs = [
+        pair for pair in context.section.families if pair.run in curves and pair.against in curves
+    ]
     equal_losses = {
         row: (pair, find_equal_loss(curves[pair.run], curves[str(pair.against)], x))
         for pair in pairs[:1]
         for row in paper.rows
-        if (x := Paper(paper).number(row, "x")) is not None
+        if (x := PublishedValues(paper).number(row, "x")) is not None
     }
     return curves, equal_losses
 
 
 def estimate_cell(
-    key: Place, statistic: Statistic, curves: Curves, runs: Sequence[str], write: Write
+    key: CellKey, statistic: Statistic, curves: Curves, runs: Sequence[str], write: Write
 ) -> Cell:
     """Return the cell of a statistic of fitted curves, with its interval over seeds.
 
@@ -182,11 +184,11 @@ def equal_loss_cells(
         equal = equal_x(sample)
         return x / equal if math.isfinite(equal) else equal
 
-    write_ratio = partial(plain, decimals=RATIO_DECIMALS)
+    write_ratio = partial(format_number, decimals=RATIO_DECIMALS)
     out_of_range = not math.isfinite(equal_x(curves.all_seeds))
     return [
-        estimate_cell(Place(row, f"{prefix}_x"), equal_x, curves, runs, count),
-        estimate_cell(Place(row, f"{prefix}_ratio"), ratio, curves, runs, write_ratio),
+        estimate_cell(CellKey(row, f"{prefix}_x"), equal_x, curves, runs, format_count),
+        estimate_cell(CellKey(row, f"{prefix}_ratio"), ratio, curves, runs, write_ratio),
         Cell(
             row=row,
             column=f"{prefix}_out_of_range",
@@ -198,10 +200,10 @@ def equal_loss_cells(
     ]
 
 
-def _lines(view: View[Options]) -> list[Line]:
-    by_size = view.options.by == "size"
+def _lines(context: SectionContext[Options]) -> list[Line]:
+    by_size = context.options.by == "size"
     points = _by_size if by_size else _by_tokens
-    lines = [Line(family, points(view, family)) for family in view.part.families]
+    lines = [Line(family, points(context, family)) for family in context.section.families]
     first = lines[0]
     for line in lines[1:]:
         if len(line.points) != len(first.points):
@@ -217,21 +219,23 @@ def _lines(view: View[Options]) -> list[Line]:
     return lines
 
 
-def _by_size(view: View[Options], family: FamilySlice) -> list[Point]:
+def _by_size(context: SectionContext[Options], family: FamilySlice) -> list[Point]:
     points = []
-    for row in (row for row in view.rows if row.run in family.members):
-        size = parameters(view.trained(row)[0], view.options.parameters)
-        losses = [(result, defined(result, "loss")) for result in view.evaluated(row)]
+    for row in (row for row in context.rows if row.run in family.members):
+        size = parameters(context.train_results(row)[0], context.options.parameters)
+        losses = [(result, require_metric(result, "loss")) for result in context.eval_results(row)]
         seeds = seed_values(losses, DECIMALS, terms={"loss": 1.0})
         points.append(Point(row.run, row.run, size, seeds))
     return sorted(points, key=lambda point: point.x)
 
 
-def _by_tokens(view: View[Options], family: FamilySlice) -> list[Point]:
+def _by_tokens(context: SectionContext[Options], family: FamilySlice) -> list[Point]:
     """Return validation losses along the family's run with the largest budget."""
-    run, histories = family.members[-1], view.results.histories
-    trained = [view.results.training(run, seed) for seed in view.seeds]
-    series = same_steps(run, [histories.series(run, n, "validation_loss") for n in view.seeds])
+    run, histories = family.members[-1], context.results.histories
+    trained = [context.results.training(run, seed) for seed in context.seeds]
+    series = require_same_steps(
+        run, [histories.series(run, n, "validation_loss") for n in context.seeds]
+    )
     tokens = series[0].tokens
     if not tokens:
         raise DataError(f"history of {run}: no validation loss, it diverged before the first")
@@ -271,7 +275,9 @@ def _interval(seeds: Sequence[SeedValue]) -> Interval:
     None if a seed has no value: it may be out of range on either side.
     """
     values = [seed.value for seed in seeds if seed.value is not None]
-    return contrast(values).interval() if values and len(values) == len(seeds) else (None, None)
+    return (
+        paired_contrast(values).interval() if values and len(values) == len(seeds) else (None, None)
+    )
 
 
 def _finite(value: float) -> float | None:

@@ -7,42 +7,42 @@ from difftransformer.config.papers import PaperTable
 from difftransformer.evaluations.scaling.curves import COUNTS, Curves, published_fits
 from difftransformer.evaluations.scaling.power_law import EqualLoss, PowerLaw
 from difftransformer.evaluations.scaling.settings import Options
-from difftransformer.reporting.cells import Paper
-from difftransformer.reporting.charts import PUBLISHED, Point, lines, over_seeds
+from difftransformer.reporting.cells import PublishedValues
+from difftransformer.reporting.charts import PUBLISHED_STYLE, Point, draw_lines, seed_points
 from difftransformer.reporting.drawing import (
     INK,
     SOFT,
     Axes,
     Figure,
-    Look,
+    RowStyle,
+    escape_label,
+    label_axes,
     legend_below,
-    looks,
-    printable,
-    sign,
-    tidy,
+    legend_handle,
+    row_styles,
 )
-from difftransformer.reporting.numbers import count
-from difftransformer.reporting.panels import panels, round_log_ticks, row_signs
-from difftransformer.reporting.view import View
+from difftransformer.reporting.number_format import format_count
+from difftransformer.reporting.panels import row_legend, set_decade_ticks, subplot_grid
+from difftransformer.reporting.section_context import SectionContext
 
 _STEPS = 200
-_FIT, _ARROW = Look(SOFT, (4.0, 2.0), ""), Look(INK, (), ">")
+_FIT, _ARROW = RowStyle(SOFT, (4.0, 2.0), ""), RowStyle(INK, (), ">")
 
 
-def figure(view: View[Options]) -> Figure:
+def figure(context: SectionContext[Options]) -> Figure:
     """Draw the measured points and their curves, and the published points if there are some."""
-    paper = view.artifact.paper
-    styles = looks({family.run: family.look for family in view.part.families})
+    paper = context.artifact.paper
+    styles = row_styles({family.run: family.look for family in context.section.families})
     columns = 1 if paper is None else 2
-    fig, (axs,) = panels(1, columns, (5.5 * columns, 4.6))
-    _measured(axs[0], view, styles)
-    signs = row_signs(view.part.families, styles, line=0, mark=5.5)
+    fig, (axs,) = subplot_grid(1, columns, (5.5 * columns, 4.6))
+    _measured(axs[0], context, styles)
+    signs = row_legend(context.section.families, styles, line=0, mark=5.5)
     if paper is not None:
-        _published(axs[1], view, paper, styles)
-        signs.append(sign("published", hollow=True))
-    signs.append(sign("fitted", _FIT, line=1.2, mark=0))
+        _published(axs[1], context, paper, styles)
+        signs.append(legend_handle("published", hollow=True))
+    signs.append(legend_handle("fitted", _FIT, line=1.2, mark=0))
     if any(_is_arrow(text) for axes in axs for text in axes.texts):
-        signs.append(sign("equal loss", _ARROW, line=1.2))
+        signs.append(legend_handle("equal loss", _ARROW, line=1.2))
     legend_below(fig, signs, ncols=6)
     return fig
 
@@ -51,9 +51,9 @@ def _is_arrow(text: object) -> bool:
     return getattr(text, "arrow_patch", None) is not None
 
 
-def _measured(axes: Axes, view: View[Options], styles: dict[str, Look]) -> None:
+def _measured(axes: Axes, context: SectionContext[Options], styles: dict[str, RowStyle]) -> None:
     """Draw points with the range of their seeds, fitted curves, and the arrow of equal loss."""
-    curves, texts = Curves(view), []
+    curves, texts = Curves(context), []
     points = [
         Point(line.family.run, point.x, seed.value, seed.seed)
         for line in curves.lines
@@ -61,52 +61,62 @@ def _measured(axes: Axes, view: View[Options], styles: dict[str, Look]) -> None:
         for seed in point.seeds
         if seed.value is not None
     ]
-    lines(axes, points, styles, marks=5.5, lw=0, err_style="bars", err_kws={"elinewidth": 1.6})
+    draw_lines(axes, points, styles, marks=5.5, lw=0, err_style="bars", err_kws={"elinewidth": 1.6})
     for family, _ in curves.lines:
         _curve(axes, family.run, curves.curve(family.run, curves.all_seeds), styles)
         if family.against is not None:
             equal = curves.equal_loss(family, curves.compare_x(family.run), curves.all_seeds)
-            texts.append(_equal_loss(axes, view, family, equal))
-    _finish(axes, view.options, f"Rebuilt, scale {view.artifact.scale}", texts)
+            texts.append(_equal_loss(axes, context, family, equal))
+    _finish(axes, context.options, f"Rebuilt, scale {context.artifact.scale}", texts)
 
 
-def _published(axes: Axes, view: View[Options], paper: PaperTable, styles: dict[str, Look]) -> None:
+def _published(
+    axes: Axes, context: SectionContext[Options], paper: PaperTable, styles: dict[str, RowStyle]
+) -> None:
     """Draw published points, the curves we fit to them, and in brackets the ratio of the paper."""
-    (curves, equal_losses), texts = published_fits(view, paper), []
+    (curves, equal_losses), texts = published_fits(context, paper), []
     for run, series in paper.series.items():
-        points = over_seeds(run, series.x, [series.y])
-        lines(axes, points, styles, **(PUBLISHED | {"marks": 5.5, "lw": 0}))
+        points = seed_points(run, series.x, [series.y])
+        draw_lines(axes, points, styles, **(PUBLISHED_STYLE | {"marks": 5.5, "lw": 0}))
         _curve(axes, run, curves[run], styles)
     for row, (family, equal) in equal_losses.items():
-        stated = Paper(paper).number(row, "equal_loss_ratio")
+        stated = PublishedValues(paper).number(row, "equal_loss_ratio")
         brackets = "" if stated is None else f" [{stated:.1%}]"
-        texts.append(_equal_loss(axes, view, family, equal) + brackets)
-    _finish(axes, view.options, "Published points, our fit", texts)
+        texts.append(_equal_loss(axes, context, family, equal) + brackets)
+    _finish(axes, context.options, "Published points, our fit", texts)
 
 
-def _curve(axes: Axes, run: str, curve: PowerLaw, styles: dict[str, Look]) -> None:
+def _curve(axes: Axes, run: str, curve: PowerLaw, styles: dict[str, RowStyle]) -> None:
     span = curve.high / curve.low
     grid = [curve.low * span ** (step / _STEPS) for step in range(_STEPS + 1)]
     dashed = {run: styles[run]._replace(dash=_FIT.dash)}
-    lines(axes, over_seeds(run, grid, [[curve.loss(x) for x in grid]]), dashed, lw=1.2)
+    draw_lines(axes, seed_points(run, grid, [[curve.loss(x) for x in grid]]), dashed, lw=1.2)
 
 
-def _equal_loss(axes: Axes, view: View[Options], family: FamilySlice, equal: EqualLoss) -> str:
+def _equal_loss(
+    axes: Axes, context: SectionContext[Options], family: FamilySlice, equal: EqualLoss
+) -> str:
     """Join the two x of equal loss by an arrow if both are in range; return the text about them."""
-    labels = {family.run: printable(family.label) for family in view.part.families}
+    labels = {family.run: escape_label(family.label) for family in context.section.families}
     model, baseline = labels[family.run], labels[str(family.against)]
     if equal.equal_x is None or equal.ratio is None:
-        return f"{model} at {count(equal.x)}: {baseline} of equal loss\nbeyond the measured range"
+        return (
+            f"{model} at {format_count(equal.x)}: {baseline} of equal loss\nbeyond the measured "
+            "range"
+        )
     axes.annotate(
         "", xy=(equal.equal_x, equal.loss), xytext=(equal.x, equal.loss), zorder=4,
         arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1.2, "shrinkA": 0, "shrinkB": 0},
     )  # fmt: skip
-    return f"{model} at {count(equal.x)} = {baseline} at {count(equal.equal_x)}: {equal.ratio:.1%}"
+    return (
+        f"{model} at {format_count(equal.x)} = {baseline} at {format_count(equal.equal_x)}: "
+        f"{equal.ratio:.1%}"
+    )
 
 
 def _finish(axes: Axes, options: Options, title: str, texts: Sequence[str]) -> None:
     """Label the axes, and write the texts where falling curves leave room."""
-    round_log_ticks(axes, lambda x, _: count(x))
+    set_decade_ticks(axes, lambda x, _: format_count(x))
     axes.text(
         0.98, 0.97, "\n".join(texts), transform=axes.transAxes, ha="right", va="top", fontsize=8,
         linespacing=1.5, bbox={"facecolor": "white", "edgecolor": "none", "pad": 2},
@@ -114,4 +124,4 @@ def _finish(axes: Axes, options: Options, title: str, texts: Sequence[str]) -> N
     name = "training tokens"
     if options.by == "size":
         name = f"parameters ({COUNTS[options.parameters]})"
-    tidy(axes, x=name, y="validation loss, nats per token", title=title)
+    label_axes(axes, x=name, y="validation loss, nats per token", title=title)

@@ -3,47 +3,57 @@
 from difftransformer.config.evaluation import Options
 from difftransformer.evaluations.sinks.settings import THRESHOLD
 from difftransformer.models.config import layer_metric
-from difftransformer.reporting.charts import cell_estimates, cells_of, estimates
-from difftransformer.reporting.collect import defined, layers_with
+from difftransformer.reporting.charts import cell_estimates, draw_estimates, select_cells
+from difftransformer.reporting.collect import count_layers, require_metric
 from difftransformer.reporting.document import Section
-from difftransformer.reporting.drawing import INK, Figure, Look, legend_below, sign, tidy
-from difftransformer.reporting.numbers import count
-from difftransformer.reporting.panels import panels, row_signs
-from difftransformer.reporting.sections import Metric, by_layer, metric_section
-from difftransformer.reporting.view import View
+from difftransformer.reporting.drawing import (
+    INK,
+    Figure,
+    RowStyle,
+    label_axes,
+    legend_below,
+    legend_handle,
+)
+from difftransformer.reporting.number_format import format_count
+from difftransformer.reporting.panels import row_legend, subplot_grid
+from difftransformer.reporting.section_context import SectionContext
+from difftransformer.reporting.sections import MetricColumn, layer_columns, metric_section
 
-_EQUAL = Look(INK, (1, 1.65), "")
+_EQUAL = RowStyle(INK, (1, 1.65), "")
 
 
-def section(view: View[Options]) -> Section:
+def section(context: SectionContext[Options]) -> Section:
     """Make the section; shares by layer are in the csv."""
-    suite, first = view.suite, view.evaluated()[0]
+    suite, first = context.suite, context.eval_results()[0]
     metrics = [
-        Metric("share", "Share ↓", compared=True),
-        Metric("sink_heads", "Heads that are sinks ↓"),
-        Metric("weight", "Weight"),
-        Metric("mass", "Sum of weights"),
+        MetricColumn("share", "Share ↓", compared=True),
+        MetricColumn("sink_heads", "Heads that are sinks ↓"),
+        MetricColumn("weight", "Weight"),
+        MetricColumn("mass", "Sum of weights"),
     ]
-    metrics += by_layer(view, "share", "Share")
+    metrics += layer_columns(context, "share", "Share")
     notes = [
         f"Attention from positions {suite.first_query} to {suite.seq_len} over "
-        f"{count(defined(first, 'tokens'))} held-out tokens; equal weights give a share of "
-        f"{defined(first, 'uniform'):.3f}. A head with more than {THRESHOLD:g} is a sink.",
-        view.training_note(),
+        f"{format_count(require_metric(first, 'tokens'))} held-out tokens; equal weights give a "
+        "share of "
+        f"{require_metric(first, 'uniform'):.3f}. A head with more than {THRESHOLD:g} is a sink.",
+        context.training_note(),
     ]
-    return metric_section(view, metrics, decimals=3, notes=notes)
+    return metric_section(context, metrics, decimals=3, notes=notes)
 
 
-def figure(view: View[Options]) -> Figure:
+def figure(context: SectionContext[Options]) -> Figure:
     """Draw a mark with its interval for each row and layer, and dots for the seeds."""
-    layers = range(layers_with("share", view.evaluated()))
+    layers = range(count_layers("share", context.eval_results()))
     names = {layer_metric("share", layer): str(layer + 1) for layer in layers}
-    figure, ((axes,),) = panels(1, 1, (8, 4))
-    estimates(axes, cell_estimates(cells_of(section(view), names)), view.look, names)
-    uniform = defined(view.evaluated()[0], "uniform")
+    figure, ((axes,),) = subplot_grid(1, 1, (8, 4))
+    draw_estimates(
+        axes, cell_estimates(select_cells(section(context), names)), context.styles, names
+    )
+    uniform = require_metric(context.eval_results()[0], "uniform")
     axes.axhline(uniform, color=INK, lw=0.8, ls=(0, _EQUAL.dash))
     axes.set_ylim(bottom=0)
-    tidy(axes, x="layer", y="share of attention on the first token", title=view.title)
-    signs = row_signs(view.rows, view.look, line=0, mark=6)
-    legend_below(figure, [*signs, sign("equal weights", _EQUAL, line=0.8, mark=0)])
+    label_axes(axes, x="layer", y="share of attention on the first token", title=context.title)
+    signs = row_legend(context.rows, context.styles, line=0, mark=6)
+    legend_below(figure, [*signs, legend_handle("equal weights", _EQUAL, line=0.8, mark=0)])
     return figure

@@ -15,23 +15,29 @@ from difftransformer.evaluations.stability.spikes import (
     stability_of,
 )
 from difftransformer.reporting.cells import (
-    DIFFERENCE,
-    Paper,
-    Place,
+    DIFFERENCE_SUFFIX,
+    CellKey,
+    PublishedValues,
     mean_cell,
     paired_differences,
+    proportion_cell,
     seed_values,
-    share_cell,
 )
-from difftransformer.reporting.charts import HOLLOW, RANGE, Point, lines, mean_points
-from difftransformer.reporting.collect import defined
-from difftransformer.reporting.conditions import span
+from difftransformer.reporting.charts import (
+    HOLLOW_STYLE,
+    MIN_MAX_BAND,
+    Point,
+    draw_lines,
+    mean_points,
+)
+from difftransformer.reporting.collect import require_metric
 from difftransformer.reporting.document import Cell, Column, Section
-from difftransformer.reporting.drawing import Axes, Figure, Look, legend_below, tidy
-from difftransformer.reporting.numbers import rate
-from difftransformer.reporting.panels import halves, log_ticks, row_signs
-from difftransformer.reporting.sections import section_of
-from difftransformer.reporting.view import View
+from difftransformer.reporting.drawing import Axes, Figure, RowStyle, label_axes, legend_below
+from difftransformer.reporting.number_format import format_learning_rate
+from difftransformer.reporting.panels import row_legend, set_log_ticks, stacked_subfigures
+from difftransformer.reporting.section_context import SectionContext
+from difftransformer.reporting.sections import make_section
+from difftransformer.reporting.table_notes import format_range
 
 LARGE = "_large"
 """Ending of the columns over the large learning rates, see `_large_rates`."""
@@ -46,65 +52,76 @@ _UNITS = {
 _CURVES = {"loss": "training loss, nats", "grad_norm": "gradient norm before clipping"}
 
 
-def section(view: View[Options]) -> Section | list[Section]:
+def section(context: SectionContext[Options]) -> Section | list[Section]:
     """Return the section of models at their own learning rates, or the sections of a sweep."""
-    return _sweep_sections(view) if view.options.swept else _run_section(view)
+    return _sweep_sections(context) if context.options.swept else _run_section(context)
 
 
-def figure(view: View[Options]) -> Figure:
+def figure(context: SectionContext[Options]) -> Figure:
     """Draw every metric of a sweep by learning rate, and the curves at the largest rate."""
-    rates, styles = view.rates, view.look
-    trained = {row.run: by_rate(view, row) for row in view.rows}
-    fig, top, bottom = halves((12, 6.8))
+    rates, styles = context.learning_rates, context.styles
+    trained = {row.run: by_rate(context, row) for row in context.rows}
+    fig, top, bottom = stacked_subfigures((12, 6.8))
     for axes, (kind, title) in zip(top.subplots(1, len(METRICS)), METRICS.items(), strict=True):
-        for row in view.rows:
+        for row in context.rows:
             _by_rate(axes, kind, row.run, trained[row.run], styles)
-        log_ticks(axes, rates, list(map(rate, rates)), rotation=45)
-        tidy(axes, x="peak learning rate", y=_UNITS[kind], title=title)
+        set_log_ticks(axes, rates, list(map(format_learning_rate, rates)), rotation=45)
+        label_axes(axes, x="peak learning rate", y=_UNITS[kind], title=title)
     for axes, column in zip(bottom.subplots(1, len(_CURVES)), _CURVES, strict=True):
-        for row in view.rows:
-            _curves_at_largest_rate(axes, view, row, column)
+        for row in context.rows:
+            _curves_at_largest_rate(axes, context, row, column)
         axes.set_yscale("log")
-        tidy(axes, x="step", y=_CURVES[column], title=f"At {rate(rates[-1])}, one line per seed")
-    legend_below(fig, row_signs(view.rows, styles, mark=4))
+        label_axes(
+            axes,
+            x="step",
+            y=_CURVES[column],
+            title=f"At {format_learning_rate(rates[-1])}, one line per seed",
+        )
+    legend_below(fig, row_legend(context.rows, styles, mark=4))
     return fig
 
 
-def _sweep_sections(view: View[Options]) -> list[Section]:
+def _sweep_sections(context: SectionContext[Options]) -> list[Section]:
     """Return one section per metric: rows are models, columns are learning rates."""
-    by_run = {row.run: by_rate(view, row) for row in view.rows}
+    by_run = {row.run: by_rate(context, row) for row in context.rows}
     collapsed = _collapsed_rates(by_run)
-    large, sections = _large_rates(view, collapsed), []
+    large, sections = _large_rates(context, collapsed), []
     for name, title in METRICS.items():
-        columns = [Column(id=f"{name}@{rate(lr)}", header=f"lr {rate(lr)}") for lr in view.rates]
+        columns = [
+            Column(id=f"{name}@{format_learning_rate(lr)}", header=f"lr {format_learning_rate(lr)}")
+            for lr in context.learning_rates
+        ]
         cells = [
-            _cell(Place(row.run, f"{name}@{rate(lr)}"), name, trained)
-            for row in view.rows
+            _cell(CellKey(row.run, f"{name}@{format_learning_rate(lr)}"), name, trained)
+            for row in context.rows
             for lr, trained in by_run[row.run].items()
         ]
         if name in SPIKES:
             columns += [
                 Column(id=name + LARGE, header="large rates ↓"),
-                Column(id=name + LARGE + DIFFERENCE, header="Δ large rates"),
+                Column(id=name + LARGE + DIFFERENCE_SUFFIX, header="Δ large rates"),
             ]
             means = [
                 _mean_over_rates(
-                    Place(row.run, name + LARGE), name, by_run[row.run], large[row.run]
+                    CellKey(row.run, name + LARGE), name, by_run[row.run], large[row.run]
                 )
-                for row in view.rows
+                for row in context.rows
             ]
-            cells += means + paired_differences(view.rows, [name + LARGE], means, _PERCENT)
-        sections.append(section_of(view, columns, cells, title=title))
+            cells += means + paired_differences(context.rows, [name + LARGE], means, _PERCENT)
+        sections.append(make_section(context, columns, cells, title=title))
     trained = [seed for rates in by_run.values() for seeds in rates.values() for seed in seeds]
-    steps = [defined(seed.result, "planned_steps") for seed in trained]
-    sizes = [defined(seed.result, "non_embedding_parameters") for seed in trained]
+    steps = [require_metric(seed.result, "planned_steps") for seed in trained]
+    sizes = [require_metric(seed.result, "non_embedding_parameters") for seed in trained]
     notes = [
         *_definitions(),
-        *view.difference_note(),
-        f"Training: {span(steps)} steps per run; {span(sizes)} parameters without embeddings.",
-        f"Large rates: mean over the rates from {rate(min(min(large.values())))} on."
+        *context.difference_note(),
+        f"Training: {format_range(steps)} steps per run; {format_range(sizes)} parameters without "
+        "embeddings.",
+        f"Large rates: mean over the rates from {format_learning_rate(min(min(large.values())))} "
+        "on."
         + (
-            f" Left out, as every model diverges at once: {', '.join(map(rate, collapsed))}."
+            " Left out, as every model diverges at once: "
+            f"{', '.join(map(format_learning_rate, collapsed))}."
             if collapsed
             else ""
         ),
@@ -113,40 +130,42 @@ def _sweep_sections(view: View[Options]) -> list[Section]:
     return sections
 
 
-def _run_section(view: View[Options]) -> Section:
+def _run_section(context: SectionContext[Options]) -> Section:
     """Return the section of models at their own learning rates; columns are the metrics."""
     cells = [
-        _cell(Place(row.run, name), name, trained)
-        for row in view.rows
-        for trained in [stability_of(view.results, row.run, view.seeds)]
+        _cell(CellKey(row.run, name), name, trained)
+        for row in context.rows
+        for trained in [stability_of(context.results, row.run, context.seeds)]
         for name in METRICS
     ]
     compared = [name for name in METRICS if name != "diverged"]
     columns = [Column(id=name, header=f"{header} ↓") for name, header in METRICS.items()]
     columns += [
-        Column(id=name + DIFFERENCE, header=f"Δ {METRICS[name]}", tidy_only=name == "final_loss")
+        Column(
+            id=name + DIFFERENCE_SUFFIX, header=f"Δ {METRICS[name]}", tidy_only=name == "final_loss"
+        )
         for name in compared
     ]
-    cells += paired_differences(view.rows, compared, cells, _PERCENT)
-    notes = [*_definitions(), view.training_note(), *view.difference_note()]
-    return section_of(view, columns, cells, notes)
+    cells += paired_differences(context.rows, compared, cells, _PERCENT)
+    notes = [*_definitions(), context.training_note(), *context.difference_note()]
+    return make_section(context, columns, cells, notes)
 
 
-def _cell(key: Place, name: str, trained: Sequence[Stability]) -> Cell:
+def _cell(key: CellKey, name: str, trained: Sequence[Stability]) -> Cell:
     """Return the cell of a metric of one row at one learning rate, over its seeds."""
     decimals = _NATS if name == "final_loss" else _PERCENT
     values = [(seed.result, seed.values[name]) for seed in trained]
     seeds = seed_values(values, decimals, nothing="diverged")
     if name == "diverged":
-        return share_cell(key, seeds)
-    cell = mean_cell(key, seeds, decimals, Paper(None))
+        return proportion_cell(key, seeds)
+    cell = mean_cell(key, seeds, decimals, PublishedValues(None))
     if name == "final_loss" and cell.n < len(trained):
         text = "diverged" if not cell.n else f"{cell.text} ({len(trained) - cell.n} diverged)"
         return cell.model_copy(update={"text": text})
     return cell
 
 
-def _mean_over_rates(key: Place, name: str, trained: ByRate, rates: Sequence[float]) -> Cell:
+def _mean_over_rates(key: CellKey, name: str, trained: ByRate, rates: Sequence[float]) -> Cell:
     """Return the cell of a metric's mean over rates, by seed, with the jobs of all rates."""
     seeds = []
     for of_seed in zip(*(trained[lr] for lr in rates), strict=True):
@@ -155,7 +174,7 @@ def _mean_over_rates(key: Place, name: str, trained: ByRate, rates: Sequence[flo
         (seed,) = seed_values([(of_seed[0].result, fmean(values))], _PERCENT)
         jobs = [run.result.job_id for run in of_seed]
         seeds.append(seed.model_copy(update={"job_ids": jobs}))
-    return mean_cell(key, seeds, _PERCENT, Paper(None))
+    return mean_cell(key, seeds, _PERCENT, PublishedValues(None))
 
 
 def _collapsed_rates(by_run: Mapping[str, ByRate]) -> list[float]:
@@ -173,14 +192,16 @@ def _collapsed_rates(by_run: Mapping[str, ByRate]) -> list[float]:
     )
 
 
-def _large_rates(view: View[Options], collapsed: Sequence[float]) -> dict[str, list[float]]:
+def _large_rates(
+    context: SectionContext[Options], collapsed: Sequence[float]
+) -> dict[str, list[float]]:
     """Return the rates of each row from its configured one on, without the collapsed ones.
 
     If all of them are collapsed, all are kept.
     """
     by_run = {}
-    for row in view.rows:
-        swept = view.swept(row)
+    for row in context.rows:
+        swept = context.sweep_rows(row)
         configured = next((entry.learning_rate for entry in swept if entry.chosen), None)
         if configured is None:
             raise UserError(
@@ -202,7 +223,7 @@ def _definitions() -> list[str]:
     ]
 
 
-def _by_rate(axes: Axes, name: str, run: str, trained: ByRate, styles: dict[str, Look]) -> None:
+def _by_rate(axes: Axes, name: str, run: str, trained: ByRate, styles: dict[str, RowStyle]) -> None:
     """Draw the mean over seeds with a value, with their range (a fraction of seeds has none).
 
     A diverged seed has no final loss: the mean of the others gets a hollow mark.
@@ -214,18 +235,20 @@ def _by_rate(axes: Axes, name: str, run: str, trained: ByRate, styles: dict[str,
         if (value := seed.values[name]) is not None
     ]
     partial = {x for x, seeds in trained.items() if any(s.values[name] is None for s in seeds)}
-    lines(axes, points, styles, marks=4, errorbar=None if name == "diverged" else RANGE)
+    draw_lines(axes, points, styles, marks=4, errorbar=None if name == "diverged" else MIN_MAX_BAND)
     fewer = [point for point in mean_points(points) if point.x in partial]
-    lines(axes, fewer, styles, marks=4, lw=0, **HOLLOW)
+    draw_lines(axes, fewer, styles, marks=4, lw=0, **HOLLOW_STYLE)
 
 
-def _curves_at_largest_rate(axes: Axes, view: View[Options], row: RowSlice, column: str) -> None:
+def _curves_at_largest_rate(
+    axes: Axes, context: SectionContext[Options], row: RowSlice, column: str
+) -> None:
     """Draw the training curve of every seed at the largest rate, up to where it diverges."""
-    largest, histories = view.swept(row)[-1], view.results.histories
-    curves = [histories.series(largest.run_id, seed, column) for seed in view.seeds]
+    largest, histories = context.sweep_rows(row)[-1], context.results.histories
+    curves = [histories.series(largest.run_id, seed, column) for seed in context.seeds]
     points = [
         Point(row.run, step, value, seed)
         for seed, curve in enumerate(curves)
         for step, value in zip(curve.steps, curve.values, strict=True)
     ]
-    lines(axes, points, view.look, units="seed", estimator=None, lw=0.9, alpha=0.8)
+    draw_lines(axes, points, context.styles, units="seed", estimator=None, lw=0.9, alpha=0.8)

@@ -8,8 +8,8 @@ from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.errors import DataError
 from difftransformer.evaluations.stability.settings import THRESHOLD, WINDOW, Options
 from difftransformer.provenance.result import Result
-from difftransformer.reporting.collect import Results, metric
-from difftransformer.reporting.view import View
+from difftransformer.reporting.collect import Results, get_metric
+from difftransformer.reporting.section_context import SectionContext
 
 SPIKES = {"loss_spikes": "loss", "gradient_spikes": "grad_norm"}
 """Metric of spikes -> column of the training history."""
@@ -50,11 +50,11 @@ def stability_of(results: Results, run: str, seeds: Sequence[int]) -> list[Stabi
     return [_stability(results, run, seed) for seed in seeds]
 
 
-def by_rate(view: View[Options], row: RowSlice) -> ByRate:
+def by_rate(context: SectionContext[Options], row: RowSlice) -> ByRate:
     """Return the stability of a swept row by learning rate."""
     return {
-        entry.learning_rate: stability_of(view.results, entry.run_id, view.seeds)
-        for entry in view.swept(row)
+        entry.learning_rate: stability_of(context.results, entry.run_id, context.seeds)
+        for entry in context.sweep_rows(row)
     }
 
 
@@ -84,7 +84,7 @@ def spikes(values: Sequence[float], window: int, threshold: float) -> list[int]:
 
 def _stability(results: Results, run: str, seed: int) -> Stability:
     result, window = results.training(run, seed), WINDOW
-    diverged, planned = metric(result, "diverged"), metric(result, "planned_steps")
+    diverged, planned = get_metric(result, "diverged"), get_metric(result, "planned_steps")
     assert diverged is not None and planned is not None, result.job_id
     if planned <= window:
         raise DataError(
@@ -103,5 +103,5 @@ def _stability(results: Results, run: str, seed: int) -> Stability:
         after_divergence = planned - max(steps, window)
         count = len(spikes(series.values, window, THRESHOLD)) + after_divergence
         values[name] = 100 * count / (planned - window)
-    values |= {"diverged": diverged, "final_loss": metric(result, "validation_loss")}
+    values |= {"diverged": diverged, "final_loss": get_metric(result, "validation_loss")}
     return Stability(result, values)

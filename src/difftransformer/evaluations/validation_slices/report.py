@@ -8,21 +8,33 @@ from dataclasses import replace
 
 from difftransformer.config.evaluation import Options
 from difftransformer.provenance.result import Result
-from difftransformer.reporting.cells import DIFFERENCE
-from difftransformer.reporting.charts import cell_estimates, cells_of, estimates, seed_signs
-from difftransformer.reporting.collect import defined
+from difftransformer.reporting.cells import DIFFERENCE_SUFFIX
+from difftransformer.reporting.charts import (
+    cell_estimates,
+    draw_estimates,
+    seed_legend,
+    select_cells,
+)
+from difftransformer.reporting.collect import require_metric
 from difftransformer.reporting.document import Section
-from difftransformer.reporting.drawing import INK, Figure, legend_below, printable, sign, tidy
-from difftransformer.reporting.loss_panels import loss_curves, loss_differences
-from difftransformer.reporting.numbers import count
-from difftransformer.reporting.panels import halves, row_signs
-from difftransformer.reporting.sections import Metric, metric_section
-from difftransformer.reporting.view import View
+from difftransformer.reporting.drawing import (
+    INK,
+    Figure,
+    escape_label,
+    label_axes,
+    legend_below,
+    legend_handle,
+)
+from difftransformer.reporting.loss_panels import draw_loss_curves, draw_loss_differences
+from difftransformer.reporting.number_format import format_count
+from difftransformer.reporting.panels import row_legend, stacked_subfigures
+from difftransformer.reporting.section_context import SectionContext
+from difftransformer.reporting.sections import MetricColumn, metric_section
 
 _LOSSES = (
-    Metric("valid", "Valid ↓", "loss", compared=True),
-    Metric("ar_hit", "AR-Hit ↓", "ar_hit_loss"),
-    Metric("others", "Others ↓", "others_loss"),
+    MetricColumn("valid", "Valid ↓", "loss", compared=True),
+    MetricColumn("ar_hit", "AR-Hit ↓", "ar_hit_loss"),
+    MetricColumn("others", "Others ↓", "others_loss"),
 )
 
 
@@ -31,13 +43,14 @@ _FEW = 1000
 _FEW_MARK = " †"
 
 
-def section(view: View[Options]) -> Section:
+def section(context: SectionContext[Options]) -> Section:
     """Make the section: losses in nats per token, and paired differences."""
-    suite, first = view.suite, view.evaluated()[0]
+    suite, first = context.suite, context.eval_results()[0]
     few = {
         loss.id: fewest
         for loss in _LOSSES
-        if (fewest := _fewest(view.evaluated(), f"{loss.id}_tokens")) is not None and fewest < _FEW
+        if (fewest := _fewest(context.eval_results(), f"{loss.id}_tokens")) is not None
+        and fewest < _FEW
     }
     losses = [
         replace(loss, header=loss.header + _FEW_MARK) if loss.id in few else loss
@@ -46,15 +59,16 @@ def section(view: View[Options]) -> Section:
     notes = [
         f"AR-Hit: last tokens of n-grams with n = {suite.n} that stand earlier in the context and "
         f"at most {suite.max_count} times in the training data, "
-        f"{defined(first, 'ar_hit_share'):.1%} of {count(defined(first, 'tokens'))} held-out "
+        f"{require_metric(first, 'ar_hit_share'):.1%} of "
+        f"{format_count(require_metric(first, 'tokens'))} held-out "
         "tokens; Others: the rest.",
-        view.training_note(),
+        context.training_note(),
     ]
     notes += [
         f"†: of {number} tokens, too few for its decimals to tell rows apart."
         for number in sorted(set(few.values()))
     ]
-    return metric_section(view, losses, decimals=3, notes=notes, facts=True)
+    return metric_section(context, losses, decimals=3, notes=notes, facts=True)
 
 
 def _fewest(results: Sequence[Result], name: str) -> int | None:
@@ -63,27 +77,28 @@ def _fewest(results: Sequence[Result], name: str) -> int | None:
     return min(known, default=None)
 
 
-def figure(view: View[Options]) -> Figure:
+def figure(context: SectionContext[Options]) -> Figure:
     """Draw the first section; its rows but one are compared with that one."""
-    figure, top, bottom = halves((11, 7.4), (1.2, 1), 0.04)
+    figure, top, bottom = stacked_subfigures((11, 7.4), (1.2, 1), 0.04)
     left, right = top.subplots(1, 2)
-    loss_curves(left, view, view.look)
-    loss_differences(right, view, view.look)
+    draw_loss_curves(left, context, context.styles)
+    draw_loss_differences(right, context, context.styles)
     top.legend(
-        handles=row_signs(view.rows, view.look), loc="outside upper center", ncols=4, fontsize=8,
+        handles=row_legend(context.rows, context.styles), loc="outside upper center", ncols=4,
+        fontsize=8,
         handlelength=2.6,
     )  # fmt: skip
-    measured = section(view)
+    measured = section(context)
     for axes, loss in zip(bottom.subplots(1, len(_LOSSES), sharey=True), _LOSSES, strict=True):
         axes.axvline(0, color=INK, lw=0.8)
-        found = cell_estimates(cells_of(measured, [loss.id + DIFFERENCE]), by="row")
-        places = {row.run: printable(row.label, 28) for row in view.compared_rows}
-        estimates(axes, found, view.look, places, along="y", dodge=False)
+        found = cell_estimates(select_cells(measured, [loss.id + DIFFERENCE_SUFFIX]), by="row")
+        places = {row.run: escape_label(row.label, 28) for row in context.rows_with_baseline}
+        draw_estimates(axes, found, context.styles, places, along="y", dodge=False)
         axes.locator_params(axis="x", nbins=5)  # labels of small steps touch where there are more
         title = f"Δ {loss.header.removesuffix(' ↓')} at the end"
-        tidy(axes, x="nats per token", y="", title=title)
-    signs = seed_signs(view.seeds)
-    if view.artifact.paper is not None:
-        signs.append(sign(f"published ({view.artifact.paper.scale})", hollow=True))
+        label_axes(axes, x="nats per token", y="", title=title)
+    signs = seed_legend(context.seeds)
+    if context.artifact.paper is not None:
+        signs.append(legend_handle(f"published ({context.artifact.paper.scale})", hollow=True))
     legend_below(bottom, signs)
     return figure

@@ -3,7 +3,7 @@ r"""LaTeX with booktabs: a table environment to be read by ``\input``."""
 import re
 
 from difftransformer.reporting.document import Cell, Section, TableDocument
-from difftransformer.reporting.formats.wording import remarks, texts
+from difftransformer.reporting.formats.table_text import table_remarks, text_frame
 
 _SIGNS = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
@@ -37,7 +37,7 @@ def to_latex(table: TableDocument) -> str:
             lines += [rf"\par\medskip\textit{{{escape(section.title)}}}\par\smallskip"]
         lines += [r"\resizebox{\linewidth}{!}{%", *_grid(section), "}"]
     lines += [r"\par\medskip", r"\begin{minipage}{\linewidth}\footnotesize\raggedright"]
-    lines += [f"{escape(line)}\\par" for line in remarks(table)]
+    lines += [f"{escape(line)}\\par" for line in table_remarks(table)]
     return "\n".join([*lines, r"\end{minipage}", r"\end{table}"]) + "\n"
 
 
@@ -57,7 +57,7 @@ def _escaped(sign: str) -> str:
 
 
 def _grid(section: Section) -> list[str]:
-    frame = texts(section, escape, _cell)
+    frame = text_frame(section, escape, _cell)
     columns = f"l{'r' * frame.shape[1]}"
     return frame.style.to_latex(hrules=True, column_format=columns).splitlines()
 

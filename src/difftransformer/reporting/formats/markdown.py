@@ -3,7 +3,7 @@
 import re
 
 from difftransformer.reporting.document import Cell, TableDocument
-from difftransformer.reporting.formats.wording import remarks, texts
+from difftransformer.reporting.formats.table_text import table_remarks, text_frame
 
 _SPECIAL = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_{}[]<>|#"})
 
@@ -14,8 +14,8 @@ def to_markdown(table: TableDocument) -> str:
     for section in table.sections:
         if len(table.sections) > 1:
             parts.append(f"## {escape(section.title)}")
-        parts.append(texts(section, escape, _cell).to_markdown(disable_numparse=True))
-    parts.append("\n".join(f"- {escape(line)}" for line in remarks(table)))
+        parts.append(text_frame(section, escape, _cell).to_markdown(disable_numparse=True))
+    parts.append("\n".join(f"- {escape(line)}" for line in table_remarks(table)))
     return "\n\n".join(parts) + "\n"
 
 

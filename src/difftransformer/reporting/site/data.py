@@ -14,8 +14,8 @@ from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import Results
 from difftransformer.reporting.document import TableDocument
 from difftransformer.reporting.histories import Histories
-from difftransformer.reporting.origins import Origins
-from difftransformer.reporting.view import PromptMaps
+from difftransformer.reporting.provenance_summary import ProvenanceSummary
+from difftransformer.reporting.section_context import PromptMaps
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +37,7 @@ def script(name: str, content: object) -> str:
     return f"(globalThis.REPORT ??= {{}})[{json.dumps(name)}] = {text};\n"
 
 
-def jobs(origins: Origins) -> dict[str, Any]:
+def jobs(origins: ProvenanceSummary) -> dict[str, Any]:
     """Jobs by their ids, as lists.
 
     Kind, run, suite, seed, fingerprint, commit, machine, seconds, threads, file.

@@ -14,20 +14,19 @@ from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.checksums import write_checked
 from difftransformer.provenance.layout import SUMS
 from difftransformer.reporting.collect import Results
-from difftransformer.reporting.conditions import curve_tokens
 from difftransformer.reporting.document import Section
-from difftransformer.reporting.drawing import look_numbers
-from difftransformer.reporting.formats.web import environment
-from difftransformer.reporting.formats.wording import remarks
-from difftransformer.reporting.origins import Origins
+from difftransformer.reporting.drawing import style_indices
+from difftransformer.reporting.formats.html import environment
+from difftransformer.reporting.provenance_summary import ProvenanceSummary
+from difftransformer.reporting.section_context import PromptMaps
 from difftransformer.reporting.site import data
-from difftransformer.reporting.site.marks import mark
-from difftransformer.reporting.site.parts import Part
+from difftransformer.reporting.site.artifacts import SiteArtifact
+from difftransformer.reporting.site.sparklines import sparkline
+from difftransformer.reporting.table_notes import curve_tokens
 from difftransformer.reporting.verdict_job import VerdictsDocument
 from difftransformer.reporting.verdicts import Verdict
-from difftransformer.reporting.view import PromptMaps
 
-FRONT, RUNS, ATTENTION, WHOLE = "index", "runs", "attention", "whole"
+FRONT, RUNS, ATTENTION, SINGLE_PAGE = "index", "runs", "attention", "whole"
 _ASSETS = "site/assets"
 _STYLES = ("uPlot.min.css", "site.css")
 _OF = {
@@ -41,12 +40,12 @@ _SCRIPTS = ("site.js", "table.js", "panel.js", *_OF)
 _LICENSES = ("uPlot.LICENSE", "plot.LICENSE")
 
 
-class Body(NamedTuple):
+class PageBody(NamedTuple):
     """What stands between head and foot of a page; several of them on the one that holds all."""
 
     name: str
     template: str
-    part: Part | None = None
+    part: SiteArtifact | None = None
 
 
 @dataclass(frozen=True)
@@ -54,9 +53,9 @@ class Site:
     """Everything that the pages are written from."""
 
     report: ReportSlice
-    parts: Sequence[Part]
+    parts: Sequence[SiteArtifact]
     answers: VerdictsDocument
-    origins: Origins
+    origins: ProvenanceSummary
     found: Results
     maps: Sequence[PromptMaps] = ()
 
@@ -69,10 +68,10 @@ class Site:
         return sorted(listed, key=lambda verdict: order.index(verdict.about.endpoint))
 
     @cached_property
-    def foremost(self) -> Part | None:
+    def foremost(self) -> SiteArtifact | None:
         """The part with the key figure: the one with the most primary, then decided, claims."""
 
-        def weight(part: Part) -> tuple[int, int]:
+        def weight(part: SiteArtifact) -> tuple[int, int]:
             decided = sum(one.verdict in DECIDED for one in part.verdicts)
             return sum(one.about.endpoint == "primary" for one in part.verdicts), decided
 
@@ -96,17 +95,17 @@ class Site:
         }
         return {name: data.script(name, content) for name, content in found.items()}
 
-    def bodies(self) -> Iterator[Body]:
+    def bodies(self) -> Iterator[PageBody]:
         """What there is to show, in order."""
-        yield Body(FRONT, "front.html.j2")
+        yield PageBody(FRONT, "front.html.j2")
         for part in self.parts:
-            yield Body(part.id, "artifact.html.j2", part)
+            yield PageBody(part.id, "artifact.html.j2", part)
         if self.found.trainings:
-            yield Body(RUNS, "runs.html.j2")
+            yield PageBody(RUNS, "runs.html.j2")
         if self.maps:
-            yield Body(ATTENTION, "attention.html.j2")
+            yield PageBody(ATTENTION, "attention.html.j2")
 
-    def needs(self, body: Body) -> list[str]:
+    def needs(self, body: PageBody) -> list[str]:
         """Names of the data that a page reads."""
         if body.part is not None and body.part.table is not None:
             return ["site", "jobs", "settings", f"table:{body.part.id}"]
@@ -128,7 +127,7 @@ def write_site(site: Site, output: Path) -> None:
         for part in site.parts
         if part.picture is not None
     }
-    texts[f"{WHOLE}.html"] = _page(site, bodies, whole=True)
+    texts[f"{SINGLE_PAGE}.html"] = _page(site, bodies, whole=True)
     texts |= {f"{body.name}.html": _page(site, [body]) for body in reversed(bodies)}
     for pattern in ("*.html", "assets/*", "data/*.js", "figures/*.svg"):
         for path in folder.glob(pattern):
@@ -145,7 +144,7 @@ def render_alone(template: str, **values: Any) -> str:
     return environment(_ASSETS).get_template(template).render(**values, style=style, script=script)
 
 
-def _page(site: Site, bodies: Sequence[Body], *, whole: bool = False) -> str:
+def _page(site: Site, bodies: Sequence[PageBody], *, whole: bool = False) -> str:
     needed = dict.fromkeys(name for body in bodies for name in site.needs(body))
     pictures = {part.id: part.picture for part in site.parts if part.picture is not None}
     scripts = [one for one in _SCRIPTS if one not in _OF or _OF[one] in needed]
@@ -164,7 +163,7 @@ def _page(site: Site, bodies: Sequence[Body], *, whole: bool = False) -> str:
     def row_looks(section: Section) -> dict[str, int]:
         """Numbers of the looks that a figure of these rows gives them."""
         known = site.report.runs
-        return look_numbers({r.run: known[r.run].look for r in section.rows if r.run in known})
+        return style_indices({r.run: known[r.run].look for r in section.rows if r.run in known})
 
     values: dict[str, Any] = {
         "site": site,
@@ -177,8 +176,7 @@ def _page(site: Site, bodies: Sequence[Body], *, whole: bool = False) -> str:
         "scripts": [(f"assets/{name}", _asset(name)) for name in scripts],
         "datasets": [(f"data/{_file(name)}", site.data[name]) for name in needed],
         "row_looks": row_looks,
-        "remarks": remarks,
-        "mark": mark,
+        "sparkline": sparkline,
         "curve_text": curve_tokens(list(site.found.trainings.values())),
     }
     return environment(_ASSETS).get_template("page.html.j2").render(**values)

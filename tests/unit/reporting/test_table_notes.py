@@ -9,8 +9,8 @@ from fake_slices import artifact_slice
 
 from difftransformer.config.evaluation import Options
 from difftransformer.reporting.collect import load_results
-from difftransformer.reporting.conditions import seeds_note, span
-from difftransformer.reporting.view import View
+from difftransformer.reporting.section_context import SectionContext
+from difftransformer.reporting.table_notes import format_range, seeds_note
 
 RUNS = ("transformer", "diff")
 
@@ -21,7 +21,9 @@ def note(fake: FakeResults, seeds: tuple[int, ...] = (0, 1), runs: Sequence[str]
     part = artifact.sections[0]
     rows = [row for run in runs for row in part.rows if row.run == run]
     part = part.model_copy(update={"rows": rows})
-    return View[Options](artifact, part, load_results(fake.results, "tiny")).training_note()
+    return SectionContext[Options](
+        artifact, part, load_results(fake.results, "tiny")
+    ).training_note()
 
 
 def changed(path: Path, part: str, name: str, value: float) -> None:
@@ -90,4 +92,4 @@ def test_intervals_are_named() -> None:
 
 
 def test_a_span_of_one_number_is_that_number() -> None:
-    assert span([1e9, 1e9]) == "1B" and span([4e8, 6.5e8, 1e9]) == "0.4B to 1B"
+    assert format_range([1e9, 1e9]) == "1B" and format_range([4e8, 6.5e8, 1e9]) == "0.4B to 1B"

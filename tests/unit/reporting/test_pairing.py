@@ -7,15 +7,15 @@ from fake_units import with_units
 from difftransformer.errors import DataError
 from difftransformer.provenance.result import PerItemScores, RatioTerm
 from difftransformer.reporting.document import SeedValue
-from difftransformer.reporting.statistics import NO_ITEM_VARIANCE
-from difftransformer.reporting.units import (
+from difftransformer.reporting.pairing import (
     Pair,
-    chance_of_units,
-    contrast_of,
-    contributions,
-    paired,
-    valued,
+    contrast_with_items,
+    item_contributions,
+    item_variance_of,
+    pair_seeds,
+    with_values,
 )
+from difftransformer.reporting.statistics import NO_ITEM_VARIANCE
 
 
 def single(seeds: list[SeedValue]) -> list[Pair]:
@@ -27,7 +27,7 @@ def test_a_ratio_is_linearized_as_in_survey_sampling() -> None:
     weights = random.integers(1, 100, 5000).astype(float)
     values = weights * random.normal(3, 1, 5000)
     (seed,) = with_units(values[None], weights)
-    (found,) = contributions(seed).values()
+    (found,) = item_contributions(seed).values()
     assert found.sum() == pytest.approx(0, abs=1e-12)
     assert seed.value is not None
     resampled = []
@@ -40,7 +40,7 @@ def test_a_ratio_is_linearized_as_in_survey_sampling() -> None:
 def test_units_that_do_not_add_up_are_refused() -> None:
     (seed,) = with_units(np.ones((1, 4)))
     with pytest.raises(DataError, match=r"j0: its items add up to 1\.0, its value is 2\.0"):
-        contributions(seed.model_copy(update={"value": 2.0}))
+        item_contributions(seed.model_copy(update={"value": 2.0}))
 
 
 def test_the_same_units_in_two_terms_are_added_up_one_by_one() -> None:
@@ -50,7 +50,7 @@ def test_the_same_units_in_two_terms_are_added_up_one_by_one() -> None:
     def parts(one: PerItemScores, two: PerItemScores, value: float) -> list[list[float]]:
         units = PerItemScores.weighted_sum([(100.0, one), (-100.0, two)])
         seed = SeedValue(seed=0, value=value, text="", job_ids=["j0"], per_item=units)
-        return [part.tolist() for part in contributions(seed).values()]
+        return [part.tolist() for part in item_contributions(seed).values()]
 
     one, two = accuracy([1, 0, 1, 0], "a"), accuracy([0, 0, 0, 0], "a")
     assert parts(one, two, 50.0) == [[12.5, -12.5, 12.5, -12.5]]
@@ -63,7 +63,7 @@ def test_units_are_paired_where_both_rows_were_asked_the_same() -> None:
     random = np.random.default_rng(0)
     hard = random.normal(0, 5, 200)  # what makes an item hard is the same for both rows
     ours, theirs = (with_units(hard + random.normal(0, 0.1, (3, 200))) for _ in "xy")
-    alone, both = (chance_of_units(one, "") for one in (single(ours), paired(ours, theirs)))
+    alone, both = (item_variance_of(one, "") for one in (single(ours), pair_seeds(ours, theirs)))
     assert alone.variance == pytest.approx(hard.var(ddof=1) / 200, rel=0.01)
     assert both.variance < 0.01**2 and alone.freedom == both.freedom == 199
 
@@ -72,27 +72,29 @@ def test_a_seed_without_a_value_counts_nowhere_and_one_without_units_hides_them(
     seeds = with_units(np.random.default_rng(3).normal(0, 1, (4, 30)))
     lost = seeds[0].model_copy(update={"value": None, "per_item": None})
     pairs = single([lost, *seeds[1:]])
-    assert chance_of_units(pairs, "") == chance_of_units(single(seeds[1:]), "") != NO_ITEM_VARIANCE
-    assert valued(pairs) == pairs[1:]
+    assert (
+        item_variance_of(pairs, "") == item_variance_of(single(seeds[1:]), "") != NO_ITEM_VARIANCE
+    )
+    assert with_values(pairs) == pairs[1:]
     unknown = seeds[0].model_copy(update={"per_item": None})
-    assert chance_of_units(single([unknown, *seeds[1:]]), "") == NO_ITEM_VARIANCE
-    assert contrast_of(single([unknown, *seeds[1:]]), "").freedom == 3
+    assert item_variance_of(single([unknown, *seeds[1:]]), "") == NO_ITEM_VARIANCE
+    assert contrast_with_items(single([unknown, *seeds[1:]]), "").freedom == 3
 
 
 def test_a_model_from_elsewhere_is_beside_every_seed() -> None:
     ours = with_units(np.random.default_rng(4).normal(0, 1, (3, 30)))
     (once,) = with_units(np.ones((1, 30)))
     elsewhere = once.model_copy(update={"seed": 0, "for_all": True})
-    assert paired(ours, [elsewhere]) == [(one, elsewhere) for one in ours]
-    turned = paired([elsewhere], ours)
+    assert pair_seeds(ours, [elsewhere]) == [(one, elsewhere) for one in ours]
+    turned = pair_seeds([elsewhere], ours)
     assert [(one.seed, one.value, two) for one, two in turned] == [
         (one.seed, 1, one) for one in ours
     ]
     other = elsewhere.model_copy(update={"value": 2.0})
-    assert paired([elsewhere], [other]) == [(elsewhere, other)]
+    assert pair_seeds([elsewhere], [other]) == [(elsewhere, other)]
 
 
 def test_seeds_that_were_asked_different_things_are_named() -> None:
     seeds = with_units(np.ones((2, 8)))
     with pytest.raises(DataError, match="diff, valid: seeds were asked different numbers of items"):
-        contrast_of(single([seeds[0], with_units(np.ones((2, 9)))[1]]), "diff, valid")
+        contrast_with_items(single([seeds[0], with_units(np.ones((2, 9)))[1]]), "diff, valid")

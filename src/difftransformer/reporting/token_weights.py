@@ -6,7 +6,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from difftransformer.reporting.drawing import FAINT, INK, SOFT, Axes, Figure, SubFigure, printable
+from difftransformer.reporting.drawing import (
+    FAINT,
+    INK,
+    SOFT,
+    Axes,
+    Figure,
+    SubFigure,
+    escape_label,
+)
 
 Floats = NDArray[np.floating]
 _MOST_TOKENS = 48
@@ -15,7 +23,7 @@ _MOST_COLUMNS = 160
 """Longer prompts are drawn in this many columns, each with its largest weight."""
 
 
-class TokenRows(NamedTuple):
+class TokenWeights(NamedTuple):
     """Rows of a prompt: weights [heads of all layers, S], each divided by the sum of its sizes.
 
     ``regions`` names the region of each token.
@@ -27,7 +35,7 @@ class TokenRows(NamedTuple):
     regions: Sequence[str]
 
     @classmethod
-    def of(cls, rows: Floats, tokens: Sequence[str], regions: Sequence[str]) -> "TokenRows":
+    def of(cls, rows: Floats, tokens: Sequence[str], regions: Sequence[str]) -> "TokenWeights":
         """Make them of rows [layers, heads, S] as heads have them."""
         weights = rows.reshape(-1, rows.shape[-1]).astype(np.float64)
         sums = np.abs(weights).sum(-1, keepdims=True)
@@ -35,12 +43,12 @@ class TokenRows(NamedTuple):
         return cls(weights, rows.shape[0], tokens, regions)
 
 
-def largest(several: Sequence[TokenRows]) -> float:
+def max_abs_weight(several: Sequence[TokenWeights]) -> float:
     """Size of the largest weight of several prompts or models, for one scale of colors."""
     return max(float(np.abs(one.weights).max()) for one in several)
 
 
-def draw_rows(axes: Axes, rows: TokenRows, limit: float, framed: str) -> None:
+def draw_token_weights(axes: Axes, rows: TokenWeights, limit: float, framed: str) -> None:
     """Draw weights, red above zero and blue below, with a frame around a region."""
     axes.imshow(
         _columns(rows.weights), aspect="auto", cmap="RdBu_r", vmin=-limit, vmax=limit,
@@ -61,8 +69,8 @@ def draw_rows(axes: Axes, rows: TokenRows, limit: float, framed: str) -> None:
         )  # fmt: skip
 
 
-def name_tokens(
-    axes: Axes, rows: TokenRows, bold: Collection[str], names: Mapping[str, str] | None = None
+def label_tokens(
+    axes: Axes, rows: TokenWeights, bold: Collection[str], names: Mapping[str, str] | None = None
 ) -> None:
     """Write the tokens below, those of some regions bold.
 
@@ -70,7 +78,7 @@ def name_tokens(
     """
     regions = np.array(rows.regions)
     if names is None or len(rows.tokens) <= _MOST_TOKENS:
-        axes.set_xticks(range(len(rows.tokens)), [printable(word) for word in rows.tokens])
+        axes.set_xticks(range(len(rows.tokens)), [escape_label(word) for word in rows.tokens])
         axes.tick_params(axis="x", labelrotation=90, labelsize=7)
         for tick, region in zip(axes.get_xticklabels(), rows.regions, strict=True):
             tick.set_color(INK if region in bold else SOFT)
@@ -81,7 +89,7 @@ def name_tokens(
     axes.set_xticks(middles, [names[region] for region in shown])
 
 
-def color_bar(figure: Figure | SubFigure, grid: Any) -> None:
+def add_colorbar(figure: Figure | SubFigure, grid: Any) -> None:
     """Say what the colors are, beside all axes, an array of those that rows were drawn into."""
     figure.colorbar(
         grid.flat[0].images[0], ax=grid, label="weight / sum of |weights|", shrink=0.7, pad=0.01

@@ -19,18 +19,18 @@ from difftransformer.config.validation import validate
 from difftransformer.errors import UserError
 from difftransformer.provenance.layout import Layout
 from difftransformer.provenance.result import Result
-from difftransformer.reporting.cells import Paper, Place
-from difftransformer.reporting.collect import Results, defined, metric
+from difftransformer.reporting.cells import CellKey, PublishedValues
+from difftransformer.reporting.collect import Results, get_metric, require_metric
 from difftransformer.reporting.document import Cell, Column, SeedValue
-from difftransformer.reporting.numbers import count, plain
+from difftransformer.reporting.number_format import format_count, format_number
 
 DECIMALS = 3
 
-Rounds = NDArray[np.float64]
+RoundValues = NDArray[np.float64]
 """A number of each round, [P, R]."""
 
 
-class Timings:
+class TimingResults:
     """The one result of a job of timings: numbers by {what}/{shape}/{row}/{backend}/{mode}.
 
     Args:
@@ -63,9 +63,9 @@ class Timings:
 
     def number(self, what: str, *turn: str) -> float | None:
         """Another number of a turn (shape, row, backend, mode), such as peak_bytes."""
-        return metric(self.result, "/".join((what, *turn)))
+        return get_metric(self.result, "/".join((what, *turn)))
 
-    def speeds(self, *turn: str) -> Rounds:
+    def speeds(self, *turn: str) -> RoundValues:
         """Tokens per second of a turn.
 
         Raises:
@@ -73,7 +73,7 @@ class Timings:
         """
         place, call = "/".join(("seconds", *turn)), self.calls[turn[0]]
         seconds = [
-            [defined(self.result, f"{place}/{p}/{r}") for r in range(self.config.repeats)]
+            [require_metric(self.result, f"{place}/{p}/{r}") for r in range(self.config.repeats)]
             for p in range(self.config.processes)
         ]
         return call.seq_len * call.batch_size / np.array(seconds)
@@ -83,22 +83,24 @@ class Timings:
         speed = "/".join(("tokens_per_second", *turn))
         return self.result.metrics.get(speed, 0.0) is not None
 
-    def fastest(self, shape: str, row: str, mode: str) -> Rounds:
+    def fastest(self, shape: str, row: str, mode: str) -> RoundValues:
         """Speeds by the backend with the highest median, of those that took the row."""
         turns = [(shape, row, backend, mode) for backend in self.config.backends]
         return max((self.speeds(*one) for one in turns if self.is_timed(*one)), key=np.median)
 
-    def ratios(self, shape: str, row: str, against: str, mode: str) -> Rounds:
+    def ratios(self, shape: str, row: str, against: str, mode: str) -> RoundValues:
         """Speed of a row over that of another, each by its fastest backend, round by round."""
         return self.fastest(shape, row, mode) / self.fastest(shape, against, mode)
 
-    def speed_cell(self, place: Place, speeds: Rounds, paper: Paper | None = None) -> Cell:
+    def speed_cell(
+        self, place: CellKey, speeds: RoundValues, paper: PublishedValues | None = None
+    ) -> Cell:
         """Median and quartiles of tokens per second."""
         published = None if paper is None else paper.number(*place)
-        return self._cell(place, speeds, count, 0).model_copy(
+        return self._cell(place, speeds, format_count, 0).model_copy(
             update={
                 "paper_value": published,
-                "paper_text": None if published is None else plain(published, 0),
+                "paper_text": None if published is None else format_number(published, 0),
             }
         )
 
@@ -116,10 +118,10 @@ class Timings:
         ratios = {f"{one}_{column}": self.ratios(one, row.run, against, mode) for one in shapes}
         overall = np.apply_along_axis(geometric_mean, 0, np.array([*ratios.values()]))
         for name, rounds in ({column: overall} | ratios).items():
-            place = Place(row.run, name)
-            yield self._cell(place, rounds, lambda ratio: plain(ratio, DECIMALS), DECIMALS)
+            place = CellKey(row.run, name)
+            yield self._cell(place, rounds, lambda ratio: format_number(ratio, DECIMALS), DECIMALS)
 
-    def one_cell(self, place: Place, value: float, text: str) -> Cell:
+    def one_cell(self, place: CellKey, value: float, text: str) -> Cell:
         """A number that was found once."""
         once = SeedValue(seed=0, value=value, text="", job_ids=[self.result.job_id])
         return Cell(row=place.row, column=place.column, text=text, value=value, n=1, seeds=[once])
@@ -153,7 +155,7 @@ class Timings:
         )
 
     def _cell(
-        self, place: Place, rounds: Rounds, write: Callable[[float], str], decimals: int
+        self, place: CellKey, rounds: RoundValues, write: Callable[[float], str], decimals: int
     ) -> Cell:
         jobs, middle = [self.result.job_id], float(np.median(rounds))
         low, high = map(write, quartiles(rounds))
@@ -166,13 +168,15 @@ class Timings:
             n=len(values),
             each="process",
             seeds=[
-                SeedValue(seed=number, value=value, text=plain(value, decimals), job_ids=jobs)
+                SeedValue(
+                    seed=number, value=value, text=format_number(value, decimals), job_ids=jobs
+                )
                 for number, value in enumerate(values)
             ],
         )
 
 
-def quartiles(values: Rounds | Sequence[float]) -> tuple[float, float]:
+def quartiles(values: RoundValues | Sequence[float]) -> tuple[float, float]:
     """First and third quartile."""
     low, high = np.quantile(values, (0.25, 0.75))
     return float(low), float(high)

@@ -4,28 +4,35 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from difftransformer.reporting.token_rows import TokenRows, draw_rows, largest, name_tokens
+from difftransformer.reporting.token_weights import (
+    TokenWeights,
+    draw_token_weights,
+    label_tokens,
+    max_abs_weight,
+)
 
 REGIONS = ("before", "answer", "answer", "after")
 
 
-def rows(**changes: object) -> TokenRows:
+def rows(**changes: object) -> TokenWeights:
     weights = np.array([[[0.5, -0.5, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0]]])
     known = {"rows": weights, "tokens": ["a", "$b", "c", "d"], "regions": REGIONS} | changes
-    return TokenRows.of(**known)  # type: ignore[arg-type]
+    return TokenWeights.of(**known)  # type: ignore[arg-type]
 
 
 def test_rows_are_divided_by_their_sizes_and_empty_ones_stay() -> None:
     found = rows()
     np.testing.assert_allclose(found.weights, [[0.25, -0.25, 0.5, 0], [0, 0, 0, 0]])
-    assert found.layers == 1 and largest([found]) == 0.5
+    assert found.layers == 1 and max_abs_weight([found]) == 0.5
 
 
 def test_long_prompts_are_drawn_in_fewer_columns_by_their_largest_weight() -> None:
     weights = np.zeros((1, 3, 1000))
     weights[0, 0, 500], weights[0, 1, 999], weights[0, 2, 0] = -0.9, 0.5, 0.1
     axes = plt.figure().subplots()
-    draw_rows(axes, TokenRows(weights[0], 1, ["x"] * 1000, ["before"] * 1000), 1.0, "answer")
+    draw_token_weights(
+        axes, TokenWeights(weights[0], 1, ["x"] * 1000, ["before"] * 1000), 1.0, "answer"
+    )
     drawn = axes.images[0].get_array()
     assert drawn is not None and drawn.shape == (3, 160)
     assert [(row.min(), row.max()) for row in drawn] == [(-0.9, 0), (0, 0.5), (0, 0.1)]
@@ -40,8 +47,8 @@ def test_words_are_named_or_where_they_are_many_their_regions(many: bool) -> Non
         tokens=["a", "$b", "c", "d"] * times,
         regions=sorted(REGIONS * times),
     )
-    draw_rows(axes, found, 1.0, "answer")
-    name_tokens(axes, found, ("answer",), {"before": "Before", "answer": "Answer"})
+    draw_token_weights(axes, found, 1.0, "answer")
+    label_tokens(axes, found, ("answer",), {"before": "Before", "answer": "Answer"})
     words = [tick.get_text() for tick in axes.get_xticklabels()]
     assert words == (["Before", "Answer"] if many else ["a", r"\$b", "c", "d"])
     weights = {tick.get_fontweight() for tick in axes.get_xticklabels()}

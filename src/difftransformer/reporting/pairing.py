@@ -14,8 +14,8 @@ from difftransformer.reporting.statistics import (
     NO_ITEM_VARIANCE,
     Contrast,
     ItemVariance,
-    contrast,
     item_variance,
+    paired_contrast,
     subtract,
 )
 
@@ -30,7 +30,7 @@ Pair = tuple[SeedValue, ...]
 """The value of a seed, with that of the baseline behind it where there is one."""
 
 
-def paired(ours: Sequence[SeedValue], theirs: Sequence[SeedValue]) -> list[Pair]:
+def pair_seeds(ours: Sequence[SeedValue], theirs: Sequence[SeedValue]) -> list[Pair]:
     """Return the seeds that both sides have.
 
     A value that stands for all seeds is beside each of the other side.
@@ -43,12 +43,12 @@ def paired(ours: Sequence[SeedValue], theirs: Sequence[SeedValue]) -> list[Pair]
     ]
 
 
-def valued(pairs: Sequence[Pair]) -> list[Pair]:
+def with_values(pairs: Sequence[Pair]) -> list[Pair]:
     """Return the seeds with a value on every side that they have."""
     return [both for both in pairs if all(one.value is not None for one in both)]
 
 
-def contrast_of(pairs: Sequence[Pair], about: str) -> Contrast:
+def contrast_with_items(pairs: Sequence[Pair], about: str) -> Contrast:
     """Describe a mean, or a mean paired difference, with the chance of seeds and units.
 
     Args:
@@ -58,23 +58,23 @@ def contrast_of(pairs: Sequence[Pair], about: str) -> Contrast:
     Raises:
         DataError: Seeds were asked different things, or units do not add up to a value.
     """
-    return contrast(*_numbers(pairs), chance_of_units(pairs, about))
+    return paired_contrast(*_numbers(pairs), item_variance_of(pairs, about))
 
 
-def differences_of(pairs: Sequence[Pair]) -> list[float]:
-    """Differences of seeds with their values, as `contrast_of` has them."""
+def seed_differences(pairs: Sequence[Pair]) -> list[float]:
+    """Differences of seeds with their values, as `contrast_with_items` has them."""
     return subtract(*_numbers(pairs)).differences.tolist() if pairs else []
 
 
-def chance_of_units(pairs: Sequence[Pair], about: str) -> ItemVariance:
+def item_variance_of(pairs: Sequence[Pair], about: str) -> ItemVariance:
     """What the choice of units adds to a mean, or to a mean paired difference.
 
-    Nothing where a side is no mean over any. Arguments and errors are those of `contrast_of`.
+    None where a side is not a mean over items. Arguments, errors: as in `contrast_with_items`.
     """
-    pairs = valued(pairs)
+    pairs = with_values(pairs)
     if not pairs or any(one.per_item is None for both in pairs for one in both):
         return NO_ITEM_VARIANCE
-    found = [reduce(_subtract, map(contributions, both)) for both in pairs]
+    found = [reduce(_subtract, map(item_contributions, both)) for both in pairs]
     if any(parts.keys() != found[0].keys() for parts in found):
         raise DataError(
             f"{about}: seeds were asked different numbers of items: rerun the evaluations of the "
@@ -85,7 +85,7 @@ def chance_of_units(pairs: Sequence[Pair], about: str) -> ItemVariance:
     return item_variance([np.stack([parts[key] for parts in found]) for key in found[0]])
 
 
-def contributions(seed: SeedValue) -> "Contributions":
+def item_contributions(seed: SeedValue) -> "Contributions":
     """What each unit adds to a value beyond the average one.
 
     A ratio of sums is linearized: a unit counts by how far its numerator lies from what the ratio

@@ -8,7 +8,7 @@ from difftransformer.reporting.verdicts import TestedContrast, Verdict
 _WIDTH, _MARGIN = 132.0, 6.0
 
 
-class Mark(NamedTuple):
+class Sparkline(NamedTuple):
     """Positions on a line whose center is no effect, in units of the picture; ratios are logged."""
 
     zero: float
@@ -19,7 +19,7 @@ class Mark(NamedTuple):
     margin: float | None
 
 
-def mark(verdict: Verdict, contrast: TestedContrast) -> Mark | None:
+def sparkline(verdict: Verdict, contrast: TestedContrast) -> Sparkline | None:
     """Return the positions of effect, interval, published effect and margin; None: no effect."""
     if contrast.effect is None:
         return None
@@ -33,4 +33,4 @@ def mark(verdict: Verdict, contrast: TestedContrast) -> Mark | None:
         None if value is None else round(half + (half - _MARGIN) * value / reach, 1)
         for value in sizes
     ]
-    return Mark(half, *positions)
+    return Sparkline(half, *positions)

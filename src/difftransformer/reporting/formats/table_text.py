@@ -9,13 +9,13 @@ from difftransformer.reporting.document import Cell, Section, TableDocument
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-SYMBOLS: dict[VerdictName, str] = {
+VERDICT_SYMBOLS: dict[VerdictName, str] = {
     "reproduced": "✓", "opposite": "✗", "no difference": "=", "mixed": "±", "inconclusive": "?",
     "not testable": "–", "estimate": "·",
 }  # fmt: skip
 
 
-def texts(
+def text_frame(
     section: Section, escape: Callable[[str], str], cell_text: Callable[[Cell], str]
 ) -> "DataFrame":
     """Return the readable cells of a section as a frame of texts, "" where there is no cell."""
@@ -30,7 +30,7 @@ def texts(
     )
 
 
-def remarks(table: TableDocument) -> list[str]:
+def table_remarks(table: TableDocument) -> list[str]:
     """Sentences under the table: scale, seeds, published numbers, how each section was measured."""
     lines = [f"Scale {table.scale}.", *table.notes]
     if table.published is not None:

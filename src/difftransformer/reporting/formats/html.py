@@ -6,11 +6,11 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from difftransformer.reporting.document import TableDocument
-from difftransformer.reporting.formats.wording import SYMBOLS, remarks
-from difftransformer.reporting.numbers import count, counted, signed
+from difftransformer.reporting.formats.table_text import VERDICT_SYMBOLS, table_remarks
+from difftransformer.reporting.number_format import format_count, format_signed, pluralize
 
 
-def to_page(table: TableDocument) -> str:
+def to_html(table: TableDocument) -> str:
     """Write a self-contained page; each cell opens to its seeds and the jobs behind them."""
     return environment("templates").get_template("table.html.j2").render(table=table)
 
@@ -35,9 +35,11 @@ def environment(folder: str) -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters["anchor"] = anchor
-    environment.filters["amount"] = count
-    environment.filters["counted"] = counted
-    environment.filters["difference"] = lambda value: "" if value is None else signed(value, 3)
-    environment.globals["remarks"] = remarks
-    environment.globals["symbols"] = SYMBOLS
+    environment.filters["amount"] = format_count
+    environment.filters["counted"] = pluralize
+    environment.filters["difference"] = lambda value: (
+        "" if value is None else format_signed(value, 3)
+    )
+    environment.globals["table_remarks"] = table_remarks
+    environment.globals["verdict_symbols"] = VERDICT_SYMBOLS
     return environment

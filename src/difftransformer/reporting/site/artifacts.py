@@ -11,8 +11,8 @@ from difftransformer.errors import DataError, UserError
 from difftransformer.provenance.checksums import verify_file
 from difftransformer.provenance.layout import SUMS
 from difftransformer.provenance.result import read_result
-from difftransformer.reporting.conditions import interpretations_note
 from difftransformer.reporting.document import TableDocument
+from difftransformer.reporting.table_notes import interpretations_note
 from difftransformer.reporting.verdict_job import read_table
 from difftransformer.reporting.verdicts import Verdict
 
@@ -36,7 +36,7 @@ class Picture(NamedTuple):
     caption: str
 
 
-class Part(NamedTuple):
+class SiteArtifact(NamedTuple):
     """One artifact of the site."""
 
     id: str
@@ -49,12 +49,12 @@ class Part(NamedTuple):
     verdicts: list[Verdict]
 
 
-def read_parts(
+def read_artifacts(
     report: ReportSlice,
     tables: Iterable[Path],
     figures: Iterable[Path],
     verdicts: Iterable[Verdict],
-) -> list[Part]:
+) -> list[SiteArtifact]:
     """Read every artifact of the report, in its order.
 
     One that is kept from an earlier call and cannot be read any more is left out.
@@ -78,7 +78,7 @@ def read_parts(
     return found
 
 
-def readable(paths: Iterable[str]) -> list[Path]:
+def readable_results(paths: Iterable[str]) -> list[Path]:
     """Result files that can still be read, of those behind what is kept."""
     found = []
     for path in map(Path, paths):
@@ -105,7 +105,7 @@ def _part(
     read: Mapping[str, Path],
     drawn: Mapping[str, Path],
     verdicts: Iterable[Verdict],
-) -> Part:
+) -> SiteArtifact:
     table = next((one for one in report.tables if one.artifact == name), None)
     figure = next((one for one in report.figures if one.artifact == name), None)
     about = table or figure
@@ -116,7 +116,7 @@ def _part(
                 f"the report shows the {kind} '{name}', which was not given: make it with "
                 f"`snakemake {name} --config scale={report.scale}`"
             )
-    return Part(
+    return SiteArtifact(
         id=name,
         title=about.title,
         description=about.description,

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from math import floor, log10
 
 MINUS = "−"
-FEWEST_DECIMALS = 3
+MIN_DECIMALS = 3
 
 
-def plain(value: float, decimals: int) -> str:
+def format_number(value: float, decimals: int) -> str:
     """Write a number with a real minus sign; a rounded zero has none."""
     text = f"{value:.{decimals}f}"
     if not float(text):
@@ -15,9 +15,9 @@ def plain(value: float, decimals: int) -> str:
     return text.replace("-", MINUS)
 
 
-def signed(value: float, decimals: int) -> str:
+def format_signed(value: float, decimals: int) -> str:
     """Write a difference with its sign, a rounded zero as 0."""
-    text = plain(value, decimals)
+    text = format_number(value, decimals)
     return text if text.startswith(MINUS) or not float(text) else f"+{text}"
 
 
@@ -30,29 +30,29 @@ def decimals_for(effect: float, low: float | None, high: float | None) -> int:
         high: Where it ends.
     """
     size = abs(effect) if low is None or high is None else (high - low) / 2
-    return max(FEWEST_DECIMALS, 1 - floor(log10(size))) if size else FEWEST_DECIMALS
+    return max(MIN_DECIMALS, 1 - floor(log10(size))) if size else MIN_DECIMALS
 
 
-def with_reach(text: str, low: float | None, high: float | None, decimals: int) -> str:
+def with_half_width(text: str, low: float | None, high: float | None, decimals: int) -> str:
     """Add half the width of an interval, if there is one."""
     if low is None or high is None:
         return text
     return f"{text} ± {(high - low) / 2:.{decimals}f}"
 
 
-def counted(number: int, noun: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     """Write how many there are of something: 1 claim, 2 claims."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def probability(value: float) -> str:
+def format_p_value(value: float) -> str:
     """Write a p-value: two digits that mean something, never 0."""
     if value < 0.001:
         return "p < 0.001"
     return f"p = {value:.3f}" if value < 0.1 else f"p = {value:.2f}"
 
 
-def rate(value: float) -> str:
+def format_learning_rate(value: float) -> str:
     """Write a learning rate shortly: 4e-3 for 0.004; 0.5 and 0 as they are."""
     if value >= 0.1 or value == 0:
         return f"{value:.4g}"
@@ -61,20 +61,20 @@ def rate(value: float) -> str:
     return f"{digits}e{int(exponent)}"
 
 
-def count(value: float) -> str:
+def format_count(value: float) -> str:
     """Write a number of parameters or tokens: 141, 29.5K, 0.4M, 10B; −2K where it is below 0."""
     if value <= -0.5:
-        return MINUS + count(-value)
+        return MINUS + format_count(-value)
     sizes = ((9.995e11, 1e12, "T"), (1e8, 1e9, "B"), (1e5, 1e6, "M"), (1e3, 1e3, "K"))
     for least, size, sign in sizes:
         if value >= least:
             return f"{value / size:.3g}{sign}"
-    return plain(value, 0)
+    return format_number(value, 0)
 
 
 def scale_and_size(scale: str, parameters: Sequence[int]) -> str:
     """Name a scale with the size of its models, where that is known."""
     if not parameters:
         return scale
-    sizes = " to ".join(dict.fromkeys(map(count, (min(parameters), max(parameters)))))
+    sizes = " to ".join(dict.fromkeys(map(format_count, (min(parameters), max(parameters)))))
     return f"{scale}, {sizes} parameters"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from difftransformer.provenance.result import Provenance, Result
 
 
-class JobOrigin(NamedTuple):
+class JobSummary(NamedTuple):
     """One job, as the report lists it; of a commit and a machine the place in their lists."""
 
     job_id: str
@@ -24,10 +24,10 @@ class JobOrigin(NamedTuple):
     file: str
 
 
-class Origins(NamedTuple):
+class ProvenanceSummary(NamedTuple):
     """Origins of everything in a report."""
 
-    jobs: list[JobOrigin]
+    jobs: list[JobSummary]
     versions: list[str]
     machines: list[str]
     commits: list[str]
@@ -35,15 +35,15 @@ class Origins(NamedTuple):
     finished: str
 
 
-def describe(results: Sequence[Result], paths: Mapping[str, Path]) -> Origins:
+def summarize_provenance(results: Sequence[Result], paths: Mapping[str, Path]) -> ProvenanceSummary:
     """Describe all jobs, sorted by kind, run, suite and seed; ``paths`` are their result files."""
     ordered = sorted(results, key=lambda one: (one.kind, one.run, one.suite or "", one.seed))
     machines = sorted({_machine(one.provenance) for one in ordered})
     commits = sorted({_commit(one.provenance) for one in ordered})
     files = _public_paths(paths.values())
-    return Origins(
+    return ProvenanceSummary(
         jobs=[
-            JobOrigin(
+            JobSummary(
                 job_id=one.job_id,
                 kind=one.kind,
                 run=one.run,
@@ -61,7 +61,7 @@ def describe(results: Sequence[Result], paths: Mapping[str, Path]) -> Origins:
         versions=sorted({_versions(one.provenance) for one in ordered}),
         machines=machines,
         commits=commits,
-        total=duration(sum(one.provenance.seconds for one in ordered)),
+        total=format_duration(sum(one.provenance.seconds for one in ordered)),
         finished=max((one.provenance.finished for one in ordered), default=""),
     )
 
@@ -76,7 +76,7 @@ def _public_paths(paths: Collection[Path]) -> dict[Path, str]:
     }
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Write a duration in the two units that matter."""
     if round(seconds, 1) < 60:
         return f"{seconds:.1f} s"

@@ -15,10 +15,10 @@ from difftransformer.config.run import PRETRAINED_SEED
 from difftransformer.config.validation import validate
 from difftransformer.errors import UserError
 from difftransformer.provenance.result import Result
-from difftransformer.reporting.cells import Paper
-from difftransformer.reporting.collect import Results, defined
-from difftransformer.reporting.conditions import proxy_title, training_note
-from difftransformer.reporting.drawing import Figure, Look, looks
+from difftransformer.reporting.cells import PublishedValues
+from difftransformer.reporting.collect import Results, require_metric
+from difftransformer.reporting.drawing import Figure, RowStyle, row_styles
+from difftransformer.reporting.table_notes import proxy_title, training_note
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from difftransformer.reporting.document import Section
 
 O = TypeVar("O", bound=Options)  # noqa: E741 - the options of an evaluation
-HOW_RUN = ("batch_size", "device", "backend", "precision")
+EXECUTION_SETTINGS = ("batch_size", "device", "backend", "precision")
 """Settings of a suite that change nothing of what is measured."""
 
 
 @dataclass(frozen=True)
-class View(Generic[O]):
+class SectionContext(Generic[O]):
     """One section of an artifact with the results behind it."""
 
     artifact: ArtifactSlice
-    part: SectionSlice
+    section: SectionSlice
     results: Results
     proxy: bool = False
     """Whether what was asked stands in for what the published numbers are about."""
@@ -44,17 +44,17 @@ class View(Generic[O]):
     @property
     def options(self) -> O:
         """What the section tells its evaluation."""
-        return self.part.options  # type: ignore[return-value]
+        return self.section.options  # type: ignore[return-value]
 
     @property
     def title(self) -> str:
         """Heading of the section."""
-        return self.part.title
+        return self.section.title
 
     @property
     def rows(self) -> list[RowSlice]:
         """Rows from top to bottom."""
-        return self.part.rows
+        return self.section.rows
 
     @property
     def seeds(self) -> list[int]:
@@ -66,37 +66,37 @@ class View(Generic[O]):
         return [PRETRAINED_SEED] if row.pretrained else self.seeds
 
     @property
-    def paper(self) -> Paper:
+    def published(self) -> PublishedValues:
         """Published values of the same cells."""
-        return Paper(self.artifact.paper)
+        return PublishedValues(self.artifact.paper)
 
     @property
-    def compared_rows(self) -> list[RowSlice]:
+    def rows_with_baseline(self) -> list[RowSlice]:
         """Rows that are compared with another."""
         return [row for row in self.rows if row.against]
 
     @property
-    def compared(self) -> bool:
+    def has_baselines(self) -> bool:
         """Whether there are such rows."""
-        return bool(self.compared_rows)
+        return bool(self.rows_with_baseline)
 
     @property
-    def references(self) -> list[str]:
+    def baseline_labels(self) -> list[str]:
         """Labels of the rows that others are compared with, each once."""
         labels = {row.run: row.label for row in self.rows}
-        return list(dict.fromkeys(labels[str(row.against)] for row in self.compared_rows))
+        return list(dict.fromkeys(labels[str(row.against)] for row in self.rows_with_baseline))
 
     @property
-    def sections(self) -> "list[View[O]]":
+    def sibling_contexts(self) -> "list[SectionContext[O]]":
         """All sections of the artifact that this evaluation makes, in their order."""
         parts = self.artifact.sections
-        own = [part for part in parts if part.evaluation == self.part.evaluation]
-        return [View(self.artifact, part, self.results) for part in own]
+        own = [part for part in parts if part.evaluation == self.section.evaluation]
+        return [SectionContext(self.artifact, part, self.results) for part in own]
 
     @property
-    def look(self) -> dict[str, Look]:
+    def styles(self) -> dict[str, RowStyle]:
         """Look of each row, by its run."""
-        return looks({row.run: row.look for row in self.rows})
+        return row_styles({row.run: row.look for row in self.rows})
 
     @cached_property
     def suite(self) -> Any:
@@ -105,20 +105,20 @@ class View(Generic[O]):
         Raises:
             UserError: A result is missing, or rows were measured with different settings.
         """
-        return shared_suite(self.evaluated())
+        return shared_suite(self.eval_results())
 
-    def having(self, **changes: Any) -> "View[O]":
+    def replace(self, **changes: Any) -> "SectionContext[O]":
         """Return it with other settings of the section."""
-        return replace(self, part=self.part.model_copy(update=changes))
+        return replace(self, section=self.section.model_copy(update=changes))
 
-    def standing_in(self, items: str | None) -> "View[O]":
+    def as_proxy(self, items: str | None) -> "SectionContext[O]":
         """Return it as one about ``items`` in the place of a set; None: it is about the set."""
-        titled = self.having(title=proxy_title(self.title, items))
+        titled = self.replace(title=proxy_title(self.title, items))
         return replace(titled, proxy=items is not None)
 
-    def evaluated(self, *rows: RowSlice, suite: str | None = None) -> list[Result]:
+    def eval_results(self, *rows: RowSlice, suite: str | None = None) -> list[Result]:
         """Results of a suite, the section's first when left out, for some rows or all."""
-        name = suite or self.part.suites[0]
+        name = suite or self.section.suites[0]
         return [
             self.results.evaluation(name, row.run, seed)
             for row in rows or self.rows
@@ -131,10 +131,10 @@ class View(Generic[O]):
         Raises:
             UserError: a job did not measure one, or recorded that it is undefined.
         """
-        for name, result in product(names, self.evaluated()):
-            defined(result, name)
+        for name, result in product(names, self.eval_results()):
+            require_metric(result, name)
 
-    def trained(self, *rows: RowSlice) -> list[Result]:
+    def train_results(self, *rows: RowSlice) -> list[Result]:
         """Training results of some rows or all; of models from elsewhere there are none."""
         return [
             self.results.training(row.run, seed)
@@ -143,19 +143,19 @@ class View(Generic[O]):
             for seed in self.seeds
         ]
 
-    def swept(self, row: RowSlice) -> list[SweepRow]:
+    def sweep_rows(self, row: RowSlice) -> list[SweepRow]:
         """Learning rates of a row of a sweep, ascending."""
-        found = (one for one in self.part.sweep if one.run == row.run)
+        found = (one for one in self.section.sweep if one.run == row.run)
         return sorted(found, key=lambda one: one.learning_rate)
 
     @property
-    def rates(self) -> list[float]:
+    def learning_rates(self) -> list[float]:
         """Every learning rate of a sweep, ascending."""
-        return sorted({one.learning_rate for one in self.part.sweep})
+        return sorted({one.learning_rate for one in self.section.sweep})
 
     def detail(self, run: str, seed: int, name: str) -> Path:
         """Return a file that the section's suite left beside its result."""
-        return self.results.detail(self.part.suites[0], run, seed, name)
+        return self.results.detail(self.section.suites[0], run, seed, name)
 
     def mean_detail(self, row: RowSlice, name: str, key: str) -> "NDArray[np.floating]":
         """Mean over seeds of an array in a file that the section's suite left."""
@@ -169,29 +169,29 @@ class View(Generic[O]):
     def training_note(self) -> str:
         """Say budget, sizes and learning rates of the rows that are trained here."""
         ours = [row for row in self.rows if not row.pretrained]
-        notes = [training_note(ours, self.trained(*ours))] if ours else []
+        notes = [training_note(ours, self.train_results(*ours))] if ours else []
         if len(ours) < len(self.rows):
             notes.append("Models from elsewhere have one value for all seeds.")
         return " ".join(notes)
 
-    def compared_with(self) -> str:
+    def difference_formula(self) -> str:
         """Say which row the others are compared with."""
-        if len(self.references) == 1:
-            return f"row − {self.references[0]}"
+        if len(self.baseline_labels) == 1:
+            return f"row − {self.baseline_labels[0]}"
         labels = {row.run: row.label for row in self.rows}
         pairs = [(row.label, labels[row.against]) for row in self.rows if row.against]
         return "; ".join(f"{label} − {other}" for label, other in pairs)
 
     def difference_note(self) -> list[str]:
         """Say what a difference is, where rows are compared."""
-        note = f"Δ: paired difference, seed by seed, {self.compared_with()}."
-        return [note] if self.compared else []
+        note = f"Δ: paired difference, seed by seed, {self.difference_formula()}."
+        return [note] if self.has_baselines else []
 
-    def reference(self) -> str:
+    def difference_suffix(self) -> str:
         """Ending of the columns of comparison: nothing where it compares as the first one does."""
         ours, theirs = (
             list(dict.fromkeys(row.against for row in one.rows if row.against))
-            for one in (self, self.sections[0])
+            for one in (self, self.sibling_contexts[0])
         )
         return "" if ours == theirs else "".join(f"_to_{run}" for run in ours)
 
@@ -206,11 +206,11 @@ class PromptMaps(NamedTuple):
     weights: "NDArray[np.floating]"
 
 
-def maps_of(view: View[Any]) -> list[PromptMaps]:
+def get_prompt_maps(context: SectionContext[Any]) -> list[PromptMaps]:
     """Return the maps that a reader of the report chooses from; most sections have none."""
-    if not view.options.browsed:
+    if not context.options.browsed:
         return []
-    found: list[PromptMaps] = _report(view).maps(view)
+    found: list[PromptMaps] = _report(context).maps(context)
     return found
 
 
@@ -224,7 +224,7 @@ def shared_suite(results: Sequence[Result]) -> Any:
     config: Mapping[str, Any] = first.settings["config"]
     for other in others:
         theirs = other.settings["config"]
-        for key in sorted({*config, *theirs} - {*HOW_RUN}):
+        for key in sorted({*config, *theirs} - {*EXECUTION_SETTINGS}):
             if config.get(key) != theirs.get(key):
                 raise UserError(
                     f"config.{key} is {config.get(key)} in {first.job_id} and {theirs.get(key)} in "
@@ -233,7 +233,7 @@ def shared_suite(results: Sequence[Result]) -> Any:
     return validate(suite_class(config.get("kind"), first.job_id), config, first.job_id)
 
 
-def sections_of(view: View[Any]) -> "list[Section]":
+def build_sections(context: SectionContext[Any]) -> "list[Section]":
     """Make what an evaluation shows of a section: one section of the table, or several.
 
     Raises:
@@ -241,16 +241,16 @@ def sections_of(view: View[Any]) -> "list[Section]":
             measured differently or at too few places for what the section compares.
         DataError: A history is too short, or rows differ in the places where they were measured.
     """
-    made = _report(view).section(view)
+    made = _report(context).section(context)
     return made if isinstance(made, list) else [made]
 
 
-def figure_of(view: View[Any]) -> Figure:
-    """Draw the figure of an artifact; ``view`` is of its first section."""
-    drawn: Figure = _report(view).figure(view)
+def draw_figure(context: SectionContext[Any]) -> Figure:
+    """Draw the figure of an artifact; ``context`` is of its first section."""
+    drawn: Figure = _report(context).figure(context)
     return drawn
 
 
-def _report(view: View[Any]) -> Any:
+def _report(context: SectionContext[Any]) -> Any:
     """Load the report by the evaluation's name, so that its imports are its own."""
-    return import_module(module_of(evaluation(view.part.evaluation).name, "report"))
+    return import_module(module_of(evaluation(context.section.evaluation).name, "report"))

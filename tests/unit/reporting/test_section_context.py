@@ -10,16 +10,18 @@ from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.config.evaluation import Options
 from difftransformer.errors import UserError
 from difftransformer.reporting.collect import load_results
-from difftransformer.reporting.view import View
+from difftransformer.reporting.section_context import SectionContext
 
 
-def view(fake: FakeResults, *rows: RowSlice, seeds: tuple[int, ...] = (0,)) -> View[Options]:
+def context(
+    fake: FakeResults, *rows: RowSlice, seeds: tuple[int, ...] = (0,)
+) -> SectionContext[Options]:
     """The first section of a table, or some rows of our own."""
     artifact = artifact_slice("table6", seeds=seeds)
     part = artifact.sections[0]
     if rows:
         part = part.model_copy(update={"rows": list(rows)})
-    return View(artifact, part, load_results(fake.results, "tiny"))
+    return SectionContext(artifact, part, load_results(fake.results, "tiny"))
 
 
 def remeasured(fake: FakeResults, run: str, **settings: object) -> None:
@@ -41,14 +43,14 @@ def two(small: FakeResults) -> FakeResults:
 
 
 def test_settings_that_all_rows_share_are_typed(two: FakeResults) -> None:
-    suite = view(two, *TWO).suite
+    suite = context(two, *TWO).suite
     assert (suite.kind, suite.n, suite.max_count) == ("validation_slices", 2, 50)
 
 
 def test_rows_measured_with_different_settings_are_one_line(two: FakeResults) -> None:
     remeasured(two, "diff", max_count=7)
     with pytest.raises(UserError, match=r"config\.max_count is 50 in .* and 7 in ") as error:
-        _ = view(two, *TWO).suite
+        _ = context(two, *TWO).suite
     line = str(error.value)
     assert "\n" not in line and line.endswith("which share a table: rerun the older one")
     assert "transformer-validation_slices-0" in line and "diff-validation_slices-0" in line
@@ -57,19 +59,19 @@ def test_rows_measured_with_different_settings_are_one_line(two: FakeResults) ->
 def test_a_setting_that_only_one_of_them_has_is_one_line(two: FakeResults) -> None:
     remeasured(two, "diff", windows=3)
     with pytest.raises(UserError, match=r"config\.windows is None in .* and 3 in "):
-        _ = view(two, *TWO).suite
+        _ = context(two, *TWO).suite
 
 
 def test_how_rows_were_run_may_differ(two: FakeResults) -> None:
     remeasured(two, "diff", batch_size=1, device="cuda", backend="sdpa", precision="bfloat16")
-    assert view(two, *TWO).suite.n == 2
+    assert context(two, *TWO).suite.n == 2
 
 
 def test_a_pretrained_row_has_one_result_whatever_the_seeds(two: FakeResults) -> None:
     two.language_model("transformer", 1)
     elsewhere = TWO[1].model_copy(update={"pretrained": True})
-    asked = view(two, TWO[0], elsewhere, seeds=(0, 1))
-    assert [(one.run, one.seed) for one in asked.evaluated()] == [
+    asked = context(two, TWO[0], elsewhere, seeds=(0, 1))
+    assert [(one.run, one.seed) for one in asked.eval_results()] == [
         ("transformer", 0), ("transformer", 1), ("diff", 0),
     ]  # fmt: skip
 
@@ -78,6 +80,6 @@ def test_comparisons_are_named(two: FakeResults) -> None:
     first, second = TWO
     third = RowSlice(run="third", label="3", against="diff")
     paired = second.model_copy(update={"against": "transformer"})
-    assert not view(two, *TWO).compared
-    assert view(two, first, paired).compared_with() == "row − T"
-    assert view(two, first, paired, third).compared_with() == "D − T; 3 − D"
+    assert not context(two, *TWO).has_baselines
+    assert context(two, first, paired).difference_formula() == "row − T"
+    assert context(two, first, paired, third).difference_formula() == "D − T; 3 − D"

@@ -6,8 +6,8 @@ from typing import Any
 from difftransformer.config.artifact_slices import DEVIATION, MARK, ArtifactSlice, RowSlice
 from difftransformer.errors import UserError
 from difftransformer.provenance.result import Result
-from difftransformer.reporting.collect import defined
-from difftransformer.reporting.numbers import count, rate
+from difftransformer.reporting.collect import require_metric
+from difftransformer.reporting.number_format import format_count, format_learning_rate
 
 
 def shared_setting(results: Iterable[Result], *path: str) -> Any:
@@ -39,10 +39,11 @@ def shared_setting(results: Iterable[Result], *path: str) -> Any:
 
 def training_note(rows: Sequence[RowSlice], trained: Sequence[Result]) -> str:
     """Say budget, sizes and learning rates, and how far the held-out text is new."""
-    tokens = [defined(result, "tokens") for result in trained]
-    sizes = [defined(result, "non_embedding_parameters") for result in trained]
+    tokens = [require_metric(result, "tokens") for result in trained]
+    sizes = [require_metric(result, "non_embedding_parameters") for result in trained]
     return (
-        f"Training: {span(tokens)} tokens a run; {span(sizes)} parameters without embeddings; "
+        f"Training: {format_range(tokens)} tokens a run; {format_range(sizes)} parameters without "
+        "embeddings; "
         f"peak learning rate {_rates(rows, trained)}.{_overlap_note(trained)}"
     )
 
@@ -52,9 +53,11 @@ def _overlap_note(trained: Sequence[Result]) -> str:
     found = [text for result in trained if (text := result.settings.get("held_out")) is not None]
     if not found:
         return ""
-    documents, tokens = (span([text[key] for text in found]) for key in ("documents", "tokens"))
-    lengths = span([text["n"] for text in found])
-    share = span([text["overlap"] for text in found], "{:.2%}".format)
+    documents, tokens = (
+        format_range([text[key] for text in found]) for key in ("documents", "tokens")
+    )
+    lengths = format_range([text["n"] for text in found])
+    share = format_range([text["overlap"] for text in found], "{:.2%}".format)
     noun = "document" if documents == "1" else "documents"
     note = (
         f" Held-out text: {documents} {noun}, {tokens} tokens, {share} of which lie in "
@@ -67,7 +70,7 @@ def _overlap_note(trained: Sequence[Result]) -> str:
 def curve_tokens(trained: Sequence[Result]) -> str:
     """Say which part of the validation text losses while training are of; empty: all of it."""
     parts = [part for result in trained if (part := _curve_part(result)) is not None]
-    return f"first {span(parts)} tokens" if parts else ""
+    return f"first {format_range(parts)} tokens" if parts else ""
 
 
 def _curve_part(trained: Result) -> int | None:
@@ -87,7 +90,7 @@ def corpus_note(trained: Iterable[Result]) -> list[str]:
     return [f"{'Corpus' if len(found) == 1 else 'Corpora'}: {', '.join(sorted(found))}."]
 
 
-CHANCE = "over seeds and, where it is known, what each was asked"
+INTERVAL_SOURCES = "over seeds and, where it is known, what each was asked"
 """What an interval of a mean or of a difference holds."""
 
 
@@ -97,7 +100,10 @@ def seeds_note(artifact: ArtifactSlice) -> str:
     if len(seeds) == 1:
         return f"One seed ({seeds[0]}): no interval."
     listed = ", ".join(map(str, seeds))
-    note = f"{len(seeds)} seeds ({listed}): mean ± half the 95% t interval of the mean, {CHANCE}."
+    note = (
+        f"{len(seeds)} seeds ({listed}): mean ± half the 95% t interval of the mean, "
+        f"{INTERVAL_SOURCES}."
+    )
     looked_at = [seed for seed in seeds if seed in artifact.exploratory_seeds]
     if looked_at:
         note += f" Exploratory seeds test no claim: {', '.join(map(str, looked_at))}."
@@ -125,14 +131,17 @@ def proxy_title(title: str, items: str | None) -> str:
     return title if items is None else f"{title} (stand-in: {items})"
 
 
-def span(values: Sequence[float], write: Callable[[float], str] = count) -> str:
+def format_range(values: Sequence[float], write: Callable[[float], str] = format_count) -> str:
     """Write numbers as their one value, or as the range of them."""
     low, high = write(min(values)), write(max(values))
     return low if low == high else f"{low} to {high}"
 
 
 def _rates(rows: Sequence[RowSlice], trained: Sequence[Result]) -> str:
-    by_run = {result.run: rate(float(result.settings["training"]["lr"])) for result in trained}
+    by_run = {
+        result.run: format_learning_rate(float(result.settings["training"]["lr"]))
+        for result in trained
+    }
     by_rate: dict[str, list[str]] = {}
     for row in rows:
         by_rate.setdefault(by_run[row.run], []).append(row.label)
