@@ -302,13 +302,13 @@ def test_the_real_sets_are_whole(task: str) -> None:
     assert len(labeled.labels) == classes and len(labeled.test) >= 500
 
 
-@pytest.mark.parametrize(("draws", "unit", "number"), [(1, "items", 6), (3, "draws", 3)])
+@pytest.mark.parametrize(("draws", "item_type", "number"), [(1, "items", 6), (3, "draws", 3)])
 def test_accuracies_are_known_by_draw_and_of_one_by_item(
-    items: PackedDataset, tmp_path: Path, draws: int, unit: str, number: int
+    items: PackedDataset, tmp_path: Path, draws: int, item_type: str, number: int
 ) -> None:
     settings = suite(draws=draws, test_items=6, order_seeds=2)
     model = scorer(Remembering(last_demonstration, ITEMS.vocab_size))
     metrics = measure(settings, replace(eval_context(model, items), details=tmp_path))
     assert {*metrics.per_item} == {f"accuracy_n{n}" for n in settings.demonstrations}
     for per_item in metrics.per_item.values():
-        assert (per_item.unit, sizes(per_item)) == (unit, [("", number)])
+        assert (per_item.item_type, sizes(per_item)) == (item_type, [("", number)])

@@ -189,7 +189,7 @@ def _fitting_shots(suite: Suite, draws: Sequence[Draw], max_positions: int) -> l
 def _accuracies(suite: Suite, correct: Correct) -> EvalResult:
     metrics: Metrics = {"chance": 1 / suite.num_classes}
     per_item = {}
-    unit, mean_axes = ("draws", (1, 2)) if suite.draws > 1 else ("items", (0, 1))
+    item_type, mean_axes = ("draws", (1, 2)) if suite.draws > 1 else ("items", (0, 1))
     for number, answers in correct.items():
         by_order = answers.mean(axis=(0, 2)).tolist()
         metrics |= {
@@ -198,5 +198,5 @@ def _accuracies(suite: Suite, correct: Correct) -> EvalResult:
             f"total_n{number}": answers.size,
             **{accuracy_metric(number, seed): value for seed, value in enumerate(by_order)},
         }
-        per_item[accuracy_metric(number)] = per_item_scores(unit, answers.mean(axis=mean_axes))
+        per_item[accuracy_metric(number)] = per_item_scores(item_type, answers.mean(axis=mean_axes))
     return EvalResult(metrics, per_item)
