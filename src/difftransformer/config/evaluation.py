@@ -330,7 +330,7 @@ class Options(Settings):
         }
 
 
-def log_places(first: int, last: int, number: int) -> list[int]:
+def log_spaced(first: int, last: int, number: int) -> list[int]:
     """Return positions evenly spaced on a logarithmic axis, ascending, of equal ones one.
 
     Args:

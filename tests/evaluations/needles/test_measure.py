@@ -43,10 +43,10 @@ def value_of(offset: int) -> Callable[[Tensor], Tensor]:
     def rule(tokens: Tensor) -> Tensor:
         out = torch.zeros_like(tokens)
         for row, answers in zip(tokens.tolist(), out, strict=True):
-            places = [t for t in range(len(row) - 1) if row[t] in VOCABULARY.keys]
+            keys = [t for t in range(len(row) - 1) if row[t] in VOCABULARY.keys]
             if row[-1] in VOCABULARY.keys:
-                own = next(i for i, t in enumerate(places) if row[t] == row[-1])
-                answers[-1] = row[places[(own + offset) % len(places)] + 1]
+                needle = next(i for i, t in enumerate(keys) if row[t] == row[-1])
+                answers[-1] = row[keys[(needle + offset) % len(keys)] + 1]
         return out
 
     return rule
@@ -58,8 +58,8 @@ def dataset(recall: Path) -> PackedDataset:
 
 
 def run(model: torch.nn.Module, dataset: PackedDataset, details: Path, **changes: Any) -> Metrics:
-    about = replace(eval_context(scorer(model), dataset), details=details)
-    return metrics_of(measure(suite(**changes), about))
+    context = replace(eval_context(scorer(model), dataset), details=details)
+    return metrics_of(measure(suite(**changes), context))
 
 
 def test_a_model_that_answers_right_and_one_that_takes_another_needle(
@@ -82,11 +82,11 @@ def test_half_of_a_sample_is_half_a_point(dataset: PackedDataset, tmp_path: Path
         firsts = torch.tensor([row.index(row[-1]) for row in tokens.tolist()])
         return value_of(0)(tokens) * (firsts < tokens.shape[1] // 2)[:, None]
 
-    found = run(Remembering(first_only, RECALL.vocab_size), dataset, tmp_path, pairs=[[4, 2]])
+    metrics = run(Remembering(first_only, RECALL.vocab_size), dataset, tmp_path, pairs=[[4, 2]])
     lines = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
     assert len(lines) == 60 and len({line["prompt_sha256"] for line in lines}) > 50
     correct = [right for line in lines for right in line["correct"]]
-    assert found["accuracy_n4_r2"] == sum(correct) / 60
+    assert metrics["accuracy_n4_r2"] == sum(correct) / 60
     assert 0 < sum(correct) < 60
     assert all(line["correct"] == [line["target"][0] in line["answer"]] for line in lines)
     assert {(line["needles"], line["asked"], line["length"]) for line in lines} == {(4, 2, None)}
@@ -95,9 +95,9 @@ def test_half_of_a_sample_is_half_a_point(dataset: PackedDataset, tmp_path: Path
 def test_lengths_have_metrics_of_their_own(dataset: PackedDataset, tmp_path: Path) -> None:
     model = Remembering(value_of(0), RECALL.vocab_size)
     changes: dict[str, Any] = {"pairs": [[2, 1]], "lengths": [20, 40], "depths": [0, 50]}
-    found = run(model, dataset, tmp_path, **changes)
-    assert found["total_n2_r1_l20_d50"] == 6 and found["total_n2_r1_l40"] == 12
-    assert found["total_n2_r1_d50"] == 12 and found["total_n2_r1"] == 24
+    metrics = run(model, dataset, tmp_path, **changes)
+    assert metrics["total_n2_r1_l20_d50"] == 6 and metrics["total_n2_r1_l40"] == 12
+    assert metrics["total_n2_r1_d50"] == 12 and metrics["total_n2_r1"] == 24
 
 
 def test_long_prompts_that_share_a_context_share_its_cache(
@@ -105,20 +105,20 @@ def test_long_prompts_that_share_a_context_share_its_cache(
 ) -> None:
     chunk = RECALL.haystack_length  # a batch does not fit
     model = load_model(recall_run)
-    found = run(model, dataset, tmp_path, pairs=[[2, 2]], depths=[100], chunk=chunk)
-    given = 6 * 2 * (RECALL.haystack_length + 1)
-    assert found["prompt_positions"] == given
+    metrics = run(model, dataset, tmp_path, pairs=[[2, 2]], depths=[100], chunk=chunk)
+    prompt_positions = 6 * 2 * (RECALL.haystack_length + 1)
+    assert metrics["prompt_positions"] == prompt_positions
     # The second question of a sample computes its own token alone.
-    assert found["computed_positions"] <= given // 2 + 6
+    assert metrics["computed_positions"] <= prompt_positions // 2 + 6
 
 
 def test_every_model_is_asked_the_same(dataset: PackedDataset, tmp_path: Path) -> None:
-    asked = []
+    prompts = []
     for rule in (value_of(0), value_of(1)):
         run(Remembering(rule, RECALL.vocab_size), dataset, tmp_path)
         lines = (tmp_path / "samples.jsonl").read_text().splitlines()
-        asked.append([json.loads(line)["prompt_sha256"] for line in lines])
-    assert asked[0] == asked[1]
+        prompts.append([json.loads(line)["prompt_sha256"] for line in lines])
+    assert prompts[0] == prompts[1]
 
 
 @pytest.mark.parametrize(
@@ -143,10 +143,10 @@ def test_accuracies_are_known_by_haystack(dataset: PackedDataset, tmp_path: Path
         return value_of(0)(tokens) * (tokens[:, 1:2] % 2)
 
     model = scorer(Remembering(by_first_filler, RECALL.vocab_size))
-    found = measure(suite(), replace(eval_context(model, dataset), details=tmp_path))
-    assert {*found.per_item} == {one for one in found.metrics if one.startswith("accuracy_")}
-    assert {*map(tuple, map(sizes, found.per_item.values()))} == {(("", suite().samples),)}
-    assert 0 < (found.metrics["accuracy_n4_r2"] or 0) < 1
+    metrics = measure(suite(), replace(eval_context(model, dataset), details=tmp_path))
+    assert {*metrics.per_item} == {name for name in metrics.metrics if name.startswith("accuracy_")}
+    assert {*map(tuple, map(sizes, metrics.per_item.values()))} == {(("", suite().samples),)}
+    assert 0 < (metrics.metrics["accuracy_n4_r2"] or 0) < 1
 
 
 def test_the_suite_runs_in_english_until_an_empty_line(
@@ -154,12 +154,12 @@ def test_the_suite_runs_in_english_until_an_empty_line(
 ) -> None:
     config = model_config(english.manifest.vocab_size, max_positions=300)
     model = Transformer.build(config, "sdpa", seed=0).eval()
-    asked = {"format": "text", "lengths": [300], "depths": [0, 100], "samples": 3, "chunk": 100}
-    found = run(model, english, tmp_path, pairs=[[2, 2]], **asked)
-    assert found["total_n2_r2"] == 12 and found["accuracy_n2_r2"] == 0
+    settings = {"format": "text", "lengths": [300], "depths": [0, 100], "samples": 3, "chunk": 100}
+    metrics = run(model, english, tmp_path, pairs=[[2, 2]], **settings)
+    assert metrics["total_n2_r2"] == 12 and metrics["accuracy_n2_r2"] == 0
     lines = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
     assert len(lines) == 6 and all(len(line["target"]) == 2 for line in lines)
-    builder = open_builder(suite(**asked), english)
+    builder = open_builder(suite(**settings), english)
     ends = StopCriteria(builder.tokenizer, builder.end, builder.until)
     tokens = builder.tokenizer.encode("one\n\ntwo", add_special_tokens=False).ids
     assert not ends.ended(tokens[:1]) and ends.ended(tokens) and ends.ended([builder.end or 0])

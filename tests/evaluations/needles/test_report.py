@@ -24,18 +24,24 @@ def test_table_2_is_the_mean_over_seeds_with_wilson_behind_each(
 ) -> None:
     build_table(artifact_slice("table2"), fake.results, tmp_path / "table2")
     cells = read(tmp_path / "table2.csv")
-    found = metrics(fake, "needles", "recall_diff")
+    results = metrics(fake, "needles", "recall_diff")
     for column in ("n1_r1", "n6_r2", "n6_r2_d25"):
-        mean = sum(one[f"accuracy_{column}"] for one in found) / 3
+        mean = sum(metrics_of_seed[f"accuracy_{column}"] for metrics_of_seed in results) / 3
         assert float(cells["recall_diff", column]["value"]) == pytest.approx(mean)
-    drop = sum(one["accuracy_n1_r1"] - one["accuracy_n6_r2"] for one in found) / 3
+    drop = (
+        sum(
+            metrics_of_seed["accuracy_n1_r1"] - metrics_of_seed["accuracy_n6_r2"]
+            for metrics_of_seed in results
+        )
+        / 3
+    )
     assert float(cells["recall_diff", "drop"]["value"]) == pytest.approx(drop)
     assert cells["recall_diff", "n6_r2"]["paper_value"] == "0.85"
     assert cells["recall_transformer", "drop"]["paper_value"] == "0.45"
     assert ("recall_diff", "n6_r2_difference") in cells
-    low, high = wilson_interval(int(found[0]["correct_n6_r2"]), 500)
+    low, high = wilson_interval(int(results[0]["correct_n6_r2"]), 500)
     page = (tmp_path / "table2.html").read_text()
-    assert f"({low:.2f} to {high:.2f}, 500 asked)" in page
+    assert f"({low:.2f} to {high:.2f}, 500 queries)" in page
     text = (tmp_path / "table2.md").read_text()
     assert "Wilson" in text
     assert "| N = 6, R = 2 ↑" in text.replace("  ", " ") and "depth 25%" not in text
@@ -54,24 +60,24 @@ def test_the_figure_of_one_seed_has_wilsons_interval_of_its_answers(fake: FakeRe
 def test_a_published_drop_is_beside_ours_of_the_same_settings_alone(
     last: list[int], drop: float | None, hardest: float | None
 ) -> None:
-    context = SimpleNamespace(
-        published=PublishedValues(artifact_slice("table2").paper),
+    view = SimpleNamespace(
+        paper=PublishedValues(artifact_slice("table2").paper),
         suite=SimpleNamespace(pairs=[[1, 1], [2, 2], last]),
     )
     for column, value in (("drop", drop), ("hardest", hardest)):
         cell = Cell(row="recall_transformer", column=column, text="0.1")
-        assert report._beside(context, cell).paper_value == value  # type: ignore[arg-type]
+        assert report._add_published(view, cell).paper_value == value  # type: ignore[arg-type]
 
 
 def test_figure_5_as_a_table_names_the_longest(fake: FakeResults, tmp_path: Path) -> None:
     build_table(artifact_slice("figure5"), fake.results, tmp_path / "figure5")
     cells = read(tmp_path / "figure5.csv")
-    found = metrics(fake, "needles_long", "long_recall_diff")
+    results = metrics(fake, "needles_long", "long_recall_diff")
     for column, name in (
         ("l128", "n8_r1_l128"), ("l128_d25", "n8_r1_l128_d25"), ("average", "n8_r1"),
         ("longest", "n8_r1_l256"), ("longest_d25", "n8_r1_l256_d25"),
     ):  # fmt: skip
-        mean = sum(one[f"accuracy_{name}"] for one in found) / 3
+        mean = sum(result[f"accuracy_{name}"] for result in results) / 3
         assert float(cells["long_recall_diff", column]["value"]) == pytest.approx(mean)
     assert cells["long_recall_diff", "longest_d25"]["paper_value"] == "0.88"
 

@@ -22,23 +22,23 @@ MakeText = Callable[..., PackedDataset]
 
 
 def suite(**changes: Any) -> Suite:
-    defaults = {"length": 32, "first_position": 4, "positions": 5}
+    defaults = {"length": 32, "first_position": 4, "num_positions": 5}
     return Suite(kind="nll_by_position", **(defaults | changes))
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> Callable[[Scorer, PackedDataset], EvalContext]:
+def make_context(tmp_path: Path) -> Callable[[Scorer, PackedDataset], EvalContext]:
     def make(model: Scorer, dataset: PackedDataset) -> EvalContext:
-        plain = eval_context(model, dataset)
+        context = eval_context(model, dataset)
         (tmp_path / "details").mkdir(exist_ok=True)
-        return EvalContext(**(vars(plain) | {"details": tmp_path / "details"}))
+        return EvalContext(**(vars(context) | {"details": tmp_path / "details"}))
 
     return make
 
 
-def test_numbers_are_those_of_a_naive_loop(text: Path, text_run: Path, asked: Any) -> None:
+def test_numbers_are_those_of_a_naive_loop(text: Path, text_run: Path, make_context: Any) -> None:
     dataset, model = PackedDataset.open(text), load_model(text_run)
-    found = metrics_of(measure(suite(batch_size=5), asked(scorer(model), dataset)))
+    metrics = metrics_of(measure(suite(batch_size=5), make_context(scorer(model), dataset)))
     split = dataset.split("validation")
     ends = split.document_ends().tolist()
     by_document = []
@@ -52,60 +52,63 @@ def test_numbers_are_those_of_a_naive_loop(text: Path, text_run: Path, asked: An
                 logits = model(document[None, : t + 1])[0, -1].double()
             losses.append(float(logits.logsumexp(0) - logits[document[t + 1]]))
         by_document.append(losses)
-    assert found["documents"] == len(by_document) == 12
-    assert found["tokens"] == 12 * 32
-    for place in suite().places:
-        means = [sum(losses[:place]) / place for losses in by_document]
-        assert found[f"nll_p{place}"] == pytest.approx(sum(means) / 12, abs=1e-5)
-    assert found["loss"] == found["nll_p32"]
+    assert metrics["documents"] == len(by_document) == 12
+    assert metrics["tokens"] == 12 * 32
+    for position in suite().positions:
+        means = [sum(losses[:position]) / position for losses in by_document]
+        assert metrics[f"nll_p{position}"] == pytest.approx(sum(means) / 12, abs=1e-5)
+    assert metrics["loss"] == metrics["nll_p32"]
 
 
-def test_batch_size_does_not_matter(text: Path, text_run: Path, asked: Any) -> None:
+def test_batch_size_does_not_matter(text: Path, text_run: Path, make_context: Any) -> None:
     dataset, model = PackedDataset.open(text), scorer(load_model(text_run))
     one, all_at_once = (
-        metrics_of(measure(suite(batch_size=b), asked(model, dataset))) for b in (1, 100)
+        metrics_of(measure(suite(batch_size=b), make_context(model, dataset))) for b in (1, 100)
     )
     assert one == pytest.approx(all_at_once, rel=1e-6)
 
 
-def test_curves_stand_behind_the_numbers(text: Path, text_run: Path, asked: Any) -> None:
-    about = asked(scorer(load_model(text_run)), PackedDataset.open(text))
-    found = metrics_of(measure(suite(max_documents=7), about))
-    curves = np.load(about.details / CURVES)
-    assert found["documents"] == 7
+def test_curves_stand_behind_the_numbers(text: Path, text_run: Path, make_context: Any) -> None:
+    context = make_context(scorer(load_model(text_run)), PackedDataset.open(text))
+    metrics = metrics_of(measure(suite(max_documents=7), context))
+    curves = np.load(context.details / CURVES)
+    assert metrics["documents"] == 7
     assert curves["nll"].shape == curves["cumulative"].shape == (32,)
-    assert curves["by_document"].shape == (7, len(suite().places))
-    assert curves["places"].tolist() == suite().places
+    assert curves["by_document"].shape == (7, len(suite().positions))
+    assert curves["positions"].tolist() == suite().positions
     np.testing.assert_allclose(
-        curves["by_document"].mean(0), [found[f"nll_p{place}"] for place in suite().places]
+        curves["by_document"].mean(0),
+        [metrics[f"nll_p{position}"] for position in suite().positions],
     )
-    np.testing.assert_allclose(curves["nll"].mean(), found["loss"])
+    np.testing.assert_allclose(curves["nll"].mean(), metrics["loss"])
 
 
-def test_short_documents_are_left_out_and_long_ones_cut(make_text: MakeText, asked: Any) -> None:
+def test_short_documents_are_left_out_and_long_ones_cut(
+    make_text: MakeText, make_context: Any
+) -> None:
     documents = [[1] * 8 + [0], [1] * 31 + [0], [2] * 32 + [0], [3] * 60 + [0]]
-    about = asked(scorer(Uniform(VOCAB)), make_text(documents))
-    found = metrics_of(measure(suite(), about))
-    assert found["documents"] == 2
-    assert np.load(about.details / CURVES)["starts"].tolist() == [41, 74]
-    for place in suite().places:
-        assert found[f"nll_p{place}"] == pytest.approx(math.log(VOCAB), rel=1e-6)
+    context = make_context(scorer(Uniform(VOCAB)), make_text(documents))
+    metrics = metrics_of(measure(suite(), context))
+    assert metrics["documents"] == 2
+    assert np.load(context.details / CURVES)["starts"].tolist() == [41, 74]
+    for position in suite().positions:
+        assert metrics[f"nll_p{position}"] == pytest.approx(math.log(VOCAB), rel=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("settings", "places"),
+    ("settings", "positions"),
     [
         ({}, [4, 7, 11, 19, 32]),
-        ({"length": 512, "first_position": 16, "positions": 6}, [16, 32, 64, 128, 256, 512]),
-        ({"length": 8, "first_position": 6, "positions": 9}, [6, 7, 8]),
-        ({"length": 65536, "first_position": 100, "positions": 2}, [100, 65536]),
+        ({"length": 512, "first_position": 16, "num_positions": 6}, [16, 32, 64, 128, 256, 512]),
+        ({"length": 8, "first_position": 6, "num_positions": 9}, [6, 7, 8]),
+        ({"length": 65536, "first_position": 100, "num_positions": 2}, [100, 65536]),
     ],
 )
-def test_places_are_even_on_a_logarithmic_axis(settings: Any, places: list[int]) -> None:
-    assert suite(**settings).places == places
+def test_places_are_even_on_a_logarithmic_axis(settings: Any, positions: list[int]) -> None:
+    assert suite(**settings).positions == positions
 
 
-def test_bad_input_is_one_line(make_text: MakeText, recall: Path, asked: Any) -> None:
+def test_bad_input_is_one_line(make_text: MakeText, recall: Path, make_context: Any) -> None:
     uniform = scorer(Uniform(VOCAB))
     short = make_text([[1] * 20 + [0], [1] * 9 + [0]])
     for dataset, error_class, message in (
@@ -113,14 +116,14 @@ def test_bad_input_is_one_line(make_text: MakeText, recall: Path, asked: Any) ->
         (PackedDataset.open(recall), ConfigError, "has generated rows"),
     ):
         with pytest.raises(error_class, match=message) as error:
-            measure(suite(), asked(uniform, dataset))
+            measure(suite(), make_context(uniform, dataset))
         assert "\n" not in str(error.value)
     assert suite().incompatibility(31, None) == "length 32 is longer than its max_positions 31"
 
 
-def test_losses_are_known_by_document(text: Path, text_run: Path, asked: Any) -> None:
-    about = asked(scorer(load_model(text_run)), PackedDataset.open(text))
-    found = measure(suite(max_documents=7), about)
-    assert {*found.per_item} == {*found.metrics} - {"documents", "tokens"}
-    assert {*map(tuple, map(sizes, found.per_item.values()))} == {(("", 7),)}
-    assert found.per_item["loss"] == found.per_item["nll_p32"] != found.per_item["nll_p4"]
+def test_losses_are_known_by_document(text: Path, text_run: Path, make_context: Any) -> None:
+    context = make_context(scorer(load_model(text_run)), PackedDataset.open(text))
+    metrics = measure(suite(max_documents=7), context)
+    assert {*metrics.per_item} == {*metrics.metrics} - {"documents", "tokens"}
+    assert {*map(tuple, map(sizes, metrics.per_item.values()))} == {(("", 7),)}
+    assert metrics.per_item["loss"] == metrics.per_item["nll_p32"] != metrics.per_item["nll_p4"]

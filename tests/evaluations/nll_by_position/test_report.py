@@ -40,7 +40,7 @@ def test_rows_that_continue_nothing_are_said_to_extend_nothing(
     small: FakeResults, tmp_path: Path
 ) -> None:
     small.everything((0,))
-    for run, said in (
+    for run, phrases in (
         ("long_diff", ["Extension to ", "; Transformer continues transformer."]),
         ("long_transformer", []),
     ):
@@ -50,8 +50,8 @@ def test_rows_that_continue_nothing_are_said_to_extend_nothing(
         rewrite(path, json.dumps(content))
         build_table(artifact_slice("figure4", seeds=(0,)), small.results, tmp_path / "figure4")
         text = (tmp_path / "figure4.md").read_text()
-        assert all(part in text for part in said) and "None" not in text
-        assert ("Extension to " in text) == bool(said)
+        assert all(part in text for part in phrases) and "None" not in text
+        assert ("Extension to " in text) == bool(phrases)
 
 
 def test_rows_measured_at_different_positions_share_no_table(
@@ -60,7 +60,7 @@ def test_rows_measured_at_different_positions_share_no_table(
     small.everything((0,))
     path = next(p for p in small.results if "nll_by_position/long_diff/" in str(p))
     content = json.loads(path.read_text())
-    content["settings"]["config"]["positions"] = 8
+    content["settings"]["config"]["num_positions"] = 8
     rewrite(path, json.dumps(content))
-    with pytest.raises(UserError, match=r"config\.positions is 12 in .* and 8 in"):
+    with pytest.raises(UserError, match=r"config\.num_positions is 12 in .* and 8 in"):
         build_table(artifact_slice("figure4", seeds=(0,)), small.results, tmp_path / "figure4")

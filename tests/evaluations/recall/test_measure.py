@@ -52,7 +52,7 @@ def test_model_that_answers_right(dataset: PackedDataset) -> None:
     metrics = metrics_of(measure(suite(), eval_context(model, dataset)))
     for needles in (1, 2, 4):
         assert metrics[f"accuracy_n{needles}"] == 1.0
-        assert metrics[f"correct_n{needles}"] == metrics[f"samples_n{needles}"] == 48
+        assert metrics[f"correct_n{needles}"] == metrics[f"total_n{needles}"] == 48
         assert metrics[f"chance_n{needles}"] == 1 / needles
     assert metrics["chance_vocabulary"] == 1 / RECALL.vocab_size
 
@@ -75,19 +75,19 @@ def test_guess_among_the_values_present_is_at_chance(dataset: PackedDataset) -> 
 
 
 def test_every_model_answers_the_same_questions(dataset: PackedDataset) -> None:
-    asked: list[Tensor] = []
+    batches: list[Tensor] = []
 
     def rule(tokens: Tensor) -> Tensor:
-        asked.append(tokens)
+        batches.append(tokens)
         return tokens
 
     for _ in range(2):
         measure(suite(), eval_context(scorer(Scripted(rule, RECALL.vocab_size)), dataset))
-    first, second = asked[: len(asked) // 2], asked[len(asked) // 2 :]
+    first, second = batches[: len(batches) // 2], batches[len(batches) // 2 :]
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
     trained_on = dataset.split("train").tokens[:].reshape(-1, RECALL.row_length)
     haystacks = {tuple(row[: RECALL.haystack_length]) for row in trained_on.tolist()}
-    for rows in asked:
+    for rows in batches:
         assert not haystacks & {tuple(r[: RECALL.haystack_length]) for r in rows.tolist()}
 
 
@@ -96,8 +96,8 @@ def test_batch_size_does_not_matter(
     dataset: PackedDataset, recall_run: Path, batch_size: int
 ) -> None:
     model = scorer(load_model(recall_run))
-    found = metrics_of(measure(suite(batch_size=batch_size), eval_context(model, dataset)))
-    assert found == metrics_of(measure(suite(), eval_context(model, dataset)))
+    metrics = metrics_of(measure(suite(batch_size=batch_size), eval_context(model, dataset)))
+    assert metrics == metrics_of(measure(suite(), eval_context(model, dataset)))
 
 
 def test_length_of_the_haystack_is_a_setting(dataset: PackedDataset) -> None:
@@ -113,7 +113,7 @@ def test_length_of_the_haystack_is_a_setting(dataset: PackedDataset) -> None:
     )
     assert set(lengths) == {35}
     assert metrics["accuracy_n4"] == 1.0
-    assert metrics["samples_n4"] == 72
+    assert metrics["total_n4"] == 72
 
 
 def test_needles_that_do_not_fit(dataset: PackedDataset) -> None:
@@ -123,18 +123,18 @@ def test_needles_that_do_not_fit(dataset: PackedDataset) -> None:
 
 
 def test_a_model_or_data_that_rows_do_not_fit_are_refused_before_any_job() -> None:
-    asked = suite(haystack_length=40)
-    assert asked.incompatibility(43, RECALL) is None
+    settings = suite(haystack_length=40)
+    assert settings.incompatibility(43, RECALL) is None
     assert "rows of 43 positions are longer than its max_positions 42" in str(
-        asked.incompatibility(42, RECALL)
+        settings.incompatibility(42, RECALL)
     )
-    assert "the dataset has no recall rows" in str(asked.incompatibility(43, None))
+    assert "the dataset has no recall rows" in str(settings.incompatibility(43, None))
 
 
 def test_accuracies_are_known_by_row_and_rows_of_other_needles_are_others(
     dataset: PackedDataset, recall_run: Path
 ) -> None:
-    found = measure(suite(), eval_context(scorer(load_model(recall_run)), dataset))
-    assert {name: sizes(one) for name, one in found.per_item.items()} == {
+    result = measure(suite(), eval_context(scorer(load_model(recall_run)), dataset))
+    assert {name: sizes(scores) for name, scores in result.per_item.items()} == {
         f"accuracy_n{n}": [(f"n{n}", 24)] for n in (1, 2, 4)
     }

@@ -202,7 +202,7 @@ class FakeResults:
         self.evaluation(
             run, seed, "nll_by_position",
             curve | {"loss": curve["nll_p512"], "documents": 25, "tokens": 25 * 512},
-            {"kind": "nll_by_position", "length": 512, "first_position": 16, "positions": 12},
+            {"kind": "nll_by_position", "length": 512, "first_position": 16, "num_positions": 12},
         )  # fmt: skip
 
     def swept(self, entry: SweepRow, seed: int) -> None:

@@ -6,7 +6,7 @@ from pydantic import model_validator
 
 from difftransformer.config import evaluation
 from difftransformer.config.base import setting
-from difftransformer.config.evaluation import Fact, Reading, WindowSuite, log_places
+from difftransformer.config.evaluation import Fact, Reading, WindowSuite, log_spaced
 from difftransformer.config.run import RunConfig
 from difftransformer.models.config import ModelConfig
 
@@ -53,7 +53,7 @@ class Suite(WindowSuite):
     @property
     def places(self) -> list[int]:
         """Positions with a metric, ascending; the last one is ``seq_len``."""
-        return log_places(self.first_position, self.seq_len, self.positions)
+        return log_spaced(self.first_position, self.seq_len, self.positions)
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
         """Whole windows, whose values are kept in a cache."""

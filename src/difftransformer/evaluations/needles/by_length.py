@@ -1,11 +1,11 @@
-"""Accuracy by context length: heat maps of depth by length above the published."""
+"""Figure of accuracy by context length: heat maps of depth by length, ours and published."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.errors import UserError
-from difftransformer.evaluations.needles.settings import Options, accuracy_name
+from difftransformer.evaluations.needles.settings import Options, accuracy_metric
 from difftransformer.reporting.charts import draw_lines, seed_points
 from difftransformer.reporting.collect import require_metric
 from difftransformer.reporting.drawing import (
@@ -31,92 +31,92 @@ class Panel(NamedTuple):
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw a line of panels, and the published one below it."""
+    """Draw a panel per model, and the published ones below."""
     import matplotlib.pyplot as plt
 
-    lengths, depths = several_lengths(context), context.suite.depths
+    lengths, depths = require_lengths(context), context.suite.depths
     ours = [_ours(context, row) for row in context.rows]
     published, their_lengths = _published(context)
     rows = 2 if published else 1
     figure = plt.figure(figsize=(12.5, 3.0 * rows), layout="constrained")
     top, *below = figure.subfigures(rows, 1, squeeze=False, hspace=0.03).ravel()
-    _row(top, ours, lengths, depths, context.styles, "")
+    _draw_panels(top, ours, lengths, depths, context.styles, "")
     for part in below:
-        _row(part, published, their_lengths, depths, context.styles, ", published")
+        _draw_panels(part, published, their_lengths, depths, context.styles, ", published")
     if context.suite.proxy is not None:
         top.suptitle(proxy_title("Ours", context.suite.proxy), x=0.0, ha="left", fontsize=10)
     return figure
 
 
-def several_lengths(context: SectionContext[Options]) -> list[int]:
-    """Context lengths that all rows were asked at.
+def require_lengths(context: SectionContext[Options]) -> list[int]:
+    """Return the context lengths that all rows were measured at.
 
     Raises:
-        UserError: All was asked at one length alone.
+        UserError: There is only one length.
     """
     lengths: list[int] | None = context.suite.lengths
     if lengths is None or len(lengths) < 2:
         raise UserError(
-            f"suite '{context.section.suites[0]}' has the lengths {lengths}: accuracy by length "
-            "needs "
-            "two or more"
+            f"suite '{context.section.suites[0]}' has the lengths {lengths}: accuracy by "
+            "length needs two or more"
         )
     return lengths
 
 
 def _ours(context: SectionContext[Options], row: RowSlice) -> Panel:
-    found, suite = context.eval_results(row), context.suite
+    results, suite = context.eval_results(row), context.suite
     pair, lengths = suite.pairs[0], suite.lengths
 
     def mean(length: int, depth: int) -> float:
-        name = accuracy_name(pair, length, depth)
-        return sum(require_metric(result, name) for result in found) / len(found)
+        name = accuracy_metric(pair, length, depth)
+        return sum(require_metric(result, name) for result in results) / len(results)
 
     grid = [[mean(length, depth) for length in lengths] for depth in suite.depths]
     averages = [
-        [require_metric(one, accuracy_name(pair, length)) for length in lengths] for one in found
+        [require_metric(result, accuracy_metric(pair, length)) for length in lengths]
+        for result in results
     ]
     return Panel(row.run, row.label, grid, averages)
 
 
 def _published(context: SectionContext[Options]) -> tuple[list[Panel], list[int]]:
-    """Published panels of the rows shown, if they have our depths and any lengths, and those."""
+    """Return published panels of the rows and their lengths; none without our depths."""
     table, depths = context.artifact.paper, context.suite.depths
-    shown = [row.run for row in context.rows]
-    rows = {} if table is None else {run: table.rows[run] for run in shown if run in table.rows}
-    known = {
+    runs = [row.run for row in context.rows]
+    rows = {} if table is None else {run: table.rows[run] for run in runs if run in table.rows}
+    values_by_run = {
         run: {name: float(value) for name, value in row.values.items() if value is not None}
         for run, row in rows.items()
     }
-    names = {name for values in known.values() for name in values}
+    names = {name for values in values_by_run.values() for name in values}
     lengths = sorted(int(name[1:]) for name in names if name[0] == "l" and name[1:].isdigit())
-    wanted = {f"l{length}_d{depth}" for length in lengths for depth in depths}
-    if not lengths or not all(values.keys() >= wanted for values in known.values()):
+    columns = {f"l{length}_d{depth}" for length in lengths for depth in depths}
+    if not lengths or not all(values.keys() >= columns for values in values_by_run.values()):
         return [], lengths
     panels = []
-    for run, values in known.items():
+    for run, values in values_by_run.items():
         grid = [[values[f"l{length}_d{depth}"] for length in lengths] for depth in depths]
         means = [values[f"l{length}"] for length in lengths]
         panels.append(Panel(run, rows[run].label, grid, [means]))
     return panels, lengths
 
 
-def _row(
+def _draw_panels(
     figure: SubFigure, panels: Sequence[Panel], lengths: Sequence[int], depths: Sequence[int],
     look: dict[str, RowStyle], source: str,
 ) -> None:  # fmt: skip
-    """Draw one heat map a model, and beside them the means by length of all."""
-    breadths = [1.0] * len(panels) + [1.15]
-    places = figure.subplots(1, len(panels) + 1, gridspec_kw={"width_ratios": breadths})
+    """Draw a heat map per model, and beside them the means by length of all models."""
+    widths = [1.0] * len(panels) + [1.15]
+    row_axes = figure.subplots(1, len(panels) + 1, gridspec_kw={"width_ratios": widths})
     names = [f"{n // 1024}K" if n % 1024 == 0 else str(n) for n in lengths]
-    for index, (axes, panel) in enumerate(zip(places, panels, strict=False)):
-        _heat(axes, panel.grid, names, [f"{depth}" for depth in depths] if index == 0 else [])
+    for index, (axes, panel) in enumerate(zip(row_axes, panels, strict=False)):
+        _heatmap(axes, panel.grid, names, [f"{depth}" for depth in depths] if index == 0 else [])
         label_axes(axes, x="context length, tokens", y="depth, %" if index == 0 else "")
         axes.set_title(escape_label(panel.label + source, 30), fontsize=9, pad=6)
-    _averages(places[-1], panels, names, look)
+    _averages(row_axes[-1], panels, names, look)
 
 
-def _heat(axes: Axes, grid: list[list[float]], lengths: list[str], depths: list[str]) -> None:
+def _heatmap(axes: Axes, grid: list[list[float]], lengths: list[str], depths: list[str]) -> None:
     import seaborn
 
     dense = len(lengths) > 5

@@ -1,6 +1,6 @@
 """Multi-needle retrieval: accuracy by needles, context length and depth.
 
-Prompts depend on the suite and the dataset alone, so all runs answer the same questions. Every
+Prompts depend on the suite and the dataset only, so all runs answer the same questions. Every
 sample is in samples.jsonl.
 """
 
@@ -18,15 +18,14 @@ from difftransformer.provenance.atomic import write_text
 
 
 def measure(suite: Suite, context: EvalContext) -> EvalResult:
-    """Accuracies with the counts behind them.
+    """Measure accuracies with the counts behind them.
 
     Returns:
         accuracy_, correct_ and total_ of every setting n{N}_r{R}, of each of its depths (_d{D})
-        and, with more than one length, of each length (_l{L}) and its depths (_l{L}_d{D}): the
-        share of needles asked for whose number occurs in the answer to its question.
-        computed_positions of prompt_positions tells how many prompt positions were computed and how
-        many the prompts have. Accuracies are known by haystack, too: samples of a number share one
-        over cells.
+        and, with several lengths, of each length (_l{L}) and its depths (_l{L}_d{D}): the share of
+        queried needles whose number occurs in the answer. prompt_positions is the number of prompt
+        positions, computed_positions the number computed, as prompts share prefixes. Accuracies
+        also have values by haystack, which cells share.
 
     Raises:
         ConfigError: A length has no room for the needles and the question.
@@ -34,7 +33,7 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
     """
     builder = open_builder(suite, context.dataset)
     ends = StopCriteria(builder.tokenizer, builder.end, builder.until)
-    asked = [
+    questions = [
         (cell, sample, prompt.context + question, numbers)
         for cell in suite.cells
         for sample in range(suite.samples)
@@ -43,28 +42,28 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
     ]
     generator = Generator(context.scorer, suite.chunk, batch_size=suite.batch_size)
     answers = generator.generate(
-        [Request(builder.ids(text), builder.new_tokens, ends.ended) for _, _, text, _ in asked]
+        [Request(builder.ids(text), builder.new_tokens, ends.ended) for _, _, text, _ in questions]
     )
     lines: list[dict[str, Any]] = []
-    right: dict[tuple[Any, ...], list[list[bool]]] = {cell: [] for cell in suite.cells}
-    for (cell, sample, text, numbers), tokens in zip(asked, answers, strict=True):
+    correct_by_cell: dict[tuple[Any, ...], list[list[bool]]] = {cell: [] for cell in suite.cells}
+    for (cell, sample, text, numbers), tokens in zip(questions, answers, strict=True):
         answer = ends.text(tokens)
         correct = [number in answer for number in numbers]
         prompt_sha256 = hashlib.sha256(text.encode()).hexdigest()
         line = {"sample": sample, "prompt_sha256": prompt_sha256, "answer": answer}
         lines.append({**cell._asdict(), **line, "target": numbers, "correct": correct})
-        right[cell].append(correct)
+        correct_by_cell[cell].append(correct)
     write_text(context.details / "samples.jsonl", "".join(json.dumps(x) + "\n" for x in lines))
     metrics: Metrics = {}
     per_item = {}
     for name, cells in suite.groups.items():
-        found = np.array([right[cell] for cell in cells])
-        found = found.reshape(len(cells), suite.samples, -1)  # [cells, samples, R]
+        scores = np.array([correct_by_cell[cell] for cell in cells])
+        scores = scores.reshape(len(cells), suite.samples, -1)  # [cells, samples, R]
         metrics |= {
-            f"accuracy_{name}": float(found.mean()),
-            f"correct_{name}": int(found.sum()),
-            f"total_{name}": found.size,
+            f"accuracy_{name}": float(scores.mean()),
+            f"correct_{name}": int(scores.sum()),
+            f"total_{name}": scores.size,
         }
-        per_item[f"accuracy_{name}"] = per_item_scores("haystacks", found.mean(axis=(0, 2)))
+        per_item[f"accuracy_{name}"] = per_item_scores("haystacks", scores.mean(axis=(0, 2)))
     positions = {"computed_positions": generator.computed, "prompt_positions": generator.given}
     return EvalResult(metrics | positions, per_item)

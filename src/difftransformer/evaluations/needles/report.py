@@ -1,10 +1,10 @@
-"""Multi-needle retrieval as columns and a picture, by setting [N, R] or by context length."""
+"""Table and figure of multi-needle retrieval, by setting [N, R] or by context length."""
 
 from dataclasses import replace
 
 from difftransformer.evaluations.needles import by_length
-from difftransformer.evaluations.needles.by_length import several_lengths
-from difftransformer.evaluations.needles.settings import Options, accuracy_name, group_name
+from difftransformer.evaluations.needles.by_length import require_lengths
+from difftransformer.evaluations.needles.settings import Options, accuracy_metric, group_name
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.charts import (
     cell_estimates,
@@ -30,28 +30,30 @@ _FORMAT = {
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Make the section; depths have columns in the csv."""
-    suite, (needles, asked) = context.suite, context.suite.pairs[0]
+    """Make the section of accuracies; the csv also has a column per depth."""
+    suite, (needles, queries) = context.suite, context.suite.pairs[0]
     if context.options.by == "setting":
         metrics = _by_setting(context)
-        what = "Accuracy: mean share of the needles asked for that are answered."
+        meaning = "Accuracy: mean share of queried needles that are answered."
     else:
         metrics = _by_length(context)
-        what = (
-            f"N = {needles}, R = {asked}; columns are context lengths in tokens, mean over the "
+        meaning = (
+            f"N = {needles}, R = {queries}; columns are context lengths in tokens, mean over the "
             "depths."
         )
     notes = [
         f"{_FORMAT[suite.format]} {suite.samples} prompts at each of the depths "
-        f"{', '.join(map(str, suite.depths))}% of the first needle asked for; the others stand at "
-        f"random places. {what} A cell opens to its seeds, each with Wilson's 95% "
-        "interval of its answers, which takes them as independent.",
+        f"{', '.join(map(str, suite.depths))}% of the first queried needle; other needles are at "
+        f"random positions. {meaning} A cell opens to its seeds, each with Wilson's 95% "
+        "interval, which takes answers as independent.",
         context.training_note(),
     ]
-    made = metric_section(context.as_proxy(suite.proxy), metrics, decimals=2, notes=notes)
+    table = metric_section(context.as_proxy(suite.proxy), metrics, decimals=2, notes=notes)
     if context.options.by != "setting":
-        return made
-    return made.model_copy(update={"cells": [_beside(context, cell) for cell in made.cells]})
+        return table
+    return table.model_copy(
+        update={"cells": [_add_published(context, cell) for cell in table.cells]}
+    )
 
 
 def figure(context: SectionContext[Options]) -> Figure:
@@ -62,23 +64,23 @@ def figure(context: SectionContext[Options]) -> Figure:
 
 
 def _by_setting(context: SectionContext[Options]) -> list[MetricColumn]:
-    """Columns of the settings, of their depths, of the last one, and of its drop from the first."""
+    """Return columns of settings and depths, the drop from first to last, and the last."""
     pairs = context.suite.pairs
     columns = [
-        one
+        metric
         for pair in pairs
-        for one in _with_depths(context, group_name(pair), f"N = {pair[0]}, R = {pair[1]}", pair)
+        for metric in _with_depths(context, group_name(pair), f"N = {pair[0]}, R = {pair[1]}", pair)
     ]
     if len(pairs) > 1:
-        first, last = accuracy_name(pairs[0]), accuracy_name(pairs[-1])
+        first, last = accuracy_metric(pairs[0]), accuracy_metric(pairs[-1])
         span = f"N = {pairs[0][0]} to {pairs[-1][0]}"
         columns.append(MetricColumn("drop", f"Drop, {span} ↓", {first: 1.0, last: -1.0}))
     columns.append(_accuracy("hardest", "Hardest ↑", group_name(pairs[-1]), hidden=True))
     return columns
 
 
-def _beside(context: SectionContext[Options], cell: Cell) -> Cell:
-    """Put what the paper prints for the same settings beside `drop` and `hardest`."""
+def _add_published(context: SectionContext[Options], cell: Cell) -> Cell:
+    """Add the published values of the same settings to `drop` and `hardest`."""
     first, last = (
         context.published.number(cell.row, group_name(pair))
         for pair in (context.suite.pairs[0], context.suite.pairs[-1])
@@ -94,10 +96,10 @@ def _beside(context: SectionContext[Options], cell: Cell) -> Cell:
 
 
 def _by_length(context: SectionContext[Options]) -> list[MetricColumn]:
-    """Columns of the lengths and their depths, of all, and of `longest`, the last of them."""
-    lengths, pair = several_lengths(context), context.suite.pairs[0]
+    """Return columns of lengths and depths, of the mean over lengths, and of the longest."""
+    lengths, pair = require_lengths(context), context.suite.pairs[0]
     columns = [
-        one for n in lengths for one in _with_depths(context, f"l{n}", str(n), pair, length=n)
+        metric for n in lengths for metric in _with_depths(context, f"l{n}", str(n), pair, length=n)
     ]
     columns.append(_accuracy("average", "All ↑", group_name(pair)))
     longest, *depths = _with_depths(context, "longest", "Longest", pair, length=lengths[-1])
@@ -111,7 +113,7 @@ def _with_depths(
     pair: list[int],
     length: int | None = None,
 ) -> list[MetricColumn]:
-    """Column of an accuracy, and hidden ones of its depths."""
+    """Return the column of an accuracy and hidden columns of its depths."""
     return [
         _accuracy(name, f"{header} ↑", group_name(pair, length)),
         *(
@@ -123,23 +125,23 @@ def _with_depths(
 
 
 def _accuracy(name: str, header: str, group: str, *, hidden: bool = False) -> MetricColumn:
-    """Column of an accuracy, whose seeds tell their intervals."""
+    """Return the column of an accuracy; its seeds show Wilson's intervals."""
 
     def remark(result: Result) -> str:
         low, high = (format_number(end, 2) for end in answers_interval(result, group))
-        return f"({low} to {high}, {require_metric(result, f'total_{group}'):.0f} asked)"
+        return f"({low} to {high}, {require_metric(result, f'total_{group}'):.0f} queries)"
 
     return MetricColumn(name, header, f"accuracy_{group}", remark, hidden)
 
 
 def answers_interval(result: Result, group: str) -> tuple[float, float]:
-    """Wilson's interval of the answers of one result; ``group`` as `group_name` has it.
+    """Return Wilson's interval of the accuracy of a group of cells, see `group_name`.
 
     Raises:
-        UserError: they were not measured.
+        UserError: They were not measured.
     """
-    correct, asked = (require_metric(result, f"{name}_{group}") for name in ("correct", "total"))
-    return wilson_interval(int(correct), int(asked))
+    correct, total = (require_metric(result, f"{name}_{group}") for name in ("correct", "total"))
+    return wilson_interval(int(correct), int(total))
 
 
 def _settings_figure(context: SectionContext[Options]) -> Figure:
@@ -157,27 +159,27 @@ def _settings_figure(context: SectionContext[Options]) -> Figure:
 
 def _draw_settings(axes: Axes, context: SectionContext[Options]) -> None:
     names = {group_name(pair): f"N = {pair[0]}, R = {pair[1]}" for pair in context.suite.pairs}
-    context.require_defined(accuracy_name(pair) for pair in context.suite.pairs)
+    context.require_defined(accuracy_metric(pair) for pair in context.suite.pairs)
     rows = {row.run: row for row in context.rows}
 
     def ends(cell: Cell) -> tuple[float, float] | None:
         seeds = context.eval_results(rows[cell.row])
         return cell_interval(cell) if len(seeds) > 1 else answers_interval(seeds[0], cell.column)
 
-    found = cell_estimates(select_cells(section(context), names), ends=ends)
-    draw_estimates(axes, found, context.styles, names, marks=7)
+    accuracies = cell_estimates(select_cells(section(context), names), ends=ends)
+    draw_estimates(axes, accuracies, context.styles, names, marks=7)
     axes.set_ylim(-0.04, 1.06)
     title = proxy_title("Accuracy, mean over depths", context.suite.proxy)
-    label_axes(axes, x="needles in the context N, needles asked for R", y="accuracy", title=title)
+    label_axes(axes, x="needles in the context N, needles queried R", y="accuracy", title=title)
     signs = row_legend(context.rows, context.styles, mark=7)
-    if any(one.kind == "published" for one in found):
+    if any(accuracy.kind == "published" for accuracy in accuracies):
         signs.append(legend_handle("published", mark=7, hollow=True))
     axes.legend(handles=signs, fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5))
 
 
 def _draw_depths(axes: Axes, context: SectionContext[Options], pair: list[int]) -> None:
     depths = context.suite.depths
-    names = [accuracy_name(pair, depth=depth) for depth in depths]
+    names = [accuracy_metric(pair, depth=depth) for depth in depths]
     draw_metric_curves(axes, context, depths, names, marks=4)
     axes.axhline(1 / pair[0], color=SOFT, lw=0.8, ls=(0, (2, 2)))
     axes.set_ylim(-0.04, 1.06)

@@ -1,8 +1,7 @@
 """Accuracy of key-value retrieval by the number of needles in a row.
 
-Rows come from a random stream that no training split uses and are the same for every run, so runs
-are compared on the same questions. The model answers with its first choice among the whole
-vocabulary; queries of a row are teacher-forced.
+Rows come from a random stream that no training split uses and are the same for every run. An answer
+is the argmax over the whole vocabulary; queries of a row are teacher-forced.
 
 Shapes: S = rows, R = queries of a row.
 """
@@ -14,18 +13,18 @@ from difftransformer.config.generated_rows import RecallConfig
 from difftransformer.data.recall import recall_batch
 from difftransformer.evaluation.context import EvalContext, EvalResult, Metrics, per_item_scores
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.evaluations.recall.settings import ROWS_SEED, Suite, accuracy_name
+from difftransformer.evaluations.recall.settings import ROWS_SEED, Suite, accuracy_metric
 
 
 def measure(suite: Suite, context: EvalContext) -> EvalResult:
-    """Accuracies with the counts behind them.
+    """Measure accuracies with the counts behind them.
 
-    Of the dataset of ``context``, a recall one, only the settings are used.
+    Only the settings of the recall dataset in ``context`` are used, not its rows.
 
     Returns:
-        For each N: accuracy_n{N}, correct_n{N} of samples_n{N} answers (S * R; the R answers of a
-        row share its needles), and chance_n{N} = 1/N, a guess among the values in the row; beside
-        them chance_vocabulary = 1/V, a guess among all tokens. Accuracies are known by row, too.
+        For each N: accuracy_n{N} = correct_n{N} / total_n{N} (S * R answers; those of a row share
+        its needles) and chance_n{N} = 1/N, guessing among the values of the row; once
+        chance_vocabulary = 1/V, guessing among all tokens. Accuracies also have values by row.
 
     Raises:
         DataError: A number of needles does not fit.
@@ -35,21 +34,21 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
     metrics: Metrics = {"chance_vocabulary": 1 / context.scorer.model.vocab_size}
     per_item = {}
     for needles in suite.needles:
-        right = _right(suite, needles, context.scorer, settings)
-        correct, answers = int(right.sum()), right.numel()
+        is_correct = _is_correct(suite, needles, context.scorer, settings)
+        correct, answers = int(is_correct.sum()), is_correct.numel()
         metrics |= {
-            accuracy_name(needles): correct / answers,
+            accuracy_metric(needles): correct / answers,
             f"correct_n{needles}": correct,
-            f"samples_n{needles}": answers,
+            f"total_n{needles}": answers,
             f"chance_n{needles}": 1 / needles,
         }
-        by_row = right.double().mean(1).tolist()
-        per_item[accuracy_name(needles)] = per_item_scores("rows", by_row, item_set=f"n{needles}")
+        by_row = is_correct.double().mean(1).tolist()
+        per_item[accuracy_metric(needles)] = per_item_scores("rows", by_row, item_set=f"n{needles}")
     return EvalResult(metrics, per_item)
 
 
-def _right(suite: Suite, needles: int, scorer: Scorer, settings: RecallConfig) -> Tensor:
-    """Whether each answer is right at one number of needles, bool [S, R]."""
+def _is_correct(suite: Suite, needles: int, scorer: Scorer, settings: RecallConfig) -> Tensor:
+    """Return whether each answer with N = ``needles`` is correct, bool [S, R]."""
     rows, positions = recall_batch(
         settings, needles=needles, queries=suite.queries, samples=suite.samples,
         seed=ROWS_SEED, haystack_length=suite.haystack_length,
@@ -57,4 +56,6 @@ def _right(suite: Suite, needles: int, scorer: Scorer, settings: RecallConfig) -
     inputs, answers = rows[:, :-1], rows[:, 1:][:, positions]
     size = suite.batch_size
     batches = zip(torch.split(inputs, size), torch.split(answers, size), strict=True)
-    return torch.cat([scorer.greedy_tokens(some, positions) == asked for some, asked in batches])
+    return torch.cat(
+        [scorer.greedy_tokens(tokens, positions) == targets for tokens, targets in batches]
+    )

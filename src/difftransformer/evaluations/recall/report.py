@@ -7,7 +7,7 @@ from functools import partial
 
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.errors import UserError
-from difftransformer.evaluations.recall.settings import AT_BUDGET, Options, accuracy_name
+from difftransformer.evaluations.recall.settings import AT_BUDGET, Options, accuracy_metric
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import (
     DIFFERENCE_SUFFIX,
@@ -49,34 +49,37 @@ from difftransformer.reporting.table_notes import shared_setting
 _DECIMALS = 2
 _PANELS = 4
 _GUESS = RowStyle(INK, (2, 2), "")
-_ASIDE = 0.022  # octaves between neighboring rows, so that equal curves can be told apart
-_ABOVE = 0.008  # shares, likewise
+_X_OFFSET = 0.022  # octaves between neighboring rows, so that equal curves do not overlap
+_Y_OFFSET = 0.008  # the same, in shares
 _UNITS: dict[str, Callable[[float], str]] = {
     "tokens": format_count,
     "steps": partial(format_number, decimals=0),
 }
 """Units of the time to learn retrieval, and how they are written."""
-_PARTS = {"tokens": ("_min", "_max", "_censored"), "steps": ("", "_min", "_max", "_censored")}
-"""Endings of the columns of a time that are in the csv alone."""
+_CSV_SUFFIXES = {
+    "tokens": ("_min", "_max", "_censored"),
+    "steps": ("", "_min", "_max", "_censored"),
+}
+"""Suffixes of the columns of a time that only the csv has."""
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Make the section; accuracies are shares of right answers, times training tokens."""
-    numbers, what = context.suite.needles, row_facts(context)
-    metrics = [MetricColumn(accuracy_name(n), f"N = {n} ↑") for n in numbers]
+    """Make the section of times to learn retrieval and of accuracies by N."""
+    pair_counts, facts = context.suite.needles, row_facts(context)
+    metrics = [MetricColumn(accuracy_metric(n), f"N = {n} ↑") for n in pair_counts]
     accuracies = [
         *_budget_columns(context),
-        *(Column(id=one.id, header=one.header) for one in metrics),
+        *(Column(id=metric.id, header=metric.header) for metric in metrics),
     ]
     columns = [
-        *what.columns,
+        *facts.columns,
         Column(id="learned", header="Seeds that learn ↑"),
         Column(id="tokens_to_learn", header="Tokens to learn ↓"),
         Column(id="tokens_to_learn_mean", header="Restricted mean ↓"),
         *(
-            Column(id=f"{unit}_to_learn{what}", header=f"{unit}{what}", tidy_only=True)
-            for unit, parts in _PARTS.items()
-            for what in parts
+            Column(id=f"{unit}_to_learn{suffix}", header=f"{unit}{suffix}", tidy_only=True)
+            for unit, suffixes in _CSV_SUFFIXES.items()
+            for suffix in suffixes
         ),
         *accuracies,
     ]
@@ -90,14 +93,14 @@ def section(context: SectionContext[Options]) -> Section:
     if context.options.budget is not None:
         measured += [_at_budget(context, row, context.options.budget) for row in context.rows]
     cells = [
-        *what.cells,
+        *facts.cells,
         *(cell for row in context.rows for cell in _times_and_share(context, row, horizon)),
         *measured,
         *paired_differences(
             context.rows, [column.id for column in accuracies], measured, _DECIMALS
         ),
     ]
-    return make_section(context, columns, cells, [*what.notes, *_notes(context, horizon)])
+    return make_section(context, columns, cells, [*facts.notes, *_notes(context, horizon)])
 
 
 def figure(context: SectionContext[Options]) -> Figure:
@@ -111,10 +114,10 @@ def figure(context: SectionContext[Options]) -> Figure:
     signs = [legend_handle("guessing, 1/N", _GUESS, line=1, mark=0)]
     legend_below(top, [*signs, *row_legend(context.rows, context.styles, mark=4.5)])
     probe = shared_setting(context.train_results(), "training", "probe")
-    for place, (axes, row, lowest) in enumerate(axes_per_row(bottom, context.rows, _PANELS)):
+    for index, (axes, row, lowest) in enumerate(axes_per_row(bottom, context.rows, _PANELS)):
         _learning(axes, context, row, probe)
         axes.set_xlabel("training tokens" if lowest else "")
-        if place % _PANELS:
+        if index % _PANELS:
             axes.set_ylabel("")
     return figure
 
@@ -122,27 +125,27 @@ def figure(context: SectionContext[Options]) -> Figure:
 def _times_and_share(
     context: SectionContext[Options], row: RowSlice, horizon: float | None
 ) -> list[Cell]:
-    bound = [(result, get_metric(result, "learned")) for result in context.train_results(row)]
-    cells = [proportion_cell(CellKey(row.run, "learned"), seed_values(bound, 0))]
+    learned = [(result, get_metric(result, "learned")) for result in context.train_results(row)]
+    cells = [proportion_cell(CellKey(row.run, "learned"), seed_values(learned, 0))]
     for unit, write in _UNITS.items():
-        place, times = CellKey(row.run, f"{unit}_to_learn"), _times(context, unit, row)
-        cells += censored_cells(place, times, write, "learn")
+        key, times = CellKey(row.run, f"{unit}_to_learn"), _times(context, unit, row)
+        cells += censored_cells(key, times, write, "learn")
         if unit == "tokens":
-            cells.append(_restricted_mean(place, times, horizon))
+            cells.append(_restricted_mean(key, times, horizon))
     return cells
 
 
 def _times(context: SectionContext[Options], unit: str, *rows: RowSlice) -> list[SeedValue]:
-    """Time to learn retrieval by seed, in steps or tokens; censored at the end of training."""
-    found = []
+    """Return the time to learn retrieval by seed, in a unit; censored at the end of training."""
+    times = []
     for result in context.train_results(*rows):
         step, steps = get_metric(result, "steps_to_learn"), require_metric(result, "steps")
         end = require_metric(result, unit)
-        every = result.settings["training"]["probe"]["every"]
+        probe_every = result.settings["training"]["probe"]["every"]
         time, beyond = (None, end) if step is None else (end * step / steps, None)
-        after = None if step is None else end * max(step - every, 0) / steps
+        after = None if step is None else end * max(step - probe_every, 0) / steps
         text = f"> {_UNITS[unit](end)}" if time is None else _UNITS[unit](time)
-        found.append(
+        times.append(
             SeedValue(
                 seed=result.seed,
                 value=time,
@@ -152,26 +155,26 @@ def _times(context: SectionContext[Options], unit: str, *rows: RowSlice) -> list
                 job_ids=[result.job_id],
             )
         )
-    return found
+    return times
 
 
 def _horizon(context: SectionContext[Options]) -> float | None:
-    """Shortest training of a seed that has not learned retrieval, in tokens; None: all have."""
-    ends = (one.beyond for one in _times(context, "tokens"))
+    """Return the shortest training without retrieval in tokens, or None if all seeds learned."""
+    ends = (time.beyond for time in _times(context, "tokens"))
     return min((end for end in ends if end is not None), default=None)
 
 
-def _restricted_mean(place: CellKey, times: list[SeedValue], horizon: float | None) -> Cell:
-    """Mean time, in which a seed without retrieval at the horizon counts as the horizon.
+def _restricted_mean(key: CellKey, times: list[SeedValue], horizon: float | None) -> Cell:
+    """Return the mean time with a seed without retrieval counted as the horizon.
 
-    It equals the area below the Kaplan-Meier curve up to there, as no seed is censored before.
+    It is the area below the Kaplan-Meier curve up to the horizon, as no seed is censored earlier.
     """
     limit = math.inf if horizon is None else horizon
     limited = [
-        one.model_copy(update={"value": limit if one.value is None else min(one.value, limit)})
-        for one in times
+        time.model_copy(update={"value": limit if time.value is None else min(time.value, limit)})
+        for time in times
     ]
-    cell = mean_cell(CellKey(place.row, f"{place.column}_mean"), limited, 0, PublishedValues(None))
+    cell = mean_cell(CellKey(key.row, f"{key.column}_mean"), limited, 0, PublishedValues(None))
     if cell.value is None:
         return cell
     text = format_count(cell.value)
@@ -181,7 +184,7 @@ def _restricted_mean(place: CellKey, times: list[SeedValue], horizon: float | No
 
 
 def _budget_columns(context: SectionContext[Options]) -> list[Column]:
-    """Return the column of the accuracy at the budget of the section, if it has one."""
+    """Return the column of accuracy at the budget, if the section has a budget."""
     budget = context.options.budget
     if budget is None:
         return []
@@ -202,13 +205,12 @@ def _at_budget(context: SectionContext[Options], row: RowSlice, budget: int) -> 
     accuracies = list[tuple[Result, float | None]]()
     for result in context.train_results(row):
         needles = result.settings["training"]["probe"]["learned_needles"]
-        series = context.results.histories.series(row.run, result.seed, accuracy_name(needles))
+        series = context.results.histories.series(row.run, result.seed, accuracy_metric(needles))
         probes = bisect_right(series.tokens, budget)
         if not probes:
             raise UserError(
-                f"{result.job_id}: has no probe within the budget of {format_count(budget)} "
-                "tokens: probe "
-                "more often, or raise `budget` in the artifact's options"
+                f"{result.job_id}: no probe within the budget of {format_count(budget)} tokens; "
+                "probe more often, or raise `budget` in the artifact's options"
             )
         accuracies.append((result, series.values[probes - 1]))
     seeds = seed_values(accuracies, _DECIMALS)
@@ -227,19 +229,18 @@ def _notes(context: SectionContext[Options], horizon: float | None) -> list[str]
     notes = [
         "A seed has learned retrieval at the first probe with an accuracy of at least "
         f"{probe['learned_threshold']} at N = {probe['learned_needles']} pairs; probes are "
-        f"{probe['every']} steps apart. Seeds that do not learn it are censored at the end of "
+        f"{probe['every']} steps apart. Seeds without retrieval are censored at the end of "
         "their training. Share: Wilson's 95% interval. Tokens to learn: median of the Kaplan-Meier "
-        "curve (smallest to largest of the seeds that learn); steps are in the csv. Restricted "
+        "curve (smallest to largest over the seeds that learn); steps are in the csv. Restricted "
         f"mean: mean tokens over seeds; {counted}.",
-        f"Accuracy: share of right answers among the whole vocabulary, {suite.queries} queries in "
-        f"each of {suite.samples} rows for every N; guessing among the values of a row gives 1/N.",
+        f"Accuracy: share of correct answers among the whole vocabulary, {suite.queries} queries "
+        f"in each of {suite.samples} rows per N; guessing among the values of a row gives 1/N.",
         context.training_note(),
     ]
     if context.options.budget is not None:
         notes.append(
             f"N = {probe['learned_needles']}, {format_count(context.options.budget)} tokens: "
-            "accuracy of the "
-            "last probe up to this number of training tokens, or at the end of a shorter training; "
+            "accuracy of the last probe within this budget, or at the end of a shorter training; "
             f"{probe['queries']} queries in each of {probe['samples']} rows."
         )
     if context.has_baselines:
@@ -250,31 +251,33 @@ def _notes(context: SectionContext[Options], horizon: float | None) -> list[str]
 
 
 def _by_needles(axes: Axes, context: SectionContext[Options]) -> None:
-    numbers, look = context.suite.needles, context.styles
-    axes.plot(numbers, [1 / n for n in numbers], color=INK, lw=1, ls=(0, _GUESS.dash))
-    for place, row in enumerate(context.rows):
-        aside = 2 ** (_ASIDE * (place - (len(context.rows) - 1) / 2))
-        found = context.eval_results(row)
-        values = [[require_metric(result, accuracy_name(n)) for n in numbers] for result in found]
+    pair_counts, look = context.suite.needles, context.styles
+    axes.plot(pair_counts, [1 / n for n in pair_counts], color=INK, lw=1, ls=(0, _GUESS.dash))
+    for index, row in enumerate(context.rows):
+        offset = 2 ** (_X_OFFSET * (index - (len(context.rows) - 1) / 2))
+        results = context.eval_results(row)
+        values = [
+            [require_metric(result, accuracy_metric(n)) for n in pair_counts] for result in results
+        ]
         draw_lines(
-            axes, seed_points(row.run, [n * aside for n in numbers], values), look, marks=4.5
+            axes, seed_points(row.run, [n * offset for n in pair_counts], values), look, marks=4.5
         )
-    set_log_ticks(axes, numbers, list(map(str, numbers)), base=2)
+    set_log_ticks(axes, pair_counts, list(map(str, pair_counts)), base=2)
     axes.set_ylim(0, 1.04)
     label_axes(axes, x="pairs in the row, N", y="accuracy", title="Accuracy after training")
 
 
 def _times_to_learn(axes: Axes, context: SectionContext[Options]) -> None:
-    """Draw the Kaplan-Meier curve of each model, with a stroke where seeds are censored."""
-    for place, row in enumerate(context.rows):
+    """Draw the Kaplan-Meier curve of each model, with a tick at censored seeds."""
+    for index, row in enumerate(context.rows):
         seeds, look = _times(context, "tokens", row), context.styles[row.run]
-        censored = [one.beyond for one in seeds if one.beyond is not None]
-        curve = survival([one.value for one in seeds if one.value is not None], censored)
-        above = _ABOVE * ((len(context.rows) - 1) / 2 - place)
-        known = {0.0: 1 + above, **dict(zip(curve.times, curve.shares + above, strict=True))}
-        points = [Point(row.run, time, share) for time, share in known.items()]
+        censored = [seed.beyond for seed in seeds if seed.beyond is not None]
+        curve = survival([seed.value for seed in seeds if seed.value is not None], censored)
+        offset = _Y_OFFSET * ((len(context.rows) - 1) / 2 - index)
+        share_at = {0.0: 1 + offset, **dict(zip(curve.times, curve.shares + offset, strict=True))}
+        points = [Point(row.run, time, share) for time, share in share_at.items()]
         draw_lines(axes, points, context.styles, drawstyle="steps-post", estimator=None)
-        axes.plot(censored, [known[time] for time in censored], "|", color=look.color, ms=8)
+        axes.plot(censored, [share_at[time] for time in censored], "|", color=look.color, ms=8)
     axes.set_ylim(-0.04, 1.04)
     label_axes(
         axes, x="training tokens", y="share of seeds", title="Seeds that have not learned retrieval"
@@ -285,20 +288,20 @@ def _times_to_learn(axes: Axes, context: SectionContext[Options]) -> None:
 def _learning(
     axes: Axes, context: SectionContext[Options], row: RowSlice, probe: dict[str, float]
 ) -> None:
-    """Draw probe accuracy by tokens: one line per seed, a dot where it has learned retrieval."""
+    """Draw probe accuracy by tokens: a line per seed, a dot where it has learned retrieval."""
     needles, threshold = int(probe["learned_needles"]), probe["learned_threshold"]
     axes.axhline(threshold, color=FAINT, lw=1.2)
     axes.axhline(1 / needles, color=INK, lw=0.8, ls=(0, _GUESS.dash))
     points, learned = [], []
     for seed, result in zip(context.seeds, context.train_results(row), strict=True):
-        series = context.results.histories.series(row.run, seed, accuracy_name(needles))
-        own = [
+        series = context.results.histories.series(row.run, seed, accuracy_metric(needles))
+        curve = [
             Point(row.run, x, y, seed) for x, y in zip(series.tokens, series.values, strict=True)
         ]
-        points += own
+        points += curve
         step = get_metric(result, "steps_to_learn")
         if step is not None:
-            learned.append(own[series.steps.index(int(step))])
+            learned.append(curve[series.steps.index(int(step))])
     look = {row.run: context.styles[row.run]._replace(dash=(), marker="o")}
     draw_lines(axes, points, look, units="seed", estimator=None, lw=1.0, alpha=0.85)
     draw_lines(axes, learned, look, estimator=None, marks=4.5, lw=0, mec="white", mew=0.8)

@@ -1,4 +1,4 @@
-"""What is asked about key-value retrieval, and what a section shows of it."""
+"""Settings of the key-value retrieval evaluation: suite and report options."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -11,30 +11,30 @@ from difftransformer.config.generated_rows import GeneratedRows, RecallConfig
 from difftransformer.models.config import ModelConfig
 
 AT_BUDGET = "accuracy_at_budget"
-"""Column of the accuracy after equal training tokens."""
+"""Column of the accuracy at a training budget."""
 
-Numbers = Annotated[list[Annotated[int, Field(gt=0)]], AfterValidator(distinct)]
+PairCounts = Annotated[list[Annotated[int, Field(gt=0)]], AfterValidator(distinct)]
 
 ROWS_SEED = 20_001
 """Seed of the rows, the same for every run and seed; no training split has this seed."""
 
 
-def accuracy_name(needles: int) -> str:
-    """Metric, and column, of the accuracy at N pairs; probes while training use it too."""
+def accuracy_metric(needles: int) -> str:
+    """Return the metric and column of accuracy at N pairs, also of probes during training."""
     return f"accuracy_n{needles}"
 
 
 class Suite(evaluation.Suite):
     """Accuracy of key-value retrieval by the number of needles N in a row.
 
-    The model answers with its first choice among the whole vocabulary at each answer position,
-    teacher-forced: earlier queries of a row are followed by their right answers.
+    An answer is the argmax over the whole vocabulary; earlier queries of a row are followed by
+    their correct answers (teacher forcing).
     """
 
     repeatable: ClassVar[bool] = True
 
     kind: Literal["recall"] = setting(meaning="Which evaluation the suite is.")
-    needles: Numbers = setting(
+    needles: PairCounts = setting(
         meaning="Numbers N of key-value pairs in a row, an accuracy each; more than the dataset's "
         "max_needles is out of distribution.",
         unit="pairs",
@@ -44,14 +44,13 @@ class Suite(evaluation.Suite):
     samples: int = setting(256, meaning="Rows for each N.", unit="rows", gt=0)
     haystack_length: int | None = setting(
         None,
-        meaning="Tokens before the first query; null: that of the training rows, so that queries "
-        "start where they did there.",
+        meaning="Tokens before the first query; null: as in the training rows.",
         unit="tokens",
         gt=0,
     )
 
     def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
-        """Rows of pairs must fit into the model's context."""
+        """Check that rows fit the model's context."""
         if not isinstance(rows, RecallConfig):
             return "the dataset has no recall rows: leave the suite out, or train the run on one"
         length = (self.haystack_length or rows.haystack_length) + 2 * self.queries - 1
@@ -63,33 +62,33 @@ class Suite(evaluation.Suite):
         return None
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """Whole rows, a batch at a time."""
+        """See `evaluation.Suite.reading`: a batch of rows."""
         rows = self.batch_size * self.queries
         return Reading(self.batch_size, longest, longest, rows, self.lower())
 
     def metric_words(self, name: str) -> str:
         """See `evaluation.Suite.metric_words`."""
-        words = {accuracy_name(n): f"retrieval accuracy, N = {n}" for n in self.needles}
+        words = {accuracy_metric(n): f"retrieval accuracy, N = {n}" for n in self.needles}
         return words.get(name) or super().metric_words(name)
 
 
 class Options(evaluation.Options):
-    """What a section shows of it."""
+    """What a section of the report shows."""
 
     budget: int | None = setting(
         None,
-        meaning="Training tokens at which models are compared, by the accuracy of the last probe "
-        "up to then; null: no such column.",
+        meaning="Training tokens at which the accuracies of the last probes are compared; null: no "
+        "such column.",
         unit="tokens",
         gt=0,
     )
 
     @property
     def claim_columns(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Steps to learn, and the accuracy at the budget."""
+        """Columns that claims may test: steps to learn, and the accuracy at the budget."""
         return ("steps_to_learn", *([] if self.budget is None else [AT_BUDGET]))
 
     @property
     def reads_histories(self) -> bool:
-        """Histories have the probes."""
+        """Whether the probes in the histories are needed."""
         return self.budget is not None
