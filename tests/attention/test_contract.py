@@ -10,10 +10,10 @@ from small_layers import D_MODEL, build, inputs
 
 from difftransformer.errors import BackendError
 from difftransformer.evaluation.attention_capture import BEFORE, capture_head_outputs
-from difftransformer.evaluations.quantized.rounding import (
-    round_affine,
-    rounded_cache,
-    rounded_logits,
+from difftransformer.evaluations.quantized.fake_quantization import (
+    fake_quantize_affine,
+    quantized_cache,
+    quantized_logits,
 )
 from difftransformer.models.attention.base import Attention
 from difftransformer.models.attention.maps import attention_maps
@@ -275,9 +275,9 @@ def test_logits_are_rounded_or_refused(options: dict[str, Any], backend: str) ->
     x, rope = inputs(layer, 13)
     exact = layer(x, rope)
     try:
-        with rounded_logits(layer, 2, "head"):
+        with quantized_logits(layer, 2, "head"):
             coarse = layer(x, rope)
-        with rounded_logits(layer, 16, "head"):
+        with quantized_logits(layer, 16, "head"):
             fine = layer(x, rope)
     except BackendError as refusal:
         assert backend != "eager" and "take backend eager" in str(refusal)
@@ -294,12 +294,12 @@ def test_a_rounded_cache_holds_rounded_keys_and_nothing_else_rounded(
     layer, cache, rounded = build(options, "eager"), PrefixCache(9), PrefixCache(9)
     x, rope = inputs(layer, 9)
     layer(x, rope, None, cache)
-    with rounded_cache(layer, 4):
+    with quantized_cache(layer, 4):
         layer(x, rope, None, rounded)
     _, keys, values, _ = layer.project(x, rope)
     (held, _), (found, found_values) = (one.get(layer.layer_index) for one in (cache, rounded))
     n = layer.num_k_heads
     keys = keys[:, :n]
-    assert torch.equal(found[:, :n], round_affine(keys, 4))
+    assert torch.equal(found[:, :n], fake_quantize_affine(keys, 4))
     assert torch.equal(found[:, n:], held[:, n:])
-    assert torch.equal(found_values, round_affine(values, 4))
+    assert torch.equal(found_values, fake_quantize_affine(values, 4))

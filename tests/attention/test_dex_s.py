@@ -8,7 +8,7 @@ from oracles import exact_output, exact_weights, softmax_heads
 from small_layers import D_MODEL, build, inputs
 
 from difftransformer.convert.dex.tuner import changed
-from difftransformer.evaluations.quantized.rounding import rounded_weights
+from difftransformer.evaluations.quantized.fake_quantization import quantized_weights
 from difftransformer.models.attention.dex_s import DexAttention
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.transformer import Transformer
@@ -109,7 +109,7 @@ def test_its_matrix_is_printed_and_rounded_as_all_others_are(difference: str) ->
     assert "difference_proj" in repr(model)
     matrix = model.layers[0].attention.difference_proj.weight
     exact = matrix.clone()
-    with rounded_weights(model, 3):
+    with quantized_weights(model, 3):
         assert not torch.equal(matrix, exact) and (matrix - exact).abs().max() < 0.5
         assert all(len(row.unique()) <= 8 for row in matrix)
     assert torch.equal(matrix, exact)

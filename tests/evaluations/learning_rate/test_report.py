@@ -35,9 +35,9 @@ def test_a_rate_with_the_survivors_alone_is_not_the_best(
     column = part.options.metric
 
     def lose(rate: float, seeds: int) -> None:
-        runs = [one.run_id for one in part.sweep if one.learning_rate == rate]
-        found = [p for p in small.results if p.parent.parent.name in runs]
-        for path in [p for p in found if int(p.parent.name) in artifact.seeds[:seeds]]:
+        runs = [entry.run_id for entry in part.sweep if entry.learning_rate == rate]
+        paths = [p for p in small.results if p.parent.parent.name in runs]
+        for path in [p for p in paths if int(p.parent.name) in artifact.seeds[:seeds]]:
             result = json.loads(path.read_text())
             result["metrics"][column] = None
             rewrite(path, json.dumps(result))
@@ -46,8 +46,8 @@ def test_a_rate_with_the_survivors_alone_is_not_the_best(
     build_table(artifact, small.results, tmp_path / "one")
     cells = read(tmp_path / "one.csv")
     assert cells["transformer", "best_learning_rate"]["value"] not in ("", "0.004")
-    for one in part.sweep:
-        lose(one.learning_rate, len(artifact.seeds))
+    for entry in part.sweep:
+        lose(entry.learning_rate, len(artifact.seeds))
     build_table(artifact, small.results, tmp_path / "all")
     cells = read(tmp_path / "all.csv")
     assert cells["transformer", "best_learning_rate"]["value"] == ""
@@ -65,15 +65,15 @@ def test_sweep_says_when_its_rates_are_too_few(fake: FakeResults, tmp_path: Path
     diff = [p.model_copy(update={"rows": [r for r in p.rows if "diff" in r.run]}) for p in parts]
     build_table(artifact.model_copy(update={"sections": diff}), fake.results, tmp_path / "s")
     text = (tmp_path / "s.md").read_text()
-    line = next(one for one in text.splitlines() if one.startswith("| DIFF "))
+    line = next(entry for entry in text.splitlines() if entry.startswith("| DIFF "))
     assert "★" in line
-    assert [one.strip() for one in line.split("|")[-3:-1]] == ["4e-3", "not swept"]
+    assert [entry.strip() for entry in line.split("|")[-3:-1]] == ["4e-3", "not swept"]
     assert "at the edge of the grid, a wider grid may find a better one" in text
 
 
 def test_a_rate_without_the_seeds_that_diverged_is_hollow(fake: FakeResults) -> None:
     artifact, results = artifact_slice("lr_sweep", "figure"), load_results(fake.results, SCALE)
-    swept = next(one for one in artifact.sections[0].sweep if one.learning_rate == 8e-3)
+    swept = next(entry for entry in artifact.sections[0].sweep if entry.learning_rate == 8e-3)
     trained = results.training(swept.run_id, 1)
     trained = trained.model_copy(update={"metrics": trained.metrics | {"validation_loss": None}})
     without = replace(results, trainings={**results.trainings, (swept.run_id, 1): trained})

@@ -11,10 +11,10 @@ from difftransformer.evaluations.outliers.magnitudes import MEDIAN_ERROR, Magnit
 
 
 def summary(parts: list[torch.Tensor], keep: int = 5) -> Magnitudes:
-    found = Magnitudes(keep)
+    magnitudes = Magnitudes(keep)
     for part in parts:
-        found.update(part)
-    return found
+        magnitudes.update(part)
+    return magnitudes
 
 
 @given(
@@ -28,21 +28,21 @@ def test_largest_are_exact_and_the_median_is_within_its_error(
     generator = torch.Generator().manual_seed(seed)
     parts = [torch.randn(size, generator=generator) * scale for size in sizes]
     together = torch.cat(parts).abs()
-    found = summary(parts)
-    assert found.number == len(together)
+    magnitudes = summary(parts)
+    assert magnitudes.number == len(together)
     for rank, value in enumerate(together.topk(min(5, len(together))).values.tolist(), start=1):
-        assert found.largest(rank) == value
-    assert found.median() == pytest.approx(float(together.median()), rel=1.001 * MEDIAN_ERROR)
+        assert magnitudes.largest(rank) == value
+    assert magnitudes.median() == pytest.approx(float(together.median()), rel=1.001 * MEDIAN_ERROR)
 
 
 def test_zeros_count_and_nothing_has_no_median() -> None:
-    found = summary([torch.zeros(3, 2), torch.tensor([5.0])])
-    assert (found.median(), found.largest(1), found.largest(2)) == (0.0, 5.0, 0.0)
-    found = summary([torch.zeros(2), torch.tensor([1.0, 2.0, 3.0])])
-    assert found.median() == pytest.approx(1.0, rel=1.001 * MEDIAN_ERROR)
-    found = summary([torch.tensor([1e-20, 7.0, 1e20])])
-    assert (found.number, found.largest(1)) == (3, pytest.approx(1e20))
-    assert found.median() == pytest.approx(7.0, rel=1.001 * MEDIAN_ERROR)
+    magnitudes = summary([torch.zeros(3, 2), torch.tensor([5.0])])
+    assert (magnitudes.median(), magnitudes.largest(1), magnitudes.largest(2)) == (0.0, 5.0, 0.0)
+    magnitudes = summary([torch.zeros(2), torch.tensor([1.0, 2.0, 3.0])])
+    assert magnitudes.median() == pytest.approx(1.0, rel=1.001 * MEDIAN_ERROR)
+    magnitudes = summary([torch.tensor([1e-20, 7.0, 1e20])])
+    assert (magnitudes.number, magnitudes.largest(1)) == (3, pytest.approx(1e20))
+    assert magnitudes.median() == pytest.approx(7.0, rel=1.001 * MEDIAN_ERROR)
     empty = Magnitudes(2)
     assert (empty.median(), empty.largest(1), empty.histogram()) == (None, None, ([], []))
 

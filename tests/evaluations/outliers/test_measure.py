@@ -26,8 +26,8 @@ def suite(**changes: Any) -> Suite:
 @pytest.fixture
 def measured(text: Path, text_run: Path, tmp_path: Path) -> EvalContext:
     model = scorer(load_model(text_run, "eager"))
-    found = eval_context(model, PackedDataset.open(text))
-    return EvalContext(**(vars(found) | {"details": tmp_path}))
+    context = eval_context(model, PackedDataset.open(text))
+    return EvalContext(**(vars(context) | {"details": tmp_path}))
 
 
 def everything(measured: EvalContext) -> dict[str, torch.Tensor]:
@@ -76,7 +76,7 @@ def test_logits_that_go_to_no_softmax_are_not_counted(text: Path, tmp_path: Path
     config = model_config(dataset.manifest.vocab_size)
     attention = {"variant": "tda", "head_dim": 4}
     model = Transformer.build(replace(config, attention=attention), "eager", 0)
-    about = replace(eval_context(scorer(model), dataset), details=tmp_path)
-    metrics = measure(suite(), about)
+    context = replace(eval_context(scorer(model), dataset), details=tmp_path)
+    metrics = measure(suite(), context)
     assert metrics["attention_logits_values"] == 0
     assert metrics["attention_logits_top1"] is None

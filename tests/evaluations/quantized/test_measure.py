@@ -1,4 +1,4 @@
-"""Scores of rounded models: 16 bits change nothing, few do, and the model is as before."""
+"""Scores of quantized models: 16 bits change nothing, few do, and the model is restored."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ from difftransformer.evaluations.quantized.settings import Suite
 from difftransformer.evaluations.recall.measure import measure as measure_recall
 from difftransformer.provenance.result import PerItemScores, read_result
 
-WHAT = ("attention_logits", "weights", "kv_cache")
+QUANTITIES = ("attention_logits", "weights", "kv_cache")
 RECALL = {"kind": "recall", "needles": [1, 2], "samples": 64}
 LOSS = {"kind": "validation_slices", "seq_len": 16}
 HELLASWAG = {
@@ -29,30 +29,32 @@ HELLASWAG = {
 
 
 def suite(repeated: dict[str, Any], score: str, **changes: Any) -> Suite:
-    raw = {"kind": "quantized", "measured": "other", "score": score, "suite": repeated}
-    found: Suite = validate(Suite, raw | changes, "evaluations.yaml: suites.x")
-    return found
+    raw = {"kind": "quantized", "repeated_suite": "other", "score": score, "suite": repeated}
+    parsed: Suite = validate(Suite, raw | changes, "evaluations.yaml: suites.x")
+    return parsed
 
 
 def measured(
     run: Path, dataset: Path | PackedDataset, ngrams: Path | None, folder: Path
 ) -> EvalContext:
     opened = dataset if isinstance(dataset, PackedDataset) else PackedDataset.open(dataset)
-    found = eval_context(scorer(load_model(run, "eager")), opened, ngrams)
-    return EvalContext(**(vars(found) | {"details": folder / "details", "state": folder / "state"}))
+    base_context = eval_context(scorer(load_model(run, "eager")), opened, ngrams)
+    return EvalContext(
+        **(vars(base_context) | {"details": folder / "details", "state": folder / "state"})
+    )
 
 
 def test_16_bits_change_no_accuracy_and_nothing_stays_rounded(
     recall_run: Path, recall: Path, tmp_path: Path
 ) -> None:
-    one = measured(recall_run, recall, None, tmp_path)
-    asked = suite(RECALL, "accuracy_n2", chance="chance_n2", bits=[16, 2])
-    metrics = metrics_of(measure(asked, one))
+    context = measured(recall_run, recall, None, tmp_path)
+    settings = suite(RECALL, "accuracy_n2", chance="chance_n2", bits=[16, 2])
+    metrics = metrics_of(measure(settings, context))
     assert metrics["chance"] == 0.5
-    for what in WHAT:
+    for what in QUANTITIES:
         assert metrics[f"score_{what}_b16"] == metrics["score_unquantized"], what
-    exact = json.loads((one.details / "unquantized" / METRICS).read_text())
-    assert exact == metrics_of(measure_recall(asked.asked, one))  # the model is as it was
+    exact = json.loads((context.details / "unquantized" / METRICS).read_text())
+    assert exact == metrics_of(measure_recall(settings.asked, context))  # the model is as it was
 
 
 def test_losses_move_further_from_the_exact_one_with_fewer_bits(
@@ -61,7 +63,7 @@ def test_losses_move_further_from_the_exact_one_with_fewer_bits(
     metrics = metrics_of(measure(suite(LOSS, "loss"), measured(text_run, text, ngrams, tmp_path)))
     exact = metrics["score_unquantized"]
     assert exact is not None
-    for what in WHAT:
+    for what in QUANTITIES:
         away = [abs((metrics[f"score_{what}_b{bits}"] or 0) - exact) for bits in (16, 8, 4)]
         assert away[0] < 1e-4 and away[0] < away[1] < away[2], (what, away)
 
@@ -70,28 +72,28 @@ def test_hellaswag_is_asked_by_lm_eval_with_rounded_numbers(
     english: PackedDataset, tmp_path: Path
 ) -> None:
     run = save_run(tmp_path / "run", english.manifest.vocab_size, dataset=english.folder)
-    one = measured(run, english, None, tmp_path)
-    metrics = metrics_of(measure(suite(HELLASWAG, "hellaswag", bits=[16, 2]), one))
+    context = measured(run, english, None, tmp_path)
+    metrics = metrics_of(measure(suite(HELLASWAG, "hellaswag", bits=[16, 2]), context))
     lines = {
-        name: (one.details / name / "hellaswag.jsonl").read_text()
+        name: (context.details / name / "hellaswag.jsonl").read_text()
         for name in ("unquantized", "attention_logits_b2", "weights_b2", "kv_cache_b2")
     }
     assert len(set(lines.values())) == 4  # every one was computed for itself
-    for what in WHAT:
+    for what in QUANTITIES:
         assert metrics[f"score_{what}_b16"] == metrics["score_unquantized"]
 
 
 def test_a_score_that_is_not_measured(recall_run: Path, recall: Path, tmp_path: Path) -> None:
-    one = measured(recall_run, recall, None, tmp_path)
+    context = measured(recall_run, recall, None, tmp_path)
     with pytest.raises(ConfigError, match=r"no metric 'acuracy_n2'; did you mean 'accuracy_n2'"):
-        measure(suite(RECALL, "acuracy_n2"), one)
+        measure(suite(RECALL, "acuracy_n2"), context)
 
 
 def test_it_runs_as_what_it_repeats() -> None:
-    asked = suite(RECALL | {"device": "cpu", "batch_size": 3, "backend": "sdpa"}, "accuracy_n2")
-    assert (asked.device, asked.batch_size, asked.backend) == ("cpu", 3, "eager")
-    assert validate(Suite, asked.model_dump(mode="json"), "read back") == asked
-    with pytest.raises(ConfigError, match="device: is that of 'other', cpu: set it there"):
+    settings = suite(RECALL | {"device": "cpu", "batch_size": 3, "backend": "sdpa"}, "accuracy_n2")
+    assert (settings.device, settings.batch_size, settings.backend) == ("cpu", 3, "eager")
+    assert validate(Suite, settings.model_dump(mode="json"), "read back") == settings
+    with pytest.raises(ConfigError, match=r"device: .*'other', cpu"):
         suite(RECALL | {"device": "cpu"}, "accuracy_n2", device="cuda")
     shown = Suite.model_json_schema()["properties"]
     assert not {"suite", "device", "precision", "batch_size", "backend"} & set(shown)
@@ -100,16 +102,16 @@ def test_it_runs_as_what_it_repeats() -> None:
 def test_as_a_job_its_result_is_written_with_eager_attention(
     recall_run: Path, recall: Path, tmp_path: Path
 ) -> None:
-    asked = suite(RECALL, "accuracy_n2", bits=[8, 4])
+    settings = suite(RECALL, "accuracy_n2", bits=[8, 4])
     evaluate_as_job(
-        EvaluationSlice(scale="unit", run="diff", suite="quantized", config=asked),
+        EvaluationSlice(scale="unit", run="diff", suite="quantized", config=settings),
         tmp_path / "result.json",
         model=recall_run,
         dataset=recall,
         threads=torch.get_num_threads(),
     )
     result = read_result(tmp_path / "result.json")
-    scores = {f"score_{what}_b{bits}" for what in WHAT for bits in (8, 4)}
+    scores = {f"score_{what}_b{bits}" for what in QUANTITIES for bits in (8, 4)}
     assert set(result.metrics) == {"score_unquantized", *scores}
     assert result.settings["resolved"]["backend"] == "eager"
 
@@ -120,21 +122,21 @@ def test_a_scale_fills_in_the_suite_that_is_repeated() -> None:
     assert catalogue.suite("quantized_accuracy").suite == catalogue.suite("recall")
     items = Catalogue.load(folder, {"scale": "gpu", "benchmarks": "builtin"})
     assert items.suite("quantized_accuracy").suite.data == "builtin"
-    catalogue.suites["quantized_loss"]["measured"] = "quantized_accuracy"
-    with pytest.raises(ConfigError, match=r"quantized_loss\.measured: .* cannot be repeated"):
+    catalogue.suites["quantized_loss"]["repeated_suite"] = "quantized_accuracy"
+    with pytest.raises(ConfigError, match=r"quantized_loss\.repeated_suite: .* cannot be repeated"):
         catalogue.suite("quantized_loss")
 
 
 def test_scores_are_known_by_what_the_repeated_suite_knows(
     text_run: Path, text: Path, ngrams: Path, tmp_path: Path
 ) -> None:
-    one = measured(text_run, text, ngrams, tmp_path)
-    found = measure(suite(LOSS, "loss", bits=[16, 2]), one)
-    assert {*found.per_item} == {name for name in found.metrics if name.startswith("score_")}
-    ((_, documents),) = {one for per_item in found.per_item.values() for one in sizes(per_item)}
+    context = measured(text_run, text, ngrams, tmp_path)
+    scores = measure(suite(LOSS, "loss", bits=[16, 2]), context)
+    assert {*scores.per_item} == {name for name in scores.metrics if name.startswith("score_")}
+    ((_, documents),) = {size for per_item in scores.per_item.values() for size in sizes(per_item)}
     assert documents == len(PackedDataset.open(text).split("validation").document_ends())
-    rough, fine = (found.per_item[f"score_weights_b{bits}"] for bits in (2, 16))
+    rough, fine = (scores.per_item[f"score_weights_b{bits}"] for bits in (2, 16))
     assert rough != fine
     change = PerItemScores.weighted_sum([(1.0, rough), (-1.0, fine)])
-    value = (found.metrics["score_weights_b2"] or 0) - (found.metrics["score_weights_b16"] or 0)
+    value = (scores.metrics["score_weights_b2"] or 0) - (scores.metrics["score_weights_b16"] or 0)
     metrics_of(EvalResult({"change": value}, {"change": change}))

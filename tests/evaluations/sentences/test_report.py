@@ -17,7 +17,7 @@ def test_the_table_quotes_the_sentences_it_shows(fake: FakeResults, tmp_path: Pa
     build_table(artifact_slice("dex_figure18"), fake.results, tmp_path / "t")
     with (tmp_path / "t.csv").open(encoding="utf-8") as file:
         cells = {(line["row"], line["column"]): line for line in csv.DictReader(file)}
-    assert float(cells["diff", "object_2_misleads_lowest"]["value"]) == pytest.approx(-0.2)
+    assert float(cells["diff", "object_2_distractor_lowest"]["value"]) == pytest.approx(-0.2)
     assert not any(column.startswith("object_1") for _, column in cells)
     text = (tmp_path / "t.md").read_text()
     assert SENTENCES["object_2"].text in text and SENTENCES["object_1"].text not in text

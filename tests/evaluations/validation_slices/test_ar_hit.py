@@ -69,8 +69,8 @@ def test_equals_the_naive_loop(data: st.DataObject) -> None:
     frequent = data.draw(st.sets(ngram, max_size=6), label="frequent")
     listed = np.array(sorted(frequent), dtype=np.int64).reshape(-1, n)
     keys = np.unique(ngram_keys(listed, n, vocab_size).reshape(-1))
-    found = ar_hits(np.array(windows), keys, n=n, vocab_size=vocab_size)
-    assert found.tolist() == [naive(window, frequent, n) for window in windows]
+    hits = ar_hits(np.array(windows), keys, n=n, vocab_size=vocab_size)
+    assert hits.tolist() == [naive(window, frequent, n) for window in windows]
 
 
 @pytest.mark.parametrize(

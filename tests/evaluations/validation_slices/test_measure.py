@@ -93,8 +93,8 @@ def test_batching_does_not_matter(
 ) -> None:
     model, dataset = scorer(load_model(text_run)), PackedDataset.open(text)
     expected = metrics_of(measure(suite(), eval_context(model, dataset, ngrams)))
-    found = metrics_of(measure(suite(**changes), eval_context(model, dataset, ngrams)))
-    assert found == pytest.approx(expected, rel=1e-6)
+    metrics = metrics_of(measure(suite(**changes), eval_context(model, dataset, ngrams)))
+    assert metrics == pytest.approx(expected, rel=1e-6)
 
 
 def test_repeats_are_bit_identical(text: Path, ngrams: Path, text_run: Path) -> None:

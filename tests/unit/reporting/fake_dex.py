@@ -23,7 +23,7 @@ from difftransformer.evaluations.effective_attention.settings import (
     negative_name,
 )
 from difftransformer.evaluations.sentences.sentences import SENTENCES
-from difftransformer.evaluations.sentences.settings import HELPS, MISLEADS, OTHER, share_name
+from difftransformer.evaluations.sentences.settings import DISTRACTOR, OTHER, RELEVANT, share_metric
 
 WAYS = ("lora", "full", "kvo", "dex")
 TUNED = (
@@ -117,7 +117,7 @@ def sentences(fake: Any, run: str, seed: int, suite: str = "sentences") -> None:
     details = fake.root / f"evaluations/{suite}/{run}/{seed}"
     details.mkdir(parents=True, exist_ok=True)
     tokens = ["<eos>", "one", "two", "three", "four"]
-    words = [OTHER, HELPS, OTHER, MISLEADS, OTHER]
+    words = [OTHER, RELEVANT, OTHER, DISTRACTOR, OTHER]
     rows = {name: draw.normal(size=(2, 4, 5)).astype(np.float32) for name in SENTENCES}
     save_file(
         {name: torch.from_numpy(one) for name, one in rows.items()}, details / "rows.safetensors"
@@ -129,9 +129,9 @@ def sentences(fake: Any, run: str, seed: int, suite: str = "sentences") -> None:
     shown = {name: {"tokens": tokens, "words": words} for name in SENTENCES}
     (details / "tokens.json").write_text(json.dumps(shown))
     metrics = {
-        share_name(name, word, lowest=lowest): -0.2 if lowest else 0.1
+        share_metric(name, word, lowest=lowest): -0.2 if lowest else 0.1
         for name in SENTENCES
-        for word in (HELPS, MISLEADS)
+        for word in (RELEVANT, DISTRACTOR)
         for lowest in (False, True)
     }
     fake.evaluation(run, seed, suite, metrics, {"kind": "sentences"})

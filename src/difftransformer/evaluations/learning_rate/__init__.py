@@ -1,1 +1,1 @@
-"""Learning-rate sweeps: the metric at the end by rate, the best rate and the one in use."""
+"""Learning-rate sweeps: final metric by rate, the best rate and the rate in use."""

@@ -1,4 +1,4 @@
-"""A learning-rate sweep as columns, one a rate, and as a panel with a line an architecture."""
+"""A learning-rate sweep as a table with a column per rate, and as a curve per architecture."""
 
 import math
 from typing import NamedTuple
@@ -30,12 +30,12 @@ from difftransformer.reporting.panels import set_log_ticks, subplot_grid
 from difftransformer.reporting.section_context import SectionContext
 from difftransformer.reporting.sections import make_section
 
-BEST, CHOSEN = "★", "†"
-_BEST, _CHOSEN = RowStyle(SOFT, (), "*"), RowStyle(SOFT, (), "o")
+BEST, IN_USE = "★", "†"
+_BEST_STYLE, _IN_USE_STYLE = RowStyle(SOFT, (), "*"), RowStyle(SOFT, (), "o")
 
 
-class Outcome(NamedTuple):
-    """What the sweep says about one architecture."""
+class SweepResult(NamedTuple):
+    """Cells by rate, best rate and rate in use of one architecture."""
 
     row: RowSlice
     best: SweepRow | None
@@ -44,86 +44,88 @@ class Outcome(NamedTuple):
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Make the section: rows are architectures, columns are rates."""
-    found = outcomes(context)
+    """Build the section: rows are architectures, columns are rates."""
+    results = sweep_results(context)
     columns = [
-        Column(id=_column(context, one), header=f"lr {format_learning_rate(one)}")
-        for one in context.learning_rates
+        Column(id=_column(context, lr), header=f"lr {format_learning_rate(lr)}")
+        for lr in context.learning_rates
     ]
     columns.append(Column(id="best_learning_rate", header=f"{BEST} best"))
-    columns.append(Column(id="chosen_learning_rate", header=f"{CHOSEN} in use"))
+    columns.append(Column(id="chosen_learning_rate", header=f"{IN_USE} in use"))
     notes = [
-        f"{_named(context).capitalize()}, {context.options.better} is better; "
-        f"{BEST} best mean, {CHOSEN} the rate of the tables' runs."
+        f"{_metric_words(context).capitalize()}, {context.options.better} is better; "
+        f"{BEST} best mean, {IN_USE} rate of the runs in the tables."
     ]
     return make_section(
-        context, columns, [cell for one in found for cell in _row_cells(one)], notes
+        context, columns, [cell for result in results for cell in _row_cells(result)], notes
     )
 
 
-def outcomes(context: SectionContext[Options]) -> list[Outcome]:
-    """Mean metric by rate of each row, and its best rate if one is known: of equals the lowest.
+def sweep_results(context: SectionContext[Options]) -> list[SweepResult]:
+    """Return the mean metric by rate of each row, and its best rate (the lowest of equals).
 
     Raises:
-        UserError: a result of the sweep is missing.
+        UserError: A result of the sweep is missing.
     """
-    found = []
+    results = []
     for row in context.rows:
         entries = context.sweep_rows(row)
         cells = {entry.learning_rate: _cell(context, entry) for entry in entries}
         sign = 1 if context.options.better == "lower" else -1
         best = min(entries, key=lambda entry: _rank(cells[entry.learning_rate], sign))
         chosen = next((entry for entry in entries if entry.chosen), None)
-        known = best if cells[best.learning_rate].value is not None else None
-        found.append(Outcome(row, known, chosen, cells))
-    return found
+        best_entry = best if cells[best.learning_rate].value is not None else None
+        results.append(SweepResult(row, best_entry, chosen, cells))
+    return results
 
 
 def _column(context: SectionContext[Options], learning_rate: float) -> str:
-    """Column of a rate, such as ``validation_loss@4e-3``."""
+    """Return the column id of a rate, such as ``validation_loss@4e-3``."""
     return f"{context.options.metric}@{format_learning_rate(learning_rate)}"
 
 
-def _named(context: SectionContext[Options]) -> str:
-    """The metric in words."""
+def _metric_words(context: SectionContext[Options]) -> str:
+    """Return the metric in words."""
     return context.options.metric.replace("_", " ")
 
 
 def _cell(context: SectionContext[Options], entry: SweepRow) -> Cell:
     trained = [context.results.training(entry.run_id, seed) for seed in context.seeds]
     values = [(result, get_metric(result, context.options.metric)) for result in trained]
-    place = CellKey(entry.run, _column(context, entry.learning_rate))
+    key = CellKey(entry.run, _column(context, entry.learning_rate))
     decimals = context.options.decimals
-    return mean_cell(place, seed_values(values, decimals), decimals, PublishedValues(None))
+    return mean_cell(key, seed_values(values, decimals), decimals, PublishedValues(None))
 
 
 def _rank(cell: Cell, sign: int) -> float:
-    """A rate at which a seed has no value ranks last: its mean would be that of the survivors."""
+    """Return the sort key of a rate, last if any seed diverged."""
     if cell.value is None or any(seed.value is None for seed in cell.seeds):
         return math.inf
     return sign * cell.value
 
 
-def _row_cells(outcome: Outcome) -> list[Cell]:
+def _row_cells(result: SweepResult) -> list[Cell]:
     cells = []
-    for one, cell in outcome.cells.items():
-        signs = ((BEST, outcome.best), (CHOSEN, outcome.chosen))
-        marks = "".join(sign for sign, entry in signs if entry and entry.learning_rate == one)
+    for learning_rate, cell in result.cells.items():
+        signs = ((BEST, result.best), (IN_USE, result.chosen))
+        marks = "".join(
+            sign for sign, entry in signs if entry and entry.learning_rate == learning_rate
+        )
         cells.append(cell.model_copy(update={"text": f"{cell.text} {marks}".rstrip()}))
-    best = outcome.best and outcome.cells[outcome.best.learning_rate]
-    for column, entry, nothing in (
-        ("best", outcome.best, UNDEFINED), ("chosen", outcome.chosen, "not swept"),
+    best = result.best and result.cells[result.best.learning_rate]
+    for column, entry, missing in (
+        ("best", result.best, UNDEFINED), ("chosen", result.chosen, "not swept"),
     ):  # fmt: skip
         cells.append(
             Cell(
-                row=outcome.row.run,
+                row=result.row.run,
                 column=f"{column}_learning_rate",
-                text=nothing if entry is None else format_learning_rate(entry.learning_rate),
+                text=missing if entry is None else format_learning_rate(entry.learning_rate),
                 value=None if entry is None else entry.learning_rate,
                 n=best.n if best else 0,
                 seeds=[
                     seed.model_copy(update={"value": None, "text": ""})
-                    for swept in outcome.cells.values()
+                    for swept in result.cells.values()
                     for seed in swept.seeds
                 ],
             )
@@ -132,44 +134,44 @@ def _row_cells(outcome: Outcome) -> list[Cell]:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw one panel a section; the legend stands once where all panels show the same rows."""
+    """Draw one panel per section with a shared legend."""
     parts = context.sibling_contexts
-    figure, (places,) = subplot_grid(1, len(parts), (5.5 * len(parts), 4.6))
-    look = row_styles({row.label: row.look for part in parts for row in part.rows})
-    for axes, part in zip(places, parts, strict=True):
-        _panel(axes, part, look)
-    signs = [legend_handle(label, one, line=1.6, mark=3.5) for label, one in look.items()]
+    figure, (panel_axes,) = subplot_grid(1, len(parts), (5.5 * len(parts), 4.6))
+    styles = row_styles({row.label: row.look for part in parts for row in part.rows})
+    for axes, part in zip(panel_axes, parts, strict=True):
+        _panel(axes, part, styles)
+    signs = [legend_handle(label, style, line=1.6, mark=3.5) for label, style in styles.items()]
     signs += [
-        legend_handle("best mean", _BEST, mark=10),
-        legend_handle("in use", _CHOSEN, mark=10, hollow=True),
+        legend_handle("best mean", _BEST_STYLE, mark=10),
+        legend_handle("in use", _IN_USE_STYLE, mark=10, hollow=True),
     ]
     legend_below(figure, signs, ncols=2 * len(parts))
     return figure
 
 
-def _panel(axes: Axes, context: SectionContext[Options], look: dict[str, RowStyle]) -> None:
-    for one in outcomes(context):
-        label, own = one.row.label, look[one.row.label]
+def _panel(axes: Axes, context: SectionContext[Options], styles: dict[str, RowStyle]) -> None:
+    for result in sweep_results(context):
+        label, row_style = result.row.label, styles[result.row.label]
         points = [
             Point(label, swept, value)
-            for swept, cell in one.cells.items()
+            for swept, cell in result.cells.items()
             for value in cell.by_seed().values()
         ]
-        draw_lines(axes, points, look, marks=3.5)
-        partial = {swept for swept, cell in one.cells.items() if cell.n < len(cell.seeds)}
+        draw_lines(axes, points, styles, marks=3.5)
+        partial = {swept for swept, cell in result.cells.items() if cell.n < len(cell.seeds)}
         means = mean_points(points)
         draw_lines(
-            axes, [p for p in means if p.x in partial], look, marks=3.5, lw=0, **HOLLOW_STYLE
+            axes, [p for p in means if p.x in partial], styles, marks=3.5, lw=0, **HOLLOW_STYLE
         )
-        for sign_of, entry, size, style in (
-            (_CHOSEN, one.chosen, 13, {"mfc": "none", "mew": 1.4}),
-            (_BEST, one.best, 11, {"mec": "white", "mew": 0.6, "zorder": 3}),
+        for mark_style, entry, size, line_style in (
+            (_IN_USE_STYLE, result.chosen, 13, {"mfc": "none", "mew": 1.4}),
+            (_BEST_STYLE, result.best, 11, {"mec": "white", "mew": 0.6, "zorder": 3}),
         ):
-            at = [p for p in means if entry is not None and p.x == entry.learning_rate]
-            marked = {label: own._replace(marker=sign_of.marker)}
-            draw_lines(axes, at, marked, marks=size, lw=0, **style)
+            marked_points = [p for p in means if entry is not None and p.x == entry.learning_rate]
+            marked = {label: row_style._replace(marker=mark_style.marker)}
+            draw_lines(axes, marked_points, marked, marks=size, lw=0, **line_style)
     set_log_ticks(
         axes, context.learning_rates, list(map(format_learning_rate, context.learning_rates))
     )
-    better = f"{_named(context)} ({context.options.better} is better)"
+    better = f"{_metric_words(context)} ({context.options.better} is better)"
     label_axes(axes, x="peak learning rate", y=better, title=context.title)

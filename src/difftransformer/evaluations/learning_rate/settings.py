@@ -1,4 +1,4 @@
-"""What a section of a learning-rate sweep is told."""
+"""Options of a section with a learning-rate sweep."""
 
 from typing import ClassVar, Literal
 
@@ -7,17 +7,19 @@ from difftransformer.config.base import setting
 
 
 class Options(evaluation.Options):
-    """What rates are compared by."""
+    """Metric by which learning rates are compared."""
 
     suites: ClassVar[int] = 0
     tuning: ClassVar[bool] = True
 
-    metric: str = setting(meaning="Metric of the trainings, such as validation_loss")
-    better: Literal["lower", "higher"] = setting("lower", meaning="Which of its values are better")
+    metric: str = setting(meaning="Metric of the training, such as validation_loss")
+    better: Literal["lower", "higher"] = setting(
+        "lower", meaning="Whether lower or higher values are better"
+    )
 
-    decimals: int = setting(3, meaning="Decimals it is written with", ge=0)
+    decimals: int = setting(3, meaning="Decimals of the metric", ge=0)
 
     @property
     def swept(self) -> bool:
-        """Always."""
+        """Sections of this kind always show a sweep."""
         return True

@@ -1,7 +1,7 @@
-"""Largest values and the median of many absolute values, in one pass and little memory.
+"""Largest values and median of a stream of absolute values, in one pass and constant memory.
 
-The largest are exact. The median comes from counts in bins of equal ratio, as in DDSketch (Masson
-et al. 2019, arXiv 1908.10693): its relative error is at most `MEDIAN_ERROR`.
+The largest values are exact. The median comes from counts in bins of equal ratio, as in DDSketch
+(Masson et al. 2019, arXiv 1908.10693); its relative error is at most `MEDIAN_ERROR`.
 """
 
 import math
@@ -20,38 +20,38 @@ class Magnitudes:
     """Running summary of |x| over any number of tensors.
 
     Args:
-        keep: How many of the largest values are kept exactly.
+        num_largest: Number of largest values to store exactly.
     """
 
-    def __init__(self, keep: int) -> None:
-        self._keep = keep
+    def __init__(self, num_largest: int) -> None:
+        self._num_largest = num_largest
         self._top = torch.empty(0)
         self._zeros = 0
         self.counts = torch.zeros(_BINS, dtype=torch.int64)
 
     def update(self, values: Tensor) -> None:
-        """Count values of any shape; infinity and NaN are the largest, and NaN in no bin."""
+        """Add values of any shape; infinity and NaN rank as largest, and NaN is in no bin."""
         flat = values.detach().abs().flatten().float()
-        largest = flat.topk(min(self._keep, flat.numel())).values.cpu()
-        both = torch.cat((self._top, largest))
-        self._top = both.topk(min(self._keep, both.numel())).values
+        largest = flat.topk(min(self._num_largest, flat.numel())).values.cpu()
+        merged = torch.cat((self._top, largest))
+        self._top = merged.topk(min(self._num_largest, merged.numel())).values
         bins = ((flat.log() - math.log(_SMALLEST)) / math.log(_RATIO)).floor()
         self._zeros += int((bins < 0).sum())
-        kept = bins[bins >= 0].clamp_(max=_BINS - 1).long()
-        self.counts += torch.bincount(kept, minlength=_BINS).cpu()
+        indices = bins[bins >= 0].clamp_(max=_BINS - 1).long()
+        self.counts += torch.bincount(indices, minlength=_BINS).cpu()
 
     @property
     def number(self) -> int:
-        """How many values were counted."""
+        """Number of counted values."""
         return self._zeros + int(self.counts.sum())
 
     def largest(self, rank: int) -> float | None:
-        """Return the ``rank``-th largest value, exactly; None where fewer were counted."""
-        assert 1 <= rank <= self._keep, rank
+        """Return the exact ``rank``-th largest value; None if fewer values were counted."""
+        assert 1 <= rank <= self._num_largest, rank
         return float(self._top[rank - 1]) if rank <= len(self._top) else None
 
     def median(self) -> float | None:
-        """Return the lower median, within `MEDIAN_ERROR`; None of no values."""
+        """Return the lower median within `MEDIAN_ERROR`; None without values."""
         if not self.number:
             return None
         rank = (self.number - 1) // 2
@@ -61,14 +61,11 @@ class Magnitudes:
         return _edge(index) * 2 * _RATIO / (_RATIO + 1)
 
     def histogram(self, per_decade: int = 10) -> tuple[list[float], list[int]]:
-        """Return lower edges and counts of coarser bins, from the first to the last that has any.
-
-        A fine bin belongs to the coarse one of its lower edge.
-        """
-        places = [math.floor(math.log10(_edge(index)) * per_decade) for index in range(_BINS)]
-        start = places[0]
-        coarse = torch.zeros(places[-1] - start + 1, dtype=torch.int64)
-        coarse.index_add_(0, torch.tensor(places) - start, self.counts)
+        """Return lower edges and counts of coarser bins, between the outermost nonempty ones."""
+        coarse_bins = [math.floor(math.log10(_edge(index)) * per_decade) for index in range(_BINS)]
+        start = coarse_bins[0]
+        coarse = torch.zeros(coarse_bins[-1] - start + 1, dtype=torch.int64)
+        coarse.index_add_(0, torch.tensor(coarse_bins) - start, self.counts)
         filled = coarse.nonzero().flatten().tolist()
         if not filled:
             return [], []

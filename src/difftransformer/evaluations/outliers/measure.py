@@ -26,58 +26,58 @@ from difftransformer.provenance.atomic import write_text
 
 
 def measure(suite: Suite, context: EvalContext) -> Metrics:
-    """Largest values by rank and the median of both kinds, over the start of the validation split.
+    """Return the largest values and the median of each activation kind on validation text.
 
     Returns:
-        {kind}_top{rank} and {kind}_median for each kind of `KINDS`, {kind}_values (how many were
-        counted), median_error (largest relative error of a median), tokens. Beside them, in the
-        details, a histogram of each kind.
+        {kind}_top{rank} and {kind}_median for each kind of `KINDS`, {kind}_values (their number),
+        median_error (largest relative error of a median), tokens. The details get a histogram of
+        each kind.
 
     Raises:
-        DataError: the validation split is missing or too short.
+        DataError: The validation split is missing or too short.
     """
     windows = validation_inputs(suite, context)
-    found = {kind: Magnitudes(max(RANKS)) for kind in KINDS}
+    magnitudes = {kind: Magnitudes(max(RANKS)) for kind in KINDS}
     tokens = 0
-    with _watched(context.scorer.model, found):
+    with _hooked(context.scorer.model, magnitudes):
         for batch in windows:
             context.scorer.hidden_states(batch)
             tokens += batch.numel()
-    _write_histograms(context, found)
-    return _metrics(found) | {"median_error": MEDIAN_ERROR, "tokens": tokens}
+    _write_histograms(context, magnitudes)
+    return _metrics(magnitudes) | {"median_error": MEDIAN_ERROR, "tokens": tokens}
 
 
 @contextmanager
-def _watched(model: Any, found: dict[str, Magnitudes]) -> Iterator[None]:
-    """Count the logits of every softmax and the output of every layer of ``model``."""
+def _hooked(model: Any, magnitudes: dict[str, Magnitudes]) -> Iterator[None]:
+    """Context with hooks that add the logits of every softmax and the output of every layer."""
 
-    def logits(scores: Tensor, allowed: Tensor) -> Tensor:
-        found["attention_logits"].update(scores[allowed.expand_as(scores)])
+    def add_logits(scores: Tensor, allowed: Tensor) -> Tensor:
+        magnitudes["attention_logits"].update(scores[allowed.expand_as(scores)])
         return scores
 
-    def state(module: nn.Module, inputs: Any, output: Tensor) -> None:
-        found["hidden_states"].update(output)
+    def add_states(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        magnitudes["hidden_states"].update(output)
 
-    layers = [module for module in model.modules() if isinstance(module, Layer)]
-    with ExitStack() as watching:
-        for layer in layers:
-            watching.callback(layer.register_forward_hook(state).remove)
-        watching.enter_context(logit_hook(logits, softmax_only=True))
+    with ExitStack() as stack:
+        for module in model.modules():
+            if isinstance(module, Layer):
+                stack.callback(module.register_forward_hook(add_states).remove)
+        stack.enter_context(logit_hook(add_logits, softmax_only=True))
         yield
 
 
-def _metrics(found: dict[str, Magnitudes]) -> Metrics:
+def _metrics(magnitudes: dict[str, Magnitudes]) -> Metrics:
     metrics: Metrics = {}
-    for kind, magnitudes in found.items():
-        metrics |= {top_metric(kind, rank): magnitudes.largest(rank) for rank in RANKS}
-        metrics[median_metric(kind)] = magnitudes.median()
-        metrics[f"{kind}_values"] = magnitudes.number
+    for kind, summary in magnitudes.items():
+        metrics |= {top_metric(kind, rank): summary.largest(rank) for rank in RANKS}
+        metrics[median_metric(kind)] = summary.median()
+        metrics[f"{kind}_values"] = summary.number
     return metrics
 
 
-def _write_histograms(context: EvalContext, found: dict[str, Magnitudes]) -> None:
-    shown = {}
-    for kind, magnitudes in found.items():
-        edges, counts = magnitudes.histogram()
-        shown[kind] = {"edges": edges, "counts": counts}
-    write_text(context.details / HISTOGRAMS, json.dumps(shown) + "\n")
+def _write_histograms(context: EvalContext, magnitudes: dict[str, Magnitudes]) -> None:
+    histograms = {}
+    for kind, summary in magnitudes.items():
+        edges, counts = summary.histogram()
+        histograms[kind] = {"edges": edges, "counts": counts}
+    write_text(context.details / HISTOGRAMS, json.dumps(histograms) + "\n")

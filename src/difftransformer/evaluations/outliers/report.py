@@ -1,4 +1,4 @@
-"""Activation outliers as columns, and as curves of how many values are how large."""
+"""Activation outliers as columns, and their complementary distribution as curves."""
 
 import json
 from itertools import accumulate
@@ -27,13 +27,13 @@ from difftransformer.reporting.panels import (
 from difftransformer.reporting.section_context import SectionContext
 from difftransformer.reporting.sections import MetricColumn, metric_section
 
-_LARGEST_SHARE = 0.7  # the small values look alike
+_LARGEST_SHARE = 0.7  # curves start here, since small values hardly differ
 _X = {"attention_logits": "|logit|", "hidden_states": "|activation|"}
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Make the section of one kind of activation."""
-    first, kind = context.eval_results()[0], context.options.of
+    """Build the section of one kind of activation."""
+    first, kind = context.eval_results()[0], context.options.activation
     metrics = [
         MetricColumn(top_metric(kind, rank), f"Top-{rank} ↓", compared=rank == 1) for rank in RANKS
     ]
@@ -48,28 +48,31 @@ def section(context: SectionContext[Options]) -> Section:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw a panel for each section, the largest values marked."""
-    figure, (places,) = subplot_grid(1, len(context.sibling_contexts), (11, 4.2))
-    for axes, part in zip(places, context.sibling_contexts, strict=True):
-        for place, row in enumerate(part.rows):
+    """Draw the share of values above x, a panel per section, with the largest values marked."""
+    figure, (panel_axes,) = subplot_grid(1, len(context.sibling_contexts), (11, 4.2))
+    for axes, part in zip(panel_axes, context.sibling_contexts, strict=True):
+        for row_index, row in enumerate(part.rows):
             draw_lines(axes, _curve(part, row), context.styles)
             tops = [
-                get_metric(one, top_metric(part.options.of, 1)) for one in part.eval_results(row)
+                get_metric(result, top_metric(part.options.activation, 1))
+                for result in part.eval_results(row)
             ]
             mark_x_values(
-                axes, [top for top in tops if top is not None], place, context.styles[row.run]
+                axes, [top for top in tops if top is not None], row_index, context.styles[row.run]
             )
         axes.set_yscale("log")
         set_decade_ticks(axes, "{x:g}")
-        label_axes(axes, x=_X[part.options.of], y="share of values above x", title=part.title)
+        label_axes(
+            axes, x=_X[part.options.activation], y="share of values above x", title=part.title
+        )
     legend_below(figure, row_legend(context.rows, context.styles, mark=4.5))
     return figure
 
 
 def _curve(context: SectionContext[Options], row: RowSlice) -> list[Point]:
-    """Mean over seeds of the shares above, of the largest values."""
+    """Return the share of values above x, mean over seeds, for the largest values."""
     seeds = [dict(_shares_above(context, row.run, seed)) for seed in context.seeds]
-    start = max(min(shares) for shares in seeds)  # below it a seed's share is all, beyond its end 0
+    start = max(min(shares) for shares in seeds)  # below it some seed's share is 1
     edges = sorted({edge for shares in seeds for edge in shares if edge >= start})
     above = {edge: fmean(shares.get(edge, 0.0) for shares in seeds) for edge in edges}
     return [Point(row.run, x, share) for x, share in above.items() if share <= _LARGEST_SHARE]
@@ -78,13 +81,15 @@ def _curve(context: SectionContext[Options], row: RowSlice) -> list[Point]:
 def _shares_above(
     context: SectionContext[Options], run: str, seed: int
 ) -> list[tuple[float, float]]:
-    """Lower edge of each bin, and the share of all values in it or above."""
+    """Return the lower edge of each bin, and the share of values in this bin or above."""
     path = context.detail(run, seed, HISTOGRAMS)
     try:
-        found = json.loads(path.read_text())[context.options.of]
-        counts = found["counts"]
+        histogram = json.loads(path.read_text())[context.options.activation]
+        counts = histogram["counts"]
         above = accumulate(reversed(counts))
         shares = [number / sum(counts) for number in above]
-        return list(zip(found["edges"], reversed(shares), strict=True))
+        return list(zip(histogram["edges"], reversed(shares), strict=True))
     except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
-        raise DataError(f"{path}: not a file of histograms ({error}); rerun the suite") from None
+        raise DataError(
+            f"{path}: not a file of histograms ({error}); run the suite again"
+        ) from None

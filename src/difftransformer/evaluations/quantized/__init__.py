@@ -1,1 +1,1 @@
-"""Another suite, repeated with attention logits, weights or the key/value cache rounded."""
+"""Another suite, repeated with quantized attention logits, weights or KV cache."""

@@ -1,7 +1,6 @@
-"""Another suite on one model, as it is and with numbers rounded to fewer and fewer bits.
+"""Scores of another suite on one model, unquantized and quantized to fewer and fewer bits.
 
-DIFF paper, section 3.7 and figure 8, for attention logits; weights and the key/value cache are
-ours.
+DIFF paper, section 3.7 and figure 8, for attention logits; weights and the KV cache are ours.
 """
 
 import json
@@ -14,72 +13,72 @@ from difftransformer.config.evaluations import module_of
 from difftransformer.errors import ConfigError, nearest
 from difftransformer.evaluation.context import EvalContext, EvalResult, Metrics
 from difftransformer.evaluation.metric_validation import as_eval_result
-from difftransformer.evaluations.quantized.rounding import ROUNDED
+from difftransformer.evaluations.quantized.fake_quantization import QUANTIZERS
 from difftransformer.evaluations.quantized.settings import Suite, score_name
 from difftransformer.provenance.atomic import write_text
 
 logger = logging.getLogger(__name__)
 
-UNQUANTIzED = "unquantized"
+UNQUANTIZED = "unquantized"
 METRICS = "metrics.json"
 
 
 def measure(suite: Suite, context: EvalContext) -> EvalResult:
-    """Scores by what is rounded and to how many bits.
+    """Return scores by quantity and bits.
 
     Args:
-        suite: What is rounded, and the suite that is repeated; `suite.score` names its metric.
+        suite: Bits, and the suite that is repeated; `suite.score` names its metric.
         context: The model, with eager attention. ``details`` gets a folder for each repetition,
-            with all metrics of it and what the repeated suite leaves there.
+            with all its metrics and the details of the repeated suite.
 
     Returns:
-        score_unquantized; score_{what}_b{bits} for each of `ROUNDED` and `suite.bits`; chance, the
-        score of guessing, where `suite.chance` names it. Scores are known by what the repeated
-        suite knows them by.
+        score_unquantized; score_{quantity}_b{bits} for each of `QUANTIZERS` and `suite.bits`;
+        chance, the score of guessing, if `suite.chance` names its metric. Scores come with the
+        per-item values of the repeated suite.
 
     Raises:
         ConfigError: The repeated suite has no metric of that name, or does not fit the model.
-        UserError: What the repeated suite raises.
+        UserError: The repeated suite raises it.
     """
-    exact = _repeat(suite, context, UNQUANTIzED, nullcontext())
+    exact = _repeat(suite, context, UNQUANTIZED, nullcontext())
     metrics: Metrics = {score_name(): _value(suite, "score", suite.score, exact.metrics)}
     repeated = {score_name(): exact}
     if suite.chance is not None:
         metrics["chance"] = _value(suite, "chance", suite.chance, exact.metrics)
-    for what, rounding in ROUNDED.items():
+    for quantity, quantizer in QUANTIZERS.items():
         for bits in suite.bits:
-            rounded = rounding(context.scorer.model, bits, suite.granularity.attention_logits)
-            found = _repeat(suite, context, f"{what}_b{bits}", rounded)
-            metrics[score_name(what, bits)] = found.metrics[suite.score]
-            repeated[score_name(what, bits)] = found
+            quantized = quantizer(context.scorer.model, bits, suite.granularity.attention_logits)
+            measured = _repeat(suite, context, f"{quantity}_b{bits}", quantized)
+            metrics[score_name(quantity, bits)] = measured.metrics[suite.score]
+            repeated[score_name(quantity, bits)] = measured
     per_item = {
-        name: found.per_item[suite.score]
-        for name, found in repeated.items()
-        if suite.score in found.per_item
+        name: measured.per_item[suite.score]
+        for name, measured in repeated.items()
+        if suite.score in measured.per_item
     }
     return EvalResult(metrics, per_item)
 
 
 def _repeat(
-    suite: Suite, context: EvalContext, name: str, rounded: AbstractContextManager[None]
+    suite: Suite, context: EvalContext, name: str, quantized: AbstractContextManager[None]
 ) -> EvalResult:
-    """Measure the repeated suite once, with its details and its state in folders of their own."""
+    """Evaluate the repeated suite once, with its own folders for details and state."""
     details = context.details / name
     details.mkdir(parents=True, exist_ok=True)
-    place = replace(context, details=details, state=context.state / name)
+    inner_context = replace(context, details=details, state=context.state / name)
     evaluation = import_module(module_of(suite.asked.kind, "measure"))
-    with rounded:
-        found = evaluation.measure(suite.asked, place)
-    measured = as_eval_result(found, suite.asked.kind)
-    write_text(details / METRICS, json.dumps(measured.metrics, indent=1) + "\n")
-    logger.info("%s: %s %s", name, suite.score, measured.metrics.get(suite.score))
-    return measured
+    with quantized:
+        returned = evaluation.measure(suite.asked, inner_context)
+    result = as_eval_result(returned, suite.asked.kind)
+    write_text(details / METRICS, json.dumps(result.metrics, indent=1) + "\n")
+    logger.info("%s: %s %s", name, suite.score, result.metrics.get(suite.score))
+    return result
 
 
 def _value(suite: Suite, key: str, name: str, metrics: Metrics) -> int | float | None:
     if name not in metrics:
         raise ConfigError(
-            f"evaluations.yaml: {key}: suite '{suite.measured}' has no metric "
+            f"evaluations.yaml: {key}: suite '{suite.repeated_suite}' has no metric "
             f"'{name}'{nearest(name, metrics)}"
         )
     return metrics[name]

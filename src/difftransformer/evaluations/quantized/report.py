@@ -1,4 +1,4 @@
-"""Scores by bits, of the rounding that a section is about: columns, and a panel a section."""
+"""Scores by bits of one quantized quantity per section: columns, and a panel per section."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,7 +26,9 @@ from difftransformer.reporting.sections import MetricColumn, metric_section
 Widths = Sequence[int | None]
 _PANELS = 4
 _GUESS = RowStyle(INK, (2, 2), "")
-_ITS_SCORE = "The paper's score, HellaSwag, is beyond models of this scale: its curves are drawn."
+_PAPER_SCORE = (
+    "The paper's score, HellaSwag, is near chance for models of this scale; its curves are drawn."
+)
 _GROUPS = {
     "head": "the logits of one sequence and softmax map",
     "row": "the logits of one query",
@@ -36,29 +38,29 @@ _GROUPS = {
 
 
 class _InPercent(SectionContext[Options]):
-    """A section whose scores are shares, all of them times 100."""
+    """A section whose scores are fractions, shown in %."""
 
     def eval_results(self, *rows: RowSlice, suite: str | None = None) -> list[Result]:
-        """Results with their numbers in %, and with what each item adds to them."""
-        return [_percent(one) for one in super().eval_results(*rows, suite=suite)]
+        """Return results with metrics and per-item values in %."""
+        return [_percent(result) for result in super().eval_results(*rows, suite=suite)]
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Make the section of one kind of rounding."""
-    context = _shown(context)
-    suite, what, paper = context.suite, context.options.what, context.artifact.paper
+    """Build the section of one quantized quantity."""
+    context = _in_percent(context)
+    suite, quantity, paper = context.suite, context.options.quantity, context.artifact.paper
     widths = _widths(context)
     arrow = "↑" if context.options.better == "higher" else "↓"
     metrics = [
         MetricColumn(
             _column(context, bits),
             f"{'exact' if bits is None else f'{bits} bits'} {arrow}",
-            score_name(what, bits),
+            score_name(quantity, bits),
         )
         for bits in (None, *widths)
     ]
-    name = f"{context.section.suites[0]}_{what}_change"
-    change = {score_name(what, widths[-1]): 1.0, score_name(what, widths[0]): -1.0}
+    name = f"{context.section.suites[0]}_{quantity}_change"
+    change = {score_name(quantity, widths[-1]): 1.0, score_name(quantity, widths[0]): -1.0}
     metrics.append(MetricColumn(name, f"{widths[-1]} − {widths[0]} bits", change, compared=True))
     guessing = ""
     if suite.chance is not None:
@@ -66,33 +68,33 @@ def section(context: SectionContext[Options]) -> Section:
         guessing = f"; guessing gives {format_number(chance, 1 if context.options.percent else 2)}"
     notes = [
         f"Score: {_score(context)}{guessing}. One scale for "
-        f"{_GROUPS.get(what, _GROUPS[suite.granularity.attention_logits])}."
+        f"{_GROUPS.get(quantity, _GROUPS[suite.granularity.attention_logits])}."
     ]
-    # The published numbers answer other questions.
-    if paper is not None and suite.measured != context.options.published:
+    # The published numbers are scores of another suite.
+    if paper is not None and suite.repeated_suite != context.options.published:
         context = replace(context, artifact=context.artifact.model_copy(update={"paper": None}))
         if context.options.published is not None:
-            notes.append(_ITS_SCORE)
+            notes.append(_PAPER_SCORE)
     notes.append(context.training_note())
     return metric_section(context, metrics, decimals=_decimals(context), notes=notes)
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw sections that share a suite in one line, the published curves behind the first."""
-    suites = list(dict.fromkeys(one.section.suites[0] for one in context.sibling_contexts))
+    """Draw one panel row per suite, and the published curves after the first row."""
+    suites = list(dict.fromkeys(part.section.suites[0] for part in context.sibling_contexts))
     figure, grid = subplot_grid(len(suites), _PANELS, (13, 0.7 + 3.1 * len(suites)))
     for axes in grid.ravel():
         axes.set_visible(False)
     for line, suite in enumerate(suites):
         siblings = context.sibling_contexts
-        contexts = [_shown(one) for one in siblings if one.section.suites[0] == suite]
-        for place, one in enumerate(contexts):
-            axes = grid[line, place]
+        contexts = [_in_percent(part) for part in siblings if part.section.suites[0] == suite]
+        for column, part in enumerate(contexts):
+            axes = grid[line, column]
             axes.set_visible(True)
-            if place:
+            if column:
                 axes.sharey(grid[line, 0])
-            _section(axes, one)
-            axes.set_ylabel("" if place else axes.get_ylabel())
+            _section(axes, part)
+            axes.set_ylabel("" if column else axes.get_ylabel())
     if context.artifact.paper is not None:
         grid[0, -1].set_visible(True)
         _published(grid[0, -1], context)
@@ -103,7 +105,7 @@ def figure(context: SectionContext[Options]) -> Figure:
     return figure
 
 
-def _shown(context: SectionContext[Options]) -> SectionContext[Options]:
+def _in_percent(context: SectionContext[Options]) -> SectionContext[Options]:
     return (
         _InPercent(context.artifact, context.section, context.results)
         if context.options.percent
@@ -142,13 +144,13 @@ def _section(axes: Axes, context: SectionContext[Options]) -> None:
     if suite.chance is not None:
         chance = require_metric(context.eval_results()[0], "chance")
         axes.axhline(chance, color=INK, lw=0.8, ls=(0, _GUESS.dash))
-    names = [score_name(context.options.what, bits) for bits in widths]
+    names = [score_name(context.options.quantity, bits) for bits in widths]
     draw_metric_curves(axes, context, range(len(widths)), names, marks=4.5)
     _axes(axes, widths, _score(context), context.title.partition(":")[0])
 
 
 def _published(axes: Axes, context: SectionContext[Options]) -> None:
-    """Draw the published rows that stand beside ours, hollow."""
+    """Draw the published curves of the same rows, hollow."""
     widths = _widths(context)
     for row in context.rows:
         values = [context.published.number(row.run, _column(context, bits)) for bits in widths]
@@ -157,7 +159,7 @@ def _published(axes: Axes, context: SectionContext[Options]) -> None:
     _axes(
         axes,
         widths,
-        "HellaSwag, % right" if context.options.percent else "HellaSwag, share right",
+        "HellaSwag accuracy, %" if context.options.percent else "HellaSwag accuracy",
         "Published: attention logits",
     )
 
@@ -168,6 +170,6 @@ def _axes(axes: Axes, widths: Widths, score: str, title: str) -> None:
 
 
 def _column(context: SectionContext[Options], bits: int | None) -> str:
-    """Column of a score; None is nothing rounded."""
+    """Return the column id of a score; None: unquantized."""
     width = "unquantized" if bits is None else f"b{bits}"
-    return f"{context.section.suites[0]}_{context.options.what}_{width}"
+    return f"{context.section.suites[0]}_{context.options.quantity}_{width}"

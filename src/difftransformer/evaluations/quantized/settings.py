@@ -1,4 +1,4 @@
-"""What is rounded while another suite is repeated, and what a section shows of it."""
+"""Settings of the quantized evaluation: the suite that is repeated, bits and granularity."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
@@ -12,98 +12,97 @@ from difftransformer.config.evaluations import AnySuite
 
 Quantity = Literal["attention_logits", "weights", "kv_cache"]
 Bits = Annotated[int, Field(ge=2, le=16)]
-_OF_THE_REPEATED = ("batch_size", "device", "precision")
+_INHERITED = ("batch_size", "device", "precision")
 
 
-def score_name(what: Quantity | None = None, bits: int | None = None) -> str:
-    """Metric of the score with numbers rounded to so many bits; None: with nothing rounded."""
-    return "score_unquantized" if bits is None else f"score_{what}_b{bits}"
+def score_name(quantity: Quantity | None = None, bits: int | None = None) -> str:
+    """Return the name of the score with a quantity at ``bits``; None: unquantized."""
+    return "score_unquantized" if bits is None else f"score_{quantity}_b{bits}"
 
 
 class Granularity(Settings):
-    """What shares one scale, of weights those of one output, of the cache a position of a head."""
+    """Values that share a scale: weights share one per output, the cache per head and position."""
 
     attention_logits: Literal["head", "row"] = setting(
         "head",
-        meaning="The logits of one sequence and softmax map, or those of one query. Under `head` a "
-        "score depends on the batch where its questions are filled up to the longest.",
+        meaning="`head`: the logits of one sequence and softmax map share a scale; `row`: those of "
+        "one query. With `head` a score depends on the padding of its batch.",
         source="not stated by arXiv 2410.05258v2",
     )
 
 
 class Suite(evaluation.Suite):
-    """Another suite, repeated with attention logits, weights or the key/value cache rounded.
+    """Another suite, repeated with quantized attention logits, weights or KV cache.
 
-    Logits, as in section 3.7 of arXiv 2410.05258v2, by dynamic absmax before each softmax, of both
-    maps of a differential head. Ours, and by torchao, are the matrices of the layers, without the
-    embedding and the output matrix, and keys, with their positions in them, and values. Rounding is
-    fake: the numbers lie on the grid of so many bits and are computed with as they are otherwise.
-    Attention is eager throughout, the only implementation that has logits to round.
+    Logits are quantized by dynamic absmax before each softmax, in both maps of a differential head
+    (arXiv 2410.05258v2, section 3.7). Ours, with torchao: the matrices of the layers without the
+    embedding and the output matrix; keys, after the rotary embedding, and values. Quantization is
+    fake: values are rounded to the grid and computed with as floats. Attention is always eager, the
+    only backend that exposes its logits.
     """
 
-    repeats: ClassVar[str | None] = "measured"
+    repeats: ClassVar[str | None] = "repeated_suite"
 
     kind: Literal["quantized"] = setting(meaning="Which evaluation the suite is.")
-    measured: str = setting(
-        meaning="Suite of this file that is repeated, as the scale has it; its device, precision "
-        "and batch size hold here too."
+    repeated_suite: str = setting(
+        meaning="Suite of this file that is repeated, with its device, precision and batch size."
     )
     score: str = setting(
-        meaning="Metric of that suite which tells how good a model is; all others stand in the "
-        "details."
+        meaning="Metric of that suite used as the score; all others are in the details."
     )
     chance: str | None = setting(
-        None, meaning="Metric of that suite which is the score of guessing; null: there is none."
+        None, meaning="Metric of that suite with the score of guessing; null: none."
     )
     bits: Annotated[list[Bits], Field(min_length=2), AfterValidator(distinct)] = setting(
         [16, 8, 6, 4],
-        meaning="Bits of a number, its sign among them.",
+        meaning="Bits per value, including the sign.",
         source="arXiv 2410.05258v2, figure 8",
     )
-    granularity: Granularity = setting(Granularity(), meaning="What shares one scale.")
+    granularity: Granularity = setting(Granularity(), meaning="Values that share a scale.")
     suite: SkipJsonSchema[AnySuite | None] = setting(
-        None, meaning="The settings of `measured`, filled in when a scale is resolved."
+        None, meaning="Settings of `repeated_suite`, filled in when a scale is resolved."
     )
-    batch_size: SkipJsonSchema[int] = setting(32, meaning="That of `measured`.")
+    batch_size: SkipJsonSchema[int] = setting(32, meaning="That of `repeated_suite`.")
     device: SkipJsonSchema[Literal["auto", "cpu", "cuda"]] = setting(
-        "auto", meaning="That of `measured`."
+        "auto", meaning="That of `repeated_suite`."
     )
     precision: SkipJsonSchema[Literal["fp32", "bf16"]] = setting(
-        "fp32", meaning="That of `measured`."
+        "fp32", meaning="That of `repeated_suite`."
     )
     backend: SkipJsonSchema[Literal["eager"]] = setting(
-        "eager", meaning="The only implementation that has logits to round."
+        "eager", meaning="The only backend that exposes its logits."
     )
 
     @model_validator(mode="before")
     @classmethod
-    def _run_as_repeated(cls, raw: Any) -> Any:
+    def _inherit_settings(cls, raw: Any) -> Any:
         suite = raw.get("suite") if isinstance(raw, Mapping) else None
         if not isinstance(suite, Mapping):
             return raw
-        theirs = {key: suite[key] for key in _OF_THE_REPEATED if key in suite}
-        for key, value in theirs.items():
+        inherited = {key: suite[key] for key in _INHERITED if key in suite}
+        for key, value in inherited.items():
             if raw.get(key, value) != value:
                 raise ValueError(
-                    f"{key}: is that of '{raw.get('measured')}', {value}: set it there"
+                    f"{key}: is inherited from '{raw.get('repeated_suite')}', {value}: set it there"
                 )
-        return {**raw, **theirs}
+        return {**raw, **inherited}
 
     @property
     def asked(self) -> evaluation.Suite:
         """The suite that is repeated."""
-        assert self.suite is not None, f"{self.measured} is not resolved"
+        assert self.suite is not None, f"{self.repeated_suite} is not resolved"
         return self.suite
 
 
 class Options(evaluation.Options):
-    """What a section shows of it."""
+    """The quantity of a section, and its scores."""
 
-    what: Quantity = setting(meaning="What is rounded.")
+    quantity: Quantity = setting(meaning="Quantity that is quantized.")
     better: Literal["lower", "higher"] = setting(
         "lower", meaning="Whether a lower or a higher score is better."
     )
-    percent: bool = setting(False, meaning="Whether the score is a share, shown in %.")
+    percent: bool = setting(False, meaning="Whether the score is a fraction, shown in %.")
     published: str | None = setting(
-        None, meaning="Suite whose score is published; ours of others stand beside no number."
+        None,
+        meaning="Suite whose score is published; scores of other suites show no published values.",
     )

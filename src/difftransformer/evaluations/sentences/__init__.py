@@ -1,1 +1,1 @@
-"""Attention on example sentences: what the last token sees of words that mislead."""
+"""Attention of the last token of example sentences on a relevant word and a distractor."""

@@ -1,4 +1,4 @@
-"""Attention on sentences: shares of the marked words, and every head as a line of a picture."""
+"""Attention on sentences: shares of the marked words, and attention per head as a figure."""
 
 import json
 from pathlib import Path
@@ -8,13 +8,13 @@ from safetensors.numpy import load_file
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.evaluations.sentences.sentences import SENTENCES
 from difftransformer.evaluations.sentences.settings import (
-    DETAILS,
-    HELPS,
+    DISTRACTOR,
     MAPS,
-    MISLEADS,
+    RELEVANT,
+    ROWS,
     TOKENS,
     Options,
-    share_name,
+    share_metric,
 )
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.drawing import Figure, escape_label
@@ -31,51 +31,51 @@ from difftransformer.reporting.token_weights import (
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Make the section: shares of the marked words, mean over heads and of the lowest head."""
+    """Build the section: shares of the marked words, mean over heads and of the lowest head."""
     metrics = [
         MetricColumn(
-            share_name(name, word, lowest=lowest),
+            share_metric(name, word, lowest=lowest),
             f"{SENTENCES[name]._asdict()[word]}{', lowest head' if lowest else ''}",
-            compared=word == MISLEADS and not lowest,
+            compared=word == DISTRACTOR and not lowest,
         )
         for name in context.options.sentences
-        for word in (HELPS, MISLEADS)
+        for word in (RELEVANT, DISTRACTOR)
         for lowest in (False, True)
     ]
     quoted = "; ".join(f'"{SENTENCES[name].text} …"' for name in context.options.sentences)
     notes = [
-        f"{quoted}. Share of the last token's attention that a word gets, signed, over the sum of "
-        "the sizes of all weights, mean over heads and layers; below zero where it is subtracted.",
+        f"{quoted}. Signed share of the last token's attention on a word, over the sum of all "
+        "absolute weights, mean over heads and layers; negative if it is subtracted.",
         context.training_note(),
     ]
     return metric_section(context, metrics, decimals=3, notes=notes)
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw a picture for each row and sentence, of the first seed."""
+    """Draw the attention of every head as a row, a panel per variant and sentence, first seed."""
     names, rows = context.options.sentences, context.rows
-    drawn, grid = subplot_grid(len(rows), len(names), (6.4 * len(names), 1.2 + 1.6 * len(rows)))
+    figure, grid = subplot_grid(len(rows), len(names), (6.4 * len(names), 1.2 + 1.6 * len(rows)))
     for column, name in enumerate(names):
-        found = [_rows(context, row, name) for row in rows]
-        for line, (row, one) in enumerate(zip(rows, found, strict=True)):
-            axes = grid[line][column]
-            draw_token_weights(axes, one, max_abs_weight(found), MISLEADS)
+        rows_by_variant = [_rows(context, row, name) for row in rows]
+        for index, (row, token_rows) in enumerate(zip(rows, rows_by_variant, strict=True)):
+            axes = grid[index][column]
+            draw_token_weights(axes, token_rows, max_abs_weight(rows_by_variant), DISTRACTOR)
             axes.set_title(escape_label(row.label), fontsize=9, pad=4)
             axes.set_ylabel("" if column else "layer", fontsize=8)
             axes.set_xticks([])
-        label_tokens(grid[-1][column], found[-1], (HELPS, MISLEADS))
-    add_colorbar(drawn, grid)
-    return drawn
+        label_tokens(grid[-1][column], rows_by_variant[-1], (RELEVANT, DISTRACTOR))
+    add_colorbar(figure, grid)
+    return figure
 
 
 def maps(context: SectionContext[Options]) -> list[PromptMaps]:
-    """Whole maps of the first seed, sentence by sentence and row by row."""
+    """Return the full attention maps of the first seed, by sentence and variant."""
     return [
         PromptMaps(
             prompt=f"{SENTENCES[name].text} …",
             run=row.run,
             label=row.label,
-            tokens=_known(context, row, name)["tokens"],
+            tokens=_token_record(context, row, name)["tokens"],
             weights=load_file(_detail(context, row, MAPS))[name],
         )
         for name in context.options.sentences
@@ -84,17 +84,19 @@ def maps(context: SectionContext[Options]) -> list[PromptMaps]:
 
 
 def _rows(context: SectionContext[Options], row: RowSlice, name: str) -> TokenWeights:
-    known = _known(context, row, name)
-    rows = load_file(_detail(context, row, DETAILS))[name]
-    return TokenWeights.of(rows, known["tokens"], known["words"])
+    record = _token_record(context, row, name)
+    rows = load_file(_detail(context, row, ROWS))[name]
+    return TokenWeights.of(rows, record["tokens"], record["words"])
 
 
-def _known(context: SectionContext[Options], row: RowSlice, name: str) -> dict[str, list[str]]:
-    """Tokens of a sentence, and the marked word that each has a part of."""
-    found: dict[str, dict[str, list[str]]] = json.loads(
+def _token_record(
+    context: SectionContext[Options], row: RowSlice, name: str
+) -> dict[str, list[str]]:
+    """Return the tokens of a sentence, and the word that each belongs to."""
+    records: dict[str, dict[str, list[str]]] = json.loads(
         _detail(context, row, TOKENS).read_text(encoding="utf-8")
     )
-    return found[name]
+    return records[name]
 
 
 def _detail(context: SectionContext[Options], row: RowSlice, name: str) -> Path:

@@ -1,18 +1,18 @@
-"""Sentences with words that a reader should look at, and words that mislead; all are ours.
+"""Our example sentences, each with a relevant word and a distractor.
 
-Indirect objects: of two people one is named twice, and the other one is who gets something.
-Sarcasm: a word of praise that is not meant, and what tells so.
+Indirect objects: of two people one is named twice, and the other one receives something. Sarcasm:
+the distractor is a word of praise that is not meant, the relevant word reveals it.
 """
 
 from typing import NamedTuple
 
 
 class Sentence(NamedTuple):
-    """A text; ``helps`` and ``misleads`` are words of it, every place of them."""
+    """A text, and two of its words; every occurrence of a word counts."""
 
     text: str
-    helps: str
-    misleads: str
+    relevant: str
+    distractor: str
 
 
 SENTENCES = {
@@ -31,4 +31,4 @@ SENTENCES = {
         "burned", "Brilliant",
     ),
 }  # fmt: skip
-"""By name."""
+"""Sentences by name."""

@@ -1,12 +1,12 @@
 """Validation loss, overall and in the paper's slices: AR-Hit and Others (table 6).
 
-A target is an AR-Hit if it ends an n-gram that already stands whole in its context (the tokens of
-the same window before it) and that is not frequent in training, for a frequent one need not be
-looked up. After Zoology (Arora et al. 2023), as Differential Transformer, section 3.8, does.
+A target is an AR-Hit (associative recall hit) if it ends an n-gram that already occurred in its
+context (the tokens before it in the same window) and is not frequent in training: a frequent n-gram
+need not be recalled. After Zoology (Arora et al. 2023) and Differential Transformer, section 3.8.
 
 Windows of ``seq_len`` targets tile the validation split in order. In running text they cross
-document boundaries, exactly as in training: a window may hold the end of one document and the start
-of the next, and an n-gram seen in the former counts as seen. How many windows do is reported.
+document boundaries as in training, and an n-gram of the previous document counts as context. The
+number of such windows is reported.
 
 Shapes: B = windows in memory, T = seq_len, targets of a window; a window holds T + 1 tokens.
 """
@@ -35,7 +35,7 @@ _MOST_NATS = 700.0  # exp of more is no float
 
 
 def measure(suite: Suite, context: EvalContext) -> EvalResult:
-    """Losses in nats per token and the sizes of the slices.
+    """Return losses in nats per token, and the sizes of the slices.
 
     The validation split of the dataset is read once, in order; the frequent n-grams come from
     `count_ngrams` with the suite's ``n`` and ``max_count``.
@@ -43,16 +43,16 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
     Returns:
         loss, perplexity, ar_hit_loss, others_loss (None for a slice without tokens),
         ar_hit_share, tokens, ar_hit_tokens, others_tokens, windows, windows_across_documents.
-        ``loss`` is the mean of the slices' losses weighted by their shares. The losses are known by
-        document, too.
+        ``loss`` is the mean of the slices' losses weighted by their shares. The losses come with
+        their sums per document.
 
     Raises:
-        ConfigError: No n-grams, or windows longer than the model's context.
+        ConfigError: The n-grams are missing, or windows exceed the model's context.
         DataError: The validation split is missing or too short, or the n-grams are damaged.
     """
     if context.ngrams is None:
         raise ConfigError(
-            "validation_slices needs the frequent n-grams: give the output of `count_ngrams`"
+            "validation_slices needs the frequent n-grams: pass the output of `count_ngrams`"
         )
     losses, tokens = _sums(suite, context, load_frequent(context.ngrams))
     (others_sum, hit_sum), (others, hits) = losses.sum(0).tolist(), tokens.sum(0).tolist()
@@ -70,21 +70,21 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
     }
     split = context.dataset.split("validation")
     metrics |= _crossings(split, suite, total // suite.seq_len)
-    sides = {
+    by_slice = {
         "loss": (losses.sum(1), tokens.sum(1)),
         "ar_hit_loss": (losses[:, 1], tokens[:, 1]),
         "others_loss": (losses[:, 0], tokens[:, 0]),
     }
     unit = "documents" if split.row_length is None else "rows"
     return EvalResult(
-        metrics, {name: per_item_scores(unit, *found) for name, found in sides.items()}
+        metrics, {name: per_item_scores(unit, *terms) for name, terms in by_slice.items()}
     )
 
 
 def ar_hits(
     windows: NDArray[np.integer], frequent: Keys, *, n: int, vocab_size: int
 ) -> NDArray[np.bool_]:
-    """Whether each target is an AR-Hit; B sorts of T keys, memory of a few times the windows.
+    """Return whether each target is an AR-Hit.
 
     Args:
         windows: Token ids, [B, T + 1]; targets are ``windows[:, 1:]``.
@@ -93,7 +93,7 @@ def ar_hits(
         vocab_size: Vocabulary of the dataset, as for `ngram_keys`.
 
     Returns:
-        Booleans [B, T]. The first n - 1 targets end no n-gram that could stand in their context.
+        Booleans [B, T]; False for the first n - 1 targets.
     """
     assert n >= 2, n
     hits = np.zeros((windows.shape[0], windows.shape[1] - 1), dtype=np.bool_)
@@ -104,10 +104,10 @@ def ar_hits(
 
 
 def load_frequent(path: Path) -> Keys:
-    """Sorted keys as `count_ngrams` wrote them.
+    """Return the sorted keys that `count_ngrams` wrote.
 
     Raises:
-        DataError: The file is missing, changed since it was written, or holds something else.
+        DataError: The file is missing, changed since it was written, or damaged.
     """
     rebuild = "rebuild it with `count_ngrams`"
     if path.is_file():
@@ -119,28 +119,28 @@ def load_frequent(path: Path) -> Keys:
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{path}: not a file of frequent n-grams ({error}); {rebuild}") from None
     if not isinstance(keys, np.ndarray) or keys.dtype != np.uint64 or keys.ndim != 1:
-        raise DataError(f"{path}: holds no list of uint64 n-gram keys; {rebuild}")
+        raise DataError(f"{path}: is no list of uint64 n-gram keys; {rebuild}")
     if np.any(keys[1:] <= keys[:-1]):
         raise DataError(f"{path}: n-gram keys are not sorted; {rebuild}")
     return keys
 
 
 def _sums(suite: Suite, context: EvalContext, frequent: Keys) -> tuple[np.ndarray, np.ndarray]:
-    """Summed losses and numbers of tokens by document, Others before AR-Hit, [D, 2] each."""
+    """Return summed losses and token counts per document [D, 2], Others before AR-Hit."""
     ends = context.dataset.split("validation").document_ends()
     losses, tokens = np.zeros(2 * len(ends)), np.zeros(2 * len(ends), dtype=np.int64)
     vocab_size = context.dataset.manifest.vocab_size
-    for windows, found, owners in losses_by_window(suite, context):
+    for windows, token_losses, owners in losses_by_window(suite, context):
         hits = ar_hits(windows.numpy(), frequent, n=suite.n, vocab_size=vocab_size).reshape(-1)
         slots = 2 * owners + hits
-        losses += np.bincount(slots, weights=found, minlength=len(losses))
+        losses += np.bincount(slots, weights=token_losses, minlength=len(losses))
         tokens += np.bincount(slots, minlength=len(tokens))
     read = max(int(tokens.nonzero()[0].max()) // 2 + 1, 1)
     return losses.reshape(-1, 2)[:read], tokens.reshape(-1, 2)[:read]
 
 
 def _crossings(split: PackedSplit, suite: Suite, windows: int) -> Metrics:
-    """Count the windows that hold tokens of more than one document."""
+    """Count the windows with tokens of more than one document."""
     if split.row_length is not None:
         return {"windows": windows, "windows_across_documents": 0}
     starts = np.arange(windows, dtype=np.int64) * suite.seq_len
@@ -152,7 +152,7 @@ def _crossings(split: PackedSplit, suite: Suite, windows: int) -> Metrics:
 
 
 def _seen_before(keys: Keys) -> NDArray[np.bool_]:
-    """Whether an equal key stands earlier in the same row, [B, K]."""
+    """Return whether an equal key occurs earlier in the same row, [B, K]."""
     # A stable sort keeps equal keys in order, so all but the first of a group have been seen.
     order = np.argsort(keys, axis=1, kind="stable")
     ranked = np.take_along_axis(keys, order, axis=1)

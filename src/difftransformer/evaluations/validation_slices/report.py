@@ -1,6 +1,6 @@
-"""Language modelling: what each row is, validation loss, AR-Hit and Others, and their differences.
+"""Language modelling: validation loss, AR-Hit, Others, and paired differences, per variant.
 
-The picture has loss curves, their differences to a row, and a forest plot at the end.
+The figure has loss curves, their differences to the baseline, and a forest plot of final losses.
 """
 
 from collections.abc import Sequence
@@ -39,12 +39,12 @@ _LOSSES = (
 
 
 _FEW = 1000
-"""Tokens below which a slice is marked: the standard error of its loss is some tenth of a nat."""
+"""Slices with fewer tokens are marked: their loss has a standard error of about 0.1 nats."""
 _FEW_MARK = " †"
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Make the section: losses in nats per token, and paired differences."""
+    """Build the section: losses in nats per token, and paired differences."""
     suite, first = context.suite, context.eval_results()[0]
     few = {
         loss.id: fewest
@@ -57,7 +57,7 @@ def section(context: SectionContext[Options]) -> Section:
         for loss in _LOSSES
     ]
     notes = [
-        f"AR-Hit: last tokens of n-grams with n = {suite.n} that stand earlier in the context and "
+        f"AR-Hit: last tokens of n-grams with n = {suite.n} that occur earlier in the context and "
         f"at most {suite.max_count} times in the training data, "
         f"{require_metric(first, 'ar_hit_share'):.1%} of "
         f"{format_count(require_metric(first, 'tokens'))} held-out "
@@ -65,20 +65,20 @@ def section(context: SectionContext[Options]) -> Section:
         context.training_note(),
     ]
     notes += [
-        f"†: of {number} tokens, too few for its decimals to tell rows apart."
+        f"†: {number} tokens, too few to compare rows by this loss."
         for number in sorted(set(few.values()))
     ]
     return metric_section(context, losses, decimals=3, notes=notes, facts=True)
 
 
 def _fewest(results: Sequence[Result], name: str) -> int | None:
-    """Tokens of a slice where it has the fewest; None: not recorded."""
-    known = [int(number) for one in results if (number := one.metrics.get(name)) is not None]
-    return min(known, default=None)
+    """Return the fewest tokens of a slice over results; None: not recorded."""
+    counts = [int(number) for result in results if (number := result.metrics.get(name)) is not None]
+    return min(counts, default=None)
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw the first section; its rows but one are compared with that one."""
+    """Draw the first section, with differences to its baseline."""
     figure, top, bottom = stacked_subfigures((11, 7.4), (1.2, 1), 0.04)
     left, right = top.subplots(1, 2)
     draw_loss_curves(left, context, context.styles)
@@ -91,9 +91,9 @@ def figure(context: SectionContext[Options]) -> Figure:
     measured = section(context)
     for axes, loss in zip(bottom.subplots(1, len(_LOSSES), sharey=True), _LOSSES, strict=True):
         axes.axvline(0, color=INK, lw=0.8)
-        found = cell_estimates(select_cells(measured, [loss.id + DIFFERENCE_SUFFIX]), by="row")
-        places = {row.run: escape_label(row.label, 28) for row in context.rows_with_baseline}
-        draw_estimates(axes, found, context.styles, places, along="y", dodge=False)
+        points = cell_estimates(select_cells(measured, [loss.id + DIFFERENCE_SUFFIX]), by="row")
+        labels = {row.run: escape_label(row.label, 28) for row in context.rows_with_baseline}
+        draw_estimates(axes, points, context.styles, labels, along="y", dodge=False)
         axes.locator_params(axis="x", nbins=5)  # labels of small steps touch where there are more
         title = f"Δ {loss.header.removesuffix(' ↓')} at the end"
         label_axes(axes, x="nats per token", y="", title=title)

@@ -1,4 +1,4 @@
-"""What is asked about validation losses."""
+"""Settings of the validation loss evaluation."""
 
 from typing import ClassVar, Literal
 
@@ -10,8 +10,8 @@ from difftransformer.config.evaluation import Options as BaseOptions
 class Suite(LossSuite):
     """Validation loss, overall and in the slices AR-Hit and Others.
 
-    AR-Hit: the predicted token is the last one of an n-gram that already occurred earlier in the
-    same window and is not frequent in training. Others: every other token.
+    AR-Hit: the predicted token ends an n-gram that occurred earlier in the same window and is not
+    frequent in training. Others: all other tokens.
     """
 
     repeatable: ClassVar[bool] = True
@@ -34,7 +34,7 @@ class Suite(LossSuite):
     max_count: int = setting(
         1250,
         meaning="An n-gram seen more often than this in the training split is frequent and "
-        "counts among Others.",
+        "counts as Others.",
         unit="occurrences",
         source="not stated by arXiv 2410.05258; Zoology (Arora et al. 2023), unverified, for "
         "corpora of billions of tokens: scale it with the corpus",
@@ -43,7 +43,7 @@ class Suite(LossSuite):
 
     @property
     def ngrams(self) -> Ngrams:
-        """N-grams that count among Others."""
+        """Frequent n-grams, which count as Others."""
         return Ngrams(n=self.n, max_count=self.max_count)
 
     def metric_words(self, name: str) -> str:
@@ -52,6 +52,6 @@ class Suite(LossSuite):
 
 
 class Options(BaseOptions):
-    """What a section shows of it."""
+    """Columns for claims."""
 
     claim_columns: ClassVar[tuple[str, ...]] = ("valid", "ar_hit", "others")

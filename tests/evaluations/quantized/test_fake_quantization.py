@@ -9,13 +9,13 @@ from torchao.quantization import IntxWeightOnlyConfig, quantize_
 from torchao.quantization.granularity import PerAxis
 from torchao.quantization.quant_primitives import MappingType
 
-from difftransformer.evaluations.quantized.rounding import (
+from difftransformer.evaluations.quantized.fake_quantization import (
     Granularity,
-    RoundingCache,
-    absmax_tap,
-    round_affine,
-    rounded_cache,
-    rounded_weights,
+    QuantizingCache,
+    absmax_quantizer,
+    fake_quantize_affine,
+    quantized_cache,
+    quantized_weights,
 )
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.config import ModelConfig
@@ -47,12 +47,12 @@ def small(variant: str) -> Transformer:
 @given(st.integers(0, 2**16), st.sampled_from([2, 4, 6, 8, 16]))
 def test_error_is_at_most_half_a_step_of_the_row(seed: int, bits: int) -> None:
     exact = numbers(seed)
-    found = round_affine(exact, bits)
+    quantized = fake_quantize_affine(exact, bits)
     # At most: a group whose largest magnitude is negative has a level more for it.
     step = exact.abs().amax(-1, keepdim=True) / (2 ** (bits - 1) - 1)
     rounding = 4 * torch.finfo(torch.float32).eps * exact.abs()
-    assert ((found - exact).abs() <= 0.5 * step + rounding).all()
-    assert all(len(torch.unique(row)) <= 2**bits for row in found.view(-1, 8))
+    assert ((quantized - exact).abs() <= 0.5 * step + rounding).all()
+    assert all(len(torch.unique(row)) <= 2**bits for row in quantized.view(-1, 8))
 
 
 @pytest.mark.parametrize("bits", [4, 6, 8])
@@ -66,7 +66,7 @@ def test_rounded_weights_are_those_of_torchao(bits: int) -> None:
     )
     quantize_(matrix, config)
     theirs = matrix.weight.dequantize()  # type: ignore[operator]
-    torch.testing.assert_close(round_affine(exact, bits), theirs, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(fake_quantize_affine(exact, bits), theirs, rtol=1e-6, atol=1e-7)
 
 
 @torch.no_grad()
@@ -75,7 +75,7 @@ def test_weights_are_rounded_inside_and_exact_afterwards(variant: str) -> None:
     model = small(variant)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     exact = model(TOKENS)
-    with rounded_weights(model, 4):
+    with quantized_weights(model, 4):
         changed = {n for n, v in model.state_dict().items() if not torch.equal(v, before[n])}
         assert not torch.equal(model(TOKENS), exact)
     matrices = {name for name, value in before.items() if value.ndim == 2 and "layers" in name}
@@ -88,9 +88,9 @@ def test_weights_are_rounded_inside_and_exact_afterwards(variant: str) -> None:
 def test_the_cache_is_rounded_inside_and_exact_afterwards(variant: str) -> None:
     model = small(variant)
     exact = model(TOKENS)
-    with rounded_cache(model, 16):
+    with quantized_cache(model, 16):
         torch.testing.assert_close(model(TOKENS), exact, rtol=0, atol=2e-3)
-    with rounded_cache(model, 4):
+    with quantized_cache(model, 4):
         whole = model(TOKENS)
         held = PrefixCache(TOKENS.shape[1])
         parts = [model(TOKENS[:, t : t + 1], cache=held) for t in range(TOKENS.shape[1])]
@@ -102,12 +102,12 @@ def test_the_cache_is_rounded_inside_and_exact_afterwards(variant: str) -> None:
 def test_what_a_cache_holds_is_on_the_grid() -> None:
     held = PrefixCache(5)
     keys, values = numbers(0)[None], numbers(1)[None]
-    cache = RoundingCache(held, 4)
-    found = cache.update(keys, values, 0)
-    for exact, rounded in zip((keys, values), found, strict=True):
-        assert torch.equal(rounded, round_affine(exact, 4))
+    cache = QuantizingCache(held, 4)
+    quantized = cache.update(keys, values, 0)
+    for exact, rounded in zip((keys, values), quantized, strict=True):
+        assert torch.equal(rounded, fake_quantize_affine(exact, 4))
     assert cache.get_seq_length() == held.get_seq_length() == 4
-    for row in torch.cat(found).flatten(0, 2):
+    for row in torch.cat(quantized).flatten(0, 2):
         assert len(torch.unique(row)) <= 16
 
 
@@ -121,22 +121,26 @@ def test_error_of_logits_is_at_most_half_a_step_of_the_group(
     seed: int, bits: int, granularity: Granularity
 ) -> None:
     exact = torch.where(SEEN, logits(seed), 0.0)
-    found = absmax_tap(bits, granularity)(logits(seed), SEEN)
+    quantized = absmax_quantizer(bits, granularity)(logits(seed), SEEN)
     step = exact.abs().amax(GROUPS[granularity], keepdim=True) / (2 ** (bits - 1) - 1)
     rounding = 4 * torch.finfo(torch.float32).eps * exact.abs()
-    assert ((found - exact).abs() <= 0.5 * step + rounding).all()
-    levels = (found / step)[SEEN.expand_as(found)]
+    assert ((quantized - exact).abs() <= 0.5 * step + rounding).all()
+    levels = (quantized / step)[SEEN.expand_as(quantized)]
     torch.testing.assert_close(levels, levels.round(), rtol=1e-5, atol=1e-5)
     assert levels.abs().max().round() == 2 ** (bits - 1) - 1
 
 
 @pytest.mark.parametrize("granularity", ["head", "row"])
 def test_other_sequences_of_the_batch_change_nothing(granularity: Granularity) -> None:
-    tap, both = absmax_tap(4, granularity), logits(1)
+    tap, both = absmax_quantizer(4, granularity), logits(1)
     assert torch.equal(tap(both, SEEN)[:1], tap(both[:1], SEEN))
 
 
 def test_what_is_not_attended_to_sets_no_scale_and_zeros_stay() -> None:
     hidden = torch.where(SEEN, logits(2), 1e6)
-    assert torch.equal(absmax_tap(6, "row")(hidden, SEEN), absmax_tap(6, "row")(logits(2), SEEN))
-    assert torch.equal(absmax_tap(4, "row")(torch.zeros(1, 1, 5, 5), SEEN), torch.zeros(1, 1, 5, 5))
+    assert torch.equal(
+        absmax_quantizer(6, "row")(hidden, SEEN), absmax_quantizer(6, "row")(logits(2), SEEN)
+    )
+    assert torch.equal(
+        absmax_quantizer(4, "row")(torch.zeros(1, 1, 5, 5), SEEN), torch.zeros(1, 1, 5, 5)
+    )
