@@ -2,7 +2,7 @@
 
 The state is that of a real model (weights and both moments); between checkpoints the model trains.
 What is timed is the call that saves, and the steps that run while the thread writes beside steps
-that run alone. With ``--world_size 2`` two processes write their shards.
+that run alone. With ``--world-size 2`` two processes write their shards.
 """
 
 import argparse
@@ -21,10 +21,10 @@ import torch
 from difftransformer.config.training import TrainingConfig
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.transformer import Transformer
-from difftransformer.training.checkpoint import CheckpointStore, Snapshot
-from difftransformer.training.joining import joined
+from difftransformer.training.checkpoint import CheckpointStore, TrainState
 from difftransformer.training.optimizer import AdamW
-from difftransformer.training.team import Team
+from difftransformer.training.process_group import ProcessGroup
+from difftransformer.training.rendezvous import init_process_group
 
 CPU = torch.device("cpu")
 
@@ -35,45 +35,45 @@ def main() -> None:
     parser.add_argument("--d-model", type=int, default=512)
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--world_size", type=int, default=1)
+    parser.add_argument("--world-size", type=int, default=1)
     asked = parser.parse_args()
     if asked.world_size > 1 and "WORLD_SIZE" not in os.environ:
         words = ["--standalone", f"--nproc-per-node={asked.world_size}", *sys.argv]
         sys.exit(subprocess.call([sys.executable, "-m", "torch.distributed.run", *words]))
     torch.set_num_threads(1)
-    with joined(asked.world_size, CPU) as team:
-        folders = [TemporaryDirectory(dir=".") if team.is_rank0 else None]
-        folder = Path(team.from_leader(folders[0] and folders[0].name))
-        found = measure(asked, team, folder)
-        if team.is_rank0:
+    with init_process_group(asked.world_size, CPU) as group:
+        folders = [TemporaryDirectory(dir=".") if group.is_rank0 else None]
+        folder = Path(group.broadcast_object(folders[0] and folders[0].name))
+        found = measure(asked, group, folder)
+        if group.is_rank0:
             print(json.dumps(found, indent=1))
 
 
-def measure(asked: argparse.Namespace, team: Team, folder: Path) -> dict[str, float]:
+def measure(asked: argparse.Namespace, group: ProcessGroup, folder: Path) -> dict[str, float]:
     """Return medians."""
-    steps, tensors = training(asked, team)
+    steps, tensors = training(asked, group)
     alone = [timed(lambda: next(steps)) for _ in range(2 * asked.repeats)][asked.repeats :]
-    at_once, behind, beside = [], [], []
-    with CheckpointStore(folder, keep=2, identity="benchmark", team=team) as store:
+    at_once, async_, beside = [], [], []
+    with CheckpointStore(folder, keep=2, identity="benchmark", group=group) as store:
         for number in range(1, 2 * asked.repeats + 1):
-            snapshot = Snapshot(number, tensors, {"history": []})
+            train_state = TrainState(number, tensors, {"history": []})
             if number <= asked.repeats:
-                at_once.append(timed(lambda one=snapshot: store.save(one)))
+                at_once.append(timed(lambda one=train_state: store.save(one)))
                 next(steps)
                 continue
-            behind.append(timed(lambda one=snapshot: store.save(one, behind=True)))
+            async_.append(timed(lambda one=train_state: store.save(one, async_=True)))
             # Each process as many: their steps are sums of all.
             beside += [timed(lambda: next(steps)) for _ in range(3)]
-            store.settle()
+            store.wait()
     megabytes = sum(one.numel() * one.element_size() for one in tensors.values()) / 1e6
-    medians = {"at_once": at_once, "from_a_thread": behind, "step_alone": alone, "step": beside}
+    medians = {"at_once": at_once, "from_a_thread": async_, "step_alone": alone, "step": beside}
     return {"megabytes": round(megabytes)} | {
         name: round(1000 * statistics.median(times), 1) for name, times in medians.items()
     }
 
 
 def training(
-    asked: argparse.Namespace, team: Team
+    asked: argparse.Namespace, group: ProcessGroup
 ) -> tuple[Iterator[None], dict[str, torch.Tensor]]:
     """Return endless steps of a training, and the tensors of its checkpoint."""
     config = ModelConfig(
@@ -84,7 +84,7 @@ def training(
         max_positions=128,
         attention={"variant": "diff_v1", "head_dim": 64},
     )
-    model = team.shared(
+    model = group.shard_model(
         lambda: Transformer(config),
         lambda model, name, module: model.init_module(name, module, 0),
         CPU,
@@ -92,7 +92,7 @@ def training(
     )
     settings = {"steps": 10, "seq_len": 128, "batch_size": 2, "lr": 1e-3, "warmup_steps": 1}
     optimizer = AdamW(model.named_parameters(), TrainingConfig.model_validate(settings))
-    loss = team.loss(model, lambda batch: model(batch).float().logsumexp(-1).mean())
+    loss = group.wrap_loss(model, lambda batch: model(batch).float().logsumexp(-1).mean())
 
     def steps() -> Iterator[None]:
         while True:

@@ -117,7 +117,7 @@ MODELS: dict[str, Case] = {
     "no training": (remove("run/training.json"), evaluate, ["run: training has not finished"]),
     "half a training": (cut("run/training.json", 99), evaluate, ["training.json", "delete it and"]),
     "another seed": (
-        nothing, lambda work: work.evaluate(seed=5), ["seed 0, asked for diff with seed 5"],
+        nothing, lambda work: work.evaluate(seed=5), ["seed 0, expected diff with seed 5"],
     ),
     "another tokenizer": (
         add("run/tokenizer.json", " "), evaluate, ["run: was trained with another tokenizer", "on"],

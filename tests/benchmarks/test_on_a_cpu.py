@@ -10,7 +10,7 @@ import pytest
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 CALLS = (
     "checkpoint_stall.py --d-model 128 --layers 1 --repeats 1",
-    "checkpoint_stall.py --d-model 128 --layers 1 --repeats 1 --world_size 2",
+    "checkpoint_stall.py --d-model 128 --layers 1 --repeats 1 --world-size 2",
     "claim_power.py --repeats 16",
     "dex_cost.py --shape tiny --repeats 2",
     "prefix_sharing.py --lengths 64 --samples 2",

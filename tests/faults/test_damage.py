@@ -59,7 +59,7 @@ def test_a_whole_checkpoint_that_lacks_what_is_asked_for_is_kept(half_trained: R
     status, said = half_trained.run("pretrain")
     assert status == 2 and newest.is_dir()
     (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
-    assert f"{newest.name} is whole, and cannot be read here" in line
+    assert f"{newest.name} is intact but cannot be read here" in line
     assert "the first is exp_avg." in line and "install what wrote it (torch" in line
     shutil.rmtree(newest)
     assert f"checkpoint of step {int(before.name[-8:])}" in half_trained.complete("pretrain")

@@ -52,7 +52,7 @@ def test_a_checkpoint_that_finds_no_room_keeps_the_one_before(half_trained: Rebu
     before = half_trained.newest_step()
     status, said = half_trained.run("pretrain", limit=20_000)
     assert status == 2
-    assert f"the one of step {before} is kept" in error_line(said)
+    assert f"the latest complete one is of step {before}" in error_line(said)
     assert f"step {before}" in half_trained.complete("pretrain", *LAST)
     half_trained.assert_as_undisturbed()
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from small_cluster import QUICKLY, Cluster, missing, wait_for
 from steps import step_words
-from tiny_training import VOCAB, make_slice, write_dataset
+from tiny_training import VOCAB, make_run_config, write_dataset
 
 pytestmark = pytest.mark.slurm
 PROFILE = Path(__file__).parents[2] / "profiles" / "slurm"
@@ -45,7 +45,7 @@ class Training:
     def __init__(self, folder: Path, cluster: Cluster, text: Path, world_size: int = 2) -> None:
         self._folder, self._cluster = folder, cluster
         folder.mkdir()
-        slice = make_slice(
+        run_config = make_run_config(
             world_size=world_size,
             steps=600,
             batch_size=6,
@@ -53,7 +53,7 @@ class Training:
             log_every=100,
             warmup_steps=10,
         )
-        (folder / "slice.json").write_text(slice.model_dump_json())
+        (folder / "slice.json").write_text(run_config.model_dump_json())
         inputs, output = {"data": text / "manifest.json"}, {"result": "out/training.json"}
         *words, _, files = step_words("pretrain", "slice.json", inputs, output)
         (folder / "files.json").write_text(files)

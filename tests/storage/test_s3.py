@@ -212,7 +212,7 @@ def test_a_bucket_that_fills_up_under_a_workflow_loses_nothing(
     two = Elsewhere(finished, tmp_path / "two", server, bucket)
     ended = two.snakemake(TRAINING)
     assert ended.returncode == 0, ended.stderr
-    assert "had finished: it is published again and not trained again" in two.logs()
+    assert "had finished: publishing it again without training" in two.logs()
     server.download(bucket, "built/results/smoke", tmp_path / "built")
     assert_same(finished.folder / "results" / "smoke", tmp_path / "built", "runs/diff/")
     assert server.keys(bucket, "state") == []

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 TRAIN = """
 from pathlib import Path
 import numpy as np
-from tiny_training import VOCAB, make_slice, write_dataset
+from tiny_training import VOCAB, make_run_config, write_dataset
 from difftransformer.convert.checkpoint import load_model
 from difftransformer.tracking.tracker import NullTracker
 from difftransformer.training.pretrain import pretrain
@@ -29,8 +29,8 @@ dataset = write_dataset(
     Path("text"), {"train": tokens[:5000], "validation": tokens[5000:]}, vocab_size=VOCAB
 )
 pretrain(
-    make_slice("VARIANT"), model=None, dataset=dataset, output=Path("out"), state=Path("state"),
-    seed=0, threads=1, tracker=NullTracker(), code="",
+    make_run_config("VARIANT"), model=None, dataset=dataset, output=Path("out"),
+    state=Path("state"), seed=0, threads=1, tracker=NullTracker(), code="",
 )
 print(load_model(Path("out")).config.d_model)
 """

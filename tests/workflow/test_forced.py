@@ -10,7 +10,7 @@ from difftransformer.reporting.verdict_job import read_verdicts
 
 RUN = "diff_no_groupnorm"
 RESULT = f"results/smoke/runs/{RUN}/0/training.json"
-AGAIN, PUBLISHED = "it starts from scratch", "published again and not trained again"
+AGAIN, PUBLISHED = "was forced: starting from scratch", "publishing it again without training"
 
 
 @pytest.fixture(scope="module")

@@ -97,8 +97,8 @@ def train(step: Step) -> None:
     with report_errors(step.log):
         from difftransformer.config.run import RunConfig
         from difftransformer.training.interrupt import Interrupted
-        from difftransformer.training.joining import is_rank0
         from difftransformer.training.launch import is_launched, launch
+        from difftransformer.training.rendezvous import is_rank0
 
         module = "adapt" if step.rule == "adapt" else "pretrain"
         work = getattr(import_module(f"difftransformer.training.{module}"), step.rule)
@@ -129,7 +129,7 @@ def _identity(step: Step, config: "RunConfig") -> JobIdentity:
         UserError: Its data or parent run cannot be used.
     """
     from difftransformer.data.packed import PackedDataset
-    from difftransformer.training.upstream import identify
+    from difftransformer.training.identity import identify
 
     return identify(
         step.rule,
@@ -184,7 +184,7 @@ def _mirror(identity: JobIdentity) -> str:
 def _train_here(
     call: Callable[..., None], step: Step, config: "RunConfig", identity: JobIdentity
 ) -> None:
-    from difftransformer.training.joining import is_rank0
+    from difftransformer.training.rendezvous import is_rank0
 
     if not is_rank0():
         with report_errors(level=logging.ERROR):

@@ -10,7 +10,7 @@ from difftransformer.provenance.checksums import file_sha256
 from difftransformer.provenance.fingerprint import config_fingerprint, job_fingerprint, named_digest
 from difftransformer.provenance.model_files import model_digest
 from difftransformer.tracking.run_context import JobIdentity
-from difftransformer.training.upstream import require_same_tokenizer, require_trained
+from difftransformer.training.identity import require_same_tokenizer, require_trained
 
 
 def identify(

@@ -183,8 +183,8 @@ def _cost(plan: Plan, run: str, seeds: int, machine: MachineConfig) -> TrainingC
     weights = _BYTES * parameters
     checkpoint = 3 * weights
     if slice.adapt is not None:
-        planned = configure(slice.adapt, run).planned(slice.model)
-        checkpoint = _BYTES * (planned.trained + planned.kept)
+        counts = configure(slice.adapt, run).parameter_counts(slice.model)
+        checkpoint = _BYTES * (counts.trained + counts.optimizer)
     # Kept weights lie with the checkpoints and with what is published; one checkpoint is written
     # while the others are there.
     kept = weights * (1 + 2 * len(config.intermediate_steps)) + checkpoint * (KEPT_CHECKPOINTS + 1)

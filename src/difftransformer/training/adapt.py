@@ -1,8 +1,8 @@
-"""Adaptation: a trained model is changed by a method and folded again.
+"""Adaptation (fine-tuning): train a finished model by a method, then merge the adapter.
 
-The model is a finished run, opened as a plain Llama, or one from elsewhere as it is. What comes out
-has the parent's class and sizes, so that the suites measure it; beside it lies
-``adapter.safetensors``, what the method has besides. See `training.methods`.
+The parent is a finished run, converted to transformers' Llama, or a pretrained model. The result
+has the parent's class and sizes, so that all suites can evaluate it; ``adapter.safetensors`` is
+next to it. See `training.methods`.
 """
 
 from collections.abc import Iterable
@@ -28,103 +28,107 @@ from difftransformer.training.memory import require_memory
 from difftransformer.training.method import Adapter, Task
 from difftransformer.training.methods import configure, prepare
 from difftransformer.training.outputs import Metrics
-from difftransformer.training.run import Frame, Start, open_weights, train_run
-from difftransformer.training.team import Team
+from difftransformer.training.process_group import ProcessGroup
+from difftransformer.training.run import JobArguments, TrainSetup, open_weights, train_run
 
 
-def adapt(slice: RunConfig, *, model: Path | None = None, **frame: Unpack[Frame]) -> None:
-    """Adapt the run that ``slice`` continues, or go on from the newest whole checkpoint; publish.
+def adapt(run_config: RunConfig, *, model: Path | None = None, **job: Unpack[JobArguments]) -> None:
+    """Adapt the parent of a run, or resume from the latest checkpoint; publish the outputs.
 
     Args:
-        slice: The resolved run; ``adapt`` says how, ``init_from`` what.
-        model: Folder of that run's finished training with the same seed.
-        **frame: See `Frame`; the dataset has the parent's tokenizer.
+        run_config: The resolved config, with ``adapt`` and ``init_from`` or ``pretrained``.
+        model: Folder of the parent's finished training with the same seed.
+        **job: The other arguments; the dataset has the parent's tokenizer.
 
     Raises:
-        ConfigError: The run names no method or no parent, or its settings cannot be used.
-        CheckpointError: ``model`` holds no finished training, that of another run or seed, weights
-            with another tokenizer, or a model that is no plain Llama.
-        BackendError: An attention implementation that models of transformers do not have.
-        UserError, Interrupted: As `pretrain`.
+        ConfigError: The run has no method or parent, or its settings cannot be used.
+        CheckpointError: ``model`` has no finished training, that of another run or seed, another
+            tokenizer, or a model that is no plain Llama.
+        BackendError: Models of transformers lack the attention implementation.
+        UserError, Interrupted: As in `pretrain`.
     """
-    if slice.adapt is None:
-        raise ConfigError(f"run {slice.run} has no `adapt`: use `pretrain`, or name a method")
-    if model is None and slice.pretrained is None:
-        raise ConfigError(f"run {slice.run} adapts {slice.init_from}: give that training's result")
-    settings = configure(slice.adapt, f"run {slice.run}: adapt")
+    if run_config.adapt is None:
+        raise ConfigError(f"run {run_config.run} has no `adapt`: use `pretrain`, or name a method")
+    if model is None and run_config.pretrained is None:
+        raise ConfigError(
+            f"run {run_config.run} adapts {run_config.init_from}: give that training's result"
+        )
+    settings = configure(run_config.adapt, f"run {run_config.run}: adapt")
 
-    def start(dataset: PackedDataset, device: torch.device, team: Team) -> Start:
-        require_memory(slice, device)
-        causal = _opened(slice, model, dataset, device)
+    def make_setup(dataset: PackedDataset, device: torch.device, group: ProcessGroup) -> TrainSetup:
+        require_memory(run_config, device)
+        causal = _open_parent(run_config, model, dataset, device)
 
         def batches(sequences: int) -> Iterable[Tensor]:
-            return first_batches(dataset, slice, sequences, frame["seed"])
+            return first_batches(dataset, run_config, sequences, job["seed"])
 
-        method = prepare(causal, settings, Task(slice.training, frame["seed"], batches))
+        method = prepare(causal, settings, Task(run_config.training, job["seed"], batches))
 
         def finish() -> tuple[LanguageModel, Metrics]:
             sizes: Metrics = {
                 "trained_parameters": method.trained_parameters,
                 "extra_parameters": method.extra_parameters,
             }
-            sizes |= method.readings()
-            method.fold()
-            return causal if slice.pretrained else _closed(slice, causal), sizes
+            sizes |= method.extra_metrics()
+            method.merge()
+            return causal if run_config.pretrained else _to_transformer(run_config, causal), sizes
 
         def adapter() -> Adapter:
             return method.adapter() or Adapter({}, {})
 
-        return Start(causal, method, causal.inner.config._attn_implementation, finish, adapter)
+        return TrainSetup(causal, method, causal.inner.config._attn_implementation, finish, adapter)
 
-    train_run("adapt", slice, model, start, frame)
+    train_run("adapt", run_config, model, make_setup, job)
 
 
 def first_batches(
-    dataset: PackedDataset, slice: RunConfig, sequences: int, seed: int
+    dataset: PackedDataset, run_config: RunConfig, sequences: int, seed: int
 ) -> Iterable[Tensor]:
-    """Return the first sequences of a run's training text without their last target, [B, T]."""
-    size = min(slice.training.micro_batch, sequences)
+    """Return batches [B, T] of the first sequences of a run's training text."""
+    size = min(run_config.training.micro_batch, sequences)
     loader = BatchLoader(
-        dataset, "train", batch_size=size, seq_len=slice.training.seq_len, seed=seed
+        dataset, "train", batch_size=size, seq_len=run_config.training.seq_len, seed=seed
     )
     number = -(-sequences // size)
     return islice(iter(lambda: loader.next_batch()[:, :-1], None), number)
 
 
-def _opened(
-    slice: RunConfig, folder: Path | None, dataset: PackedDataset, device: torch.device
+def _open_parent(
+    run_config: RunConfig, folder: Path | None, dataset: PackedDataset, device: torch.device
 ) -> HFCausalLM:
-    """The parent: one of ours as transformers' Llama, with the positions of this run."""
-    config = slice.training
+    """Return the parent as a model of transformers, with the positions of this run."""
+    config = run_config.training
     backend = choose_backend(config.backend, device.type, config.precision)
-    theirs = {ours: name for name, ours in BACKENDS.items()}
-    if backend not in theirs and config.backend != "auto":
+    names = {ours: name for name, ours in BACKENDS.items()}
+    if backend not in names and config.backend != "auto":
         raise BackendError(
-            f"training.backend is {backend}, which models of transformers do not have: take one of "
-            f"{', '.join(theirs)}, or auto"
+            f"training.backend is {backend}, which models of transformers lack: use one of "
+            f"{', '.join(names)}, or auto"
         )
-    causal = _parent(slice, folder, dataset)
+    causal = _load_parent(run_config, folder, dataset)
     causal.inner.to(device)
-    causal.inner.set_attn_implementation(theirs.get(backend, "sdpa"))
+    causal.inner.set_attn_implementation(names.get(backend, "sdpa"))
     causal.set_activation_checkpointing(config.activation_checkpointing == "layer")
     return causal
 
 
-def _parent(slice: RunConfig, folder: Path | None, dataset: PackedDataset) -> HFCausalLM:
-    if slice.pretrained is None:
-        assert folder is not None, slice.run
-        return HFCausalLM(to_llama(open_weights(slice, folder, Transformer(slice.model)), "llama"))
+def _load_parent(run_config: RunConfig, folder: Path | None, dataset: PackedDataset) -> HFCausalLM:
+    if run_config.pretrained is None:
+        assert folder is not None, run_config.run
+        return HFCausalLM(
+            to_llama(open_weights(run_config, folder, Transformer(run_config.model)), "llama")
+        )
     from difftransformer.convert.pretrained import load_hf_causal_lm, require_sizes
 
-    causal = load_hf_causal_lm(slice.pretrained)
-    require_sizes(causal, slice.model, slice.pretrained.name)
-    require_same_tokenizer_as_model(causal.tokenizer, dataset, slice.pretrained.name)
+    causal = load_hf_causal_lm(run_config.pretrained)
+    require_sizes(causal, run_config.model, run_config.pretrained.name)
+    require_same_tokenizer_as_model(causal.tokenizer, dataset, run_config.pretrained.name)
     return causal
 
 
-def _closed(slice: RunConfig, model: HFCausalLM) -> Transformer:
-    """Return the folded model as ours, with the settings of its run."""
+def _to_transformer(run_config: RunConfig, model: HFCausalLM) -> Transformer:
+    """Convert the merged model back to a `Transformer` with the settings of its run."""
     device = model.output_weight.device
-    ours = Transformer(slice.model)
-    ours.load_state_dict(from_llama(model.inner.cpu()).state_dict())
-    return ours.to(device).eval()
+    transformer = Transformer(run_config.model)
+    transformer.load_state_dict(from_llama(model.inner.cpu()).state_dict())
+    return transformer.to(device).eval()

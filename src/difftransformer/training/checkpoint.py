@@ -1,16 +1,13 @@
-"""Checkpoints of the training state: whole or not there, checked by their sums, newest first.
+"""Checkpoints of the training state, written atomically and verified by checksums.
 
     state/checkpoint-00000120/tensors.safetensors   weights, optimizer, generators, running sums
                               state.json            step, loader position, history, settings digest
-                              sums.json             sha256 of the two: what makes it whole
-    state/intermediate/step-00000060.safetensors
-                              weights that are published, see `save_checkpoints_at`
+                              sums.json             sha256 of the two, written last
+    state/intermediate/step-00000060.safetensors    published weights, see `save_checkpoints_at`
 
-Several processes write `shard-*.safetensors` in place of the one file, each its own, and any number
-of them reads these.
-
-A checkpoint is written in ``checkpoint-*.partial``, synced and renamed, so a kill at any moment
-leaves the one before. Nothing is pickled.
+Several processes each write a `shard-*.safetensors` instead of the one file; any number of
+processes can read them. A checkpoint is written in ``checkpoint-*.partial``, synced and renamed, so
+a kill at any moment leaves the previous one. Nothing is pickled.
 """
 
 import json
@@ -35,6 +32,7 @@ from difftransformer.provenance.checksums import file_sha256
 from difftransformer.provenance.environment import versions
 from difftransformer.provenance.layout import INTERMEDIATE
 from difftransformer.training.distributed import read_shards
+from difftransformer.training.process_group import ProcessGroup
 from difftransformer.training.state_folder import (
     CHECKPOINT,
     SUMS,
@@ -42,7 +40,6 @@ from difftransformer.training.state_folder import (
     checkpoint_steps,
     intermediate_name,
 )
-from difftransformer.training.team import Team
 
 logger = logging.getLogger(__name__)
 
@@ -53,40 +50,42 @@ _DAMAGE = (ValueError, KeyError, TypeError, FileNotFoundError, NotADirectoryErro
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """Everything a run needs to go on to the same bits."""
+class TrainState:
+    """Everything a run needs to resume with bit-identical results."""
 
     step: int
     tensors: dict[str, Tensor]
-    state: dict[str, Any]
+    metadata: dict[str, Any]
 
-    def copied(self) -> "Snapshot":
-        """Return one that stays as it is while training goes on, in the memory of the CPU."""
+    def to_cpu(self) -> "TrainState":
+        """Return a copy in CPU memory, which training does not change."""
         tensors = {
             name: tensor.detach().to("cpu", copy=True) for name, tensor in self.tensors.items()
         }
-        return Snapshot(self.step, tensors, self.state)
+        return TrainState(self.step, tensors, self.metadata)
 
 
 class CheckpointStore:
-    """The checkpoints in one state folder; the caller holds the lock beside it.
+    """The checkpoints in a state folder; the caller holds its lock.
 
     Args:
         folder: The state folder.
-        keep: How many of the newest whole checkpoints stay.
-        identity: Digest of what the run is (settings, data, seed, code): a checkpoint of another
-            run is refused rather than continued.
-        team: The processes that train together: all of them call each method.
+        keep: Number of complete checkpoints to keep.
+        identity: Fingerprint of the run (settings, data, seed, code); checkpoints of another run
+            are refused.
+        group: Process group of the training: all processes call each method.
     """
 
-    def __init__(self, folder: Path, *, keep: int, identity: str, team: Team | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, keep: int, identity: str, group: ProcessGroup | None = None
+    ) -> None:
         self._folder, self._keep, self._identity = folder, keep, identity
-        self._team = (team or Team()).apart()
+        self._group = (group or ProcessGroup()).new_group()
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._writing: Future[None] | None = None
-        self._team.leading(self._tidy)
+        self._group.run_on_rank0(self._remove_partial)
 
-    def _tidy(self) -> None:
+    def _remove_partial(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         for leftover in self._folder.glob(f"{CHECKPOINT}*{_PARTIAL}"):
             shutil.rmtree(leftover)
@@ -100,85 +99,84 @@ class CheckpointStore:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Wait for what is being written: the caller gives up the lock."""
+        """Wait for the checkpoint that is being written, before the caller releases the lock."""
         try:
-            self.settle()
-        except Exception as lost:
+            self.wait()
+        except Exception as write_error:
             if error is None:
                 raise
-            logger.warning("%s", lost)
+            logger.warning("%s", write_error)
         finally:
             self._thread.shutdown()
 
-    def save(self, snapshot: Snapshot, *, behind: bool = False) -> None:
-        """Write ``snapshot`` and drop all but the newest checkpoints.
+    def save(self, train_state: TrainState, *, async_: bool = False) -> None:
+        """Write a checkpoint and delete all but the newest ones.
 
         Args:
-            snapshot: What to write.
-            behind: Write a copy from a thread, while training goes on. At most one is under way;
-                the next call, or `settle`, raises what went wrong with it.
+            train_state: The state to write.
+            async_: Write a copy from a thread while training continues. At most one is in
+                progress; the next call, or `wait`, raises its error.
 
         Raises:
-            CheckpointError: the file system refused (full, read-only); the checkpoints before it
-                are kept.
+            CheckpointError: The file system refused (full, read-only); earlier checkpoints stay.
         """
-        self.settle()
-        if behind:
-            self._writing = self._thread.submit(self._save, snapshot.copied())
+        self.wait()
+        if async_:
+            self._writing = self._thread.submit(self._save, train_state.to_cpu())
         else:
-            self._save(snapshot)
+            self._save(train_state)
 
-    def settle(self, *, wait: bool = True) -> None:
-        """Wait for the checkpoint that is being written, if any, or look whether it is done.
+    def wait(self, *, block: bool = True) -> None:
+        """Wait for the checkpoint that is being written; without ``block`` only check it.
 
         Raises:
-            CheckpointError: it could not be written, see `save`.
+            CheckpointError: It could not be written, see `save`.
         """
-        if self._writing is not None and (wait or self._writing.done()):
-            written, self._writing = self._writing, None
-            written.result()
+        if self._writing is not None and (block or self._writing.done()):
+            future, self._writing = self._writing, None
+            future.result()
 
-    def _save(self, snapshot: Snapshot) -> None:
-        partial = self._folder / f"{checkpoint_name(snapshot.step)}{_PARTIAL}"
+    def _save(self, train_state: TrainState) -> None:
+        partial = self._folder / f"{checkpoint_name(train_state.step)}{_PARTIAL}"
         try:
-            self._write(partial, snapshot)
+            self._write(partial, train_state)
         except (OSError, SafetensorError) as error:
-            if self._team.is_rank0:
+            if self._group.is_rank0:
                 shutil.rmtree(partial, ignore_errors=True)
-            whole = self._steps()
-            kept = f"the one of step {whole[-1]} is kept" if whole else "there is none before it"
+            steps = self._steps()
+            latest = f"the latest complete one is of step {steps[-1]}" if steps else "there is none"
             raise CheckpointError(
-                f"checkpoint of step {snapshot.step} could not be written to {self._folder} "
-                f"({_reason(error)}); {kept}: make room there and start again to continue"
+                f"checkpoint of step {train_state.step} could not be written to {self._folder} "
+                f"({_reason(error)}); {latest}: make room there and start again to continue"
             ) from error
-        if not self._team.is_rank0:
+        if not self._group.is_rank0:
             return
         self._drop(self._steps()[: -self._keep])
         for name in self.damaged():
             shutil.rmtree(self._folder / f"{name}{_DAMAGED}")
 
     def clear(self) -> None:
-        """Drop all checkpoints and kept weights, so that the run starts from scratch."""
-        if self._team.is_rank0:
+        """Delete all checkpoints and intermediate weights, so that the run starts from scratch."""
+        if self._group.is_rank0:
             self._drop(self._steps())
             shutil.rmtree(self._folder / INTERMEDIATE, ignore_errors=True)
 
     def damaged(self) -> list[str]:
-        """Names of the damaged checkpoints that were set aside."""
+        """Return the names of the damaged checkpoints that were renamed."""
         return sorted(path.stem for path in self._folder.glob(f"{CHECKPOINT}*{_DAMAGED}"))
 
     def save_intermediate(self, step: int, model: LanguageModel) -> None:
         """Write the weights after a step, to be published with the final ones.
 
-        A run resumed from before the step writes the same bytes again.
+        A run that resumes from an earlier step writes the same bytes again.
 
         Raises:
-            CheckpointError: the file system refused, now or to the checkpoint before.
+            CheckpointError: The file system refused, now or for the checkpoint before.
         """
         path = self.intermediate_checkpoint(step)
-        self.settle()  # the processes talk about one file at a time
+        self.wait()  # collectives for one file at a time
         try:
-            self._team.leading(lambda: save_weights(path, model.state_dict()))
+            self._group.run_on_rank0(lambda: save_weights(path, model.state_dict()))
         except OSError as error:
             raise CheckpointError(
                 f"weights of step {step} could not be written to {path} ({_reason(error)}): make "
@@ -186,32 +184,31 @@ class CheckpointStore:
             ) from error
 
     def intermediate_checkpoint(self, step: int) -> Path:
-        """File of the weights after a step."""
+        """Return the file of the weights after a step."""
         return self._folder / INTERMEDIATE / intermediate_name(step)
 
-    def newest_whole(self, like: Mapping[str, Tensor] | None = None) -> Snapshot | None:
-        """Return the newest checkpoint whose sums hold and that has all tensors of ``like``.
+    def latest_valid(self, like: Mapping[str, Tensor] | None = None) -> TrainState | None:
+        """Return the newest checkpoint whose checksums match; it must have all tensors of ``like``.
 
-        Of those that the processes share there each reads its part. Damaged checkpoints are
-        reported and set aside.
+        Each process reads its shards of the tensors that are sharded in ``like``. Damaged
+        checkpoints are reported and renamed.
 
         Raises:
-            CheckpointError: the checkpoint is whole but of another run, or by libraries that these
-                cannot read, or the disk does not let it be read.
+            CheckpointError: The checkpoint belongs to another run, was written by versions of
+                libraries whose files cannot be read here, or the disk refuses.
         """
         like = like or {}
-        # One process looks, for it renames what is damaged, however long that takes; all read what
-        # it found.
-        found = self._team.leading(lambda: self._newest_whole(like))
-        step = self._team.from_leader(None if found is None else found.step)
+        # Rank 0 searches, since it renames damaged checkpoints; all read the one it finds.
+        train_state = self._group.run_on_rank0(lambda: self._latest_valid(like))
+        step = self._group.broadcast_object(None if train_state is None else train_state.step)
         if step is None:
             return None
         folder = self._folder / checkpoint_name(step)
-        return self._team.together(
-            lambda: _read_whole(folder, step, like, self._team) if found is None else found
+        return self._group.run_on_all_or_raise(
+            lambda: train_state or _read_valid(folder, step, like, self._group)
         )
 
-    def _newest_whole(self, like: Mapping[str, Tensor]) -> Snapshot | None:
+    def _latest_valid(self, like: Mapping[str, Tensor]) -> TrainState | None:
         for step in reversed(self._steps()):
             folder = self._folder / checkpoint_name(step)
             try:
@@ -224,36 +221,40 @@ class CheckpointStore:
                 continue
             except OSError as error:
                 raise _unreadable(folder, error) from error
-            snapshot = _read_whole(folder, step, like, self._team)
-            if snapshot.state["identity"] != self._identity:
+            train_state = _read_valid(folder, step, like, self._group)
+            if train_state.metadata["identity"] != self._identity:
                 raise CheckpointError(
                     f"{folder} was written by a run with other settings, data, seed or code: "
                     "give another state folder, or delete this one"
                 )
-            if (wrote := snapshot.state.get(_VERSIONS, _versions())) != _versions():
+            if (writer := train_state.metadata.get(_VERSIONS, _versions())) != _versions():
                 logger.warning(
-                    "checkpoint %s was written by %s and goes on by %s: other bits, perhaps",
-                    folder, _named(wrote), _named(_versions()),
+                    "checkpoint %s was written by %s and resumes with %s: bits may differ",
+                    folder, _format(writer), _format(_versions()),
                 )  # fmt: skip
-            return snapshot
+            return train_state
         return None
 
-    def _write(self, partial: Path, snapshot: Snapshot) -> None:
-        self._team.leading(lambda: _make_empty(partial))
-        tensors = {name: tensor.detach().contiguous() for name, tensor in snapshot.tensors.items()}
-        if self._team.world_size == 1:
+    def _write(self, partial: Path, train_state: TrainState) -> None:
+        self._group.run_on_rank0(lambda: _make_empty(partial))
+        tensors = {
+            name: tensor.detach().contiguous() for name, tensor in train_state.tensors.items()
+        }
+        if self._group.world_size == 1:
             save_file(tensors, partial / _TENSORS)
             sums = _synced_sums(partial, [_TENSORS])
         else:
-            mine = self._team.write(tensors, partial)
-            parts = self._team.all_of(self._team.together(lambda: _synced_sums(partial, mine)))
-            sums = {name: digest for some in parts for name, digest in some.items()}
-        self._team.leading(lambda: self._seal(partial, snapshot, sums))
+            names = self._group.save_shards(tensors, partial)
+            parts = self._group.all_gather_object(
+                self._group.run_on_all_or_raise(lambda: _synced_sums(partial, names))
+            )
+            sums = {name: digest for part in parts for name, digest in part.items()}
+        self._group.run_on_rank0(lambda: self._seal(partial, train_state, sums))
 
-    def _seal(self, partial: Path, snapshot: Snapshot, sums: dict[str, str]) -> None:
-        """Write what makes a checkpoint whole, and give it its name."""
-        own = {"step": snapshot.step, "identity": self._identity, _VERSIONS: _versions()}
-        state = snapshot.state | own
+    def _seal(self, partial: Path, train_state: TrainState, sums: dict[str, str]) -> None:
+        """Write state and checksums of a checkpoint, and rename it to its final name."""
+        metadata = {"step": train_state.step, "identity": self._identity, _VERSIONS: _versions()}
+        state = train_state.metadata | metadata
         (partial / _STATE).write_text(json.dumps(state), encoding="utf-8")
         sums = sums | _synced_sums(partial, [_STATE])
         (partial / SUMS).write_text(json.dumps(sums, indent=1), encoding="utf-8")
@@ -268,7 +269,7 @@ class CheckpointStore:
     def _drop(self, steps: Iterable[int]) -> None:
         for step in steps:
             old = self._folder / checkpoint_name(step)
-            # Killed half-way, it must not look like a checkpoint.
+            # If it is killed half-way, the rest must not look like a checkpoint.
             shutil.rmtree(old.rename(old.with_name(old.name + _PARTIAL)))
 
 
@@ -278,7 +279,7 @@ def _make_empty(folder: Path) -> None:
 
 
 def _synced_sums(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """Put files on the disk; return their sums."""
+    """Sync files to disk; return their checksums."""
     for name in names:
         sync(folder / name)
     return {name: file_sha256(folder / name) for name in names}
@@ -288,57 +289,60 @@ def _require_sums(folder: Path) -> None:
     sums = json.loads((folder / SUMS).read_text(encoding="utf-8"))
     for name in {_STATE, *sums}:
         if file_sha256(folder / name) != sums[name]:
-            raise ValueError(f"{name} does not match its sum")
+            raise ValueError(f"{name} does not match its checksum")
 
 
-def _read_whole(folder: Path, step: int, like: Mapping[str, Tensor], team: Team) -> Snapshot:
-    """Read a checkpoint whose sums hold.
+def _read_valid(
+    folder: Path, step: int, like: Mapping[str, Tensor], group: ProcessGroup
+) -> TrainState:
+    """Read a checkpoint whose checksums match.
 
     Raises:
-        CheckpointError: The disk does not let it be read, or these libraries cannot.
+        CheckpointError: The disk refuses, or these versions of libraries cannot read it.
     """
     try:
-        snapshot = _read(folder, step, like, team)
-        if missing := sorted(set(like) - snapshot.tensors.keys()):
+        train_state = _read(folder, step, like, group)
+        if missing := sorted(set(like) - train_state.tensors.keys()):
             raise ValueError(f"lacks {len(missing)} tensors, the first is {missing[0]}")
     except OSError as error:
         raise _unreadable(folder, error) from error
     except _DAMAGE as error:  # other versions of libraries give weights other names
-        wrote = json.loads((folder / _STATE).read_text(encoding="utf-8")).get(_VERSIONS, {})
+        writer = json.loads((folder / _STATE).read_text(encoding="utf-8")).get(_VERSIONS, {})
         raise CheckpointError(
-            f"checkpoint {folder} is whole, and cannot be read here ({_reason(error)}): install "
-            f"what wrote it ({_named(wrote) or 'another torch'}), or delete it and its copies"
+            f"checkpoint {folder} is intact but cannot be read here ({_reason(error)}): install "
+            f"the versions that wrote it ({_format(writer) or 'another torch'}), or delete it and "
+            "its copies"
         ) from error
-    return snapshot
+    return train_state
 
 
 def _versions() -> dict[str, str]:
-    """Of the libraries that name and compute what a checkpoint holds."""
+    """Return the versions of the libraries that compute and name the tensors."""
     return {name: versions()[name] for name in ("torch", "transformers", "peft")}
 
 
-def _named(found: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {number}" for name, number in found.items())
+def _format(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
-def _read(folder: Path, step: int, like: Mapping[str, Tensor], team: Team) -> Snapshot:
-    state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
-    if state["step"] != step:
-        raise ValueError(f"{_STATE} is of step {state['step']}")
+def _read(folder: Path, step: int, like: Mapping[str, Tensor], group: ProcessGroup) -> TrainState:
+    metadata = json.loads((folder / _STATE).read_text(encoding="utf-8"))
+    if metadata["step"] != step:
+        raise ValueError(f"{_STATE} is of step {metadata['step']}")
     if not (folder / _TENSORS).exists():
-        return Snapshot(step, read_shards(folder, like), state)
+        return TrainState(step, read_shards(folder, like), metadata)
     # Cloned: tensors mapped from the file are not aligned like allocated ones.
     tensors = {
-        name: team.share(tensor.clone(), like.get(name, tensor))
+        name: group.shard_tensor(tensor.clone(), like.get(name, tensor))
         for name, tensor in load_file(folder / _TENSORS).items()
     }
-    return Snapshot(step, tensors, state)
+    return TrainState(step, tensors, metadata)
 
 
 def _unreadable(folder: Path, error: OSError) -> CheckpointError:
-    """What to say of the disk or its rights, which says nothing of the content."""
+    """Return the error for a disk or its permissions, which leaves the checkpoint as it is."""
     return CheckpointError(
-        f"checkpoint {folder} cannot be read ({_reason(error)}): nothing was changed; mend that "
+        f"checkpoint {folder} cannot be read ({_reason(error)}): nothing was changed; fix that "
         "and start again to continue"
     )
 

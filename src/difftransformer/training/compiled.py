@@ -1,10 +1,10 @@
-"""A model whose layers are compiled, one by one, for training and for what is measured beside it.
+"""torch.compile of a model's layers, one by one, for training and validation.
 
-All layers share one graph, where compiling the model as a whole unrolls them; what grows with the
-positions, such as the rotary table, stays outside of it, so that the second step compiles nothing.
-What is measured runs in the graph of a training step, a batch of fewer sequences filled up to one
-of its size: without gradients it would be another graph, of minutes on a GPU, and two with the last
-batch of a validation. It costs the memory of a training step.
+All layers share one graph; compiling the whole model would unroll them. Tables that grow with the
+positions, such as the rotary one, stay outside, so that the second step compiles nothing.
+Validation runs in the graph of a training step, with smaller batches padded to its size: without
+gradients it would need another graph, minutes on a GPU, and a third for the last batch. It costs
+the memory of a training step.
 
 Shapes: B = sequences of a step, b = up to B, T = positions, D = d_model.
 """
@@ -18,19 +18,19 @@ from difftransformer.models.language_model import LanguageModel
 from difftransformer.training.objective import HiddenStates
 
 GRAPHS = 200
-"""Of one function: variants, backends and shapes that a process compiles it for."""
+"""Graphs per function: variants, backends and shapes that a process compiles it for."""
 
 
 def compiled_states(model: LanguageModel, **options: Any) -> HiddenStates:
-    """Compile what ``model`` computes hidden states with, in place; return how to call it.
+    """Compile the layers of ``model`` in place; return its function of hidden states.
 
-    A layer's ``forward`` is compiled and not the layer, so that the hooks of whoever shares its
-    parameters among processes run around the graph. A model without ``layers`` is compiled whole.
+    ``forward`` is compiled, not the module, so that FSDP's hooks run outside the graph. A model
+    without ``layers`` is compiled as a whole.
     """
     from torch._dynamo import config  # imports the compiler: seconds
 
     config.recompile_limit = max(config.recompile_limit, GRAPHS)
-    config.fail_on_recompile_limit_hit = True  # else what is asked for compiled runs without
+    config.fail_on_recompile_limit_hit = True  # else it would silently run eagerly
     layers = getattr(model, "layers", None)
     if not isinstance(layers, nn.ModuleList):
         compiled: HiddenStates = torch.compile(model.hidden_states, **options)
@@ -41,8 +41,8 @@ def compiled_states(model: LanguageModel, **options: Any) -> HiddenStates:
 
 
 def measured_states(states: HiddenStates, tokens: Tensor, rows: int) -> Tensor:
-    """Return the hidden states [b, T, D] of tokens [b, T], by the graph of ``rows`` sequences."""
+    """Return the hidden states [b, T, D] of tokens [b, T], padded to ``rows`` sequences."""
     missing = rows - len(tokens)
-    filled = tokens if missing <= 0 else torch.cat((tokens, tokens[:1].expand(missing, -1)))
+    padded = tokens if missing <= 0 else torch.cat((tokens, tokens[:1].expand(missing, -1)))
     with torch.enable_grad():
-        return states(filled).detach()[: len(tokens)]
+        return states(padded).detach()[: len(tokens)]

@@ -1,4 +1,4 @@
-"""Training with Dex: AdamW, and lambda moves with the steps."""
+"""Training with Dex by AdamW, with its lambda schedule."""
 
 from torch import Tensor
 
@@ -10,25 +10,25 @@ from difftransformer.training.peft_method import PeftMethod
 
 
 class DexMethod(PeftMethod):
-    """Dex in a model."""
+    """Dex as a training method."""
 
     def __init__(self, model: HFCausalLM, config: DexConfig, task: Task) -> None:
         super().__init__(model, config, task, replaced="dex_weight")
 
     def step(self, lr: float, found_inf: Tensor | None = None) -> None:
-        """Update the parameters, then set lambda to that of the next step."""
+        """Update the parameters, then advance lambda to the next step."""
         super().step(lr, found_inf)
         self.peft.base_model.advance()
 
-    def readings(self) -> dict[str, float]:
-        """lambda_l{l}: lambda of each layer."""
+    def extra_metrics(self) -> dict[str, float]:
+        """Return lambda of each layer as lambda_l{l}."""
         return {
             lambda_metric(layer.layer): layer.current_lambda("default").item()
             for layer in self.peft.base_model.output_layers()
         }
 
-    def residuals(self) -> dict[str, Tensor]:
-        """Chosen heads, and steps done."""
+    def extra_tensors(self) -> dict[str, Tensor]:
+        """Return the selected heads and the number of steps."""
         return {
             f"{name}.{layer.layer}": getattr(layer, name)["default"]
             for layer in self.peft.base_model.output_layers()

@@ -1,8 +1,7 @@
-"""What the processes that train one model together do: the one place that knows of ranks.
+"""The process group of a training in several processes: FSDP2 (`fully_shard`) and its collectives.
 
-Parameters, gradients and optimizer states are sharded over all of them (FSDP2, `fully_shard`), the
-batch is divided among them, and all of them know every number of the history. A training of one
-process asks the same things of a `Team` of one, which does nothing.
+Parameters, gradients and optimizer states are sharded over all processes, the batch is divided
+among them, and all of them know every number of the history.
 
 Shapes: B = sequences, T = positions.
 """
@@ -26,19 +25,19 @@ from torch import Tensor, nn
 
 from difftransformer.errors import BackendError, ConfigError, UserError
 from difftransformer.models.language_model import LanguageModel
-from difftransformer.training.team import Fill, M, T, Team
+from difftransformer.training.process_group import InitModule, M, ProcessGroup, T
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.api import CheckpointException
 
 COLLECTIVE_TIMEOUT = "DIFFTRANSFORMER_COLLECTIVE_TIMEOUT"
-"""Seconds that a process waits for the others before it gives them up; 300 where it is not set."""
+"""Environment variable: seconds that a collective waits for the other processes; 300 if unset."""
 
-_SECONDS_BETWEEN_MEETINGS = 1.0
+_POLL_SECONDS = 1.0
 
 
 def collective_timeout() -> timedelta:
-    """Return how long a process waits for the others.
+    """Return how long a collective waits for the other processes.
 
     Raises:
         ConfigError: The environment variable is no positive number.
@@ -52,171 +51,176 @@ def collective_timeout() -> timedelta:
     return timedelta(seconds=int(text))
 
 
-class ShardedTeam(Team):
-    """Several processes, each with a share of everything."""
+class FSDPProcessGroup(ProcessGroup):
+    """Several processes, each with a shard of all parameters and states."""
 
     def __init__(self, world_size: int, device: torch.device) -> None:
         self.rank, self.world_size = dist.get_rank(), world_size
         self._device = device
         self._mesh = dist.device_mesh.init_device_mesh(device.type, (world_size,))
         self._root: Any = None
-        self._group: Any = None  # of all; on the CPU, where a GPU need not wait for it
+        self._group: Any = None  # torch's default group, with gloo for objects on the CPU
 
-    def apart(self) -> Self:
-        """See `Team.apart`; all processes call it."""
+    def new_group(self) -> Self:
+        """See the base class; all processes call it."""
         other = copy(self)
         other._group = dist.new_group(backend="gloo", timeout=collective_timeout())
         return other
 
-    def require_same(self, what: str) -> None:
-        """Check that all processes say the same of themselves.
+    def require_same_on_all_ranks(self, version: str) -> None:
+        """Check that all processes have the same version of a library.
 
         Raises:
             BackendError: They do not.
         """
-        said = self.all_of(what)
-        if len(set(said)) > 1:
+        versions = self.all_gather_object(version)
+        if len(set(versions)) > 1:
             raise BackendError(
-                f"the processes differ: {', '.join(said)} by rank: install the same everywhere"
+                f"the processes differ: {', '.join(versions)} by rank: install the same everywhere"
             )
 
     @torch.no_grad()
-    def shared(
-        self, empty: Callable[[], M], fill: Fill[M], device: torch.device, precision: str
+    def shard_model(
+        self,
+        make_model: Callable[[], M],
+        init_module: InitModule[M],
+        device: torch.device,
+        precision: str,
     ) -> M:
-        """See `Team.shared`; whole layers are gathered, one after the other, when they compute."""
+        """See the base class; layers are gathered one at a time, when they compute."""
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-        low = precision == "bf16"
+        is_bf16 = precision == "bf16"
         policy = MixedPrecisionPolicy(
-            param_dtype=torch.bfloat16 if low else None,
-            reduce_dtype=torch.float32 if low else None,
+            param_dtype=torch.bfloat16 if is_bf16 else None,
+            reduce_dtype=torch.float32 if is_bf16 else None,
             cast_forward_inputs=False,
         )
         with torch.device("meta"):
-            model = empty()
+            model = make_model()
         for layer in model.get_submodule("layers").children():
-            # Said, for a model that is read before it has trained has layers that know of no root.
+            # Explicit: a model that is read before its first step has layers without a root.
             fully_shard(layer, mesh=self._mesh, mp_policy=policy, reshard_after_forward=True)
-        self._root, self._empty = _Loss(model), empty
+        self._root, self._make_model = _LossModule(model), make_model
         fully_shard(self._root, mesh=self._mesh, mp_policy=policy, reshard_after_forward=False)
         model.to_empty(device=device)
         for name, module in model.named_modules():
-            self._fill(model, name, module, fill)
+            self._init_module(model, name, module, init_module)
         return model
 
-    def _fill(self, model: M, name: str, module: nn.Module, fill: Fill[M]) -> None:
-        """Let a module have all of its own parameters while they are filled."""
-        shares = dict(module.named_parameters(recurse=False))
-        for own, share in shares.items():
-            module.register_parameter(own, nn.Parameter(torch.empty(share.shape)))
-        fill(model, name, module)
-        for own, share in shares.items():
-            share.copy_(self.share(module.get_parameter(own).detach(), share))
-            module.register_parameter(own, share)
+    def _init_module(
+        self, model: M, name: str, module: nn.Module, init_module: InitModule[M]
+    ) -> None:
+        """Initialize full parameters of one module, and copy this process's shards of them."""
+        shards = dict(module.named_parameters(recurse=False))
+        for key, shard in shards.items():
+            module.register_parameter(key, nn.Parameter(torch.empty(shard.shape)))
+        init_module(model, name, module)
+        for key, shard in shards.items():
+            shard.copy_(self.shard_tensor(module.get_parameter(key).detach(), shard))
+            module.register_parameter(key, shard)
 
-    def loss(
+    def wrap_loss(
         self, model: LanguageModel, loss: Callable[[Tensor], Tensor]
     ) -> Callable[[Tensor], Tensor]:
-        """See `Team.loss`: within the root's forward, where embedding and output are gathered."""
+        """See the base class; embedding and output are gathered in the root's forward."""
         self._root.compute = loss
         root: Callable[[Tensor], Tensor] = self._root
         return root
 
     @contextmanager
-    def whole(self) -> Iterator[None]:
-        """See `Team.whole`."""
+    def unsharded(self) -> Iterator[None]:
+        """See the base class."""
         self._root.unshard()
         try:
             yield
         finally:
             self._root.reshard()
 
-    def mean(self, value: Tensor) -> Tensor:
-        """See `Team.mean`."""
+    def all_reduce_mean(self, value: Tensor) -> Tensor:
+        """See the base class."""
         total = value.clone()
         dist.all_reduce(total)
         return total / self.world_size
 
-    def full(self, tensor: Tensor) -> Tensor:
-        """See `Team.full`."""
-        whole: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-        return whole
+    def full_tensor(self, tensor: Tensor) -> Tensor:
+        """See the base class."""
+        full: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+        return full
 
-    def plain(self, model: LanguageModel) -> LanguageModel:
-        """See `Team.plain`."""
-        # Only who speaks for all has it whole.
+    def gather_full_model(self, model: LanguageModel) -> LanguageModel:
+        """See the base class."""
+        # Only rank 0 allocates the full model.
         with torch.device("cpu" if self.is_rank0 else "meta"):
-            found = self._empty()
+            full_model = self._make_model()
         with torch.no_grad():
-            shares = dict(model.named_parameters())
-            for name, parameter in found.named_parameters():
-                whole = self.full(shares[name])
+            shards = dict(model.named_parameters())
+            for name, parameter in full_model.named_parameters():
+                full = self.full_tensor(shards[name])
                 if self.is_rank0:
-                    parameter.copy_(whole)
-        return found
+                    parameter.copy_(full)
+        return full_model
 
-    def share(self, whole: Tensor, like: Tensor) -> Tensor:
-        """See `Team.share`."""
+    def shard_tensor(self, full: Tensor, like: Tensor) -> Tensor:
+        """See the base class."""
         from torch.distributed.tensor import DTensor, distribute_tensor
 
-        if not isinstance(like, DTensor) or isinstance(whole, DTensor):
-            return whole
-        # Every process has the whole: each takes its part, nothing is sent.
+        if not isinstance(like, DTensor) or isinstance(full, DTensor):
+            return full
+        # Every process has the full tensor: each takes its shard, nothing is sent.
         return distribute_tensor(
-            whole.to(self._device), like.device_mesh, like.placements, src_data_rank=None
+            full.to(self._device), like.device_mesh, like.placements, src_data_rank=None
         )
 
-    def agreed(self, stop: str | None) -> str | None:
-        """See `Team.agreed`."""
+    def any_rank(self, stop: str | None) -> str | None:
+        """See the base class."""
         number = 0 if stop is None else int(signal.Signals[stop])
         highest = torch.tensor(number)  # on the CPU: reading it from a GPU would stall that
         dist.all_reduce(highest, dist.ReduceOp.MAX)
-        found = int(highest)
-        return signal.Signals(found).name if found else None
+        return signal.Signals(int(highest)).name if highest else None
 
-    def from_leader(self, value: Any) -> Any:
-        """See `Team.from_leader`."""
-        return self.all_of(value)[0]
+    def broadcast_object(self, value: Any) -> Any:
+        """See the base class."""
+        return self.all_gather_object(value)[0]
 
-    def all_of(self, value: Any) -> list[Any]:
-        """See `Team.all_of`."""
-        found: list[Any] = [None] * self.world_size
-        dist.all_gather_object(found, value, self._group)
-        return found
+    def all_gather_object(self, value: Any) -> list[Any]:
+        """See the base class."""
+        values: list[Any] = [None] * self.world_size
+        dist.all_gather_object(values, value, self._group)
+        return values
 
-    def together(self, act: Callable[[], T]) -> T:
-        """See `Team.together`."""
+    def run_on_all_or_raise(self, act: Callable[[], T]) -> T:
+        """See the base class."""
         failure: OSError | UserError | None = None
         try:
-            found = act()
+            result = act()
         except SafetensorError as error:
             failure = OSError(errno.EIO, str(error))
         except (OSError, UserError) as error:
             failure = error
-        failures = [one for one in self.all_of(failure) if one is not None]
+        failures = [error for error in self.all_gather_object(failure) if error is not None]
         if failures:
             raise failure or failures[0]
-        return found
+        return result
 
-    def leading(self, act: Callable[[], T]) -> T | None:
-        """See `Team.leading`: in a thread, while all meet often enough to lose no patience."""
-        with ThreadPoolExecutor(1, "leading") as pool:
-            acting = pool.submit(act) if self.is_rank0 else None
-            while not self.from_leader(acting is None or acting.done()):
-                if acting is not None:
-                    wait([acting], timeout=_SECONDS_BETWEEN_MEETINGS)
-            return self.together(lambda: None if acting is None else acting.result())
+    def run_on_rank0(self, act: Callable[[], T]) -> T | None:
+        """See the base class; polls in short collectives, so that none reaches its timeout."""
+        with ThreadPoolExecutor(1, "rank0") as pool:
+            future = pool.submit(act) if self.is_rank0 else None
+            while not self.broadcast_object(future is None or future.done()):
+                if future is not None:
+                    wait([future], timeout=_POLL_SECONDS)
+            return self.run_on_all_or_raise(lambda: None if future is None else future.result())
 
-    def write(self, tensors: dict[str, Tensor], folder: Path) -> list[str]:
-        """See `Team.write`: safetensors, by torch.distributed.checkpoint."""
+    def save_shards(self, tensors: dict[str, Tensor], folder: Path) -> list[str]:
+        """See the base class; writes safetensors by torch.distributed.checkpoint."""
         from torch.distributed.checkpoint.api import CheckpointException
         from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
         from torch.distributed.checkpoint.state_dict_saver import save
 
         writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
         try:
-            with _quiet():
+            with _no_dist_warning():
                 save(tensors, storage_writer=writer, process_group=self._group)
         except CheckpointException as error:
             raise _cause(error) from None
@@ -224,9 +228,9 @@ class ShardedTeam(Team):
 
 
 def read_shards(folder: Path, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors of a sharded checkpoint, however many processes wrote it.
+    """Return the tensors of a sharded checkpoint that any number of processes wrote.
 
-    Of those that are shared in ``like`` only this process's part is read.
+    Only this process's shard is read of those that are sharded in ``like``.
     """
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
@@ -236,13 +240,13 @@ def read_shards(folder: Path, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
     metadata = HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
     sizes: dict[str, Any] = dict(metadata)
     tensors: dict[str, Tensor] = {}
-    for name, one in sizes.items():
+    for name, stored in sizes.items():
         if isinstance(like.get(name), DTensor):
             tensors[name] = torch.empty_like(like[name])
         else:
-            tensors[name] = torch.empty(one.size, dtype=one.properties.dtype)
+            tensors[name] = torch.empty(stored.size, dtype=stored.properties.dtype)
     try:
-        with _quiet():
+        with _no_dist_warning():
             load(tensors, storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
     except CheckpointException as error:
         raise _cause(error) from None
@@ -250,12 +254,12 @@ def read_shards(folder: Path, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _cause(error: "CheckpointException") -> BaseException:
-    """What one process met with and all are told, in what is no `Exception`."""
+    """Return the first error behind a CheckpointException, which is no `Exception`."""
     return next(iter(error.failures.values()))[0]
 
 
-class _Loss(nn.Module):
-    """The model with its loss as its forward, while which all root parameters are gathered."""
+class _LossModule(nn.Module):
+    """A module whose forward is the loss, so that FSDP gathers the root parameters around it."""
 
     compute: Callable[[Tensor], Tensor]
 
@@ -268,8 +272,8 @@ class _Loss(nn.Module):
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Leave out the warning that one process reads alone, which is what is meant."""
+def _no_dist_warning() -> Iterator[None]:
+    """Hide the warning that torch.distributed is not used, which is intended when reading."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         yield

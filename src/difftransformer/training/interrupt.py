@@ -1,4 +1,4 @@
-"""A scheduler's request to stop: finish the step, write a checkpoint, exit as resumable."""
+"""Stop signals of schedulers: finish the step, write a checkpoint, exit as resumable."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from types import FrameType
 
 
 class Interrupted(SystemExit):
-    """Training was asked to stop and can be continued by the same call.
+    """Training got a stop signal; the same call resumes it.
 
     A `SystemExit` with status 75 (``EX_TEMPFAIL``): it passes through ``except Exception`` and
     ends the process as resumable without a traceback. ``str()`` is one line for the log.
@@ -26,20 +26,20 @@ class Interrupted(SystemExit):
 
 @dataclass
 class StopRequest:
-    """Whether, and by which signal, the process was asked to stop."""
+    """The stop signal that the process has received, None if none."""
 
     signal: str | None = None
 
 
 @contextmanager
-def listening() -> Iterator[StopRequest]:
+def catch_stop_signals() -> Iterator[StopRequest]:
     """Turn SIGTERM, SIGINT and SIGUSR1 into a `StopRequest`; a second SIGINT ends the process.
 
     Schedulers repeat SIGTERM, Slurm within 20 ms, while the checkpoint is still being written; only
-    a person at the keyboard means the second one. SIGUSR1 is a scheduler's word that the time is
-    nearly over. Who was asked to stop is not asked again: from then on both are ignored, as long as
-    the process lives, whose last steps no repeated SIGTERM may turn into a kill. Outside the main
-    thread Python cannot take signals: there the request stays empty.
+    a person at the keyboard sends a second SIGINT on purpose. SIGUSR1 announces the time limit.
+    After a stop signal, SIGTERM and SIGUSR1 are ignored until the process ends, so that a repeated
+    one cannot kill its last steps. Outside the main thread Python handles no signals: the request
+    stays empty.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
@@ -57,5 +57,5 @@ def listening() -> Iterator[StopRequest]:
         yield request
     finally:
         for number, handler in previous.items():
-            asked = request.signal is not None and number != signal.SIGINT
-            signal.signal(number, signal.SIG_IGN if asked else handler)
+            is_stopping = request.signal is not None and number != signal.SIGINT
+            signal.signal(number, signal.SIG_IGN if is_stopping else handler)

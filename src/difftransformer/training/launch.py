@@ -1,8 +1,4 @@
-"""Starting the processes of one training, by torch's own launcher, `torchrun`.
-
-On one node it starts all of them; where Slurm has given several, `srun` starts it on each, and they
-meet at the first.
-"""
+"""Launch the processes of one training by `torchrun`, on several nodes of Slurm through `srun`."""
 
 import logging
 import os
@@ -14,74 +10,74 @@ from collections.abc import Sequence
 from difftransformer.errors import BackendError, ConfigError, UserError
 from difftransformer.machine import gpus, slurm
 from difftransformer.training.distributed import collective_timeout
-from difftransformer.training.joining import LEFT, started_world
+from difftransformer.training.rendezvous import PEER_FAILED, launched_world_size
 
 RENDEZVOUS = "DIFFTRANSFORMER_RENDEZVOUS"
-"""Nodes, host and port, as the first node tells the others: `2 node17:29500`."""
+"""Environment variable: number of nodes, and host and port of the first: `2 node17:29500`."""
 
 _QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
-"""Of a process that is gone torch's store warns with the frames of its stack."""
+"""Torch's store warns with a stack trace when a process is gone."""
 
 logger = logging.getLogger(__name__)
 
 
 def is_launched() -> bool:
-    """Whether this is one of several processes that `torchrun` has started."""
-    return started_world() > 1
+    """Return whether this is one of several processes that `torchrun` started."""
+    return launched_world_size() > 1
 
 
 def launch(world_size: int, words: Sequence[str], on_gpus: bool) -> int:
-    """Run a command of ours as ``world_size`` processes; return its exit status.
+    """Run a command of difftransformer as ``world_size`` processes; return its exit status.
 
-    A stop of any kind reaches all of them; the status is that of the one that failed.
+    Stop signals reach all processes; the status is that of the process that failed.
 
     Args:
-        world_size: How many, on all nodes.
-        words: The command line after `difftransformer`.
-        on_gpus: Whether each is to have a GPU: they are taken here, for all of a node at once.
+        world_size: Number of processes on all nodes.
+        words: Command line after `difftransformer`.
+        on_gpus: Whether to reserve a GPU for each process.
 
     Raises:
-        ConfigError: The nodes cannot have as many processes each.
+        ConfigError: The processes cannot be divided evenly among the nodes.
         BackendError: The nodes do not find each other.
-        UserError: There are fewer GPUs; or a process was ended from outside.
+        UserError: There are fewer GPUs, or a process was ended from outside.
     """
-    told = os.environ.get(RENDEZVOUS, "").split()
-    nodes = int(told[0]) if told else slurm.nodes()
+    rendezvous = os.environ.get(RENDEZVOUS, "").split()
+    nodes = int(rendezvous[0]) if rendezvous else slurm.nodes()
     if world_size % nodes:
         raise ConfigError(
             f"training.world_size {world_size} is no multiple of the {nodes} nodes of this job: "
             "set it to a multiple, or request another number of nodes from Slurm"
         )
-    if nodes > 1 and not told:
+    if nodes > 1 and not rendezvous:
         logger.info("training in %d processes on %d nodes", world_size, nodes)
         command = [sys.executable, "-m", "difftransformer", *words]
-        told_to_all = {RENDEZVOUS: f"{nodes} {_free_address()}", **_QUIET}
-        return slurm.on_each_node(nodes, command, told_to_all)
-    here = world_size // nodes
+        variables = {RENDEZVOUS: f"{nodes} {_free_address()}", **_QUIET}
+        return slurm.on_each_node(nodes, command, variables)
+    local_world_size = world_size // nodes
     if on_gpus:
-        gpus.take(here)
-    # Slurm signals every process of a job; the ranks listen, and who started them waits for them.
+        gpus.take(local_world_size)
+    # Slurm signals every process of a job; the ranks handle it, and the launcher waits for them.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # said by --threads; torchrun would warn
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # --threads decides; torchrun would warn
     os.environ.update(_QUIET)
-    options = [f"--nproc-per-node={here}", "--max-restarts=0", *_time_to_stop()]
+    options = [f"--nproc-per-node={local_world_size}", "--max-restarts=0", *_shutdown_timeout()]
     if nodes == 1:
         logger.info("training in %d processes", world_size)
         return _torchrun(world_size, [*options, "--standalone"], words)
     seconds = int(collective_timeout().total_seconds())
-    options += [f"--nnodes={nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={told[1]}"]
+    options += [f"--nnodes={nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={rendezvous[1]}"]
     options += [f"--rdzv-id={slurm.job_id()}"]
     options += [f"--rdzv-conf=join_timeout={seconds},read_timeout={seconds}"]
     return _torchrun(world_size, options, words)
 
 
-def _time_to_stop() -> list[str]:
-    """Let processes that are told to stop end their step and write: torchrun kills after 30 s."""
+def _shutdown_timeout() -> list[str]:
+    """Let stopped processes end their step and write a checkpoint: torchrun kills after 30 s."""
     from torch.distributed.run import get_args_parser
 
     name = "--shutdown-timeout"
-    known = name in get_args_parser().format_help()  # of newer versions
-    return [f"{name}={max(600, int(collective_timeout().total_seconds()))}"] if known else []
+    is_supported = name in get_args_parser().format_help()  # not in older versions
+    return [f"{name}={max(600, int(collective_timeout().total_seconds()))}"] if is_supported else []
 
 
 def _torchrun(world_size: int, options: Sequence[str], words: Sequence[str]) -> int:
@@ -91,15 +87,16 @@ def _torchrun(world_size: int, options: Sequence[str], words: Sequence[str]) -> 
     from torch.distributed.run import parse_args, run
 
     for name in ("agent.server.api", "multiprocessing.api", "rendezvous.dynamic_rendezvous"):
-        # What they say of an end we say ourselves.
+        # Failures are reported below.
         logging.getLogger(f"torch.distributed.elastic.{name}").setLevel(logging.CRITICAL)
     try:
-        asked = parse_args([*options, "-m", "difftransformer"])  # type: ignore[no-untyped-call]
-        asked.training_script_args = [*words]  # parsed, `--log` would be one of its own options
-        run(asked)  # type: ignore[no-untyped-call]
+        arguments = parse_args([*options, "-m", "difftransformer"])  # type: ignore[no-untyped-call]
+        arguments.training_script_args = [*words]  # parsed, `--log` would be one of its own options
+        run(arguments)  # type: ignore[no-untyped-call]
     except ChildFailedError as error:
         rank, failure = min(
-            error.failures.items(), key=lambda one: (one[1].exitcode == LEFT, one[1].timestamp)
+            error.failures.items(),
+            key=lambda item: (item[1].exitcode == PEER_FAILED, item[1].timestamp),
         )
         if failure.exitcode < 0:
             name = signal.Signals(-failure.exitcode).name
@@ -121,7 +118,7 @@ def _torchrun(world_size: int, options: Sequence[str], words: Sequence[str]) -> 
 
 
 def _free_address() -> str:
-    """Return this host, the first of the job, with a port that is free here."""
-    with socket.socket() as one:
-        one.bind(("", 0))
-        return f"{socket.gethostname()}:{one.getsockname()[1]}"
+    """Return the name of this host with a free port."""
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        return f"{socket.gethostname()}:{listener.getsockname()[1]}"

@@ -1,14 +1,14 @@
-"""GaLore and APOLLO: AdamW whose moments live in a low-rank space of each matrix's gradient.
+"""GaLore and APOLLO: AdamW with its moments in a low-rank projection of each matrix's gradient.
 
     GaLore  R = G P',  W <- W - lr s adam(R) P                      (Zhao et al. 2024, 2403.03507)
     APOLLO  R = G P',  W <- W - lr sqrt(s) G |adam(R)_c| / |R_c|    (Zhu et al. 2024, 2412.05270)
 
 for a matrix with at least as many rows as columns, transposed otherwise. P holds the first r right
-singular vectors of G in GaLore and normal numbers of variance 1/r in APOLLO, anew every `gap`
-steps; c is a channel, a row of R. APOLLO bounds by how much an update's norm may grow.
+singular vectors of G in GaLore and normal numbers of variance 1/r in APOLLO, renewed every `gap`
+steps; c is a channel, a row of R. APOLLO limits how much the norm of an update may grow.
 
-The authors' packages keep P in objects that only pickle saves, so these are ours, checked against
-them step by step; the state is plain tensors. Shapes: m, n = rows and columns, r = rank.
+The authors' packages keep P in objects that need pickle; this implementation, whose state is plain
+tensors, is tested against them step by step. Shapes: m, n = rows and columns, r = rank.
 """
 
 import zlib
@@ -25,7 +25,7 @@ from difftransformer.config.training import TrainingConfig
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.language_model import HFCausalLM
 from difftransformer.models.sizes import llama_matrices
-from difftransformer.training.method import Method, MethodSettings, Planned, Task
+from difftransformer.training.method import Method, MethodSettings, ParameterCounts, Task
 from difftransformer.training.optimizer import AdamW
 
 GROWTH = 1.01
@@ -34,21 +34,21 @@ _TINY = 1e-8
 
 
 class LowRankMethodSettings(MethodSettings):
-    """What both have, with the defaults of transformers."""
+    """Settings of both methods, with the defaults of transformers."""
 
     rank: int = setting(128, meaning="r", source="transformers", gt=0)
     gap: int = setting(
         200, meaning="Steps after which the space is made anew", source="transformers", gt=0
     )
 
-    def planned(self, model: ModelConfig) -> Planned:
-        """A projection and two low-rank moments of each matrix, two moments of all else."""
-        trained, shapes = self.trains(model), list(llama_matrices(model).values())
-        ranks = [_kept_rank(self.method, self.rank, min(shape)) for shape in shapes]
+    def parameter_counts(self, model: ModelConfig) -> ParameterCounts:
+        """Return the sizes: projection and two low-rank moments per matrix, else two moments."""
+        trained, shapes = self.trainable_parameters(model), list(llama_matrices(model).values())
+        ranks = [_projection_rank(self.method, self.rank, min(shape)) for shape in shapes]
         low = sum(r * (min(s) + 2 * max(s)) for r, s in zip(ranks, shapes, strict=True))
         matrices = sum(rows * columns for rows, columns in shapes)
-        rest = trained - model.num_layers * matrices
-        return Planned(trained, 2 * rest + model.num_layers * low)
+        other = trained - model.num_layers * matrices
+        return ParameterCounts(trained, 2 * other + model.num_layers * low)
 
 
 def low_rank_method(
@@ -58,7 +58,7 @@ def low_rank_method(
     scale: float,
     task: Task,
 ) -> Method:
-    """Return the training of all parameters, the matrices of the layers by one of the two."""
+    """Return the training of all parameters, with GaLore or APOLLO for the layers' matrices."""
     low = LowRankSettings(kind, settings.rank, settings.gap, scale, task.seed)
     matrices = model.linear_weight_names()
     return Method(LowRankAdamW(model.named_parameters(), matrices, task.training, low))
@@ -66,7 +66,7 @@ def low_rank_method(
 
 @dataclass(frozen=True)
 class LowRankSettings:
-    """r, how often P is made anew, s, and which of the two it is."""
+    """Method, rank r, steps between new P (gap), scale s, and seed."""
 
     kind: Literal["galore", "apollo"]
     rank: int
@@ -76,13 +76,13 @@ class LowRankSettings:
 
 
 class LowRankAdamW:
-    """GaLore or APOLLO over the matrices of a model's layers, AdamW over all else.
+    """GaLore or APOLLO for the matrices of a model's layers, AdamW for the other parameters.
 
     Args:
-        parameters: Names and parameters, each once.
-        matrices: Names of those that are projected.
-        config: Betas, eps and weight decay.
-        settings: See `LowRankSettings`.
+        parameters: Names and parameters.
+        matrices: Names of the parameters that are projected.
+        config: Training settings.
+        settings: Settings of GaLore or APOLLO.
     """
 
     def __init__(
@@ -92,23 +92,22 @@ class LowRankAdamW:
         config: TrainingConfig,
         settings: LowRankSettings,
     ) -> None:
-        wanted = set(matrices)
-        known = dict(parameters)
-        self._rest = AdamW(((n, p) for n, p in known.items() if n not in wanted), config)
+        projected, parameters = set(matrices), list(parameters)
+        self._adamw = AdamW(((n, p) for n, p in parameters if n not in projected), config)
         self._matrices = [
-            _Matrix(name, p, config, settings) for name, p in known.items() if name in wanted
+            _Matrix(name, p, config, settings) for name, p in parameters if name in projected
         ]
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        """What is optimized."""
-        return [*self._rest.parameters, *(one.parameter for one in self._matrices)]
+        """See `method.Optimizer`."""
+        return [*self._adamw.parameters, *(matrix.parameter for matrix in self._matrices)]
 
     @torch.no_grad()
     def step(self, lr: float, found_inf: Tensor | None = None) -> None:
-        """Update the parameters from their gradients, and drop these; see `method.Optimizer`."""
-        self._rest.step(lr, found_inf)
-        # Here the value is read: what a projection costs hides the wait.
+        """See `method.Optimizer`."""
+        self._adamw.step(lr, found_inf)
+        # Reading the value waits for the GPU, which the projections outweigh.
         skipped = found_inf is not None and bool(found_inf)
         for matrix in self._matrices:
             if matrix.parameter.grad is not None and not skipped:
@@ -116,22 +115,22 @@ class LowRankAdamW:
             matrix.parameter.grad = None
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the state as ``{key}.{parameter name}``, the tensors themselves."""
-        own = {
+        """Return the state as ``{key}.{parameter name}``, without copying."""
+        low_rank = {
             f"{key}.{matrix.name}": tensor
             for matrix in self._matrices
             for key, tensor in matrix.state.items()
         }
-        return self._rest.tensors() | own
+        return self._adamw.tensors() | low_rank
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Copy back what `tensors` gave."""
+        """See `method.Optimizer`."""
         for name, tensor in self.tensors().items():
             tensor.copy_(tensors[name])
 
 
 class _Matrix:
-    """A matrix, P, and the moments of the projected gradient."""
+    """A matrix, its projection P, and the moments of the projected gradient."""
 
     def __init__(
         self, name: str, parameter: nn.Parameter, config: TrainingConfig, settings: LowRankSettings
@@ -140,7 +139,7 @@ class _Matrix:
         self._config, self._settings = config, settings
         self._tall = parameter.shape[0] >= parameter.shape[1]
         long, short = sorted(parameter.shape, reverse=True)
-        rank = _kept_rank(settings.kind, settings.rank, short)
+        rank = _projection_rank(settings.kind, settings.rank, short)
         device = parameter.device
         self.state = {
             "projection": torch.zeros(rank, short, device=device),
@@ -150,15 +149,15 @@ class _Matrix:
             "low_step": torch.zeros((), dtype=torch.int64),
         }
 
-    def step(self, lr: float, slope: Tensor) -> None:
-        """One update from a gradient."""
+    def step(self, lr: float, grad: Tensor) -> None:
+        """Update the matrix from its gradient."""
         settings, (beta1, beta2) = self._settings, self._config.betas
         done = int(self.state["low_step"])
-        grad = slope if self._tall else slope.T  # [long, short]
+        tall_grad = grad if self._tall else grad.T  # [long, short]
         projection = self.state["projection"]
         if done % settings.gap == 0:
-            projection.copy_(self._projection(slope, done // settings.gap))
-        low = grad @ projection.T
+            projection.copy_(self._projection(grad, done // settings.gap))
+        low = tall_grad @ projection.T
         first, second = self.state["low_exp_avg"], self.state["low_exp_avg_sq"]
         first.mul_(beta1).add_(low, alpha=1 - beta1)
         second.mul_(beta2).addcmul_(low, low, value=1 - beta2)
@@ -169,25 +168,25 @@ class _Matrix:
             update = (adam @ projection) * settings.scale
         else:
             factor = adam.norm(dim=1, keepdim=True) / (low.norm(dim=1, keepdim=True) + _TINY)
-            update = self._limited(grad * factor, done) * sqrt(settings.scale)
+            update = self._limited(tall_grad * factor, done) * sqrt(settings.scale)
         self.parameter.add_(update if self._tall else update.T, alpha=-corrected)
         if self._config.weight_decay > 0:
             self.parameter.mul_(1 - lr * self._config.weight_decay)
 
-    def _projection(self, slope: Tensor, number: int) -> Tensor:
+    def _projection(self, grad: Tensor, number: int) -> Tensor:
         rank = len(self.state["projection"])
         if self._settings.kind == "galore":
-            left, _, right = torch.linalg.svd(slope.float(), full_matrices=False)
-            found: Tensor = right if self._tall else left.T
-            return found[:rank]
-        return random_projection(slope.shape, rank, self._seed(number)).to(slope.device)
+            left, _, right = torch.linalg.svd(grad.float(), full_matrices=False)
+            vectors: Tensor = right if self._tall else left.T
+            return vectors[:rank]
+        return random_projection(grad.shape, rank, self._seed(number)).to(grad.device)
 
     def _seed(self, number: int) -> int:
-        """Seed of a projection, by the matrix's name and how many there were before."""
+        """Return the seed of the matrix's projection ``number``."""
         return zlib.crc32(f"{self._settings.seed}:{self.name}:{number}".encode())
 
     def _limited(self, update: Tensor, done: int) -> Tensor:
-        """Bound the growth of the update's norm."""
+        """Limit the growth of the update's norm, see `GROWTH`."""
         norm, last = update.norm(), self.state["low_norm"]
         if done == 0:
             last.copy_(norm)
@@ -198,15 +197,13 @@ class _Matrix:
         return limited
 
 
-def _kept_rank(kind: str, rank: int, short: int) -> int:
-    """Rows of P: a matrix has no more singular vectors than its shorter side, for random numbers
-    there is no such limit.
-    """
+def _projection_rank(kind: str, rank: int, short: int) -> int:
+    """Return the rows of P: a matrix has no more singular vectors than its shorter side."""
     return min(rank, short) if kind == "galore" else rank
 
 
 def random_projection(shape: torch.Size, rank: int, seed: int) -> Tensor:
-    """P of APOLLO for a matrix of a shape, [r, the shorter side], drawn as its authors do."""
+    """Return APOLLO's P [r, shorter side] for a matrix, drawn as its authors do."""
     generator = torch.Generator().manual_seed(seed)
     short = min(shape)
     if shape[0] >= shape[1]:

@@ -1,9 +1,9 @@
-"""The memory that a training job needs, compared with what is free before it starts.
+"""Estimate of a training job's peak memory, compared with the free memory before it starts.
 
     states       weights, gradients and optimizer states in float32, in bf16 a copy of the weights
-    activations  what every layer keeps for the backward pass (see `models.sizes`), or its input
-                 where it is computed again, and the layers that are differentiated at the time
-    logits       those of one chunk, and the gradients of what makes them
+    activations  saved by every layer for the backward pass (see `models.sizes`), or its input with
+                 activation checkpointing, and those of the layers in backward at the time
+    logits       of one chunk, and the gradients of its inputs
     checkpoint   on the CPU: a copy of weights and optimizer states that is being written
 
 Shapes: B = sequences of a micro-batch, T = positions, D = d_model, V = vocabulary.
@@ -25,27 +25,27 @@ from difftransformer.models.sizes import (
     layer_activations,
     layer_and_other_parameters,
 )
-from difftransformer.training.method import Planned
+from difftransformer.training.method import ParameterCounts
 from difftransformer.training.methods import configure
 from difftransformer.training.process import return_freed_memory
 
 logger = logging.getLogger(__name__)
 
-KEPT_MEMORY = 1.2
-"""Memory of a CPU process that keeps what is freed, as a multiple of its tensors."""
+RETAINED_MEMORY = 1.2
+"""Memory of a CPU process that keeps freed memory, as a multiple of its tensors (measured)."""
 CHECKPOINTED_LAYERS = 4.5
-"""Layers whose activations a CPU process holds at a time where they are computed again: the one
-computed, its gradients, and the gaps that blocks of both leave. A GPU has the first two."""
+"""Layers whose activations a CPU process holds at a time with activation checkpointing: the one
+recomputed, its gradients, and fragmentation (measured). A GPU has the first two."""
 ADAPTED_LAYER = 0.75
-"""Share of a layer's activations at work in its backward pass, of models of transformers, whose
-layers free more as they go; of ours a whole one."""
-ADAPTED_GAPS = 2.0
-"""Memory of an adapted model of transformers where freed memory is kept, as a multiple."""
+"""Fraction of a layer's activations in use in its backward pass, for models of transformers, whose
+layers free more on the way (measured); 1 for ours."""
+ADAPTED_FRAGMENTATION = 2.0
+"""Memory of an adapted model of transformers that keeps freed memory, as a multiple (measured)."""
 
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes that a job needs at its peak beyond a process that has only loaded its code."""
+    """Bytes that a job needs at its peak besides its loaded code."""
 
     states: float
     activations: float
@@ -54,11 +54,11 @@ class MemoryEstimate:
 
     @property
     def peak(self) -> float:
-        """All of them at a time."""
+        """Sum of all parts."""
         return self.states + self.activations + self.logits + self.checkpoint
 
     def lower(self, config: TrainingConfig, model: ModelConfig) -> str:
-        """Name the settings to lower: those behind the largest part."""
+        """Return the settings to lower: those of the largest part."""
         if self.activations >= max(self.states, self.logits):
             return (
                 f"training.micro_batch_size ({config.micro_batch}; gradients still accumulate to "
@@ -75,68 +75,71 @@ class MemoryEstimate:
         )
 
 
-def estimate_memory(slice: RunConfig, device_type: str) -> MemoryEstimate:
-    """Estimate what one process of a training needs on a "cpu" or a "cuda" device, from sizes."""
-    model, config, on_gpu = slice.model, slice.training, device_type == "cuda"
+def estimate_memory(run_config: RunConfig, device_type: str) -> MemoryEstimate:
+    """Estimate the peak memory of one process of a training on a "cpu" or "cuda" device."""
+    model, config, on_gpu = run_config.model, run_config.training, device_type == "cuda"
     parameters = count_parameters(model)
-    planned = Planned(parameters, 2 * parameters)
-    if slice.adapt is not None:
-        planned = configure(slice.adapt).planned(model)
-    added = planned.trained if planned.trained < parameters else 0
+    counts = ParameterCounts(parameters, 2 * parameters)
+    if run_config.adapt is not None:
+        counts = configure(run_config.adapt).parameter_counts(model)
+    added = counts.trained if counts.trained < parameters else 0
     copies = 2.0 * parameters if config.precision == "bf16" else 0.0
-    states = 4.0 * (parameters + added + planned.trained + planned.kept) + copies
+    states = 4.0 * (parameters + added + counts.trained + counts.optimizer) + copies
     if config.world_size > 1:
         layer, outside = layer_and_other_parameters(model)
-        # Embedding and output stay, of the layers one computes while the next is gathered.
+        # Embedding and output stay gathered; one layer computes while the next is gathered.
         states = states / config.world_size + (8.0 + copies / parameters) * (outside + 2 * layer)
-    activations, working = _activations(slice, on_gpu)
+    activations, working = _activations(run_config, on_gpu)
     positions = config.micro_batch * config.seq_len
     rows = chunk_rows(min(positions, config.loss_chunk), model.vocab_size, device_type)
     logits = 8.0 * (rows * model.vocab_size + (model.vocab_size + positions) * model.d_model)
-    if on_gpu:  # whose allocator gives the memory of the logits to the layers' backward pass
+    if on_gpu:  # whose allocator reuses the memory of the logits in the layers' backward pass
         return MemoryEstimate(states, activations + working, max(0.0, logits - working), 0.0)
     activations += working
-    checkpoint = 4.0 * (planned.trained + planned.kept) / config.world_size
-    if config.checkpoint_every is None:  # written at the end, when only weights and states are left
-        checkpoint = max(0.0, checkpoint - 4.0 * planned.trained - activations - logits)
-    kept = config.backend != "eager" and slice.adapt is None
+    checkpoint = 4.0 * (counts.trained + counts.optimizer) / config.world_size
+    if config.checkpoint_every is None:  # written last, when only weights and states are left
+        checkpoint = max(0.0, checkpoint - 4.0 * counts.trained - activations - logits)
+    retains = config.backend != "eager" and run_config.adapt is None
     parts = (states, activations, logits, checkpoint)
-    return MemoryEstimate(*((KEPT_MEMORY if kept else 1.0) * part for part in parts))
+    return MemoryEstimate(*((RETAINED_MEMORY if retains else 1.0) * part for part in parts))
 
 
-def _activations(slice: RunConfig, on_gpu: bool) -> tuple[float, float]:
-    """Return the bytes that wait for the backward pass, and those of the layers at work in it."""
-    model, config = slice.model, slice.training
+def _activations(run_config: RunConfig, on_gpu: bool) -> tuple[float, float]:
+    """Return the bytes saved for the backward pass, and those of the layers in it."""
+    model, config = run_config.model, run_config.training
     backend: str = config.backend
     if backend == "auto":
-        backend = "sdpa" if on_gpu or slice.adapt is not None else choose_backend("auto", "cpu")
+        backend = (
+            "sdpa" if on_gpu or run_config.adapt is not None else choose_backend("auto", "cpu")
+        )
     layer = layer_activations(
         model, backend, config.seq_len, config.seq_len, config.precision,
         masked=config.document_mask,
     )  # fmt: skip
-    kept, working = layer.saved, layer.saved * (1.0 if slice.adapt is None else ADAPTED_LAYER)
+    saved, working = layer.saved, layer.saved * (1.0 if run_config.adapt is None else ADAPTED_LAYER)
     if config.activation_checkpointing != "none":
-        kept = layer.inputs + (
+        saved = layer.inputs + (
             layer.outputs if config.activation_checkpointing == "selective" else 0.0
         )
         working *= 2.0 if on_gpu else CHECKPOINTED_LAYERS
-    return config.micro_batch * model.num_layers * kept, config.micro_batch * working
+    return config.micro_batch * model.num_layers * saved, config.micro_batch * working
 
 
-def require_memory(slice: RunConfig, device: torch.device) -> None:
-    """Compare the estimate with what is free; log it.
+def require_memory(run_config: RunConfig, device: torch.device) -> None:
+    """Check that the estimated memory is free, and log it.
 
-    Where the gaps of freed memory that an adapted model keeps would not fit, it is given back from
-    here on.
+    An adapted model returns freed memory to the system if its fragmentation would not fit.
 
     Raises:
-        UserError: it is more; the line says what to lower. DIFFTRANSFORMER_MEMORY_CHECK=off in the
-            environment only logs it.
+        UserError: The estimate exceeds the free memory; the message says what to lower.
+            DIFFTRANSFORMER_MEMORY_CHECK=off only logs it.
     """
-    estimate = estimate_memory(slice, device.type)
-    job = f"run {slice.run}: {'adapting' if slice.adapt else 'training'}"
-    require_room(estimate.peak, device, job, f"lower {estimate.lower(slice.training, slice.model)}")
-    adapts = slice.adapt is not None and device.type == "cpu"
-    if adapts and ADAPTED_GAPS * estimate.peak > available_bytes(device):
+    estimate = estimate_memory(run_config, device.type)
+    job = f"run {run_config.run}: {'adapting' if run_config.adapt else 'training'}"
+    require_room(
+        estimate.peak, device, job, f"lower {estimate.lower(run_config.training, run_config.model)}"
+    )
+    adapts = run_config.adapt is not None and device.type == "cpu"
+    if adapts and ADAPTED_FRAGMENTATION * estimate.peak > available_bytes(device):
         return_freed_memory()
-        logger.info("memory is not kept between steps: its gaps would not fit")
+        logger.info("memory is not kept between steps: its fragmentation would not fit")

@@ -1,6 +1,6 @@
-"""What a training changes of a model, and by which optimizer: full training, and the adaptations.
+"""Training methods: the trainable parameters of a model and their optimizer.
 
-A file of `training.methods` makes one from a model and its settings.
+Each file of `training.methods` defines one.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,68 +20,65 @@ class Optimizer(Protocol):
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        """What is trained: the norm of its gradient is logged and clipped."""
+        """The trained parameters, whose gradient norm is logged and clipped."""
 
     def step(self, lr: float, found_inf: Tensor | None = None) -> None:
-        """Update the parameters from their gradients, and drop these.
+        """Update the parameters from their gradients, and set these to None.
 
         Args:
             lr: The learning rate.
-            found_inf: float32 scalar; 1: the gradients are not finite, and nothing is updated.
+            found_inf: float32 scalar; if 1, the gradients are not finite and nothing is updated.
         """
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the state that a checkpoint holds beside the model, the tensors themselves."""
+        """Return the optimizer state by name, without copying."""
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Copy back what `tensors` gave; others among them are not its own."""
+        """Restore the state from `tensors`; other names are ignored."""
 
 
-class Planned(NamedTuple):
-    """What adapting a model will take, from its sizes alone.
+class ParameterCounts(NamedTuple):
+    """Numbers of parameters and optimizer states of an adaptation.
 
     Attributes:
-        trained: Numbers that train.
-        kept: Numbers that the optimizer keeps of them.
+        trained: Trainable parameters.
+        optimizer: Numbers in the optimizer state.
     """
 
     trained: int
-    kept: int
+    optimizer: int
 
 
 class MethodSettings(Settings):
-    """Settings of one way to adapt a model: the base of every method's own ``Settings``.
-
-    ``method`` is a Literal with the name of its file.
-    """
+    """Base class of the ``Settings`` of a method; ``method`` is a Literal with its file's name."""
 
     method: str = setting(meaning="File of training/methods")
 
-    def trains(self, model: ModelConfig) -> int:
-        """How many numbers train in a model of these sizes, biases left out."""
+    def trainable_parameters(self, model: ModelConfig) -> int:
+        """Return the number of trainable parameters for a model of these sizes, without biases."""
         return count_parameters(model)
 
     def require_fit(self, model: ModelConfig) -> None:
-        """Refuse settings that a model of these sizes cannot have.
+        """Check the settings against the sizes of a model.
 
         Raises:
-            ValueError: It begins with the key of the setting.
+            ValueError: They do not fit; the message begins with the key of the setting.
         """
 
-    def planned(self, model: ModelConfig) -> Planned:
-        """What it takes: AdamW keeps two moments of each number."""
-        trained = self.trains(model)
-        return Planned(trained, 2 * trained)
+    def parameter_counts(self, model: ModelConfig) -> ParameterCounts:
+        """Return the sizes for AdamW, which has two moments per parameter."""
+        trained = self.trainable_parameters(model)
+        return ParameterCounts(trained, 2 * trained)
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a method is to adapt a model for.
+    """Inputs of a method besides the model.
 
     Attributes:
-        training: Budget, optimizer, precision.
-        seed: Seed of what the method draws.
-        batches: Gives that many sequences of the training text, fixed by the run alone.
+        training: Training settings.
+        seed: Seed of the method's random numbers.
+        batches: Returns batches of the given number of sequences, the first of the training text.
     """
 
     training: TrainingConfig
@@ -90,11 +87,11 @@ class Task:
 
 
 class Adapter(NamedTuple):
-    """What a method has beside the model: how to go on with it, or to undo it.
+    """An adapter as peft saves it.
 
     Attributes:
-        tensors: Its parts by name.
-        settings: What peft keeps in adapter_config.json.
+        tensors: Its parameters by name.
+        settings: Content of adapter_config.json.
     """
 
     tensors: dict[str, Tensor]
@@ -102,38 +99,34 @@ class Adapter(NamedTuple):
 
 
 class Method:
-    """A training of all parameters that require a gradient; adaptations are subclasses.
-
-    Args:
-        optimizer: Of these parameters.
-    """
+    """Full training of all parameters that require a gradient; adaptations are subclasses."""
 
     extra_parameters: int = 0
-    """Parameters beside those of the model, gone when it is folded."""
+    """Parameters besides those of the model, which `merge` removes."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
 
     @property
     def trained_parameters(self) -> int:
-        """How many numbers train."""
+        """Number of trainable parameters."""
         return sum(parameter.numel() for parameter in self.optimizer.parameters)
 
     def step(self, lr: float, found_inf: Tensor | None = None) -> None:
         """Update the parameters from their gradients; arguments as for `Optimizer.step`."""
         self.optimizer.step(lr, found_inf)
 
-    def readings(self) -> dict[str, float]:
-        """Columns of the history that are the method's own, as they are now."""
+    def extra_metrics(self) -> dict[str, float]:
+        """Return the history columns of this method."""
         return {}
 
-    def residuals(self) -> dict[str, Tensor]:
-        """What a checkpoint must hold of the model though it does not train."""
+    def extra_tensors(self) -> dict[str, Tensor]:
+        """Return tensors of the model that a checkpoint needs although they are frozen."""
         return {}
 
-    def fold(self) -> None:
-        """Put what was learned into the model, so that it is a plain one of its class."""
+    def merge(self) -> None:
+        """Merge the adapter into the model, which is then a plain one of its class."""
 
     def adapter(self) -> Adapter | None:
-        """What there is beside the model, before it is folded; None for nothing."""
+        """Return the adapter, before `merge`; None without one."""
         return None

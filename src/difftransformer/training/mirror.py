@@ -1,13 +1,12 @@
-"""A copy of a training's state elsewhere, so that another machine goes on where this one is lost.
+"""A remote copy of a training's checkpoints, from which another machine can resume.
 
-    {url}/checkpoint-00000120/...                  as in the state folder, its sums.json last
-    {url}/intermediate/step-00000060.safetensors{,.sha256} weights that are published
-    {url}/finished                                 the training was through
+    {url}/checkpoint-00000120/...                  as in the state folder, sums.json last
+    {url}/intermediate/step-00000060.safetensors{,.sha256} intermediate weights
+    {url}/finished                                 the training has finished
 
-The URL is one that fsspec knows: ``file:``, ``s3:`` (with the extra s3), and others whose package
-is there. A thread looks for new checkpoints in the state folder and copies the newest, so training
-does not wait. What cannot be written does not stop it: the line is said, and it is tried again.
-Light: torch is not needed.
+fsspec must support the URL: ``file:``, ``s3:`` (with the extra s3), and others whose package is
+installed. A thread polls the state folder and copies the newest checkpoint, so training does not
+wait. A failed write is logged and repeated, and does not stop training. Imports no torch.
 """
 
 import logging
@@ -30,31 +29,31 @@ from difftransformer.training.state_folder import FINISHED, SUMS, checkpoint_nam
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from difftransformer.training.checkpoint import CheckpointStore, Snapshot
-    from difftransformer.training.team import Team
+    from difftransformer.training.checkpoint import CheckpointStore, TrainState
+    from difftransformer.training.process_group import ProcessGroup
 
-_ASIDE = "uploading"
-_SECONDS_BETWEEN_LOOKS, _SECONDS_AFTER_REFUSAL = 0.5, 30.0
+_STAGING = "uploading"
+_POLL_SECONDS, _RETRY_SECONDS = 0.5, 30.0
 
 logger = logging.getLogger(__name__)
 
 
 class Mirror:
-    """The copy of one state folder.
+    """The remote copy of a state folder.
 
     Args:
         folder: The state folder.
-        url: Where its copy lies; '': there is none, and nothing here does anything.
-        team: The processes that train together; the one that leads copies.
+        url: URL of the copy; '' disables it.
+        group: Process group of the training; rank 0 copies.
 
     Raises:
         CheckpointError: The URL cannot be read and written.
     """
 
-    def __init__(self, folder: Path, url: str, team: "Team") -> None:
-        self._folder, self._url, self._team = folder, url.rstrip("/"), team
+    def __init__(self, folder: Path, url: str, group: "ProcessGroup") -> None:
+        self._folder, self._url, self._group = folder, url.rstrip("/"), group
         self._uploaded: set[str] = set()
-        self._active = bool(url) and team.is_rank0
+        self._active = bool(url) and group.is_rank0
         if not self._active:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -66,9 +65,9 @@ class Mirror:
 
     @contextmanager
     def copying(self) -> Iterator[None]:
-        """Copy what is new while the block trains, and once more at its end.
+        """Copy new checkpoints while the block trains, and the last one at its end.
 
-        However long that takes: where all processes end, trained or told to stop, all wait.
+        All processes wait for the last copy when training ends or is stopped.
         """
         if not self._url:
             yield
@@ -78,93 +77,94 @@ class Mirror:
         if self._active:
             thread.start()
 
-        def copy_the_last() -> None:
+        def copy_last() -> None:
             end.set()
             thread.join()
 
         try:
             yield
         except Interrupted:  # of all processes, after the same step
-            self._team.leading(copy_the_last)
+            self._group.run_on_rank0(copy_last)
             raise
         except BaseException:
             if self._active:
-                copy_the_last()
+                copy_last()
             raise
-        self._team.leading(copy_the_last)
+        self._group.run_on_rank0(copy_last)
 
     def finish(self) -> None:
-        """Set the mark of a training whose outputs are published, where its last state is."""
-        if self._active and self._newest_here() in self._uploaded:
+        """Mark the copy as finished if it has the last checkpoint; call after publishing."""
+        if self._active and self._latest_local() in self._uploaded:
             try:
                 self._fs.pipe_file(self._path(FINISHED), b"")
             except Exception as error:
                 logger.warning("%s: cannot be written (%s)", self._url, in_one_line(error))
 
-    def newest_whole(
+    def latest_valid(
         self, store: "CheckpointStore", like: "Mapping[str, Tensor]"
-    ) -> "Snapshot | None":
-        """Return the newest whole checkpoint of the store or, where that is newer, of the copy.
+    ) -> "TrainState | None":
+        """Return the newest valid checkpoint of the store or, if newer, of the copy.
 
         Raises:
-            CheckpointError: See `CheckpointStore.newest_whole`; or the copy cannot be read.
+            CheckpointError: See `CheckpointStore.latest_valid`; or the copy cannot be read.
         """
-        found = store.newest_whole(like)  # first, for what is damaged here may be whole there
-        here = -1 if found is None else found.step
-        newer = self._team.leading(lambda: self._newer(here)) if self._url else []
-        for step in self._team.from_leader(newer):
-            self._team.leading(partial(self._fetch, checkpoint_name(step)))
-            found = store.newest_whole(like)
-            if found is not None and found.step == step:
+        latest = store.latest_valid(like)  # first: a checkpoint damaged here may be valid there
+        step = -1 if latest is None else latest.step
+        newer = self._group.run_on_rank0(lambda: self._newer(step)) if self._url else []
+        for step in self._group.broadcast_object(newer):
+            self._group.run_on_rank0(partial(self._fetch, checkpoint_name(step)))
+            latest = store.latest_valid(like)
+            if latest is not None and latest.step == step:
                 self._uploaded.add(checkpoint_name(step))
                 break
-        return found
+        return latest
 
     def clear(self) -> None:
-        """Drop the copy, so that the run starts from scratch on any machine."""
+        """Delete the copy, so that the run starts from scratch on any machine."""
         self._uploaded.clear()
         if self._active:
             with storage_errors(self._url, "cannot be cleared"), suppress(FileNotFoundError):
                 self._fs.rm(self._path(), recursive=True)
 
-    # --- there ---
+    # --- remote files ---
 
     def _path(self, *names: str) -> str:
         return "/".join((self._root, *names))
 
     def _names(self, *folder: str) -> set[str]:
         try:
-            listed = self._fs.ls(self._path(*folder), detail=False, refresh=True)
+            paths = self._fs.ls(self._path(*folder), detail=False, refresh=True)
         except FileNotFoundError:
             return set()
-        return {str(path).rstrip("/").rpartition("/")[2] for path in listed}
+        return {str(path).rstrip("/").rpartition("/")[2] for path in paths}
 
-    def _newer(self, here: int) -> list[int]:
-        """Steps of the copy behind the newest whole one here, the last first."""
+    def _newer(self, local_step: int) -> list[int]:
+        """Return the steps of the copy after the newest local one, the last first."""
         with storage_errors(self._url, "cannot be read"):
-            there = checkpoint_steps(self._names())
-        return sorted((step for step in there if step > here), reverse=True)
+            steps = checkpoint_steps(self._names())
+        return sorted((step for step in steps if step > local_step), reverse=True)
 
-    def _newest_here(self) -> str:
+    def _latest_local(self) -> str:
         steps = checkpoint_steps(path.name for path in self._folder.iterdir())
         return checkpoint_name(steps[-1]) if steps else ""
 
     def _fetch(self, name: str) -> None:
-        """Bring a checkpoint here with the kept weights; its sums will tell whether it is whole."""
+        """Download a checkpoint and the intermediate weights; the caller verifies its checksums."""
         with storage_errors(self._url, "cannot be read"):
-            there = self._names(INTERMEDIATE)
-            for kept in sorted(there):  # its sum comes last: without one it is half a copy
-                if f"{kept}.sha256" in there and not (self._folder / INTERMEDIATE / kept).exists():
-                    self._fetch_kept(kept)
+            names = self._names(INTERMEDIATE)
+            # The checksum is copied last: without it the copy is partial.
+            for weights in sorted(name for name in names if f"{name}.sha256" in names):
+                if not (self._folder / INTERMEDIATE / weights).exists():
+                    self._fetch_weights(weights)
             partial = self._folder / f"{name}.partial"
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir()
             for file in self._names(name):
                 self._fs.get_file(self._path(name, file), str(partial / file))
             partial.rename(self._folder / name)
-            logger.info("checkpoint %s comes from %s", name, self._url)
+            logger.info("downloaded checkpoint %s from %s", name, self._url)
 
-    def _fetch_kept(self, name: str) -> None:
+    def _fetch_weights(self, name: str) -> None:
         target = self._folder / INTERMEDIATE / name
         target.parent.mkdir(exist_ok=True)
         partial = target.with_name(f".{name}.partial")
@@ -174,98 +174,94 @@ class Mirror:
         ):
             partial.unlink()
             raise CheckpointError(
-                f"{self._url}/{INTERMEDIATE}/{name} does not match its sum: delete {self._url}, "
-                "and the training starts again"
+                f"{self._url}/{INTERMEDIATE}/{name} does not match its checksum: delete "
+                f"{self._url}, and the training starts again"
             )
         partial.rename(target)
 
     # --- copying ---
 
     def _copy_until(self, end: Event) -> None:
-        refused = False
+        has_failed = False
         while True:
-            last = end.wait(_SECONDS_AFTER_REFUSAL if refused else _SECONDS_BETWEEN_LOOKS)
+            last = end.wait(_RETRY_SECONDS if has_failed else _POLL_SECONDS)
             try:
                 self._copy()
-                refused = False
+                has_failed = False
             except Exception as error:
-                said = in_one_line(error)
-                if last or not refused:
+                if last or not has_failed:
                     logger.warning(
-                        "%s: cannot be written (%s): the checkpoints on this machine are whole, "
-                        "another one would go on from what is there",
-                        self._url, said,
+                        "%s: cannot be written (%s): checkpoints on this machine are complete, "
+                        "another machine would resume from an older copy",
+                        self._url, in_one_line(error),
                     )  # fmt: skip
-                refused = True
+                has_failed = True
             if last:
                 return
 
     def _copy(self) -> None:
-        """Copy the newest checkpoint, if there is one that has no copy."""
-        newest = self._newest_here()
+        """Copy the newest checkpoint if it has no copy."""
+        newest = self._latest_local()
         if newest and newest not in self._uploaded:
             self._copy_checkpoint(newest)
 
     def _copy_checkpoint(self, name: str) -> None:
-        """Copy a checkpoint after the kept weights that it needs; of older ones keep the last.
+        """Copy a checkpoint after the weights that it needs; delete older copies but the last.
 
-        Newer ones are those of a machine that takes this one for lost and has gone on.
+        Newer copies belong to a machine that took this one for lost and resumed.
         """
-        aside = self._folder / _ASIDE
-        shutil.rmtree(aside, ignore_errors=True)
+        staging = self._folder / _STAGING
+        shutil.rmtree(staging, ignore_errors=True)
         try:
             for path in (self._folder / name).iterdir():
-                link(path, aside / path.name)  # training may drop it meanwhile
-        except FileNotFoundError:  # it has: there is a newer one
-            shutil.rmtree(aside, ignore_errors=True)
+                link(path, staging / path.name)  # training may delete it meanwhile
+        except FileNotFoundError:  # deleted: there is a newer one
+            shutil.rmtree(staging, ignore_errors=True)
             return
         for path in sorted((self._folder / INTERMEDIATE).glob("step-*.safetensors")):
-            self._copy_kept(path)
-        for path in sorted(aside.iterdir(), key=lambda path: path.name == SUMS):
+            self._copy_weights(path)
+        for path in sorted(staging.iterdir(), key=lambda path: path.name == SUMS):
             self._fs.put_file(str(path), self._path(name, path.name))
-        older = {one for one in map(checkpoint_name, checkpoint_steps(self._names())) if one < name}
-        keep = max(older & self._uploaded, default="")
-        for old in older - {keep}:
-            self._fs.rm(self._path(old), recursive=True)
+        copies = map(checkpoint_name, checkpoint_steps(self._names()))
+        older = {copy for copy in copies if copy < name}
+        for copy in older - {max(older & self._uploaded, default="")}:
+            self._fs.rm(self._path(copy), recursive=True)
         self._uploaded.add(name)
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
 
-    def _copy_kept(self, path: Path) -> None:
-        found = path.stat()
-        version = f"{path.name} {found.st_ino} {found.st_mtime_ns}"  # it may be written again
+    def _copy_weights(self, path: Path) -> None:
+        status = path.stat()
+        version = f"{path.name} {status.st_ino} {status.st_mtime_ns}"  # it may be written again
         if version in self._uploaded:
             return
-        copy, its_sum, own = path.name, f"{path.name}.sha256", file_sha256(path).encode()
-        there, names = self._path(INTERMEDIATE, its_sum), self._names(INTERMEDIATE)
-        # The process that trained before may have copied it; a sum comes after what it is of.
-        known = self._fs.cat_file(there) if its_sum in names else None
-        if known != own or copy not in names:
-            if known is not None:
-                self._fs.rm_file(there)  # no sum stands beside half a copy
-            self._fs.put_file(str(path), self._path(INTERMEDIATE, copy))
-            self._fs.pipe_file(there, own)
+        digest_file, digest = f"{path.name}.sha256", file_sha256(path).encode()
+        digest_path, names = self._path(INTERMEDIATE, digest_file), self._names(INTERMEDIATE)
+        # An earlier process may have copied it; the digest is written after the weights.
+        copied = self._fs.cat_file(digest_path) if digest_file in names else None
+        if copied != digest or path.name not in names:
+            if copied is not None:
+                self._fs.rm_file(digest_path)  # no digest beside a partial copy
+            self._fs.put_file(str(path), self._path(INTERMEDIATE, path.name))
+            self._fs.pipe_file(digest_path, digest)
         self._uploaded.add(version)
 
 
 def forget_finished(url: str, scale: str, is_stored: Callable[[str, str], bool]) -> int:
-    """Remove the copies of finished trainings whose outputs are where they belong.
+    """Delete the copies of finished trainings whose outputs are stored; return their number.
 
     Args:
-        url: Of all copies.
-        scale: Of which scale.
-        is_stored: Says of a run and a seed whether what its training made is there.
-
-    Returns:
-        How many were removed.
+        url: URL of all copies.
+        scale: Scale of the trainings.
+        is_stored: Whether the outputs of a run and seed are stored.
 
     Raises:
         CheckpointError: The URL cannot be read or written.
     """
     with storage_errors(url, "cannot be cleared"):
         fs, root = open_storage(url.rstrip("/"))
-        any_state = ("*",) * 4  # stage, run, seed and fingerprint
-        marks = fs.glob(Layout(root, scale).copied_state(*any_state, FINISHED))
-        gone = [mark for mark in marks if is_stored(*str(mark).split("/")[-4:-2])]
-        for mark in gone:
-            fs.rm(str(mark).rpartition("/")[0], recursive=True)
-    return len(gone)
+        wildcards = ("*",) * 4  # stage, run, seed and fingerprint
+        marks = map(str, fs.glob(Layout(root, scale).copied_state(*wildcards, FINISHED)))
+        removable = [mark for mark in marks if is_stored(*mark.split("/")[-4:-2])]
+        for mark in removable:
+            fs.rm(mark.rpartition("/")[0], recursive=True)
+    return len(removable)

@@ -1,4 +1,4 @@
-"""The loss of a batch: cross-entropy of hidden states, without ever holding all logits.
+"""The training loss: cross-entropy in chunks, so that all logits never exist at a time.
 
 Shapes: B = sequences, T = positions, D = d_model, V = vocabulary.
 """
@@ -19,10 +19,10 @@ HiddenStates = Callable[[Tensor], Tensor]
 
 
 def document_end(config: TrainingConfig, dataset: PackedDataset) -> int | None:
-    """Return the token that closes each document for ``document_mask``; None without it.
+    """Return the token that ends documents, if ``document_mask`` is set; else None.
 
     Raises:
-        ConfigError: The dataset has no documents that a token ends.
+        ConfigError: The dataset has no such token.
     """
     if not config.document_mask:
         return None
@@ -36,39 +36,38 @@ def document_end(config: TrainingConfig, dataset: PackedDataset) -> int | None:
 
 
 def within_documents(states: Callable[..., Tensor], end: int | None) -> HiddenStates:
-    """Return ``states`` of tokens whose attention stays within documents that ``end`` closes.
+    """Return ``states`` with attention masked to documents; unchanged if ``end`` is None.
 
     Args:
         states: `Transformer.hidden_states`, compiled or not.
-        end: Token that closes a document; None: ``states`` themselves.
+        end: Token that ends a document.
     """
     if end is None:
         return states
 
-    def separated(tokens: Tensor) -> Tensor:
+    def masked(tokens: Tensor) -> Tensor:
         return states(tokens, segment_ids=segment_ids_from_eos(tokens, end))
 
-    return separated
+    return masked
 
 
 LM_WEIGHT = 0.5
-"""Weight of the targets that are no answers, in rows with answer positions."""
+"""Weight of the targets besides the answers, in rows with answer positions."""
 
 
 class Objective:
-    """What training lowers and validation measures.
+    """The loss of training and validation.
 
-    Packed text: the mean cross-entropy of all targets. Row datasets (those with answer positions):
-    ``mean CE(answer targets) + LM_WEIGHT * mean CE(all other targets)``; the
-    language-model part leaves the answers out, so that each target counts once.
+    Packed text: the mean cross-entropy of all targets. Rows with answer positions:
+    ``mean CE(answers) + LM_WEIGHT * mean CE(other targets)``.
 
     Args:
-        seq_len: T, targets of one sequence.
-        chunk: Positions whose logits exist at one time.
+        seq_len: T, targets per sequence.
+        chunk: Positions whose logits exist at a time.
         answers: Indices of the answers among the T targets; None for packed text.
-        device: Where batches live.
-        compiled: Whether the loss is compiled, on a GPU.
-        end: Token that closes a document where attention stays within documents, else None.
+        device: Device of the batches.
+        compiled: Whether to compile the loss, on a GPU.
+        end: Token that ends a document, for the document mask; None without it.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class Objective:
     def row_losses(
         self, hidden_states: HiddenStates, output_weight: Tensor, batch: Tensor
     ) -> Tensor:
-        """Return the loss of each row of ``batch`` [B, T+1] on its own, float64 [B]."""
+        """Return the loss of each row of ``batch`` [B, T+1], float64 [B]."""
         hidden = hidden_states(batch[:, :-1]).flatten(0, 1)
         losses = token_losses(hidden, output_weight, batch[:, 1:].flatten(), self._chunk)
         return losses.double().view(len(batch), -1) @ self.weights.double()

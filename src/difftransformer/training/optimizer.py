@@ -1,8 +1,8 @@
-"""AdamW with weight decay on matrices only, its state as named tensors.
+"""AdamW with weight decay on matrices only.
 
-`torch.optim.AdamW` would do, but making one imports torch's whole compiler: 2.6 s of CPU on top of
-the 2.0 s of ``import torch``, in every job. Here the same fused kernel is called through torch's
-functional interface, which does not, and the state is plain tensors under the parameters' names.
+`torch.optim.AdamW` imports torch's compiler when it is created: 2.6 s of CPU on top of the 2.0 s of
+``import torch``, in every job. This calls the same fused kernel through torch's functional
+interface.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ _STATE = ("exp_avg", "exp_avg_sq", "adam_step")
 
 @dataclass
 class _Slot:
-    """A parameter and what AdamW keeps about it, nothing at first."""
+    """A parameter and its AdamW state, zeros at first."""
 
     name: str
     parameter: nn.Parameter
@@ -34,12 +34,11 @@ class AdamW:
     """Fused AdamW (Loshchilov and Hutter 2019) over the trainable parameters of a model.
 
     Weight decay acts on parameters of two or more dimensions (projections, embeddings). Gains,
-    biases and lambda vectors are left alone: pulling them to zero would change what they
-    parameterise rather than regularize it.
+    biases and lambda vectors have none: pulling them to zero would change what they parameterize.
 
     Args:
-        parameters: Names and parameters, each once; those without ``requires_grad`` are left out.
-        config: Betas, eps and weight decay; the learning rate comes with each step.
+        parameters: Names and parameters; those without ``requires_grad`` are left out.
+        config: Training settings; the learning rate is an argument of `step`.
     """
 
     def __init__(
@@ -53,12 +52,12 @@ class AdamW:
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        """What is optimized."""
+        """See `method.Optimizer`."""
         return [slot.parameter for slots, _ in self._groups for slot in slots]
 
     @torch.no_grad()
     def step(self, lr: float, found_inf: Tensor | None = None) -> None:
-        """Update the parameters from their gradients, and drop these; see `method.Optimizer`."""
+        """See `method.Optimizer`."""
         beta1, beta2 = self._config.betas
         for slots, decay in self._groups:
             due = [slot for slot in slots if slot.parameter.grad is not None]
@@ -83,7 +82,7 @@ class AdamW:
             parameter.grad = None
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the state as ``{key}.{parameter name}``, the tensors themselves."""
+        """Return the state as ``{key}.{parameter name}``, without copying."""
         return {
             f"{key}.{slot.name}": getattr(slot, key)
             for slots, _ in self._groups
@@ -92,7 +91,7 @@ class AdamW:
         }
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Copy back what `tensors` gave."""
+        """See `method.Optimizer`."""
         for name, tensor in self.tensors().items():
             tensor.copy_(tensors[name])
 
@@ -100,10 +99,9 @@ class AdamW:
 def split_decay(
     parameters: Iterable[tuple[str, nn.Parameter]],
 ) -> tuple[dict[str, nn.Parameter], dict[str, nn.Parameter]]:
-    """Return trainable parameters with weight decay and those without, by name.
+    """Return the trainable parameters with weight decay and those without, by name.
 
-    A variant that stores lambda vectors as a matrix, one row per head, names it ``lambda_*``: that
-    exempts it too.
+    Matrices named ``lambda_*``, lambda vectors with one row per head, have none.
     """
     groups: tuple[dict[str, nn.Parameter], dict[str, nn.Parameter]] = {}, {}
     for name, parameter in parameters:

@@ -15,8 +15,8 @@ from difftransformer.models.language_model import LanguageModel
 from difftransformer.provenance.atomic import make_lasting_folder, replacing, write_bytes
 from difftransformer.provenance.layout import HISTORY, INTERMEDIATE, TRAINING
 from difftransformer.provenance.result import Result, write_result
-from difftransformer.training.measure import History, accuracy_column, learned_at
 from difftransformer.training.method import Adapter
+from difftransformer.training.validation import History, accuracy_column, learned_at
 
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 
@@ -29,43 +29,49 @@ def publish(
     history: History,
     dataset: PackedDataset,
     result: Result,
-    kept: Sequence[Path],
+    weights: Sequence[Path],
     adapter: Adapter | None = None,
 ) -> None:
-    """Write every declared output whole, the result last; the same bytes at every call.
+    """Write all declared outputs atomically, the result last.
 
-    ``kept`` are weights of steps before the last. Their folder is there without any, too.
-    ``adapter`` goes into a file of its own, its settings into the file's head.
+    Repeated calls write the same bytes, except for the times in the result's provenance.
 
-    Only the times in the result's provenance differ between calls.
+    Args:
+        output: The output folder.
+        model: The trained model.
+        history: Its history.
+        dataset: The training data, whose tokenizer is copied.
+        result: The result of the job.
+        weights: Files of intermediate weights; their folder is created in any case.
+        adapter: The adapter, if any; its settings go into the metadata of its file.
 
     Raises:
-        CheckpointError: the file system refused.
+        CheckpointError: The file system refused.
     """
     try:
         output.mkdir(parents=True, exist_ok=True)
-        for name in (TRAINING, ADAPTER):  # neither ever stands beside weights of another run
+        for name in (TRAINING, ADAPTER):  # never next to weights of another run
             (output / name).unlink(missing_ok=True)
         save_language_model(output, model)
         shutil.rmtree(output / INTERMEDIATE, ignore_errors=True)
         make_lasting_folder(output / INTERMEDIATE)
-        known = TOKENIZER if model.tokenizer is None else TOKENIZER[:1]
-        beside = [path for name in known if (path := dataset.folder / name).is_file()]
-        for folder, paths in ((output, beside), (output / INTERMEDIATE, kept)):
+        names = TOKENIZER if model.tokenizer is None else TOKENIZER[:1]
+        tokenizer = [path for name in names if (path := dataset.folder / name).is_file()]
+        for folder, paths in ((output, tokenizer), (output / INTERMEDIATE, weights)):
             for path in paths:
-                with replacing(folder / path.name) as aside:
-                    shutil.copyfile(path, aside)
+                with replacing(folder / path.name) as temporary:
+                    shutil.copyfile(path, temporary)
         if adapter is not None:
-            # One entry: safetensors writes several in any order.
-            head = {"settings": json.dumps(adapter.settings, sort_keys=True, default=sorted)}
-            write_bytes(output / ADAPTER, save(adapter.tensors, metadata=head))
+            # One entry: safetensors does not order several.
+            metadata = {"settings": json.dumps(adapter.settings, sort_keys=True, default=sorted)}
+            write_bytes(output / ADAPTER, save(adapter.tensors, metadata=metadata))
         history.write_csv(output / HISTORY)
         files = [path for path in output.rglob("*") if path.is_file() and path.name[0] != "."]
         write_result(output / TRAINING, result, files)
     except OSError as error:
         raise CheckpointError(
             f"the trained model could not be written to {output} ({error.strerror}); its last "
-            "checkpoint has it all: make room there and start again, nothing is trained twice"
+            "checkpoint is complete: make room there and start again to publish it"
         ) from error
 
 
@@ -76,15 +82,15 @@ def training_metrics(
     steps: int,
     diverged_at: int | None = None,
 ) -> Metrics:
-    """Return final losses, sizes, ``steps`` done and, with a probe, the steps to learn retrieval.
+    """Return final losses, sizes and ``steps``; with a probe also the steps to learn retrieval.
 
-    A run that records its divergence says whether it diverged, at which step, and how many steps it
-    was to have. If it did, ``steps`` and ``tokens`` end there, and it has no final losses.
+    With ``on_divergence: record`` also whether and when the run diverged, and the planned steps. A
+    diverged run has no final losses, and its ``steps`` and ``tokens`` end at the divergence.
     """
-    whole = diverged_at is None
+    completed = diverged_at is None
     metrics: Metrics = {
-        "train_loss": history.last("loss") if whole else None,
-        "validation_loss": history.last("validation_loss") if whole else None,
+        "train_loss": history.last("loss") if completed else None,
+        "validation_loss": history.last("validation_loss") if completed else None,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "non_embedding_parameters": _non_embedding(model),
         "steps": steps,
@@ -92,15 +98,15 @@ def training_metrics(
     }
     if config.on_divergence == "record":
         metrics |= {
-            "diverged": int(not whole),
+            "diverged": int(not completed),
             "diverged_at": diverged_at,
             "planned_steps": config.total_steps,
         }
-    return metrics | (_retrieval_metrics(history, config.probe) if config.probe else {})
+    return metrics | (_retrieval_metrics(history, config.probe) if config.probe is not None else {})
 
 
 def _retrieval_metrics(history: History, probe: ProbeConfig) -> Metrics:
-    """``steps_to_learn`` retrieval, None if it did not; ``learned``: 1 or 0 accordingly."""
+    """``steps_to_learn``, None if it did not; ``learned``: 1 or 0 accordingly."""
     step = learned_at(history, probe)
     metrics: Metrics = {"steps_to_learn": step, "learned": int(step is not None)}
     columns = map(accuracy_column, probe.needles)
@@ -108,6 +114,6 @@ def _retrieval_metrics(history: History, probe: ProbeConfig) -> Metrics:
 
 
 def _non_embedding(model: LanguageModel) -> int:
-    """Parameters without the token embedding and the output matrix."""
+    """Return the number of parameters without token embedding and output matrix."""
     outside = {id(model.embedding_weight), id(model.output_weight)}
     return sum(p.numel() for p in model.parameters() if id(p) not in outside)

@@ -1,4 +1,4 @@
-"""Adaptations that peft puts into a model: what they train, how they fold, what is beside it."""
+"""Adaptations by adapters of peft."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,15 +14,15 @@ from difftransformer.training.optimizer import AdamW
 
 
 class PeftMethod(Method):
-    """A model with an adapter of peft in it, which AdamW trains.
+    """A model with a peft adapter, trained by AdamW.
 
     Args:
         model: The model; its modules are changed in place.
-        config: Settings of an adapter as peft takes them.
-        task: What it is trained for.
-        replaced: Parameters of the adapter that stand in the place of the model's own, which are
-            not extra ones.
-        moves_base: Whether the adapter takes its start out of the model's own matrices.
+        config: peft's settings of the adapter.
+        task: Training settings, seed and text.
+        replaced: Part of the names of adapter parameters that replace parameters of the model, so
+            that they do not count as extra.
+        moves_base: Whether the adapter changes the model's matrices at the start, as PiSSA does.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class PeftMethod(Method):
     ) -> None:
         self._model, self._moves_base = model, moves_base
         before = torch.get_rng_state()
-        torch.manual_seed(task.seed)  # what peft draws depends on the seed alone
+        torch.manual_seed(task.seed)  # peft's random numbers depend only on the seed
         self.peft: Any = get_peft_model(model.inner, config)
         torch.set_rng_state(before)
         super().__init__(AdamW(model.named_parameters(), task.training))
@@ -46,19 +46,19 @@ class PeftMethod(Method):
             if parameter.requires_grad and (replaced is None or replaced not in name)
         )
 
-    def residuals(self) -> dict[str, Tensor]:
-        """The model's own matrices, where they are not those it came with."""
+    def extra_tensors(self) -> dict[str, Tensor]:
+        """Return the model's matrices if the adapter has changed them."""
         if not self._moves_base:
             return {}
-        known = self._model.named_parameters()
-        return {name: parameter for name, parameter in known if name.endswith("base_layer.weight")}
+        suffix = "base_layer.weight"
+        return {n: p for n, p in self._model.named_parameters() if n.endswith(suffix)}
 
-    def fold(self) -> None:
-        """Merge the adapter into the model's own matrices."""
+    def merge(self) -> None:
+        """Merge the adapter into the model's matrices."""
         self.peft.merge_and_unload()
 
     def adapter(self) -> Adapter:
-        """The adapter as peft saves it."""
+        """Return the adapter as peft saves it."""
         tensors: Mapping[str, Tensor] = get_peft_model_state_dict(self.peft)
         copied = {name: tensor.detach().clone() for name, tensor in tensors.items()}
         return Adapter(copied, self.peft.peft_config["default"].to_dict())

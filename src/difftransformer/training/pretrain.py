@@ -21,68 +21,73 @@ from difftransformer.models.transformer import Transformer
 from difftransformer.training.memory import require_memory
 from difftransformer.training.method import Method
 from difftransformer.training.optimizer import AdamW
-from difftransformer.training.run import Frame, Start, open_weights, train_run
-from difftransformer.training.team import Team
+from difftransformer.training.process_group import ProcessGroup
+from difftransformer.training.run import JobArguments, TrainSetup, open_weights, train_run
 
 logger = logging.getLogger(__name__)
 
 
-def pretrain(slice: RunConfig, *, model: Path | None = None, **frame: Unpack[Frame]) -> None:
-    """Train the model of ``slice``, or continue from the newest whole checkpoint; publish outputs.
+def pretrain(
+    run_config: RunConfig, *, model: Path | None = None, **job: Unpack[JobArguments]
+) -> None:
+    """Pre-train the model of a run, or resume from the latest checkpoint; publish the outputs.
 
     Args:
-        slice: The resolved run; ``init_from`` names the run that it continues, if any.
+        run_config: The resolved config; ``init_from`` names the run that it continues, if any.
         model: Folder of that run's finished training with the same seed.
-        **frame: See `Frame`; the dataset has the parent's tokenizer.
+        **job: The other arguments; the dataset has the parent's tokenizer.
 
     Raises:
-        ConfigError: The run continues one that was not given, or the other way round, or their
-            models differ in more than their positions.
-        CheckpointError: ``model`` holds no finished training, that of another run or seed, or
-            weights with another tokenizer.
-        UserError: the data or the device does not fit, memory or disk is too small, training
-            diverged; the line says which and what to do.
-        Interrupted: stopped by SIGTERM or SIGINT after writing a checkpoint (exit status 75); the
-            same call continues.
+        ConfigError: ``init_from`` without ``model``, or the reverse; or the two models differ in
+            more than their positions.
+        CheckpointError: ``model`` has no finished training, that of another run or seed, or
+            another tokenizer.
+        UserError: The data or the device does not fit, memory or disk is too small, or training
+            diverged; the message says which and what to do.
+        Interrupted: Stopped by a signal after writing a checkpoint (exit status 75); the same call
+            resumes.
     """
-    _train("pretrain", slice, model, frame)
+    _train("pretrain", run_config, model, job)
 
 
-def extend_context(slice: RunConfig, *, model: Path, **frame: Unpack[Frame]) -> None:
+def extend_context(run_config: RunConfig, *, model: Path, **job: Unpack[JobArguments]) -> None:
     """Continue a finished run on longer contexts; arguments and errors are those of `pretrain`.
 
-    The model of ``slice`` starts from its parent's weights, with a larger ``max_positions`` and
-    usually another ``rope_theta``.
+    The model starts from its parent's weights, with a larger ``max_positions`` and usually another
+    ``rope_theta``.
     """
-    _train("extend_context", slice, model, frame)
+    _train("extend_context", run_config, model, job)
 
 
-def _train(stage: str, slice: RunConfig, model: Path | None, frame: Frame) -> None:
-    def start(dataset: PackedDataset, device: torch.device, team: Team) -> Start:
-        require_memory(slice, device)
-        transformer = _initial_model(slice, frame["seed"], model, device, team)
-        transformer.activation_checkpointing = slice.training.activation_checkpointing
-        method = Method(AdamW(transformer.named_parameters(), slice.training))
-        return Start(
-            transformer, method, transformer.backend, lambda: (team.plain(transformer), {})
+def _train(stage: str, run_config: RunConfig, model: Path | None, job: JobArguments) -> None:
+    def make_setup(dataset: PackedDataset, device: torch.device, group: ProcessGroup) -> TrainSetup:
+        require_memory(run_config, device)
+        transformer = _initial_model(run_config, job["seed"], model, device, group)
+        transformer.activation_checkpointing = run_config.training.activation_checkpointing
+        method = Method(AdamW(transformer.named_parameters(), run_config.training))
+        return TrainSetup(
+            transformer,
+            method,
+            transformer.backend,
+            lambda: (group.gather_full_model(transformer), {}),
         )
 
-    train_run(stage, slice, model, start, frame)
+    train_run(stage, run_config, model, make_setup, job)
 
 
 def _initial_model(
-    slice: RunConfig, seed: int, folder: Path | None, device: torch.device, team: Team
+    run_config: RunConfig, seed: int, folder: Path | None, device: torch.device, group: ProcessGroup
 ) -> Transformer:
-    """Return the model that training starts from: drawn, or with the weights of the parent."""
-    precision = slice.training.precision
-    if precision == "fp32" and not slice.model.residual_in_fp32:
+    """Return the initial model: random weights, or those of the parent."""
+    precision = run_config.training.precision
+    if precision == "fp32" and not run_config.model.residual_in_fp32:
         logger.warning("model.residual_in_fp32 off has no effect: training.precision is fp32")
-    backend = choose_backend(slice.training.backend, device.type, precision)
+    backend = choose_backend(run_config.training.backend, device.type, precision)
 
-    def fill(transformer: Transformer, name: str, module: nn.Module) -> None:
+    def init_module(transformer: Transformer, name: str, module: nn.Module) -> None:
         if folder is None:
             transformer.init_module(name, module, seed)
 
-    empty = partial(Transformer, slice.model, backend)
-    transformer = team.shared(empty, fill, device, precision)
-    return transformer if folder is None else open_weights(slice, folder, transformer, team)
+    make_model = partial(Transformer, run_config.model, backend)
+    transformer = group.shard_model(make_model, init_module, device, precision)
+    return transformer if folder is None else open_weights(run_config, folder, transformer, group)

@@ -1,15 +1,12 @@
-"""A training process: device, precision, memory, determinism, and random number generators.
+"""Device, precision, memory allocator, determinism and random number generators of a process.
 
-The first four are chosen, logged and recorded; the generators are seeded together, saved and put
-back together.
-
-On the CPU a training step frees what the next one needs. By default glibc gives the large blocks of
-activations back to the kernel after each step, and the next step pays for fresh, zeroed pages: 4 to
+A training step on the CPU allocates what the previous one freed. By default glibc returns the large
+blocks of activations to the kernel after each step, and the next step pays for zeroed pages: 4 to
 9% of the CPU time of a small model's step (d_model 128, 2 and 4 layers, three paired runs each).
-The peak of the memory stays as it was, but for the maps of eager attention: blocks of megabytes
-that leave gaps no other one fits, so that keeping them took 2 to 3 times the memory (d_model 256,
-512 positions, 2 layers); and for models of transformers, whose blocks differ more: 1.6 to 2.5 times
-(d_model 256, 4 layers, 8 sequences of 512). There giving back costs 40 to 70% of the CPU time.
+Keeping them leaves the peak memory as it is, with two exceptions. Attention maps of eager attention
+are blocks of megabytes that fragment memory: 2 to 3 times the peak (d_model 256, 512 positions, 2
+layers). The blocks of transformers' models differ more: 1.6 to 2.5 times (d_model 256, 4 layers, 8
+sequences of 512); there returning them costs 40 to 70% of the CPU time.
 """
 
 import ctypes
@@ -34,10 +31,10 @@ _LARGE, _MOST_MAPPED = 2**20, 2**16
 
 
 def resolve_device(config: TrainingConfig) -> torch.device:
-    """Choose the device to train on, and check that it has the precision asked for.
+    """Return the training device, after checking that it supports the precision.
 
     Raises:
-        BackendError: CUDA, or bf16 on it, was asked for and is not there.
+        BackendError: CUDA, or bf16 on it, is requested and not available.
     """
     device = choose_device(config.device, "training.device")
     if device.type == "cuda":
@@ -56,18 +53,19 @@ def resolve_device(config: TrainingConfig) -> torch.device:
 
 
 def prepare_process(config: TrainingConfig, device: torch.device, threads: int) -> bool:
-    """Pin the thread count, set up memory, choose deterministic kernels; return whether they are.
+    """Set threads, allocator and deterministic kernels; return whether kernels are deterministic.
 
-    The number of threads changes the order of sums and so the bits of a run: it is an argument,
-    never what the machine happens to have.
+    The number of threads changes the order of sums, hence the bits: it does not depend on the
+    machine.
     """
     torch.set_num_threads(threads)
     if device.type == "cpu" and config.backend == "eager":
         return_freed_memory()
     elif device.type == "cpu":
         keep_freed_memory()
-    wanted = config.deterministic
-    deterministic = device.type == "cpu" if wanted is None else wanted
+    deterministic = config.deterministic
+    if deterministic is None:
+        deterministic = device.type == "cpu"
     if deterministic and device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     set_deterministic(deterministic, compiled=config.compile)
@@ -75,22 +73,22 @@ def prepare_process(config: TrainingConfig, device: torch.device, threads: int) 
 
 
 def keep_freed_memory() -> None:
-    """Tell glibc's malloc to keep what is freed; another one keeps none, and the log says so.
+    """Let glibc's malloc keep freed memory; other allocators ignore this, which is logged.
 
-    Costs nothing but the peak staying reserved until the process ends.
+    The peak stays reserved until the process ends.
     """
-    # Nothing mapped apart, so that all of it can be kept; nothing ever trimmed.
-    kept = _set_malloc((_MMAP_MAX, 0), (_TRIM_THRESHOLD, 2**31 - 1))
-    logger.info("memory is %skept between steps", "" if kept else "not ")
+    # No block is mapped by itself, so that all can be kept; the heap is never trimmed.
+    is_set = _set_malloc((_MMAP_MAX, 0), (_TRIM_THRESHOLD, 2**31 - 1))
+    logger.info("memory is %skept between steps", "" if is_set else "not ")
 
 
 def return_freed_memory() -> None:
-    """Tell glibc's malloc to give back large blocks that are freed: no gaps, but fresh pages."""
+    """Let glibc's malloc return large freed blocks to the kernel: no fragmentation, new pages."""
     _set_malloc((_MMAP_MAX, _MOST_MAPPED), (_MMAP_THRESHOLD, _LARGE))
 
 
 def _set_malloc(*options: tuple[int, int]) -> bool:
-    """Return whether malloc took the options; none but glibc's has them."""
+    """Set options of glibc's malloc; return whether it accepted them."""
     if platform.libc_ver()[0] != "glibc":
         return False
     libc = ctypes.CDLL(None)
@@ -114,21 +112,21 @@ def rng_tensors(device: torch.device) -> dict[str, Tensor]:
 
 def rng_state() -> dict[str, Any]:
     """Return the states of python's and numpy's generators, as JSON values."""
-    kind, keys, *rest = np.random.get_state(legacy=True)
-    return {"python": random.getstate(), "numpy": [kind, np.asarray(keys).tolist(), *rest]}
+    kind, keys, *position = np.random.get_state(legacy=True)
+    return {"python": random.getstate(), "numpy": [kind, np.asarray(keys).tolist(), *position]}
 
 
-def made_on(tensors: dict[str, Tensor]) -> str:
-    """Return the kind of device of the process that `rng_tensors` was called in."""
+def device_type_of(tensors: dict[str, Tensor]) -> str:
+    """Return the device type of the process that called `rng_tensors`."""
     return "cuda" if "rng.cuda" in tensors else "cpu"
 
 
 def restore_rng(tensors: dict[str, Tensor], state: dict[str, Any], device: torch.device) -> None:
-    """Put back what `rng_tensors` and `rng_state` gave."""
+    """Restore the generators from `rng_tensors` and `rng_state`."""
     torch.set_rng_state(tensors["rng.cpu"])
-    if device.type == "cuda" and made_on(tensors) == "cuda":
+    if device.type == "cuda" and device_type_of(tensors) == "cuda":
         torch.cuda.set_rng_state(tensors["rng.cuda"], device)
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
-    kind, keys, *rest = state["numpy"]
-    np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
+    kind, keys, *position = state["numpy"]
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), *position))

@@ -1,4 +1,4 @@
-"""What a person watching sees: a log line and a heartbeat file every few seconds."""
+"""Progress of a training: a log line and a heartbeat file every few seconds."""
 
 import json
 import logging
@@ -13,10 +13,10 @@ class Progress:
     """Speed and remaining time of a run, reported at most every ``interval`` seconds.
 
     The heartbeat ``progress.json`` in ``state`` has ``{run, seed, step, steps, loss,
-    tokens_per_second, eta_seconds, updated}`` (updated: Unix time) and is replaced whole, so a
-    live display never reads half of it. It is no result and is not synced to disk. Of several
-    processes that train together one alone is ``shown``. With ``peak_speed``, the tokens per second
-    at the peak FLOP/s of the devices, the log line includes the model FLOPs utilization (MFU).
+    tokens_per_second, eta_seconds, updated}`` (updated: Unix time) and is replaced atomically. It
+    is no result and is not synced to disk. Only rank 0 is ``enabled``. With ``peak_speed``, the
+    tokens per second at the peak FLOP/s of the devices, the log line includes the model FLOPs
+    utilization (MFU).
     """
 
     def __init__(
@@ -29,13 +29,13 @@ class Progress:
         tokens_per_step: int,
         peak_speed: float | None = None,
         interval: float = 3.0,
-        shown: bool = True,
+        enabled: bool = True,
     ) -> None:
         self._path = state / "progress.json"
         self._run, self._seed = run, seed
         self._tokens_per_step, self._interval = tokens_per_step, interval
         self._mark = (time.monotonic(), step)
-        self._peak_speed, self._shown = peak_speed, shown
+        self._peak_speed, self._enabled = peak_speed, enabled
         self.tokens_per_second = 0.0
 
     def due(self) -> bool:
@@ -43,23 +43,23 @@ class Progress:
         return time.monotonic() - self._mark[0] >= self._interval
 
     def speed(self, step: int) -> float:
-        """Tokens per second as last reported, or up to ``step`` before anything was."""
+        """Return the tokens per second of the last report, or up to ``step`` without one."""
         seconds, done = time.monotonic() - self._mark[0], step - self._mark[1]
         if self.tokens_per_second or not done or seconds <= 0:
             return self.tokens_per_second
         return done * self._tokens_per_step / seconds
 
     def report(self, step: int, steps: int, loss: float | None, lr: float) -> None:
-        """Log one line and replace the heartbeat; ``steps`` may be fewer than they were."""
+        """Log one line and replace the heartbeat; ``steps`` may be fewer than before."""
         now = time.monotonic()
         seconds, done = now - self._mark[0], step - self._mark[1]
         if done and seconds > 0:
             self.tokens_per_second = done * self._tokens_per_step / seconds
         self._mark = (now, step)
-        if not self._shown:
+        if not self._enabled:
             return
-        left = (steps - step) * self._tokens_per_step
-        eta = left / self.tokens_per_second if self.tokens_per_second else None
+        tokens = (steps - step) * self._tokens_per_step
+        eta = tokens / self.tokens_per_second if self.tokens_per_second else None
         mfu = f" MFU {self.tokens_per_second / self._peak_speed:.0%}" if self._peak_speed else ""
         logger.info(
             "step %d/%d (%d%%) loss %s lr %.1e %s%s ETA %s",
@@ -85,22 +85,22 @@ class Progress:
             "eta_seconds": None if eta is None else round(eta, 1),
             "updated": time.time(),
         }
-        aside = self._path.with_name(f".progress.{os.getpid()}.json")
+        temporary = self._path.with_name(f".progress.{os.getpid()}.json")
         try:
-            aside.write_text(json.dumps(beat), encoding="utf-8")
-            aside.replace(self._path)
-        except OSError as error:  # a display is no reason to stop; a checkpoint will say it aloud
+            temporary.write_text(json.dumps(beat), encoding="utf-8")
+            temporary.replace(self._path)
+        except OSError as error:  # not fatal; the next checkpoint will raise
             logger.debug("no heartbeat: %s", error)
 
 
 def rate(tokens_per_second: float) -> str:
-    """Speed as a person reads it."""
+    """Format a speed."""
     large = tokens_per_second >= 10_000
     return f"{tokens_per_second / 1000:.1f}k tok/s" if large else f"{tokens_per_second:.0f} tok/s"
 
 
 def clock(seconds: float) -> str:
-    """Seconds as m:ss or h:mm:ss."""
-    minutes, rest = divmod(round(seconds), 60)
+    """Format seconds as m:ss or h:mm:ss."""
+    minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

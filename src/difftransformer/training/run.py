@@ -1,8 +1,7 @@
-"""A training from its first step to its published outputs, whatever it starts from.
+"""Run a training job: set up, resume, train, publish the outputs.
 
-The state folder holds what a resumed call needs (checkpoints, heartbeat), and the caller holds its
-lock; the output folder is written at the end only, its ``training.json`` last. A mark in the state
-folder then says that the training was through.
+The state folder has the checkpoints and the heartbeat, and the caller holds its lock. The output
+folder is written at the end, its ``training.json`` last; then the state folder is marked finished.
 """
 
 import logging
@@ -29,61 +28,61 @@ from difftransformer.provenance.layout import TRAINING
 from difftransformer.provenance.result import Result, origin
 from difftransformer.tracking.tracker import Tracker
 from difftransformer.training.checkpoint import CheckpointStore
-from difftransformer.training.interrupt import listening
-from difftransformer.training.joining import joined
-from difftransformer.training.measure import Evaluations, final_lambdas, lambda_depends_on_input
+from difftransformer.training.identity import identify
+from difftransformer.training.interrupt import catch_stop_signals
 from difftransformer.training.method import Adapter, Method
 from difftransformer.training.mirror import Mirror
 from difftransformer.training.objective import Objective, document_end
 from difftransformer.training.outputs import Metrics, publish, training_metrics
 from difftransformer.training.process import prepare_process, resolve_device, seed_everything
+from difftransformer.training.process_group import ProcessGroup
 from difftransformer.training.profiling import profiled
 from difftransformer.training.progress import Progress
+from difftransformer.training.rendezvous import init_process_group
 from difftransformer.training.state_folder import FINISHED, KEPT_CHECKPOINTS
-from difftransformer.training.team import Team
 from difftransformer.training.trainer import Trainer
-from difftransformer.training.upstream import identify
+from difftransformer.training.validation import Validation, final_lambdas, lambda_depends_on_input
 
 READ_AHEAD = 2
-"""Batches that are read while a GPU computes; a thread would take from the cores of a CPU."""
+"""Batches to read ahead while a GPU computes; on a CPU a thread would compete for cores."""
 
 logger = logging.getLogger(__name__)
 
 
-class Frame(TypedDict):
-    """What the caller of a training gives besides the run itself."""
+class JobArguments(TypedDict):
+    """Arguments of a training job besides the resolved config of its run."""
 
     dataset: Path
     """Folder of a packed dataset."""
     output: Path
-    """Folder that gets model.safetensors, config.json, tokenizer.json where the dataset has one,
-    history.csv and, last, training.json."""
+    """Folder for model.safetensors, config.json, tokenizer.json if the dataset has one, history.csv
+    and, last, training.json."""
     state: Path
-    """Folder of this job and fingerprint alone: lock, checkpoints, progress.json."""
+    """Folder of this job and fingerprint: checkpoints, progress.json."""
     seed: int
     """Seed of the initial weights and of the order of the data."""
     threads: int
-    """Threads of one operation; they decide the order of sums, hence the bits."""
+    """Threads per operation; they decide the order of sums, hence the bits."""
     tracker: Tracker
-    """Receives params, metric points and the speed."""
+    """Receives params and metrics."""
     code: str
-    """Fingerprint of the code that trains."""
+    """Fingerprint of the training code."""
     mirror: NotRequired[str]
-    """URL that gets a copy of the state, for another machine to go on from; see `Mirror`."""
+    """URL for a copy of the checkpoints, from which another machine can resume; see `Mirror`."""
     from_scratch: NotRequired[bool]
-    """Train again what had finished, instead of publishing it again from its last checkpoint."""
+    """Whether to train again if finished, instead of publishing the last checkpoint again."""
 
 
 @dataclass(frozen=True)
-class Start:
+class TrainSetup:
     """A model that is ready to be trained.
 
     Attributes:
-        model: What trains.
-        method: What of it trains, and how.
+        model: The model, sharded over the process group.
+        method: Its trainable parameters and their optimizer.
         backend: Name of its attention implementation, for the record.
-        finish: Gives the trained model, plain, with metrics of how it came about; once.
-        adapter: Gives what there is beside the model, before `finish`.
+        finish: Returns the full trained model and metrics of the method; to be called once.
+        adapter: Returns the adapter, if the method has one; to be called before `finish`.
     """
 
     model: LanguageModel
@@ -93,33 +92,32 @@ class Start:
     adapter: Callable[[], Adapter | None] = lambda: None
 
 
-Starting = Callable[[PackedDataset, torch.device, Team], Start]
-"""Makes the start of a training from its data, on a device, for the processes that share it."""
+MakeSetup = Callable[[PackedDataset, torch.device, ProcessGroup], TrainSetup]
+"""Builds the model and method from the training data, on a device, for a process group."""
 
 
 def train_run(
-    stage: str, slice: RunConfig, model: Path | None, starting: Starting, frame: Frame
+    stage: str, run_config: RunConfig, model: Path | None, make_setup: MakeSetup, job: JobArguments
 ) -> None:
-    """Train a run, or continue from its newest whole checkpoint; publish its outputs.
+    """Train a run, or resume it from its latest valid checkpoint; publish its outputs.
 
-    A job whose last step has its checkpoint only publishes, so a finished run costs seconds, unless
-    it is to start from scratch.
+    A job with a checkpoint of its last step only publishes, unless it is to start from scratch.
 
     Args:
         stage: Name of the job, part of its identity.
-        slice: The resolved run.
-        model: Folder of the finished training that it starts from, if any.
-        starting: Makes the model that it starts with.
-        frame: See `Frame`.
+        run_config: The resolved config.
+        model: Folder of the finished training to start from, if any.
+        make_setup: Builds the initial model.
+        job: The other arguments.
 
     Raises:
         ConfigError, CheckpointError, UserError, Interrupted: See `pretrain.pretrain`.
     """
-    dataset = PackedDataset.open(frame["dataset"])
-    config, seed, tracker = slice.training, frame["seed"], frame["tracker"]
-    threads, code = frame["threads"], frame["code"]
+    dataset = PackedDataset.open(job["dataset"])
+    config, seed, tracker = run_config.training, job["seed"], job["tracker"]
+    threads, code = job["threads"], job["code"]
     identity = identify(
-        stage, slice, model=model, dataset=dataset, seed=seed, threads=threads, code=code
+        stage, run_config, model=model, dataset=dataset, seed=seed, threads=threads, code=code
     )
     started = datetime.now(UTC)
     device = resolve_device(config)
@@ -127,58 +125,61 @@ def train_run(
     resolved: dict[str, Any] = {"device": str(device), "deterministic": deterministic}
     if device.type == "cpu":
         resolved["matmul_backend"] = matmul_backend()
-    with joined(config.world_size, device) as team, listening() as stop:
+    with init_process_group(config.world_size, device) as group, catch_stop_signals() as stop:
         seed_everything(seed)
-        start = starting(dataset, device, team)
-        resolved["backend"] = start.backend
+        setup = make_setup(dataset, device, group)
+        resolved["backend"] = setup.backend
         tracker.log_params({"resolved": resolved})
         if identity.upstream:
             tracker.set_tags({"upstream": " ".join(identity.upstream)})
-        trainer = _trainer(slice, seed, start, dataset, device, team)
+        trainer = _trainer(run_config, seed, setup, dataset, device, group)
         if model is not None:
             trainer.parent = weights_digest(model / TRAINING)
         with CheckpointStore(
-            frame["state"], keep=KEPT_CHECKPOINTS, identity=identity.fingerprint, team=team
+            job["state"], keep=KEPT_CHECKPOINTS, identity=identity.fingerprint, group=group
         ) as store:
-            mirror = Mirror(frame["state"], frame.get("mirror", ""), team)
-            _resume(trainer, store, mirror, frame)
+            mirror = Mirror(job["state"], job.get("mirror", ""), group)
+            _resume(trainer, store, mirror, job)
             progress = Progress(
-                frame["state"],
-                run=slice.run,
+                job["state"],
+                run=run_config.run,
                 seed=seed,
                 step=trainer.step,
                 tokens_per_step=config.tokens_per_step,
-                peak_speed=_peak_speed(slice, start.model, device),
-                shown=team.is_rank0,
+                peak_speed=_peak_speed(run_config, setup.model, device),
+                enabled=group.is_rank0,
             )
-            with mirror.copying(), profiled(frame["state"], tracker, team.is_rank0) as after_step:
+            with mirror.copying(), profiled(job["state"], tracker, group.is_rank0) as after_step:
                 trainer.train(store, progress, tracker, stop, after_step)
-        history, adapter = trainer.history, start.adapter()
-        through, lambdas = trainer.diverged_at is None, dict[str, float]()
-        by_tokens = lambda_depends_on_input(start.model)
-        if through and by_tokens:
-            with team.whole():  # where it trains: what is finished may lie on the CPU
-                lambdas = final_lambdas(start.model, dataset, config)
-        finished, own = start.finish()
-        if not team.is_rank0:
+        history, adapter = trainer.history, setup.adapter()
+        completed, lambdas = trainer.diverged_at is None, dict[str, float]()
+        by_tokens = lambda_depends_on_input(setup.model)
+        if completed and by_tokens:
+            with group.unsharded():  # on its device: the finished model may be on the CPU
+                lambdas = final_lambdas(setup.model, dataset, config)
+        finished, method_metrics = setup.finish()
+        if not group.is_rank0:
             return
         metrics = training_metrics(finished, history, config, trainer.step, trainer.diverged_at)
-        metrics |= own | lambdas
-        if through and not by_tokens:
+        metrics |= method_metrics | lambdas
+        if completed and not by_tokens:
             metrics |= final_lambdas(finished, dataset, config)
-        # The curves have their last points already; MLflow shows what is left as a group.
-        curves = {"train_loss"}.union(*history.rows)  # which is the last point of `loss`
-        once = {name: value for name, value in metrics.items() if name not in curves}
-        known = {f"summary/{name}": float(one) for name, one in once.items() if one is not None}
-        tracker.log_metrics(known, trainer.step)
+        # Curves have these points already; MLflow shows the others as a group.
+        curves = {"train_loss"}.union(*history.rows)  # train_loss is the last point of `loss`
+        summary = {
+            f"summary/{name}": float(value)
+            for name, value in metrics.items()
+            if name not in curves and value is not None
+        }
+        tracker.log_metrics(summary, trainer.step)
         result = Result(
             kind="training",
             job_id=identity.job_id,
-            scale=slice.scale,
-            run=slice.run,
+            scale=run_config.scale,
+            run=run_config.run,
             seed=seed,
             metrics=metrics,
-            settings=slice.model_dump(mode="json")
+            settings=run_config.model_dump(mode="json")
             | {
                 "resolved": resolved,
                 "upstream": list(identity.upstream),
@@ -191,29 +192,29 @@ def train_run(
                 earlier=trainer.earlier_seconds,
             ),
         )
-        kept = [store.intermediate_checkpoint(step) for step in config.intermediate_steps]
-        publish(frame["output"], finished, history, dataset, result, kept, adapter)
-        (frame["state"] / FINISHED).touch()
+        weights = [store.intermediate_checkpoint(step) for step in config.intermediate_steps]
+        publish(job["output"], finished, history, dataset, result, weights, adapter)
+        (job["state"] / FINISHED).touch()
         mirror.finish()
 
 
 def open_weights(
-    slice: RunConfig, folder: Path, child: Transformer, team: Team | None = None
+    run_config: RunConfig, folder: Path, child: Transformer, group: ProcessGroup | None = None
 ) -> Transformer:
-    """Return the model of a run, ``child``, with the weights of the training that it continues.
+    """Load the weights of the parent run in ``folder`` into ``child``, the model of a run.
 
     Raises:
-        ConfigError: Their models differ in more than their positions.
-        CheckpointError: ``folder`` holds no whole model.
+        ConfigError: The models differ in more than their positions.
+        CheckpointError: ``folder`` has no complete model.
     """
     parent = read_config(folder)
-    require_same_model(child.config, parent, f"run {slice.run}", slice.init_from or "")
-    load_weights(child, folder / WEIGHTS, (team or Team()).share)
+    require_same_model(child.config, parent, f"run {run_config.run}", run_config.init_from or "")
+    load_weights(child, folder / WEIGHTS, (group or ProcessGroup()).shard_tensor)
     return child
 
 
 def held_out(dataset: PackedDataset) -> dict[str, float | int] | None:
-    """Size of the validation text and its train/test overlap; None for generated rows."""
+    """Return size and train/test overlap of the validation text; None for generated rows."""
     if (overlap := dataset.manifest.overlap) is None:
         return None
     split = dataset.manifest.splits["validation"]
@@ -222,18 +223,18 @@ def held_out(dataset: PackedDataset) -> dict[str, float | int] | None:
 
 
 def _trainer(
-    slice: RunConfig,
+    run_config: RunConfig,
     seed: int,
-    start: Start,
+    setup: TrainSetup,
     dataset: PackedDataset,
     device: torch.device,
-    team: Team,
+    group: ProcessGroup,
 ) -> Trainer:
-    config, manifest = slice.training, dataset.manifest
-    if manifest.vocab_size > slice.model.vocab_size:
+    config, manifest = run_config.training, dataset.manifest
+    if manifest.vocab_size > run_config.model.vocab_size:
         raise ConfigError(
-            f"model.vocab_size is {slice.model.vocab_size}, but {dataset.folder} has token ids "
-            f"up to {manifest.vocab_size - 1}: set it to at least {manifest.vocab_size}"
+            f"model.vocab_size is {run_config.model.vocab_size}, but {dataset.folder} has token "
+            f"ids up to {manifest.vocab_size - 1}: set it to at least {manifest.vocab_size}"
         )
     loader = BatchLoader(
         dataset,
@@ -241,8 +242,8 @@ def _trainer(
         batch_size=config.local_batch_size,
         seq_len=config.seq_len,
         seed=seed,
-        rank=team.rank,
-        world_size=team.world_size,
+        rank=group.rank,
+        world_size=group.world_size,
         prefetch_batches=READ_AHEAD if device.type == "cuda" else 0,
     )
     objective = Objective(
@@ -253,44 +254,44 @@ def _trainer(
         compiled=config.compile,
         end=document_end(config, dataset),
     )
-    measure = Evaluations(start.model, dataset, config, objective, team.whole)
+    validate = Validation(setup.model, dataset, config, objective, group.unsharded)
     return Trainer(
-        start.model,
-        start.method,
+        setup.model,
+        setup.method,
         config,
         loader=loader,
         objective=objective,
-        measure=measure,
+        validate=validate,
         device=device,
-        team=team,
+        group=group,
     )
 
 
-def _peak_speed(slice: RunConfig, model: LanguageModel, device: torch.device) -> float | None:
-    """Return the tokens per second at the peak FLOP/s of the GPUs.
+def _peak_speed(run_config: RunConfig, model: LanguageModel, device: torch.device) -> float | None:
+    """Return the tokens per second at the peak FLOP/s of the GPUs, for the MFU.
 
-    None on a CPU, in fp32, on GPUs that `bf16_peak` lacks, and where FLOPs are not counted: for
-    pretrained models and where some parameters are frozen.
+    None on a CPU, in fp32, on GPUs without a `bf16_peak`, for pretrained models and with frozen
+    parameters, whose FLOPs are not counted.
     """
-    counted = not slice.pretrained and all(p.requires_grad for p in model.parameters())
-    if device.type != "cuda" or slice.training.precision != "bf16" or not counted:
+    is_counted = not run_config.pretrained and all(p.requires_grad for p in model.parameters())
+    if device.type != "cuda" or run_config.training.precision != "bf16" or not is_counted:
         return None
     if (peak := bf16_peak(torch.cuda.get_device_name(device))) is None:
         return None
-    flops = training_flops(slice.model, slice.training.seq_len, causal=True)
-    return slice.training.world_size * peak / flops
+    flops = training_flops(run_config.model, run_config.training.seq_len, causal=True)
+    return run_config.training.world_size * peak / flops
 
 
-def _resume(trainer: Trainer, store: CheckpointStore, mirror: Mirror, frame: Frame) -> None:
-    tracker, mark = frame["tracker"], frame["state"] / FINISHED
+def _resume(trainer: Trainer, store: CheckpointStore, mirror: Mirror, job: JobArguments) -> None:
+    tracker, mark = job["tracker"], job["state"] / FINISHED
     was_finished = mark.exists()
-    from_scratch = was_finished and frame.get("from_scratch", False)
+    from_scratch = was_finished and job.get("from_scratch", False)
     if from_scratch:
-        logger.info("this training had finished and is asked for again: it starts from scratch")
+        logger.info("this training had finished and was forced: starting from scratch")
         store.clear()
         mirror.clear()
-    newest = mirror.newest_whole(store, trainer.tensors())
-    if newest is not None and newest.state.get("parent", trainer.parent) != trainer.parent:
+    newest = mirror.latest_valid(store, trainer.tensors())
+    if newest is not None and newest.metadata.get("parent", trainer.parent) != trainer.parent:
         logger.warning("the parent run was retrained: starting from scratch")
         store.clear()
         mirror.clear()
@@ -300,18 +301,20 @@ def _resume(trainer: Trainer, store: CheckpointStore, mirror: Mirror, frame: Fra
             "no complete checkpoint is left (damaged: %s): training starts from step 0",
             ", ".join(damaged),
         )
-    mark.unlink(missing_ok=True)  # after newest_whole all processes have looked
+    mark.unlink(missing_ok=True)  # after latest_valid, which all processes have reached
     if newest is None and not from_scratch:
         tracker.rewind(0)
     if newest is not None:
         trainer.restore(newest)
-        for row in trainer.history.rows:  # a full disk may have lost some; the others are ignored
+        for (
+            row
+        ) in trainer.history.rows:  # a full disk may have lost some; repeated points are ignored
             values = {name: float(value) for name, value in row.items() if name != "step"}
             tracker.log_metrics(values, int(row["step"]))
         tracker.rewind(newest.step)
         logger.info("resuming from the checkpoint of step %d", newest.step)
         if was_finished:
             logger.info(
-                "this training had finished: it is published again and not trained again, which "
-                "forcing it in the workflow does"
+                "this training had finished: publishing it again without training; force the rule "
+                "to train again"
             )

@@ -1,8 +1,8 @@
-"""What the state folder of a training, and its copy elsewhere, have by which name.
+"""Names of the files in the state folder of a training, and in its mirror.
 
-checkpoint-00000120/...                see `checkpoint`; its sums.json makes it whole
-intermediate/step-00000060.safetensors intermediate checkpoint, published as it is
-finished                               the training was through
+checkpoint-00000120/...                see `checkpoint`; complete with its sums.json
+intermediate/step-00000060.safetensors         weights of an earlier step, published with the last
+finished                               the training has finished
 """
 
 from collections.abc import Iterable
@@ -15,32 +15,32 @@ from difftransformer.provenance.result import read_result
 
 FINISHED, SUMS = "finished", "sums.json"
 KEPT_CHECKPOINTS = 2
-"""How many of the latest complete checkpoints a training keeps."""
+"""Number of complete checkpoints that a training keeps."""
 CHECKPOINT = "checkpoint-"
-"""How the name of a checkpoint begins, whole or not."""
+"""Prefix of checkpoint folders, also of incomplete ones."""
 
 
 def checkpoint_name(step: int) -> str:
-    """Folder of the checkpoint after a step."""
+    """Return the folder name of the checkpoint after a step."""
     return f"{CHECKPOINT}{step:08d}"
 
 
 def checkpoint_steps(names: Iterable[str]) -> list[int]:
-    """Steps of the whole checkpoints among names, ascending."""
-    found = (name.removeprefix(CHECKPOINT) for name in names if name.startswith(CHECKPOINT))
-    return sorted(int(step) for step in found if step.isdecimal())
+    """Return the steps of the complete checkpoints among file names, ascending."""
+    steps = (name.removeprefix(CHECKPOINT) for name in names if name.startswith(CHECKPOINT))
+    return sorted(int(step) for step in steps if step.isdecimal())
 
 
 def intermediate_name(step: int) -> str:
-    """File of the weights after a step, in the folder `KEPT`."""
+    """Return the file name of the weights after a step, in the folder `INTERMEDIATE`."""
     return f"step-{step:08d}.safetensors"
 
 
 def intermediate_checkpoint(model: Path, step: int) -> Path:
-    """File of the weights after a step, in the folder of a trained model.
+    """Return the file of the weights after a step, in the folder of a trained model.
 
     Raises:
-        CheckpointError: Its training did not keep them, or they are gone.
+        CheckpointError: The file does not exist.
     """
     path = model / INTERMEDIATE / intermediate_name(step)
     if not path.is_file():
@@ -48,7 +48,6 @@ def intermediate_checkpoint(model: Path, step: int) -> Path:
         training = TrainingConfig.model_validate(trained.settings["training"])
         raise CheckpointError(
             f"{path}: no such file: train run {trained.run} again with "
-            f"{step / training.total_steps:g} among its save_checkpoints_at "
-            f"{training.save_checkpoints_at}"
+            f"{step / training.total_steps:g} in save_checkpoints_at {training.save_checkpoints_at}"
         )
     return path

@@ -1,4 +1,4 @@
-"""The one trainer: steps, history, checkpoints and stops; pre-training and what comes later use it.
+"""The training loop: steps, validation, history, checkpoints, stop signals, learning-rate schedule.
 
 Shapes: B = sequences, T = positions.
 """
@@ -19,41 +19,41 @@ from difftransformer.models.language_model import LanguageModel
 from difftransformer.models.linear import MATMUL, matmul_backend
 from difftransformer.provenance.command_errors import is_out_of_memory
 from difftransformer.tracking.tracker import Tracker
-from difftransformer.training.checkpoint import CheckpointStore, Snapshot
+from difftransformer.training.checkpoint import CheckpointStore, TrainState
 from difftransformer.training.compiled import compiled_states, measured_states
 from difftransformer.training.interrupt import Interrupted, StopRequest
-from difftransformer.training.measure import History, learned_at
 from difftransformer.training.method import Method
 from difftransformer.training.objective import HiddenStates, Objective, within_documents
-from difftransformer.training.process import made_on, restore_rng, rng_state, rng_tensors
+from difftransformer.training.process import device_type_of, restore_rng, rng_state, rng_tensors
+from difftransformer.training.process_group import ProcessGroup
 from difftransformer.training.progress import Progress
-from difftransformer.training.team import Team
+from difftransformer.training.validation import History, learned_at
 
 logger = logging.getLogger(__name__)
 
-Measure = Callable[[HiddenStates, int, bool], dict[str, float]]
-"""What is measured beside the training loss: history columns due at a step, all at the last."""
+Validate = Callable[[HiddenStates, int, bool], dict[str, float]]
+"""Function of hidden states, step and whether it is the last; returns the history columns due."""
 
 
 class Trainer:
     """Trains ``model`` to `last_step`, from scratch or from a checkpoint.
 
-    Everything that decides the bits of the run is in its `Snapshot`; everything that depends on
-    the clock goes to the log, the heartbeat and the tracker alone.
+    Everything that decides the bits of the run is in its `TrainState`; everything that depends on
+    the clock goes only to the log, the heartbeat and the tracker.
 
     Args:
-        model: What trains, already shared among the processes.
-        method: What of it trains, and how.
-        config: Budget and all else.
-        loader: Of this process's share of the batches.
+        model: The model, sharded over the process group.
+        method: Its trainable parameters and their optimizer.
+        config: Training settings.
+        loader: Loader of this process's part of each batch.
         objective: The loss.
-        measure: What is measured beside it.
-        device: Where this process computes.
-        team: The processes that train it together.
+        validate: Metrics besides the training loss.
+        device: Device of this process.
+        group: The process group.
 
     Attributes:
-        parent: Digest of the weights that it starts from; "" from scratch.
-        earlier_seconds: Wall time of earlier attempts, up to the checkpoint that it goes on from.
+        parent: Digest of the initial weights of a continued run; "" from scratch.
+        earlier_seconds: Wall time of earlier attempts, up to the checkpoint that was resumed.
     """
 
     parent: str = ""
@@ -66,21 +66,21 @@ class Trainer:
         *,
         loader: BatchLoader,
         objective: Objective,
-        measure: Measure,
+        validate: Validate,
         device: torch.device,
-        team: Team,
+        group: ProcessGroup,
     ) -> None:
         self.model, self.config = model, config
         self.step, self.history = 0, History()
         self.diverged_at: int | None = None
         self.earlier_seconds, self._began = 0.0, time.monotonic()
-        self._loader, self._objective, self._measure = loader, objective, measure
-        self._device, self._team = device, team
+        self._loader, self._objective, self._validate = loader, objective, validate
+        self._device, self._group = device, group
         self._matmul_backend = matmul_backend() if device.type == "cpu" else None
         self._method = method
         states = compiled_states(model) if config.compile else model.hidden_states
         self._hidden_states: HiddenStates = within_documents(states, objective.end)
-        self._loss = team.loss(model, self._whole_loss)
+        self._loss = group.wrap_loss(model, self._micro_batch_loss)
         self._sums = torch.zeros(2, dtype=torch.float64, device=device)  # loss, gradient norm
         self._summed_steps = 0
         # Reading a value at each step would stall a GPU.
@@ -94,13 +94,13 @@ class Trainer:
         stop: StopRequest,
         after_step: Callable[[], None] = lambda: None,
     ) -> None:
-        """Go on to the last step, or to the one at which a run diverges that is to record it.
+        """Train to the last step, or to divergence if ``on_divergence`` is "record".
 
         Raises:
             DivergenceError: NaN, infinity or a loss above ``divergence_loss``.
-            UserError: out of memory.
-            CheckpointError: a checkpoint could not be written.
-            Interrupted: asked to stop; a checkpoint was written first.
+            UserError: Out of memory.
+            CheckpointError: A checkpoint could not be written.
+            Interrupted: Stop signal; a checkpoint was written first.
         """
         if self.step < self.last_step:
             progress.report(self.step, self.last_step, self._latest_loss(), self._next_lr())
@@ -112,7 +112,7 @@ class Trainer:
             if self.config.on_divergence == "stop":
                 raise
             self.diverged_at = self.step
-            logger.warning("%s; the run ends here, as training.on_divergence asks", error)
+            logger.warning("%s; the run ends here, as training.on_divergence is record", error)
         except (MemoryError, RuntimeError) as error:  # torch.OutOfMemoryError is one
             if not is_out_of_memory(error):
                 raise
@@ -124,75 +124,75 @@ class Trainer:
 
     @property
     def last_step(self) -> int:
-        """The step that ends the run; earlier than planned once retrieval is learned."""
+        """The last step: that of the budget, or earlier once the model has learned retrieval."""
         config, last = self.config, self.config.total_steps
         if config.probe is None or config.cooldown_after_learning is None:
             return last
-        step = learned_at(self.history, config.probe)
-        return last if step is None else min(last, step + config.cooldown_after_learning)
+        bound = learned_at(self.history, config.probe)
+        return last if bound is None else min(last, bound + config.cooldown_after_learning)
 
-    def snapshot(self) -> Snapshot:
-        """Return the whole state of the run after the current step."""
+    def train_state(self) -> TrainState:
+        """Return the complete state after the current step."""
         tensors = self.tensors() | rng_tensors(self._device) | {"sums": self._sums}
-        state = {
+        metadata = {
             "loader": self._loader.state_dict(),
             "history": list(self.history.rows),
             "summed_steps": self._summed_steps,
             "rng": rng_state(),
             "matmul_backend": self._matmul_backend,
             "threads": torch.get_num_threads(),
-            "world_size": self._team.world_size,
+            "world_size": self._group.world_size,
             "parent": self.parent,
             "seconds": self.seconds,
         }
-        return Snapshot(self.step, tensors, state)
+        return TrainState(self.step, tensors, metadata)
 
     @property
     def seconds(self) -> float:
-        """Wall time so far, of earlier attempts up to their last checkpoints too."""
+        """Wall time so far, with that of earlier attempts up to their last checkpoints."""
         return self.earlier_seconds + time.monotonic() - self._began
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return what a checkpoint must have of model and method."""
+        """Return the tensors of model and optimizer that a checkpoint has."""
         return self._model_tensors() | self._method.optimizer.tensors()
 
-    def restore(self, snapshot: Snapshot) -> None:
-        """Continue from ``snapshot`` instead of from step 0."""
+    def restore(self, train_state: TrainState) -> None:
+        """Resume from ``train_state``."""
         with torch.no_grad():
             for name, tensor in self._model_tensors().items():
-                tensor.copy_(self._team.share(snapshot.tensors[name], tensor))
+                tensor.copy_(self._group.shard_tensor(train_state.tensors[name], tensor))
         optimizer = self._method.optimizer
         optimizer.load_tensors(
             {
-                name: self._team.share(snapshot.tensors[name], tensor)
+                name: self._group.shard_tensor(train_state.tensors[name], tensor)
                 for name, tensor in optimizer.tensors().items()
             }
         )
-        self._loader.load_state_dict(snapshot.state["loader"])
-        self.history = History(snapshot.state["history"])
-        self._sums = snapshot.tensors["sums"].to(self._device)
-        self._summed_steps = snapshot.state["summed_steps"]
-        self.step = snapshot.step
-        self.earlier_seconds = snapshot.state.get("seconds", 0.0)
-        restore_rng(snapshot.tensors, snapshot.state["rng"], self._device)
-        before, now_by = snapshot.state["matmul_backend"], self._matmul_backend
-        if before and now_by and before != now_by:
+        self._loader.load_state_dict(train_state.metadata["loader"])
+        self.history = History(train_state.metadata["history"])
+        self._sums = train_state.tensors["sums"].to(self._device)
+        self._summed_steps = train_state.metadata["summed_steps"]
+        self.step = train_state.step
+        self.earlier_seconds = train_state.metadata.get("seconds", 0.0)
+        restore_rng(train_state.tensors, train_state.metadata["rng"], self._device)
+        before, current = train_state.metadata["matmul_backend"], self._matmul_backend
+        if before and current and before != current:
             logger.warning(
-                f"checkpoint was made with matrix products by {before}, this process computes them "
-                f"by {now_by}: the last bits will differ from those of a run never stopped; "
+                f"checkpoint was made with matmul backend {before}, this process uses {current}: "
+                "the last bits will differ from those of a run never stopped; "
                 f"{MATMUL}={before} keeps them"
             )
-        if (was := made_on(snapshot.tensors)) != self._device.type:
+        if (before := device_type_of(train_state.tensors)) != self._device.type:
             logger.warning(
-                f"checkpoint was made on {was}, this process computes on {self._device.type}: the "
-                "numbers will differ from those of a run never stopped"
+                f"checkpoint was made on {before}, this process computes on {self._device.type}: "
+                "the numbers will differ from those of a run never stopped"
             )
-        now = {"threads": torch.get_num_threads(), "world_size": self._team.world_size}
-        for name, what in (("threads", "threads"), ("world_size", "processes")):
-            if (before := snapshot.state[name]) != now[name]:
+        counts = {"threads": torch.get_num_threads(), "world_size": self._group.world_size}
+        for name, count in counts.items():
+            if (before := train_state.metadata[name]) != count:
                 logger.warning(
-                    f"checkpoint was made with {before} {what}, now there are {now[name]}: the "
-                    "sums will differ in their last bits from a run never stopped"
+                    f"checkpoint was made with {name} {before}, now it is {count}: sums will "
+                    "differ in their last bits from those of a run never stopped"
                 )
 
     def _advance(
@@ -201,28 +201,28 @@ class Trainer:
         config, lr = self.config, self._next_lr()
         self._optimize(lr)
         last = self.step == self.last_step
-        measured = self._measure(self._no_grad_states, self.step, last)
-        if measured or last or self.step % config.log_every == 0:
-            self._add_row(lr, measured, progress, tracker)
+        metrics = self._validate(self._no_grad_states, self.step, last)
+        if metrics or last or self.step % config.log_every == 0:
+            self._add_row(lr, metrics, progress, tracker)
         if last or progress.due():
             progress.report(self.step, self.last_step, self._latest_loss(), lr)
         if self.step in config.intermediate_steps:
             self._check(lr)
-            store.save_intermediate(self.step, self._team.plain(self.model))
-        asked = self._team.agreed(stop.signal)
-        stopping = asked is not None and not last
+            store.save_intermediate(self.step, self._group.gather_full_model(self.model))
+        signal = self._group.any_rank(stop.signal)
+        stopping = signal is not None and not last
         every = config.checkpoint_every
         if last or stopping or (every is not None and self.step % every == 0):
             self._check(lr)
             tracker.flush()
-            store.save(self.snapshot(), behind=not (last or stopping))
+            store.save(self.train_state(), async_=not (last or stopping))
         else:
-            store.settle(wait=False)
+            store.wait(block=False)
         if stopping:
             raise Interrupted(
-                f"{asked} at step {self.step}/{self.last_step}, checkpoint written; "
+                f"{signal} at step {self.step}/{self.last_step}, checkpoint written; "
                 "the same call continues",
-                asked,
+                signal,
             )
 
     def _optimize(self, lr: float) -> None:
@@ -235,8 +235,8 @@ class Trainer:
                 loss = self._loss(micro_batch) / len(micro_batches)
             torch.autograd.backward(loss)
             total += loss.detach()
-        norm = self._team.full(self._clip())
-        self._sums += torch.stack((self._team.mean(total), norm))
+        norm = self._group.full_tensor(self._clip())
+        self._sums += torch.stack((self._group.all_reduce_mean(total), norm))
         self._summed_steps += 1
         self.step += 1
         found_inf = None
@@ -246,7 +246,7 @@ class Trainer:
             found_inf = (~self._sums.isfinite().all()).float()
         self._method.step(lr, found_inf)
 
-    def _whole_loss(self, micro_batch: Tensor) -> Tensor:
+    def _micro_batch_loss(self, micro_batch: Tensor) -> Tensor:
         return self._objective.loss(self._hidden_states, self.model.output_weight, micro_batch)
 
     def _next_lr(self) -> float:
@@ -260,7 +260,7 @@ class Trainer:
         return torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
 
     def _add_row(
-        self, lr: float, measured: dict[str, float], progress: Progress, tracker: Tracker
+        self, lr: float, metrics: dict[str, float], progress: Progress, tracker: Tracker
     ) -> None:
         self._check(lr)
         loss, norm = (self._sums / self._summed_steps).tolist()
@@ -270,7 +270,7 @@ class Trainer:
         self._sums.zero_()
         self._summed_steps = 0
         tokens = self.step * self.config.tokens_per_step
-        row = {"loss": loss, "lr": lr, "grad_norm": norm} | measured | self._method.readings()
+        row = {"loss": loss, "lr": lr, "grad_norm": norm} | metrics | self._method.extra_metrics()
         self.history.append({"step": self.step, "tokens": tokens} | row)
         speed = {"tokens_per_second": progress.speed(self.step)}
         tracker.log_metrics(row | {"tokens": float(tokens)} | speed, self.step)
@@ -280,10 +280,10 @@ class Trainer:
         if not (isfinite(loss) and isfinite(norm)):
             raise self._diverged(f"loss sums to {loss} and gradient norm to {norm}", lr)
 
-    def _diverged(self, what: str, lr: float) -> DivergenceError:
+    def _diverged(self, reason: str, lr: float) -> DivergenceError:
         return DivergenceError(
             f"training diverged at step {self.step}/{self.config.total_steps} (lr {lr:.2e}): "
-            f"{what}; lower training.lr or training.grad_clip, or lengthen training.warmup_steps "
+            f"{reason}; lower training.lr or training.grad_clip, or lengthen training.warmup_steps "
             "(the last good checkpoint is kept)"
         )
 
@@ -293,29 +293,29 @@ class Trainer:
 
     def _no_grad_states(self, tokens: Tensor) -> Tensor:
         with torch.no_grad(), autocast(self._device, self.config.precision):
-            if self.config.compile:  # as in a step, which is compiled already
+            if self.config.compile:  # in the graph of a training step
                 rows = self.config.micro_batch
                 return measured_states(self._hidden_states, tokens.to(self._device), rows).float()
             self.model.eval()
             return self._hidden_states(tokens.to(self._device)).float()
 
     def _model_tensors(self) -> dict[str, Tensor]:
-        """What training changes: frozen parameters are those that the model came with."""
+        """Return the tensors that training changes, without frozen parameters."""
         trained = {
             name: parameter
             for name, parameter in self.model.named_parameters()
             if parameter.requires_grad
         }
-        found = trained | self._method.residuals()
-        return {f"model.{name}": tensor for name, tensor in found.items()}
+        tensors = trained | self._method.extra_tensors()
+        return {f"model.{name}": tensor for name, tensor in tensors.items()}
 
 
 def learning_rate(step: int, config: TrainingConfig, last: int) -> float:
     """Return the learning rate of step ``step``, counted from 1 to ``last``.
 
-    Step ``warmup_steps`` (or step 1 without warm-up) has the peak ``lr``, and so have all before
-    the last ``cooldown_after_learning`` where that is set; the last step has ``lr * min_lr_ratio``.
-    A pure function: the trainer keeps no scheduler state.
+    The learning-rate schedule: linear warmup to ``lr`` at step ``warmup_steps``, then linear or
+    cosine decay to ``lr * min_lr_ratio`` at the last step. ``cooldown_after_learning`` is the
+    number of steps of the decay; ``lr`` stays at its peak before. A pure function without state.
     """
     assert 1 <= step <= last, f"step {step} is outside 1..{last}"
     if step <= config.warmup_steps:

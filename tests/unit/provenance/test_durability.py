@@ -11,7 +11,7 @@ from difftransformer.convert.export import new_folder
 from difftransformer.provenance.atomic import link, write_text
 from difftransformer.tracking.history import HISTORY_FILE
 from difftransformer.tracking.tracker import RunTracker
-from difftransformer.training.checkpoint import CheckpointStore, Snapshot
+from difftransformer.training.checkpoint import CheckpointStore, TrainState
 
 
 class Disk:
@@ -66,9 +66,9 @@ def test_a_second_name_is_on_the_disk(tmp_path: Path, disk: Disk) -> None:
 
 
 def test_a_checkpoint_is_on_the_disk_before_its_name(tmp_path: Path, disk: Disk) -> None:
-    snapshot = Snapshot(3, {"w": torch.zeros(3)}, {"history": []})
+    train_state = TrainState(3, {"w": torch.zeros(3)}, {"history": []})
     with CheckpointStore(tmp_path, keep=1, identity="me") as store:
-        store.save(snapshot)
+        store.save(train_state)
     checkpoint = tmp_path / "checkpoint-00000003"
     assert checkpoint in disk.named
     partial = checkpoint.with_name(f"{checkpoint.name}.partial")

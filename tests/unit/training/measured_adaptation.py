@@ -29,7 +29,7 @@ def adapted(
         num_key_value_heads=heads if kind == "llama" else max(heads // 2, 1),
         max_position_embeddings=positions, pad_token_id=None,
     )  # fmt: skip
-    slice = RunConfig.model_validate(
+    run_config = RunConfig.model_validate(
         {
             "scale": "unit", "run": "measured", "dataset": "random", "init_from": "parent",
             "adapt": {"method": method}, "model": {
@@ -49,7 +49,7 @@ def adapted(
     before = resident()
     causal = HFCausalLM(AutoModelForCausalLM.from_config(config))
     tokens = torch.randint(VOCABULARY, (sequences, positions + 1))
-    task = Task(slice.training, 0, lambda number: [tokens[:1, :-1]])
+    task = Task(run_config.training, 0, lambda number: [tokens[:1, :-1]])
     found = prepare(causal, configure({"method": method}), task)
     objective = Objective(seq_len=positions, chunk=1024, answers=None, device=CPU)
     for _ in range(3):
@@ -57,7 +57,7 @@ def adapted(
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(found.optimizer.parameters, 1.0)
         found.step(1e-4)
-    estimated = estimate_memory(slice, "cpu").peak
+    estimated = estimate_memory(run_config, "cpu").peak
     return {"estimated": estimated, "measured": peak() - before}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tiny_training import make_slice, write_dataset
+from tiny_training import make_run_config, write_dataset
 
 from difftransformer.config.run import RunConfig
 from difftransformer.models.transformer import Transformer
@@ -36,7 +36,7 @@ def main(
     tokens = np.random.default_rng(0).integers(0, vocab_size, 3 * batch_size * (seq_len + 1))
     splits = {"train": tokens, "validation": tokens[: 2 * (seq_len + 1)]}
     dataset = write_dataset(folder / "data", splits, vocab_size=vocab_size)
-    slice = RunConfig.model_validate(
+    run_config = RunConfig.model_validate(
         {
             "scale": "unit", "run": "measured", "dataset": "random",
             "model": {
@@ -51,14 +51,14 @@ def main(
             },
         }
     )  # fmt: skip
-    small = Transformer.build(make_slice().model, "cpu_dispatch", 0)
+    small = Transformer.build(make_run_config().model, "cpu_dispatch", 0)
     small(torch.zeros(1, 8, dtype=torch.long)).sum().backward()  # loads what computes
     before = peak()
     pretrain(
-        slice, dataset=dataset, output=folder / "output", state=folder / "state", seed=0,
+        run_config, dataset=dataset, output=folder / "output", state=folder / "state", seed=0,
         threads=1, tracker=NullTracker(), code="",
     )  # fmt: skip
-    estimated = estimate_memory(slice, "cpu").peak
+    estimated = estimate_memory(run_config, "cpu").peak
     print(json.dumps({"estimated": estimated, "measured": peak() - before}))
 
 

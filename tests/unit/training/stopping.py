@@ -31,26 +31,28 @@ def checkpoints(folder: Path) -> list[int]:
     return sorted(int(name) for name in found if name.isdecimal())
 
 
-def start(train: Train, slice: RunConfig, name: str, **options: Any) -> ForkProcess:
+def start(train: Train, run_config: RunConfig, name: str, **options: Any) -> ForkProcess:
     """The same call in a process of its own; forked, since importing torch takes seconds."""
 
     def target() -> None:
-        train(slice, name, **options)
+        train(run_config, name, **options)
 
     process = multiprocessing.get_context("fork").Process(target=target)
     process.start()
     return process
 
 
-def assert_killed_ends_alike(train: Train, slice: RunConfig, folder: Path, **options: Any) -> None:
+def assert_killed_ends_alike(
+    train: Train, run_config: RunConfig, folder: Path, **options: Any
+) -> None:
     """Kill an adaptation, resume it, and compare with one that nothing disturbed."""
-    undisturbed = train(slice, "undisturbed", **options)
-    process = start(train, slice, "killed", **options)
+    undisturbed = train(run_config, "undisturbed", **options)
+    process = start(train, run_config, "killed", **options)
     wait_until(lambda: max(checkpoints(folder / "killed"), default=0) >= 8, process)
     os.kill(process.pid or 0, 9)
     process.join()
     assert process.exitcode == -9 and not (folder / "killed/out/training.json").exists()
-    train(slice, "killed", **options)
+    train(run_config, "killed", **options)
     assert_same_outcome(undisturbed, folder / "killed")
     one, other = (folder / name / "out/adapter.safetensors" for name in ("undisturbed", "killed"))
     assert one.read_bytes() == other.read_bytes()

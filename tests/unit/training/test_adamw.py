@@ -3,7 +3,7 @@ import sys
 from pathlib import Path
 
 import torch
-from tiny_training import make_slice
+from tiny_training import make_run_config
 from torch import nn
 
 from difftransformer.training.optimizer import AdamW, split_decay
@@ -15,7 +15,7 @@ def small_model() -> nn.Module:
 
 
 def test_is_torchs_adamw_to_the_bit() -> None:
-    config = make_slice(weight_decay=0.1, betas=[0.9, 0.98]).training
+    config = make_run_config(weight_decay=0.1, betas=[0.9, 0.98]).training
     ours, theirs = small_model(), small_model()
     optimizer = AdamW(ours.named_parameters(), config)
     decayed, free = (list(group.values()) for group in split_decay(theirs.named_parameters()))
@@ -51,7 +51,7 @@ def test_vectors_and_lambdas_are_not_decayed() -> None:
 def test_parameters_without_gradient_stay() -> None:
     model = small_model()
     before = model[0].weight.clone()
-    optimizer = AdamW(model.named_parameters(), make_slice().training)
+    optimizer = AdamW(model.named_parameters(), make_run_config().training)
     model[3].weight.square().sum().backward()
     optimizer.step(0.1)
     assert torch.equal(model[0].weight, before)

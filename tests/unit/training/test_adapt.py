@@ -14,7 +14,7 @@ from small_decoders import model_of
 from small_llama_cpp import log_probabilities, serve
 from small_transformers import byte_level
 from stopping import assert_killed_ends_alike, metrics
-from tiny_training import Train, column, make_slice, train_in
+from tiny_training import Train, column, make_run_config, train_in
 
 from difftransformer.config.run import RunConfig
 from difftransformer.convert.checkpoint import load_model
@@ -52,13 +52,13 @@ def _loaded() -> None:
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Path:
     """A finished run, which tests only read."""
-    return train_in(tmp_path_factory.mktemp("base"), text)(make_slice("softmax", steps=40))
+    return train_in(tmp_path_factory.mktemp("base"), text)(make_run_config("softmax", steps=40))
 
 
 def child(method: str, changes: dict[str, Any] | None = None, **training: Any) -> RunConfig:
-    slice = make_slice("softmax", **({"steps": 24, "lr": 3e-3} | training))
+    run_config = make_run_config("softmax", **({"steps": 24, "lr": 3e-3} | training))
     adapt = {"method": method} | METHODS[method] | (changes or {})
-    return slice.model_copy(update={"run": method, "init_from": "softmax", "adapt": adapt})
+    return run_config.model_copy(update={"run": method, "init_from": "softmax", "adapt": adapt})
 
 
 def test_every_method_is_tested_here() -> None:
@@ -147,27 +147,29 @@ def test_a_plan_knows_what_trains_and_what_the_optimizer_keeps(
         num_hidden_layers=2,
         **options,  # type: ignore[arg-type]
     )
-    slice = child(method, changes)
+    run_config = child(method, changes)
     heads = {"variant": "softmax", "num_heads": 4, "num_kv_heads": 2, "head_dim": 8}
-    sizes = replace(slice.model, ffn_dim=48, attention=heads)
-    assert slice.adapt is not None
-    settings = configure(slice.adapt)
+    sizes = replace(run_config.model, ffn_dim=48, attention=heads)
+    assert run_config.adapt is not None
+    settings = configure(run_config.adapt)
     tokens = torch.zeros(1, 16, dtype=torch.long)
-    task = Task(slice.training, 0, lambda number: [tokens])
+    task = Task(run_config.training, 0, lambda number: [tokens])
     found = prepare(HFCausalLM(LlamaForCausalLM(config)), settings, task)
-    planned = settings.planned(sizes)
-    assert planned.trained == settings.trains(sizes) == found.trained_parameters
+    counts = settings.parameter_counts(sizes)
+    assert counts.trained == settings.trainable_parameters(sizes) == found.trained_parameters
     kept = sum(one.numel() for one in found.optimizer.tensors().values() if one.dim())
-    assert planned.kept == pytest.approx(kept, abs=4)  # scalars, as lambda's moments
+    assert counts.optimizer == pytest.approx(kept, abs=4)  # scalars, as lambda's moments
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_gradients_that_are_not_finite_change_no_weight(method: str) -> None:
     """As on a GPU, which does not wait to see them."""
-    slice, tokens = child(method), torch.arange(12).view(1, 12)
-    assert slice.adapt is not None
+    run_config, tokens = child(method), torch.arange(12).view(1, 12)
+    assert run_config.adapt is not None
     model = HFCausalLM(model_of("llama"))
-    found = prepare(model, configure(slice.adapt), Task(slice.training, 0, lambda number: [tokens]))
+    found = prepare(
+        model, configure(run_config.adapt), Task(run_config.training, 0, lambda number: [tokens])
+    )
     changed = []
     for bad in (True, False):
         before = [one.detach().clone() for one in found.optimizer.parameters]
@@ -196,8 +198,8 @@ def test_layers_computed_again_give_the_same_bytes(train: Train, base: Path, met
 def test_killed_it_ends_in_the_same_bytes(
     train: Train, base: Path, tmp_path: Path, method: str
 ) -> None:
-    slice = child(method, steps=61, checkpoint_every=4, log_every=3)
-    assert_killed_ends_alike(train, slice, tmp_path, parent=base)
+    run_config = child(method, steps=61, checkpoint_every=4, log_every=3)
+    assert_killed_ends_alike(train, run_config, tmp_path, parent=base)
 
 
 @pytest.mark.parametrize(("method", "moved"), [("lora", 0), ("pissa", 2 * 7)])
@@ -301,32 +303,32 @@ def test_what_needs_no_parent_or_no_method_is_refused(train: Train, base: Path) 
 
 
 def test_a_base_that_is_no_llama_is_refused(train: Train) -> None:
-    base = train(make_slice("diff_v1", steps=3), "diff")
-    slice = make_slice("diff_v1").model_copy(
+    base = train(make_run_config("diff_v1", steps=3), "diff")
+    run_config = make_run_config("diff_v1").model_copy(
         update={"run": "child", "init_from": "diff_v1", "adapt": {"method": "lora"}}
     )
     with pytest.raises(UserError, match="the model's attention is diff_v1, llama is softmax"):
-        train(slice, "child", parent=base)
+        train(run_config, "child", parent=base)
 
 
 def test_no_adapter_stays_where_nothing_is_adapted_any_more(train: Train, base: Path) -> None:
     folder = train(child("lora"), "same", parent=base)
     assert (folder / "out" / "adapter.safetensors").is_file()
     shutil.rmtree(folder / "state")
-    train(make_slice("softmax"), "same")
+    train(make_run_config("softmax"), "same")
     assert not (folder / "out" / "adapter.safetensors").exists()
 
 
 def test_galore_that_diverges_before_a_projection_is_one_line(train: Train, base: Path) -> None:
-    slice = child("galore", {"rank": 4, "gap": 1}, lr=1e38, grad_clip=None)
+    run_config = child("galore", {"rank": 4, "gap": 1}, lr=1e38, grad_clip=None)
     with pytest.raises(UserError, match="training diverged at step"):
-        train(slice, "galore", parent=base)
+        train(run_config, "galore", parent=base)
 
 
 def test_a_lambda_that_diverges_is_one_line(train: Train, base: Path) -> None:
-    slice = child("dex")
+    run_config = child("dex")
     fixed = {"method": "dex", "lambda_init": 3e38, "lambda_schedule": "fixed"}
-    slice = slice.model_copy(update={"adapt": fixed})
+    run_config = run_config.model_copy(update={"adapt": fixed})
     with pytest.raises(UserError, match="training diverged at step 1/24") as refusal:
-        train(slice, "dex", parent=base)
+        train(run_config, "dex", parent=base)
     assert "\n" not in str(refusal.value)

@@ -13,7 +13,7 @@ from small_decoders import KINDS, model_of
 from small_evaluation import evaluate_as_job, write_text
 from small_language_models import assert_scored_alike, run_lm_eval, suite, write_tokenizer
 from stopping import assert_killed_ends_alike, metrics
-from tiny_training import Train, column, make_slice
+from tiny_training import Train, column, make_run_config
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from difftransformer.config.data import DatasetConfig
@@ -71,9 +71,9 @@ def write_data(folder: Path, base: Path) -> Path:
 
 def child(base: Path, method: str, **training: Any) -> RunConfig:
     model = PretrainedModel(name=str(base), dtype="float32")
-    slice = make_slice("softmax", **({"steps": 24, "lr": 3e-3} | training))
+    run_config = make_run_config("softmax", **({"steps": 24, "lr": 3e-3} | training))
     changes = {"run": method, "init_from": PRETRAINED_BASE, "adapt": ADAPT[method]}
-    return slice.model_copy(update=changes | {"pretrained": model, "model": sizes(model)})
+    return run_config.model_copy(update=changes | {"pretrained": model, "model": sizes(model)})
 
 
 @pytest.mark.parametrize("method", ADAPT)
@@ -103,8 +103,8 @@ def test_it_learns_and_stays_a_model_of_its_class(
 
 def test_killed_it_ends_in_the_same_bytes(train: Train, base: Path, tmp_path: Path) -> None:
     data = write_data(tmp_path / "data", base)
-    slice = child(base, "dex", steps=61, checkpoint_every=4, log_every=3)
-    assert_killed_ends_alike(train, slice, tmp_path, dataset=data)
+    run_config = child(base, "dex", steps=61, checkpoint_every=4, log_every=3)
+    assert_killed_ends_alike(train, run_config, tmp_path, dataset=data)
 
 
 @pytest.mark.parametrize("method", ADAPT)
@@ -147,8 +147,8 @@ def _cut_adapter(out: Path) -> None:
 def test_an_adapter_that_is_not_there_is_one_line(
     train: Train, base: Path, tmp_path: Path, method: str, damage: Any, said: str
 ) -> None:
-    slice = child(base, "dex", steps=3).model_copy(update={"adapt": {"method": method}})
-    out = train(slice, method, dataset=write_data(tmp_path / "data", base)) / "out"
+    run_config = child(base, "dex", steps=3).model_copy(update={"adapt": {"method": method}})
+    out = train(run_config, method, dataset=write_data(tmp_path / "data", base)) / "out"
     damage(out)
     with pytest.raises(UserError, match=said) as refusal:
         export_model(out, tmp_path / "adapter", "peft")
@@ -165,10 +165,10 @@ def test_its_loss_on_text_is_that_of_transformers(train: Train, base: Path, tmp_
     windows = tokens.unfold(0, 17, 16)
     for run, folder in ((PRETRAINED_BASE, base), ("lora", out)):
         own = {"pretrained": {"name": str(base)}} if folder == base else {}
-        slice = EvaluationSlice.model_validate(asked | {"run": run} | own)
+        run_config = EvaluationSlice.model_validate(asked | {"run": run} | own)
         result = tmp_path / f"{run}.json"
         model = None if folder == base else out
-        evaluate_as_job(slice, result, model=model, dataset=data)
+        evaluate_as_job(run_config, result, model=model, dataset=data)
         found = json.loads(result.read_text())["metrics"]
         theirs = AutoModelForCausalLM.from_pretrained(folder)
         with torch.no_grad():
@@ -190,10 +190,10 @@ def test_it_and_what_adapting_made_are_asked_for_needles_in_the_same_text(
     for run, folder in ((PRETRAINED_BASE, base), ("lora", out)):
         own = {"pretrained": {"name": str(base)}} if folder == base else {}
         asked: dict[str, Any] = {"scale": "unit", "suite": "far", "config": settings, "run": run}
-        slice = EvaluationSlice.model_validate(asked | own)
+        run_config = EvaluationSlice.model_validate(asked | own)
         result = tmp_path / f"{run}.json"
         model = None if folder == base else out
-        details = evaluate_as_job(slice, result, model=model, dataset=data)
+        details = evaluate_as_job(run_config, result, model=model, dataset=data)
         metrics = json.loads(result.read_text())["metrics"]
         assert metrics["total_n2_r1"] == 4 and metrics["accuracy_n2_r1"] is not None
         lines = (details / "samples.jsonl").read_text().splitlines()
@@ -214,9 +214,9 @@ def test_what_adapting_made_is_asked_in_words_as_any_folder_is(
     asked: dict[str, Any] = {"scale": "unit", "suite": "words", "config": suite}
     found = []
     for run, model, own in (("lora", out, {}), ("copy", None, {"pretrained": {"name": str(copy)}})):
-        slice = EvaluationSlice.model_validate(asked | {"run": run} | own)
+        run_config = EvaluationSlice.model_validate(asked | {"run": run} | own)
         result = tmp_path / f"{run}.json"
-        evaluate_as_job(slice, result, model=model, dataset=None if model is None else data)
+        evaluate_as_job(run_config, result, model=model, dataset=None if model is None else data)
         found.append(json.loads(result.read_text())["metrics"])
     assert found[0] == found[1]
 
@@ -256,10 +256,10 @@ def test_the_lm_eval_command_scores_what_adapting_made_as_we_do(
     data = write_data(tmp_path / "data", base)
     out = train(child(base, method), method, dataset=data, seed=3) / "out"
     settings = suite().model_dump(mode="json")
-    slice = EvaluationSlice.model_validate(
+    run_config = EvaluationSlice.model_validate(
         {"scale": "unit", "suite": "words", "run": method, "config": settings}
     )
-    evaluate_as_job(slice, tmp_path / "ours.json", model=out, dataset=data)
+    evaluate_as_job(run_config, tmp_path / "ours.json", model=out, dataset=data)
     ours = json.loads((tmp_path / "ours.json").read_text())["metrics"]
     assert_scored_alike(ours, run_lm_eval(out, tmp_path))
 
@@ -274,9 +274,9 @@ def test_weights_that_are_not_those_that_were_published_are_one_line(
     (out / "model.safetensors").write_bytes(weights)
     suite = {"kind": "adaptation", "dataset": "tiny", "seq_len": 16}
     asked = {"scale": "unit", "suite": "text", "run": "lora", "config": suite}
-    slice = EvaluationSlice.model_validate(asked)
+    run_config = EvaluationSlice.model_validate(asked)
     with pytest.raises(UserError, match=r"model\.safetensors") as refusal:
-        evaluate_as_job(slice, tmp_path / "lora.json", model=out, dataset=data)
+        evaluate_as_job(run_config, tmp_path / "lora.json", model=out, dataset=data)
     assert "\n" not in str(refusal.value)
 
 
@@ -338,8 +338,8 @@ def test_a_base_that_does_not_fit_its_run_is_one_line(
     train: Train, base: Path, tmp_path: Path, damage: Any, said: str
 ) -> None:
     data = write_data(tmp_path / "data", base)
-    slice = child(base, "dex")
+    run_config = child(base, "dex")
     damage(base, data)
     with pytest.raises(UserError, match=said) as refusal:
-        train(slice, "dex", dataset=data)
+        train(run_config, "dex", dataset=data)
     assert "\n" not in str(refusal.value)

@@ -18,7 +18,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from steps import step_words
-from tiny_training import make_slice, train_in
+from tiny_training import make_run_config, train_in
 
 from difftransformer.models.attention.registry import variants
 from difftransformer.tracking.run_context import exclusive
@@ -49,11 +49,13 @@ class Run:
     def start(
         self, world_size: int, limit: int | None = None, **more: Any
     ) -> subprocess.Popen[str]:
-        slice = make_slice(self._variant, world_size=world_size, **(self._settings | more))
+        run_config = make_run_config(
+            self._variant, world_size=world_size, **(self._settings | more)
+        )
         if self._parent is not None:
-            slice = slice.model_copy(update={"run": "longer", "init_from": self._variant})
-        path = self.folder / f"slice-{world_size}.json"
-        path.write_text(slice.model_dump_json())
+            run_config = run_config.model_copy(update={"run": "longer", "init_from": self._variant})
+        path = self.folder / f"run_config-{world_size}.json"
+        path.write_text(run_config.model_dump_json())
         inputs = {"data": self._dataset / "manifest.json"}
         if self._parent is not None:
             inputs["model"] = self._parent.folder / "out" / "training.json"
@@ -142,7 +144,7 @@ def assert_one_line(said: str) -> None:
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Run:
     run = Run(tmp_path_factory.mktemp("alone") / "run", text)
-    train_in(run.folder.parent, text)(make_slice(**SETTINGS), "run")
+    train_in(run.folder.parent, text)(make_run_config(**SETTINGS), "run")
     return run
 
 
@@ -220,7 +222,7 @@ def test_a_full_disk_is_one_line_and_keeps_what_there_is(tmp_path: Path, text: P
     before = run.steps()
     said = run.refused(2)
     assert "error: checkpoint of step 20 could not be written to" in said
-    assert f"the one of step {before[-1]} is kept: make room there" in said
+    assert f"the latest complete one is of step {before[-1]}: make room there" in said
     assert run.steps() == before
 
 
@@ -269,10 +271,10 @@ def test_another_number_of_processes_goes_on_within_rounding(
         said, status = run.disturbed(signal.SIGTERM, "launcher", world_size, step)
         assert status == os.EX_TEMPFAIL, said
         stopped.append(run.steps()[-1])
-    assert "made with 2 processes, now there are 1" in said
+    assert "made with world_size 2, now it is 1" in said
     assert f"resuming from the checkpoint of step {stopped[0]}" in said
     said = run(2)
-    assert "made with 1 processes, now there are 2" in said
+    assert "made with world_size 1, now it is 2" in said
     assert f"resuming from the checkpoint of step {stopped[1]}" in said
     assert distance(run, alone) < 1e-6
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
-from tiny_training import VOCAB, Train, column, make_slice, write_dataset
+from tiny_training import VOCAB, Train, column, make_run_config, write_dataset
 from torch import Tensor
 
 from difftransformer.config.run import RunConfig
@@ -19,7 +19,7 @@ from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError
 from difftransformer.models.loss import token_losses
 from difftransformer.models.transformer import Transformer
-from difftransformer.training.measure import validation_windows
+from difftransformer.training.validation import validation_windows
 
 END = 0  # of the text fixture
 SHORT = {"steps": 1, "warmup_steps": 0, "log_every": 1, "seq_len": 32, "batch_size": 8}
@@ -39,8 +39,8 @@ def loss_by_document(model: Transformer, windows: Tensor) -> float:
     return float(torch.cat(losses).mean())
 
 
-def first_batch(text: Path, slice: RunConfig) -> Tensor:
-    config = slice.training
+def first_batch(text: Path, run_config: RunConfig) -> Tensor:
+    config = run_config.training
     batch = BatchLoader(
         PackedDataset.open(text), "train", batch_size=config.batch_size, seq_len=32, seed=0
     ).next_batch()
@@ -52,15 +52,15 @@ def first_batch(text: Path, slice: RunConfig) -> Tensor:
 def test_training_and_validation_see_each_document_by_itself(
     train: Train, text: Path, activation_checkpointing: str
 ) -> None:
-    slice = make_slice(
+    run_config = make_run_config(
         "diff_v2", **SHORT, document_mask=True, activation_checkpointing=activation_checkpointing
     )
-    folder = train(slice)
-    start = Transformer.build(slice.model, "sdpa", seed=0)
-    wanted = loss_by_document(start, first_batch(text, slice))
+    folder = train(run_config)
+    start = Transformer.build(run_config.model, "sdpa", seed=0)
+    wanted = loss_by_document(start, first_batch(text, run_config))
     assert column(folder, "loss") == [pytest.approx(wanted, rel=1e-5)]
     trained = load_model(folder / "out")
-    windows = [*validation_windows(PackedDataset.open(text), slice.training)]
+    windows = [*validation_windows(PackedDataset.open(text), run_config.training)]
     wanted = loss_by_document(trained, torch.cat(windows))
     assert column(folder, "validation_loss") == [pytest.approx(wanted, rel=1e-5)]
     result = json.loads((folder / "out" / "training.json").read_text())
@@ -74,11 +74,14 @@ def test_training_and_validation_see_each_document_by_itself(
 
 
 def test_without_it_neither_numbers_nor_settings_know_of_it(train: Train, text: Path) -> None:
-    slice = make_slice(**SHORT)
-    assert "document_mask" not in slice.model_dump(mode="json")["training"]
-    assert "document_mask" not in slice.model_dump_json()
-    folder = train(slice)
-    start, batch = Transformer.build(slice.model, "sdpa", seed=0), first_batch(text, slice)
+    run_config = make_run_config(**SHORT)
+    assert "document_mask" not in run_config.model_dump(mode="json")["training"]
+    assert "document_mask" not in run_config.model_dump_json()
+    folder = train(run_config)
+    start, batch = (
+        Transformer.build(run_config.model, "sdpa", seed=0),
+        first_batch(text, run_config),
+    )
     with torch.no_grad():
         hidden = start.hidden_states(batch[:, :-1]).flatten(0, 1)
         whole = token_losses(hidden, start.output_weight, batch[:, 1:].flatten(), 1024).mean()
@@ -88,8 +91,8 @@ def test_without_it_neither_numbers_nor_settings_know_of_it(train: Train, text: 
 
 def test_what_cannot_keep_documents_apart_is_refused(train: Train, tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="document_mask and backend flash_attn exclude"):
-        make_slice(document_mask=True, backend="flash_attn", precision="bf16")
-    adapted = make_slice(document_mask=True).model_dump() | {"adapt": {"method": "full"}}
+        make_run_config(document_mask=True, backend="flash_attn", precision="bf16")
+    adapted = make_run_config(document_mask=True).model_dump() | {"adapt": {"method": "full"}}
     with pytest.raises(ValidationError, match="document_mask is for models that are pre-trained"):
         RunConfig.model_validate(adapted)
     tokens = np.arange(500) % VOCAB
@@ -97,4 +100,4 @@ def test_what_cannot_keep_documents_apart_is_refused(train: Train, tmp_path: Pat
         tmp_path / "endless", {"train": tokens, "validation": tokens}, vocab_size=VOCAB
     )
     with pytest.raises(ConfigError, match=r"no token ends the documents of .*endless: leave"):
-        train(make_slice(document_mask=True), dataset=endless)
+        train(make_run_config(document_mask=True), dataset=endless)

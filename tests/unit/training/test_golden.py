@@ -8,7 +8,7 @@ a change on purpose put the printed numbers here and say why.
 import csv
 
 import pytest
-from tiny_training import Train, make_slice
+from tiny_training import Train, make_run_config
 
 GOLDEN = {
     "softmax": [
@@ -30,7 +30,7 @@ GOLDEN = {
 
 @pytest.mark.parametrize("variant", GOLDEN)
 def test_first_five_losses(train: Train, variant: str) -> None:
-    folder = train(make_slice(variant, steps=5, log_every=1, lr=1e-3))
+    folder = train(make_run_config(variant, steps=5, log_every=1, lr=1e-3))
     with (folder / "out" / "history.csv").open() as file:
         losses = [float(row["loss"]) for row in csv.DictReader(file)]
     print(f'    "{variant}": {losses},')

@@ -4,7 +4,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from difftransformer.training.measure import History
+from difftransformer.training.validation import History
 
 
 def test_absent_values_are_empty_cells(tmp_path: Path) -> None:

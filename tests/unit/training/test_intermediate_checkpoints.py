@@ -8,12 +8,12 @@ from unittest.mock import Mock
 import pytest
 from safetensors.torch import load_file
 from stopping import assert_same_outcome, checkpoints, start, wait_until
-from tiny_training import Train, make_slice
+from tiny_training import Train, make_run_config
 
 from difftransformer.training import checkpoint
-from difftransformer.training.checkpoint import CheckpointStore, Snapshot
+from difftransformer.training.checkpoint import CheckpointStore, TrainState
 
-KEPT = ["step-00000010.safetensors", "step-00000020.safetensors"]
+INTERMEDIATE = ["step-00000010.safetensors", "step-00000020.safetensors"]
 
 
 def kept(folder: Path) -> dict[str, bytes]:
@@ -22,9 +22,9 @@ def kept(folder: Path) -> dict[str, bytes]:
 
 
 def test_they_are_the_weights_of_their_step(train: Train) -> None:
-    folder = train(make_slice(steps=40, save_checkpoints_at=[0.5, 0.25], checkpoint_every=20))
-    assert list(kept(folder)) == KEPT
-    ours = load_file(folder / "out" / "intermediate" / KEPT[1])
+    folder = train(make_run_config(steps=40, save_checkpoints_at=[0.5, 0.25], checkpoint_every=20))
+    assert list(kept(folder)) == INTERMEDIATE
+    ours = load_file(folder / "out" / "intermediate" / INTERMEDIATE[1])
     state = load_file(folder / "state" / "checkpoint-00000020" / "tensors.safetensors")
     assert ours and all(tensor.equal(state[f"model.{name}"]) for name, tensor in ours.items())
     final = load_file(folder / "out" / "model.safetensors")
@@ -33,18 +33,18 @@ def test_they_are_the_weights_of_their_step(train: Train) -> None:
 
 
 def test_without_any_there_is_an_empty_folder(train: Train) -> None:
-    assert kept(train(make_slice())) == {}
+    assert kept(train(make_run_config())) == {}
 
 
 def test_killed_after_one_of_them_it_ends_with_the_same_bytes(train: Train, tmp_path: Path) -> None:
-    slice = make_slice(steps=101, save_checkpoints_at=[0.1, 0.5], checkpoint_every=8)
-    undisturbed = train(slice, "undisturbed")
-    process = start(train, slice, "killed")
+    run_config = make_run_config(steps=101, save_checkpoints_at=[0.1, 0.5], checkpoint_every=8)
+    undisturbed = train(run_config, "undisturbed")
+    process = start(train, run_config, "killed")
     wait_until(lambda: max(checkpoints(tmp_path / "killed"), default=0) >= 16, process)
     process.kill()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    train(slice, "killed")
+    train(run_config, "killed")
     assert_same_outcome(undisturbed, tmp_path / "killed")
     assert kept(undisturbed) == kept(tmp_path / "killed")
 
@@ -55,14 +55,14 @@ def test_they_are_written_after_the_checkpoint_that_is_being_written(
     """Several processes talk about one file at a time."""
     written: list[str] = []
 
-    def slowly(folder: Path, snapshot: Snapshot) -> None:
+    def slowly(folder: Path, train_state: TrainState) -> None:
         time.sleep(0.3)
         written.append("checkpoint")
 
     with CheckpointStore(tmp_path, keep=2, identity="one") as store:
         monkeypatch.setattr(store, "_write", slowly)
         monkeypatch.setattr(checkpoint, "save_weights", lambda *_: written.append("weights"))
-        store.save(Snapshot(8, {}, {}), behind=True)
+        store.save(TrainState(8, {}, {}), async_=True)
         store.save_intermediate(9, Mock())
     assert written == ["checkpoint", "weights"]
 
@@ -72,20 +72,20 @@ def test_shares_must_be_distinct_steps_before_the_last(shares: list[float]) -> N
     with pytest.raises(
         ValueError, match=r"save_checkpoints_at .* of 8 steps are not distinct steps"
     ):
-        make_slice(save_checkpoints_at=shares)
+        make_run_config(save_checkpoints_at=shares)
 
 
 def test_weights_that_are_published_anew_never_stand_beside_an_old_result(
     train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slice = make_slice()
-    result = train(slice) / "out" / "training.json"
+    run_config = make_run_config()
+    result = train(run_config) / "out" / "training.json"
     assert result.is_file()
     with monkeypatch.context() as patch:
         killed = Mock(side_effect=KeyboardInterrupt)
         patch.setattr("difftransformer.training.outputs.save_language_model", killed)
         with pytest.raises(KeyboardInterrupt):
-            train(slice)
+            train(run_config)
     assert not result.exists()
-    train(slice)
+    train(run_config)
     assert result.is_file()

@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 from stopping import wait_until
-from tiny_training import Train, column, make_slice
+from tiny_training import Train, column, make_run_config
 
 from difftransformer.tracking.history import HISTORY_FILE, read_records
 from difftransformer.tracking.tracker import RunTracker
@@ -22,13 +22,16 @@ def logged(state: Path) -> Counter[tuple[str, int]]:
 def test_without_checkpoints_points_arrive_while_it_runs_and_once(
     train: Train, tmp_path: Path
 ) -> None:
-    state, slice = tmp_path / "run" / "state", make_slice(steps=300, checkpoint_every=None)
+    state, run_config = (
+        tmp_path / "run" / "state",
+        make_run_config(steps=300, checkpoint_every=None),
+    )
 
     def attempt() -> None:
         tracker = RunTracker(
             state, stage="pretrain", name="a", job_id="j", flush_every=0.0, system_every=0.0
         )
-        train(slice, tracker=tracker)
+        train(run_config, tracker=tracker)
         tracker.close("FINISHED")
 
     process = multiprocessing.get_context("fork").Process(target=attempt)

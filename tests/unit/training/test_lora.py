@@ -3,7 +3,7 @@
 import pytest
 import torch
 from small_decoders import model_of
-from tiny_training import make_slice
+from tiny_training import make_run_config
 
 from difftransformer.models.language_model import HFCausalLM
 from difftransformer.training.method import Task
@@ -15,7 +15,7 @@ def test_gradients_of_low_rank_updates_are_those_of_matrices_that_are_written_ou
     method: str,
 ) -> None:
     tokens = torch.randint(0, 48, (3, 11), generator=torch.Generator().manual_seed(1))
-    plain, training = model_of("qwen2").double(), make_slice("softmax").training
+    plain, training = model_of("qwen2").double(), make_run_config("softmax").training
     task = Task(training, 0, lambda number: [tokens])
     model = HFCausalLM(model_of("qwen2"))
     prepare(model, configure({"method": method, "rank": 4}), task)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_training import make_slice
+from tiny_training import make_run_config
 from torch import Tensor, nn
 
 from difftransformer.training import low_rank
@@ -38,7 +38,7 @@ def golden() -> dict[str, Any]:
 
 
 def ours(settings: LowRankSettings, weight_decay: float) -> dict[str, nn.Parameter]:
-    config = make_slice(weight_decay=weight_decay, betas=(0.9, 0.99), eps=1e-6).training
+    config = make_run_config(weight_decay=weight_decay, betas=(0.9, 0.99), eps=1e-6).training
     parameters = starting()
     optimizer = LowRankAdamW(parameters.items(), SHAPES, config, settings)
     for step in range(STEPS):
@@ -88,7 +88,7 @@ def test_projections_of_a_matrix_differ_in_time_name_and_seed() -> None:
             _Matrix(
                 name,
                 nn.Parameter(torch.zeros(6, 10)),
-                make_slice().training,
+                make_run_config().training,
                 LowRankSettings("apollo", 3, 4, 1.0, seed),
             )._seed(number)
             for name in ("a", "b")
@@ -115,7 +115,7 @@ def test_what_is_not_projected_is_plain_adamw() -> None:
 @pytest.mark.parametrize("kind", ["galore", "apollo"])
 def test_its_state_goes_on_to_the_same_bits(kind: Any) -> None:
     settings = LowRankSettings(kind, 3, 4, 0.25, seed=0)
-    config = make_slice().training
+    config = make_run_config().training
 
     def run(parameters: dict[str, nn.Parameter], optimizer: LowRankAdamW, steps: range) -> None:
         for step in steps:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_training import make_slice
+from tiny_training import make_run_config
 
 from difftransformer.config.resolve import Catalogue
 from difftransformer.errors import UserError
@@ -72,14 +72,16 @@ def test_the_estimate_is_near_the_peak_of_an_h100(
     run: str, measured: int, repository: Path
 ) -> None:
     """Measured compiled in bf16, see benchmarks/gpu/records/training.jsonl."""
-    slice = Catalogue.load(repository / "config", {"scale": "gpu"}).run(run)
-    assert 1 <= memory.estimate_memory(slice, "cuda").peak / measured < 1.4
+    run_config = Catalogue.load(repository / "config", {"scale": "gpu"}).run(run)
+    assert 1 <= memory.estimate_memory(run_config, "cuda").peak / measured < 1.4
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_a_mask_of_documents_is_part_of_the_estimate(device: str) -> None:
     plain, masked = (
-        memory.estimate_memory(make_slice(seq_len=32, backend="sdpa", document_mask=masked), device)
+        memory.estimate_memory(
+            make_run_config(seq_len=32, backend="sdpa", document_mask=masked), device
+        )
         for masked in (False, True)
     )
     assert masked.activations - plain.activations >= 16 * 2 * 4 * 32**2  # of 16 sequences, 2 layers
@@ -88,9 +90,9 @@ def test_a_mask_of_documents_is_part_of_the_estimate(device: str) -> None:
 
 def test_processes_share_the_states_but_not_what_they_compute() -> None:
     def estimate(world_size: int) -> memory.MemoryEstimate:
-        slice = make_slice(world_size=world_size, micro_batch_size=1)
-        deep = replace(slice.model, num_layers=32)
-        return memory.estimate_memory(slice.model_copy(update={"model": deep}), "cpu")
+        run_config = make_run_config(world_size=world_size, micro_batch_size=1)
+        deep = replace(run_config.model, num_layers=32)
+        return memory.estimate_memory(run_config.model_copy(update={"model": deep}), "cpu")
 
     alone, *shared = map(estimate, (1, 2, 4, 16))
     states = [one.states for one in (alone, *shared)]
@@ -125,16 +127,16 @@ def test_the_estimate_of_an_adaptation_is_near_the_measured_peak(kind: str, meth
 def test_memory_is_given_back_where_its_gaps_would_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     given_back: list[bool] = []
     monkeypatch.setattr(memory, "return_freed_memory", lambda: given_back.append(True))
-    slice, cpu = make_slice(), torch.device("cpu")
-    slice = slice.model_copy(update={"adapt": {"method": "full"}})
-    peak = memory.estimate_memory(slice, "cpu").peak
+    run_config, cpu = make_run_config(), torch.device("cpu")
+    run_config = run_config.model_copy(update={"adapt": {"method": "full"}})
+    peak = memory.estimate_memory(run_config, "cpu").peak
     for free, expected in ((3 * peak, []), (1.5 * peak, [True])):
         monkeypatch.setattr(memory, "available_bytes", lambda device, free=free: free)
-        memory.require_memory(slice, cpu)
+        memory.require_memory(run_config, cpu)
         assert given_back == expected
     monkeypatch.setattr(machine, "available_bytes", lambda device: 0.9 * peak)
     with pytest.raises(UserError, match=r"adapting needs about .* are free: lower"):
-        memory.require_memory(slice, cpu)
+        memory.require_memory(run_config, cpu)
 
 
 @pytest.mark.parametrize(
@@ -147,13 +149,13 @@ def test_memory_is_given_back_where_its_gaps_would_not_fit(monkeypatch: pytest.M
 def test_a_job_too_large_is_refused_before_it_starts(
     changes: dict[str, int], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slice, cpu = make_slice(**changes), torch.device("cpu")
-    memory.require_memory(slice, cpu)
-    estimate = memory.estimate_memory(slice, "cpu")
+    run_config, cpu = make_run_config(**changes), torch.device("cpu")
+    memory.require_memory(run_config, cpu)
+    estimate = memory.estimate_memory(run_config, "cpu")
     monkeypatch.setattr(machine, "available_bytes", lambda device: estimate.peak - 1)
     with pytest.raises(UserError) as caught:
-        memory.require_memory(slice, cpu)
+        memory.require_memory(run_config, cpu)
     assert said in str(caught.value)
     assert "GiB are free" in str(caught.value)
     monkeypatch.setenv(machine.VARIABLE, "off")
-    memory.require_memory(slice, cpu)
+    memory.require_memory(run_config, cpu)

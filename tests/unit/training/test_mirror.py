@@ -10,15 +10,15 @@ from unittest.mock import Mock
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 from stopping import assert_same_outcome, checkpoints, start, wait_until
-from tiny_training import Train, make_slice, train_in
+from tiny_training import Train, make_run_config, train_in
 
 from difftransformer.errors import CheckpointError
 from difftransformer.provenance.checksums import file_sha256
 from difftransformer.tracking.tracker import NullTracker
 from difftransformer.training import run as training
 from difftransformer.training.mirror import Mirror, forget_finished
+from difftransformer.training.process_group import ProcessGroup
 from difftransformer.training.state_folder import FINISHED
-from difftransformer.training.team import Team
 
 LONG = {"steps": 101, "checkpoint_every": 20, "save_checkpoints_at": [0.3]}
 
@@ -64,14 +64,16 @@ def is_json(path: Path) -> bool:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Path:
-    return train_in(tmp_path_factory.mktemp("undisturbed"), text)(make_slice(**LONG))
+    return train_in(tmp_path_factory.mktemp("undisturbed"), text)(make_run_config(**LONG))
 
 
 @pytest.fixture
 def lost(train: Train, tmp_path: Path) -> tuple[Path, Path]:
     """Folder of a training whose machine was lost with all on it, and the copy of its state."""
     copy = tmp_path / "copies" / "one"
-    process = start(train, make_slice(**LONG), "lost", mirror=f"file://{copy}", tracker=Held(copy))
+    process = start(
+        train, make_run_config(**LONG), "lost", mirror=f"file://{copy}", tracker=Held(copy)
+    )
     wait_until(lambda: len(whole(copy)) >= 2, process)
     process.kill()
     process.join()
@@ -85,7 +87,7 @@ def test_another_machine_goes_on_to_the_same_bytes(
     folder, copy = lost
     newest = step_of(whole(copy)[-1])
     caplog.set_level(logging.INFO)
-    train(make_slice(**LONG), "lost", mirror=f"file://{copy}")
+    train(make_run_config(**LONG), "lost", mirror=f"file://{copy}")
     assert f"resuming from the checkpoint of step {newest}" in caplog.text
     assert_same_outcome(undisturbed, folder)
     kept = "out/intermediate/step-00000030.safetensors"
@@ -104,7 +106,7 @@ def test_a_damaged_copy_is_passed_over(
     for later in set(names(copy)) - {before, newest}:
         assert later > newest  # half there, for the machine was lost in the middle of it
     caplog.set_level(logging.INFO)
-    train(make_slice(**LONG), "lost", mirror=f"file://{copy}")
+    train(make_run_config(**LONG), "lost", mirror=f"file://{copy}")
     assert f"{newest} is damaged" in caplog.text
     assert f"resuming from the checkpoint of step {step_of(before)}" in caplog.text
     assert_same_outcome(undisturbed, folder)
@@ -113,8 +115,8 @@ def test_a_damaged_copy_is_passed_over(
 def test_kept_weights_that_changed_are_not_published(train: Train, lost: tuple[Path, Path]) -> None:
     (kept,) = (lost[1] / "intermediate").glob("*.safetensors")
     kept.write_bytes(kept.read_bytes()[::-1])
-    with pytest.raises(CheckpointError, match="does not match its sum: delete file://"):
-        train(make_slice(**LONG), "lost", mirror=f"file://{lost[1]}")
+    with pytest.raises(CheckpointError, match="does not match its checksum: delete file://"):
+        train(make_run_config(**LONG), "lost", mirror=f"file://{lost[1]}")
 
 
 def test_half_a_copy_of_kept_weights_is_passed_over(
@@ -124,7 +126,7 @@ def test_half_a_copy_of_kept_weights_is_passed_over(
     (kept,) = (copy / "intermediate").glob("*.safetensors")
     for name in (".step-00000060.4711.partial.safetensors", "step-00000060.safetensors"):
         (copy / "intermediate" / name).write_bytes(kept.read_bytes()[:100])
-    train(make_slice(**LONG), "lost", mirror=f"file://{copy}")
+    train(make_run_config(**LONG), "lost", mirror=f"file://{copy}")
     assert_same_outcome(undisturbed, folder)
     assert [path.name for path in folder.glob("out/intermediate/*.safetensors")] == [kept.name]
 
@@ -132,15 +134,15 @@ def test_half_a_copy_of_kept_weights_is_passed_over(
 def test_a_finished_training_is_published_again_elsewhere_and_forced_it_starts_from_scratch(
     train: Train, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    slice, url = make_slice(), f"file://{tmp_path}/copy"
-    undisturbed = train(slice, "one", mirror=url)
+    run_config, url = make_run_config(), f"file://{tmp_path}/copy"
+    undisturbed = train(run_config, "one", mirror=url)
     caplog.set_level(logging.INFO)
-    again = train(slice, "two", mirror=url)
-    assert "had finished: it is published again and not trained again" in caplog.text
+    again = train(run_config, "two", mirror=url)
+    assert "had finished: publishing it again without training" in caplog.text
     assert_same_outcome(undisturbed, again)
     caplog.clear()
-    from_scratch = train(slice, "three", mirror=url, from_scratch=True)
-    assert "it starts from scratch" in caplog.text and "resuming" not in caplog.text
+    from_scratch = train(run_config, "three", mirror=url, from_scratch=True)
+    assert "was forced: starting from scratch" in caplog.text and "resuming" not in caplog.text
     assert_same_outcome(undisturbed, from_scratch)
 
 
@@ -148,7 +150,9 @@ def test_where_all_checkpoints_here_are_damaged_it_goes_on_from_the_copy(
     train: Train, undisturbed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     copy = tmp_path / "copy"
-    process = start(train, make_slice(**LONG), "one", mirror=f"file://{copy}", tracker=Held(copy))
+    process = start(
+        train, make_run_config(**LONG), "one", mirror=f"file://{copy}", tracker=Held(copy)
+    )
     wait_until(lambda: len(whole(copy)) >= 2, process)
     process.kill()
     process.join()
@@ -156,7 +160,7 @@ def test_where_all_checkpoints_here_are_damaged_it_goes_on_from_the_copy(
         tensors.write_bytes(tensors.read_bytes()[:-9])
     newest = step_of(whole(copy)[-1])
     caplog.set_level(logging.INFO)
-    train(make_slice(**LONG), "one", mirror=f"file://{copy}")
+    train(make_run_config(**LONG), "one", mirror=f"file://{copy}")
     assert "is damaged" in caplog.text
     assert f"resuming from the checkpoint of step {newest}" in caplog.text
     assert_same_outcome(undisturbed, tmp_path / "one")
@@ -167,7 +171,7 @@ def test_whole_copies_of_kept_weights_are_left_alone(train: Train, lost: tuple[P
     folder, copy = lost
     (kept,) = (copy / "intermediate").glob("*.safetensors")
     before = kept.stat().st_mtime_ns
-    train(make_slice(**LONG), "lost", mirror=f"file://{copy}")
+    train(make_run_config(**LONG), "lost", mirror=f"file://{copy}")
     assert kept.stat().st_mtime_ns == before
     (published,) = folder.glob("out/intermediate/*.safetensors")
     assert kept.read_bytes() == published.read_bytes()
@@ -176,15 +180,15 @@ def test_whole_copies_of_kept_weights_are_left_alone(train: Train, lost: tuple[P
 def test_a_copy_of_other_weights_is_replaced_and_its_sum_goes_first(
     train: Train, tmp_path: Path
 ) -> None:
-    slice, copy = (
-        make_slice(steps=40, save_checkpoints_at=[0.5], checkpoint_every=20),
+    run_config, copy = (
+        make_run_config(steps=40, save_checkpoints_at=[0.5], checkpoint_every=20),
         tmp_path / "copy",
     )
     name = "step-00000020.safetensors"
     (copy / "intermediate").mkdir(parents=True)
     (copy / "intermediate" / name).write_bytes(b"of another time")
     (copy / "intermediate" / f"{name}.sha256").write_text("0" * 64)
-    published = train(slice, "one", mirror=str(copy)) / "out" / "intermediate" / name
+    published = train(run_config, "one", mirror=str(copy)) / "out" / "intermediate" / name
     assert (copy / "intermediate" / name).read_bytes() == published.read_bytes()
     assert (copy / "intermediate" / f"{name}.sha256").read_text() == file_sha256(published)
 
@@ -196,7 +200,7 @@ def test_kept_weights_that_are_written_again_are_copied_again(tmp_path: Path) ->
         tmp_path / "copy",
         "intermediate/step-00000001.safetensors",
     )
-    mirror = Mirror(state, str(copy), Team())
+    mirror = Mirror(state, str(copy), ProcessGroup())
     (state / "intermediate").mkdir()
     with mirror.copying():
         for step, weights in enumerate((b"of the one before", b"its own")):
@@ -215,14 +219,14 @@ def test_kept_weights_that_are_written_again_are_copied_again(tmp_path: Path) ->
 def test_a_forced_training_that_could_not_be_published_is_not_trained_again(
     train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    slice, url = make_slice(), f"file://{tmp_path}/copy"
+    run_config, url = make_run_config(), f"file://{tmp_path}/copy"
     with monkeypatch.context() as patch:
         patch.setattr(training, "publish", Mock(side_effect=CheckpointError("full: make room")))
         with pytest.raises(CheckpointError, match="make room"):
-            train(slice, "one", mirror=url, from_scratch=True)
+            train(run_config, "one", mirror=url, from_scratch=True)
     assert not (tmp_path / "copy" / FINISHED).exists()
     caplog.set_level(logging.INFO)
-    train(slice, "one", mirror=url, from_scratch=True)
+    train(run_config, "one", mirror=url, from_scratch=True)
     assert "resuming from the checkpoint of step 8" in caplog.text
     assert (tmp_path / "copy" / FINISHED).exists()
 
@@ -234,7 +238,7 @@ def test_a_bucket_that_goes_away_is_told(
         raise FileNotFoundError("The specified bucket does not exist")
 
     monkeypatch.setattr(LocalFileSystem, "put_file", gone)
-    train(make_slice(), "one", mirror=f"file://{tmp_path}/copy")
+    train(make_run_config(), "one", mirror=f"file://{tmp_path}/copy")
     assert "cannot be written (FileNotFoundError: The specified bucket" in caplog.text
 
 
@@ -242,22 +246,22 @@ def test_an_older_copy_is_left_where_it_is(
     train: Train, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     copy = tmp_path / "copy"
-    train(make_slice(), "one", mirror=str(copy))
+    train(make_run_config(), "one", mirror=str(copy))
     shutil.copytree(copy / "checkpoint-00000008", copy / "checkpoint-00000004")
     caplog.set_level(logging.INFO)
-    train(make_slice(), "one", mirror=str(copy))
-    assert "comes from" not in caplog.text and checkpoints(tmp_path / "one") == [8]
+    train(make_run_config(), "one", mirror=str(copy))
+    assert "downloaded checkpoint" not in caplog.text and checkpoints(tmp_path / "one") == [8]
 
 
 def test_newer_copies_of_a_machine_that_went_on_stay(train: Train, tmp_path: Path) -> None:
     """Who is taken for lost and is not copies what it has, and removes nothing newer."""
     copy = tmp_path / "copy"
-    train(make_slice(), "one")
+    train(make_run_config(), "one")
     newer, older = copy / "checkpoint-00000012", copy / "checkpoint-00000002"
     for folder in (newer, older):
         folder.mkdir(parents=True)
         (folder / "state.json").write_text("{")
-    train(make_slice(), "one", mirror=str(copy))
+    train(make_run_config(), "one", mirror=str(copy))
     assert whole(copy) == ["checkpoint-00000008"] and newer.is_dir() and not older.is_dir()
 
 
@@ -265,7 +269,7 @@ def test_what_is_finished_and_stored_is_forgotten(train: Train, tmp_path: Path) 
     root = tmp_path / "copies"
     for run, seed in (("diff", "0"), ("diff", "1")):
         url = f"file://{root}/smoke/pretrain/{run}/{seed}/0123"
-        train(make_slice(), f"{run}{seed}", mirror=url)
+        train(make_run_config(), f"{run}{seed}", mirror=url)
     going_on = root / "smoke" / "pretrain" / "long" / "0" / "4567"
     shutil.copytree(root / "smoke/pretrain/diff/0/0123", going_on)
     (going_on / FINISHED).unlink()
@@ -279,10 +283,10 @@ def test_what_is_finished_and_stored_is_forgotten(train: Train, tmp_path: Path) 
 def test_without_a_url_nothing_is_copied(
     train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = train(make_slice(), "two", mirror=f"{tmp_path}/copy")
+    other = train(make_run_config(), "two", mirror=f"{tmp_path}/copy")
     opened = Mock(side_effect=AssertionError)
     monkeypatch.setattr("difftransformer.training.mirror.open_place", opened)
-    one = train(make_slice(), "one")
+    one = train(make_run_config(), "one")
     assert_same_outcome(one, other)
     assert not opened.called
 
@@ -298,6 +302,6 @@ def test_a_url_that_cannot_be_used_is_one_line(
     url: str, said: str, train: Train, tmp_path: Path
 ) -> None:
     with pytest.raises(CheckpointError) as refused:
-        train(make_slice(), "one", mirror=url)
+        train(make_run_config(), "one", mirror=url)
     assert f"{url}: cannot be written" in str(refused.value) and said in str(refused.value)
     assert "\n" not in str(refused.value) and not (tmp_path / "one" / "out").exists()

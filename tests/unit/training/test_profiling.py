@@ -7,7 +7,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from tiny_training import Train, make_slice
+from tiny_training import Train, make_run_config
 
 from difftransformer.machine.gpus import bf16_peak
 from difftransformer.tracking.history import ARTIFACTS
@@ -19,11 +19,11 @@ from difftransformer.training.progress import Progress
 def test_some_steps_are_traced_and_no_number_changes(
     train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = train(make_slice(), "plain")
+    plain = train(make_run_config(), "plain")
     monkeypatch.setenv(PROFILE_STEPS, "2")
     state = tmp_path / "traced" / "state"
     tracker = RunTracker(state, stage="pretrain", name="a", job_id="j")
-    traced = train(make_slice(), "traced", tracker=tracker)
+    traced = train(make_run_config(), "traced", tracker=tracker)
     tracker.close("FINISHED")
     for name in ("model.safetensors", "history.csv"):
         assert (traced / "out" / name).read_bytes() == (plain / "out" / name).read_bytes()

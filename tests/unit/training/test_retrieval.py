@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_training import RECALL, Train, column, history, make_slice
+from tiny_training import RECALL, Train, column, history, make_run_config
 
 from difftransformer.data.loader import BatchLoader
 from difftransformer.data.packed import PackedDataset
@@ -22,7 +22,7 @@ def test_recall_records_accuracy_and_the_step_of_learning(train: Train, recall: 
         "learned_needles": 2,
         "learned_threshold": 1e-9,
     }
-    folder = train(make_slice(seq_len=24, probe=probe, log_every=3), dataset=recall)
+    folder = train(make_run_config(seq_len=24, probe=probe, log_every=3), dataset=recall)
     rows = history(folder)
     assert [row["step"] for row in rows] == ["3", "4", "6", "8"]
     probed = [row for row in rows if row["accuracy_n1"]]
@@ -40,8 +40,8 @@ def test_a_run_ends_as_many_steps_after_learning_as_asked(train: Train, recall: 
     asked = {"seq_len": 24, "steps": 30, "cooldown_after_learning": 5, "log_every": 1}
     ends = {}
     for name, threshold in (("soon", 1e-9), ("never", 1.0)):
-        slice = make_slice(probe=probe | {"learned_threshold": threshold}, **asked)
-        folder = train(slice, name, dataset=recall)
+        run_config = make_run_config(probe=probe | {"learned_threshold": threshold}, **asked)
+        folder = train(run_config, name, dataset=recall)
         metrics = read_result(folder / "out" / "training.json").metrics
         rates, steps = column(folder, "lr"), ends.setdefault(name, int(metrics["steps"]))
         assert len(rates) == steps and metrics["tokens"] == steps * 16 * 24
@@ -55,11 +55,11 @@ def test_a_run_ends_as_many_steps_after_learning_as_asked(train: Train, recall: 
 def test_recall_loss_weighs_answers_and_the_rest(train: Train, recall: Path) -> None:
     probe = {"needles": [2], "learned_needles": 2}
     given = {"seq_len": 24, "steps": 1, "warmup_steps": 0, "probe": probe}
-    (loss,) = column(train(make_slice(**given), "recall", dataset=recall), "loss")
+    (loss,) = column(train(make_run_config(**given), "recall", dataset=recall), "loss")
     # The naive twin: whole logits of the same first batch.
     dataset = PackedDataset.open(recall)
     batch = BatchLoader(dataset, "train", batch_size=16, seq_len=24, seed=0).next_batch()
-    model = Transformer.build(make_slice(probe=probe).model, "sdpa", 0)
+    model = Transformer.build(make_run_config(probe=probe).model, "sdpa", 0)
     logits = model.hidden_states(batch[:, :-1]) @ model.output_weight.T
     losses = torch.nn.functional.cross_entropy(
         logits.transpose(1, 2), batch[:, 1:], reduction="none"

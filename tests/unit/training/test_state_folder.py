@@ -17,14 +17,14 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from difftransformer.errors import CheckpointError
 from difftransformer.training import checkpoint
-from difftransformer.training.checkpoint import CheckpointStore, Snapshot
+from difftransformer.training.checkpoint import CheckpointStore, TrainState
 from difftransformer.training.distributed import read_shards
+from difftransformer.training.process_group import ProcessGroup, T
 from difftransformer.training.progress import Progress
-from difftransformer.training.team import T, Team
 
 
-def snapshot(step: int) -> Snapshot:
-    return Snapshot(step, {"w": torch.full((3,), float(step))}, {"history": [step]})
+def train_state(step: int) -> TrainState:
+    return TrainState(step, {"w": torch.full((3,), float(step))}, {"history": [step]})
 
 
 def store(folder: Path, keep: int = 2, identity: str = "me") -> CheckpointStore:
@@ -37,14 +37,14 @@ def names(folder: Path) -> list[str]:
 
 def test_newest_comes_back_and_the_last_k_stay(tmp_path: Path) -> None:
     checkpoints = store(tmp_path)
-    assert checkpoints.newest_whole() is None
+    assert checkpoints.latest_valid() is None
     for step in (1, 2, 10):
-        checkpoints.save(snapshot(step))
+        checkpoints.save(train_state(step))
     assert names(tmp_path) == ["checkpoint-00000002", "checkpoint-00000010"]
-    newest = store(tmp_path).newest_whole()
+    newest = store(tmp_path).latest_valid()
     assert newest is not None
     assert newest.step == 10
-    assert newest.state["history"] == [10]
+    assert newest.metadata["history"] == [10]
     assert torch.equal(newest.tensors["w"], torch.full((3,), 10.0))
 
 
@@ -52,10 +52,10 @@ def test_one_that_is_half_dropped_does_not_look_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoints = store(tmp_path, keep=1)
-    checkpoints.save(snapshot(1))
+    checkpoints.save(train_state(1))
     with monkeypatch.context() as patch:
         patch.setattr("shutil.rmtree", lambda path, **_: None)  # killed before it did anything
-        checkpoints.save(snapshot(2))
+        checkpoints.save(train_state(2))
     assert names(tmp_path) == ["checkpoint-00000001.partial", "checkpoint-00000002"]
     store(tmp_path)
     assert names(tmp_path) == ["checkpoint-00000002"]
@@ -72,19 +72,19 @@ def test_what_is_written_behind_is_as_it_was_and_one_at_a_time(
         write(tensors, path)
 
     monkeypatch.setattr(checkpoint, "save_file", slow)
-    trained = snapshot(1)
+    trained = train_state(1)
     with store(tmp_path) as checkpoints:
-        checkpoints.save(trained, behind=True)
+        checkpoints.save(trained, async_=True)
         trained.tensors["w"].fill_(-1.0)  # training goes on
-        checkpoints.settle(wait=False)
+        checkpoints.wait(block=False)
         assert names(tmp_path) in ([], ["checkpoint-00000001.partial"])
         threading.Timer(0.1, go_on.set).start()
-        checkpoints.save(snapshot(2), behind=True)  # waits for the one before
+        checkpoints.save(train_state(2), async_=True)  # waits for the one before
         assert "checkpoint-00000001" in names(tmp_path)
     assert under_way == ["checkpoint-00000001.partial", "checkpoint-00000002.partial"]
     assert names(tmp_path) == ["checkpoint-00000001", "checkpoint-00000002"]
     (tmp_path / "checkpoint-00000002" / "sums.json").unlink()
-    newest = store(tmp_path).newest_whole()
+    newest = store(tmp_path).latest_valid()
     assert newest is not None and torch.equal(newest.tensors["w"], torch.ones(3))
 
 
@@ -94,16 +94,16 @@ def test_what_goes_wrong_behind_is_the_same_line(
     full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
     line = r"step 9 could not be written .*\(No space left on device\); the one of step 5 is"
     with store(tmp_path) as checkpoints:
-        checkpoints.save(snapshot(5))
+        checkpoints.save(train_state(5))
         monkeypatch.setattr(checkpoint, "save_file", full)
-        checkpoints.save(snapshot(9), behind=True)
+        checkpoints.save(train_state(9), async_=True)
         with pytest.raises(CheckpointError, match=line):
-            checkpoints.settle()
-        checkpoints.settle()  # said once
+            checkpoints.wait()
+        checkpoints.wait()  # said once
     with pytest.raises(CheckpointError, match=line), store(tmp_path) as checkpoints:
-        checkpoints.save(snapshot(9), behind=True)
+        checkpoints.save(train_state(9), async_=True)
     with pytest.raises(KeyError), store(tmp_path) as checkpoints:  # no reason to hide another
-        checkpoints.save(snapshot(9), behind=True)
+        checkpoints.save(train_state(9), async_=True)
         raise KeyError
     assert "checkpoint of step 9 could not be written" in caplog.text
     assert names(tmp_path) == ["checkpoint-00000005"]
@@ -120,51 +120,51 @@ def flip(path: Path) -> None:
 
 
 def test_a_whole_one_that_these_libraries_cannot_read_is_kept(tmp_path: Path) -> None:
-    store(tmp_path).save(snapshot(3))
-    unreadable = r"00000003 is whole, and cannot be read here \(lacks 1 .* is b\).* \(torch \d"
+    store(tmp_path).save(train_state(3))
+    unreadable = r"00000003 is intact but cannot be read here \(lacks 1 .* is b\).* \(torch \d"
     with pytest.raises(CheckpointError, match=unreadable):
-        store(tmp_path).newest_whole({"w": torch.zeros(3), "b": torch.zeros(1)})
+        store(tmp_path).latest_valid({"w": torch.zeros(3), "b": torch.zeros(1)})
     assert names(tmp_path) == ["checkpoint-00000003"]
 
 
 def test_one_that_another_torch_wrote_goes_on_with_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store(tmp_path).save(snapshot(3))
-    assert store(tmp_path).newest_whole() is not None and not caplog.messages
+    store(tmp_path).save(train_state(3))
+    assert store(tmp_path).latest_valid() is not None and not caplog.messages
     others = {"torch": "2.99.0", "transformers": "absent", "peft": "absent"}
     monkeypatch.setattr(checkpoint, "versions", lambda: others)
-    assert store(tmp_path).newest_whole() is not None
-    assert "and goes on by torch 2.99.0, transformers absent, peft" in caplog.messages[0]
+    assert store(tmp_path).latest_valid() is not None
+    assert "and resumes with torch 2.99.0, transformers absent, peft" in caplog.messages[0]
 
 
-class Follower(Team):
+class Follower(ProcessGroup):
     """One of two processes, of which the other has found the checkpoint of step 3."""
 
     rank, world_size = 1, 2
 
-    def leading(self, act: Callable[[], T]) -> T | None:
+    def run_on_rank0(self, act: Callable[[], T]) -> T | None:
         return None
 
-    def from_leader(self, value: Any) -> Any:
+    def broadcast_object(self, value: Any) -> Any:
         return 3
 
 
 def test_all_processes_say_of_a_checkpoint_what_the_first_one_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store(tmp_path).save(snapshot(3))
-    follower = CheckpointStore(tmp_path, keep=2, identity="me", team=Follower())
-    newest = follower.newest_whole()
+    store(tmp_path).save(train_state(3))
+    follower = CheckpointStore(tmp_path, keep=2, identity="me", group=Follower())
+    newest = follower.latest_valid()
     assert newest is not None and newest.step == 3
-    with pytest.raises(CheckpointError, match="is whole, and cannot be read here"):
-        follower.newest_whole({"b": torch.zeros(1)})
+    with pytest.raises(CheckpointError, match="is intact but cannot be read here"):
+        follower.latest_valid({"b": torch.zeros(1)})
     refused = Mock(side_effect=OSError(errno.EIO, "Input/output error"))
     monkeypatch.setattr(checkpoint, "load_file", refused)
     with pytest.raises(
         CheckpointError, match=r"cannot be read \(Input/output error\): nothing was"
     ):
-        follower.newest_whole()
+        follower.latest_valid()
 
 
 def test_a_shard_that_the_disk_does_not_give_is_one_line(
@@ -188,30 +188,30 @@ def test_damaged_newest_is_reported_in_one_line_and_skipped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, file: str, damage
 ) -> None:
     checkpoints = store(tmp_path)
-    checkpoints.save(snapshot(5))
-    checkpoints.save(snapshot(9))
+    checkpoints.save(train_state(5))
+    checkpoints.save(train_state(9))
     damage(tmp_path / "checkpoint-00000009" / file)
     with caplog.at_level(logging.WARNING):
-        newest = checkpoints.newest_whole()
+        newest = checkpoints.latest_valid()
     assert newest is not None
     assert newest.step == 5
     assert len(caplog.messages) == 1
     assert "checkpoint-00000009 is damaged" in caplog.messages[0]
     assert "\n" not in caplog.messages[0]
-    checkpoints.save(snapshot(9))  # the step comes again, and the damaged one goes
+    checkpoints.save(train_state(9))  # the step comes again, and the damaged one goes
     assert names(tmp_path) == ["checkpoint-00000005", "checkpoint-00000009"]
 
 
 def test_one_that_the_disk_does_not_give_is_not_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store(tmp_path).save(snapshot(7))
+    store(tmp_path).save(train_state(7))
     with monkeypatch.context() as patch:
         error = OSError(errno.EIO, "Input/output error")
         patch.setattr("difftransformer.training.checkpoint.file_sha256", Mock(side_effect=error))
         with pytest.raises(CheckpointError, match=r"07 cannot be read \(Input/output error\)"):
-            store(tmp_path).newest_whole()
-    newest = store(tmp_path).newest_whole()
+            store(tmp_path).latest_valid()
+    newest = store(tmp_path).latest_valid()
     assert newest is not None and newest.step == 7
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file
-from tiny_training import Train, column, history, make_slice
+from tiny_training import Train, column, history, make_run_config
 
 from difftransformer.convert.attention_hooks import attention_layers
 from difftransformer.convert.checkpoint import load_model
@@ -23,12 +23,12 @@ from difftransformer.provenance.result import read_result
 from difftransformer.tracking.tracker import NullTracker
 from difftransformer.training import pretrain as pretraining
 from difftransformer.training.pretrain import pretrain
-from difftransformer.training.run import Frame
+from difftransformer.training.run import JobArguments
 from difftransformer.training.trainer import Trainer
 
 
 def test_loss_falls_and_outputs_are_complete(train: Train) -> None:
-    folder = train(make_slice(steps=60, log_every=10, validate_every=30))
+    folder = train(make_run_config(steps=60, log_every=10, validate_every=30))
     loss = column(folder, "loss")
     assert loss[0] > 3.0
     assert loss[-1] < 1.5  # the entropy of the text is ln 2 = 0.69
@@ -60,7 +60,7 @@ def test_every_row_sees_the_windows_of_its_seed(
             return into[-1]
 
         monkeypatch.setattr(BatchLoader, "next_batch", recorded)
-        train(make_slice(variant), name, seed=seed)
+        train(make_run_config(variant), name, seed=seed)
     a, b, c = (torch.stack(batches) for batches in seen.values())
     assert len(a) == 8
     assert torch.equal(a, b)
@@ -68,8 +68,8 @@ def test_every_row_sees_the_windows_of_its_seed(
 
 
 def test_accumulated_micro_batches_are_the_whole_batch(train: Train) -> None:
-    whole = train(make_slice(steps=3, log_every=1), "whole")
-    halves = train(make_slice(steps=3, log_every=1, micro_batch_size=8), "halves")
+    whole = train(make_run_config(steps=3, log_every=1), "whole")
+    halves = train(make_run_config(steps=3, log_every=1, micro_batch_size=8), "halves")
     assert column(halves, "loss") == pytest.approx(column(whole, "loss"), rel=1e-6)
     assert column(halves, "grad_norm") == pytest.approx(column(whole, "grad_norm"), rel=1e-5)
     one, other = (load_file(f / "out" / "model.safetensors") for f in (whole, halves))
@@ -79,8 +79,10 @@ def test_accumulated_micro_batches_are_the_whole_batch(train: Train) -> None:
 
 @pytest.mark.parametrize("variant", ["diff_v1", "diff_v2", "tda", "softmax"])
 def test_lambdas_of_the_trained_layers(train: Train, text: Path, variant: str) -> None:
-    slice = make_slice(variant, micro_batch_size=8, validation_tokens=300, validate_every=2)
-    folder = train(slice) / "out"
+    run_config = make_run_config(
+        variant, micro_batch_size=8, validation_tokens=300, validate_every=2
+    )
+    folder = train(run_config) / "out"
     metrics = read_result(folder / "training.json").metrics
     weights = load_file(folder / "model.safetensors")
     model = load_model(folder).requires_grad_(False)
@@ -117,8 +119,8 @@ def test_lambdas_of_the_trained_layers(train: Train, text: Path, variant: str) -
         assert found == pytest.approx(expected, rel=1e-5)
 
 
-def frame(folder: Path, text: Path) -> Frame:
-    return Frame(
+def frame(folder: Path, text: Path) -> JobArguments:
+    return JobArguments(
         dataset=text,
         output=folder / "out",
         state=folder / "state",
@@ -151,7 +153,7 @@ def test_nan_gradient_stops_and_keeps_the_last_good_checkpoint(
 ) -> None:
     poison(monkeypatch, 5)
     with pytest.raises(DivergenceError, match=r"at step 5/8 \(lr .*lower training.lr") as caught:
-        pretrain(make_slice(checkpoint_every=3), **frame(tmp_path, text))
+        pretrain(make_run_config(checkpoint_every=3), **frame(tmp_path, text))
     assert "\n" not in str(caught.value)
     assert [p.name for p in (tmp_path / "state").glob("checkpoint-*")] == ["checkpoint-00000003"]
     assert not (tmp_path / "out" / "training.json").exists()
@@ -176,7 +178,7 @@ def test_weights_stay_those_of_the_last_good_step(
         monkeypatch.setattr(Trainer, "train", kept)
         poison(monkeypatch, 5)
         with pytest.raises(DivergenceError):
-            pretrain(make_slice(**budget), **frame(tmp_path / name, text))
+            pretrain(make_run_config(**budget), **frame(tmp_path / name, text))
 
     steps: dict[str, int] = {}
     budget = {"steps": 8, "log_every": 8, "validate_every": 8}
@@ -191,14 +193,14 @@ def test_weights_stay_those_of_the_last_good_step(
 @pytest.mark.parametrize("change", [{"lr": 1e4, "grad_clip": None}, {"divergence_loss": 0.5}])
 def test_divergence_is_one_line(train: Train, change: dict[str, Any]) -> None:
     with pytest.raises(DivergenceError) as caught:
-        train(make_slice(**({"divergence_loss": 20.0} | change)))
+        train(make_run_config(**({"divergence_loss": 20.0} | change)))
     assert "\n" not in str(caught.value)
     assert "lower training.lr" in str(caught.value)
 
 
 def test_a_recorded_divergence_is_a_result(train: Train) -> None:
     budget = {"steps": 12, "log_every": 1, "validate_every": 4, "on_divergence": "record"}
-    folder = train(make_slice(**budget, lr=1e4, grad_clip=None, divergence_loss=20.0))
+    folder = train(make_run_config(**budget, lr=1e4, grad_clip=None, divergence_loss=20.0))
     metrics = read_result(folder / "out" / "training.json").metrics
     at = metrics["diverged_at"]
     assert isinstance(at, int) and at < 12
@@ -211,7 +213,9 @@ def test_a_recorded_divergence_is_a_result(train: Train) -> None:
 
 
 def test_a_whole_run_says_that_it_did_not_diverge(train: Train) -> None:
-    metrics = read_result(train(make_slice(on_divergence="record")) / "out/training.json").metrics
+    metrics = read_result(
+        train(make_run_config(on_divergence="record")) / "out/training.json"
+    ).metrics
     assert (metrics["diverged"], metrics["diverged_at"], metrics["steps"]) == (0, None, 8)
     assert metrics["train_loss"] is not None
 
@@ -225,7 +229,7 @@ from difftransformer.tracking.tracker import NullTracker
 from difftransformer.training import pretrain as pretraining
 
 folder, text = Path(sys.argv[1]), Path(sys.argv[2])
-slice = RunConfig.model_validate_json((folder / "slice.json").read_bytes())
+run_config = RunConfig.model_validate_json((folder / "run_config.json").read_bytes())
 
 draw = pretraining._initial_model
 
@@ -238,7 +242,7 @@ def build(*args):
 pretraining._initial_model = build
 try:
     pretraining.pretrain(
-        slice, dataset=text, output=folder / "out", state=folder / "state", seed=0, threads=1,
+        run_config, dataset=text, output=folder / "out", state=folder / "state", seed=0, threads=1,
         tracker=NullTracker(), code="",
     )
 except UserError as error:
@@ -247,8 +251,8 @@ except UserError as error:
 
 
 def test_out_of_memory_says_what_to_lower(tmp_path: Path, text: Path) -> None:
-    slice = make_slice(steps=1, warmup_steps=0, batch_size=300)
-    (tmp_path / "slice.json").write_text(slice.model_dump_json())
+    run_config = make_run_config(steps=1, warmup_steps=0, batch_size=300)
+    (tmp_path / "run_config.json").write_text(run_config.model_dump_json())
     command = [sys.executable, "-c", SHORT_OF_MEMORY, str(tmp_path), str(text)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     message = ended.stdout.strip()
@@ -259,36 +263,34 @@ def test_out_of_memory_says_what_to_lower(tmp_path: Path, text: Path) -> None:
 
 def test_refuses_before_the_first_step(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"training\.probe"):
-        train(make_slice(probe={}))
+        train(make_run_config(probe={}))
     with pytest.raises(ConfigError, match="vocab_size"):
-        train(make_slice(vocab_size=63))
+        train(make_run_config(vocab_size=63))
     if not torch.cuda.is_available():
         with pytest.raises(BackendError, match=r"training\.device is cuda"):
-            train(make_slice(device="cuda"))
+            train(make_run_config(device="cuda"))
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(
         ConfigError, match=r"training\.world_size is 1, but 2 processes were started"
     ):
-        train(make_slice())
+        train(make_run_config())
     with pytest.raises(ValidationError, match="world_size 3 does not divide batch_size 16"):
-        make_slice(world_size=3)
+        make_run_config(world_size=3)
     with pytest.raises(ValidationError, match="does not divide the 8 sequences of each process"):
-        make_slice(world_size=2, micro_batch_size=3)
+        make_run_config(world_size=2, micro_batch_size=3)
 
 
 def test_unwritable_output_is_one_line(train: Train, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "out").write_text("a file where the folder should be")
-    with pytest.raises(
-        CheckpointError, match=r"could not be written to .* nothing is trained twice"
-    ):
-        train(make_slice())
+    with pytest.raises(CheckpointError, match=r"could not be written to .* to publish it"):
+        train(make_run_config())
     (tmp_path / "run" / "out").unlink()
-    train(make_slice())
+    train(make_run_config())
 
 
 def test_bf16_autocast_trains(train: Train) -> None:
-    folder = train(make_slice(precision="bf16", steps=20))
+    folder = train(make_run_config(precision="bf16", steps=20))
     assert column(folder, "loss")[-1] < column(folder, "loss")[0]
 
 
@@ -305,7 +307,7 @@ class Recorder(NullTracker):
 
 def test_tracker_gets_the_history_and_the_speed(train: Train) -> None:
     tracker = Recorder()
-    folder = train(make_slice(), tracker=tracker)
+    folder = train(make_run_config(), tracker=tracker)
     *curve, (last_step, final) = tracker.points
     assert [step for step, _ in curve] == [2, 4, 6, 8]
     assert [values["loss"] for _, values in curve] == column(folder, "loss")
@@ -323,7 +325,7 @@ def test_layers_that_are_computed_again_give_the_same_bytes(
     train: Train, variant: str, mode: str
 ) -> None:
     settings = {"steps": 6, "validate_every": 3, "micro_batch_size": 8}
-    kept = train(make_slice(variant, **settings), "kept")
-    again = train(make_slice(variant, activation_checkpointing=mode, **settings), "again")
+    kept = train(make_run_config(variant, **settings), "intermediate")
+    again = train(make_run_config(variant, activation_checkpointing=mode, **settings), "again")
     for name in ("model.safetensors", "history.csv"):
         assert (kept / "out" / name).read_bytes() == (again / "out" / name).read_bytes()

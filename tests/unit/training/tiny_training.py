@@ -26,7 +26,7 @@ def train_in(home: Path, text: Path) -> Train:
     """Return what trains or adapts in ``home/name`` and gives that folder."""
 
     def run(
-        slice: RunConfig,
+        run_config: RunConfig,
         name: str = "run",
         *,
         dataset: Path = text,
@@ -37,10 +37,10 @@ def train_in(home: Path, text: Path) -> Train:
         mirror: str = "",
     ) -> Path:
         folder, does = home / name, pretrain
-        if slice.adapt is not None:  # imports transformers, which the core does without
+        if run_config.adapt is not None:  # imports transformers, which the core does without
             from difftransformer.training.adapt import adapt as does
         does(
-            slice,
+            run_config,
             model=None if parent is None else parent / "out",
             dataset=dataset,
             output=folder / "out",
@@ -57,7 +57,9 @@ def train_in(home: Path, text: Path) -> Train:
     return run
 
 
-def make_slice(variant: str = "diff_v1", vocab_size: int = VOCAB, **training: Any) -> RunConfig:
+def make_run_config(
+    variant: str = "diff_v1", vocab_size: int = VOCAB, **training: Any
+) -> RunConfig:
     """A resolved run of two layers, d_model 32; keywords change its training."""
     defaults = {
         "steps": 8,

@@ -1,9 +1,8 @@
-"""Ways to adapt a trained model: a choice by name, ``adapt.method``.
+"""Methods of adaptation (fine-tuning), selected by name in ``adapt.method``.
 
-Adding a method: write ``training/methods/<name>.py`` with its ``Settings`` and a function
-``prepare`` that takes a model, settings and the `Task` and gives a `Method`; nothing else names it.
-It may freeze parameters of the model, or add some. Lazy: only the file of the selected method is
-imported, and is part of a run's fingerprint.
+To add one, write ``training/methods/<name>.py`` with its ``Settings`` and a function ``prepare`` of
+a model, settings and the `Task` that returns a `Method`. It may freeze or add parameters. Only the
+file of the selected method is imported, and is part of a run's fingerprint.
 """
 
 from __future__ import annotations
@@ -21,47 +20,47 @@ if TYPE_CHECKING:
 
 
 def methods() -> tuple[str, ...]:
-    """Names of all methods; imports none of them."""
-    return tuple(sorted(found.name for found in iter_modules(__path__)))
+    """Return the names of all methods; imports none of them."""
+    return tuple(sorted(module.name for module in iter_modules(__path__)))
 
 
-def method_module(name: str, where: str = "adapt.method") -> str:
-    """Module of a method, without importing it.
+def method_module(name: str, location: str = "adapt.method") -> str:
+    """Return the name of a method's module, without importing it.
 
     Raises:
-        ConfigError: no method of that name.
+        ConfigError: There is no method of that name.
     """
-    known = {found: f"{__name__}.{found}" for found in methods()}
-    module: str = lookup(known, name, "method", where)
+    modules = {method: f"{__name__}.{method}" for method in methods()}
+    module: str = lookup(modules, name, "method", location)
     return module
 
 
-def settings_class(name: str, where: str = "adapt.method") -> type[MethodSettings]:
-    """Return the settings of a method; imports its file.
+def settings_class(name: str, location: str = "adapt.method") -> type[MethodSettings]:
+    """Return the settings class of a method; imports its file.
 
     Raises:
-        ConfigError: no method of that name.
+        ConfigError: There is no method of that name.
     """
-    found: type[MethodSettings] = import_module(method_module(name, where)).Settings
-    return found
+    settings: type[MethodSettings] = import_module(method_module(name, location)).Settings
+    return settings
 
 
-def configure(options: dict[str, Any], where: str = "adapt") -> MethodSettings:
-    """Check the settings of an adaptation.
+def configure(options: dict[str, Any], location: str = "adapt") -> MethodSettings:
+    """Return the validated settings of an adaptation.
 
     Args:
         options: As written in the configuration; ``method`` is required.
-        where: File and key path that errors name.
+        location: File and key path for error messages.
 
     Raises:
-        ConfigError: naming the key, what was found, what is allowed and the nearest name.
+        ConfigError: A setting is unknown or has an invalid value.
     """
     if not isinstance(options.get("method"), str):
-        raise ConfigError(f"{where}.method: missing; name a file of training/methods")
-    return validate(settings_class(options["method"], f"{where}.method"), options, where)
+        raise ConfigError(f"{location}.method: missing; name a file of training/methods")
+    return validate(settings_class(options["method"], f"{location}.method"), options, location)
 
 
 def prepare(model: HFCausalLM, settings: MethodSettings, task: Task) -> Method:
-    """Make a model ready for the method that its settings name."""
-    made: Method = import_module(method_module(settings.method)).prepare(model, settings, task)
-    return made
+    """Prepare a model for the method of its settings."""
+    method: Method = import_module(method_module(settings.method)).prepare(model, settings, task)
+    return method

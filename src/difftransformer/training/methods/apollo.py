@@ -1,4 +1,4 @@
-"""APOLLO: every parameter, steps of the layers' matrices scaled by moments in a random space."""
+"""APOLLO: all parameters, updates of the layers' matrices scaled by moments in a random space."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from difftransformer.training.method import Method, Task
 
 
 class Settings(LowRankMethodSettings):
-    """Rank, refreshing and scale."""
+    """Rank, gap and scale."""
 
     method: Literal["apollo"] = setting(
         meaning="Every parameter, channels scaled by moments in a random space"

@@ -1,4 +1,4 @@
-"""Dex: heads of a trained model are changed by a matrix that is learned (arXiv 2505.16333)."""
+"""Dex: a learned matrix changes heads of a trained model (arXiv 2505.16333)."""
 
 from typing import Annotated, Literal, Self
 
@@ -15,7 +15,7 @@ NamedHeads = Annotated[list[int], Field(min_length=1), AfterValidator(distinct)]
 
 
 class Settings(MethodSettings):
-    """What of the heads Dex changes, and how lambda moves; the defaults are the paper's."""
+    """Selected heads, W_D and the schedule of lambda; the defaults are the paper's."""
 
     method: Literal["dex"] = setting(
         meaning="O'_h = O_h - lambda O_h W_D in selected heads; W_K, W_V, W_O train too"
@@ -71,29 +71,29 @@ class Settings(MethodSettings):
     )
 
     @model_validator(mode="after")
-    def _nothing_is_idle(self) -> Self:
-        for key, reason in self._idle().items():
+    def _no_unused_settings(self) -> Self:
+        for key, reason in self._unused().items():
             if key in self.model_fields_set:
                 raise ValueError(f"{key} changes nothing with {reason}: leave it out")
         return self
 
-    def _idle(self) -> dict[str, str]:
-        """Settings that change nothing beside the others, each with that which makes it idle."""
-        idle = {}
+    def _unused(self) -> dict[str, str]:
+        """Return the settings without effect, each with the setting that makes it so."""
+        unused = {}
         if isinstance(self.heads, list) or self.heads == "all":
             named = self.heads if isinstance(self.heads, str) else "a list of them"
-            idle = dict.fromkeys(("share", "sequences"), f"heads: {named}")
+            unused = dict.fromkeys(("share", "sequences"), f"heads: {named}")
         schedule = f"lambda_schedule: {self.lambda_schedule}"
         if self.lambda_schedule not in ("annealed", "ramped"):
-            idle["annealing"] = schedule
+            unused["annealing"] = schedule
         if self.lambda_schedule == "learned_from_zero":
-            idle["lambda_init"] = schedule
+            unused["lambda_init"] = schedule
         if self.lambda_schedule == "annealed" and self.annealing == 0:
-            idle["lambda_init"] = "annealing: 0"
-        return idle
+            unused["lambda_init"] = "annealing: 0"
+        return unused
 
     def require_fit(self, model: ModelConfig) -> None:
-        """See `MethodSettings.require_fit`: heads that are named are there."""
+        """Check that the selected heads exist."""
         number = model.attention.output_heads
         for head in self.heads if isinstance(self.heads, list) else ():
             if not 0 <= head < number:
@@ -101,8 +101,8 @@ class Settings(MethodSettings):
                     f"heads: {head} is no head of a layer, which has 0 to {number - 1}"
                 )
 
-    def trains(self, model: ModelConfig) -> int:
-        """As the control, and W_D and lambda of each layer."""
+    def trainable_parameters(self, model: ModelConfig) -> int:
+        """Return those of KVO, and W_D and lambda of each layer."""
         attention = model.attention
         heads, width = attention.output_heads, attention.head_dim
         chosen = len(self.heads) if isinstance(self.heads, list) else round(self.share * heads)
@@ -112,7 +112,7 @@ class Settings(MethodSettings):
 
 
 def prepare(model: HFCausalLM, settings: Settings, task: Task) -> Method:
-    """Choose heads by the run's text, and put Dex into the model."""
+    """Select heads on the training text, and add Dex to the model."""
     from difftransformer.convert.dex import DexConfig, select_heads
     from difftransformer.training.dex_method import DexMethod
 

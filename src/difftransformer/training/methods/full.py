@@ -1,4 +1,4 @@
-"""Full training: every parameter, by AdamW."""
+"""Full fine-tuning: all parameters, by AdamW."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from difftransformer.training.optimizer import AdamW
 
 
 class Settings(MethodSettings):
-    """Full training has no settings of its own."""
+    """Full fine-tuning has no settings."""
 
     method: Literal["full"] = setting(meaning="Every parameter, by AdamW")
 

@@ -1,4 +1,4 @@
-"""GaLore: every parameter, the moments of the layers' matrices in a low-rank space."""
+"""GaLore: all parameters, moments of the layers' matrices in a low-rank space."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from difftransformer.training.method import Method, Task
 
 
 class Settings(LowRankMethodSettings):
-    """Rank, refreshing and scale."""
+    """Rank, gap and scale."""
 
     method: Literal["galore"] = setting(
         meaning="Every parameter, moments of the layers' matrices by their singular vectors"

@@ -1,4 +1,4 @@
-"""The control of Dex: the same matrices of keys, values and outputs train, without W_D (ours)."""
+"""KVO, the control of Dex (ours): trains W_K, W_V and W_O as Dex does, without W_D."""
 
 from typing import Literal
 
@@ -10,17 +10,17 @@ from difftransformer.training.method import Method, MethodSettings, Task
 
 
 class Settings(MethodSettings):
-    """The control has no settings of its own."""
+    """KVO has no settings."""
 
     method: Literal["kvo"] = setting(meaning="W_K, W_V and W_O, by AdamW: Dex without its W_D")
 
-    def trains(self, model: ModelConfig) -> int:
-        """Three matrices of each layer."""
+    def trainable_parameters(self, model: ModelConfig) -> int:
+        """Return the size of three matrices per layer."""
         return model.num_layers * kvo_parameters(model)
 
 
 def prepare(model: HFCausalLM, settings: Settings, task: Task) -> Method:
-    """Return the training of the projections alone."""
+    """Return the training of the projections."""
     from difftransformer.convert.dex import DexConfig
     from difftransformer.training.peft_method import PeftMethod
 

@@ -1,4 +1,4 @@
-"""LoRA, as peft has it (Hu et al. 2022, arXiv 2106.09685)."""
+"""LoRA by peft (Hu et al. 2022, arXiv 2106.09685)."""
 
 from typing import Annotated, Literal
 
@@ -13,7 +13,7 @@ from difftransformer.training.methods import dex
 
 
 class Settings(MethodSettings):
-    """Low-rank updates of all matrices but the embeddings."""
+    """Low-rank updates of all matrices except the embeddings."""
 
     method: Literal["lora"] = setting(meaning="Low-rank updates of all matrices in layers")
     rank: Literal["dex"] | Annotated[int, Field(gt=0)] = setting(
@@ -25,12 +25,12 @@ class Settings(MethodSettings):
         None, meaning="Scale of the update is alpha / r; null: alpha is 2 r", gt=0
     )
 
-    def trains(self, model: ModelConfig) -> int:
-        """Two thin matrices for each one."""
+    def trainable_parameters(self, model: ModelConfig) -> int:
+        """Return the size of two factors per matrix."""
         sides = model.num_layers * sum(map(sum, llama_matrices(model).values()))
         if self.rank != "dex":
             return sides * self.rank
-        return sides * max(1, round(dex.Settings(method="dex").trains(model) / sides))
+        return sides * max(1, round(dex.Settings(method="dex").trainable_parameters(model) / sides))
 
 
 def prepare(model: HFCausalLM, settings: Settings, task: Task) -> Method:

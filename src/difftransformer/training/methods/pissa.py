@@ -1,4 +1,4 @@
-"""PiSSA, as peft has it (Meng et al. 2024, 2404.02948): LoRA on the largest singular values."""
+"""PiSSA by peft (Meng et al. 2024, 2404.02948): LoRA initialized by the largest singular values."""
 
 from typing import Literal
 
@@ -15,8 +15,8 @@ class Settings(MethodSettings):
     method: Literal["pissa"] = setting(meaning="LoRA that starts on the largest singular values")
     rank: int = setting(32, meaning="r", source="arXiv 2505.16333, section 4.1: 32", gt=0)
 
-    def trains(self, model: ModelConfig) -> int:
-        """Two thin matrices for each one."""
+    def trainable_parameters(self, model: ModelConfig) -> int:
+        """Return the size of two factors per matrix."""
         return model.num_layers * self.rank * sum(map(sum, llama_matrices(model).values()))
 
 

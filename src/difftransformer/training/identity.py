@@ -1,7 +1,4 @@
-"""Which training a job is, and the finished training that it starts from.
-
-Light: torch is not needed.
-"""
+"""The identity of a training job, and the finished training that it continues. Imports no torch."""
 
 from pathlib import Path
 
@@ -26,13 +23,13 @@ def identify(
     threads: int,
     code: str,
 ) -> JobIdentity:
-    """Return which training this is: its fingerprint covers all that its numbers depend on.
+    """Return the identity of a training; its fingerprint covers all that its numbers depend on.
 
     Args:
         stage: Rule of the workflow.
-        run: The resolved run.
+        run: The resolved config.
         model: Folder of the finished training that it continues, if any.
-        dataset: What it trains on.
+        dataset: The training data.
         seed: Seed of the initial weights and of the order of the data.
         threads: Threads of one operation, for the record.
         code: Fingerprint of the code that trains.
@@ -60,60 +57,60 @@ def identify(
 
 
 def _open_parent(
-    slice: RunConfig, model: Path | None, dataset: PackedDataset, seed: int
+    run_config: RunConfig, model: Path | None, dataset: PackedDataset, seed: int
 ) -> Result | None:
-    """Return the result of the training that a run continues, once it is known to fit."""
-    if model is None and (slice.init_from is None or slice.pretrained is not None):
+    """Return the result of the training that a run continues, after checking that it fits."""
+    if model is None and (run_config.init_from is None or run_config.pretrained is not None):
         return None
-    if slice.pretrained is not None:
+    name = run_config.run
+    if run_config.pretrained is not None:
         raise ConfigError(
-            f"run {slice.run} adapts {slice.pretrained.name}, which is not trained here: leave the "
-            "model out"
+            f"run {name} adapts the pretrained model {run_config.pretrained.name}: leave the model "
+            "argument out"
         )
-    if slice.init_from is None:
+    if run_config.init_from is None:
         raise ConfigError(
-            f"run {slice.run} has no init_from, so there is nothing to continue: leave the model "
-            "out, or name the run it continues in config/runs.yaml"
+            f"run {name} has no init_from, so there is nothing to continue: leave the model out, "
+            "or name the run it continues in config/runs.yaml"
         )
     if model is None:
         raise ConfigError(
-            f"run {slice.run} continues {slice.init_from}: give that run's training.json as the "
-            "model"
+            f"run {name} continues {run_config.init_from}: give that training.json as the model"
         )
-    parent = require_trained(model, slice.init_from, seed)
+    parent = require_trained(model, run_config.init_from, seed)
     require_same_tokenizer(
-        model, dataset, f"give the dataset of run {slice.run} the parent's as its base"
+        model, dataset, f"give the dataset of run {name} the parent's as its base"
     )
     return parent
 
 
 def require_trained(model: Path, run: str, seed: int) -> Result:
-    """Read the result of the training that made the model; it must be of this run and seed.
+    """Return the result of the training behind a model; it must be of this run and seed.
 
     Raises:
-        CheckpointError: There is no such folder, its training has not finished, or it is another.
+        CheckpointError: The folder is missing, or its training is unfinished or another one.
     """
     if not (model / TRAINING).is_file():
-        what = "training has not finished" if model.is_dir() else "no such model folder"
-        raise CheckpointError(f"{model}: {what}; make it with `pretrain`")
+        problem = "training has not finished" if model.is_dir() else "no such model folder"
+        raise CheckpointError(f"{model}: {problem}; make it with `pretrain`")
     trained = read_result(model / TRAINING)
     if (trained.run, trained.seed) != (run, seed):
         raise CheckpointError(
-            f"{model}: holds run {trained.run} with seed {trained.seed}, asked for {run} "
+            f"{model}: holds run {trained.run} with seed {trained.seed}, expected {run} "
             f"with seed {seed}"
         )
     return trained
 
 
 def require_same_tokenizer(model: Path, dataset: PackedDataset, cure: str) -> None:
-    """Compare the tokenizer beside the model, copied from its training data, with the dataset's.
+    """Check that a model, whose folder has its tokenizer, was trained with the dataset's.
 
     Raises:
-        CheckpointError: They differ; ``cure`` says what to do.
+        CheckpointError: The tokenizers differ; the message ends with ``cure``.
     """
-    beside = model / TOKENIZER
-    found = file_sha256(beside) if beside.is_file() else None
-    if found != dataset.manifest.tokenizer.sha256:
+    tokenizer = model / TOKENIZER
+    digest = file_sha256(tokenizer) if tokenizer.is_file() else None
+    if digest != dataset.manifest.tokenizer.sha256:
         raise CheckpointError(
-            f"{model}: was trained with another tokenizer than that of {dataset.folder}: {cure}"
+            f"{model}: was trained with another tokenizer than {dataset.folder}: {cure}"
         )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from preloaded import Python
 
-from difftransformer.training import joining
+from difftransformer.training import rendezvous
 from difftransformer.training.distributed import COLLECTIVE_TIMEOUT
 from difftransformer.training.launch import RENDEZVOUS
 
@@ -15,12 +15,12 @@ START = """
 import torch
 from difftransformer.errors import UserError
 from difftransformer.provenance.command_errors import report_errors
-from difftransformer.training.joining import joined
+from difftransformer.training.rendezvous import init_process_group
 with report_errors():
     {before}
-    with joined({world_size}, torch.device("cpu")) as team:
+    with init_process_group({world_size}, torch.device("cpu")) as group:
         {within}
-        team.mean(torch.ones(1))
+        group.all_reduce_mean(torch.ones(1))
 """
 
 
@@ -72,21 +72,21 @@ def test_memory_that_runs_out_in_one_is_the_line_of_all() -> None:
 
 @pytest.mark.slow
 def test_what_is_refused_to_one_is_refused_to_all() -> None:
-    write = "team.together(lambda: open('/tmp', 'w') if team.leads else None)"
+    write = "group.run_on_all_or_raise(lambda: open('/tmp', 'w') if group.is_rank0 else None)"
     status, said = outcome(write, write)
     assert "/tmp: Is a directory" in error_line(said)
     assert sorted(status) == [2, os.EX_UNAVAILABLE]
 
 
 def test_the_others_wait_for_what_the_leader_does_alone_however_long() -> None:
-    act = "import time; assert team.leading(lambda: time.sleep(6) or 'done') == {}"
+    act = "import time; assert group.run_on_rank0(lambda: time.sleep(6) or 'done') == {}"
     status, said = outcome(act.format("'done'"), act.format("None"))
     assert status == [0, 0], said  # twice their patience
 
 
 @pytest.mark.slow
 def test_what_is_refused_to_the_leader_alone_is_refused_to_all() -> None:
-    act = "team.leading(lambda: open('/tmp', 'w'))"
+    act = "group.run_on_rank0(lambda: open('/tmp', 'w'))"
     status, said = outcome(act, act)
     assert "/tmp: Is a directory" in error_line(said)
     assert sorted(status) == [2, os.EX_UNAVAILABLE]
@@ -119,7 +119,7 @@ def test_processes_of_different_torch_are_refused() -> None:
     ],
 )
 def test_which_errors_mean_that_another_process_is_lost(message: str, is_lost: bool) -> None:
-    assert joining._is_about_others(RuntimeError(message)) is is_lost
+    assert rendezvous._is_peer_failure(RuntimeError(message)) is is_lost
 
 
 def test_a_process_that_is_missing() -> None:
@@ -132,7 +132,7 @@ def test_who_was_told_to_end_says_nothing_of_the_others() -> None:
     """Who started them has seen why, and says it: within training SIGTERM is heard and no end."""
     told = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
     status, said = outcome(
-        "os._exit(9)", told + "team.mean(torch.ones(1))", before=["import os"] * 2
+        "os._exit(9)", told + "group.all_reduce_mean(torch.ones(1))", before=["import os"] * 2
     )
     assert "error: " not in said
     assert status == [9, os.EX_UNAVAILABLE], said

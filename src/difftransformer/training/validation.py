@@ -1,7 +1,6 @@
-"""What a run measures, and its history of that: nothing in it depends on the clock.
+"""Validation during training, and the history of metrics; nothing here depends on the clock.
 
-Beside the training loss these are the validation loss, lambda by layer, and on recall data the
-accuracy by N.
+Metrics besides the training loss: validation loss, lambda per layer, accuracy per N on recall data.
 
 Shapes: B = sequences, T = positions, S = probe rows, R = queries, D = d_model, V = vocabulary.
 """
@@ -30,15 +29,15 @@ from difftransformer.training.objective import (
 )
 
 Row = dict[str, float | int]
-"""Column -> value of one step; a column that was not measured at that step is absent."""
+"""Column -> value at one step; columns that were not due are absent."""
 
 FIRST_COLUMNS = ("step", "tokens", "loss", "lr", "grad_norm", "validation_loss")
 
-_PROBE_SEED = 7  # one set of probe rows for every run and seed: differences are the models'
+_PROBE_SEED = 7  # the same probe rows for all runs and seeds
 
 
 class History:
-    """Rows by ascending step. Equal runs give equal bytes, whether or not they were resumed."""
+    """Rows of metrics by ascending step; equal runs give equal bytes, resumed or not."""
 
     def __init__(self, rows: Sequence[Mapping[str, float | int]] = ()) -> None:
         self.rows: list[Row] = [dict(row) for row in rows]
@@ -49,7 +48,7 @@ class History:
         self.rows.append(row)
 
     def last(self, column: str) -> float | None:
-        """Return the newest value of ``column``; None if it was never measured."""
+        """Return the last value of ``column``; None without one."""
         return next((row[column] for row in reversed(self.rows) if column in row), None)
 
     def first_reaching(self, column: str, threshold: float) -> int | None:
@@ -58,25 +57,25 @@ class History:
         return next(reached, None)
 
     def write_csv(self, path: Path) -> None:
-        """Write ``path`` whole; floats as repr, so that reading gives the same numbers back."""
-        measured = {column for row in self.rows for column in row}
-        columns = [*FIRST_COLUMNS, *sorted(measured.difference(FIRST_COLUMNS))]
+        """Write ``path`` atomically; floats as repr, so that they are read back exactly."""
+        names = {column for row in self.rows for column in row}
+        columns = [*FIRST_COLUMNS, *sorted(names.difference(FIRST_COLUMNS))]
         cells = ([repr(row[c]) if c in row else "" for c in columns] for row in self.rows)
         write_text(path, "".join(",".join(line) + "\n" for line in (columns, *cells)))
 
 
-class Evaluations:
-    """Measures what is due at a step; everything is due at the last one.
+class Validation:
+    """Computes the metrics that are due at a step; all are due at the last step.
 
     Args:
-        model: Whose output matrix turns hidden states into logits.
-        dataset: An open dataset with a validation split.
-        config: When and how much to measure.
-        objective: The loss; the validation loss is the same quantity on held-out data.
-        readable: Within it all of the model can be read.
+        model: The model.
+        dataset: A dataset with a validation split.
+        config: Training settings.
+        objective: The loss.
+        unsharded: Context that gathers the parameters to be read.
 
     Raises:
-        ConfigError: a probe is set on a dataset without recall rows.
+        ConfigError: A probe is set on a dataset without recall rows.
     """
 
     def __init__(
@@ -85,38 +84,38 @@ class Evaluations:
         dataset: PackedDataset,
         config: TrainingConfig,
         objective: Objective,
-        readable: Callable[[], AbstractContextManager[None]] = nullcontext,
+        unsharded: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        self._model, self._dataset, self._readable = model, dataset, readable
+        self._model, self._dataset, self._unsharded = model, dataset, unsharded
         self._config, self._objective = config, objective
         self._follow_tokens = lambda_depends_on_input(model)
         self._probes = _probe_rows(dataset, config.probe) if config.probe is not None else {}
 
     def __call__(self, hidden_states: HiddenStates, step: int, last: bool) -> dict[str, float]:
-        """Return history columns due at ``step``: validation_loss, accuracy_n{N}, lambda_l{l}.
+        """Return the history columns due at ``step``: validation_loss, accuracy_n{N}, lambda_l{l}.
 
-        Lambda is measured where the history has a row, or with the validation loss if it depends
-        on the tokens.
+        Lambda is due in each row of the history, or with the validation loss if it depends on the
+        tokens.
         """
         config = self._config
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         if last or (config.validate_every is not None and step % config.validate_every == 0):
-            with self._readable():
-                found |= self._validation(hidden_states)
+            with self._unsharded():
+                metrics |= self._validation(hidden_states)
         if not self._follow_tokens and (last or step % config.log_every == 0):
-            with self._readable():
-                found |= _constant_lambdas(self._model)
+            with self._unsharded():
+                metrics |= _constant_lambdas(self._model)
         if config.probe is not None and (last or step % config.probe.every == 0):
-            with self._readable():
+            with self._unsharded():
                 for needles, (rows, answers) in self._probes.items():
-                    found[accuracy_column(needles)] = self._accuracy(hidden_states, rows, answers)
-        return found
+                    metrics[accuracy_column(needles)] = self._accuracy(hidden_states, rows, answers)
+        return metrics
 
     def _validation(self, hidden_states: HiddenStates) -> dict[str, float]:
         """Return validation_loss, and lambda_l{l} where it depends on the tokens."""
         if not self._follow_tokens:
             return {"validation_loss": self._validation_loss(hidden_states)}
-        if self._config.compile:  # hooks would compile the layers again
+        if self._config.compile:  # hooks would recompile the layers
             loss = self._validation_loss(hidden_states)
             lambdas = final_lambdas(self._model, self._dataset, self._config)
         else:
@@ -126,7 +125,7 @@ class Evaluations:
         return {"validation_loss": loss} | lambdas
 
     def _validation_loss(self, hidden_states: HiddenStates) -> float:
-        weight = self._model.output_weight.float()  # hidden states are
+        weight = self._model.output_weight.float()  # as the hidden states
         losses = [
             self._objective.row_losses(hidden_states, weight, batch.to(weight.device))
             for batch in validation_windows(self._dataset, self._config)
@@ -135,12 +134,12 @@ class Evaluations:
 
     @torch.no_grad()
     def _accuracy(self, hidden_states: HiddenStates, rows: Tensor, answers: list[int]) -> float:
-        """Return the share of the answers that are the model's first choice among all V tokens."""
+        """Return the fraction of answers that are the argmax over all V tokens."""
         weight, hits = self._model.output_weight, 0
-        for some in torch.split(rows.to(weight.device), self._config.micro_batch):
-            hidden = hidden_states(some[:, :-1])[:, answers]  # [b, R, D]
+        for micro_batch in torch.split(rows.to(weight.device), self._config.micro_batch):
+            hidden = hidden_states(micro_batch[:, :-1])[:, answers]  # [b, R, D]
             choice = (hidden.to(weight.dtype) @ weight.T).argmax(-1)
-            hits += int((choice == some[:, 1:][:, answers]).sum())
+            hits += int((choice == micro_batch[:, 1:][:, answers]).sum())
         return hits / (len(rows) * len(answers))
 
 
@@ -166,14 +165,14 @@ def final_lambdas(
 ) -> dict[str, float]:
     """Return λ per layer, as lambda_l{l}; layers without λ are left out.
 
-    The mean over heads and, if λ depends on the tokens, over those of the validation loss. In that
-    case all processes that share the model call this function.
+    The mean over heads and, if λ depends on the tokens, over the validation tokens. In that case
+    all processes of the group call this function.
     """
     model.eval()
     if not lambda_depends_on_input(model):
         return _constant_lambdas(model)
     device = model.output_weight.device
-    # Watched, its layers would be compiled once more for a few batches.
+    # Hooks would recompile the layers for a few batches.
     eager = torch.compiler.set_stance("force_eager") if config.compile else nullcontext()
     states = within_documents(model.hidden_states, document_end(config, dataset))
     with capture_lambdas(model) as watched, autocast(device, config.precision), eager:
@@ -186,12 +185,12 @@ def final_lambdas(
 def _constant_lambdas(model: LanguageModel) -> dict[str, float]:
     """Return λ per layer of a model whose λ does not depend on the tokens."""
     any_input = torch.zeros(1, 1, 1, device=model.output_weight.device)
-    found = {
+    lambdas = {
         layer.layer_index: [factors.double().cpu().mean((1, 2))]
         for layer in attention_layers(model)
         if (factors := layer.lambda_per_head(any_input)) is not None
     }
-    return lambda_means(found)
+    return lambda_means(lambdas)
 
 
 def accuracy_column(needles: int) -> str:
@@ -209,7 +208,7 @@ def _probe_rows(dataset: PackedDataset, probe: ProbeConfig) -> dict[int, tuple[T
     if recall is None:
         raise ConfigError(
             f"training.probe measures recall, but {dataset.folder} has no recall rows: leave "
-            "training.probe out or choose a recall dataset"
+            "training.probe out or use a recall dataset"
         )
     return {
         needles: recall_batch(
