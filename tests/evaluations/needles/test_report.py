@@ -60,13 +60,13 @@ def test_the_figure_of_one_seed_has_wilsons_interval_of_its_answers(fake: FakeRe
 def test_a_published_drop_is_beside_ours_of_the_same_settings_alone(
     last: list[int], drop: float | None, hardest: float | None
 ) -> None:
-    view = SimpleNamespace(
-        paper=PublishedValues(artifact_slice("table2").paper),
+    context = SimpleNamespace(
+        published=PublishedValues(artifact_slice("table2").paper),
         suite=SimpleNamespace(pairs=[[1, 1], [2, 2], last]),
     )
     for column, value in (("drop", drop), ("hardest", hardest)):
         cell = Cell(row="recall_transformer", column=column, text="0.1")
-        assert report._add_published(view, cell).paper_value == value  # type: ignore[arg-type]
+        assert report._add_published(context, cell).paper_value == value  # type: ignore[arg-type]
 
 
 def test_figure_5_as_a_table_names_the_longest(fake: FakeResults, tmp_path: Path) -> None:

@@ -107,12 +107,12 @@ def _extension(context: SectionContext[Options]) -> list[str]:
     if not extended:
         return []
     theta = shared_setting(extended, "model", "rope_theta")
-    context = shared_setting(extended, "training", "seq_len")
+    seq_len = shared_setting(extended, "training", "seq_len")
     parents = {result.run: result.settings["init_from"] for result in extended}
     continued = ", ".join(
         f"{row.label} continues {parents[row.run]}" for row in context.rows if row.run in parents
     )
-    return [f"Extension to {context} tokens with rotary base {theta:g}; {continued}."]
+    return [f"Extension to {seq_len} tokens with rotary base {theta:g}; {continued}."]
 
 
 def _curves(axes: Axes, context: SectionContext[Options], measured: Section) -> None:
