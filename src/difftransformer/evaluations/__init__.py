@@ -1,1 +1,1 @@
-"""One folder an evaluation, found by its name; see `difftransformer.config.evaluations`."""
+"""Evaluations, one folder each; `difftransformer.config.evaluations` finds them by name."""

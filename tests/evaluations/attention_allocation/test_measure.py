@@ -1,4 +1,4 @@
-"""Shares of attention by region, against numpy on a model whose weights are set by hand."""
+"""Shares of attention by region, against numpy on a model with given weights."""
 
 import json
 import re
@@ -34,8 +34,8 @@ def suite(**changes: Any) -> Suite:
     return Suite(kind="attention_allocation", **(settings | changes))
 
 
-def by_hand(attention: dict[str, Any]) -> Transformer:
-    """A model whose matrices are a formula, so that numpy can follow it."""
+def formula_model(attention: dict[str, Any]) -> Transformer:
+    """Return a model whose weights are a formula, so that numpy can compute its attention."""
     config = replace(model_config(RECALL.vocab_size), attention=attention)
     model = Transformer(config, "sdpa").eval()
     with torch.no_grad():
@@ -53,7 +53,7 @@ def by_hand(attention: dict[str, Any]) -> Transformer:
 
 
 def first_row(model: Transformer, ids: list[int], attention: dict[str, Any]) -> np.ndarray:
-    """Weights of the last token in the first layer by numpy, [H, S]."""
+    """Return the attention weights of the last token in the first layer by numpy, [H, S]."""
     layer = model.layers[0]
     assert isinstance(layer, Layer)
     weights = {name: p.detach().double().numpy() for name, p in layer.attention.named_parameters()}
@@ -65,30 +65,30 @@ def first_row(model: Transformer, ids: list[int], attention: dict[str, Any]) -> 
     projected = x @ weights["qkv_proj.weight"].T
     angles = np.arange(len(ids))[:, None] * 10000.0 ** (-np.arange(0, d, 2) / d)
 
-    def turned(first: int) -> np.ndarray:
+    def rotated(first: int) -> np.ndarray:
         a, b = np.split(projected[:, first * d : (first + 1) * d], 2, axis=1)
         return np.concatenate(
             [a * np.cos(angles) - b * np.sin(angles), b * np.cos(angles) + a * np.sin(angles)], 1
         )
 
-    def one_map(h: int, which: int) -> np.ndarray:
-        q, k = turned(maps * h + which), turned(maps * H + maps * (h // (H // G)) + which)
+    def attention_map(h: int, which: int) -> np.ndarray:
+        q, k = rotated(maps * h + which), rotated(maps * H + maps * (h // (H // G)) + which)
         scores = k @ q[-1] / np.sqrt(d)
         exponentials = np.exp(scores - scores.max())
         return exponentials / exponentials.sum()
 
     if maps == 1:
-        return np.stack([one_map(h, 0) for h in range(H)])
+        return np.stack([attention_map(h, 0) for h in range(H)])
     dots = [weights[f"lambda_q{i}"] @ weights[f"lambda_k{i}"] for i in (1, 2)]
     lam = np.exp(dots[0]) - np.exp(dots[1]) + 0.2
-    return np.stack([one_map(h, 0) - lam * one_map(h, 1) for h in range(H)])
+    return np.stack([attention_map(h, 0) - lam * attention_map(h, 1) for h in range(H)])
 
 
 @pytest.mark.filterwarnings("error")
 def test_a_row_without_weights_has_no_shares() -> None:
     rows = np.array([[[0.0, 0.0, 0.0], [1.0, 0.0, 3.0]]])
-    for found in region_shares(rows, np.array([0, 1, 2])):
-        assert found.tolist() == [[[0, 0, 0, 0, 0, 0], [0.25, 0, 0.75, 0, 0, 0]]]
+    for shares in region_shares(rows, np.array([0, 1, 2])):
+        assert shares.tolist() == [[[0, 0, 0, 0, 0, 0], [0.25, 0, 0.75, 0, 0, 0]]]
 
 
 @pytest.fixture
@@ -97,16 +97,16 @@ def dataset(recall: Path) -> PackedDataset:
 
 
 def run(model: Any, dataset: PackedDataset, details: Path, **changes: Any) -> Metrics:
-    about = replace(eval_context(scorer(model), dataset), details=details)
-    return metrics_of(measure(suite(**changes), about))
+    context = replace(eval_context(scorer(model), dataset), details=details)
+    return metrics_of(measure(suite(**changes), context))
 
 
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("attention", [SOFTMAX, DIFF, SHARED])
-def test_shares_are_those_of_numpy(
+def test_shares_equal_numpy(
     attention: dict[str, Any], signed: bool, dataset: PackedDataset, tmp_path: Path
 ) -> None:
-    model = by_hand(attention)
+    model = formula_model(attention)
     found = run(model, dataset, tmp_path)
     builder = open_builder(suite(), dataset)
     total: dict[str, list[float]] = {}
@@ -134,10 +134,10 @@ def test_shares_are_those_of_numpy(
     assert found["noise_d50"] == pytest.approx(found["before_d50"] + found["after_d50"])
 
 
-def test_both_normalizations_are_one_for_softmax_alone(
+def test_both_normalizations_are_equal_only_for_softmax(
     dataset: PackedDataset, tmp_path: Path
 ) -> None:
-    softmax, diff = (run(by_hand(kind), dataset, tmp_path) for kind in (SOFTMAX, DIFF))
+    softmax, diff = (run(formula_model(kind), dataset, tmp_path) for kind in (SOFTMAX, DIFF))
     signed = [name for name in softmax if "_signed" in name]
     assert len(signed) == (len(softmax) - 1) / 2
     for name in signed:
@@ -145,16 +145,14 @@ def test_both_normalizations_are_one_for_softmax_alone(
     assert abs(diff["noise"] - diff["noise_signed"]) > 0.01
 
 
-def test_layers_are_told_apart_and_make_up_the_whole(
-    dataset: PackedDataset, tmp_path: Path
-) -> None:
+def test_the_mean_over_layers_is_the_share(dataset: PackedDataset, tmp_path: Path) -> None:
     config = replace(model_config(RECALL.vocab_size), attention=DIFF, num_layers=3)
     model = Transformer.build(config, "sdpa", seed=0).eval()
     found = run(model, dataset, tmp_path)
     for name in ("answer", "noise_signed"):
         layers = [found[f"{name}_l{layer}"] for layer in range(3)]
         assert np.mean(layers) == pytest.approx(found[name]) and len({*layers}) == 3
-    with torch.no_grad():  # what is changed in the last layer changes its shares alone
+    with torch.no_grad():  # a change of the last layer changes only its shares
         model.layers[2].attention.qkv_proj.weight.mul_(2)
     changed = run(model, dataset, tmp_path)
     moved = [found[f"answer_l{layer}"] != changed[f"answer_l{layer}"] for layer in range(3)]
@@ -162,10 +160,10 @@ def test_layers_are_told_apart_and_make_up_the_whole(
 
 
 @pytest.mark.parametrize("attention", [SOFTMAX, DIFF, SHARED])
-def test_shares_of_a_row_make_up_the_whole(
+def test_shares_of_a_row_sum_to_one(
     attention: dict[str, Any], dataset: PackedDataset, tmp_path: Path
 ) -> None:
-    found = run(by_hand(attention), dataset, tmp_path)
+    found = run(formula_model(attention), dataset, tmp_path)
     assert sum(found[name] or 0 for name in REGIONS) == pytest.approx(1, abs=1e-6)
     for depth in (0, 50, 100):
         parts = [found[f"{name}_d{depth}"] for name in ("bos", "answer", "query", "noise")]
@@ -178,7 +176,7 @@ def test_shares_of_a_row_make_up_the_whole(
     rows, example = np.load(tmp_path / "example_rows.npy"), _example(tmp_path)
     assert rows.shape == (1, heads, len(example["tokens"]))
     maps = load_file(tmp_path / MAPS)["maps"].float().numpy()
-    np.testing.assert_allclose(maps[..., -1, :], rows, atol=1e-3)  # kept in half precision
+    np.testing.assert_allclose(maps[..., -1, :], rows, atol=1e-3)  # saved in half precision
     assert (np.triu(maps, 1) == 0).all()
     total = rows.sum(-1)
     if attention is SOFTMAX:
@@ -205,16 +203,16 @@ def test_signed_rows_are_divided_by_their_sum() -> None:
 
 @pytest.mark.parametrize("chunk", [1, 5, 1000])
 def test_chunks_do_not_matter(chunk: int, dataset: PackedDataset, tmp_path: Path) -> None:
-    model = by_hand(DIFF)
-    whole = run(model, dataset, tmp_path)
+    model = formula_model(DIFF)
+    unchunked = run(model, dataset, tmp_path)
     for name, value in run(model, dataset, tmp_path, chunk=chunk).items():
-        assert value == pytest.approx(whole[name], abs=1e-6), name
+        assert value == pytest.approx(unchunked[name], abs=1e-6), name
 
 
-def test_the_suite_runs_in_english(
+def test_the_suite_runs_on_text(
     english: PackedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"{measure.__module__}.MOST_MAPPED", 9)
+    monkeypatch.setattr(f"{measure.__module__}.MAX_MAP_TOKENS", 9)
     config = model_config(english.manifest.vocab_size, max_positions=300)
     model = Transformer.build(config, "sdpa", seed=0).eval()
     changes = {"format": "text", "lengths": [300], "needles": 2, "samples": 3, "depths": [0, 100]}
@@ -222,13 +220,13 @@ def test_the_suite_runs_in_english(
     parts = [shares[name] or 0 for name in ("bos", "noise", "answer", "query")]
     assert sum(parts) == pytest.approx(1, abs=1e-6) and min(parts) > 0
     example = _example(tmp_path)
-    assert not (tmp_path / MAPS).exists()  # of so many tokens they would be large
-    told = "".join(
+    assert not (tmp_path / MAPS).exists()  # too large for so many tokens
+    answer = "".join(
         token
         for token, region in zip(example["tokens"], example["regions"], strict=True)
         if region == "answer"
     )
-    assert re.fullmatch(r"\s?The special magic \w+ number is: \d{7}", told)
+    assert re.fullmatch(r"\s?The special magic \w+ number is: \d{7}", answer)
 
 
 def _example(details: Path) -> dict[str, Any]:
@@ -238,9 +236,9 @@ def _example(details: Path) -> dict[str, Any]:
     return example
 
 
-def test_shares_are_known_by_haystack(dataset: PackedDataset, tmp_path: Path) -> None:
-    about = replace(eval_context(scorer(by_hand(SOFTMAX)), dataset), details=tmp_path)
-    found = measure(suite(), about)
+def test_shares_have_values_by_haystack(dataset: PackedDataset, tmp_path: Path) -> None:
+    context = replace(eval_context(scorer(formula_model(SOFTMAX)), dataset), details=tmp_path)
+    found = measure(suite(), context)
     assert {*found.per_item} == {*found.metrics} - {"prompts"}
     assert {*map(tuple, map(sizes, found.per_item.values()))} == {(("", 2),)}
     depths = [found.per_item[f"noise_d{depth}"].terms[0].values for depth in (0, 50, 100)]

@@ -1,4 +1,4 @@
-"""Table 3 and figure 1, from results with known shares."""
+"""Table 3 and figure 1, from synthetic results with known shares."""
 
 from pathlib import Path
 
@@ -19,9 +19,9 @@ def test_table_3_has_answer_and_noise_by_depth(fake: FakeResults, tmp_path: Path
     build_table(artifact_slice("table3"), fake.results, tmp_path / "table3")
     cells = read(tmp_path / "table3.csv")
     for run in ("recall_transformer", "recall_diff"):
-        found = metrics(fake, "attention_allocation", run)
+        results = metrics(fake, "attention_allocation", run)
         for column in ("answer_d75", "noise_d0", "answer", "noise", "bos", "query"):
-            mean = sum(one[column] for one in found) / 3
+            mean = sum(result[column] for result in results) / 3
             assert float(cells[run, column]["value"]) == pytest.approx(mean)
     assert cells["recall_diff", "answer_d100"]["paper_value"] == "0.4"
     parts = [float(cells["recall_diff", name]["value"]) for name in ("bos", "answer", "query")]
@@ -29,38 +29,40 @@ def test_table_3_has_answer_and_noise_by_depth(fake: FakeResults, tmp_path: Path
     text = (tmp_path / "table3.md").read_text()
     assert "absolute weights, divided by their sum" in text
     both = [["", "answer_signed_d50", "answer_l1"], ["_signed", "noise_signed_l0", "answer_d50"]]
-    found = metrics(fake, "attention_allocation", "recall_diff")
+    results = metrics(fake, "attention_allocation", "recall_diff")
     for ending, *columns in both:
         assert "| Answer all, " + ("signed" if ending else "absolute") in text
         for column in (f"answer{ending}", *columns):
-            mean = sum(one[column] for one in found) / 3
+            mean = sum(result[column] for result in results) / 3
             assert float(cells["recall_diff", column]["value"]) == pytest.approx(mean)
     assert cells["recall_diff", "answer_signed_d50"]["paper_value"] == ""
-    shown = text.split("\n\n")[3]
-    assert "noise all, signed" in shown.lower() and "layer" not in shown
+    printed = text.split("\n\n")[3]
+    assert "noise all, signed" in printed.lower() and "layer" not in printed
     assert "(stand-in: keys and values of synthetic tokens)" in text
 
 
-def test_the_answers_share_is_drawn_by_layer_under_both(fake: FakeResults) -> None:
+def test_the_answers_share_is_drawn_by_layer_under_both_normalizations(fake: FakeResults) -> None:
     figure = picture("figure1", fake)
     panels = {axes.get_title("left"): axes for axes in figure.axes}
-    found = metrics(fake, "attention_allocation", "recall_diff")
+    results = metrics(fake, "attention_allocation", "recall_diff")
     for title, sign in (("Answer, absolute", ""), ("Answer, signed", "_signed")):
-        drawn = [line for line in panels[title].lines if len(line.get_xdata())]
-        expected = [sum(one[f"answer{sign}_l{layer}"] for one in found) / 3 for layer in (0, 1)]
-        assert any(list(line.get_ydata()) == pytest.approx(expected) for line in drawn)
-        assert {tuple(line.get_xdata()) for line in drawn} == {(1, 2)}
-    one, two = (panels[f"Answer, {name}"].get_ylim() for name in ("absolute", "signed"))
-    assert one == two
+        curves = [line for line in panels[title].lines if len(line.get_xdata())]
+        expected = [
+            sum(result[f"answer{sign}_l{layer}"] for result in results) / 3 for layer in (0, 1)
+        ]
+        assert any(list(line.get_ydata()) == pytest.approx(expected) for line in curves)
+        assert {tuple(line.get_xdata()) for line in curves} == {(1, 2)}
+    absolute, signed = (panels[f"Answer, {name}"].get_ylim() for name in ("absolute", "signed"))
+    assert absolute == signed
 
 
-def test_whole_maps_of_the_example_are_browsed(fake: FakeResults) -> None:
+def test_the_report_has_the_maps_of_the_example_prompt(fake: FakeResults) -> None:
     artifact, results = artifact_slice("table3"), load_results(fake.results, "tiny")
     attention, needles = (SectionContext(artifact, part, results) for part in artifact.sections)
     maps = get_prompt_maps(attention)
-    assert [one.run for one in maps] == [row.run for row in attention.rows]
-    assert {one.prompt for one in maps} == {"6 needles, one asked for"}
-    assert [one.weights.shape for one in maps] == [(2, heads, 20, 20) for heads in (4, 2, 2)]
+    assert [m.run for m in maps] == [row.run for row in attention.rows]
+    assert {m.prompt for m in maps} == {"6 needles, one queried"}
+    assert [m.weights.shape for m in maps] == [(2, heads, 20, 20) for heads in (4, 2, 2)]
     assert get_prompt_maps(needles) == []
 
 

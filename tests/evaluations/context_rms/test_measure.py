@@ -1,4 +1,4 @@
-"""Context magnitudes equal what the layers' own parts give, and keep their bounds."""
+"""Context RMS against the parts of a layer, and within the bounds of softmax."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +12,12 @@ from difftransformer.data.packed import PackedDataset
 from difftransformer.evaluation.attention_capture import AFTER, BEFORE, capture_head_outputs
 from difftransformer.evaluation.context import EvalContext
 from difftransformer.evaluations.context_rms.measure import measure, value_rms
-from difftransformer.evaluations.context_rms.settings import KINDS, QUANTILES, Suite, place_metric
+from difftransformer.evaluations.context_rms.settings import (
+    KINDS,
+    QUANTILES,
+    Suite,
+    position_metric,
+)
 from difftransformer.models.attention.maps import attention_maps
 from difftransformer.models.transformer import Transformer
 
@@ -20,41 +25,38 @@ LENGTH = 16
 
 
 def suite(**changes: Any) -> Suite:
-    known = {"seq_len": LENGTH, "batch_size": 3, "positions": 4, "first_position": 1}
-    return Suite(kind="context_rms", **(known | changes))
+    settings = {"seq_len": LENGTH, "batch_size": 3, "positions": 4, "first_position": 1}
+    return Suite(kind="context_rms", **(settings | changes))
 
 
-def measured(text: Path, **attention: Any) -> EvalContext:
+def context_of(text: Path, **attention: Any) -> EvalContext:
     config = model_config(VOCAB)
-    known = {"head_dim": 4} | attention
-    model = Transformer.build(replace(config, attention=known), "sdpa", 0)
+    model = Transformer.build(replace(config, attention={"head_dim": 4} | attention), "sdpa", 0)
     return eval_context(scorer(model), PackedDataset.open(text))
 
 
 def test_softmax_stays_within_the_posts_bounds(text: Path) -> None:
-    context = measured(text, variant="softmax")
-    found = metrics_of(measure(suite(), context))
-    for place in suite().places:
-        assert found[f"weights_p{place}_low"] >= place**-0.5 - 1e-6
-        assert found[f"weights_p{place}_high"] <= 1 + 1e-6
-        for name in ("", "_low", "_high"):
-            assert found[f"before_p{place}{name}"] == found[f"after_p{place}{name}"]
-    assert found["weights_p1"] == pytest.approx(1)  # one token to attend to
-    assert found["before_p1"] == pytest.approx(1, abs=0.2)  # one head of a layer's values
-    assert (found["magnification"], found["magnification_top"]) == (1, 1)
+    metrics = metrics_of(measure(suite(), context_of(text, variant="softmax")))
+    for n in suite().metric_positions:
+        assert metrics[f"weights_p{n}_low"] >= n**-0.5 - 1e-6
+        assert metrics[f"weights_p{n}_high"] <= 1 + 1e-6
+        for ending in ("", "_low", "_high"):
+            assert metrics[f"before_p{n}{ending}"] == metrics[f"after_p{n}{ending}"]
+    assert metrics["weights_p1"] == pytest.approx(1)  # one token to attend to
+    assert metrics["before_p1"] == pytest.approx(1, abs=0.2)  # one head of a layer's values
+    assert (metrics["magnification"], metrics["magnification_max"]) == (1, 1)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("variant", ["softmax", "diff_v1", "diff_v2"])
-def test_heads_are_those_of_the_layer(text: Path, variant: str) -> None:
-    """Before the norm is what weights and values give; after it what the projection gets."""
-    found = measured(text, variant=variant)
-    model = found.scorer.model
+def test_captured_head_outputs_equal_the_layers(text: Path, variant: str) -> None:
+    """Before the norm: weights times values; after it: the input of the output projection."""
+    model = context_of(text, variant=variant).scorer.model
     assert isinstance(model, Transformer)
-    heads, seen = model.config.attention.num_heads, {}
+    heads, captured = model.config.attention.num_heads, {}
     tokens = torch.arange(LENGTH)[None] % 8
     with capture_head_outputs(
-        model, heads, lambda layer, kind, out: seen.update({(layer, kind): out})
+        model, heads, lambda layer, kind, out: captured.update({(layer, kind): out})
     ):
         model.hidden_states(tokens)
     layer = model.layers[0]
@@ -63,8 +65,8 @@ def test_heads_are_those_of_the_layer(text: Path, variant: str) -> None:
     values = layer.attention.project(x, rope)[2]
     values = values.repeat_interleave(heads // values.shape[1], dim=1)
     expected = (attention_maps(layer.attention, x, rope) @ values).transpose(1, 2)
-    torch.testing.assert_close(seen[0, BEFORE], expected, rtol=1e-4, atol=1e-5)
-    projected = layer.attention.o_proj(seen[0, AFTER].flatten(2))
+    torch.testing.assert_close(captured[0, BEFORE], expected, rtol=1e-4, atol=1e-5)
+    projected = layer.attention.o_proj(captured[0, AFTER].flatten(2))
     torch.testing.assert_close(projected, layer.attention(x, rope), rtol=1e-4, atol=1e-5)
 
 
@@ -85,65 +87,66 @@ def test_heads_are_those_of_the_layer(text: Path, variant: str) -> None:
 def test_the_learned_lambda_of_a_layer(
     text: Path, attention: dict[str, Any], expected: float | None
 ) -> None:
-    found = measured(text, **attention)
-    metrics = metrics_of(measure(suite(), found))
+    context = context_of(text, **attention)
+    metrics = metrics_of(measure(suite(), context))
     if expected is None:
         assert metrics["lambda_l0"] is None
     else:
         assert metrics["lambda_l0"] == pytest.approx(expected, abs=0.3)
-    layer = found.scorer.model.layers[0].attention
-    if attention["variant"] == "diff_v1":  # of a single token both maps have all the weight
+    layer = context.scorer.model.layers[0].attention
+    if attention["variant"] == "diff_v1":  # both maps have all their weight on a single token
         assert metrics["lambda_l0"] == pytest.approx(float(layer.lambda_full()))
         assert metrics["weights_p1"] == pytest.approx(1 - float(layer.lambda_full()))
 
 
 @torch.no_grad()
-def test_a_lambda_for_each_token_is_its_mean(text: Path) -> None:
-    found = measured(text, variant="diff_v2")
-    layer, seen = found.scorer.model.layers[0].attention, []
-    hook = layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    metrics = metrics_of(measure(suite(), found))
+def test_a_token_dependent_lambda_is_averaged(text: Path) -> None:
+    context = context_of(text, variant="diff_v2")
+    layer, inputs_of_layer = context.scorer.model.layers[0].attention, []
+    hook = layer.register_forward_pre_hook(lambda _, inputs: inputs_of_layer.append(inputs[0]))
+    metrics = metrics_of(measure(suite(), context))
     hook.remove()
     weights = layer.qkv_proj.weight[-layer.num_heads :]
-    expected = torch.cat(seen).double() @ weights.T.double()
+    expected = torch.cat(inputs_of_layer).double() @ weights.T.double()
     assert metrics["lambda_l0"] == pytest.approx(float(expected.sigmoid().mean()), rel=1e-5)
 
 
 def test_a_norm_magnifies_without_the_factor_behind_it(text: Path) -> None:
-    """A norm without gain puts out an RMS of 1, whatever it is multiplied by then."""
-    found = measured(text, variant="diff_v1")
-    model = found.scorer.model
+    """A norm without gain has outputs of RMS 1, whatever the factor after it."""
+    context = context_of(text, variant="diff_v1")
+    model = context.scorer.model
     assert isinstance(model, Transformer)
     del model.layers[1:]
-    sizes: list[float] = []
+    magnifications: list[float] = []
     for factor in (0.1, 5.0):
         model.layers[0].attention.head_scale = factor
-        sizes.append(float(metrics_of(measure(suite(), found))["magnification"] or 0.0))
-    assert sizes[0] == pytest.approx(sizes[1], rel=1e-5) and sizes[0] > 1
+        magnifications.append(float(metrics_of(measure(suite(), context))["magnification"] or 0.0))
+    assert magnifications[0] == pytest.approx(magnifications[1], rel=1e-5)
+    assert magnifications[0] > 1
 
 
 def test_without_a_norm_nothing_is_magnified(text: Path) -> None:
-    found = metrics_of(measure(suite(), measured(text, variant="diff_v1", norm=False)))
-    assert (found["magnification"], found["magnification_top"]) == (1, 1)
+    metrics = metrics_of(measure(suite(), context_of(text, variant="diff_v1", norm=False)))
+    assert (metrics["magnification"], metrics["magnification_max"]) == (1, 1)
 
 
-def test_a_norm_magnifies_and_a_batch_changes_nothing(text: Path) -> None:
-    found = metrics_of(measure(suite(), measured(text, variant="diff_v1")))
-    assert found["magnification_top"] != 1
-    assert found["after_p16_low"] == pytest.approx(found["after_p16_high"], rel=0.5)
-    again = metrics_of(measure(suite(batch_size=1), measured(text, variant="diff_v1")))
-    names = [place_metric(kind, 16, ending) for kind in KINDS for ending in ("", *QUANTILES)]
-    assert [found[name] for name in names] == pytest.approx([again[name] for name in names])
+def test_batch_size_changes_nothing(text: Path) -> None:
+    metrics = metrics_of(measure(suite(), context_of(text, variant="diff_v1")))
+    assert metrics["magnification_max"] != 1
+    assert metrics["after_p16_low"] == pytest.approx(metrics["after_p16_high"], rel=0.5)
+    again = metrics_of(measure(suite(batch_size=1), context_of(text, variant="diff_v1")))
+    names = [position_metric(kind, 16, ending) for kind in KINDS for ending in ("", *QUANTILES)]
+    assert [metrics[name] for name in names] == pytest.approx([again[name] for name in names])
 
 
-def test_values_are_taken_up_to_a_position() -> None:
+def test_value_rms_is_cumulative() -> None:
     values = torch.tensor([3.0, 4.0, 0.0]).view(1, 1, 3, 1)
     assert value_rms(values)[0].tolist() == pytest.approx([3, (25 / 2) ** 0.5, (25 / 3) ** 0.5])
 
 
-def test_sizes_are_known_by_window(text: Path) -> None:
-    found = measure(suite(), measured(text, variant="diff_v1"))
-    windows = int(found.metrics["tokens"] or 0) // suite().seq_len
-    means = {place_metric(kind, place) for kind in KINDS for place in suite().places}
-    assert {*found.per_item} == means | {"magnification"}
-    assert {*map(tuple, map(sizes, found.per_item.values()))} == {(("", windows),)}
+def test_magnitudes_have_values_by_window(text: Path) -> None:
+    result = measure(suite(), context_of(text, variant="diff_v1"))
+    windows = int(result.metrics["tokens"] or 0) // suite().seq_len
+    means = {position_metric(kind, n) for kind in KINDS for n in suite().metric_positions}
+    assert {*result.per_item} == means | {"magnification"}
+    assert {*map(tuple, map(sizes, result.per_item.values()))} == {(("", windows),)}

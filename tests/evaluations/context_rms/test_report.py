@@ -1,4 +1,4 @@
-"""What the table says of each mechanism's bounds, and where the figure names positions."""
+"""Bounds of each mechanism in the table, and positions in the figure."""
 
 import math
 import re
@@ -22,7 +22,7 @@ def text(section: Section, row: str, column: str) -> str:
 
 
 def value(bound: str, n: int, lam: float) -> float:
-    """What a bound that a reader is told says."""
+    """Evaluate the printed text of a bound."""
     for sign, meaning in {"−": "-", "√(": "sqrt(", "√n": "sqrt(n)", "²": "**2"}.items():
         bound = bound.replace(sign, meaning)
     bound = re.sub(r"\|([^|]+)\|", r"abs(\1)", bound)
@@ -34,9 +34,9 @@ def shows_ticks(axes: Axes) -> bool:
     return axes.get_visible() and bool(axes.xaxis.get_tick_params()["labelbottom"])
 
 
-def test_every_mechanism_has_bounds_and_says_whose_they_are(fake: FakeResults) -> None:
-    made = make_table(artifact_slice("v2_context_rms"), load_results(fake.results, SCALE))
-    section = made.sections[0]
+def test_every_mechanism_has_bounds_and_their_origin(fake: FakeResults) -> None:
+    table = make_table(artifact_slice("v2_context_rms"), load_results(fake.results, SCALE))
+    section = table.sections[0]
     origins = {row.run: text(section, row.run, ORIGIN) for row in section.rows}
     assert {row for row, origin in origins.items() if origin == "the post"} == {
         "transformer_gqa", "diff_v2", "gpt_oss_sink", "softmax_off_by_one", "gated_headwise",
@@ -53,7 +53,7 @@ def test_every_mechanism_has_bounds_and_says_whose_they_are(fake: FakeResults) -
 
 
 @pytest.mark.parametrize("variant", ["diff_v1", "shared_diff", "dint"])
-def test_no_row_of_weights_passes_the_derived_bounds(variant: str) -> None:
+def test_no_row_of_weights_exceeds_the_derived_bounds(variant: str) -> None:
     low, high = DERIVED[variant, None].text.split(" to ")
     generator = torch.Generator().manual_seed(0)
     for n in (1, 2, 3, 16):
@@ -70,8 +70,8 @@ def test_no_row_of_weights_passes_the_derived_bounds(variant: str) -> None:
 
 
 def test_the_learned_lambda_is_shown_where_there_is_one(fake: FakeResults) -> None:
-    made = make_table(artifact_slice("v2_context_rms"), load_results(fake.results, SCALE))
-    section = made.sections[0]
+    table = make_table(artifact_slice("v2_context_rms"), load_results(fake.results, SCALE))
+    section = table.sections[0]
     assert text(section, "transformer_gqa", "lambda") == ""
     assert text(section, "diff_v2_no_lambda", "lambda") == ""
     assert text(section, "diff_gqa", "lambda").startswith("−0.40 to 0.3")
@@ -80,13 +80,15 @@ def test_the_learned_lambda_is_shown_where_there_is_one(fake: FakeResults) -> No
     assert section.cell("transformer_gqa", "lambda_l1") is None
 
 
-def test_the_lowest_panels_of_the_context_rms_name_the_positions(fake: FakeResults) -> None:
+def test_only_the_lowest_panels_label_positions(fake: FakeResults) -> None:
     artifact = artifact_slice("v2_context_rms", "figure")
     (part,) = artifact.sections
     part = part.model_copy(update={"rows": part.rows[:7]})
     artifact = artifact.model_copy(update={"sections": [part]})
     figure = picture_of(artifact, load_results(fake.results, SCALE), fake)
-    named = [place for place, axes in enumerate(figure.axes) if axes.get_xlabel() == "position n"]
-    numbered = [place for place, axes in enumerate(figure.axes) if shows_ticks(axes)]
-    assert named == numbered == [3, 4, 5, 6]
+    labelled = [
+        index for index, axes in enumerate(figure.axes) if axes.get_xlabel() == "position n"
+    ]
+    ticked = [index for index, axes in enumerate(figure.axes) if shows_ticks(axes)]
+    assert labelled == ticked == [3, 4, 5, 6]
     assert not figure.get_supxlabel()  # which the legend below would cover

@@ -1,4 +1,4 @@
-"""Products with the Hessian against exact ones of the equations, for every attention variant."""
+"""Hessian-vector products against the exact Hessian of the equations, for every variant."""
 
 from dataclasses import asdict
 from typing import Any
@@ -18,7 +18,7 @@ from difftransformer.models.transformer import Transformer
 
 VOCAB, LENGTH = 5, 6
 FITTING: dict[str, dict[str, Any]] = {
-    "tda": {"beta": 0.3, "norm_eps": 0.01},  # the full threshold passes nothing here
+    "tda": {"beta": 0.3, "norm_eps": 0.01},  # the full threshold zeroes all weights here
     "shared_diff": {"rank": 1},
 }
 
@@ -39,14 +39,14 @@ def small(name: str, **changes: Any) -> Transformer:
     model = Transformer.build(config, "eager", 0)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        for one, parameter in model.named_parameters():
-            if one.endswith("norm.weight"):
+        for key, parameter in model.named_parameters():
+            if key.endswith("norm.weight"):
                 parameter.uniform_(0.5, 1.5, generator=generator)
     return model
 
 
 class Equations(nn.Module):
-    """The loss as the equations have it, with nothing of how the model computes it."""
+    """The loss by the equations, independent of the model's implementation."""
 
     def __init__(self, model: Transformer) -> None:
         super().__init__()
@@ -69,16 +69,16 @@ class Equations(nn.Module):
 
 
 def exact(model: Transformer, windows: Tensor) -> Tensor:
-    """The whole matrix, float64 [n, n]: every derivative of every derivative of the equations."""
+    """Return the full Hessian of the equations, float64 [n, n]."""
     slow = Equations(model).double()
     weights = [*slow.parameters()]
-    first = torch.autograd.grad(slow(windows), weights, create_graph=True)
-    flat = torch.cat([one.flatten() for one in first])
+    gradient = torch.autograd.grad(slow(windows), weights, create_graph=True)
+    flat = torch.cat([grad.flatten() for grad in gradient])
     unit = torch.eye(len(flat), dtype=torch.float64)
     rows = torch.autograd.grad(
         flat, weights, unit, is_grads_batched=True, materialize_grads=True
     )  # fmt: skip
-    return torch.cat([one.flatten(1) for one in rows], dim=1)
+    return torch.cat([row.flatten(1) for row in rows], dim=1)
 
 
 @pytest.fixture(scope="module")
@@ -92,34 +92,32 @@ def directions(size: int) -> Tensor:
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_products_are_those_of_the_exact_hessian(name: str, windows: Tensor) -> None:
-    single = small(name)
-    in_float = LossHessian(single, windows, 8)
-    vectors = directions(in_float.size)
-    rounded = torch.stack([in_float(one) for one in vectors])
+def test_products_equal_those_of_the_exact_hessian(name: str, windows: Tensor) -> None:
+    in_float32 = LossHessian(small(name), windows, 8)
     model = small(name).double()
-    ours = LossHessian(model, windows, 8)
-    found = torch.stack([ours(one) for one in vectors])
+    in_float64 = LossHessian(model, windows, 8)
+    vectors = directions(in_float64.size)
     matrix = exact(model, windows)
-    assert matrix.shape == (ours.size, ours.size)
+    assert matrix.shape == (in_float64.size, in_float64.size)
     expected = vectors @ matrix
-    size = expected.abs().max()
-    assert size > 0.1
-    assert (found - expected).abs().max() / size < 1e-6
-    assert (rounded - expected).abs().max() / size < 1e-4
+    scale = expected.abs().max()
+    assert scale > 0.1
+    for product, tolerance in ((in_float64, 1e-6), (in_float32, 1e-4)):
+        products = torch.stack([product(vector) for vector in vectors])
+        assert (products - expected).abs().max() / scale < tolerance
 
 
-def test_the_exact_hessian_is_that_of_torch(windows: Tensor) -> None:
+def test_the_exact_hessian_equals_torchs(windows: Tensor) -> None:
     slow = Equations(small("softmax").double())
-    named = dict(slow.named_parameters())
+    parameters = dict(slow.named_parameters())
 
     def loss(vector: Tensor) -> Tensor:
-        sizes = [one.numel() for one in named.values()]
-        parts = zip(named.items(), torch.split(vector, sizes), strict=True)
-        weights = {name: part.view_as(one) for (name, one), part in parts}
+        sizes = [weight.numel() for weight in parameters.values()]
+        parts = zip(parameters.items(), torch.split(vector, sizes), strict=True)
+        weights = {name: part.view_as(weight) for (name, weight), part in parts}
         return functional_call(slow, weights, (windows,))
 
-    flat = torch.cat([one.detach().flatten() for one in named.values()])
+    flat = torch.cat([weight.detach().flatten() for weight in parameters.values()])
     torch.testing.assert_close(exact(slow.model, windows), hessian(loss, flat, vectorize=True))
 
 
@@ -131,20 +129,20 @@ def test_tied_embeddings_count_once(windows: Tensor) -> None:
 
 
 @pytest.mark.parametrize("batch_size", [1, 2])
-def test_parts_add_up_to_the_whole(batch_size: int, windows: Tensor) -> None:
+def test_batches_add_up(batch_size: int, windows: Tensor) -> None:
     model = small("diff_v1").double()
-    whole, parts = (LossHessian(model, windows, size) for size in (3, batch_size))
-    (vector, *_) = directions(whole.size)
+    single, split = (LossHessian(model, windows, size) for size in (3, batch_size))
+    (vector, *_) = directions(single.size)
     for _ in range(2):
-        torch.testing.assert_close(parts(vector), whole(vector))
+        torch.testing.assert_close(split(vector), single(vector))
 
 
-def test_hand_written_gradients_are_back_afterwards(windows: Tensor) -> None:
-    from difftransformer.models import matrices, normalization, rotary, transformer
+def test_custom_backward_is_restored(windows: Tensor) -> None:
+    from difftransformer.models import linear, normalization, rotary, transformer
 
     model = small("diff_v1")
     LossHessian(model, windows, 8)
-    for module in (matrices, normalization, rotary, transformer):
+    for module in (linear, normalization, rotary, transformer):
         assert module.use_custom_backward is autograd.use_custom_backward
     with pytest.raises(NotImplementedError, match="no second derivative"):
         torch.autograd.grad(model(windows).sum(), [*model.parameters()], create_graph=True)

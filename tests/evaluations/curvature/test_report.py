@@ -1,4 +1,4 @@
-"""Sections and panels by phase, and what a damaged file says."""
+"""Sections and panels by phase, and the error of a damaged file."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +20,7 @@ from difftransformer.reporting.table_job import make_table
 ROWS = ("transformer", "diff", "diff_fixed_lambda")
 
 
-def test_a_section_for_each_phase(fake: FakeResults) -> None:
+def test_there_is_a_section_per_phase(fake: FakeResults) -> None:
     results = load_results(fake.results, SCALE)
     sections = make_table(artifact_slice("dex_figure7"), results).sections
     titles = [section.title for section in sections]
@@ -39,24 +39,24 @@ def test_a_section_for_each_phase(fake: FakeResults) -> None:
                 ]
                 assert cell is not None
                 assert cell.value == pytest.approx(factor * fmean(map(float, measured)))
-        shown = [column.id for column in section.columns if not column.tidy_only]
-        assert f"negative_top{ending}_difference" in shown
+        printed = [column.id for column in section.columns if not column.tidy_only]
+        assert f"negative_top{ending}_difference" in printed
     text = " ".join(sections[0].notes)
     assert "3 batches of 16 held-out windows of 64 tokens" in text and "at most 0.02" in text
 
 
-def test_a_density_is_one() -> None:
+def test_a_density_integrates_to_one() -> None:
     spectra = [
         Spectrum(nodes=[[-1.0, 0.0, 3.0], [0.5, 2.0]], weights=[[0.2, 0.5, 0.3], [0.1, 0.9]],
                  top=[3.0], error=0.0),
         Spectrum(nodes=[[1.0]], weights=[[1.0]], top=[1.0], error=0.0),
     ]  # fmt: skip
     grid = np.linspace(-3, 5, 2001)
-    found = density(spectra, grid)
+    curve = density(spectra, grid)
     step = grid[1] - grid[0]
-    assert found.sum() * step == pytest.approx(1)
+    assert curve.sum() * step == pytest.approx(1)
     mean = (-0.2 + 0.9 + 0.05 + 1.8 + 1.0) / 3  # every random vector counts once
-    assert (found * grid).sum() * step == pytest.approx(mean)
+    assert (curve * grid).sum() * step == pytest.approx(mean)
 
 
 def test_panels_share_their_axes_and_mark_both_ends(fake: FakeResults) -> None:
@@ -69,11 +69,11 @@ def test_panels_share_their_axes_and_mark_both_ends(fake: FakeResults) -> None:
         marks = [line for line in axes.lines if line.get_linestyle() == "None"]
         for line, row in zip(marks, ROWS, strict=True):
             metrics = [results.evaluation(SUITE, row, seed).metrics for seed in (0, 1, 2)]
-            ends = [one[end + ending] for one in metrics for end in ("smallest", "largest")]
+            ends = [values[end + ending] for values in metrics for end in ("smallest", "largest")]
             assert list(line.get_xdata()) == ends
 
 
-def test_a_damaged_file_is_one_line(small: FakeResults) -> None:
+def test_a_damaged_file_fails_with_a_one_line_error(small: FakeResults) -> None:
     for row in ROWS:
         small.language_model(row, 0)
         curvature(small, row, 0)

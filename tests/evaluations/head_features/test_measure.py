@@ -1,4 +1,4 @@
-"""Outputs of heads on small models: slopes, importance, alignment and what Dex left."""
+"""Head outputs of small models: gate gradients, importance, CKA and the change by Dex."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from difftransformer.convert import dex_weights
 from difftransformer.convert.attention_hooks import find_output_projections
 from difftransformer.data.packed import PackedDataset
 from difftransformer.evaluation.context import EvalContext
-from difftransformer.evaluations.head_features.measure import measure, slopes
+from difftransformer.evaluations.head_features.measure import gate_grads, measure
 from difftransformer.evaluations.head_features.settings import DETAILS, Suite
 from difftransformer.models.attention.registry import variants
 from difftransformer.models.transformer import Transformer
@@ -35,23 +35,23 @@ def context_of(text: Path, tmp_path: Path, variant: str = "softmax") -> EvalCont
 
 @pytest.mark.parametrize("variant", variants())
 def test_every_variant_has_all_metrics(text: Path, tmp_path: Path, variant: str) -> None:
-    one = context_of(text, tmp_path, variant)
-    found = metrics_of(measure(suite(max_tokens=96), one))
-    assert found["dex_cosine"] is None
+    context = context_of(text, tmp_path, variant)
+    metrics = metrics_of(measure(suite(max_tokens=96), context))
+    assert metrics["dex_cosine"] is None
     details = load_file(tmp_path / DETAILS)
-    heads = one.scorer.model.config.attention.num_heads
-    layers = one.scorer.model.config.num_layers
+    heads = context.scorer.model.config.attention.num_heads
+    layers = context.scorer.model.config.num_layers
     assert details["cka"].shape == (layers * heads, layers * heads)
     assert details["importance"].amax(1).tolist() == pytest.approx([1.0] * layers)
-    assert found["importance_even"] == pytest.approx(float(details["importance"].mean()))
+    assert metrics["importance_evenness"] == pytest.approx(float(details["importance"].mean()))
 
 
-def test_slopes_are_those_of_a_gate(text: Path, tmp_path: Path) -> None:
-    one = context_of(text, tmp_path)
-    model = one.scorer.model.double()
+def test_gate_grads_equal_finite_differences(text: Path, tmp_path: Path) -> None:
+    context = context_of(text, tmp_path)
+    model = context.scorer.model.double()
     heads = model.config.attention.num_heads
     windows = torch.randint(0, VOCAB, (2, 13), generator=torch.Generator().manual_seed(0))
-    found = slopes(one, windows, find_output_projections(model))
+    grads = gate_grads(context, windows, find_output_projections(model))
 
     def losses(layer: int, head: int, gate: float) -> torch.Tensor:
         def hook(module: Any, inputs: Any) -> Any:
@@ -68,28 +68,31 @@ def test_slopes_are_those_of_a_gate(text: Path, tmp_path: Path) -> None:
     step = 1e-5
     for layer in range(model.config.num_layers):
         for head in range(heads):
-            slow = (losses(layer, head, 1 + step) - losses(layer, head, 1 - step)) / (2 * step)
-            torch.testing.assert_close(found[:, layer, head], slow, atol=1e-8, rtol=1e-5)
+            expected = (losses(layer, head, 1 + step) - losses(layer, head, 1 - step)) / (2 * step)
+            torch.testing.assert_close(grads[:, layer, head], expected, atol=1e-8, rtol=1e-5)
 
 
-def test_heads_that_say_the_same_are_aligned(text: Path, tmp_path: Path) -> None:
-    one = context_of(text, tmp_path)
-    width = one.scorer.model.config.attention.head_dim
-    heads = one.scorer.model.config.attention.num_heads
+def test_heads_with_equal_outputs_are_aligned(text: Path, tmp_path: Path) -> None:
+    context = context_of(text, tmp_path)
+    width = context.scorer.model.config.attention.head_dim
+    heads = context.scorer.model.config.attention.num_heads
     with torch.no_grad():
-        for layer in one.scorer.model.layers:
+        for layer in context.scorer.model.layers:
             rows = layer.attention.qkv_proj.weight.view(3, heads, width, -1)
             rows[:, 1:] = rows[:, :1]
-    found = metrics_of(measure(suite(max_tokens=96), one))
-    assert found["cka"] == pytest.approx(1.0, abs=1e-6)
+    metrics = metrics_of(measure(suite(max_tokens=96), context))
+    assert metrics["cka"] == pytest.approx(1.0, abs=1e-6)
 
 
-def test_what_dex_left_is_read_beside_the_weights(
+def test_the_change_by_dex_is_read_from_its_weights(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """W_D = I scales a head by 1 - lambda: its change points along it, at lambda times its norm."""
-    one = context_of(text, tmp_path)
-    layers, width = (one.scorer.model.config.num_layers, one.scorer.model.config.attention.head_dim)
+    """W_D = I scales a head by 1 - lambda: the change has its direction and lambda of its norm."""
+    context = context_of(text, tmp_path)
+    layers, width = (
+        context.scorer.model.config.num_layers,
+        context.scorer.model.config.attention.head_dim,
+    )
     tensors = {}
     for layer in range(layers):
         name = f"base_model.model.model.layers.{layer}.self_attn.o_proj.dex_"
@@ -99,8 +102,8 @@ def test_what_dex_left_is_read_beside_the_weights(
 
     trained = SimpleNamespace(metrics={f"lambda_l{layer}": 0.25 for layer in range(layers)})
     monkeypatch.setattr(dex_weights, "read_result", lambda path: trained)
-    found = metrics_of(measure(suite(max_tokens=96), replace(one, model=tmp_path)))
-    assert found["dex_norm"] == pytest.approx(0.25, abs=1e-6)
+    metrics = metrics_of(measure(suite(max_tokens=96), replace(context, model=tmp_path)))
+    assert metrics["dex_norm"] == pytest.approx(0.25, abs=1e-6)
     details = load_file(tmp_path / DETAILS)
     assert details["cosine"][:, 1].tolist() == pytest.approx([1.0] + [-1.0] * (layers - 1))
     assert details["cosine"][:, 0].isnan().all()

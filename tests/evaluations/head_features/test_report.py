@@ -1,4 +1,4 @@
-"""Alignment and importance of heads as a table and as pictures, of made-up results."""
+"""Table and figures of head outputs, from synthetic results."""
 
 from pathlib import Path
 
@@ -13,9 +13,7 @@ from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.table_job import build_table
 
 
-def test_the_table_says_what_dex_did_of_the_row_that_has_it(
-    fake: FakeResults, tmp_path: Path
-) -> None:
+def test_the_table_has_the_change_by_dex_only_for_dex(fake: FakeResults, tmp_path: Path) -> None:
     build_table(artifact_slice("dex_heads"), fake.results, tmp_path / "dex_heads")
     lines = (tmp_path / "dex_heads.md").read_text().splitlines()
     (dex,) = (line for line in lines if line.startswith("| Dex "))
@@ -27,32 +25,32 @@ def test_the_table_says_what_dex_did_of_the_row_that_has_it(
 @pytest.mark.parametrize("name", ["dex_heads", "dex_figure6"])
 def test_every_row_is_drawn(fake: FakeResults, name: str) -> None:
     artifact = artifact_slice(name, "figure")
-    drawn = picture_of(artifact, load_results(fake.results, SCALE), fake)
+    fig = picture_of(artifact, load_results(fake.results, SCALE), fake)
     rows = [row.run for row in artifact.sections[0].rows]
     if name == "dex_figure6":
-        first, second = drawn.axes
+        first, second = fig.axes
         assert {len(line.get_xdata()) for line in first.lines} == {HEADS[run] for run in rows}
         for line in (*first.lines, *second.lines):
             heights = list(line.get_ydata())
             assert heights == sorted(heights, reverse=True) and heights[0] == 1
     else:
-        maps = drawn.axes[: len(rows)]
+        maps = fig.axes[: len(rows)]
         sizes = [axes.images[0].get_array().shape for axes in maps]
         assert sizes == [(2 * HEADS[run], 2 * HEADS[run]) for run in rows]
 
 
 def test_every_changed_head_is_a_point(fake: FakeResults) -> None:
     results = load_results(fake.results, SCALE)
-    drawn = picture_of(artifact_slice("dex_figure11a", "figure"), results, fake)
-    joint = drawn.axes[0]
-    (points,) = [one for one in joint.collections if len(one.get_offsets()) > 1]
+    fig = picture_of(artifact_slice("dex_figure11a", "figure"), results, fake)
+    joint = fig.axes[0]
+    (points,) = [c for c in joint.collections if len(c.get_offsets()) > 1]
     assert len(points.get_offsets()) == 3 * 2 * 4  # seeds, layers, every second of 8 heads
 
 
-def test_rows_without_a_changed_head_are_named(fake: FakeResults) -> None:
-    sliced = artifact_slice("dex_figure11a", "figure")
-    row = sliced.sections[0].rows[0].model_copy(update={"run": "adapted_kvo"})
-    section = sliced.sections[0].model_copy(update={"rows": [row]})
-    with pytest.raises(UserError, match="Dex changed no head of its rows"):
-        picture_of(sliced.model_copy(update={"sections": [section]}),
+def test_a_figure_without_a_changed_head_fails(fake: FakeResults) -> None:
+    artifact = artifact_slice("dex_figure11a", "figure")
+    row = artifact.sections[0].rows[0].model_copy(update={"run": "adapted_kvo"})
+    section = artifact.sections[0].model_copy(update={"rows": [row]})
+    with pytest.raises(UserError, match="Dex changed no head"):
+        picture_of(artifact.model_copy(update={"sections": [section]}),
                    load_results(fake.results, SCALE), fake)  # fmt: skip

@@ -18,7 +18,7 @@ def head_features(fake: Any, run: str, seed: int, suite: str = "head_features") 
     level = (0.2 if "diff" in run else 0.35) + noise.gauss(0, 0.02)
     even = (0.6 if "diff" in run else 0.4) + noise.gauss(0, 0.03)
     metrics: dict[str, float | None] = {
-        "cka": level, "cka_all": 0.8 * level, "importance_even": even, "tokens": 32_768,
+        "cka": level, "cka_all": 0.8 * level, "importance_evenness": even, "tokens": 32_768,
         "dex_cosine": 0.1 if run == "adapted_dex" else None,
         "dex_norm": 0.02 if run == "adapted_dex" else None,
     }  # fmt: skip

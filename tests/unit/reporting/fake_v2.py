@@ -86,7 +86,7 @@ def context_rms(fake: Any, run: str, seed: int) -> None:
     noise = random.Random(f"context{run}{seed}")
     norm = 3.0 if run == "diff_gqa" else 1.0
     metrics: dict[str, float | None] = {
-        "tokens": 32768, "magnification": norm, "magnification_top": norm**2,
+        "tokens": 32768, "magnification": norm, "magnification_max": norm**2,
     }  # fmt: skip
     for kind, factor in (("weights", 1.0), ("before", 0.9), ("after", 0.9 * norm)):
         for place in PLACES:

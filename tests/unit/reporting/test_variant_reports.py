@@ -20,7 +20,10 @@ def text(section: Section, row: str, column: str) -> str:
 def test_layers_count_from_one_for_readers(fake: FakeResults) -> None:
     made = make_table(artifact_slice("v2_sinks"), load_results(fake.results, "tiny"))
     headers = {column.id: column.header for column in made.sections[0].columns}
-    assert (headers["share_l0"], headers["share_l1"]) == ("Share, layer 1", "Share, layer 2")
+    assert (headers["share_l0"], headers["share_l1"]) == (
+        "First-token share, layer 1",
+        "First-token share, layer 2",
+    )
     (axes,) = picture("v2_sinks", fake).axes
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "2"]
 

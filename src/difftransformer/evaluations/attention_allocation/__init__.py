@@ -1,1 +1,1 @@
-"""Attention allocation: how much attention an answer gets, and how much goes to noise."""
+"""Attention allocation: shares of attention on the answer and on noise."""

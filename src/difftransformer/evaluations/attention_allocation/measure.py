@@ -1,15 +1,15 @@
-"""Attention of the answering position: how much goes to the answer and how much to noise.
+"""Attention of the answering position: shares on the answer and on noise.
 
-The last token of a needle prompt is where the answer is made. The weights that each head gives from
-there to all S positions, for DIFF the signed difference of its maps, are divided by their sum and
-added up by region; shares are averaged over prompts, layers and heads. Noise is the context without
-the answer: with the first token, the answer and the question it makes up the whole row.
+The answer is generated at the last token of a needle prompt. The attention weights of each head
+from there to all S positions (for DIFF the signed difference of its maps) are divided by their sum
+and added up by region; shares are averaged over prompts, layers and heads. Noise is the context
+without the answer; first token, answer, question and noise add up to 1.
 
 The paper does not say how it normalizes signed maps, so both ways are measured: absolute values of
-the weights, or the weights as they are, whose sum is 1 - lambda for DIFF. For softmax both are one.
+the weights, or the signed weights, whose sum is 1 - lambda for DIFF. For softmax both are equal.
 
 Shapes: N = 2 normalizations, absolute and signed, L = layers, H = heads, S = positions,
-P = prompts of a depth, D = depths, R = regions, and noise behind them.
+P = prompts of a depth, D = depths, R = regions followed by noise.
 """
 
 import json
@@ -24,7 +24,7 @@ from difftransformer.evaluation.retrieval.regions import Floats, region_shares, 
 from difftransformer.evaluation.retrieval.settings import REGIONS, Cell
 from difftransformer.evaluations.attention_allocation.settings import (
     MAPS,
-    MOST_MAPPED,
+    MAX_MAP_TOKENS,
     PROMPT,
     ROWS,
     Suite,
@@ -34,13 +34,13 @@ from difftransformer.provenance.atomic import replacing, write_text
 
 
 def measure(suite: Suite, context: EvalContext) -> EvalResult:
-    """Mean shares of the regions: in all, by depth and by layer.
+    """Measure the shares of the regions: means over all prompts, by depth and by layer.
 
     Returns:
-        bos, before, answer, after, query and noise = before + after, for all depths and layers
-        together, of each depth (_d{D}) and of each layer (_l{L}); of absolute weights and of signed
-        ones (_signed before these); prompts is their number. Shares are known by haystack, too,
-        which prompts of all depths have in common.
+        bos, before, answer, after, query and noise = before + after, over all depths and layers, by
+        depth (_d{D}) and by layer (_l{L}); of absolute weights and of signed ones (_signed before
+        these); prompts: their number. Shares have values by haystack; prompts of all depths share a
+        haystack.
 
     Raises:
         ConfigError: A length has no room for the needles and the question.
@@ -48,35 +48,35 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
     """
     builder = open_builder(suite, context.dataset)
     (length,) = suite.contexts
-    shares = []
+    by_prompt = []
     example = (len(suite.depths) // 2, 0)
-    for place, depth in enumerate(suite.depths):
+    for index, depth in enumerate(suite.depths):
         for sample in range(suite.samples):
             prompt = builder.prompt(Cell(suite.needles, 1, length, depth), sample)
             ids = builder.ids(prompt.context + prompt.questions[0])
             rows = context.scorer.last_attention(ids, suite.chunk).rows.numpy().astype(np.float64)
             regions = regions_of(prompt, len(ids))
-            shares.append(region_shares(rows, regions))
-            if (place, sample) == example:
+            by_prompt.append(region_shares(rows, regions))
+            if (index, sample) == example:
                 _save(context, ROWS, rows)
-                shown = {
+                prompt_info = {
                     "tokens": [builder.tokenizer.decode([token]) for token in ids],
                     "regions": [REGIONS[region] for region in regions],
-                    "maps": len(ids) <= MOST_MAPPED,
+                    "maps": len(ids) <= MAX_MAP_TOKENS,
                 }
-                if shown["maps"]:
+                if prompt_info["maps"]:
                     save_file(
                         {"maps": full_attention_maps(context.scorer, ids)}, context.details / MAPS
                     )
-                write_text(context.details / PROMPT, json.dumps(shown, indent=1) + "\n")
-    found = np.stack(shares, axis=1)
-    found = found.reshape(len(found), len(suite.depths), suite.samples, *found.shape[2:])
-    _save(context, "shares.npy", found)
-    return _measured(suite, found)
+                write_text(context.details / PROMPT, json.dumps(prompt_info, indent=1) + "\n")
+    shares = np.stack(by_prompt, axis=1)
+    shares = shares.reshape(len(shares), len(suite.depths), suite.samples, *shares.shape[2:])
+    _save(context, "shares.npy", shares)
+    return _measured(suite, shares)
 
 
 def _measured(suite: Suite, shares: Floats) -> EvalResult:
-    """Means of shares [N, D, P, L, H, R]."""
+    """Return the means of shares [N, D, P, L, H, R]."""
     metrics: Metrics = {"prompts": len(suite.depths) * suite.samples}
     per_item = {}
     for (signed, depth, layer), names in share_names(suite.depths, shares.shape[3]).items():
@@ -90,5 +90,5 @@ def _measured(suite: Suite, shares: Floats) -> EvalResult:
 
 
 def _save(context: EvalContext, name: str, array: Floats) -> None:
-    with replacing(context.details / name) as aside, aside.open("wb") as stream:
+    with replacing(context.details / name) as temporary, temporary.open("wb") as stream:
         np.save(stream, array.astype(np.float32), allow_pickle=False)

@@ -1,4 +1,4 @@
-"""Attention allocation: shares of the answer and of noise by depth, all shares, and one prompt."""
+"""Table and figure of attention allocation: shares by depth, region, layer; an example prompt."""
 
 import json
 from collections.abc import Sequence
@@ -47,35 +47,33 @@ REGION_NAMES = {
     "after": "Context after",
     "query": "Question",
 }
-"""Regions of a prompt, whose shares make up a row of attention."""
-_SHOWN = {"answer": "Answer {} ↑", "noise": "Noise {} ↓"}
-_NORMALIzATIONS = {False: "absolute", True: "signed"}
-_ASKED = {
-    "recall": ", a stand-in for the paper's: keys with values of the builtin recall corpus in its "
-    "own haystack",
+"""Region of a prompt -> name. Their shares of a row of attention add up to 1."""
+_PRINTED = {"answer": "Answer {} ↑", "noise": "Noise {} ↓"}
+_NORMALIZATIONS = {False: "absolute", True: "signed"}
+_FORMATS = {
+    "recall": ", a synthetic proxy: keys with values of the builtin recall corpus in its haystack",
     "text": ": English sentences in held-out text",
 }
-_MOST_LAYERS = 8
-"""So many ticks on an axis of layers."""
+_MAX_TICKS = 8  # on an axis of layers
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Make the section: shares by depth, and over all depths under both normalizations.
+    """Return the section: shares by depth, and over all depths under both normalizations.
 
     Signed shares by depth, shares by layer and the other regions are in the csv.
     """
-    suite, shown, both = context.suite, _SHOWN.items(), _NORMALIzATIONS.items()
+    suite, printed, both = context.suite, _PRINTED.items(), _NORMALIZATIONS.items()
     metrics = [
         MetricColumn(
             share_name(region, depth, signed=signed), header.format(f"{depth}%"), hidden=signed
         )
-        for signed in _NORMALIzATIONS
-        for region, header in shown
+        for signed in _NORMALIZATIONS
+        for region, header in printed
         for depth in suite.depths
     ]
     metrics += [
         MetricColumn(share_name(region, signed=signed), header.format(f"all, {name}"))
-        for region, header in shown
+        for region, header in printed
         for signed, name in both
     ]
     metrics += [
@@ -84,40 +82,40 @@ def section(context: SectionContext[Options]) -> Section:
             f"{region}, {name}, layer {layer + 1}",
             hidden=True,
         )
-        for region in _SHOWN
+        for region in _PRINTED
         for signed, name in both
         for layer in range(_layers(context))
     ]
     metrics += [
         MetricColumn(share_name(region, signed=signed), f"{header}, {name}", hidden=True)
         for region, header in REGION_NAMES.items()
-        if region not in _SHOWN
+        if region not in _PRINTED
         for signed, name in both
     ]
     notes = [
-        f"{suite.samples} prompts at each depth, {suite.needles} needles of which one is asked "
-        f"for{_ASKED[suite.format]}. Answer: the whole answer needle. Noise: the context without "
-        "it and without the first token.",
-        "Shares are of absolute weights, divided by their sum. Signed: a row is divided by its own "
-        "sum, so shares keep their sign, and are large where maps cancel; for softmax both are the "
-        "same. By depth, and by layer, the csv has both.",
+        f"{suite.samples} prompts at each depth, {suite.needles} needles of which one is queried"
+        f"{_FORMATS[suite.format]}. Answer: the whole answer needle. Noise: the context without "
+        "the answer and the first token.",
+        "Shares are of absolute weights, divided by their sum. Signed: weights keep their sign and "
+        "are divided by their sum, so shares are large where the maps cancel; for softmax both are "
+        "equal. The csv has both by depth and by layer.",
         context.training_note(),
     ]
     return metric_section(context.as_proxy(suite.proxy), metrics, decimals=2, notes=notes)
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw shares by region and layer above, the prompt of the first seed in every row below."""
+    """Draw shares by region and layer, and below the attention on an example prompt by model."""
     examples = [_example(context, row) for row in context.rows]
     heights = (3.6, 1.75 * len(examples))
-    figure, top, bottom = stacked_subfigures((11, sum(heights)), heights, 0.03)
-    shares, *by_layer = top.subplots(1, 3, width_ratios=(2.6, 1, 1))
+    fig, top, bottom = stacked_subfigures((11, sum(heights)), heights, 0.03)
+    shares, *layer_axs = top.subplots(1, 3, width_ratios=(2.6, 1, 1))
     _shares(shares, context)
-    _layer_by_layer(by_layer, context)
+    _answer_by_layer(layer_axs, context)
     signs = row_legend(context.rows, context.styles, mark=5)
     legend_below(top, [*signs, legend_handle("published", hollow=True)])
-    _pictures(bottom, context, examples)
-    return figure
+    _draw_examples(bottom, context, examples)
+    return fig
 
 
 def _shares(axes: Axes, context: SectionContext[Options]) -> None:
@@ -131,9 +129,9 @@ def _shares(axes: Axes, context: SectionContext[Options]) -> None:
         style: dict[str, Any] = {"ha": "center", "color": INK} if ours else {"ha": "right"}
         for x, y in np.asarray(line.get_xydata()) if line.get_marker() != "None" else ():
             if np.isfinite(y):
-                place = (0, 14) if ours else (-6, 0)  # above the dots of seeds
+                offset = (0, 14) if ours else (-6, 0)  # above the dots of seeds
                 axes.annotate(
-                    f"{y:.2f}", (x, y), place, textcoords="offset points", va="center", fontsize=6,
+                    f"{y:.2f}", (x, y), offset, textcoords="offset points", va="center", fontsize=6,
                     **({"color": SOFT} | style),
                 )  # fmt: skip
     axes.set(xlim=(-0.65, len(names) - 0.5), ylim=(-0.02, None))
@@ -141,47 +139,47 @@ def _shares(axes: Axes, context: SectionContext[Options]) -> None:
     label_axes(axes, x="", y="share of attention", title=escape_label(title, 60))
 
 
-def _layer_by_layer(panels: Sequence[Axes], context: SectionContext[Options]) -> None:
+def _answer_by_layer(axs: Sequence[Axes], context: SectionContext[Options]) -> None:
     """Draw the answer's share by layer under both normalizations."""
     layers = range(_layers(context))
-    places = [layer + 1 for layer in layers]
-    for axes, (signed, name) in zip(panels, _NORMALIzATIONS.items(), strict=True):
+    ticks = [layer + 1 for layer in layers]
+    for axes, (signed, name) in zip(axs, _NORMALIZATIONS.items(), strict=True):
         names = [share_name("answer", layer=layer, signed=signed) for layer in layers]
-        draw_metric_curves(axes, context, places, names, marks=4)
+        draw_metric_curves(axes, context, ticks, names, marks=4)
         label_axes(axes, x="layer", y="", title=f"Answer, {name}")
-        axes.set_xticks(places[:: -(-len(places) // _MOST_LAYERS)])
+        axes.set_xticks(ticks[:: -(-len(ticks) // _MAX_TICKS)])
         axes.margins(x=0.1)
-    panels[1].sharey(panels[0])
-    panels[1].autoscale(axis="y")
+    axs[1].sharey(axs[0])
+    axs[1].autoscale(axis="y")
 
 
 def maps(context: SectionContext[Options]) -> list[PromptMaps]:
-    """Whole maps of the example of the first seed, row by row, where it is short."""
-    found = []
+    """Return the attention maps of the first seed's example prompt by model, if they were saved."""
+    prompt_maps = []
     for row in context.rows:
         prompt = _prompt(context, row)
         if prompt.get("maps"):
             weights = load_file(context.detail(row.run, context.seeds[0], MAPS))["maps"]
-            title = f"{context.suite.needles} needles, one asked for"
-            found.append(PromptMaps(title, row.run, row.label, prompt["tokens"], weights))
-    return found
+            title = f"{context.suite.needles} needles, one queried"
+            prompt_maps.append(PromptMaps(title, row.run, row.label, prompt["tokens"], weights))
+    return prompt_maps
 
 
 def _layers(context: SectionContext[Options]) -> int:
-    """Layers that every row has."""
+    """Return the number of layers that every model has."""
     return min(int(row.facts.get("layers") or 0) for row in context.rows)
 
 
-def _pictures(
-    figure: SubFigure, context: SectionContext[Options], examples: list[TokenWeights]
+def _draw_examples(
+    fig: SubFigure, context: SectionContext[Options], examples: list[TokenWeights]
 ) -> None:
-    grid = figure.subplots(len(examples), 1, sharex=True, squeeze=False).ravel()
+    grid = fig.subplots(len(examples), 1, sharex=True, squeeze=False).ravel()
     for axes, row, example in zip(grid, context.rows, examples, strict=True):
         draw_token_weights(axes, example, max_abs_weight(examples), "answer")
         axes.set_title(escape_label(row.label), fontsize=9, pad=4)
         axes.set_ylabel("layer" if example.layers > 1 else "", fontsize=8)
     label_tokens(grid[-1], examples[-1], ("answer", "query"), REGION_NAMES)
-    add_colorbar(figure, grid)
+    add_colorbar(fig, grid)
 
 
 def _example(context: SectionContext[Options], row: RowSlice) -> TokenWeights:

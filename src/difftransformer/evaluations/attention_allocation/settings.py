@@ -1,4 +1,4 @@
-"""What is asked about where the answering position of a needle prompt attends."""
+"""Settings, metric names and files of the evaluation of attention allocation."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Literal
@@ -9,18 +9,18 @@ from difftransformer.evaluation.retrieval.settings import NOISE, REGIONS, OneNee
 from difftransformer.models.config import layer_metric
 
 ROWS, MAPS, PROMPT = "example_rows.npy", "example_maps.safetensors", "example.json"
-"""Beside a result, of one prompt: rows of the answering position, whole maps, and its tokens."""
+"""Files beside a result, of an example prompt: rows of the answering position, maps, tokens."""
 
-MOST_MAPPED = 256
-"""Tokens of a prompt whose whole maps are kept, to be looked at; of longer ones they are large."""
+MAX_MAP_TOKENS = 256
+"""Longest example prompt whose maps are saved for the report; those of longer ones are large."""
 
 
 def share_name(
     region: str, depth: int | None = None, *, layer: int | None = None, signed: bool = False
 ) -> str:
-    """Metric of the share of a region, or of noise, at a depth or in a layer; None: in all.
+    """Return the metric of a region's share of attention, or of noise.
 
-    Of absolute weights, or of signed ones.
+    At a depth and in a layer, None for the mean over all; of absolute or of signed weights.
     """
     name = region + "_signed" * signed + ("" if depth is None else f"_d{depth}")
     return name if layer is None else layer_metric(name, layer)
@@ -29,7 +29,7 @@ def share_name(
 def share_names(
     depths: Sequence[int], layers: int
 ) -> dict[tuple[bool, int | None, int | None], list[str]]:
-    """Names by (whether signed, depth, layer), in the order of REGIONS and NOISE."""
+    """Return names by (signed, depth, layer), in the order of REGIONS and NOISE."""
     cuts: list[tuple[int | None, int | None]] = [(depth, None) for depth in (None, *depths)]
     cuts += [(None, layer) for layer in range(layers)]
     return {
@@ -42,16 +42,16 @@ def share_names(
 
 
 class Suite(OneNeedleSuite):
-    """Where the answering position, the last token of a needle prompt, attends.
+    """Attention of the answering position, the last token of a needle prompt.
 
-    Shares of the first token, the context before and behind the answer needle, the answer needle
-    and the question, averaged over prompts, layers and heads; one of the needles is asked for.
+    Shares of the first token, the context before and after the answer needle, the answer needle and
+    the question, averaged over prompts, layers and heads; one of the needles is queried.
     """
 
     kind: Literal["attention_allocation"] = setting(meaning="Which evaluation the suite is.")
     needles: int = setting(
         6,
-        meaning="Needles N in a prompt; those not asked for are context.",
+        meaning="Needles N in a prompt; those not queried are context.",
         unit="needles",
         source="the paper does not state N for table 3; 6 is the setting of its figure 1",
         gt=0,
@@ -59,7 +59,7 @@ class Suite(OneNeedleSuite):
 
 
 class Options(evaluation.Options):
-    """What a section tells it: nothing."""
+    """A section has no options."""
 
     browsed: ClassVar[bool] = True
     claim_columns: ClassVar[tuple[str, ...]] = (

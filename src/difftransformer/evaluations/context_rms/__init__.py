@@ -1,1 +1,1 @@
-"""Context RMS by position: how large the heads' outputs are, beside what a mechanism allows."""
+"""Context RMS by position: magnitude of head outputs, beside the bounds of each mechanism."""

@@ -1,14 +1,14 @@
-"""Context RMS by position (DIFF V2 post): how large the heads' outputs are before W_O.
+"""Context RMS by position (DIFF V2 post): magnitude of head outputs before W_O.
 
-Three readings of one head at one position n, a root mean square over the width e each:
+Three values of a head at a position n; before and after are root mean squares over the width e:
 
-    before   what the heads put out, before a headwise norm
-    after    what W_O gets, behind the norm of a variant that has one
-    weights  |a|, the Euclidean norm of the head's weights over the positions 1 to n
+    before   head output before a per-head RMSNorm
+    after    input of W_O, after the per-head RMSNorm of a variant that has one
+    weights  |a|, the Euclidean norm of the attention weights over positions 1 to n
 
-`before` and `after` are divided by the RMS of the layer's values at 1 to n. `weights` is what the
-post derives its bounds from: with uncorrelated values of RMS 1 the expected square of the context
-is the sum of the squared weights.
+`before` and `after` are divided by the RMS of the layer's values at 1 to n. The post derives its
+bounds from `weights`: with uncorrelated values of RMS 1 the expected square of the context is the
+sum of the squared weights.
 
 Shapes: B = windows, T = positions, H = output heads, G = value heads, L = layers, e = width.
 """
@@ -32,82 +32,88 @@ from difftransformer.evaluation.context import (
     per_item_scores,
     validation_inputs,
 )
-from difftransformer.evaluations.context_rms.settings import KINDS, QUANTILES, Suite, place_metric
+from difftransformer.evaluations.context_rms.settings import (
+    KINDS,
+    QUANTILES,
+    Suite,
+    position_metric,
+)
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.config import lambda_metric
 
-_MAGNIFIED = "magnified"
+_MAGNIFICATION = "magnification"
 
 
 def measure(suite: Suite, context: EvalContext) -> EvalResult:
-    """Mean over windows, layers and heads, and the range of the middle 90% of them.
+    """Measure head outputs: means over windows, layers and heads, and the range of the middle 90%.
 
     Returns:
         {kind}_p{n}, {kind}_p{n}_low and _high for each kind of KINDS and each position n;
-        magnification, by how much a headwise norm alone, without the layer's factor behind it,
-        changes what heads put out at the last position, on average, and magnification_top, the
-        most; lambda_l{l}, the factor of the maps that a layer subtracts, mean over its heads and
-        where it depends on the token over all of them, None where it subtracts none; tokens. Means
-        of the sizes, and magnification, are known by window, too.
+        magnification: mean factor by which a per-head RMSNorm alone, without the layer's constant
+        factor after it, changes head outputs at the last position, and magnification_max, the
+        largest; lambda_l{l}: mean factor of the subtracted map over the heads of a layer (and over
+        tokens, where it depends on them), None without one; tokens. Means by kind and
+        magnification have values by window.
 
     Raises:
         DataError: the validation split is missing or too short.
     """
-    at = torch.tensor(suite.places) - 1
-    found: dict[str, list[Tensor]] = defaultdict(list)
+    indices = torch.tensor(suite.metric_positions) - 1
+    batches: dict[str, list[Tensor]] = defaultdict(list)
     model = context.scorer.model
     tokens = 0
     with capture_lambdas(model) as lambdas:
         for batch in validation_inputs(suite, context):
-            for kind, part in _sizes(context, batch, at).items():
-                found[kind].append(part)
+            for kind, values in _magnitudes(context, batch, indices).items():
+                batches[kind].append(values)
             tokens += batch.numel()
-    sizes = {kind: torch.cat(parts) for kind, parts in found.items()}
+    magnitudes = {kind: torch.cat(values) for kind, values in batches.items()}
     names = map(lambda_metric, range(model.config.num_layers))
     learned: Metrics = dict.fromkeys(names) | lambda_means(lambdas)
-    measured = _measured(suite, sizes, windows=tokens // suite.seq_len)
+    measured = _measured(suite, magnitudes, windows=tokens // suite.seq_len)
     return measured._replace(metrics={**measured.metrics, **learned, "tokens": tokens})
 
 
-def _sizes(context: EvalContext, tokens: Tensor, at: Tensor) -> dict[str, Tensor]:
-    """Every kind, and what a norm does, at the positions ``at``, [B * L * H, places]."""
+def _magnitudes(context: EvalContext, tokens: Tensor, indices: Tensor) -> dict[str, Tensor]:
+    """Return every kind, and the magnification, at some positions, [B * L * H, positions]."""
     scorer = context.scorer
-    found: dict[str, dict[int, Tensor]] = {kind: {} for kind in (*KINDS, _MAGNIFIED)}
+    by_layer: dict[str, dict[int, Tensor]] = {kind: {} for kind in (*KINDS, _MAGNIFICATION)}
 
-    def heads(layer: int, kind: str, outputs: Tensor) -> None:
-        squares = outputs.double().cpu()[:, at].square()
-        found[kind][layer] = squares.mean(-1).sqrt().transpose(1, 2)
+    def store(layer: int, kind: str, outputs: Tensor) -> None:
+        squares = outputs.double().cpu()[:, indices].square()
+        by_layer[kind][layer] = squares.mean(-1).sqrt().transpose(1, 2)
 
-    head_scales = {  # behind a norm; without one both readings have it
+    head_scales = {  # after the norm; without a norm, both before and after have it
         layer.layer_index: 1.0 if getattr(layer, "head_norm", None) is None else layer.head_scale
         for layer in attention_layers(scorer.model)
     }
     cache = PrefixCache(tokens.shape[1])
-    number = scorer.model.config.attention.output_heads
-    with capture_head_outputs(scorer.model, number, heads):
+    heads = scorer.model.config.attention.output_heads
+    with capture_head_outputs(scorer.model, heads, store):
         scorer.hidden_states(tokens, cache)
     (layers,) = iter_attention_blocks(scorer, tokens, tokens.shape[1])
     for rows in layers:
-        found["weights"][rows.layer] = rows.weights.double().cpu()[:, :, at].norm(dim=-1)
+        norms = rows.weights.double().cpu()[:, :, indices].norm(dim=-1)
+        by_layer["weights"][rows.layer] = norms
     for layer, head_scale in head_scales.items():
-        before = found[BEFORE][layer].clamp_min(torch.finfo(torch.float64).tiny)
-        found[_MAGNIFIED][layer] = found[AFTER][layer] / before / head_scale
-        unit = value_rms(cache.get(layer)[1])[:, None, at]
+        before = by_layer[BEFORE][layer].clamp_min(torch.finfo(torch.float64).tiny)
+        by_layer[_MAGNIFICATION][layer] = by_layer[AFTER][layer] / before / head_scale
+        unit = value_rms(cache.get(layer)[1])[:, None, indices]
         for kind in (BEFORE, AFTER):
-            found[kind][layer] = found[kind][layer] / unit
+            by_layer[kind][layer] = by_layer[kind][layer] / unit
     return {
         kind: torch.stack(list(layers.values()), dim=1).flatten(0, 2)
-        for kind, layers in found.items()
+        for kind, layers in by_layer.items()
     }
 
 
 def value_rms(values: Tensor) -> Tensor:
-    """RMS of all values of a layer [B, G, T, e] at each position and those before it, [B, T]."""
+    """Return the RMS of a layer's values up to each position, [B, G, T, e] -> [B, T]."""
     squares = values.double().cpu().square().mean(dim=(1, 3))
     return (squares.cumsum(1) / torch.arange(1, squares.shape[1] + 1)).sqrt()
 
 
-def _measured(suite: Suite, sizes: dict[str, Tensor], windows: int) -> EvalResult:
+def _measured(suite: Suite, magnitudes: dict[str, Tensor], windows: int) -> EvalResult:
     metrics: Metrics = {}
     per_item = {}
 
@@ -116,12 +122,12 @@ def _measured(suite: Suite, sizes: dict[str, Tensor], windows: int) -> EvalResul
         per_item[name] = per_item_scores("windows", column.reshape(windows, -1).mean(1).tolist())
 
     for kind in KINDS:
-        for column, place in zip(sizes[kind].unbind(1), suite.places, strict=True):
-            add(place_metric(kind, place), column)
+        for column, n in zip(magnitudes[kind].unbind(1), suite.metric_positions, strict=True):
+            add(position_metric(kind, n), column)
             for ending, quantile in QUANTILES.items():
                 value = float(torch.quantile(column, quantile))
-                metrics[place_metric(kind, place, ending)] = value
-    ratio = sizes[_MAGNIFIED][:, -1]
+                metrics[position_metric(kind, n, ending)] = value
+    ratio = magnitudes[_MAGNIFICATION][:, -1]
     add("magnification", ratio)
-    metrics["magnification_top"] = float(ratio.max())
+    metrics["magnification_max"] = float(ratio.max())
     return EvalResult(metrics, per_item)

@@ -1,4 +1,4 @@
-"""What is asked about context magnitudes."""
+"""Settings and metric names of the evaluation of context RMS."""
 
 from typing import ClassVar, Literal
 
@@ -11,22 +11,22 @@ from difftransformer.config.run import RunConfig
 from difftransformer.models.config import ModelConfig
 
 KINDS = ("before", "after", "weights")
-"""Readings of a head, see `measure`."""
+"""What is measured of a head, see `measure`."""
 QUANTILES = {"_low": 0.05, "_high": 0.95}
-"""Ending of a metric -> which part of windows, layers and heads lies below it."""
+"""Ending of a metric -> quantile over windows, layers and heads."""
 
 
-def place_metric(kind: str, place: int, ending: str = "") -> str:
-    """Metric of a kind at a position: the mean, or a quantile by its ending."""
-    return f"{kind}_p{place}{ending}"
+def position_metric(kind: str, position: int, ending: str = "") -> str:
+    """Return the metric of a kind at a position: the mean, or the quantile of the ending."""
+    return f"{kind}_p{position}{ending}"
 
 
 class Suite(WindowSuite):
-    """Root mean square of the heads' outputs before W_O, by position (DIFF V2 post).
+    """Root mean square (RMS) of head outputs before W_O, by position (DIFF V2 post).
 
-    As measured, in units of the values' own RMS, before a headwise norm and as W_O gets them; and
-    under the post's assumption of uncorrelated values with an RMS of 1, where it is the Euclidean
-    norm of a row of weights.
+    Measured before a per-head RMSNorm and as the input of W_O, relative to the RMS of the values;
+    and under the post's assumption of uncorrelated values with an RMS of 1, where it is the
+    Euclidean norm of a row of attention weights.
     """
 
     map_bytes: ClassVar[float] = 36.0
@@ -35,15 +35,13 @@ class Suite(WindowSuite):
     positions: int = setting(
         7,
         meaning="Positions with a metric, evenly spaced on a logarithmic axis from first_position "
-        "to seq_len; of equal ones one.",
+        "to seq_len; duplicates are dropped.",
         ge=2,
     )
-    first_position: int = setting(
-        2, meaning="The smallest of these positions.", unit="tokens", gt=0
-    )
+    first_position: int = setting(2, meaning="First of these positions.", unit="tokens", gt=0)
 
     @model_validator(mode="after")
-    def _positions_lie_inside(self) -> "Suite":
+    def _check_first_position(self) -> "Suite":
         if self.first_position >= self.seq_len:
             raise ValueError(
                 f"first_position {self.first_position} must be below seq_len {self.seq_len}"
@@ -51,20 +49,20 @@ class Suite(WindowSuite):
         return self
 
     @property
-    def places(self) -> list[int]:
-        """Positions with a metric, ascending; the last one is ``seq_len``."""
+    def metric_positions(self) -> list[int]:
+        """Positions with a metric, ascending; the last is ``seq_len``."""
         return log_spaced(self.first_position, self.seq_len, self.positions)
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """Whole windows, whose values are kept in a cache."""
+        """Return the memory of whole windows, with their values in a KV cache."""
         return super().reading(model, longest)._replace(cached=True)
 
 
 class Options(evaluation.Options):
-    """Bounds depend on a row's mechanism and on its lambda, which each layer learns."""
+    """Bounds depend on a model's mechanism and form of lambda."""
 
     def facts(self, run: RunConfig) -> dict[str, Fact]:
-        """Which attention a row has, and DIFF V2's form of lambda."""
+        """Return a run's variant, form of lambda (DIFF V2) and number of layers."""
         attention = run.model.attention
         return {
             "variant": attention.variant,

@@ -1,1 +1,1 @@
-"""Curvature of the loss: ends and density of the Hessian's spectrum, while a model learns."""
+"""Curvature of the loss: extreme eigenvalues and density of the Hessian, during training."""

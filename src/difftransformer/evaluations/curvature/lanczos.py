@@ -1,11 +1,11 @@
-"""Eigenvalues of a symmetric matrix that is known by its products alone.
+"""Eigenvalues of a symmetric matrix, given by its matrix-vector products, by Lanczos iteration.
 
-Lanczos' coefficients give both ends of the spectrum and, by Gauss quadrature, its density (Golub
-and Welsch 1969; Lin, Saad and Yang 2016, arXiv 1308.5467), for the same products. Library routines
-for the ends, such as ARPACK's, restart and keep the coefficients to themselves, so each product
-would be made twice. Power iteration is what the paper's procedure takes.
+Lanczos coefficients give both ends of the spectrum and, by Gauss quadrature, its density (Golub and
+Welsch 1969; Lin, Saad and Yang 2016, arXiv 1308.5467), from the same products. Library routines for
+the ends, such as ARPACK's, restart and hide the coefficients, so each product would be computed
+twice. The paper's procedure uses power iteration.
 
-Shapes: n = rows of the matrix, m = steps.
+Shapes: n = size of the matrix, m = steps.
 """
 
 from collections.abc import Callable
@@ -15,20 +15,20 @@ import numpy as np
 from scipy.linalg import eigh_tridiagonal
 from torch import Tensor
 
-Product = Callable[[Tensor], Tensor]
+MatVec = Callable[[Tensor], Tensor]
 """[n] -> [n], float64."""
 
-_EXHAUSTED = 1e-10
-"""A rest this small, against the largest eigenvalue, is rounding: no direction is left."""
+_TOLERANCE = 1e-10
+"""A residual this small, relative to the largest eigenvalue, is rounding: the basis is complete."""
 
 
-class Ritz(NamedTuple):
-    """What m steps from one vector know of the spectrum.
+class RitzValues(NamedTuple):
+    """Estimate of the spectrum from m steps.
 
     Attributes:
         nodes: Estimates of eigenvalues, ascending, [m] or fewer where the matrix has fewer.
-        weights: Share of the spectrum at each node, as the vector sees it; they sum to 1.
-        errors: Bound of the distance from each node to the nearest eigenvalue.
+        weights: Fraction of the spectrum at each node, by Gauss quadrature; they sum to 1.
+        errors: Upper bound of the distance from each node to the nearest eigenvalue.
     """
 
     nodes: list[float]
@@ -36,30 +36,30 @@ class Ritz(NamedTuple):
     errors: list[float]
 
     def top(self, number: int) -> tuple[list[float], float]:
-        """Nodes of largest magnitude, that first, and the largest bound of their errors."""
-        places = sorted(range(len(self.nodes)), key=lambda at: -abs(self.nodes[at]))[:number]
-        return [self.nodes[at] for at in places], max(self.errors[at] for at in places)
+        """Return the nodes of largest magnitude, descending, and their largest error bound."""
+        order = sorted(range(len(self.nodes)), key=lambda index: -abs(self.nodes[index]))[:number]
+        return [self.nodes[index] for index in order], max(self.errors[index] for index in order)
 
 
-def lanczos(product: Product, start: Tensor, steps: int) -> Ritz:
-    """Run m steps from a random vector [n], every one made orthogonal to all before it.
+def lanczos(matvec: MatVec, start: Tensor, steps: int) -> RitzValues:
+    """Run m steps from a random vector [n] with full reorthogonalization.
 
-    An eigenvalue that occurs several times is found once.
+    A repeated eigenvalue appears once.
     """
     basis = start.new_empty(steps, len(start))
-    diagonal, beside = np.zeros(steps), np.zeros(steps)
+    diagonal, off_diagonal = np.zeros(steps), np.zeros(steps)
     basis[0] = start / start.norm()
     for step in range(steps):
-        rest = product(basis[step])
-        diagonal[step] = float(rest @ basis[step])
-        known = basis[: step + 1]
-        for _ in range(2):  # once leaves what rounding mixes in
-            rest = rest - (known @ rest) @ known
-        beside[step] = float(rest.norm())
-        size = max(np.abs(diagonal[: step + 1]).max(), beside[:step].max(initial=0.0))
-        if step + 1 == steps or beside[step] <= _EXHAUSTED * size:
+        residual = matvec(basis[step])
+        diagonal[step] = float(residual @ basis[step])
+        previous = basis[: step + 1]
+        for _ in range(2):  # a single pass leaves rounding errors
+            residual = residual - (previous @ residual) @ previous
+        off_diagonal[step] = float(residual.norm())
+        size = max(np.abs(diagonal[: step + 1]).max(), off_diagonal[:step].max(initial=0.0))
+        if step + 1 == steps or off_diagonal[step] <= _TOLERANCE * size:
             break
-        basis[step + 1] = rest / beside[step]
-    nodes, vectors = eigh_tridiagonal(diagonal[: step + 1], beside[:step])
-    errors = np.abs(beside[step] * vectors[-1])
-    return Ritz(nodes.tolist(), np.square(vectors[0]).tolist(), errors.tolist())
+        basis[step + 1] = residual / off_diagonal[step]
+    nodes, vectors = eigh_tridiagonal(diagonal[: step + 1], off_diagonal[:step])
+    errors = np.abs(off_diagonal[step] * vectors[-1])
+    return RitzValues(nodes.tolist(), np.square(vectors[0]).tolist(), errors.tolist())

@@ -1,7 +1,7 @@
 """Curvature of the loss (Dex, section 2.4 and figure 7): spectra of its Hessian, by batch.
 
-The batches of all phases are measured one by one, and each finished one is kept, so a killed job
-goes on with the next. All models and phases see the same windows.
+The spectrum of each batch and phase is saved when it is computed, so a killed job resumes with the
+next. All models and phases use the same windows.
 
 Shapes: B = windows of a batch, T = seq_len, n = parameters.
 """
@@ -20,7 +20,7 @@ from difftransformer.data.loader import SplitWindows
 from difftransformer.errors import CheckpointError, ConfigError, DataError
 from difftransformer.evaluation.context import EvalContext, EvalResult, Metrics, per_item_scores
 from difftransformer.evaluations.curvature.hessian import LossHessian
-from difftransformer.evaluations.curvature.lanczos import Product, lanczos
+from difftransformer.evaluations.curvature.lanczos import MatVec, lanczos
 from difftransformer.evaluations.curvature.settings import (
     FINAL,
     SPECTRA,
@@ -39,27 +39,25 @@ from difftransformer.provenance.result import PerItemScores, read_result
 from difftransformer.training.state_folder import intermediate_checkpoint
 
 logger = logging.getLogger(__name__)
-_SEED = 0
-"""Seed of the random vectors; each batch draws its own."""
+_SEED = 0  # of the random start vectors, together with the number of the batch
 
 
 def measure(suite: Suite, context: EvalContext) -> EvalResult:
-    """Ends of the spectrum and what of it is negative, for each phase: means over batches.
+    """Measure the spectrum of the Hessian in each phase: means over batches.
 
-    Two are ratios of sums over batches instead: ``ratio`` and ``negative_curvature``.
-
-    The details of ``context`` get the spectra behind them.
+    Two are ratios of sums over batches: ``ratio`` and ``negative_curvature``. Spectra are saved in
+    the details of ``context``.
 
     Returns:
-        largest and smallest eigenvalue; ratio, of the smallest's size to the largest (0 where none
-        is negative); negative_top, share of negative ones among the ``TOP`` of largest magnitude;
-        negative_curvature, the part of the spectrum's summed magnitudes that is negative;
-        negative_mass, share of eigenvalues below -``ZERO`` times the largest magnitude; error, the
-        largest bound of the error of one of the ``TOP``, in units of the largest of its batch.
-        All but the last are known by batch. Those of a phase of ``suite.phases`` end in its name.
+        largest and smallest eigenvalue; ratio: magnitude of the smallest over the largest (0 if
+        none is negative); negative_top: fraction of negative ones among the ``TOP`` of largest
+        magnitude; negative_curvature: negative part of the spectrum's summed magnitudes;
+        negative_mass: fraction of eigenvalues below -``ZERO`` times the largest magnitude; error:
+        largest error bound among the ``TOP``, relative to the largest of its batch. All but error
+        have values by batch. Metrics of a phase of ``suite.phases`` end in its name.
 
     Raises:
-        CheckpointError: training did not keep the weights of a phase, or some are damaged.
+        CheckpointError: the weights of a phase were not saved in training, or are damaged.
         DataError: the validation split is missing, or has too few windows.
     """
     batches = validation_batches(suite, context)
@@ -70,80 +68,79 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
     context.state.mkdir(parents=True, exist_ok=True)
     spectra = Spectra(
         phases={
-            phase: _measured_phase(suite, context, model, phase, weights[phase], batches)
+            phase: _phase_spectra(suite, context, model, phase, weights[phase], batches)
             for phase in suite.all_phases
         }
     )
     write_text(context.details / SPECTRA, spectra.model_dump_json() + "\n")
     metrics: Metrics = {}
     per_item: dict[str, PerItemScores] = {}
-    for phase, found in spectra.phases.items():
-        numbers, by_batch = summary(found)
-        metrics |= {phase_metric(name, phase): value for name, value in numbers.items()}
-        per_item |= {phase_metric(name, phase): one for name, one in by_batch.items()}
+    for phase, batch_spectra in spectra.phases.items():
+        values, by_batch = summary(batch_spectra)
+        metrics |= {phase_metric(name, phase): value for name, value in values.items()}
+        per_item |= {phase_metric(name, phase): scores for name, scores in by_batch.items()}
     return EvalResult(metrics, per_item)
 
 
 def validation_batches(suite: Suite, context: EvalContext) -> list[Tensor]:
-    """Windows spread evenly over the validation split, int64 [B, T + 1] for each batch.
+    """Return windows spread evenly over the validation split, int64 [B, T + 1] per batch.
 
     Raises:
         DataError: the split is missing, or has too few windows.
     """
     windows = SplitWindows(context.dataset, "validation", suite.seq_len)
-    wanted = suite.batches * suite.sequences
-    if len(windows) < wanted:
+    needed = suite.batches * suite.sequences
+    if len(windows) < needed:
         raise DataError(
             f"{context.dataset.folder}: split validation has {len(windows)} windows of "
-            f"{suite.seq_len} tokens, {suite.batches} batches of {suite.sequences} need {wanted}: "
+            f"{suite.seq_len} tokens, {suite.batches} batches of {suite.sequences} need {needed}: "
             "lower curvature.batches, sequences or seq_len, or use more text"
         )
-    places = np.arange(wanted) * len(windows) // wanted
-    return [windows.gather(places[first :: suite.batches]) for first in range(suite.batches)]
+    indices = np.arange(needed) * len(windows) // needed
+    return [windows.gather(indices[first :: suite.batches]) for first in range(suite.batches)]
 
 
 def spectrum_of(
-    suite: Suite, product: Product, size: int, batch: int, device: torch.device
+    suite: Suite, matvec: MatVec, size: int, batch: int, device: torch.device
 ) -> Spectrum:
-    """Measure one matrix, known by its products with vectors [n] on a device.
+    """Return the spectrum of a matrix, given by its products with vectors [n] on a device.
 
     Args:
-        suite: How.
-        product: The matrix.
+        suite: Steps and probes.
+        matvec: Multiplies the matrix by a vector.
         size: n.
-        batch: Number of the batch, which has random vectors of its own.
-        device: Where the vectors are.
+        batch: Number of the batch, part of the seed.
+        device: Device of the vectors.
     """
-    drawn = np.random.default_rng([_SEED, batch])
-
-    def vector() -> Tensor:
-        return torch.from_numpy(drawn.standard_normal(size)).to(device)
-
-    found = [lanczos(product, vector(), suite.steps) for _ in range(suite.probes)]
-    top, error = min((one.top(TOP) for one in found), key=lambda one: one[1])
+    generator = np.random.default_rng([_SEED, batch])
+    probes = [
+        lanczos(matvec, torch.from_numpy(generator.standard_normal(size)).to(device), suite.steps)
+        for _ in range(suite.probes)
+    ]
+    top, error = min((probe.top(TOP) for probe in probes), key=lambda pair: pair[1])
     return Spectrum(
-        nodes=[one.nodes for one in found],
-        weights=[one.weights for one in found],
+        nodes=[probe.nodes for probe in probes],
+        weights=[probe.weights for probe in probes],
         top=top,
         error=error,
     )
 
 
-def summary(found: list[Spectrum]) -> tuple[Metrics, dict[str, PerItemScores]]:
-    """Metrics of a phase from its batches, see `measure`, and those that are means, by batch."""
-    rows = [_numbers(one) for one in found]
+def summary(spectra: list[Spectrum]) -> tuple[Metrics, dict[str, PerItemScores]]:
+    """Return the metrics of a phase from its batches, see `measure`, and their values by batch."""
+    rows = [_batch_values(spectrum) for spectrum in spectra]
     column = {name: [row[name] for row in rows] for name in rows[0]}
     per_item = {
         "largest": per_item_scores("batches", column["largest"]),
         "smallest": per_item_scores("batches", column["smallest"]),
         "ratio": per_item_scores(
-            "batches", (max(0.0, -one) for one in column["smallest"]), column["largest"]
+            "batches", (max(0.0, -value) for value in column["smallest"]), column["largest"]
         ),
         "negative_top": per_item_scores("batches", column["negative_top"]),
         "negative_curvature": per_item_scores("batches", column["negative"], column["magnitude"]),
         "negative_mass": per_item_scores("batches", column["negative_mass"]),
     }
-    metrics: Metrics = {name: _mean(one) for name, one in per_item.items()}
+    metrics: Metrics = {name: _mean(scores) for name, scores in per_item.items()}
     return metrics | {"error": max(column["error"])}, per_item
 
 
@@ -153,29 +150,29 @@ def _mean(scores: PerItemScores) -> float:
     return sum(term.values) / sum(weights)
 
 
-def _numbers(one: Spectrum) -> dict[str, float]:
-    nodes, weights = np.concatenate(one.nodes), np.concatenate(one.weights) / len(one.weights)
+def _batch_values(spectrum: Spectrum) -> dict[str, float]:
+    nodes = np.concatenate(spectrum.nodes)
+    weights = np.concatenate(spectrum.weights) / len(spectrum.weights)
     size = float(np.abs(nodes).max())
     curvature = weights * nodes
     return {
         "largest": float(nodes.max()),
         "smallest": float(nodes.min()),
-        "negative_top": sum(value < 0 for value in one.top) / len(one.top),
+        "negative_top": sum(value < 0 for value in spectrum.top) / len(spectrum.top),
         "negative": float(-curvature[nodes < 0].sum()),
         "magnitude": float(np.abs(curvature).sum()),
         "negative_mass": float(weights[nodes < -ZERO * size].sum()),
-        "error": one.error / size,
+        "error": spectrum.error / size,
     }
 
 
 def _weights_of_phases(suite: Suite, context: EvalContext) -> dict[str, Path | None]:
-    """File of the weights of each phase; None where the model has them already."""
+    """Return the file of each phase's weights; None for weights that are loaded already."""
     folder = context.model
     if isinstance(context.scorer.model, HFCausalLM):
         if suite.phases:
             raise ConfigError(
-                "curvature.phases: a model from elsewhere has its final weights alone: leave the "
-                "phases out"
+                "curvature.phases: a pretrained model has only its final weights: remove the phases"
             )
         return {FINAL: None}
     assert folder is not None, "this suite needs the folder of the model"
@@ -189,11 +186,11 @@ def _weights_of_phases(suite: Suite, context: EvalContext) -> dict[str, Path | N
     }
 
 
-def _measured_phase(
+def _phase_spectra(
     suite: Suite, context: EvalContext, model: LanguageModel, phase: str, weights: Path | None,
     batches: list[Tensor],
 ) -> list[Spectrum]:  # fmt: skip
-    """Measure what is not measured yet."""
+    """Return the spectra of a phase's batches; those saved by an earlier job are read."""
     files = [context.state / f"{phase}-{number}.json" for number in range(len(batches))]
     if isinstance(model, Transformer) and not all(path.is_file() for path in files):
         assert weights is not None
@@ -204,18 +201,18 @@ def _measured_phase(
         started = monotonic()
         hessian = LossHessian(model, batches[number], suite.batch_size)
 
-        def product(vector: Tensor, hessian: LossHessian = hessian) -> Tensor:
-            image = hessian(vector)
-            if not image.isfinite().all():
+        def matvec(vector: Tensor, hessian: LossHessian = hessian) -> Tensor:
+            product = hessian(vector)
+            if not product.isfinite().all():
                 raise CheckpointError(
                     f"{weights or 'the model'}: its loss has no finite curvature, the weights are "
-                    "damaged or diverged; train the model again"
+                    "damaged or diverged: train the model again"
                 )
-            return image
+            return product
 
-        one = spectrum_of(suite, product, hessian.size, number, context.device)
-        write_text(path, one.model_dump_json())
-        ends = min(map(min, one.nodes)), max(map(max, one.nodes))
+        spectrum = spectrum_of(suite, matvec, hessian.size, number, context.device)
+        write_text(path, spectrum.model_dump_json())
+        ends = min(map(min, spectrum.nodes)), max(map(max, spectrum.nodes))
         logger.info(
             "%s, batch %d of %d: eigenvalues from %.4g to %.4g in %.1f s",
             phase, number + 1, len(batches), *ends, monotonic() - started,

@@ -1,1 +1,1 @@
-"""Effective attention: the weights on the values that would give what changed heads put out."""
+"""Effective attention: the answer's share in the attention of heads whose output Dex changes."""

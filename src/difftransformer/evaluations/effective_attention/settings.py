@@ -1,4 +1,4 @@
-"""What is asked about the effective attention of heads whose output is changed."""
+"""Settings and metric names of the evaluation of effective attention."""
 
 from typing import Literal
 
@@ -6,47 +6,47 @@ from difftransformer.config.base import setting
 from difftransformer.config.evaluation import AnyModel
 from difftransformer.evaluation.retrieval.settings import OneNeedleSuite
 
-WEIGHTS, PROJECTED, EFFECTIVE, DESCENDED = "weights", "projected", "effective", "descended"
+WEIGHTS, PROJECTED, EFFECTIVE, DESCENDED = "weights", "projected", "effective", "gradient_descent"
 KINDS = {
-    WEIGHTS: "As the head has them",
-    PROJECTED: "Projected",
-    EFFECTIVE: "Effective",
-    DESCENDED: "Effective, by descent",
+    WEIGHTS: "Attention weights",
+    PROJECTED: "Projected weights",
+    EFFECTIVE: "Effective attention",
+    DESCENDED: "Effective, by gradient descent",
 }
-"""Rows of attention that are compared, see `measure`."""
-RATE = 1e-3
-"""Learning rate of the gradient descent (arXiv 2505.16333, appendix F.3)."""
+"""Kind of attention rows that are compared, see `measure` -> header."""
+LEARNING_RATE = 1e-3
+"""Of the gradient descent (arXiv 2505.16333, appendix F.3)."""
 
 
 def answer_name(kind: str, depth: int | None = None) -> str:
-    """Metric of the share that the answer gets, at a depth or in all."""
+    """Return the metric of the answer's share at a depth, or at all depths."""
     return f"answer_{kind}" + ("" if depth is None else f"_d{depth}")
 
 
 def negative_name(kind: str) -> str:
-    """Metric of the share of weights that are negative."""
+    """Return the metric of the fraction of negative weights."""
     return f"negative_{kind}"
 
 
 class Suite(AnyModel, OneNeedleSuite):
-    """How much of the effective attention of the answering position goes to the answer.
+    """Share of the answer in the effective attention of the answering position.
 
-    Of the last token of a needle prompt, averaged over prompts, layers and heads; one of the
-    needles is asked for. All rows, those of models that were never changed among them, are
-    projected alike.
+    The answering position is the last token of a needle prompt that queries one of its needles;
+    shares are averaged over prompts, layers and heads. All models are projected alike, those
+    without Dex too.
     """
 
     kind: Literal["effective_attention"] = setting(meaning="Which evaluation the suite is.")
     needles: int = setting(
         8,
-        meaning="Needles N in a prompt; those not asked for are context.",
+        meaning="Needles N in a prompt; those not queried are context.",
         unit="needles",
         source="arXiv 2505.16333, section 4.2, of figure 10; not stated for table 2",
         gt=0,
     )
     steps: int = setting(
         100,
-        meaning="Steps of gradient descent that check the pseudo-inverse.",
+        meaning="Steps of the gradient descent that checks the pseudo-inverse.",
         source="arXiv 2505.16333, appendix F.3",
         ge=0,
     )

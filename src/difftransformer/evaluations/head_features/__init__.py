@@ -1,1 +1,1 @@
-"""What heads put out: how alike they are, how much each matters, and what Dex makes of them."""
+"""Head outputs: similarity of heads, importance of heads, and how Dex changes them."""

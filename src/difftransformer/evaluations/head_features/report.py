@@ -1,4 +1,4 @@
-"""How alike heads are as heat maps, how evenly they matter as curves, what Dex makes of each."""
+"""Table of head outputs, and heat maps of CKA, curves of importance, or a plot of Dex's change."""
 
 import numpy as np
 from safetensors.numpy import load_file
@@ -13,7 +13,7 @@ from difftransformer.reporting.section_context import SectionContext
 from difftransformer.reporting.sections import MetricColumn, metric_section
 
 COLUMNS = (
-    MetricColumn(CKA, "CKA in a layer ↓", compared=True),
+    MetricColumn(CKA, "CKA within a layer ↓", compared=True),
     MetricColumn("cka_all", "CKA of all heads ↓"),
     MetricColumn(IMPORTANCE, "Evenness of importance ↑", compared=True),
     MetricColumn("dex_cosine", "cos(O, λOW)"),
@@ -22,74 +22,75 @@ COLUMNS = (
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Make the section."""
+    """Return the section of CKA, importance and Dex's change."""
     suite = context.suite
     notes = [
         f"Windows of {suite.seq_len} tokens. CKA: linear, unbiased, over {suite.samples} positions "
-        "of each batch, mean over pairs of heads; 1 where two heads say the same. Evenness: a "
-        "layer's importances divided by its largest, their mean; 1 where all heads matter as much. "
-        "The last two columns are of the heads that Dex changed.",
+        "of each batch, mean over pairs of heads; 1 for equal outputs up to rotation and scale. "
+        "Evenness: mean importance of a layer's heads relative to its most important head; 1 if "
+        "all are equally important. The last two columns: means over the heads that Dex changed.",
         context.training_note(),
     ]
     return metric_section(context, COLUMNS, decimals=3, notes=notes)
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw a heat map for each row, curves for each layer, or the joint plot of changes."""
-    return {"alignment": _heat_maps, "importance": _curves, "change": _joint}[
-        context.options.shown
-    ](context)
+    """Draw heat maps of CKA by model, importance by layer, or the joint plot of Dex's change."""
+    plots = {"cka": _heat_maps, "importance": _curves, "dex_change": _joint_plot}
+    return plots[context.options.plot](context)
 
 
 def _heat_maps(context: SectionContext[Options]) -> Figure:
     rows = context.rows
-    drawn, (places,) = subplot_grid(1, len(rows), (3.4 * len(rows), 3.6))
+    fig, (axs,) = subplot_grid(1, len(rows), (3.4 * len(rows), 3.6))
     matrices = [context.mean_detail(row, DETAILS, "cka") for row in rows]
-    draw_heatmaps(drawn, places, context, matrices, 1, "CKA")
-    return drawn
+    draw_heatmaps(fig, axs, context, matrices, 1, "CKA")
+    return fig
 
 
 def _curves(context: SectionContext[Options]) -> Figure:
     importances = {row.run: context.mean_detail(row, DETAILS, "importance") for row in context.rows}
-    layers = max(len(one) for one in importances.values())
-    drawn, (places,) = subplot_grid(1, layers, (3.8 * layers, 3.6), sharey=True)
-    for layer, axes in enumerate(places):
+    layers = max(map(len, importances.values()))
+    fig, (axs,) = subplot_grid(1, layers, (3.8 * layers, 3.6), sharey=True)
+    for layer, axes in enumerate(axs):
         for run, importance in importances.items():
             if layer < len(importance):
                 values = np.sort(importance[layer])[::-1].tolist()
-                ranks = [(place + 0.5) / len(values) for place in range(len(values))]
+                ranks = [(rank + 0.5) / len(values) for rank in range(len(values))]
                 draw_lines(axes, seed_points(run, ranks, [values]), context.styles, marks=6)
         title, y = f"Layer {layer + 1}", "importance" if layer == 0 else ""
-        label_axes(axes, x="share of heads", y=y, title=title)
-    legend_below(drawn, row_legend(context.rows, context.styles, mark=6))
-    return drawn
+        label_axes(axes, x="fraction of heads", y=y, title=title)
+    legend_below(fig, row_legend(context.rows, context.styles, mark=6))
+    return fig
 
 
-def _joint(context: SectionContext[Options]) -> Figure:
-    """Cosine and size of the change of every head that was changed, of all seeds."""
+def _joint_plot(context: SectionContext[Options]) -> Figure:
+    """Draw cosine and norm of the change of every changed head of all seeds."""
     import pandas as pd
     import seaborn
 
-    cosine, size, layer = "cosine of O and λOW", "|λOW| / |O|", "layer"
-    found = [
+    cosine, norm, layer = "cosine of O and λOW", "|λOW| / |O|", "layer"
+    files = [
         load_file(context.detail(row.run, seed, DETAILS))
         for row in context.rows
         for seed in context.seeds_of(row)
     ]
     points = [
-        {cosine: float(one["cosine"][place]), size: float(one["norm"][place]), layer: place[0] + 1}
-        for one in found
-        if "cosine" in one
-        for place in np.ndindex(one["cosine"].shape)
-        if np.isfinite(one["cosine"][place])
+        {cosine: float(file["cosine"][head]), norm: float(file["norm"][head]), layer: head[0] + 1}
+        for file in files
+        if "cosine" in file
+        for head in np.ndindex(file["cosine"].shape)
+        if np.isfinite(file["cosine"][head])
     ]
     if not points:
-        raise UserError(f"section '{context.title}': Dex changed no head of its rows")
+        raise UserError(
+            f"section '{context.title}': Dex changed no head of its runs, leave the figure out"
+        )
     grid = seaborn.jointplot(
-        pd.DataFrame(points), x=cosine, y=size, hue=layer, palette="viridis", height=5, s=28,
+        pd.DataFrame(points), x=cosine, y=norm, hue=layer, palette="viridis", height=5, s=28,
         marginal_kws={"cut": 0, "warn_singular": False},
     )  # fmt: skip
     grid.ax_joint.axvline(0, color=FAINT, lw=1.2, zorder=0)
-    drawn: Figure = grid.figure
-    drawn.tight_layout()
-    return drawn
+    fig: Figure = grid.figure
+    fig.tight_layout()
+    return fig

@@ -1,7 +1,7 @@
-"""Attention sinks: how much of the heads' attention goes to the first token of a window.
+"""Attention sinks: the share of a head's attention on the first token of a window.
 
-Shapes: N = windows, B = those in memory, T = positions, H = heads, L = layers, Q = queries that
-count.
+Shapes: N = windows, B = windows in memory, T = positions, H = heads, L = layers, Q = queries from
+``first_query`` on.
 """
 
 from collections import defaultdict
@@ -22,40 +22,38 @@ from difftransformer.models.config import layer_metric
 
 
 def measure(suite: Suite, context: EvalContext) -> EvalResult:
-    """Means over windows, queries, layers and heads.
+    """Measure attention on the first token: means over windows, queries, layers and heads.
 
     Returns:
-        share: absolute weight of the first token over the sum of absolute weights; 0 of a row
-        without weights. share_l{l}: the same in a layer, None where it has no attention.
-        sink_heads: part of all heads whose mean share exceeds ``threshold``. weight: absolute
-        weight of the first token as it is. mass: sum of absolute weights, 1 for softmax. uniform:
-        share under equal weights. tokens. Share, weight and mass are known by window, too.
+        share: absolute weight of the first token over the sum of absolute weights; 0 for a row
+        without weights. share_l{l}: the same in a layer, None for one without attention.
+        sink_heads: fraction of heads whose mean share exceeds ``THRESHOLD``. weight: absolute
+        weight of the first token. mass: sum of absolute weights, 1 for softmax. uniform: share
+        under equal weights. tokens. Share, weight and mass have values by window.
 
     Raises:
-        CheckpointError: the maps of a model from elsewhere cannot be read.
+        CheckpointError: the maps of a pretrained model cannot be read.
         DataError: the validation split is missing or too short.
     """
-    windows = validation_inputs(suite, context)
-    seen: dict[int, list[Tensor]] = defaultdict(list)
+    by_layer: dict[int, list[Tensor]] = defaultdict(list)
     first = suite.first_query - 1
-
     tokens = 0
-    for batch in windows:
+    for batch in validation_inputs(suite, context):
         (layers,) = iter_attention_blocks(context.scorer, batch, suite.seq_len)
         for rows in layers:
-            share = first_token(rows.weights[:, :, first:]).mean(dim=-1)
-            seen[rows.layer].append(share.cpu())  # [3, B, H]
+            by_query = first_token(rows.weights[:, :, first:])
+            by_layer[rows.layer].append(by_query.mean(dim=-1).cpu())  # [3, B, H]
         tokens += batch.numel()
-    attending = sorted(seen)
-    by_window = torch.stack([torch.cat(seen[layer], dim=1) for layer in attending])
+    layers_with_attention = sorted(by_layer)
+    by_window = torch.stack([torch.cat(by_layer[layer], dim=1) for layer in layers_with_attention])
     share, weight, mass = by_window.mean(dim=2).unbind(dim=1)  # [L, 3, N, H] to [L, H]
-    known = {layer: float(row.mean()) for layer, row in zip(attending, share, strict=True)}
-    by_layer: Metrics = {
-        layer_metric("share", layer): known.get(layer)
-        for layer in range(context.scorer.model.num_layers)
+    metrics: Metrics = {
+        layer_metric("share", layer): None for layer in range(context.scorer.model.num_layers)
     }
+    for layer, heads in zip(layers_with_attention, share, strict=True):
+        metrics[layer_metric("share", layer)] = float(heads.mean())
     queries = torch.arange(suite.first_query, suite.seq_len + 1, dtype=torch.float64)
-    metrics = by_layer | {
+    metrics |= {
         "share": float(share.mean()),
         "sink_heads": float((share > THRESHOLD).double().mean()),
         "weight": float(weight.mean()),
@@ -63,14 +61,14 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
         "uniform": float((1 / queries).mean()),
         "tokens": tokens,
     }
-    means_of = zip(("share", "weight", "mass"), by_window.mean(dim=(0, 3)), strict=True)  # [3, N]
-    per_item = {name: per_item_scores("windows", one.tolist()) for name, one in means_of}
+    window_means = zip(("share", "weight", "mass"), by_window.mean(dim=(0, 3)), strict=True)
+    per_item = {name: per_item_scores("windows", values.tolist()) for name, values in window_means}
     return EvalResult(metrics, per_item)
 
 
 def first_token(weights: Tensor) -> Tensor:
-    """Share, weight and mass of rows of weights [B, H, Q, T], float64 [3, B, H, Q]."""
-    sizes = weights.double().abs()
-    weight, mass = sizes[..., 0], sizes.sum(-1)
+    """Return share, weight and mass, [B, H, Q, T] -> float64 [3, B, H, Q]."""
+    magnitudes = weights.double().abs()
+    weight, mass = magnitudes[..., 0], magnitudes.sum(-1)
     share = torch.where(mass > 0, weight / mass, 0.0)
     return torch.stack((share, weight, mass))

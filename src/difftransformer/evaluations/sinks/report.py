@@ -1,4 +1,4 @@
-"""Attention sinks as columns, and as a picture of their shares by layer."""
+"""Table and figure of attention sinks."""
 
 from difftransformer.config.evaluation import Options
 from difftransformer.evaluations.sinks.settings import THRESHOLD
@@ -19,41 +19,41 @@ from difftransformer.reporting.panels import row_legend, subplot_grid
 from difftransformer.reporting.section_context import SectionContext
 from difftransformer.reporting.sections import MetricColumn, layer_columns, metric_section
 
-_EQUAL = RowStyle(INK, (1, 1.65), "")
+_UNIFORM = RowStyle(INK, (1, 1.65), "")
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Make the section; shares by layer are in the csv."""
+    """Return the section; shares by layer are in the csv."""
     suite, first = context.suite, context.eval_results()[0]
     metrics = [
-        MetricColumn("share", "Share ↓", compared=True),
-        MetricColumn("sink_heads", "Heads that are sinks ↓"),
-        MetricColumn("weight", "Weight"),
+        MetricColumn("share", "First-token share ↓", compared=True),
+        MetricColumn("sink_heads", "Sink heads ↓"),
+        MetricColumn("weight", "First-token weight"),
         MetricColumn("mass", "Sum of weights"),
     ]
-    metrics += layer_columns(context, "share", "Share")
+    metrics += layer_columns(context, "share", "First-token share")
     notes = [
         f"Attention from positions {suite.first_query} to {suite.seq_len} over "
-        f"{format_count(require_metric(first, 'tokens'))} held-out tokens; equal weights give a "
-        "share of "
-        f"{require_metric(first, 'uniform'):.3f}. A head with more than {THRESHOLD:g} is a sink.",
+        f"{format_count(require_metric(first, 'tokens'))} held-out tokens; uniform attention has a "
+        f"share of {require_metric(first, 'uniform'):.3f}. A sink head has a share above "
+        f"{THRESHOLD:g}.",
         context.training_note(),
     ]
     return metric_section(context, metrics, decimals=3, notes=notes)
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw a mark with its interval for each row and layer, and dots for the seeds."""
+    """Draw a mark with its interval for each model and layer, and dots for the seeds."""
     layers = range(count_layers("share", context.eval_results()))
     names = {layer_metric("share", layer): str(layer + 1) for layer in layers}
-    figure, ((axes,),) = subplot_grid(1, 1, (8, 4))
+    fig, ((axes,),) = subplot_grid(1, 1, (8, 4))
     draw_estimates(
         axes, cell_estimates(select_cells(section(context), names)), context.styles, names
     )
     uniform = require_metric(context.eval_results()[0], "uniform")
-    axes.axhline(uniform, color=INK, lw=0.8, ls=(0, _EQUAL.dash))
+    axes.axhline(uniform, color=INK, lw=0.8, ls=(0, _UNIFORM.dash))
     axes.set_ylim(bottom=0)
     label_axes(axes, x="layer", y="share of attention on the first token", title=context.title)
     signs = row_legend(context.rows, context.styles, line=0, mark=6)
-    legend_below(figure, [*signs, legend_handle("equal weights", _EQUAL, line=0.8, mark=0)])
-    return figure
+    legend_below(fig, [*signs, legend_handle("uniform attention", _UNIFORM, line=0.8, mark=0)])
+    return fig

@@ -1,4 +1,4 @@
-"""What is asked about attention sinks."""
+"""Settings of the evaluation of attention sinks."""
 
 from typing import ClassVar, Literal
 
@@ -13,10 +13,10 @@ When Attention Sink Emerges, arXiv 2410.10781)."""
 
 
 class Suite(AnyModel, WindowSuite):
-    """How much attention goes to the first token of a window, whatever it is.
+    """Attention on the first token of a window.
 
-    A row of weights is taken as absolute values and divided by their sum, so that signed rows, and
-    rows that do not add up to 1, compare; the weight itself is given beside it.
+    A row's absolute weights are divided by their sum, so that signed rows, and rows that do not sum
+    to 1, are comparable; the weight itself is reported beside it.
     """
 
     map_bytes: ClassVar[float] = 34.0
@@ -24,13 +24,13 @@ class Suite(AnyModel, WindowSuite):
     kind: Literal["sinks"] = setting(meaning="Which evaluation the suite is.")
     first_query: int = setting(
         17,
-        meaning="First position whose attention counts: early ones have few tokens to attend to.",
+        meaning="First position whose attention counts; earlier ones have few tokens to attend to.",
         unit="tokens",
         gt=1,
     )
 
     @model_validator(mode="after")
-    def _queries_lie_inside(self) -> "Suite":
+    def _check_first_query(self) -> "Suite":
         if self.first_query > self.seq_len:
             raise ValueError(f"first_query {self.first_query} is beyond seq_len {self.seq_len}")
         return self
