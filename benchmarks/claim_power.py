@@ -47,8 +47,8 @@ class Variation(NamedTuple):
         seeds: Seeds that they are from.
         record: File of benchmarks/records that has the numbers.
         correlation: Of the differences of two contrasts.
-        unit_variance: What the choice of items adds to the variance of the mean difference.
-        unit_freedom: Its degrees of freedom.
+        item_variance: What the choice of items adds to the variance of the mean difference.
+        item_df: Its degrees of freedom.
         steps: Mean and deviation of the logarithm of the row's steps to learn.
     """
 
@@ -56,8 +56,8 @@ class Variation(NamedTuple):
     seeds: int
     record: str
     correlation: float = 0.0
-    unit_variance: float = 0.0
-    unit_freedom: int = 0
+    item_variance: float = 0.0
+    item_df: int = 0
     steps: tuple[float, float] = (0.0, 0.0)
 
 
@@ -71,12 +71,12 @@ OBSERVED: Mapping[str, Variation] = {
     "V1.mechanism": Variation((0.081, 0.050), 10, POWER, correlation=0.48, steps=(5.80, 0.08)),
     # Pooled with seeds 11 to 15 of fresh_seeds-2026-11-28, C3.9 and C3.6.
     "V1.attention": Variation(
-        (0.055, 0.025), 15, POWER, correlation=0.86, unit_variance=1.3e-5, unit_freedom=49
+        (0.055, 0.025), 15, POWER, correlation=0.86, item_variance=1.3e-5, item_df=49
     ),
     "V1.loss": Variation((0.0153,), 12, EVIDENCE),  # DIFF - Transformer
     "V1.wide_heads": Variation((0.148,), 10, POWER, steps=(5.99, 0.08)),
     "V1.head_norm": Variation((0.096,), 10, POWER, steps=(5.74, 0.12)),
-    "V1.needles": Variation((0.055,), 10, POWER, unit_variance=4.4e-5, unit_freedom=49),
+    "V1.needles": Variation((0.055,), 10, POWER, item_variance=4.4e-5, item_df=49),
     "Dex.control": Variation((0.00145,), 5, DEX),  # its D.1
     "Dex.forgetting": Variation((0.00072,), 5, DEX),  # D.2
     "Dex.lora": Variation((0.0708,), 5, DEX),  # D.5
@@ -110,13 +110,13 @@ def simulate(
     steps = random.normal(*variation.steps, seeds)  # of the row that two contrasts share
     tests = []
     for contrast, drawn in zip(claim.contrasts, differences.T, strict=True):
-        ours, theirs = drawn + random.normal(0, math.sqrt(variation.unit_variance)), np.zeros(seeds)
+        ours, theirs = drawn + random.normal(0, math.sqrt(variation.item_variance)), np.zeros(seeds)
         timed = claim.compare == "ratio"
         if timed:
             ours, theirs = steps, steps - drawn
         values, after = _probed(ours) if timed else _exact(ours)
-        baseline_values, baseline_after = _probed(theirs) if timed else _exact(theirs)
-        freedom = variation.unit_freedom
+        baseline_values, baseline_lower_bounds = _probed(theirs) if timed else _exact(theirs)
+        freedom = variation.item_df
         numbers = Evidence(
             metric=contrast.metric,
             row=contrast.row,
@@ -124,10 +124,10 @@ def simulate(
             seeds=list(range(seeds)),
             values=values,
             baseline_values=baseline_values,
-            after=after,
-            baseline_after=baseline_after,
-            unit_variance=freedom and variation.unit_variance * random.chisquare(freedom) / freedom,
-            unit_freedom=freedom,
+            lower_bounds=after,
+            baseline_lower_bounds=baseline_lower_bounds,
+            item_variance=freedom and variation.item_variance * random.chisquare(freedom) / freedom,
+            item_df=freedom,
             job_ids=[],
         )
         found = estimate_contrast(claim, numbers)
@@ -198,7 +198,7 @@ def least_p(claim: Claim, variation: Variation, seeds: int) -> float:
     """Return the smallest p-value: almost no variance, and an effect that no test misses."""
     noiseless = variation._replace(
         deviations=tuple(deviation / 1000 for deviation in variation.deviations),
-        unit_variance=0.0,
+        item_variance=0.0,
         steps=(variation.steps[0], 0.0),
     )
     effect = named_effect(claim)

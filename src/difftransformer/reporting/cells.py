@@ -111,7 +111,7 @@ def seed_values(
             + ("" if remark is None else f" {remark(result)}".rstrip()),
             job_ids=[result.job_id],
             per_item=_units(result, terms),
-            for_all=_of_model_from_elsewhere(result),
+            for_all_seeds=_of_model_from_elsewhere(result),
         )
         for result, value in found
     ]
@@ -224,7 +224,7 @@ def censored_cells(
         happened: What an event has done, in the words "3 of 5 ...".
     """
     times = sorted(seed.value for seed in seeds if seed.value is not None)
-    censored = [seed.beyond for seed in seeds if seed.beyond is not None]
+    censored = [seed.censored_at for seed in seeds if seed.censored_at is not None]
     middle = survival(times, censored).median
 
     def cell(suffix: str, value: float | None, text: str = "") -> Cell:

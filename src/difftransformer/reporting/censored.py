@@ -43,7 +43,7 @@ class CensoredContrast(Contrast):
     highs: tuple[float, ...] = ()
 
     @property
-    def freedom(self) -> float:
+    def df(self) -> float:
         """Degrees of freedom: S - 1."""
         return self.seeds - 1.0
 
@@ -53,7 +53,7 @@ class CensoredContrast(Contrast):
 
         if self.seeds < 2:
             return None, None
-        critical = float(stats.t.ppf((1 + level) / 2, self.freedom))
+        critical = float(stats.t.ppf((1 + level) / 2, self.df))
         start = min(max(self._best[0], -_FARTHEST), _FARTHEST)
         ends = []
         for sign in (-1, 1):
@@ -70,7 +70,7 @@ class CensoredContrast(Contrast):
         """One-sided p-value against the alternative that the true mean is above a value."""
         from scipy import stats
 
-        return float(stats.t.sf(self._t(value), self.freedom)) if self.seeds > 1 else 1.0
+        return float(stats.t.sf(self._t(value), self.df)) if self.seeds > 1 else 1.0
 
     def below(self, value: float) -> float:
         """One-sided p-value against the alternative that the true mean is below a value."""

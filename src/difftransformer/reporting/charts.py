@@ -11,7 +11,7 @@ from difftransformer.reporting.histories import Histories, Series
 
 HOLLOW_STYLE: dict[str, Any] = {"mfc": "white", "mew": 1.2}
 """Style of marks of what is published, or of fewer seeds."""
-PUBLISHED_STYLE: dict[str, Any] = HOLLOW_STYLE | {"lw": 1.2, "marks": 4.5, "errorbar": None}
+PUBLISHED_STYLE: dict[str, Any] = HOLLOW_STYLE | {"lw": 1.2, "marker_size": 4.5, "errorbar": None}
 """Style of published curves."""
 MIN_MAX_BAND = ("pi", 100)
 """The band from the lowest to the highest, in the words of seaborn."""
@@ -81,7 +81,7 @@ def require_same_steps(what: str, series: Sequence[Series]) -> Sequence[Series]:
 
 def draw_lines(
     axes: Axes, points: Iterable[Point], look: Mapping[str, RowStyle], *,
-    marks: float | None = None, **style: Any,
+    marker_size: float | None = None, **style: Any,
 ) -> None:  # fmt: skip
     """Draw a line for each row: its mean over seeds at each x, in a band of their range.
 
@@ -89,7 +89,7 @@ def draw_lines(
         axes: Where; before they have a logarithmic y.
         points: What is drawn.
         look: Look of each row.
-        marks: Size of marks at each x; None: there are none.
+        marker_size: Size of markers at each x; None: there are none.
         style: Options of `seaborn.lineplot` and of its lines.
     """
     import pandas as pd
@@ -103,7 +103,7 @@ def draw_lines(
     usual: dict[str, Any] = {
         "errorbar": MIN_MAX_BAND,
         "lw": 1.6,
-        "ms": marks,
+        "ms": marker_size,
         "mec": "auto",
         "mew": 0,
     }
@@ -118,7 +118,7 @@ def draw_lines(
         hue_order=list(shown),
         palette={run: one.color for run, one in shown.items()},
         dashes={run: one.dash for run, one in shown.items()},
-        markers={run: one.marker for run, one in shown.items()} if marks else False,
+        markers={run: one.marker for run, one in shown.items()} if marker_size else False,
         legend=False,
         ax=axes,
         **(usual | style),
@@ -136,7 +136,8 @@ def mean_points(points: Iterable[Point]) -> list[Point]:
 def draw_estimates(
     axes: Axes, found: Iterable[Estimate], look: Mapping[str, RowStyle],
     places: Mapping[str, str], *,
-    along: Literal["x", "y"] = "x", dodge: bool = True, hollow: bool = False, marks: float = 6,
+    along: Literal["x", "y"] = "x", dodge: bool = True, hollow: bool = False,
+    marker_size: float = 6,
 ) -> None:  # fmt: skip
     """Draw estimates with their intervals, seeds as dots, and published values as hollow marks.
 
@@ -148,7 +149,7 @@ def draw_estimates(
         along: The axis of the places.
         dodge: Whether rows are beside each other at a place.
         hollow: Whether estimates and seeds are hollow.
-        marks: Size of the marks of estimates; dots of seeds have half of it, many a quarter.
+        marker_size: Size of estimates; dots of seeds have half of it, many dots a quarter.
     """
     import numpy as np
     import pandas as pd
@@ -165,17 +166,20 @@ def draw_estimates(
     kinds = frame["kind"]
     before = len(axes.collections)
     most = frame[kinds == "seed"].groupby(["place", "run"]).size().max()
-    dots = marks / (4 if most > _MANY else 2)
+    dots = marker_size / (4 if most > _MANY else 2)
     seaborn.swarmplot(  # equal values are beside each other
         frame[kinds == "seed"], dodge=beside, size=dots, linewidth=0.13 * dots,
         edgecolor="white", zorder=2.2, warn_thresh=1, **shared,
     )  # fmt: skip
     for seeds in axes.collections[before:] if hollow else ():
         seeds.set(edgecolor=seeds.get_facecolor(), facecolor="white", linewidth=0.7)
-    usual = {"mec": "white", "mew": 0.5, "ms": marks, "zorder": 3}
+    usual = {"mec": "white", "mew": 0.5, "ms": marker_size, "zorder": 3}
     for some, style in (  # what is published is larger, so that it is seen behind an equal value
-        (kinds == "published", HOLLOW_STYLE | {"ms": marks + 2.5, "zorder": 2.5}),
-        (kinds.isin(["value", "low", "high"]), HOLLOW_STYLE | {"ms": marks} if hollow else usual),
+        (kinds == "published", HOLLOW_STYLE | {"ms": marker_size + 2.5, "zorder": 2.5}),
+        (
+            kinds.isin(["value", "low", "high"]),
+            HOLLOW_STYLE | {"ms": marker_size} if hollow else usual,
+        ),
     ):
         seaborn.pointplot(
             frame[some], estimator=lambda one: one.iloc[0], errorbar=lambda one: one.iloc[1:],
@@ -245,4 +249,7 @@ def seed_legend(seeds: Sequence[int]) -> list[Line2D]:
     """Signs of a legend: what a marker and the dots beside it are."""
     if len(seeds) == 1:
         return [legend_handle("one seed")]
-    return [legend_handle("mean, 95% interval", line=1.8), legend_handle("one seed", mark=2.5)]
+    return [
+        legend_handle("mean, 95% interval", line_width=1.8),
+        legend_handle("one seed", marker_size=2.5),
+    ]

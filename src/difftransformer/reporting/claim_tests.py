@@ -28,8 +28,8 @@ def estimate_contrast(claim: Claim, numbers: Evidence) -> Contrast | None:
     """Return the mean difference or mean log ratio of a contrast; None: no seed has both values."""
     if claim.compare == "ratio":
         return log_ratio(
-            _observed(numbers.values, numbers.after),
-            _observed(numbers.baseline_values, numbers.baseline_after),
+            _observed(numbers.values, numbers.lower_bounds),
+            _observed(numbers.baseline_values, numbers.baseline_lower_bounds),
         )
     pairs = [
         (value, baseline)
@@ -39,7 +39,7 @@ def estimate_contrast(claim: Claim, numbers: Evidence) -> Contrast | None:
     if not pairs:
         return None
     ours, theirs = zip(*pairs, strict=True)
-    return paired_contrast(ours, theirs, ItemVariance(numbers.unit_variance, numbers.unit_freedom))
+    return paired_contrast(ours, theirs, ItemVariance(numbers.item_variance, numbers.item_df))
 
 
 def run_test(claim: Claim, observed: Contrast) -> TestResult:

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class Column(Settings):
-    """A column; ``tidy_only`` columns are in the csv and not in the readable forms."""
+    """A column; ``csv_only`` columns are in the csv and not in the readable forms."""
 
     id: str
     header: str
-    tidy_only: bool = False
+    csv_only: bool = False
 
 
 class SeedValue(Settings):
@@ -26,13 +26,13 @@ class SeedValue(Settings):
     value: float | None
     text: str
     job_ids: list[str]
-    for_all: bool = Field(
+    for_all_seeds: bool = Field(
         default=False, exclude=True, description="Of a model from elsewhere: beside every seed"
     )
-    beyond: float | None = Field(
+    censored_at: float | None = Field(
         default=None, exclude=True, description="What an absent value is known to exceed"
     )
-    after: float | None = Field(
+    lower_bound: float | None = Field(
         default=None,
         exclude=True,
         description="Step of the last probe before the event: the time is later",
@@ -101,7 +101,7 @@ class Section(Settings):
 
     def visible(self) -> list[Column]:
         """Columns of the readable forms."""
-        return [column for column in self.columns if not column.tidy_only]
+        return [column for column in self.columns if not column.csv_only]
 
 
 class Published(Settings):

@@ -124,14 +124,20 @@ _NO_ROW = RowStyle(SOFT, (), "o")
 
 
 def legend_handle(
-    label: str, look: RowStyle = _NO_ROW, *, line: float = 0, mark: float = 5, hollow: bool = False
+    label: str,
+    look: RowStyle = _NO_ROW,
+    *,
+    line_width: float = 0,
+    marker_size: float = 5,
+    hollow: bool = False,
 ) -> Line2D:
     """Make one sign of a legend: a line of a width, a mark of a size, or both."""
     from matplotlib.lines import Line2D
 
     return Line2D(
-        [], [], color=look.color, marker=look.marker if mark else "", ms=mark, lw=line,
-        ls=((0, look.dash) if look.dash else "-") if line else "", label=escape_label(label),
+        [], [], color=look.color, marker=look.marker if marker_size else "",
+        ms=marker_size, lw=line_width,
+        ls=((0, look.dash) if look.dash else "-") if line_width else "", label=escape_label(label),
         mfc="white" if hollow else look.color,
     )  # fmt: skip
 

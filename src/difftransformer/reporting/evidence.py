@@ -26,18 +26,18 @@ class Evidence(Settings):
     seeds: list[int]
     values: Values = Field(description="Of the row, by seed")
     baseline_values: Values = Field(description="Of the baseline, by seed")
-    after: Values = Field(
+    lower_bounds: Values = Field(
         default=[], description="Lower bounds of the row, by seed, where values are times"
     )
-    baseline_after: Values = Field(default=[], description="Lower bounds of the baseline")
-    unit: str | None = Field(
+    baseline_lower_bounds: Values = Field(default=[], description="Lower bounds of the baseline")
+    sampling_unit: str | None = Field(
         default=None, description="Sampling unit of the evaluation, such as items"
     )
-    units: int = 0
-    unit_variance: float = Field(
+    n_items: int = 0
+    item_variance: float = Field(
         default=0.0, description="Variance of the mean difference due to the choice of units"
     )
-    unit_freedom: int = 0
+    item_df: int = 0
     published: float | None = Field(
         default=None, description="Published difference, where both numbers are published"
     )
@@ -78,7 +78,8 @@ def contrast_evidence(
     excluded = artifact.exploratory_seeds if by_seed else []
     cells = [_cell(table, run, contrast.metric, name) for run in contrast.sides.values()]
     sides = [
-        [seed for seed in cell.seeds if seed.for_all or seed.seed not in excluded] for cell in cells
+        [seed for seed in cell.seeds if seed.for_all_seeds or seed.seed not in excluded]
+        for cell in cells
     ]
     jobs = {job for side in sides for seed in side for job in seed.job_ids}
     pairs: list[Pair] = [(one,) for one in sides[0]] if len(sides) == 1 else pair_seeds(*sides)
@@ -95,12 +96,12 @@ def contrast_evidence(
         seeds=[one.seed for one, *_ in pairs],
         values=[one.value for one, *_ in pairs],
         baseline_values=[rest[0].value if rest else number for _, *rest in pairs],
-        after=[_after(one) for one, *_ in pairs] if timed else [],
-        baseline_after=[_after(two) for _, *rest in pairs for two in rest] if timed else [],
-        unit=None if some is None or not chance.freedom else some.item_type,
-        units=chance.freedom and _number(some),
-        unit_variance=chance.variance,
-        unit_freedom=chance.freedom,
+        lower_bounds=[_after(one) for one, *_ in pairs] if timed else [],
+        baseline_lower_bounds=[_after(two) for _, *rest in pairs for two in rest] if timed else [],
+        sampling_unit=None if some is None or not chance.df else some.item_type,
+        n_items=chance.df and _number(some),
+        item_variance=chance.variance,
+        item_df=chance.df,
         published=_published(contrast, artifact, table, cells),
         excluded=sorted({*excluded} & {*table.seeds}),
         overridden=_overridden(contrast, artifact.overrides),
@@ -123,7 +124,7 @@ def _cell(table: TableDocument, run: str, column: str, name: str) -> Cell:
 
 def _after(seed: SeedValue) -> float | None:
     """Lower bound of a time: the probe before the event, or the end of training without it."""
-    return seed.beyond if seed.value is None else seed.after
+    return seed.censored_at if seed.value is None else seed.lower_bound
 
 
 def _published(

@@ -36,10 +36,10 @@ def pair_seeds(ours: Sequence[SeedValue], theirs: Sequence[SeedValue]) -> list[P
     A value that stands for all seeds is beside each of the other side.
     """
     return [
-        (one.model_copy(update={"seed": one.seed if two.for_all else two.seed}), two)
+        (one.model_copy(update={"seed": one.seed if two.for_all_seeds else two.seed}), two)
         for one in ours
         for two in theirs
-        if one.seed == two.seed or one.for_all != two.for_all
+        if one.seed == two.seed or one.for_all_seeds != two.for_all_seeds
     ]
 
 

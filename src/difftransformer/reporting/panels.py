@@ -96,7 +96,7 @@ def draw_metric_curves(
     x: Sequence[float],
     names: Sequence[str],
     *,
-    marks: float,
+    marker_size: float,
 ) -> None:
     """Draw a metric of each x over the seeds, a curve for each row.
 
@@ -107,7 +107,7 @@ def draw_metric_curves(
         by_seed = [
             [require_metric(one, name) for name in names] for one in context.eval_results(row)
         ]
-        draw_lines(axes, seed_points(row.run, x, by_seed), context.styles, marks=marks)
+        draw_lines(axes, seed_points(row.run, x, by_seed), context.styles, marker_size=marker_size)
 
 
 def draw_heatmaps(
@@ -124,8 +124,11 @@ def draw_heatmaps(
 
 
 def row_legend(
-    rows: Iterable[RowSlice | FamilySlice], look: Mapping[str, RowStyle], *, line: float = 1.6,
-    mark: float = 0,
+    rows: Iterable[RowSlice | FamilySlice], look: Mapping[str, RowStyle], *,
+    line_width: float = 1.6, marker_size: float = 0,
 ) -> list[Line2D]:  # fmt: skip
     """Signs of a legend that name the rows."""
-    return [legend_handle(row.label, look[row.run], line=line, mark=mark) for row in rows]
+    return [
+        legend_handle(row.label, look[row.run], line_width=line_width, marker_size=marker_size)
+        for row in rows
+    ]

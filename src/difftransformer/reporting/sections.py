@@ -44,17 +44,17 @@ class MetricColumn:
 
     id: str
     header: str
-    of: str | Mapping[str, float] | Callable[[Result], float | None] | None = None
-    remark: Callable[[Result], str] | None = None
-    hidden: bool = False
-    compared: bool = False
+    source: str | Mapping[str, float] | Callable[[Result], float | None] | None = None
+    seed_note: Callable[[Result], str] | None = None
+    csv_only: bool = False
+    show_difference: bool = False
 
     @property
     def terms(self) -> Mapping[str, float] | None:
         """Metrics of a result that it adds up, with their factors; None where it is no sum."""
-        if callable(self.of):
+        if callable(self.source):
             return None
-        return self.of if isinstance(self.of, Mapping) else {self.of or self.id: 1.0}
+        return self.source if isinstance(self.source, Mapping) else {self.source or self.id: 1.0}
 
     def value(self, result: Result) -> float | None:
         """Number of one result.
@@ -62,8 +62,8 @@ class MetricColumn:
         Raises:
             UserError: It was not measured.
         """
-        if callable(self.of):
-            return self.of(result)
+        if callable(self.source):
+            return self.source(result)
         found = [(factor, get_metric(result, name)) for name, factor in (self.terms or {}).items()]
         known = [factor * value for factor, value in found if value is not None]
         return math.fsum(known) if len(known) == len(found) else None
@@ -77,7 +77,7 @@ class MetricColumn:
             UserError: It was not measured.
         """
         found = ((result, self.value(result)) for result in results)
-        seeds = seed_values(found, decimals, terms=self.terms, remark=self.remark)
+        seeds = seed_values(found, decimals, terms=self.terms, remark=self.seed_note)
         return mean_cell(CellKey(run, self.id), seeds, decimals, paper)
 
 
@@ -103,7 +103,7 @@ def metric_section(
     """
     cells = metric_cells(context, metrics, decimals, context.published)
     cells += paired_differences(context.rows, [one.id for one in metrics], cells, decimals)
-    columns = [Column(id=one.id, header=one.header, tidy_only=one.hidden) for one in metrics]
+    columns = [Column(id=one.id, header=one.header, csv_only=one.csv_only) for one in metrics]
     if facts:
         what = row_facts(context)
         columns, cells = [*what.columns, *columns], [*what.cells, *cells]
@@ -117,7 +117,9 @@ def metric_section(
     if context.has_baselines:
         columns += [
             Column(
-                id=one.id + DIFFERENCE_SUFFIX, header=f"Δ {one.header}", tidy_only=not one.compared
+                id=one.id + DIFFERENCE_SUFFIX,
+                header=f"Δ {one.header}",
+                csv_only=not one.show_difference,
             )
             for one in metrics
         ]
@@ -189,10 +191,10 @@ def layer_columns(context: SectionContext[Any], name: str, header: str) -> list[
         MetricColumn(
             one,
             f"{header}, layer {layer + 1}",
-            of=None
+            source=None
             if all(one in result.metrics for result in results)
             else partial(_where_there, one),
-            hidden=True,
+            csv_only=True,
         )
         for layer in range(count_layers(name, results))
         for one in [layer_metric(name, layer)]
@@ -227,7 +229,7 @@ def row_facts(context: SectionContext[Any]) -> ColumnGroup:
     cells += [cell for found in lambdas for cell in (_side_by_side(found), *found)]
     columns.append(Column(id=LAMBDA, header="λ by layer"))
     columns += [
-        Column(id=name, header=name, tidy_only=True)
+        Column(id=name, header=name, csv_only=True)
         for name in dict.fromkeys(cell.column for found in lambdas for cell in found)
     ]
     note = (

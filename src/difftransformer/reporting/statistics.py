@@ -45,7 +45,7 @@ class ItemVariance(NamedTuple):
     """What the choice of units adds to the variance of a mean over seeds and units."""
 
     variance: float
-    freedom: int
+    df: int
 
 
 NO_ITEM_VARIANCE = ItemVariance(0.0, 0)
@@ -61,7 +61,7 @@ def item_variance(parts: "Sequence[NDArray[np.float64]]") -> ItemVariance:
         parts: Independent sets of units, [S, D] each: what each unit adds to each seed's
             difference, centered, so that a row sums to zero.
     """
-    variance, freedom = 0.0, 0
+    variance, df = 0.0, 0
     for part in parts:
         seeds, units = part.shape
         if units < 2:
@@ -69,8 +69,8 @@ def item_variance(parts: "Sequence[NDArray[np.float64]]") -> ItemVariance:
         means = part.mean(0)
         interaction = ((part - means) ** 2).sum() / (seeds * (seeds - 1)) if seeds > 1 else 0.0
         variance += units / (units - 1) * float((means**2).sum() - interaction)
-        freedom += units - 1
-    return ItemVariance(max(variance, 0.0), freedom)
+        df += units - 1
+    return ItemVariance(max(variance, 0.0), df)
 
 
 @dataclass(frozen=True)
@@ -81,21 +81,21 @@ class Contrast:
         effect: The mean.
         seeds: S.
         seed_variance: Sample variance of the seeds' differences.
-        units: What the units add.
+        item_variance: Variance that the choice of items adds.
     """
 
     effect: float
     seeds: int
     seed_variance: float
-    units: ItemVariance = NO_ITEM_VARIANCE
+    item_variance: ItemVariance = NO_ITEM_VARIANCE
 
     @property
     def standard_error(self) -> float:
         """Root of the variance of the effect."""
-        return math.sqrt(self.seed_variance / self.seeds + self.units.variance)
+        return math.sqrt(self.seed_variance / self.seeds + self.item_variance.variance)
 
     @property
-    def freedom(self) -> float:
+    def df(self) -> float:
         """Degrees of freedom after Satterthwaite (1946), never below S - 1.
 
         The square of an estimated variance exceeds that of the true one by (S + 1) / (S - 1) on
@@ -104,7 +104,9 @@ class Contrast:
         """
         seeds = self.seeds
         of_seeds = (self.seed_variance / seeds) ** 2 * (seeds + 1) / (seeds - 1) ** 2
-        of_units = self.units.variance**2 / self.units.freedom if self.units.freedom else 0.0
+        of_units = (
+            self.item_variance.variance**2 / self.item_variance.df if self.item_variance.df else 0.0
+        )
         if not of_seeds + of_units:
             return seeds - 1.0
         return max(seeds - 1.0, self.standard_error**4 / (of_seeds + of_units))
@@ -120,7 +122,7 @@ class Contrast:
 
         if self.seeds < 2 or not self.standard_error:
             return None, None
-        reach = float(stats.t.ppf((1 + level) / 2, self.freedom)) * self.standard_error
+        reach = float(stats.t.ppf((1 + level) / 2, self.df)) * self.standard_error
         return self.effect - reach, self.effect + reach
 
     def above(self, value: float) -> float:
@@ -131,11 +133,13 @@ class Contrast:
         if not self.standard_error:
             # All seeds agree to the last bit: an exact sign test is what they are worth.
             return 1.0 if distance <= 0 else 0.5**self.seeds
-        return float(stats.t.sf(distance / self.standard_error, self.freedom))
+        return float(stats.t.sf(distance / self.standard_error, self.df))
 
     def below(self, value: float) -> float:
         """One-sided p-value against the alternative that the true effect is below a value."""
-        return Contrast(-self.effect, self.seeds, self.seed_variance, self.units).above(-value)
+        return Contrast(-self.effect, self.seeds, self.seed_variance, self.item_variance).above(
+            -value
+        )
 
     def beyond(self, value: float) -> float:
         """Two-sided p-value that the true effect is a value."""
@@ -143,7 +147,7 @@ class Contrast:
 
     def with_seeds(self, seeds: int) -> "Contrast":
         """Return what would be found with other seeds if effect and variances are as observed."""
-        return Contrast(self.effect, seeds, self.seed_variance, self.units)
+        return Contrast(self.effect, seeds, self.seed_variance, self.item_variance)
 
     def power_beyond(self, value: float, alpha: float) -> float:
         """Chance that a two-sided test at ``alpha`` tells the effect from a value."""
@@ -151,10 +155,10 @@ class Contrast:
 
         if not self.standard_error:
             return float(self.effect != value and 0.5 ** (self.seeds - 1) < alpha)
-        critical = stats.t.ppf(1 - alpha / 2, self.freedom)
+        critical = stats.t.ppf(1 - alpha / 2, self.df)
         shift = (self.effect - value) / self.standard_error
         # The other tail is of no use: nobody counts a wrong sign as a decision.
-        return float(stats.nct.sf(critical, self.freedom, abs(shift)))
+        return float(stats.nct.sf(critical, self.df, abs(shift)))
 
     def power_within(self, margin: float, alpha: float) -> float:
         """Chance that an interval of 1 - alpha lies within ±margin, at least."""
@@ -162,9 +166,9 @@ class Contrast:
 
         if not self.standard_error:
             return float(abs(self.effect) < margin and 0.5 ** (self.seeds - 1) < alpha)
-        critical = stats.t.ppf(1 - alpha / 2, self.freedom)
+        critical = stats.t.ppf(1 - alpha / 2, self.df)
         shifts = [(margin - sign * self.effect) / self.standard_error for sign in (1, -1)]
-        powers = [float(stats.nct.sf(critical, self.freedom, shift)) for shift in shifts]
+        powers = [float(stats.nct.sf(critical, self.df, shift)) for shift in shifts]
         return max(0.0, sum(powers) - 1)
 
 
@@ -188,7 +192,7 @@ def subtract(ours: Sequence[float], theirs: Sequence[float] | float = 0.0) -> Pa
 def paired_contrast(
     ours: Sequence[float],
     theirs: Sequence[float] | float = 0.0,
-    units: ItemVariance = NO_ITEM_VARIANCE,
+    item_variance: ItemVariance = NO_ITEM_VARIANCE,
 ) -> Contrast:
     """Describe paired differences, one a seed.
 
@@ -203,7 +207,7 @@ def paired_contrast(
         mean if abs(mean) > least else 0.0,
         seeds,
         variance if variance > least**2 else 0.0,
-        units if units.variance > least**2 else NO_ITEM_VARIANCE,
+        item_variance if item_variance.variance > least**2 else NO_ITEM_VARIANCE,
     )
 
 

@@ -221,8 +221,8 @@ class _Case:
 
     def _over(self) -> str:
         """Sample sizes of the effects, in words: seeds or processes, and items."""
-        unit, units = self.contrasts[0].unit, self.contrasts[0].units
-        return f"{self.seeds} {self.claim.over}" + (f" and {units} {unit}" if units else "")
+        unit, n_items = self.contrasts[0].sampling_unit, self.contrasts[0].n_items
+        return f"{self.seeds} {self.claim.over}" + (f" and {n_items} {unit}" if n_items else "")
 
     def _selected(self) -> bool:
         """Whether seeds are excluded because they have no value."""
@@ -277,4 +277,4 @@ def _ratio(logarithm: float) -> float | None:
 def _constant(numbers: Evidence) -> bool:
     """Whether every seed of both models gave the same number, and the items did not vary."""
     values = {*numbers.values, *numbers.baseline_values}
-    return len(values) == 1 and not numbers.unit_variance and not numbers.after
+    return len(values) == 1 and not numbers.item_variance and not numbers.lower_bounds

@@ -39,7 +39,7 @@ def test_there_is_a_section_per_phase(fake: FakeResults) -> None:
                 ]
                 assert cell is not None
                 assert cell.value == pytest.approx(factor * fmean(map(float, measured)))
-        printed = [column.id for column in section.columns if not column.tidy_only]
+        printed = [column.id for column in section.columns if not column.csv_only]
         assert f"negative_top{ending}_difference" in printed
     text = " ".join(sections[0].notes)
     assert "3 batches of 16 held-out windows of 64 tokens" in text and "at most 0.02" in text

@@ -174,7 +174,7 @@ def test_the_tables_of_dex_leave_wsc_out_and_name_constant_answers(fake: FakeRes
     assert full is not None and subset is not None and len(values) == 10
     assert subset.value == pytest.approx(sum(values) / 10)
     assert section.cell("adapted_dex", "average_subset_0shot_difference") is not None
-    column_ids = [column.id for column in section.columns if not column.tidy_only]
+    column_ids = [column.id for column in section.columns if not column.csv_only]
     assert [id for id in column_ids if "most_common" in id] == ["wsc_most_common_share_0shot"]
     (note,) = (note for note in section.notes if note.startswith("Same answer to at least 95%"))
     assert note.count("WSC:") == 1 and "Dex" in note and "COPA" not in note

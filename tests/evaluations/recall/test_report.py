@@ -91,8 +91,8 @@ def test_a_time_is_known_to_lie_after_the_probe_before(mixed: Results) -> None:
     table = make_table(artifact, results)
     tested = contrast_evidence(contrast, claim, "V1.wide_heads", artifact, table, results)
     assert tested.values == [200, 400, None] and tested.baseline_values == [800, 300, None]
-    assert tested.after == [200 - PROBE_EVERY, 400 - PROBE_EVERY, 700]
-    assert tested.baseline_after == [800 - PROBE_EVERY, 300 - PROBE_EVERY, 900]
+    assert tested.lower_bounds == [200 - PROBE_EVERY, 400 - PROBE_EVERY, 700]
+    assert tested.baseline_lower_bounds == [800 - PROBE_EVERY, 300 - PROBE_EVERY, 900]
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def times(
 ) -> Evidence:
     """Times at which a probe saw an event; None: not until the end."""
     before = [[end if one is None else one - 20 for one in side] for side in (ours, theirs)]
-    return evidence(ours, theirs, after=before[0], baseline_after=before[1])
+    return evidence(ours, theirs, lower_bounds=before[0], baseline_lower_bounds=before[1])
 
 
 def claims_of(claims: Mapping[str, Claim], **changes: Any) -> TestedClaims:

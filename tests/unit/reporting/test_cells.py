@@ -121,7 +121,7 @@ def test_differences_have_the_intervals_of_their_verdicts(name: str, fake: FakeR
 def test_median_of_censored_times() -> None:
     def found(*times: float | None, until: float = 800.0) -> list[Cell]:
         seeds = [
-            SeedValue(seed=i, value=t, text="", job_ids=[], beyond=None if t else until)
+            SeedValue(seed=i, value=t, text="", job_ids=[], censored_at=None if t else until)
             for i, t in enumerate(times)
         ]
         return censored_cells(CellKey("r", "steps"), seeds, "{:.0f}".format, "arrive")

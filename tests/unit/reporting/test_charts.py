@@ -33,7 +33,7 @@ def band(axes: Axes) -> list[tuple[float, float]]:
 def test_a_line_is_the_mean_of_seeds_within_their_range() -> None:
     axes = Figure().add_subplot()
     points = seed_points("ours", [1, 2, 4], [[1.0, 5.0, 3.0], [2.0, 4.0, 9.0], [6.0, 0.0, 3.0]])
-    draw_lines(axes, points, LOOK, marks=4)
+    draw_lines(axes, points, LOOK, marker_size=4)
     (line,) = axes.lines
     assert list(line.get_xdata()) == [1, 2, 4]
     assert list(line.get_ydata()) == pytest.approx([3.0, 3.0, 5.0])
@@ -104,7 +104,7 @@ def test_an_estimate_has_its_own_interval_its_seeds_and_the_published_value(alon
 
 def test_a_number_of_fewer_seeds_is_hollow_in_its_own_color() -> None:
     axes = Figure().add_subplot()
-    draw_lines(axes, [Point("ours", 3.0, 1.0)], LOOK, marks=4, lw=0, **HOLLOW_STYLE)
+    draw_lines(axes, [Point("ours", 3.0, 1.0)], LOOK, marker_size=4, lw=0, **HOLLOW_STYLE)
     draw_estimates(axes, make_estimates("a", "theirs", 1.0), LOOK, {"a": "A"}, hollow=True)
     assert hollow(axes) == [3.0, 0.0]
     assert [line.get_markeredgecolor() for line in axes.lines[:2]] == ["#123456", "#654321"]

@@ -51,7 +51,7 @@ def test_evidence_names_numbers_sizes_and_jobs(results: Results) -> None:
     assert found.published == pytest.approx(3.062 - 3.087)
     assert len(found.job_ids) == 6 and found.parameters == [660_000, 660_000]
     assert found.tokens[0] == found.tokens[1] > 0
-    assert found.after == found.baseline_after == []
+    assert found.lower_bounds == found.baseline_lower_bounds == []
 
 
 def test_a_difference_that_is_printed_as_a_range_is_the_middle_of_it(results: Results) -> None:
@@ -77,8 +77,8 @@ def test_two_contrasts_are_two_columns_or_two_baselines(results: Results) -> Non
 def test_times_lie_between_two_probes_or_beyond_the_end(results: Results) -> None:
     (found,) = gather(CLAIMS["V1.head_norm"], results)
     for values, after in (
-        (found.values, found.after),
-        (found.baseline_values, found.baseline_after),
+        (found.values, found.lower_bounds),
+        (found.baseline_values, found.baseline_lower_bounds),
     ):
         for value, before in zip(values, after, strict=True):
             assert before == (800 if value is None else value - 20)
@@ -141,19 +141,19 @@ def test_items_that_both_models_share_are_paired() -> None:
     hard = random.normal(0, 5, 200)  # what makes an item hard is the same for both models
     ours, theirs = (hard + random.normal(0, 0.1, (3, 200)) for _ in "xy")
     found = of_table(claim(), table_of(with_units(ours), with_units(theirs)))
-    assert (found.unit, found.units, found.unit_freedom) == ("items", 200, 199)
-    assert found.unit_variance < 0.01**2
+    assert (found.sampling_unit, found.n_items, found.item_df) == ("items", 200, 199)
+    assert found.item_variance < 0.01**2
     # Against a number nothing is paired away.
     number = claim(contrasts=[ClaimContrast(metric="m", row="x", baseline=0.0)])
     alone = of_table(number, table_of(with_units(ours), []))
-    assert alone.unit_variance == pytest.approx(hard.var(ddof=1) / 200, rel=0.01)
+    assert alone.item_variance == pytest.approx(hard.var(ddof=1) / 200, rel=0.01)
 
 
 def test_other_items_count_as_independent_ones_and_other_seeds_as_an_error() -> None:
     random = np.random.default_rng(1)
     ours, theirs = random.normal(0, 1, (3, 50)), random.normal(0, 2, (3, 80))
     found = of_table(claim(), table_of(with_units(ours), with_units(theirs)))
-    assert found.unit_freedom == 49 + 79
+    assert found.item_df == 49 + 79
     uneven = with_units(ours)
     uneven[0] = with_units(ours[:, :40])[0]
     with pytest.raises(DataError, match="claim C: seeds were asked different numbers of items"):

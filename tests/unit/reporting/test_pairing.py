@@ -65,7 +65,7 @@ def test_units_are_paired_where_both_rows_were_asked_the_same() -> None:
     ours, theirs = (with_units(hard + random.normal(0, 0.1, (3, 200))) for _ in "xy")
     alone, both = (item_variance_of(one, "") for one in (single(ours), pair_seeds(ours, theirs)))
     assert alone.variance == pytest.approx(hard.var(ddof=1) / 200, rel=0.01)
-    assert both.variance < 0.01**2 and alone.freedom == both.freedom == 199
+    assert both.variance < 0.01**2 and alone.freedom == both.df == 199
 
 
 def test_a_seed_without_a_value_counts_nowhere_and_one_without_units_hides_them() -> None:

@@ -42,7 +42,7 @@ def test_a_cell_is_the_mean_over_seeds_with_the_published_number(
 
 
 def test_differences_are_in_the_csv_and_shown_where_asked(context: SectionContext[Options]) -> None:
-    kept, shown = made(context, LOSS), made(context, replace(LOSS, compared=True))
+    kept, shown = made(context, LOSS), made(context, replace(LOSS, show_difference=True))
     assert headers(kept) == ["Loss"] and headers(shown) == ["Loss", "Δ Loss"]
     assert {column.id for column in kept.columns} == {"valid", "valid_difference"}
     one, two, difference = (
@@ -104,7 +104,7 @@ def test_a_column_may_be_computed_hidden_remarked_and_undefined(
         MetricColumn(
             "twice", "2×", lambda result: 2 * float(result.metrics["loss"] or 0), lambda _: "!"
         ),
-        MetricColumn("never", "No", lambda _: None, hidden=True),
+        MetricColumn("never", "No", lambda _: None, csv_only=True),
     )
     loss, twice = made(context, LOSS).cell("diff", "valid"), first.cell("diff", "twice")
     assert loss is not None and loss.value is not None and twice is not None

@@ -40,13 +40,16 @@ def test_one_value_has_no_spread() -> None:
     found = paired_contrast([3.5])
     assert (found.effect, found.deviation, found.seeds) == (3.5, None, 1)
     assert found.interval() == (None, None)
-    assert paired_contrast([3.5], units=ItemVariance(1.0, 99)).interval() == (None, None)
+    assert paired_contrast([3.5], item_variance=ItemVariance(1.0, 99)).interval() == (None, None)
 
 
 def test_equal_values_say_nothing_of_an_interval() -> None:
     found = paired_contrast([0.5, 0.5, 0.5])
     assert (found.effect, found.deviation, found.interval()) == (0.5, 0.0, (None, None))
-    assert paired_contrast([0.5] * 3, units=ItemVariance(1.0, 99)).interval() != (None, None)
+    assert paired_contrast([0.5] * 3, item_variance=ItemVariance(1.0, 99)).interval() != (
+        None,
+        None,
+    )
     assert paired_contrast([0.5] * 3).beyond(0) == 2 * 0.5**3
     assert paired_contrast([0.5] * 3).beyond(0.5) == 1.0
 

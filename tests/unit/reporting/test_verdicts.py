@@ -206,7 +206,12 @@ def test_equal_numbers_of_what_varies_are_testable() -> None:
     found = verdict(
         claim(),
         evidence(
-            [70.0] * 4, [70.0] * 4, unit_variance=4.0, unit_freedom=99, unit="items", units=100
+            [70.0] * 4,
+            [70.0] * 4,
+            item_variance=4.0,
+            item_df=99,
+            sampling_unit="items",
+            n_items=100,
         ),
     )
     assert found.verdict == "inconclusive" and found.p == pytest.approx(1.0)
@@ -264,7 +269,9 @@ def test_units_widen_the_interval_and_may_leave_no_number_of_seeds() -> None:
     narrow = verdict(claim(), evidence([-1.0, -1.1, -0.9]))
     wide = verdict(
         claim(),
-        evidence([-1.0, -1.1, -0.9], unit="documents", units=9, unit_variance=4.0, unit_freedom=8),
+        evidence(
+            [-1.0, -1.1, -0.9], sampling_unit="documents", n_items=9, item_variance=4.0, item_df=8
+        ),
     )
     assert narrow.verdict == "reproduced" and "3 seeds" in narrow.reason
     assert wide.verdict == "inconclusive" and "3 seeds and 9 documents" in wide.reason

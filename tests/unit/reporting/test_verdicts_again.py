@@ -12,7 +12,7 @@ from scipy import optimize, stats
 
 from difftransformer.reporting.verdict_job import build_verdicts, read_verdicts
 
-SIDES = ("values", "baseline_values", "after", "baseline_after")
+SIDES = ("values", "baseline_values", "lower_bounds", "baseline_lower_bounds")
 
 
 def again(row: pd.Series) -> tuple[float, str]:
@@ -46,8 +46,8 @@ def again(row: pd.Series) -> tuple[float, str]:
     else:
         both = np.isfinite(x) & np.isfinite(y)
         d = x[both] - y[both]
-        n, mean, a, u = len(d), d.mean(), d.var(ddof=1) / len(d), float(row.unit_variance)
-        below = a**2 * (n + 1) / (n - 1) ** 2 + (u**2 / float(row.unit_freedom) if u else 0)
+        n, mean, a, u = len(d), d.mean(), d.var(ddof=1) / len(d), float(row.item_variance)
+        below = a**2 * (n + 1) / (n - 1) ** 2 + (u**2 / float(row.item_df) if u else 0)
         df = max(n - 1.0, (a + u) ** 2 / below)
 
         def t(value: float) -> float:

@@ -47,7 +47,7 @@ def described(drawn: NDArray[np.float64]) -> Contrast:
     """What the pipeline makes of differences [S, D]."""
     means = drawn.mean(1)
     centered = (drawn - means[:, None]) / drawn.shape[1]
-    return paired_contrast(means.tolist(), units=item_variance([centered]))
+    return paired_contrast(means.tolist(), item_variance=item_variance([centered]))
 
 
 def coverage(design: Design, repeats: int, seed: int = 0) -> float:

@@ -27,8 +27,8 @@ from difftransformer.reporting.sections import MetricColumn, fine_tuned_sizes, m
 
 DECIMALS = 3
 DOMAINS = (
-    MetricColumn("target", "Target text ↓", "loss", compared=True),
-    MetricColumn("source", "Source text ↓", "loss", compared=True),
+    MetricColumn("target", "Target text ↓", "loss", show_difference=True),
+    MetricColumn("source", "Source text ↓", "loss", show_difference=True),
 )
 AT_EQUAL = MetricColumn("target_at_equal_source", "Target text at equal source loss ↓")
 Losses = tuple[float, float]
@@ -85,7 +85,7 @@ def draw_frontier(axes: Axes, context: SectionContext[Options]) -> None:
                 fontsize=7,
             )
         points += [point for point, _ in curve]
-    draw_lines(axes, points, context.styles, marks=6, sort=False, estimator=None)
+    draw_lines(axes, points, context.styles, marker_size=6, sort=False, estimator=None)
 
 
 def shared_source_loss(curves: Sequence[Sequence[Losses]]) -> float | None:

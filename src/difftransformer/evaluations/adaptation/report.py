@@ -38,7 +38,7 @@ def figure(context: SectionContext[Options]) -> Figure:
         axes, x="target loss, nats per token", y="source loss, nats per token", title=context.title
     )
     line = 1.6 if context.options.swept else 0
-    legend_below(figure, row_legend(context.rows, context.styles, line=line, mark=6))
+    legend_below(figure, row_legend(context.rows, context.styles, line_width=line, marker_size=6))
     return figure
 
 
@@ -89,12 +89,12 @@ def _by_tokens(context: SectionContext[Options]) -> Figure:
                     points += [
                         Point(family.run, tokens, loss) for loss in losses if loss is not None
                     ]
-        draw_lines(axes, points, look, marks=4.5)
+        draw_lines(axes, points, look, marker_size=4.5)
         set_decade_ticks(axes, lambda x, _: format_count(x))
         label_axes(
             axes, x="tokens of adaptation", y="loss, nats", title=metric.header.removesuffix(" ↓")
         )
-    legend_below(figure, row_legend(context.section.families, look, mark=4.5))
+    legend_below(figure, row_legend(context.section.families, look, marker_size=4.5))
     return figure
 
 
@@ -106,4 +106,4 @@ def _points(axes: Axes, context: SectionContext[Options]) -> None:
         for target, source in cells
         if target and source and target.value is not None and source.value is not None
     ]
-    draw_lines(axes, points, context.styles, marks=6, lw=0)
+    draw_lines(axes, points, context.styles, marker_size=6, lw=0)

@@ -65,7 +65,7 @@ def section(context: SectionContext[Options]) -> Section:
     suite, printed, both = context.suite, _PRINTED.items(), _NORMALIZATIONS.items()
     metrics = [
         MetricColumn(
-            share_name(region, depth, signed=signed), header.format(f"{depth}%"), hidden=signed
+            share_name(region, depth, signed=signed), header.format(f"{depth}%"), csv_only=signed
         )
         for signed in _NORMALIZATIONS
         for region, header in printed
@@ -80,14 +80,14 @@ def section(context: SectionContext[Options]) -> Section:
         MetricColumn(
             share_name(region, layer=layer, signed=signed),
             f"{region}, {name}, layer {layer + 1}",
-            hidden=True,
+            csv_only=True,
         )
         for region in _PRINTED
         for signed, name in both
         for layer in range(_layers(context))
     ]
     metrics += [
-        MetricColumn(share_name(region, signed=signed), f"{header}, {name}", hidden=True)
+        MetricColumn(share_name(region, signed=signed), f"{header}, {name}", csv_only=True)
         for region, header in REGION_NAMES.items()
         if region not in _PRINTED
         for signed, name in both
@@ -112,7 +112,7 @@ def figure(context: SectionContext[Options]) -> Figure:
     shares, *layer_axs = top.subplots(1, 3, width_ratios=(2.6, 1, 1))
     _shares(shares, context)
     _answer_by_layer(layer_axs, context)
-    signs = row_legend(context.rows, context.styles, mark=5)
+    signs = row_legend(context.rows, context.styles, marker_size=5)
     legend_below(top, [*signs, legend_handle("published", hollow=True)])
     _draw_examples(bottom, context, examples)
     return fig
@@ -145,7 +145,7 @@ def _answer_by_layer(axs: Sequence[Axes], context: SectionContext[Options]) -> N
     ticks = [layer + 1 for layer in layers]
     for axes, (signed, name) in zip(axs, _NORMALIZATIONS.items(), strict=True):
         names = [share_name("answer", layer=layer, signed=signed) for layer in layers]
-        draw_metric_curves(axes, context, ticks, names, marks=4)
+        draw_metric_curves(axes, context, ticks, names, marker_size=4)
         label_axes(axes, x="layer", y="", title=f"Answer, {name}")
         axes.set_xticks(ticks[:: -(-len(ticks) // _MAX_TICKS)])
         axes.margins(x=0.1)

@@ -44,7 +44,7 @@ def section(context: SectionContext[Options]) -> Section:
         Column(
             id=name if layer is None else layer_metric(name, layer),
             header=header + ("" if layer is None else f", layer {layer + 1}"),
-            tidy_only=layer is not None,
+            csv_only=layer is not None,
         )
         for name, header in _headers().items()
         for layer in (None, *range(layers))
@@ -97,10 +97,10 @@ def figure(context: SectionContext[Options]) -> Figure:
         for row, form in product(context.rows_with_baseline, FORMS):
             array = _by_seed(context, row, measure, form)
             points = seed_points(f"{row.run}/{form}", range(array.shape[1]), array.tolist())
-            draw_lines(axes, points, styles, marks=4)
+            draw_lines(axes, points, styles, marker_size=4)
         axes.set_xticks(range(array.shape[1]), [str(n + 1) for n in range(array.shape[1])])
         label_axes(axes, x="layer", y="correlation" if measure == "spearman" else "", title=title)
-    legend_below(fig, row_legend(context.rows_with_baseline, context.styles, mark=4))
+    legend_below(fig, row_legend(context.rows_with_baseline, context.styles, marker_size=4))
     return fig
 
 

@@ -88,7 +88,7 @@ def _map_similarity(context: SectionContext[Options]) -> Section:
             MetricColumn(f"{measure}_change", f"{name}, top − all", change),
             MetricColumn(
                 f"{measure}_change{SURROGATE}", f"{name}, top − all, surrogate", surrogate,
-                hidden=True,
+                csv_only=True,
             ),
             MetricColumn(f"{measure}_excess", f"{name}, top − all, minus surrogate", excess),
         ]  # fmt: skip
@@ -102,13 +102,15 @@ def _map_similarity(context: SectionContext[Options]) -> Section:
 
 def _weights(context: SectionContext[Options]) -> Section:
     compared = ("below_1e4", "entropy")
-    metrics = [MetricColumn(id, header, compared=id in compared) for id, header in WEIGHTS.items()]
+    metrics = [
+        MetricColumn(id, header, show_difference=id in compared) for id, header in WEIGHTS.items()
+    ]
     return _table(context, metrics, 4)
 
 
 def _head_redundancy(context: SectionContext[Options]) -> Section:
     metrics = [
-        MetricColumn("distance", "Distance of heads in a layer ↑", compared=True),
+        MetricColumn("distance", "Distance of heads in a layer ↑", show_difference=True),
         MetricColumn("distance_all", "Distance of all heads"),
     ]
     return _table(context, metrics, 3)
@@ -156,7 +158,7 @@ def _heat_maps(context: SectionContext[Options]) -> Figure:
     rows = context.rows
     fig, (axs,) = subplot_grid(1, 1 + len(rows), (3.4 * (1 + len(rows)), 3.8))
     _curves(axs[0], context, ("distance",), "Distance of heads in a layer")
-    legend_below(fig, row_legend(context.rows, context.styles, mark=4))
+    legend_below(fig, row_legend(context.rows, context.styles, marker_size=4))
     matrices = [context.mean_detail(row, DETAILS, "distance") for row in rows]
     top = max(float(np.nanmax(matrix, initial=0.0)) for matrix in matrices)
     draw_heatmaps(fig, axs[1:], context, matrices, top or 1.0, "cosine distance")
@@ -174,7 +176,7 @@ def _curves(axes: Axes, context: SectionContext[Options], names: Sequence[str], 
             values = [get_metric(result, layer_metric(name, layer)) for result in results]
             if None not in values:
                 points += [Point(line, layer, value) for value in values if value is not None]
-    draw_lines(axes, points, styles, marks=4)
+    draw_lines(axes, points, styles, marker_size=4)
     depth = _layers(context, context.rows)
     step = 1 + (depth - 1) // _MAX_TICKS
     axes.set_xticks(range(0, depth, step), [str(layer + 1) for layer in range(0, depth, step)])
@@ -186,9 +188,10 @@ def _curves(axes: Axes, context: SectionContext[Options], names: Sequence[str], 
 def _legend(fig: Figure, context: SectionContext[Options], *labels: str) -> None:
     styles = zip(_DASHES, labels, strict=False)
     signs = [
-        legend_handle(label, RowStyle(INK, dash, ""), line=1.4, mark=0) for dash, label in styles
+        legend_handle(label, RowStyle(INK, dash, ""), line_width=1.4, marker_size=0)
+        for dash, label in styles
     ]
-    legend_below(fig, [*signs, *row_legend(context.rows, context.styles, mark=4)])
+    legend_below(fig, [*signs, *row_legend(context.rows, context.styles, marker_size=4)])
 
 
 def _layers(context: SectionContext[Options], rows: Sequence[RowSlice]) -> int:

@@ -53,7 +53,7 @@ def _section(context: SectionContext[Options], kind: str) -> Section:
     positions = context.suite.metric_positions
     metrics = [MetricColumn(position_metric(kind, n), f"n = {n}") for n in positions]
     metrics += [
-        MetricColumn(position_metric(kind, n, ending), f"n = {n}, {quantile:.0%}", hidden=True)
+        MetricColumn(position_metric(kind, n, ending), f"n = {n}, {quantile:.0%}", csv_only=True)
         for n in positions
         for ending, quantile in QUANTILES.items()
     ]
@@ -78,7 +78,7 @@ def _with_bounds_and_lambdas(context: SectionContext[Options], section: Section)
             text = format_range(values, partial(format_number, decimals=_DECIMALS))
             cells.append(Cell(row=row.run, column="lambda", text=text, seeds=seeds))
     columns.append(Column(id="lambda", header="Learned λ"))
-    columns += [Column(id=metric.id, header=metric.header, tidy_only=True) for metric in metrics]
+    columns += [Column(id=metric.id, header=metric.header, csv_only=True) for metric in metrics]
     return section.model_copy(
         update={
             "columns": [*section.columns, *columns],
@@ -109,9 +109,10 @@ def figure(context: SectionContext[Options]) -> Figure:
     shared.set_yscale("log")
     set_log_ticks(shared, positions, list(map(str, positions)))
     fig.supylabel("context RMS", fontsize=9)
-    signs = [legend_handle("published bounds", _BOUND, line=1.2, mark=0)]
+    signs = [legend_handle("published bounds", _BOUND, line_width=1.2, marker_size=0)]
     signs += [
-        legend_handle(title, styles[kind], line=1.6, mark=0) for kind, title in TITLES.items()
+        legend_handle(title, styles[kind], line_width=1.6, marker_size=0)
+        for kind, title in TITLES.items()
     ]
     legend_below(fig, signs)
     return fig

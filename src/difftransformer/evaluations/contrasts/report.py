@@ -82,8 +82,8 @@ def figure(context: SectionContext[Options]) -> Figure:
         name.set_fontweight("normal" if line.columns else "bold")
     _write_columns(side, lines)
     signs = [
-        legend_handle("mean over seeds, 95% interval where known", line=1.8),
-        legend_handle("one seed; of others the lowest and highest", mark=2.5),
+        legend_handle("mean over seeds, 95% interval where known", line_width=1.8),
+        legend_handle("one seed; of others the lowest and highest", marker_size=2.5),
         legend_handle("one seed alone, or not stated", hollow=True),
     ]
     legend_below(drawn, signs)

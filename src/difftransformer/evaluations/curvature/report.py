@@ -45,7 +45,7 @@ def section(context: SectionContext[Options]) -> list[Section]:
                 phase_metric(name, phase),
                 header,
                 {phase_metric(name, phase): factor},
-                compared=name == "negative_top",
+                show_difference=name == "negative_top",
             )
             for name, (header, factor) in _COLUMNS.items()
         ]
@@ -79,7 +79,7 @@ def figure(context: SectionContext[Options]) -> Figure:
         axes.label_outer()
     axs[0].set_yscale("log")
     axs[0].set_ylim(highest * 10.0**-_DECADES, highest * 3)
-    legend_below(fig, row_legend(context.rows, styles, mark=4))
+    legend_below(fig, row_legend(context.rows, styles, marker_size=4))
     return fig
 
 

@@ -24,16 +24,18 @@ def section(context: SectionContext[Options]) -> Section:
     """Return the section: shares of the answer by depth, then at all depths by kind."""
     suite = context.suite
     metrics = [
-        MetricColumn(answer_name(kind, depth), f"{KINDS[kind]}, {depth}%", hidden=kind != EFFECTIVE)
+        MetricColumn(
+            answer_name(kind, depth), f"{KINDS[kind]}, {depth}%", csv_only=kind != EFFECTIVE
+        )
         for kind in KINDS
         for depth in suite.depths
     ]
     metrics += [
-        MetricColumn(answer_name(kind), f"{name}, all depths ↑", compared=kind == EFFECTIVE)
+        MetricColumn(answer_name(kind), f"{name}, all depths ↑", show_difference=kind == EFFECTIVE)
         for kind, name in KINDS.items()
     ]
     metrics += [
-        MetricColumn(negative_name(kind), f"{name}, negative", hidden=kind == DESCENDED)
+        MetricColumn(negative_name(kind), f"{name}, negative", csv_only=kind == DESCENDED)
         for kind, name in KINDS.items()
     ]
     notes = [
@@ -51,12 +53,12 @@ def figure(context: SectionContext[Options]) -> Figure:
     fig, (axs,) = subplot_grid(1, len(_PANELS), (4.0 * len(_PANELS), 3.6), sharey=True)
     for axes, kind in zip(axs, _PANELS, strict=True):
         names = [answer_name(kind, depth) for depth in suite.depths]
-        draw_metric_curves(axes, context, suite.depths, names, marks=4.5)
+        draw_metric_curves(axes, context, suite.depths, names, marker_size=4.5)
         axes.set_xticks(suite.depths)
         y = "share of the answer" if kind == _PANELS[0] else ""
         label_axes(axes, x="depth of the answer, %", y=y, title=KINDS[kind])
     axs[0].set_ylim(bottom=0)
     if suite.proxy is not None:
         fig.suptitle(proxy_title("Ours", suite.proxy), x=0.0, ha="left", fontsize=10)
-    legend_below(fig, row_legend(context.rows, context.styles, mark=4.5))
+    legend_below(fig, row_legend(context.rows, context.styles, marker_size=4.5))
     return fig

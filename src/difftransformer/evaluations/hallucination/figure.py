@@ -48,7 +48,7 @@ def figure(context: SectionContext[Options]) -> Figure:
         axes.set_ylim(0, 1.04)
         y = "share free of hallucination" if axes is measured_axes else ""
         label_axes(axes, x="", y=y, title=title)
-    legend_below(figure, row_legend(context.rows, context.styles, line=0, mark=6))
+    legend_below(figure, row_legend(context.rows, context.styles, line_width=0, marker_size=6))
     return figure
 
 

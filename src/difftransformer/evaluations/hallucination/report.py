@@ -60,14 +60,14 @@ def _judge_section(
         for name in suite.set_tasks
     ]
     metrics += [
-        MetricColumn(name + ending, f"{header} ↑", name, compared=True)
+        MetricColumn(name + ending, f"{header} ↑", name, show_difference=True)
         for name, header in (_AVERAGES | {"average": "All, mean"}).items()
     ]
     metrics += [
-        MetricColumn(cause + ending, cause, _judged_share(cause, suite), hidden=True)
+        MetricColumn(cause + ending, cause, _judged_share(cause, suite), csv_only=True)
         for cause in ("contradicted", "unsupported")
     ]
-    metrics.append(MetricColumn("unjudged" + ending, "unjudged", "unjudged", hidden=True))
+    metrics.append(MetricColumn("unjudged" + ending, "unjudged", "unjudged", csv_only=True))
     notes = [*_notes(suite, judge, judge_view.eval_results()), *notes]
     return metric_section(judge_view, metrics, decimals=DECIMALS, notes=notes)
 
@@ -123,7 +123,7 @@ def _agreement(context: SectionContext[Options], judges: tuple[str, str], suite:
                 mean_cell(CellKey(row.run, label + ending), seeds, DECIMALS, PublishedValues(None))
             )
     columns = [
-        Column(id=label + ending, header=f"{header}, {name}", tidy_only=bool(ending))
+        Column(id=label + ending, header=f"{header}, {name}", csv_only=bool(ending))
         for ending, name in names.items()
         for label, (header, _) in measures.items()
     ]

@@ -13,9 +13,9 @@ from difftransformer.reporting.section_context import SectionContext
 from difftransformer.reporting.sections import MetricColumn, metric_section
 
 COLUMNS = (
-    MetricColumn(CKA, "CKA within a layer ↓", compared=True),
+    MetricColumn(CKA, "CKA within a layer ↓", show_difference=True),
     MetricColumn("cka_all", "CKA of all heads ↓"),
-    MetricColumn(IMPORTANCE, "Evenness of importance ↑", compared=True),
+    MetricColumn(IMPORTANCE, "Evenness of importance ↑", show_difference=True),
     MetricColumn("dex_cosine", "cos(O, λOW)"),
     MetricColumn("dex_norm", "|λOW| / |O|"),
 )
@@ -57,10 +57,10 @@ def _curves(context: SectionContext[Options]) -> Figure:
             if layer < len(importance):
                 values = np.sort(importance[layer])[::-1].tolist()
                 ranks = [(rank + 0.5) / len(values) for rank in range(len(values))]
-                draw_lines(axes, seed_points(run, ranks, [values]), context.styles, marks=6)
+                draw_lines(axes, seed_points(run, ranks, [values]), context.styles, marker_size=6)
         title, y = f"Layer {layer + 1}", "importance" if layer == 0 else ""
         label_axes(axes, x="fraction of heads", y=y, title=title)
-    legend_below(fig, row_legend(context.rows, context.styles, mark=6))
+    legend_below(fig, row_legend(context.rows, context.styles, marker_size=6))
     return fig
 
 

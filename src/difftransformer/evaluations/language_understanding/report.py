@@ -65,7 +65,7 @@ def section(context: SectionContext[Options]) -> Section:
     cells = _accuracy_cells(context, evaluated)
     if extra := _extra_metrics(context, suite):
         cells += metric_cells(context, extra, DECIMALS, context.published)
-    ids = [*evaluated, *(metric.id for metric in extra if metric.compared)]
+    ids = [*evaluated, *(metric.id for metric in extra if metric.show_difference)]
     cells += paired_differences(context.rows, ids, cells, DECIMALS)
     published, published_cells = _published(context, set(columns))
     sizes = fine_tuned_sizes(context)
@@ -117,7 +117,7 @@ def _columns(context: SectionContext[Options], columns: dict[str, str]) -> list[
     added = [Column(id=column, header=f"{label} ↑") for column, label in labels.items()]
     labels = {column: labels[column] for column, task in columns.items() if task not in skipped}
     added += [
-        Column(id=column + STDERR_SUFFIX, header=f"{label} s.e.", tidy_only=True)
+        Column(id=column + STDERR_SUFFIX, header=f"{label} s.e.", csv_only=True)
         for column, label in labels.items()
     ]
     if context.has_baselines:
@@ -125,7 +125,7 @@ def _columns(context: SectionContext[Options], columns: dict[str, str]) -> list[
             Column(
                 id=column + DIFFERENCE_SUFFIX,
                 header=f"Δ {label}",
-                tidy_only=columns[column] != AVERAGE,
+                csv_only=columns[column] != AVERAGE,
             )
             for column, label in labels.items()
         ]
@@ -182,13 +182,13 @@ def _extra_metrics(context: SectionContext[Options], suite: Suite) -> list[Metri
         terms = {task_metric(task): 100 / len(subset) for task in subset}
         metrics.append(
             MetricColumn(
-                f"{AVERAGE}_subset{ending}", f"Avg without {labels} ↑", terms, compared=True
+                f"{AVERAGE}_subset{ending}", f"Avg without {labels} ↑", terms, show_difference=True
             )
         )
     if context.options.most_common_share:
         metrics += [
             MetricColumn(f"{task}_most_common_share{ending}", f"{task_label(task)}, same answer",
-                   {task_metric(task, "most_common_share"): 100.0}, hidden=task not in excluded)
+                   {task_metric(task, "most_common_share"): 100.0}, csv_only=task not in excluded)
             for task in suite.evaluated_tasks
         ]  # fmt: skip
     return metrics
@@ -196,13 +196,13 @@ def _extra_metrics(context: SectionContext[Options], suite: Suite) -> list[Metri
 
 def _extra_columns(context: SectionContext[Options], extra: list[MetricColumn]) -> list[Column]:
     columns = [
-        Column(id=metric.id, header=metric.header, tidy_only=metric.hidden) for metric in extra
+        Column(id=metric.id, header=metric.header, csv_only=metric.csv_only) for metric in extra
     ]
     if context.has_baselines:
         columns += [
             Column(id=metric.id + DIFFERENCE_SUFFIX, header=f"Δ {metric.header.removesuffix(' ↑')}")
             for metric in extra
-            if metric.compared
+            if metric.show_difference
         ]
     return columns
 
@@ -270,10 +270,10 @@ def _legend(
     labels = {row.run: row.label for part in sections for row in part.rows}
     measured = {row.run for part_view in context.sibling_contexts for row in part_view.rows}
     signs = [
-        legend_handle(labels[run], part_view, mark=6, hollow=run not in measured)
+        legend_handle(labels[run], part_view, marker_size=6, hollow=run not in measured)
         for run, part_view in look.items()
     ]
     cells = [cell for part in sections for cell in part.cells if cell.row in measured]
     if paper is not None and any(cell.paper_value is not None for cell in cells):
-        signs.append(legend_handle(f"published ({paper.scale})", mark=6, hollow=True))
-    return [*signs, legend_handle("guessing", _GUESS, line=1.1, mark=0)]
+        signs.append(legend_handle(f"published ({paper.scale})", marker_size=6, hollow=True))
+    return [*signs, legend_handle("guessing", _GUESS, line_width=1.1, marker_size=0)]

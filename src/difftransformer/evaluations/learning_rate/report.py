@@ -140,10 +140,13 @@ def figure(context: SectionContext[Options]) -> Figure:
     styles = row_styles({row.label: row.look for part in parts for row in part.rows})
     for axes, part in zip(panel_axes, parts, strict=True):
         _panel(axes, part, styles)
-    signs = [legend_handle(label, style, line=1.6, mark=3.5) for label, style in styles.items()]
+    signs = [
+        legend_handle(label, style, line_width=1.6, marker_size=3.5)
+        for label, style in styles.items()
+    ]
     signs += [
-        legend_handle("best mean", _BEST_STYLE, mark=10),
-        legend_handle("in use", _IN_USE_STYLE, mark=10, hollow=True),
+        legend_handle("best mean", _BEST_STYLE, marker_size=10),
+        legend_handle("in use", _IN_USE_STYLE, marker_size=10, hollow=True),
     ]
     legend_below(figure, signs, ncols=2 * len(parts))
     return figure
@@ -157,11 +160,16 @@ def _panel(axes: Axes, context: SectionContext[Options], styles: dict[str, RowSt
             for swept, cell in result.cells.items()
             for value in cell.by_seed().values()
         ]
-        draw_lines(axes, points, styles, marks=3.5)
+        draw_lines(axes, points, styles, marker_size=3.5)
         partial = {swept for swept, cell in result.cells.items() if cell.n < len(cell.seeds)}
         means = mean_points(points)
         draw_lines(
-            axes, [p for p in means if p.x in partial], styles, marks=3.5, lw=0, **HOLLOW_STYLE
+            axes,
+            [p for p in means if p.x in partial],
+            styles,
+            marker_size=3.5,
+            lw=0,
+            **HOLLOW_STYLE,
         )
         for mark_style, entry, size, line_style in (
             (_IN_USE_STYLE, result.chosen, 13, {"mfc": "none", "mew": 1.4}),
@@ -169,7 +177,7 @@ def _panel(axes: Axes, context: SectionContext[Options], styles: dict[str, RowSt
         ):
             marked_points = [p for p in means if entry is not None and p.x == entry.learning_rate]
             marked = {label: row_style._replace(marker=mark_style.marker)}
-            draw_lines(axes, marked_points, marked, marks=size, lw=0, **line_style)
+            draw_lines(axes, marked_points, marked, marker_size=size, lw=0, **line_style)
     set_log_ticks(
         axes, context.learning_rates, list(map(format_learning_rate, context.learning_rates))
     )

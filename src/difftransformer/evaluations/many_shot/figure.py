@@ -112,7 +112,7 @@ def _curves(context: SectionContext[Options]) -> Figure:
             axes.set_ylim(0, 102)
             if column:
                 axes.set_ylabel("")
-    legend_below(figure, row_legend(context.rows, context.styles, mark=3.8), ncols=6)
+    legend_below(figure, row_legend(context.rows, context.styles, marker_size=3.8), ncols=6)
     return figure
 
 
@@ -125,7 +125,7 @@ def _measured_panel(
     axes.axhline(_chance(context), color=SOFT, lw=0.9, ls=(0, _GUESS.dash))
     for row in context.rows:
         values = [[accuracy(result, n) for n in numbers] for result in context.eval_results(row)]
-        draw_lines(axes, seed_points(row.run, numbers, values), look, marks=3.8)
+        draw_lines(axes, seed_points(row.run, numbers, values), look, marker_size=3.8)
     label_axes(axes, x="demonstrations", y="accuracy, %")
     axes.set_title(escape_label(with_proxy_title(context).title, _WIDTH), fontsize=8.5, pad=6)
 
@@ -168,8 +168,11 @@ def _spread(context: SectionContext[Options]) -> Figure:
         _spread_panel(axes, section, context.styles, int(_CHARACTERS_PER_INCH * width))
     for axes in panel_axes[1:]:
         axes.set_ylabel("")
-    signs = row_legend(context.rows, context.styles, line=0, mark=4)
-    legend_below(figure, [*signs, legend_handle("guessing on our items", _GUESS, line=0.9, mark=0)])
+    signs = row_legend(context.rows, context.styles, line_width=0, marker_size=4)
+    legend_below(
+        figure,
+        [*signs, legend_handle("guessing on our items", _GUESS, line_width=0.9, marker_size=0)],
+    )
     return figure
 
 
@@ -197,7 +200,7 @@ def _spread_panel(
             )
         ]
         labels = dict.fromkeys(strips, "")
-        draw_estimates(axes, drawn, look, labels, dodge=False, hollow=hollow, marks=4)
+        draw_estimates(axes, drawn, look, labels, dodge=False, hollow=hollow, marker_size=4)
     for x, (run, values) in enumerate(strips.values()):
         spread, best = f"{max(values) - min(values):.0f}", max(values)
         axes.text(x, best + 1.5, spread, ha="center", fontsize=7, color=look[run].color)

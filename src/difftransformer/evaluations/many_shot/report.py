@@ -39,7 +39,9 @@ def _numbers(context: SectionContext[Options]) -> tuple[list[MetricColumn], str]
     # A proxy has classes of its own, so its columns have names without published values.
     start = f"{suite.task}_generated_n" if suite.generated else f"{suite.task}_n"
     metrics = [
-        MetricColumn(f"{start}{n}", f"{n} ↑", {accuracy_metric(n): 100.0}, hidden=n not in columns)
+        MetricColumn(
+            f"{start}{n}", f"{n} ↑", {accuracy_metric(n): 100.0}, csv_only=n not in columns
+        )
         for n in numbers
     ]
     mean, overall = (
@@ -48,12 +50,20 @@ def _numbers(context: SectionContext[Options]) -> tuple[list[MetricColumn], str]
     any_class = suite.selection == "random"  # as Dex prints it, with a mean over all numbers
     metrics.append(
         MetricColumn(
-            f"{suite.task}_plateau", "Plateau ↑", mean, hidden=any_class, compared=not any_class
+            f"{suite.task}_plateau",
+            "Plateau ↑",
+            mean,
+            csv_only=any_class,
+            show_difference=not any_class,
         )
     )
     metrics.append(
         MetricColumn(
-            f"{suite.task}_average", "Avg ↑", overall, hidden=not any_class, compared=any_class
+            f"{suite.task}_average",
+            "Avg ↑",
+            overall,
+            csv_only=not any_class,
+            show_difference=any_class,
         )
     )
     return metrics, (

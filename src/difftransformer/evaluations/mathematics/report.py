@@ -108,12 +108,14 @@ def _accuracy(
 
     return MetricColumn(
         id, header, {metric_of(name, tokens=tokens): 100.0}, remark, hidden,
-        compared=id in (AVERAGE, FINAL),
+        show_difference=id in (AVERAGE, FINAL),
     )  # fmt: skip
 
 
 def _length(name: str, header: str, *, hidden: bool) -> MetricColumn:
-    return MetricColumn(metric_of(name, "tokens"), header, hidden=hidden, compared=not hidden)
+    return MetricColumn(
+        metric_of(name, "tokens"), header, csv_only=hidden, show_difference=not hidden
+    )
 
 
 def _notes(context: SectionContext[Options]) -> list[str]:
@@ -160,7 +162,7 @@ def _curves(context: SectionContext[Options]) -> Figure:
     for row in context.rows:
         last = int(require_metric(context.results.training(row.run, context.seeds[0]), "tokens"))
         by_seed = [[accuracy(one, name) for name in names] for one in context.eval_results(row)]
-        draw_lines(ours, seed_points(row.run, [*kept, last], by_seed), look, marks=5.5)
+        draw_lines(ours, seed_points(row.run, [*kept, last], by_seed), look, marker_size=5.5)
         if paper is not None and (published := paper.series.get(row.run)) is not None:
             draw_lines(
                 others[0], seed_points(row.run, published.x, [published.y]), look, **PUBLISHED_STYLE
@@ -169,7 +171,7 @@ def _curves(context: SectionContext[Options]) -> Figure:
     for axes in others:
         _by_tokens(axes, f"Published: {paper.scale if paper is not None else ''}")
     signs = [legend_handle("published", hollow=True)] if others else []
-    legend_below(figure, [*row_legend(context.rows, look, mark=5.5), *signs])
+    legend_below(figure, [*row_legend(context.rows, look, marker_size=5.5), *signs])
     return figure
 
 
@@ -213,7 +215,7 @@ def _points(context: SectionContext[Options]) -> Figure:
     label_axes(top, x="", y="accuracy, %", title=proxy_title(context.title, suite.proxy))
     label_axes(bottom, x="", y="tokens", title=f"Mean length of output{beside}")
     signs = [legend_handle("published", hollow=True)] if suite.proxy is None else []
-    legend_below(figure, [*row_legend(context.rows, look, line=0, mark=6), *signs])
+    legend_below(figure, [*row_legend(context.rows, look, line_width=0, marker_size=6), *signs])
     return figure
 
 

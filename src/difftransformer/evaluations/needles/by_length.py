@@ -133,12 +133,15 @@ def _averages(
 ) -> None:
     for panel in panels:
         draw_lines(
-            axes, seed_points(panel.run, range(len(lengths)), panel.averages), look, marks=4.5
+            axes, seed_points(panel.run, range(len(lengths)), panel.averages), look, marker_size=4.5
         )
     axes.set_xticks(range(len(lengths)), lengths)
     axes.tick_params(labelsize=7.5)
     axes.set_ylim(0, 1.05)
     label_axes(axes, x="context length, tokens", y="accuracy")
     axes.set_title("Mean over depths", fontsize=9, pad=6)
-    signs = [legend_handle(panel.label, look[panel.run], line=1.6, mark=4.5) for panel in panels]
+    signs = [
+        legend_handle(panel.label, look[panel.run], line_width=1.6, marker_size=4.5)
+        for panel in panels
+    ]
     axes.legend(handles=signs, fontsize=7, loc="best", handlelength=2.4)

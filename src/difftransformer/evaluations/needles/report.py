@@ -103,7 +103,7 @@ def _by_length(context: SectionContext[Options]) -> list[MetricColumn]:
     ]
     columns.append(_accuracy("average", "All ↑", group_name(pair)))
     longest, *depths = _with_depths(context, "longest", "Longest", pair, length=lengths[-1])
-    return [*columns, replace(longest, header="Longest", hidden=True), *depths]
+    return [*columns, replace(longest, header="Longest", csv_only=True), *depths]
 
 
 def _with_depths(
@@ -167,20 +167,20 @@ def _draw_settings(axes: Axes, context: SectionContext[Options]) -> None:
         return cell_interval(cell) if len(seeds) > 1 else answers_interval(seeds[0], cell.column)
 
     accuracies = cell_estimates(select_cells(section(context), names), ends=ends)
-    draw_estimates(axes, accuracies, context.styles, names, marks=7)
+    draw_estimates(axes, accuracies, context.styles, names, marker_size=7)
     axes.set_ylim(-0.04, 1.06)
     title = proxy_title("Accuracy, mean over depths", context.suite.proxy)
     label_axes(axes, x="needles in the context N, needles queried R", y="accuracy", title=title)
-    signs = row_legend(context.rows, context.styles, mark=7)
+    signs = row_legend(context.rows, context.styles, marker_size=7)
     if any(accuracy.kind == "published" for accuracy in accuracies):
-        signs.append(legend_handle("published", mark=7, hollow=True))
+        signs.append(legend_handle("published", marker_size=7, hollow=True))
     axes.legend(handles=signs, fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5))
 
 
 def _draw_depths(axes: Axes, context: SectionContext[Options], pair: list[int]) -> None:
     depths = context.suite.depths
     names = [accuracy_metric(pair, depth=depth) for depth in depths]
-    draw_metric_curves(axes, context, depths, names, marks=4)
+    draw_metric_curves(axes, context, depths, names, marker_size=4)
     axes.axhline(1 / pair[0], color=SOFT, lw=0.8, ls=(0, (2, 2)))
     axes.set_ylim(-0.04, 1.06)
     axes.set_xticks(depths)

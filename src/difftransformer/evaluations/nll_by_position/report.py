@@ -45,11 +45,11 @@ def section(context: SectionContext[Options]) -> list[Section]:
     metrics = [
         MetricColumn(nll_metric(position), f"{position} ↓") for position in context.suite.positions
     ]
-    metrics.append(MetricColumn(WINDOW_LOSS, "window ↓", hidden=True))
+    metrics.append(MetricColumn(WINDOW_LOSS, "window ↓", csv_only=True))
     # The published positions differ from ours.
     cells = metric_cells(context, metrics, _DECIMALS, PublishedValues(None))
     columns = [
-        Column(id=metric.id, header=metric.header, tidy_only=metric.hidden) for metric in metrics
+        Column(id=metric.id, header=metric.header, csv_only=metric.csv_only) for metric in metrics
     ]
     measured = make_section(context, columns, cells, _notes(context))
     if not context.has_baselines:
@@ -59,7 +59,7 @@ def section(context: SectionContext[Options]) -> list[Section]:
         Column(
             id=metric.id + DIFFERENCE_SUFFIX,
             header=f"Δ {metric.header.removesuffix(' ↓')}",
-            tidy_only=metric.tidy_only,
+            csv_only=metric.csv_only,
         )
         for metric in columns
     ]
@@ -78,7 +78,7 @@ def figure(context: SectionContext[Options]) -> Figure:
     measured, *differences = section(context)
     _curves(first, context, measured)
     _differences(second, context, *differences)
-    signs = row_legend(context.rows, context.styles, mark=4)
+    signs = row_legend(context.rows, context.styles, marker_size=4)
     if paper is not None:
         _published(published[0], context, paper)
         signs.append(legend_handle("published", hollow=True))
@@ -117,7 +117,7 @@ def _extension(context: SectionContext[Options]) -> list[str]:
 
 def _curves(axes: Axes, context: SectionContext[Options], measured: Section) -> None:
     names = [nll_metric(position) for position in context.suite.positions]
-    draw_lines(axes, _points(context, measured, names), context.styles, marks=4)
+    draw_lines(axes, _points(context, measured, names), context.styles, marker_size=4)
     _mark_positions(axes, context.suite.positions)
     label_axes(axes, x=_POSITION, y="nats per token", title="Cumulative NLL")
 
@@ -128,7 +128,7 @@ def _differences(
     axes.axhline(0, color=INK, lw=0.8)
     if differences is not None:
         names = [nll_metric(position) + DIFFERENCE_SUFFIX for position in context.suite.positions]
-        draw_lines(axes, _points(context, differences, names), context.styles, marks=4)
+        draw_lines(axes, _points(context, differences, names), context.styles, marker_size=4)
         x = dict(zip(names, context.suite.positions, strict=True))
         ends = [
             Point(cell.row, x[cell.column], end)

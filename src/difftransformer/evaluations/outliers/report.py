@@ -35,7 +35,8 @@ def section(context: SectionContext[Options]) -> Section:
     """Build the section of one kind of activation."""
     first, kind = context.eval_results()[0], context.options.activation
     metrics = [
-        MetricColumn(top_metric(kind, rank), f"Top-{rank} ↓", compared=rank == 1) for rank in RANKS
+        MetricColumn(top_metric(kind, rank), f"Top-{rank} ↓", show_difference=rank == 1)
+        for rank in RANKS
     ]
     metrics.append(MetricColumn(median_metric(kind), "Median"))
     notes = [
@@ -65,7 +66,7 @@ def figure(context: SectionContext[Options]) -> Figure:
         label_axes(
             axes, x=_X[part.options.activation], y="share of values above x", title=part.title
         )
-    legend_below(figure, row_legend(context.rows, context.styles, mark=4.5))
+    legend_below(figure, row_legend(context.rows, context.styles, marker_size=4.5))
     return figure
 
 

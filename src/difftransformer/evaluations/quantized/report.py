@@ -61,7 +61,9 @@ def section(context: SectionContext[Options]) -> Section:
     ]
     name = f"{context.section.suites[0]}_{quantity}_change"
     change = {score_name(quantity, widths[-1]): 1.0, score_name(quantity, widths[0]): -1.0}
-    metrics.append(MetricColumn(name, f"{widths[-1]} − {widths[0]} bits", change, compared=True))
+    metrics.append(
+        MetricColumn(name, f"{widths[-1]} − {widths[0]} bits", change, show_difference=True)
+    )
     guessing = ""
     if suite.chance is not None:
         chance = require_metric(context.eval_results()[0], "chance")
@@ -98,9 +100,9 @@ def figure(context: SectionContext[Options]) -> Figure:
     if context.artifact.paper is not None:
         grid[0, -1].set_visible(True)
         _published(grid[0, -1], context)
-    signs = row_legend(context.rows, context.styles, mark=4.5)
+    signs = row_legend(context.rows, context.styles, marker_size=4.5)
     if context.suite.chance is not None:
-        signs.append(legend_handle("guessing", _GUESS, line=0.8, mark=0))
+        signs.append(legend_handle("guessing", _GUESS, line_width=0.8, marker_size=0))
     legend_below(figure, signs)
     return figure
 
@@ -145,7 +147,7 @@ def _section(axes: Axes, context: SectionContext[Options]) -> None:
         chance = require_metric(context.eval_results()[0], "chance")
         axes.axhline(chance, color=INK, lw=0.8, ls=(0, _GUESS.dash))
     names = [score_name(context.options.quantity, bits) for bits in widths]
-    draw_metric_curves(axes, context, range(len(widths)), names, marks=4.5)
+    draw_metric_curves(axes, context, range(len(widths)), names, marker_size=4.5)
     _axes(axes, widths, _score(context), context.title.partition(":")[0])
 
 

@@ -77,7 +77,7 @@ def section(context: SectionContext[Options]) -> Section:
         Column(id="tokens_to_learn", header="Tokens to learn ↓"),
         Column(id="tokens_to_learn_mean", header="Restricted mean ↓"),
         *(
-            Column(id=f"{unit}_to_learn{suffix}", header=f"{unit}{suffix}", tidy_only=True)
+            Column(id=f"{unit}_to_learn{suffix}", header=f"{unit}{suffix}", csv_only=True)
             for unit, suffixes in _CSV_SUFFIXES.items()
             for suffix in suffixes
         ),
@@ -85,7 +85,7 @@ def section(context: SectionContext[Options]) -> Section:
     ]
     if context.has_baselines:
         columns += [
-            Column(id=column.id + DIFFERENCE_SUFFIX, header=f"Δ {column.header}", tidy_only=True)
+            Column(id=column.id + DIFFERENCE_SUFFIX, header=f"Δ {column.header}", csv_only=True)
             for column in accuracies
         ]
     horizon = _horizon(context)
@@ -111,8 +111,8 @@ def figure(context: SectionContext[Options]) -> Figure:
     left, right = top.subplots(1, 2)
     _by_needles(left, context)
     _times_to_learn(right, context)
-    signs = [legend_handle("guessing, 1/N", _GUESS, line=1, mark=0)]
-    legend_below(top, [*signs, *row_legend(context.rows, context.styles, mark=4.5)])
+    signs = [legend_handle("guessing, 1/N", _GUESS, line_width=1, marker_size=0)]
+    legend_below(top, [*signs, *row_legend(context.rows, context.styles, marker_size=4.5)])
     probe = shared_setting(context.train_results(), "training", "probe")
     for index, (axes, row, lowest) in enumerate(axes_per_row(bottom, context.rows, _PANELS)):
         _learning(axes, context, row, probe)
@@ -149,8 +149,8 @@ def _times(context: SectionContext[Options], unit: str, *rows: RowSlice) -> list
             SeedValue(
                 seed=result.seed,
                 value=time,
-                beyond=beyond,
-                after=after,
+                censored_at=beyond,
+                lower_bound=after,
                 text=text,
                 job_ids=[result.job_id],
             )
@@ -160,7 +160,7 @@ def _times(context: SectionContext[Options], unit: str, *rows: RowSlice) -> list
 
 def _horizon(context: SectionContext[Options]) -> float | None:
     """Return the shortest training without retrieval in tokens, or None if all seeds learned."""
-    ends = (time.beyond for time in _times(context, "tokens"))
+    ends = (time.censored_at for time in _times(context, "tokens"))
     return min((end for end in ends if end is not None), default=None)
 
 
@@ -260,7 +260,10 @@ def _by_needles(axes: Axes, context: SectionContext[Options]) -> None:
             [require_metric(result, accuracy_metric(n)) for n in pair_counts] for result in results
         ]
         draw_lines(
-            axes, seed_points(row.run, [n * offset for n in pair_counts], values), look, marks=4.5
+            axes,
+            seed_points(row.run, [n * offset for n in pair_counts], values),
+            look,
+            marker_size=4.5,
         )
     set_log_ticks(axes, pair_counts, list(map(str, pair_counts)), base=2)
     axes.set_ylim(0, 1.04)
@@ -271,7 +274,7 @@ def _times_to_learn(axes: Axes, context: SectionContext[Options]) -> None:
     """Draw the Kaplan-Meier curve of each model, with a tick at censored seeds."""
     for index, row in enumerate(context.rows):
         seeds, look = _times(context, "tokens", row), context.styles[row.run]
-        censored = [seed.beyond for seed in seeds if seed.beyond is not None]
+        censored = [seed.censored_at for seed in seeds if seed.censored_at is not None]
         curve = survival([seed.value for seed in seeds if seed.value is not None], censored)
         offset = _Y_OFFSET * ((len(context.rows) - 1) / 2 - index)
         share_at = {0.0: 1 + offset, **dict(zip(curve.times, curve.shares + offset, strict=True))}
@@ -304,7 +307,7 @@ def _learning(
             learned.append(curve[series.steps.index(int(step))])
     look = {row.run: context.styles[row.run]._replace(dash=(), marker="o")}
     draw_lines(axes, points, look, units="seed", estimator=None, lw=1.0, alpha=0.85)
-    draw_lines(axes, learned, look, estimator=None, marks=4.5, lw=0, mec="white", mew=0.8)
+    draw_lines(axes, learned, look, estimator=None, marker_size=4.5, lw=0, mec="white", mew=0.8)
     label_axes(axes, x="", y=f"accuracy, N = {needles}")
     axes.xaxis.set_major_formatter(lambda tokens, _: format_count(tokens))
     axes.locator_params("x", nbins=4)

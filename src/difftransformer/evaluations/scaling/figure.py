@@ -36,13 +36,13 @@ def figure(context: SectionContext[Options]) -> Figure:
     columns = 1 if paper is None else 2
     fig, (axs,) = subplot_grid(1, columns, (5.5 * columns, 4.6))
     _measured(axs[0], context, styles)
-    signs = row_legend(context.section.families, styles, line=0, mark=5.5)
+    signs = row_legend(context.section.families, styles, line_width=0, marker_size=5.5)
     if paper is not None:
         _published(axs[1], context, paper, styles)
         signs.append(legend_handle("published", hollow=True))
-    signs.append(legend_handle("fitted", _FIT, line=1.2, mark=0))
+    signs.append(legend_handle("fitted", _FIT, line_width=1.2, marker_size=0))
     if any(_is_arrow(text) for axes in axs for text in axes.texts):
-        signs.append(legend_handle("equal loss", _ARROW, line=1.2))
+        signs.append(legend_handle("equal loss", _ARROW, line_width=1.2))
     legend_below(fig, signs, ncols=6)
     return fig
 
@@ -61,7 +61,9 @@ def _measured(axes: Axes, context: SectionContext[Options], styles: dict[str, Ro
         for seed in point.seeds
         if seed.value is not None
     ]
-    draw_lines(axes, points, styles, marks=5.5, lw=0, err_style="bars", err_kws={"elinewidth": 1.6})
+    draw_lines(
+        axes, points, styles, marker_size=5.5, lw=0, err_style="bars", err_kws={"elinewidth": 1.6}
+    )
     for family, _ in curves.lines:
         _curve(axes, family.run, curves.curve(family.run, curves.all_seeds), styles)
         if family.against is not None:

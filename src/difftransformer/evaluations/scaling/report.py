@@ -113,7 +113,7 @@ def _equal_loss_columns(context: SectionContext[Options], prefix: str) -> list[C
     return [
         Column(id=f"{prefix}_x", header=f"{baseline}: {context.options.by} of equal loss"),
         Column(id=f"{prefix}_ratio", header="Fraction needed"),
-        Column(id=f"{prefix}_out_of_range", header=OUT_OF_RANGE, tidy_only=True),
+        Column(id=f"{prefix}_out_of_range", header=OUT_OF_RANGE, csv_only=True),
     ]
 
 
@@ -121,8 +121,8 @@ def _curve_columns(context: SectionContext[Options]) -> list[Column]:
     return [
         Column(id="exponent", header="Exponent b"),
         Column(id="offset", header="Offset c"),
-        Column(id="factor", header="a", tidy_only=True),
-        Column(id="residual", header="rms residual in log loss", tidy_only=True),
+        Column(id="factor", header="a", csv_only=True),
+        Column(id="residual", header="rms residual in log loss", csv_only=True),
         Column(id="loss_at_largest", header="Loss at the largest ↓"),
         Column(id="loss_at_largest" + DIFFERENCE_SUFFIX, header="Δ Loss at the largest"),
         Column(id="compare_x", header="Compared at"),

@@ -36,7 +36,7 @@ def section(context: SectionContext[Options]) -> Section:
         MetricColumn(
             share_metric(name, word, lowest=lowest),
             f"{SENTENCES[name]._asdict()[word]}{', lowest head' if lowest else ''}",
-            compared=word == DISTRACTOR and not lowest,
+            show_difference=word == DISTRACTOR and not lowest,
         )
         for name in context.options.sentences
         for word in (RELEVANT, DISTRACTOR)

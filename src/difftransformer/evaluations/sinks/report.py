@@ -26,7 +26,7 @@ def section(context: SectionContext[Options]) -> Section:
     """Return the section; shares by layer are in the csv."""
     suite, first = context.suite, context.eval_results()[0]
     metrics = [
-        MetricColumn("share", "First-token share ↓", compared=True),
+        MetricColumn("share", "First-token share ↓", show_difference=True),
         MetricColumn("sink_heads", "Sink heads ↓"),
         MetricColumn("weight", "First-token weight"),
         MetricColumn("mass", "Sum of weights"),
@@ -54,6 +54,8 @@ def figure(context: SectionContext[Options]) -> Figure:
     axes.axhline(uniform, color=INK, lw=0.8, ls=(0, _UNIFORM.dash))
     axes.set_ylim(bottom=0)
     label_axes(axes, x="layer", y="share of attention on the first token", title=context.title)
-    signs = row_legend(context.rows, context.styles, line=0, mark=6)
-    legend_below(fig, [*signs, legend_handle("uniform attention", _UNIFORM, line=0.8, mark=0)])
+    signs = row_legend(context.rows, context.styles, line_width=0, marker_size=6)
+    legend_below(
+        fig, [*signs, legend_handle("uniform attention", _UNIFORM, line_width=0.8, marker_size=0)]
+    )
     return fig

@@ -77,7 +77,7 @@ def figure(context: SectionContext[Options]) -> Figure:
             y=_CURVES[column],
             title=f"At {format_learning_rate(rates[-1])}, one line per seed",
         )
-    legend_below(fig, row_legend(context.rows, styles, mark=4))
+    legend_below(fig, row_legend(context.rows, styles, marker_size=4))
     return fig
 
 
@@ -142,7 +142,7 @@ def _run_section(context: SectionContext[Options]) -> Section:
     columns = [Column(id=name, header=f"{header} ↓") for name, header in METRICS.items()]
     columns += [
         Column(
-            id=name + DIFFERENCE_SUFFIX, header=f"Δ {METRICS[name]}", tidy_only=name == "final_loss"
+            id=name + DIFFERENCE_SUFFIX, header=f"Δ {METRICS[name]}", csv_only=name == "final_loss"
         )
         for name in compared
     ]
@@ -235,9 +235,11 @@ def _by_rate(axes: Axes, name: str, run: str, trained: ByRate, styles: dict[str,
         if (value := seed.values[name]) is not None
     ]
     partial = {x for x, seeds in trained.items() if any(s.values[name] is None for s in seeds)}
-    draw_lines(axes, points, styles, marks=4, errorbar=None if name == "diverged" else MIN_MAX_BAND)
+    draw_lines(
+        axes, points, styles, marker_size=4, errorbar=None if name == "diverged" else MIN_MAX_BAND
+    )
     fewer = [point for point in mean_points(points) if point.x in partial]
-    draw_lines(axes, fewer, styles, marks=4, lw=0, **HOLLOW_STYLE)
+    draw_lines(axes, fewer, styles, marker_size=4, lw=0, **HOLLOW_STYLE)
 
 
 def _curves_at_largest_rate(

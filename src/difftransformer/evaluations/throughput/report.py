@@ -49,7 +49,7 @@ def figure(context: SectionContext[Options]) -> Figure:
         ]
         draw_estimates(axes, found, look, shapes)
         label_axes(axes, x="", y="tokens/s, ratio" if axes is left else "", title=title)
-    legend_below(figure, row_legend(compared, look, line=0, mark=6))
+    legend_below(figure, row_legend(compared, look, line_width=0, marker_size=6))
     return figure
 
 

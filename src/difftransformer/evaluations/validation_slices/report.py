@@ -32,7 +32,7 @@ from difftransformer.reporting.section_context import SectionContext
 from difftransformer.reporting.sections import MetricColumn, metric_section
 
 _LOSSES = (
-    MetricColumn("valid", "Valid ↓", "loss", compared=True),
+    MetricColumn("valid", "Valid ↓", "loss", show_difference=True),
     MetricColumn("ar_hit", "AR-Hit ↓", "ar_hit_loss"),
     MetricColumn("others", "Others ↓", "others_loss"),
 )
