@@ -8,9 +8,9 @@ from tempfile import gettempdir
 
 from snakemake.utils import min_version
 
-from difftransformer.machine import search_rarely
+from difftransformer.machine import relax_gc
 
-search_rarely()  # before any import of torch
+relax_gc()  # before any import of torch
 
 from difftransformer.config.folders import as_named
 from difftransformer.config.project import settings_given

@@ -1,4 +1,4 @@
-"""The command `difftransformer`, which an installation without the extras has, too."""
+"""Entry point of the command `difftransformer`, also without the extras installed."""
 
 import os
 import sys
@@ -10,14 +10,14 @@ _WARM = (
     "difftransformer.training.pretrain",
     "difftransformer.evaluation.evaluate",
 )
-"""What jobs need, to be imported once for all of them."""
+"""Modules that the warm process imports once for all jobs."""
 
 
 def main() -> None:
-    """Run the command line, or say which extra it lacks."""
+    """Run the command line, or name the missing extra."""
     if warm.VARIABLE in os.environ:
         if sys.argv[1:2] == [warm.COMMAND]:
-            warm.serve(_WARM)  # returns in each job, with the job's words
+            warm.serve(_WARM)  # returns in each job, with the arguments of the job
         else:
             warm.hand_over()
     try:
@@ -25,9 +25,9 @@ def main() -> None:
     except ModuleNotFoundError as error:
         from difftransformer.extras import install_hint
 
-        if (cure := install_hint(error)) is None:
+        if (hint := install_hint(error)) is None:
             raise
-        sys.exit(f"error: {cure}")
+        sys.exit(f"error: {hint}")
     run()
 
 

@@ -9,36 +9,36 @@ T = TypeVar("T")
 
 
 class UserError(Exception):
-    """A mistake a user can mend; the command line prints it as one line and exits with status 2."""
+    """A user's mistake; the command line prints it as one line and exits with status 2."""
 
 
 class ConfigError(UserError):
-    """Configuration that cannot be used: names file, key path, what was found, what is allowed."""
+    """Invalid configuration; the message names file, key, value and allowed values."""
 
 
 class DataError(UserError):
-    """A corpus, tokenizer or shard that is missing, empty or damaged."""
+    """A missing, empty or damaged corpus, tokenizer or shard."""
 
 
 class CheckpointError(UserError):
-    """A checkpoint or an exported model that is missing, truncated or does not fit."""
+    """A missing, truncated or incompatible checkpoint or model folder."""
 
 
 class BackendError(UserError):
-    """An attention backend, device or precision that was asked for and is not there."""
+    """An attention backend, device or precision that is not available here."""
 
 
 class WrongCodeError(BackendError):
-    """A compiler has made code for this card whose numbers may be wrong."""
+    """A compiler has generated code for this GPU whose results may be wrong."""
 
 
 class DivergenceError(UserError):
-    """A training loss that became NaN or infinite, or left every reasonable range."""
+    """A training loss that became NaN, infinite or unreasonably large."""
 
 
 @contextmanager
 def data_of(dataset: str) -> Iterator[None]:
-    """Name the dataset in what is wrong with its data, where only the caller knows the name."""
+    """Prefix data errors with the name of the dataset."""
     try:
         yield
     except DataError as error:
@@ -46,35 +46,35 @@ def data_of(dataset: str) -> Iterator[None]:
 
 
 def in_one_line(error: Exception) -> str:
-    """Name an error of a library in one line."""
+    """Return type and first line of a library's exception."""
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:200]}"
 
 
-MOST_NAMES = 20
-"""Allowed names that an error lists."""
+MAX_NAMES = 20
+"""Number of allowed names that an error lists."""
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:
     """Return a hint such as ``; did you mean 'lr'?``, or the allowed names when none is close."""
     names = sorted(allowed)
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     if close := closest(str(name), names):
         return f"; did you mean '{close}'?"
-    return f"; allowed: {', '.join(names[:MOST_NAMES])}{more}" if names else ""
+    return f"; allowed: {', '.join(names[:MAX_NAMES])}{more}" if names else ""
 
 
 def closest(name: str, names: Iterable[str]) -> str | None:
-    """Return the name that a misspelt one most likely means; None: none is close."""
+    """Return the most similar name, or None."""
     return next(iter(get_close_matches(name, sorted(names), n=1, cutoff=0.6)), None)
 
 
-def lookup(mapping: Mapping[str, T], name: str, what: str, where: str) -> T:
+def lookup(mapping: Mapping[str, T], name: str, what: str, location: str) -> T:
     """Return ``mapping[name]``.
 
     Raises:
-        ConfigError: If the name is unknown; offers the nearest one.
+        ConfigError: The name is unknown; the message offers the most similar one.
     """
     try:
         return mapping[name]
     except (KeyError, TypeError):  # TypeError: a list or a mapping where a name belongs
-        raise ConfigError(f"{where}: unknown {what} '{name}'{nearest(name, mapping)}") from None
+        raise ConfigError(f"{location}: unknown {what} '{name}'{nearest(name, mapping)}") from None

@@ -1,28 +1,28 @@
-"""Which extra of this package brings a module that is not installed.
+"""The extra of this package that installs a missing module.
 
-The package is on no index: extras are installed in a checkout.
+The package is not on PyPI: extras are installed from a checkout.
 """
 
 import re
 from importlib import metadata
 
 _OTHER_NAMES = {"flash_attn": "flash_attn_4", "psycopg2": "psycopg2_binary", "yaml": "pyyaml"}
-"""Module -> its distribution, where they differ by more than signs."""
+"""Module name -> distribution name, if they differ by more than punctuation."""
 
 
 def install_hint(error: ModuleNotFoundError) -> str | None:
-    """Say in one line what is not installed and how to get it; None for what no extra brings."""
+    """Return how to install a missing module; None if no extra contains it."""
     module = (error.name or "").partition(".")[0]
     wanted = _OTHER_NAMES.get(module, module).lower()
-    found = []
+    extras = []
     for line in metadata.requires("difftransformer") or []:
         name = re.match(r"[\w.-]+", line)
         extra = re.search(r"extra == ['\"](\w+)['\"]", line)
         if name and extra and re.sub(r"[-.]", "_", name[0]).lower() == wanted:
-            found.append(extra[1])
-    if not found:
+            extras.append(extra[1])
+    if not extras:
         return None
-    extra_name = min(found, key=lambda one: one == "dev")  # which brings the others along
+    extra_name = min(extras, key=lambda name: name == "dev")  # dev contains the others
     return f"{module} is not installed: {install(extra_name)}"
 
 

@@ -1,14 +1,14 @@
-"""Hide warnings that other packages log when they are imported and that do not apply here."""
+"""Silence irrelevant warnings that other packages log when they are imported."""
 
 import logging
 
-_LOUD = ("torchao", "torch.utils._pytree")
-"""They warn of missing kernels of torchao when transformers or peft imports it."""
+_NOISY_LOGGERS = ("torchao", "torch.utils._pytree")
+"""They warn about missing torchao kernels when transformers or peft imports torchao."""
 
 
 def silence_loggers() -> None:
-    """Let these loggers pass only errors, unless the user has set their level."""
-    for name in _LOUD:
+    """Set these loggers to ERROR unless the user has set their level."""
+    for name in _NOISY_LOGGERS:
         other = logging.getLogger(name)
         if other.level == logging.NOTSET:
             other.setLevel(logging.ERROR)

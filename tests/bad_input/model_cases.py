@@ -144,7 +144,7 @@ MODELS: dict[str, Case] = {
     ),
     "half the weights": (
         cut("run/model.safetensors", 999), evaluate,
-        ["run/model.safetensors: its content is not what was published; delete run/training.json"],
+        ["run/model.safetensors: checksum mismatch; delete run/training.json"],
     ),
     "no weights": (remove("run/model.safetensors"), evaluate, ["model.safetensors: no such file"]),
     "pickled weights": (pickled_weights, evaluate, ["model.safetensors: truncated or damaged"]),

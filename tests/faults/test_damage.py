@@ -152,7 +152,7 @@ def test_damage_inside_a_finished_file_shows_no_number(
     status, said = made.run(reader)
     assert status == 2 and "Traceback" not in said
     (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
-    assert f"{name}: its content is not what was published; delete " in line
+    assert f"{name}: checksum mismatch; delete " in line
     assert f"`snakemake results/smoke/{main}`" in line
     shown = EVALUATED if dropped else "tables/table6.csv"
     assert not (made.results / shown).exists()

@@ -235,7 +235,7 @@ def test_damaged_memory_of_earlier_builds_is_no_memory(tmp_path: Path) -> None:
 
 def test_what_the_user_stops_has_not_failed(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
-    log.write_text("working\nwarning: stopped from the keyboard\n")
+    log.write_text("working\nwarning: interrupted from the keyboard\n")
     board = Board()
     board.plan({"train": 3})
     for job in (1, 2, 3):

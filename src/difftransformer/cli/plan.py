@@ -49,10 +49,10 @@ def show(
         plan = load_plan(config_dir, scale)
         slice = plan.jobs.run(run)
         if origins:
-            places = plan.catalogue.layers(run).origins()
+            key_origins = plan.catalogue.layers(run).origins()
             for key, value in flat(slice.model_dump(mode="json", include={"model", "training"})):
-                place = places.get(key, "default, or follows from other settings")
-                typer.echo(f"{key} = {value}  # {place}")
+                origin = key_origins.get(key, "default, or follows from other settings")
+                typer.echo(f"{key} = {value}  # {origin}")
             return
         from difftransformer.models.sizes import attention_size, count_parameters
 
@@ -132,7 +132,7 @@ def estimate_judge_cost(
 
         # The setting `judge` does not matter here, and an endpoint would need its key.
         plan = load_plan(config_dir, scale, seeds=seeds, judge="lexical")
-        kept, missing = Path(plan.jobs.layout.kept_judgments), 0
+        cache, missing = Path(plan.jobs.layout.kept_judgments), 0
         plan.require(artifact, "estimate-judge-cost")
         folders_by_kind = plan.artifacts.answer_folders(artifact)
         if not folders_by_kind:
@@ -143,7 +143,7 @@ def estimate_judge_cost(
         for kind, answers in folders_by_kind.items():
             judge, folders = import_module(module_of(kind, "judge")), [*map(Path, answers)]
             present, estimate = judge.estimate(
-                plan.catalogue.project.judges.endpoint, folders, kept
+                plan.catalogue.project.judges.endpoint, folders, cache
             )
             typer.echo(estimate)
             missing += len(folders) - present

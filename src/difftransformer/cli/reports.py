@@ -54,8 +54,8 @@ def report(step: Step) -> None:
 
         config, verdicts = step.read(ReportSlice), step.required("verdicts")
         page, sums = step.output("site") / "index.html", step.output("sums")
-        shown = [*step.inputs("tables"), *step.inputs("figures"), verdicts]
-        identity = step.identity(config.scale, "report", config, " ".join(map(digest, shown)))
+        pages = [*step.inputs("tables"), *step.inputs("figures"), verdicts]
+        identity = step.identity(config.scale, "report", config, " ".join(map(digest, pages)))
     with step.job(identity, config, only={"scale", "seeds", "command"}) as running:
         build_report(
             config,

@@ -57,8 +57,8 @@ def ui(
         mlflow = f"http://{HOST}:{port}/{token}" if own else bare_address(uri)
         listening = _listen(port) if own else None
         # Databricks shows its runs itself, where the address of its store does not say.
-        shown = own or uri.startswith("http")
-        runs = _Runs(uri if shown else "off", root, mlflow)
+        has_server = own or uri.startswith("http")
+        runs = _Runs(uri if has_server else "off", root, mlflow)
         with report_server(root, port + 1, runs.find, token) as server:
             served = scales_with_report(root)
             if not served:
@@ -74,7 +74,7 @@ def ui(
                 running = _start(uri, root, listening, reports) if listening else None
                 for scale in served:
                     typer.echo(f"report at scale {scale}: {reports}/{scale}/")
-                if shown:
+                if has_server:
                     soon = ", in some ten seconds" if own else ""
                     typer.echo(f"runs{soon}: {mlflow}{EXPERIMENTS}")
                 for stage, address in views.items():

@@ -130,7 +130,7 @@ def verify(
     with report_errors():
         files = compare_builds(built, rebuilt)
     for file in files:
-        state = "same" if file.same else "MISSING" if file.kept is None else "DIFFERENT"
+        state = "same" if file.same else "MISSING" if file.built is None else "DIFFERENT"
         typer.echo(f"{state:9} {file.rebuilt[:16]} {file.name}")
     different = sum(not file.same for file in files)
     typer.echo(f"{len(files) - different} of {len(files)} files are the same")

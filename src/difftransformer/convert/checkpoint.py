@@ -217,7 +217,7 @@ def verify_checksum(path: Path) -> None:
     elsewhere has none.
 
     Raises:
-        DataError: its content is not what was published; says what makes it again.
+        DataError: checksum mismatch; says what makes it again.
     """
     for folder in path.parents[:2]:
         if path.is_file() and (folder / TRAINING).is_file():

@@ -1,11 +1,10 @@
-"""Finished files appear whole or not at all: written aside, fsynced, renamed.
+"""Atomic writes: a temporary file is fsynced and renamed, so readers never see a partial file.
 
-A reader, a killed job or a power cut sees either the old file or the new one. The temporary file
-lies in the same folder (a rename is atomic only within one file system), is hidden, keeps the
-suffix of the target (writers such as ``savefig`` choose the format by it) and carries the host and
-the process id, so two processes never write into each other's file. What a killed process left is
-removed by the next one on its host that writes the same file, or by any after a day: on a shared
-disk nobody else can tell whether it lives.
+The temporary file is in the same folder (a rename is atomic only within one file system), hidden,
+has the suffix of the target (writers such as ``savefig`` choose the format by it) and contains host
+and process id, so two processes never share one. Leftovers of a killed process are removed by the
+next process on that host that writes the same file, or by any process after a day: on a shared
+disk other hosts cannot tell whether the process is alive.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ from pathlib import Path
 import psutil
 
 _ABANDONED = 86_400.0
-"""Seconds without a write after which an unfinished file of another host counts as abandoned."""
+"""Seconds without a write after which a temporary file of another host is removed."""
 
 
 @contextmanager
 def replacing(path: Path | str) -> Iterator[Path]:
     """Yield a temporary path in the folder of ``path``; on success it becomes ``path``.
 
-    The caller writes one file at the yielded path. Leaving the block normally fsyncs that file,
-    renames it over ``path`` and fsyncs the folder; leaving it by an exception removes the
-    temporary file and keeps ``path`` as it was. Missing parent folders are made.
+    The caller writes one file to the yielded path. At the end of the block the file is fsynced and
+    renamed to ``path``; after an exception it is removed and ``path`` is unchanged. Missing parent
+    folders are created.
 
     Raises:
-        FileNotFoundError: the block ended without writing the yielded path.
-        OSError: the file system refused (full, read-only); ``path`` is unchanged.
+        FileNotFoundError: The block did not write the yielded path.
+        OSError: The file system is full or read-only; ``path`` is unchanged.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +47,7 @@ def replacing(path: Path | str) -> Iterator[Path]:
         aside.replace(target)
         sync(target.parent)
     except OSError as error:
-        if error.filename in (None, str(aside)):  # a write says no name, and nobody knows the other
+        if error.filename in (None, str(aside)):  # report the name that the user knows
             error.filename = str(target)
         raise
     finally:
@@ -62,12 +61,12 @@ def write_bytes(path: Path | str, data: bytes) -> None:
 
 
 def write_text(path: Path | str, text: str) -> None:
-    """Write ``text`` to ``path`` atomically, as UTF-8 with the line ends it has."""
+    """Write ``text`` to ``path`` atomically, as UTF-8 with unchanged line ends."""
     write_bytes(path, text.encode("utf-8"))
 
 
 def link(source: Path, target: Path) -> None:
-    """Give a file a second name atomically, or copy it where the file system has no links."""
+    """Hard-link a file atomically, or copy it if the file system has no links."""
     with replacing(target) as aside:
         try:
             aside.hardlink_to(source)
@@ -76,30 +75,30 @@ def link(source: Path, target: Path) -> None:
 
 
 def make_lasting_folder(path: Path) -> None:
-    """Make a folder that object storage has, too, where a folder without files is none."""
+    """Create a folder with a hidden file, since object storage has no empty folders."""
     path.mkdir(parents=True)
     (path / ".folder").touch()
 
 
 def _host() -> str:
-    """Return the name of this host, without what a file name cannot have."""
+    """Return the host name, safe for file names."""
     return re.sub(r"[^\w-]", "_", socket.gethostname())
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove unfinished files of ``target`` whose processes have ended."""
+    """Remove temporary files of ``target`` whose processes have ended."""
     pattern = re.compile(
         rf"\.{re.escape(target.stem)}\.([\w-]+)\.(\d+)\.partial{re.escape(target.suffix)}", re.ASCII
     )
     with os.scandir(target.parent) as entries:
         names = [entry.name for entry in entries if entry.name.startswith(".")]
     for name in names:
-        if not (found := pattern.fullmatch(name)):
+        if not (match := pattern.fullmatch(name)):
             continue
         path = target.with_name(name)
-        with suppress(FileNotFoundError):  # its writer may be done by now
-            if found[1] == _host():
-                dead = not psutil.pid_exists(int(found[2]))
+        with suppress(FileNotFoundError):  # its writer may just have finished
+            if match[1] == _host():
+                dead = not psutil.pid_exists(int(match[2]))
             else:
                 dead = time.time() - path.stat().st_mtime > _ABANDONED
             if dead:
@@ -107,7 +106,7 @@ def _remove_leftovers(target: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or what a folder lists, is on the disk."""
+    """Wait until a file or the entries of a folder are on disk (fsync)."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,11 +1,11 @@
-"""What a job publishes, that it is still that when it is read, and two builds of it compared.
+"""Checksums of a job's output files: written with the result, verified on reading.
 
-The main file of a job is JSON. Under ``sha256`` it carries the digest of every other file of the
-job, by name beside it, and that of all its own content; a job with no JSON to show gets one that
-holds nothing else. Readers compare content alone: length and times prove nothing.
+The main output of a job is a JSON file. Its key ``sha256`` records the digest of each other output
+file and of its own content. A job without a JSON result gets a JSON file with checksums only.
+Readers compare content only, since sizes and times prove nothing.
 
-The digest of a file is its SHA-256 up to 64 MiB; of a longer one, the SHA-256 of the joined SHA-256
-of its blocks of 64 MiB, which threads share: hashlib lets go of the interpreter.
+The digest of a file of at most 64 MiB is its SHA-256. The digest of a longer file is the SHA-256 of
+the concatenated SHA-256 of its 64 MiB blocks, which threads compute in parallel.
 """
 
 import hashlib
@@ -26,14 +26,17 @@ from difftransformer.provenance.layout import REPRODUCIBLE
 BLOCK = 1 << 26
 CHECKSUMS = "sha256"
 
-_PIECE = 1 << 20
-_MOST_THREADS = 16
+_CHUNK = 1 << 20
+_MAX_THREADS = 16
 
 
 def write_checked(main: Path, content: Mapping[str, Any], beside: Iterable[Path] = ()) -> None:
-    """Write the main file of a job, as indented JSON, once all others are there.
+    """Write the main output of a job as JSON with checksums; call it after all other outputs exist.
 
-    Its content is free of NaN and infinity; the files beside it are in its folder or below.
+    Args:
+        main: The JSON file.
+        content: Its content, without NaN and infinity.
+        beside: Other output files of the job, in the folder of ``main`` or below.
     """
     files = {path.relative_to(main.parent).as_posix(): digest(path) for path in sorted(beside)}
     assert CHECKSUMS not in content, main
@@ -43,18 +46,20 @@ def write_checked(main: Path, content: Mapping[str, Any], beside: Iterable[Path]
 
 
 def read_checked(main: Path) -> str | bytes:
-    """Return the JSON that a main file holds; what is no JSON at all as it is.
+    """Return the JSON of a job's main output after verifying its checksum.
+
+    A file that is not JSON is returned unchanged: the caller reports it.
 
     Raises:
-        DataError: its content is not what was published.
-        FileNotFoundError: there is no such file.
+        DataError: The content differs from what the job wrote.
+        FileNotFoundError: There is no such file.
     """
     raw = main.read_bytes()
     try:
         parsed = json.loads(raw)
         content = {name: value for name, value in parsed.items() if name != CHECKSUMS}
     except (ValueError, AttributeError):
-        return raw  # the reader says what it lacks
+        return raw
     seal = parsed.get(CHECKSUMS)
     if not isinstance(seal, dict) or seal.get("self") != json_digest([content, seal.get("files")]):
         raise _changed(main, _cure(main))
@@ -62,63 +67,67 @@ def read_checked(main: Path) -> str | bytes:
 
 
 def verify_file(path: Path, main: Path, cure: str | None = None) -> None:
-    """Compare a file with its digest in the main file of its job, once a process.
+    """Compare a file with the digest in the main output of its job, once per process.
 
-    ``cure`` says what to do where no job makes the files.
+    Args:
+        path: The file.
+        main: The main output of the job that wrote it.
+        cure: Advice for the error message; default: rebuild with Snakemake.
 
     Raises:
-        DataError: its content is not what was published, or it is missing, or either file is.
+        DataError: A file is missing, or its content differs from what the job wrote.
     """
     try:
-        found, recorded = digest(path), _files(main, file_state(main))
+        actual, recorded = digest(path), _files(main, file_state(main))
     except OSError as error:
         raise DataError(
             f"{error.filename}: cannot be read ({error.strerror}); {cure or _cure(main)}"
         ) from None
-    if recorded.get(path.relative_to(main.parent).as_posix()) != found:
+    if recorded.get(path.relative_to(main.parent).as_posix()) != actual:
         raise _changed(path, cure or _cure(main))
 
 
 def digest(path: Path) -> str:
-    """Return the digest of a file, read once a process while it stays untouched."""
+    """Return the digest of a file; an unmodified file is read once per process."""
     return _digest(path, file_state(path))
 
 
 def file_sha256(path: Path) -> str:
-    """SHA-256 of a file however long, as other tools reckon it."""
+    """Return the plain SHA-256 of a file, as `sha256sum` computes it."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _changed(path: Path, cure: str) -> DataError:
-    return DataError(f"{path}: its content is not what was published; {cure}")
+    return DataError(f"{path}: checksum mismatch; {cure}")
 
 
 def _cure(main: Path) -> str:
-    return f"delete {main}, and `snakemake {main}` with the same --config makes it again"
+    return f"delete {main}, then rebuild it: `snakemake {main}` with the same --config"
 
 
 def file_state(path: Path) -> tuple[int, ...]:
-    """What changes with every write, whatever a tool makes of the time of modification."""
-    found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    """Return inode, size and times of a file, which change with every write."""
+    stat = path.stat()
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
 def json_digest(content: Any) -> str:
-    """SHA-256 of what has a JSON form, whatever the order of its keys."""
+    """Return the SHA-256 of a value's JSON with sorted keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def weights_digest(main: Path) -> str:
-    """Digest of the weights that a training published, by the sums in its result.
+    """Return the digest of the weights of a training, from the checksums in its result.
 
-    The same training, forced again on a GPU or elsewhere, has the same fingerprint and other bytes.
+    A training repeated on a GPU or another machine has the same fingerprint but other weights.
 
     Raises:
         DataError: The result is damaged.
     """
     files = _files(main, file_state(main))
-    return json_digest({name: one for name, one in files.items() if name.endswith(".safetensors")})
+    weights = {name: sha for name, sha in files.items() if name.endswith(".safetensors")}
+    return json_digest(weights)
 
 
 @cache
@@ -137,44 +146,44 @@ def _digest(path: Path, state: tuple[int, ...]) -> str:
     starts = range(0, state[1], BLOCK)
     if len(starts) <= 1:
         return _block(path, 0).hex()
-    with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1, len(starts))) as threads:
+    with ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1, len(starts))) as threads:
         return hashlib.sha256(b"".join(threads.map(partial(_block, path), starts))).hexdigest()
 
 
 def _block(path: Path, start: int) -> bytes:
-    """SHA-256 of the block that begins at ``start``."""
-    found, piece = hashlib.sha256(), memoryview(bytearray(_PIECE))
+    """Return the SHA-256 of the block of a file that begins at ``start``."""
+    sha256, piece = hashlib.sha256(), memoryview(bytearray(_CHUNK))
     with path.open("rb", buffering=0) as file:
         file.seek(start)
         left = BLOCK
         while left and (count := file.readinto(piece[:left])):
-            found.update(piece[:count])
+            sha256.update(piece[:count])
             left -= count
-    return found.digest()
+    return sha256.digest()
 
 
 @dataclass(frozen=True)
 class FileComparison:
-    """A file of the rebuild: its name below the scale's folder, and its sums in both builds."""
+    """A file of a rebuild: its path below the scale's folder and its digests in both builds."""
 
     name: str
     rebuilt: str
-    kept: str | None
+    built: str | None
 
     @property
     def same(self) -> bool:
-        """Whether the two hold the same."""
-        return self.rebuilt == self.kept
+        """Whether the content is the same in both builds."""
+        return self.rebuilt == self.built
 
 
-def compare_builds(kept: Path, rebuilt: Path) -> list[FileComparison]:
+def compare_builds(built: Path, rebuilt: Path) -> list[FileComparison]:
     """Compare the `REPRODUCIBLE` folders of two builds of a scale, file by file.
 
-    Shards, weights, details of evaluations, tables and figures count byte by byte; of a result file
-    everything but its ``provenance``, which says when and on what it was made, and its digests.
+    Result files are compared without their ``provenance`` (times, machine) and checksums, all other
+    files byte by byte.
 
     Raises:
-        DataError: ``rebuilt`` holds nothing that could be compared.
+        DataError: ``rebuilt`` contains no files to compare.
     """
     files = [
         path
@@ -183,17 +192,18 @@ def compare_builds(kept: Path, rebuilt: Path) -> list[FileComparison]:
         if path.is_file() and not path.name.startswith(".")
     ]
     if not files:
-        raise DataError(f"{rebuilt}: nothing is built there; name a folder results/<scale>")
+        raise DataError(f"{rebuilt}: nothing is built there; give a folder results/<scale>")
     names = [path.relative_to(rebuilt) for path in files]
-    before = [content_digest(kept / n) if (kept / n).is_file() else None for n in names]
+    before = [content_digest(built / n) if (built / n).is_file() else None for n in names]
     rebuilds = [content_digest(path) for path in files]
-    return [FileComparison(*one) for one in zip(map(str, names), rebuilds, before, strict=True)]
+    columns = zip(map(str, names), rebuilds, before, strict=True)
+    return [FileComparison(*values) for values in columns]
 
 
 def content_digest(path: Path) -> str:
-    """SHA-256 of what a file holds; of a result file without what differs by its provenance."""
+    """Return the digest of a file; for a result file without its provenance and checksums."""
     if path.suffix == ".json":
-        with suppress(ValueError):  # a damaged one differs from a whole one
+        with suppress(ValueError):  # a damaged file is compared byte by byte
             parsed = json.loads(path.read_bytes())
             if isinstance(parsed, dict) and "provenance" in parsed:
                 own = {k: v for k, v in parsed.items() if k not in ("provenance", CHECKSUMS)}

@@ -1,10 +1,8 @@
-"""How a command speaks and how it ends: log lines, ``error:`` lines, exit status; no secrets.
+"""Logging and error reporting of commands: log lines, ``error:`` lines, exit status.
 
-One readable ``error:`` line for what a user can mend, a traceback and such a line for a fault of
-ours; both in the log and on stderr. Exit status: 2 for a user's mistake, 1 for a fault of ours,
-75 (``EX_TEMPFAIL``) for a stop that the same command continues.
-
-Passwords and tokens are masked in every line (`masking`).
+A user's mistake is one ``error:`` line and status 2. A bug is a traceback, an ``error:`` line and
+status 1. An interruption after which the same command resumes is status 75 (``EX_TEMPFAIL``).
+Secrets are masked in every line (`masking`).
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ _CURES = {
         "choose another path, or move what is in the way",
     ),
 }
-"""What to do about an error of the file system that is no fault of this program."""
+"""Advice by errno for errors of the file system that are not bugs of this program."""
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +45,8 @@ def report_errors(
 
     Args:
         log: A file.
-        level: Lines of less weight are left out.
-        mode: "w" for a new log, "a" to write into one that is another process's, too.
+        level: Minimum level of log lines.
+        mode: "w" for a new log, "a" to append.
     """
     handlers: list[logging.Handler] = []
     try:
@@ -60,7 +58,7 @@ def report_errors(
             logger.warning("stopped: %s", stop)
         raise
     except KeyboardInterrupt as stop:
-        logger.warning("stopped from the keyboard")
+        logger.warning("interrupted from the keyboard")
         raise SystemExit(130) from stop
     except UserError as error:
         logger.error("%s", " ".join(str(error).split()))
@@ -76,43 +74,43 @@ def report_errors(
         if not is_out_of_memory(error):
             raise _fault(error) from error
         logger.error(
-            "out of memory (%s): lower batch sizes, lengths or the model's sizes, or close other "
-            "programs; what was finished is kept, and the same command continues",
+            "out of memory (%s): reduce batch size, sequence length or model size, or close other "
+            "programs; finished work is not lost, and the same command resumes",
             mask_secrets(" ".join(str(error).split()))[:120] or type(error).__name__,
         )
         raise SystemExit(2) from error
     finally:
         for handler in handlers:
             logging.getLogger().removeHandler(handler)
-            with suppress(OSError):  # a full disk has been reported by what needed it
+            with suppress(OSError):  # a full disk has been reported already
                 handler.close()
 
 
 def _end(error: OSError) -> SystemExit:
-    """Say what the file system refused; nothing where who reads, as `head`, has seen enough."""
-    if isinstance(error, BrokenPipeError) and _nobody_reads():
-        return SystemExit(128 + signal.SIGPIPE)  # as what does not catch it ends
+    """Report an error of the file system; a closed pipe, as by `head`, is not an error."""
+    if isinstance(error, BrokenPipeError) and _is_stdout_closed():
+        return SystemExit(128 + signal.SIGPIPE)  # the status of a process killed by the signal
     if error.errno not in _CURES:
         return _fault(error)
     logger.error("%s", describe_error(error))
     return SystemExit(2)
 
 
-def _nobody_reads() -> bool:
-    """Whether what we print has no reader; then it goes nowhere from now on."""
+def _is_stdout_closed() -> bool:
+    """Return whether the reader of stdout is gone; then redirect stdout to /dev/null."""
     try:
-        output, looks = sys.stdout.fileno(), select.poll()
-    except (AttributeError, OSError, ValueError):  # no file
+        output, poller = sys.stdout.fileno(), select.poll()
+    except (AttributeError, OSError, ValueError):  # not a file
         return False
-    looks.register(output, 0)
-    if not any(seen & (select.POLLERR | select.POLLHUP) for _, seen in looks.poll(0)):
+    poller.register(output, 0)
+    if not any(event & (select.POLLERR | select.POLLHUP) for _, event in poller.poll(0)):
         return False
     os.dup2(os.open(os.devnull, os.O_WRONLY), output)
     return True
 
 
 def describe_error(error: UserError | OSError) -> str:
-    """Say in one line what we or the file system refused, and what to do about it."""
+    """Return an error of ours or of the file system as one line with a cure."""
     if isinstance(error, UserError):
         return str(error)
     reason = os.strerror(error.errno or 0)
@@ -120,16 +118,16 @@ def describe_error(error: UserError | OSError) -> str:
     return f"{error.filename or 'writing'}: {reason}; {cure}"
 
 
-_SAID_WITHOUT_MEMORY = ("can't allocate memory", "could not create a primitive")
-"""What torch's allocator and oneDNN say; neither has an exception of its own for it."""
+_OUT_OF_MEMORY_MESSAGES = ("can't allocate memory", "could not create a primitive")
+"""Messages of torch's allocator and oneDNN, which raise a plain RuntimeError."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, in Python or in torch, which need not be loaded here."""
-    named = {kind.__name__ for kind in type(error).__mro__}
-    said = str(error)
-    return bool({"MemoryError", "OutOfMemoryError"} & named) or any(
-        words in said for words in _SAID_WITHOUT_MEMORY
+    """Return whether an error means that memory ran out, in Python or in torch."""
+    class_names = {kind.__name__ for kind in type(error).__mro__}
+    message = str(error)
+    return bool({"MemoryError", "OutOfMemoryError"} & class_names) or any(
+        words in message for words in _OUT_OF_MEMORY_MESSAGES
     )
 
 
@@ -142,7 +140,7 @@ class _LineFormatter(logging.Formatter):
 
 
 class _LogFile(logging.FileHandler):
-    """A log on a full disk loses lines; stderr has them all."""
+    """Log file that drops lines when the disk is full; stderr still gets them."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         pass
@@ -151,7 +149,7 @@ class _LogFile(logging.FileHandler):
 def _set_up_logging(
     log: Path | None, level: int, mode: str, handlers: list[logging.Handler]
 ) -> None:
-    """Add the handlers to the root logger and to ``handlers``, stderr first: a log may fail."""
+    """Add handlers for stderr and ``log`` to the root logger and to the list ``handlers``."""
     root = logging.getLogger()
     root.setLevel(max(level, logging.WARNING))
     logging.getLogger("difftransformer").setLevel(level)
@@ -168,6 +166,6 @@ def _set_up_logging(
 
 
 def _fault(error: Exception) -> SystemExit:
-    logger.info("a fault of this program:", exc_info=error)
+    logger.info("a bug of this program:", exc_info=error)
     logger.error("%s: %s (traceback above)", type(error).__name__, " ".join(str(error).split()))
     return SystemExit(1)

@@ -1,7 +1,7 @@
-"""Where and with what a job ran: commit, versions, hardware, threads.
+"""The software and hardware environment of a job: commit, versions, CPU, GPU, threads.
 
-Cheap (tens of milliseconds), imports nothing heavy. Of the environment a result has the numbers of
-threads alone, so that no secret can end up in one.
+Takes some ten milliseconds and imports nothing heavy. Environment variables are not recorded, so
+that no secret ends up in a result.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _PACKAGES = (
     *("difftransformer", "torch", "numpy", "transformers", "peft"),
     *("lm-eval", "math-verify", "tokenizers", "mlflow"),
 )
-_OWN = "DIFFTRANSFORMER_"
-_KNOWN = (
+_PREFIX = "DIFFTRANSFORMER_"
+_VARIABLES = (
     *("DISK", "FROM_SCRATCH", "GPUS_TAKEN", "JOBS_PER_GPU", "MATMUL", "RENDEZVOUS"),
     *("MEMORY_CHECK", "COLLECTIVE_TIMEOUT", "PROFILE_STEPS", "SHARED_DATA", "STATE", "WARM"),
 )
-"""Environment variables of ours behind that; docs/reproducing.md says what those for people do."""
-_OF_KUBERNETES = re.compile(r"(?:.*_)?(?:SERVICE_(?:HOST|PORT.*)|PORT(?:_\d+_.*)?)")
-"""Variables that Kubernetes sets in pods for services with our prefix in their names."""
+"""Our environment variables without the prefix; docs/reproducing.md describes the public ones."""
+_KUBERNETES = re.compile(r"(?:.*_)?(?:SERVICE_(?:HOST|PORT.*)|PORT(?:_\d+_.*)?)")
+"""Variables that Kubernetes sets in pods for services whose names have our prefix."""
 _SWITCHES = {"MEMORY_CHECK": "off", "DISK": "passing", "WARM": "off"}
-"""Those that have one value, or an address within a workflow."""
+"""Variables with one allowed value, or a path within a workflow."""
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _MOST_THREADS = 4096
 _CORES = os.cpu_count() or 1
@@ -46,7 +46,7 @@ _GIT_LOCATIONS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 
 
 class Environment(Settings):
-    """What a result records about the machine and the code that made it."""
+    """The environment as recorded in a result."""
 
     git_commit: str = Field(description='Commit of the source checkout, or "unknown"')
     git_dirty: bool | None = Field(description="Whether the checkout differs from its commit")
@@ -60,42 +60,40 @@ class Environment(Settings):
 
 
 def check_variables() -> None:
-    """Check names of environment variables of ours, switches, and numbers of threads.
+    """Validate our environment variables and the thread counts.
 
     Raises:
-        ConfigError: there is none of a name, or its value would be ignored in silence.
+        ConfigError: An unknown variable, or a value without effect.
     """
-    for name in sorted(one for one in os.environ if one.startswith(_OWN)):
-        given, own = os.environ[name], name.removeprefix(_OWN)
-        if own not in _KNOWN and not _OF_KUBERNETES.fullmatch(own):
-            nearest_name = next(iter(get_close_matches(own, _KNOWN, n=1)), None)
-            cure = f"did you mean '{_OWN}{nearest_name}'?" if nearest_name else "unset it"
+    for name in sorted(filter(lambda key: key.startswith(_PREFIX), os.environ)):
+        value, short_name = os.environ[name], name.removeprefix(_PREFIX)
+        if short_name not in _VARIABLES and not _KUBERNETES.fullmatch(short_name):
+            nearest_name = next(iter(get_close_matches(short_name, _VARIABLES, n=1)), None)
+            cure = f"did you mean '{_PREFIX}{nearest_name}'?" if nearest_name else "unset it"
+            raise ConfigError(f"environment variable {name}: unknown, so it has no effect; {cure}")
+        allowed = _SWITCHES.get(short_name)
+        if allowed and value and value != allowed and "/" not in value:
             raise ConfigError(
-                f"environment variable {name}: unknown, it would change nothing; {cure}"
-            )
-        known = _SWITCHES.get(own)
-        if known and given and given != known and "/" not in given:
-            raise ConfigError(
-                f"environment variable {name}: {given!r} means nothing; set it to {known}, or "
+                f"environment variable {name}: {value!r} is not allowed; set it to {allowed}, or "
                 "unset it"
             )
-    steps = os.environ.get(f"{_OWN}PROFILE_STEPS") or "0"
+    steps = os.environ.get(f"{_PREFIX}PROFILE_STEPS") or "0"
     if not steps.isdecimal():
         raise ConfigError(
-            f"environment variable {_OWN}PROFILE_STEPS: {steps!r} is not a number; set it to "
+            f"environment variable {_PREFIX}PROFILE_STEPS: {steps!r} is not a number; set it to "
             "a whole number, such as 5, or unset it"
         )
     for name in _THREAD_VARIABLES:
-        given = os.environ.get(name, "").strip()
-        if given and not (given.isdecimal() and 0 < int(given) <= _MOST_THREADS):
+        value = os.environ.get(name, "").strip()
+        if value and not (value.isdecimal() and 0 < int(value) <= _MOST_THREADS):
             raise ConfigError(
-                f"environment variable {name}: {given!r} is no number of threads; set it to a "
-                "whole number from 1, such as 1, or unset it"
+                f"environment variable {name}: {value!r} is not a number of threads; set it to a "
+                "positive integer, such as 1, or unset it"
             )
 
 
 def require_own_package(project: Path, package: Path = _SOURCES.parent) -> None:
-    """Check that a checkout runs the package of its own, not that of another checkout.
+    """Check that a checkout runs its own copy of the package.
 
     A ``.venv`` that was copied with its folder still imports the package from the first folder.
 
@@ -115,7 +113,7 @@ def require_own_package(project: Path, package: Path = _SOURCES.parent) -> None:
 
 
 def capture(threads: int) -> Environment:
-    """Describe this process, which was given so many threads."""
+    """Return the environment of this process, which computes with ``threads`` threads."""
     commit, dirty = git_state()
     return Environment(
         git_commit=commit,
@@ -129,9 +127,9 @@ def capture(threads: int) -> Environment:
 
 @lru_cache(maxsize=1)
 def git_state(folder: Path = _SOURCES) -> tuple[str, bool | None]:
-    """Commit and dirty flag of the checkout that ``folder`` is part of.
+    """Return the commit and the dirty flag of the checkout that tracks ``folder``.
 
-    ("unknown", None) without git, and where it merely lies in one, as what is installed does.
+    ("unknown", None) without git, and for an installed package in somebody's repository.
     """
     try:
         _git(folder, "ls-files", "--error-unmatch", ".")
@@ -156,38 +154,38 @@ def _git(folder: Path, *arguments: str) -> str:
 
 @lru_cache(maxsize=1)
 def versions() -> dict[str, str]:
-    """Of Python and the packages that compute; "absent" for one that is not installed."""
-    found = {"python": platform.python_version()}
+    """Return the versions of Python and numeric packages; "absent" if not installed."""
+    installed = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            installed[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            found[package] = "absent"
-    return found
+            installed[package] = "absent"
+    return installed
 
 
 def _hardware() -> dict[str, str | int | float]:
-    found: dict[str, str | int | float] = {
+    hardware: dict[str, str | int | float] = {
         "cpu": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _CORES,
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "system": f"{platform.system()} {platform.machine()}",
     }
-    torch = sys.modules.get("torch")  # asking for it here would cost seconds
+    torch = sys.modules.get("torch")  # importing it here would take seconds
     if torch is not None and torch.cuda.is_available():
         names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-        found["gpu"] = ", ".join(names)
-        found["cuda"] = str(torch.version.cuda)
-    return found
+        hardware["gpu"] = ", ".join(names)
+        hardware["cuda"] = str(torch.version.cuda)
+    return hardware
 
 
 def _peak_memory_gib() -> float | None:
-    """Of this process; None where the system does not tell."""
+    """Return the peak memory of this process; None if the system does not report it."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return round(float(torch.cuda.max_memory_allocated()) / 2**30, 3)
     try:
-        # What getrusage says on Linux holds the process that started this one, too.
+        # On Linux getrusage includes the parent process.
         status = Path("/proc/self/status").read_text(encoding="utf-8")
         kibibytes = float(status.partition("VmHWM:")[2].split()[0])
     except (OSError, IndexError, ValueError):
@@ -203,5 +201,5 @@ def _cpu_model() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     except OSError:
-        pass  # not Linux: the platform's word for it has to do
+        pass  # not Linux
     return platform.processor() or UNKNOWN

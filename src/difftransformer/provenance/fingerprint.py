@@ -1,11 +1,11 @@
-"""Fingerprints: what a result depends on, as sha256 digests.
+"""Fingerprints: sha256 digests of everything that a result depends on.
 
-A job is rerun when its fingerprint changes, and never resumes state made under another one.
+A job reruns when its fingerprint changes, and resumes only from state with the same fingerprint.
 
-The code part is the import closure of one module, read from the syntax trees without importing
-anything. It holds every module of this package that is reached by an import statement, also by one
-inside a function, and the ``__init__`` of each package on the way. In a module only code that can
-change a number counts, see `syntax`. Left out are
+The code part covers the import closure of a module, found in syntax trees without importing
+anything: every module of this package that an import statement reaches, also inside functions, and
+the ``__init__`` of each package on the way. Only code that can change a number counts, see
+`syntax`. Left out are
 
 * the table of the attention registry, and imports from that registry or its package into variants:
   the *selected* variant comes in by ``extra_modules``, so that an edit of one variant, or a new
@@ -38,8 +38,8 @@ from difftransformer.provenance.syntax import dumped, executed, numeric_tree
 PACKAGE = "difftransformer"
 _ROOT = Path(__file__).resolve().parents[1]
 _ATTENTION = f"{PACKAGE}.models.attention"
-_SEAMS = frozenset({_ATTENTION, f"{_ATTENTION}.registry"})
-_BEHIND_NO_SEAM = frozenset({f"{_ATTENTION}.base", f"{_ATTENTION}.registry"})
+_REGISTRY_MODULES = frozenset({_ATTENTION, f"{_ATTENTION}.registry"})
+_ALWAYS_INCLUDED = frozenset({f"{_ATTENTION}.base", f"{_ATTENTION}.registry"})
 _OBSERVERS = frozenset(
     f"{PACKAGE}.{name}"
     for name in (
@@ -53,32 +53,34 @@ _KERNELS = f"{PACKAGE}.models.kernels"
 _GPU = frozenset(
     {f"{PACKAGE}.machine.gpus", *(f"{_KERNELS}.{name}" for name in ("flash", "flex", "fused"))}
 )
-"""Modules, with those below them, that a job on a CPU imports and does not compute with."""
+"""Modules and packages that a job on a CPU imports but does not compute with."""
 
 
 def config_fingerprint(obj: Any) -> str:
-    """sha256 of the canonical JSON of a settings model or of plain JSON values.
+    """Return the sha256 of the canonical JSON of a pydantic model or of JSON values.
 
     Raises:
-        TypeError: a value that has no JSON form.
-        ValueError: NaN or an infinity.
+        TypeError: A value has no JSON form.
+        ValueError: A value is NaN or infinite.
     """
     form: dict[str, Any] = {"separators": (",", ":"), "ensure_ascii": False, "allow_nan": False}
     text = json.dumps(obj, sort_keys=True, default=_plain, **form)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def job_fingerprint(stage: str, slice: Any, code: str, inputs_digest: str, seed: int | None) -> str:
-    """Identity of a job's result: stage, resolved settings, code, content of inputs, seed."""
+def job_fingerprint(
+    stage: str, config: Any, code: str, inputs_digest: str, seed: int | None
+) -> str:
+    """Return the fingerprint of a job: stage, resolved config, code, content of inputs, seed."""
     return config_fingerprint(
-        {"stage": stage, "slice": slice, "code": code, "inputs": inputs_digest, "seed": seed}
+        {"stage": stage, "config": config, "code": code, "inputs": inputs_digest, "seed": seed}
     )
 
 
 def code_fingerprint(
     entry: str, extra_modules: Sequence[str] = (), *, on_gpu: bool = True, root: Path | None = None
 ) -> str:
-    """sha256 over the code that ``entry`` can reach within this package.
+    """Return the sha256 of the code of this package that ``entry`` imports.
 
     Args:
         entry: A module such as ``difftransformer.training.pretrain``; of ``module:function`` the
@@ -89,17 +91,17 @@ def code_fingerprint(
         root: Folder of the package's sources; the installed package when left out.
 
     Raises:
-        ConfigError: a module that is not in the package, or that does not parse.
+        ConfigError: A module is not in the package, or does not parse.
     """
     names = (entry, *sorted(extra_modules))
     return _digest(tuple(name.partition(":")[0] for name in names), on_gpu, root or _ROOT)
 
 
 def modules_digest(names: Sequence[str], *, root: Path | None = None) -> str:
-    """sha256 over the code of modules alone, without what they import and the tables beside them.
+    """Return the sha256 of the code of some modules, without their imports and JSON tables.
 
     Raises:
-        ConfigError: a module that does not parse.
+        ConfigError: A module does not parse.
     """
     digest = hashlib.sha256()
     for name in sorted(names):
@@ -110,19 +112,19 @@ def modules_digest(names: Sequence[str], *, root: Path | None = None) -> str:
 def import_closure(
     modules: Iterable[str], root: Path | None = None, *, on_gpu: bool = True
 ) -> tuple[str, ...]:
-    """Sorted names of the package's modules that ``modules`` reach, themselves included."""
+    """Return the sorted names of ``modules`` and of all modules of the package that they import."""
     root = root or _ROOT
-    found: set[str] = set()
+    reached: set[str] = set()
     waiting = set(modules)
     for name in waiting:
         if _source(name, root) is None:
             raise ConfigError(f"code fingerprint: module {name!r} is not in the package {PACKAGE}")
-    while waiting := waiting - found - _OBSERVERS:
-        found |= waiting
+    while waiting := waiting - reached - _OBSERVERS:
+        reached |= waiting
         waiting = {target for name in waiting for target in _module(name, root)[1]}
         if not on_gpu:
-            waiting = {target for target in waiting if not _is_for_gpus(target)}
-    return tuple(sorted(found))
+            waiting = {target for target in waiting if not _is_gpu_module(target)}
+    return tuple(sorted(reached))
 
 
 @cache
@@ -131,12 +133,12 @@ def _digest(modules: tuple[str, ...], on_gpu: bool, root: Path) -> str:
     for name in import_closure(modules, root, on_gpu=on_gpu):
         digest.update(f"{name} {_module(name, root)[0]}\n".encode())
         for table, content in _tables(name, root):
-            if on_gpu or not _is_for_gpus(table):
+            if on_gpu or not _is_gpu_module(table):
                 digest.update(f"{table} {content}\n".encode())
     return digest.hexdigest()
 
 
-def _is_for_gpus(name: str) -> bool:
+def _is_gpu_module(name: str) -> bool:
     steps = name.split(".")
     return any(".".join(steps[:depth]) in _GPU for depth in range(3, len(steps) + 1))
 
@@ -148,7 +150,9 @@ def _tables(name: str, root: Path) -> list[tuple[str, str]]:
     if path is None or path.name != "__init__.py":
         return []
     tables = sorted(path.parent.glob("*.json"))
-    return [(f"{name}.{one.stem}", hashlib.sha256(one.read_bytes()).hexdigest()) for one in tables]
+    return [
+        (f"{name}.{table.stem}", hashlib.sha256(table.read_bytes()).hexdigest()) for table in tables
+    ]
 
 
 def _source(name: str, root: Path) -> Path | None:
@@ -157,8 +161,8 @@ def _source(name: str, root: Path) -> Path | None:
     if head != PACKAGE:
         return None
     base = root.joinpath(*rest)
-    places = (base / "__init__.py", base.with_suffix(".py"))
-    return next((path for path in places if path.is_file()), None)
+    paths = (base / "__init__.py", base.with_suffix(".py"))
+    return next((path for path in paths if path.is_file()), None)
 
 
 @cache
@@ -171,9 +175,9 @@ def _module(name: str, root: Path) -> tuple[str, tuple[str, ...]]:
     except SyntaxError as error:
         raise ConfigError(f"{path}:{error.lineno}: not valid Python: {error.msg}") from None
     imported = {target for target in wanted if _source(target, root)} - {name}
-    if name in _SEAMS:
+    if name in _REGISTRY_MODULES:
         variants = {target for target in imported if target.startswith(f"{_ATTENTION}.")}
-        imported -= variants - _BEHIND_NO_SEAM
+        imported -= variants - _ALWAYS_INCLUDED
     return digest, tuple(sorted(imported))
 
 
@@ -185,13 +189,13 @@ def _parsed(source: bytes, name: str, is_package: bool) -> tuple[str, frozenset[
     """
     tree = ast.parse(source)
     imported = _imports(tree, name, is_package)
-    if name in _SEAMS:
+    if name in _REGISTRY_MODULES:
         tree.body = [node for node in tree.body if not _is_class_table(node)]
     return hashlib.sha256(dumped(numeric_tree(tree, source))).hexdigest(), imported
 
 
 def _imports(tree: ast.Module, name: str, is_package: bool) -> frozenset[str]:
-    found: set[str] = set()
+    modules: set[str] = set()
     for node in executed(tree):
         if isinstance(node, ast.Import):
             wanted = [alias.name for alias in node.names]
@@ -206,8 +210,8 @@ def _imports(tree: ast.Module, name: str, is_package: bool) -> frozenset[str]:
             continue
         for target in wanted:
             steps = target.split(".")
-            found.update(".".join(steps[:depth]) for depth in range(1, len(steps) + 1))
-    return frozenset(found)
+            modules.update(".".join(steps[:depth]) for depth in range(1, len(steps) + 1))
+    return frozenset(modules)
 
 
 def _is_class_table(node: ast.stmt) -> bool:
@@ -233,7 +237,7 @@ def _plain(value: Any) -> Any:
 
 
 def named_digest(files: Iterable[tuple[str, Path]]) -> str:
-    """sha256 over the content of files and names that do not change with the folder they lie in."""
+    """Return the sha256 of the names and content of files, independent of their folder."""
     digest = hashlib.sha256()
     for name, path in files:
         digest.update(f"{name}\0".encode() + bytes.fromhex(file_sha256(path)))

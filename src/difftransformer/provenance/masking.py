@@ -20,7 +20,7 @@ _NAME = (
 """Names of variables, and of keys in addresses, that hold a secret."""
 _FOLDERS = ("PWD", "OLDPWD")
 """Variables of a shell whose names look like secrets."""
-_SHORTEST, _SHORTEST_LINE = 6, 16
+_MIN_LENGTH, _MIN_LINE_LENGTH = 6, 16
 """A shorter value is no secret, and masking it would eat ordinary words."""
 
 _NAMES = re.compile(f"(?i){_NAME}")
@@ -104,9 +104,9 @@ def _secrets() -> Iterator[tuple[str, str]]:
         values += [unquote(encoded) for encoded in values]
         if _NAMES.search(name) and name not in _FOLDERS:
             values.append(value)
-            values += [line for line in value.splitlines() if len(line.strip()) >= _SHORTEST_LINE]
+            values += [line for line in value.splitlines() if len(line.strip()) >= _MIN_LINE_LENGTH]
         for secret in {secret.strip() for secret in values}:
-            if len(secret) >= _SHORTEST:
+            if len(secret) >= _MIN_LENGTH:
                 yield secret, name
 
 

@@ -1,7 +1,7 @@
-"""The result file: the numbers of one job with everything about their origin.
+"""The result file of a job: its metrics and their provenance.
 
-Reports read these files and nothing else. The job id is made of what the result depends on, so the
-same job has the same id on every machine; times are in here and never in a table.
+Tables and figures read only these files. The job id depends only on the inputs of the job, so it is
+the same on every machine.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Result(Settings):
 
 
 def job_id(stage: str, run: str, seed: int | None, fingerprint: str) -> str:
-    """Deterministic id of a job: stage, run, seed where there is one, start of the fingerprint."""
+    """Return the id of a job: stage, run, seed if any, first digits of the fingerprint."""
     parts = [stage, run, *([] if seed is None else [str(seed)]), fingerprint[:10]]
     return re.sub(r"[^\w.-]+", "_", "-".join(parts))
 
@@ -140,7 +140,7 @@ def origin(
 
 
 def write_result(path: Path, result: Result, beside: Iterable[Path] = ()) -> None:
-    """Write a result atomically, with the digests of all files that its job left ``beside``."""
+    """Write a result atomically, with checksums of the other output files ``beside`` it."""
     write_checked(path, result.model_dump(mode="json"), beside)
 
 
@@ -148,18 +148,22 @@ def read_result(path: Path) -> Result:
     """Read a result file.
 
     Raises:
-        DataError: missing, changed since it was written, not JSON, or not a result; names the file
-            and the first fault.
+        DataError: The file is missing, changed, or not a result; names the first fault.
     """
     return read_document(path, Result, "result file", "rerun the job that makes it")
 
 
 def read_document(path: Path, kind: type[D], what: str, cure: str) -> D:
-    """Read the main file of a job as a typed document; errors say ``what`` it is and its ``cure``.
+    """Read the main output of a job as a pydantic model.
+
+    Args:
+        path: The file.
+        kind: The pydantic class.
+        what: What the file is, for error messages.
+        cure: How to get it, for error messages.
 
     Raises:
-        DataError: missing, changed since it was written, not JSON, or not such a document; names
-            the file and the first fault.
+        DataError: The file is missing, changed, or not of that class; names the first fault.
     """
     try:
         return kind.model_validate_json(read_checked(path))
@@ -169,7 +173,7 @@ def read_document(path: Path, kind: type[D], what: str, cure: str) -> D:
         raise DataError(f"{path}: cannot be read: {error.strerror}; {cure}") from None
     except ValidationError as error:
         fault = error.errors()[0]
-        where = ".".join(map(str, fault["loc"])) or "file"
+        field = ".".join(map(str, fault["loc"])) or "file"
         raise DataError(
-            f"{path}: not a whole {what} ({where}: {fault['msg']}); delete it and {cure}"
+            f"{path}: not a complete {what} ({field}: {fault['msg']}); delete it and {cure}"
         ) from None

@@ -1,9 +1,9 @@
-"""What a workflow noted of the files that it built, kept where they are: in object storage.
+"""Snakemake's metadata records, shared between machines through object storage.
 
-A workflow knows by its notes with which settings, seeds and code a file was made, and they lie on
-its own disk. Another machine, with none or older ones, would take whatever is there for what it was
-asked for. So all notes are one object beside the files, read before a workflow plans and written
-when it ends. Of two notes on a file the later counts: who wrote it made the file that is there.
+Snakemake records locally with which parameters a file was made. A machine without these records
+would accept any file in the bucket, whatever its settings. So all records are stored as one object
+next to the files: fetched before planning, uploaded at the end. Of two records of a file the later
+one is valid, since its writer made the current file.
 """
 
 import json
@@ -22,50 +22,50 @@ Records = dict[str, dict[str, Any]]
 
 
 def fetch_records(url: str, folder: Path) -> None:
-    """Bring the notes of a place here, where they are later than those of ``folder``.
+    """Copy the shared records that are newer than those of ``folder`` into it.
 
     Raises:
-        DataError: They are damaged.
-        CheckpointError: The place cannot be read.
+        DataError: The shared records are damaged.
+        CheckpointError: The storage cannot be read.
     """
-    here = _read(folder)
-    for name, record in _later(_read_shared(url), here).items():
+    local = _read(folder)
+    for name, record in _newer(_read_shared(url), local).items():
         write_text(folder / name, json.dumps(record))
 
 
 def share_records(url: str, folder: Path) -> None:
-    """Write the notes of ``folder`` to a place, with those there that are of other files or later.
+    """Merge the records of ``folder`` into the shared ones; the newer record of a file is used.
 
     Raises:
-        DataError: Those there are damaged.
-        CheckpointError: The place cannot be read or written.
+        DataError: The shared records are damaged.
+        CheckpointError: The storage cannot be read or written.
     """
-    there, here = _read_shared(url), _read(folder)
-    if not _later(here, there):
+    shared, local = _read_shared(url), _read(folder)
+    if not _newer(local, shared):
         return
     with storage_errors(_at(url), "cannot be written"):
         fs, path = open_storage(_at(url))
-        fs.pipe_file(path, json.dumps(here | _later(there, here), sort_keys=True).encode())
+        fs.pipe_file(path, json.dumps(local | _newer(shared, local), sort_keys=True).encode())
 
 
-def _later(records: Mapping[str, dict[str, Any]], than: Mapping[str, dict[str, Any]]) -> Records:
-    """Records that the others lack, or that are later."""
+def _newer(records: Mapping[str, dict[str, Any]], others: Mapping[str, dict[str, Any]]) -> Records:
+    """Return the records that are missing in others, or newer."""
 
     def ended(record: Mapping[str, Any] | None) -> float:
         return float((record or {}).get("endtime") or 0)
 
-    return {name: one for name, one in records.items() if ended(one) > ended(than.get(name))}
+    return {name: item for name, item in records.items() if ended(item) > ended(others.get(name))}
 
 
 def _read(folder: Path) -> Records:
-    """Records of a folder by their path in it; one that is torn is none."""
-    found: Records = {}
+    """Return the records of a folder by relative path; incomplete files are skipped."""
+    records: Records = {}
     for path in folder.rglob("*"):
         with suppress(OSError, ValueError):
             record = json.loads(path.read_text(encoding="utf-8"))
             if isinstance(record, dict):
-                found[path.relative_to(folder).as_posix()] = record
-    return found
+                records[path.relative_to(folder).as_posix()] = record
+    return records
 
 
 def _read_shared(url: str) -> Records:
@@ -76,15 +76,15 @@ def _read_shared(url: str) -> Records:
         except FileNotFoundError:
             return {}
     try:
-        known = json.loads(text)
-        names = [PurePosixPath(name) for name in known]
+        records = json.loads(text)
+        names = [PurePosixPath(name) for name in records]
         if any(name.is_absolute() or ".." in name.parts for name in names):
-            raise ValueError("a name leads elsewhere")
-        return {name: dict(record) for name, record in known.items()}
+            raise ValueError("a path outside the folder")
+        return {name: dict(record) for name, record in records.items()}
     except (ValueError, TypeError) as error:
         raise DataError(
-            f"{_at(url)}: damaged ({in_one_line(error)}): delete it, and what is there is taken "
-            "for made with these settings"
+            f"{_at(url)}: damaged ({in_one_line(error)}): delete it, and existing files "
+            "count as made with the current settings"
         ) from error
 
 

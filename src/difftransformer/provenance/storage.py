@@ -1,7 +1,7 @@
-"""Places that a URL names, such as a bucket: opened, probed, and what they refuse in one line.
+"""Object storage by URL: opening, a write test, one-line errors.
 
-A URL is one that fsspec knows: ``file:``, ``s3:`` (with the extra s3), and others whose package is
-there.
+A URL is one that fsspec supports: ``file:``, ``s3:`` (extra s3), others if their package is
+installed.
 """
 
 from collections.abc import Iterator
@@ -11,13 +11,13 @@ from typing import Any
 from difftransformer.errors import CheckpointError, in_one_line
 from difftransformer.extras import install
 
-_PROBED = 4096
-"""Bytes of a probe: some that are full still take an empty file."""
+_PROBE_BYTES = 4096
+"""Bytes of the test file: full storage may still accept an empty one."""
 _PROBE = "writable"
 
 
 def open_storage(url: str) -> tuple[Any, str]:
-    """Return the file system of a URL, and the path there."""
+    """Return the fsspec file system of a URL and the path in it."""
     from fsspec.core import split_protocol, url_to_fs
 
     protocol, _ = split_protocol(url)
@@ -29,32 +29,36 @@ def open_storage(url: str) -> tuple[Any, str]:
 
 @contextmanager
 def storage_errors(url: str, what: str) -> Iterator[None]:
-    """Say in one line what a library says of a place, and what to look at.
+    """Turn any exception of a storage library into a one-line error with a cure.
+
+    Args:
+        url: The storage location.
+        what: What failed, such as "cannot be read".
 
     Raises:
-        CheckpointError: Instead of any other exception; ``what`` could not be done.
+        CheckpointError: In place of any other exception.
     """
     try:
         yield
     except CheckpointError:
         raise
     except Exception as error:  # a storage library has its own
-        said = f"{url}: {what} ({in_one_line(error)})"
+        message = f"{url}: {what} ({in_one_line(error)})"
         if isinstance(error, ImportError):
-            raise CheckpointError(f"{said}; for s3: {install('s3')}") from error
+            raise CheckpointError(f"{message}; for s3: {install('s3')}") from error
         raise CheckpointError(
-            f"{said}: look at its name, its rights and room, AWS_ENDPOINT_URL and the "
-            "credentials; nothing was lost, start again to continue"
+            f"{message}: check the URL, permissions, free space, AWS_ENDPOINT_URL and the "
+            "credentials; nothing was lost: run the same command to resume"
         ) from error
 
 
 def require_writable(url: str) -> None:
-    """Write a small file below a URL, and remove it; of room for much more it says nothing.
+    """Test that files can be written below a URL, with a file of 4 KiB that is removed again.
 
     Raises:
-        CheckpointError: It cannot be done; the line says why and what to look at.
+        CheckpointError: Writing failed.
     """
     with storage_errors(url, "cannot be written"):
         fs, path = open_storage(url)
-        fs.pipe_file(f"{path}/{_PROBE}", bytes(_PROBED))
+        fs.pipe_file(f"{path}/{_PROBE}", bytes(_PROBE_BYTES))
         fs.rm_file(f"{path}/{_PROBE}")

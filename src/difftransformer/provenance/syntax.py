@@ -1,4 +1,4 @@
-"""Reduce the syntax tree of a module to what can change a number.
+"""Reduce the syntax tree of a module to the code that can change a number.
 
 Comments are not in a tree. Removed from it are
 
@@ -26,7 +26,7 @@ _BOUNDS = frozenset(
 _FIELDS = frozenset({"setting", "Field"})
 _LOGGERS = frozenset({"logger", "_log", "logging", "warnings"})
 _LEVELS = frozenset({"debug", "info", "warning", "warn", "error", "exception", "critical", "log"})
-_READ_NO_ANNOTATIONS = frozenset(
+_IGNORE_ANNOTATIONS = frozenset(
     {
         *("property", "cached_property", "classmethod", "staticmethod", "abstractmethod"),
         *("cache", "lru_cache", "contextmanager", "inference_mode", "no_grad", "override"),
@@ -37,58 +37,58 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def numeric_tree(tree: ast.Module, source: bytes) -> ast.Module:
-    """Remove in place what documents or reports and does not compute; return the tree.
+    """Remove documentation and messages from a tree in place; return the tree.
 
     Args:
-        tree: Of a module.
-        source: Its text, to skip searches for what is not in it.
+        tree: Syntax tree of a module.
+        source: Source text of the module, to skip needless searches.
     """
     stack: list[tuple[ast.AST, bool]] = [(tree, False)]
     while stack:
         node, local = stack.pop()
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                local = all(map(_reads_no_annotations, node.decorator_list))
+                local = all(map(_ignores_annotations, node.decorator_list))
                 if local:
                     _remove_annotations(node)
             case ast.ClassDef():
                 local = False
-            case ast.If() if asks_for_types(node):
+            case ast.If() if is_type_checking(node):
                 node.body = [ast.Pass()]
             case ast.AnnAssign() if local:
                 node.annotation = ast.Constant(None)
             case _:
                 _remove_message(node)
         if isinstance(node, ast.Module | ast.ClassDef | _Function):
-            node.body = [one for one in node.body if not _is_text(one)]
-        stack.extend((one, local) for one in statements(node))
+            node.body = [statement for statement in node.body if not _is_text(statement)]
+        stack.extend((statement, local) for statement in statements(node))
     if any(word in source for word in (b"setting(", b"Field(", b"help=")):
-        for one in ast.walk(tree):
-            if isinstance(one, ast.Call):
-                _remove_documentation(one)
+        for statement in ast.walk(tree):
+            if isinstance(statement, ast.Call):
+                _remove_documentation(statement)
     return tree
 
 
 def dumped(tree: ast.Module) -> bytes:
-    """Write a tree as every Python does: 3.12 knows type parameters, 3.13 omits what is empty."""
+    """Return a tree as text that is the same for Python 3.11 to 3.13."""
     more: dict[str, Any] = {"show_empty": True} if sys.version_info >= (3, 13) else {}
     return ast.dump(tree, **more).replace(", type_params=[]", "").encode()
 
 
 def executed(tree: ast.AST) -> Iterator[ast.AST]:
-    """Iterate over all statements but those that only a type checker reads."""
+    """Iterate over all statements outside ``if TYPE_CHECKING``."""
     stack = [tree]
     while stack:
         node = stack.pop()
         yield node
-        if asks_for_types(node):
+        if is_type_checking(node):
             stack.extend(getattr(node, "orelse", ()))
         else:
             stack.extend(statements(node))
 
 
-def asks_for_types(node: ast.AST) -> bool:
-    """Return whether a type checker alone reads its body: ``if TYPE_CHECKING``."""
+def is_type_checking(node: ast.AST) -> bool:
+    """Return whether a statement is ``if TYPE_CHECKING``."""
     test = node.test if isinstance(node, ast.If) else None
     return "TYPE_CHECKING" in (getattr(test, "id", None), getattr(test, "attr", None))
 
@@ -107,18 +107,18 @@ def _is_text(node: ast.stmt) -> bool:
     return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
-def _reads_no_annotations(decorator: ast.expr) -> bool:
+def _ignores_annotations(decorator: ast.expr) -> bool:
     name = decorator.func if isinstance(decorator, ast.Call) else decorator
     own = getattr(name, "attr", getattr(name, "id", None))
-    return own in _READ_NO_ANNOTATIONS
+    return own in _IGNORE_ANNOTATIONS
 
 
 def _remove_annotations(function: _Function) -> None:
     function.returns = None
     of = function.args
-    for one in (*of.posonlyargs, *of.args, *of.kwonlyargs, of.vararg, of.kwarg):
-        if one is not None:
-            one.annotation = None
+    for argument in (*of.posonlyargs, *of.args, *of.kwonlyargs, of.vararg, of.kwarg):
+        if argument is not None:
+            argument.annotation = None
 
 
 def _remove_message(node: ast.AST) -> None:
@@ -142,7 +142,7 @@ def _reports(function: ast.expr) -> bool:
 
 
 def _remove_arguments(call: ast.Call) -> None:
-    call.args = [_without_text(one) for one in call.args]
+    call.args = [_without_text(argument) for argument in call.args]
     for word in call.keywords:
         word.value = _without_text(word.value)
 
@@ -153,14 +153,14 @@ def _without_text(node: ast.expr) -> ast.expr:
         case ast.Constant(value=str()):
             return ast.Constant("")
         case ast.JoinedStr():
-            kept = [_without_format(one) for one in node.values if not _is_constant(one)]
-            return ast.JoinedStr(kept) if kept else ast.Constant("")
+            values = [_without_format(part) for part in node.values if not _is_constant(part)]
+            return ast.JoinedStr(values) if values else ast.Constant("")
         case ast.BinOp():
             node.left, node.right = _without_text(node.left), _without_text(node.right)
         case ast.IfExp():
             node.body, node.orelse = _without_text(node.body), _without_text(node.orelse)
         case ast.Tuple():
-            node.elts = [_without_text(one) for one in node.elts]
+            node.elts = [_without_text(part) for part in node.elts]
         case ast.Call(func=ast.Attribute(value=ast.Constant(value=str())) as method):
             method.value = ast.Constant("")
     return node

@@ -1,8 +1,7 @@
-"""The model card of a trained run: what it is, from which data, how well, and by which license.
+"""The model card of a trained run: architecture, data, evaluation, license.
 
-All of it comes from what lies there: training.json, the manifest of its data, the evaluations of
-the run over all its seeds, and the verdicts of its scale. What is missing is said to be. The card
-of a model that transformers saved is made from its config.json alone.
+Sources are training.json, the manifest of the data, the evaluations of all seeds of the run and the
+verdicts of its scale. The card of a model that transformers saved is made from its config.json.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +32,7 @@ from difftransformer.reporting.verdict_job import read_verdicts
 MODEL_FILES = (
     "model*.safetensors*", "config.json", "generation_config.json", "tokenizer*.json",
 )  # fmt: skip
-MOST_METRICS = 12
+MAX_METRICS = 12
 _DECIMALS = 4
 
 D = TypeVar("D")
@@ -47,20 +46,19 @@ def model_card(folder: Path, license: str | None, name: str, *, own_code: bool) 
             data, evaluations and verdicts. Or a model of ours that transformers saved: its card has
             only what its config.json says.
         license: Identifier of the license of the weights, such as apache-2.0; None is mit.
-        name: How the model is called.
+        name: Name of the model.
         own_code: Whether transformers needs this package to load it.
 
     Raises:
-        ConfigError: There is no license: the weights of a model from elsewhere are not ours to
-            give one.
-        DataError: The folder has no model, or a file that the card speaks of is damaged.
+        ConfigError: No license is given for weights adapted from a pretrained model.
+        DataError: The folder has no model, or a file with facts for the card is damaged.
         CheckpointError: A model without a training record is damaged, or not one of ours.
     """
     facts = _trained(folder) if (folder / TRAINING).is_file() else _saved(folder)
     base: PretrainedModel | None = facts["base"]
     if license is None and base is not None:
         raise ConfigError(
-            f"{folder}: made of {base.name}, whose license holds for it, too; name it: --license"
+            f"{folder}: adapted from {base.name}, whose license also applies; give --license"
         )
     license = license or "mit"
     head = ModelCardData(
@@ -72,7 +70,7 @@ def model_card(folder: Path, license: str | None, name: str, *, own_code: bool) 
     )
     environment = Environment(
         loader=PackageLoader("difftransformer", "publishing"),
-        autoescape=True,  # what no filter has made Markdown of
+        autoescape=True,  # except what a filter marks as Markdown
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -114,7 +112,7 @@ def _saved(folder: Path) -> dict[str, Any]:
 
 
 def _trained(folder: Path) -> dict[str, Any]:
-    """Describe a trained run by its record and what lies around its folder."""
+    """Describe a trained run from its training record and the files of its scale."""
     training, around = read_result(folder / TRAINING), folder.resolve().parents
     settings, hardware = training.settings, training.provenance.hardware
     model, adapt = settings["model"], settings.get("adapt") or {}
@@ -127,7 +125,7 @@ def _trained(folder: Path) -> dict[str, Any]:
     options = ", ".join(f"{key}: {value}" for key, value in adapt.items() if key != "method")
     manifest = verdicts = None
     seeds, evaluations = [training], []
-    if len(around) >= 3:  # else it lies in no scale
+    if len(around) >= 3:  # otherwise it is outside a results folder
         layout, run = Layout.of(around[2]), training.run
         trained = [read_result(path) for path in layout.existing(layout.training(run, "*"))]
         seeds = trained or seeds
@@ -169,25 +167,25 @@ def _evaluation(
     seeds: Sequence[Result], evaluations: Sequence[Result]
 ) -> Iterator[tuple[str, str, str, str]]:
     """Yield metric, suite, mean over the seeds and number of seeds."""
-    yield "validation loss, nats a token", "training", *_mean(seeds, "validation_loss")
-    for suite in sorted({one.suite or one.kind for one in evaluations}):
-        results = [one for one in evaluations if (one.suite or one.kind) == suite]
+    yield "validation loss, nats per token", "training", *_mean(seeds, "validation_loss")
+    names = [result.suite or result.kind for result in evaluations]
+    for suite in sorted({*names}):
+        results = [result for result, name in zip(evaluations, names, strict=True) if name == suite]
         metrics = results[0].metrics
-        # Of metrics that are means over items, counts and the like stand beside them; a suite of
-        # one's own may know no items at all.
-        asked = [name for name in metrics if any(name in one.per_item for one in results)]
-        asked = asked or [*metrics]
-        for name in asked[:MOST_METRICS]:
+        # Means over items, without counts; a user's own suite may have no items.
+        means = [name for name in metrics if any(name in result.per_item for result in results)]
+        means = means or [*metrics]
+        for name in means[:MAX_METRICS]:
             yield name, suite, *_mean(results, name)
-        if len(asked) > MOST_METRICS:
-            yield f"and {len(asked) - MOST_METRICS} more", suite, "", ""
+        if len(means) > MAX_METRICS:
+            yield f"and {len(means) - MAX_METRICS} more", suite, "", ""
 
 
 def _mean(results: Sequence[Result], name: str) -> tuple[str, str]:
-    values = [(one, one.metrics.get(name)) for one in results]
+    values = [(result, result.metrics.get(name)) for result in results]
     seeds = seed_values(values, _DECIMALS, terms={name: 1.0})
-    found = mean_cell(CellKey(results[0].run, name), seeds, _DECIMALS, PublishedValues(None))
-    return "undefined" if found.value is None else found.text, str(found.n)
+    cell = mean_cell(CellKey(results[0].run, name), seeds, _DECIMALS, PublishedValues(None))
+    return "undefined" if cell.value is None else cell.text, str(cell.n)
 
 
 def _number(value: float | None) -> str:

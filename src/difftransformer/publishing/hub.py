@@ -1,4 +1,4 @@
-"""Pushing a folder to the Hugging Face hub, or to whatever HF_ENDPOINT names."""
+"""Upload a folder to the Hugging Face hub, or to the hub at HF_ENDPOINT."""
 
 import os
 import re
@@ -11,13 +11,13 @@ TOKEN = "HF_TOKEN"
 
 
 def require_token() -> str:
-    """Return the token of the environment; what a login stored is not used.
+    """Return the token from the environment; a stored login is not used.
 
     Raises:
-        UserError: There is none.
+        UserError: The variable HF_TOKEN is not set.
     """
     if not (token := os.environ.get(TOKEN, "").strip()):
-        raise UserError(f"pushing needs a token that may write: set {TOKEN} in the environment")
+        raise UserError(f"pushing needs a token with write access: set {TOKEN} in the environment")
     return token
 
 
@@ -25,19 +25,19 @@ def require_name(repository: str) -> None:
     """Check the name of a repository.
 
     Raises:
-        UserError: It is none of the hub's.
+        UserError: It is not of the form OWNER/NAME.
     """
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository, re.ASCII):
-        raise UserError(f"--push-to {repository!r}: no name of a repository; OWNER/NAME is wanted")
+        raise UserError(f"--push-to {repository!r}: not a repository name; give OWNER/NAME")
 
 
 def push(folder: Path, repository: str, *, private: bool = True) -> str:
-    """Upload a published folder; what is there under the same names is replaced.
+    """Upload a published folder; files of the same names are replaced.
 
     Args:
-        folder: What `publish` wrote.
-        repository: OWNER/NAME; made where it is missing.
-        private: Whether a new repository is seen by its owner alone.
+        folder: Folder that `publish` wrote.
+        repository: OWNER/NAME; created if missing.
+        private: Whether a new repository is private.
 
     Returns:
         The address of the commit.
@@ -55,13 +55,13 @@ def push(folder: Path, repository: str, *, private: bool = True) -> str:
     api = HfApi(endpoint=endpoint, token=token, library_name="difftransformer")
     try:
         api.create_repo(repository, private=private, exist_ok=True)
-        done = api.upload_folder(
+        commit = api.upload_folder(
             repo_id=repository, folder_path=folder, commit_message="Publish a run"
         )
     except Exception as error:  # the hub, its client and the network fail in many ways
-        said = in_one_line(error).replace(token, "***")
+        reason = in_one_line(error).replace(token, "***")
         raise UserError(
-            f"{repository} on {api.endpoint}: not pushed, {said}; the folder {folder} is whole, "
-            "push it again"
+            f"{repository} on {api.endpoint}: not pushed, {reason}; the folder {folder} is "
+            "complete: push it again"
         ) from None
-    return str(done.commit_url)
+    return str(commit.commit_url)

@@ -24,7 +24,7 @@ def test_running_out_all_the_same_is_one_line(tmp_path: Path) -> None:
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert ended.returncode == 2
-    assert "error: out of memory" in ended.stderr and "lower batch sizes" in ended.stderr
+    assert "error: out of memory" in ended.stderr and "reduce batch size" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 

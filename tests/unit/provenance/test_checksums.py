@@ -52,10 +52,12 @@ def test_a_changed_file_is_named_with_its_cure(main: Path, content: bytes) -> No
     path = main.parent / "details" / "samples.jsonl"
     verify_file(path, main)
     overwritten(path, content, at=50)
-    with pytest.raises(DataError, match="its content is not what was published") as e:
+    with pytest.raises(DataError, match="checksum mismatch") as e:
         verify_file(path, main)
     assert str(e.value).startswith(f"{path}: ")
-    assert f"delete {main}, and `snakemake {main}`" in str(e.value) and "\n" not in str(e.value)
+    assert f"delete {main}, then rebuild it: `snakemake {main}`" in str(
+        e.value
+    ) and "\n" not in str(e.value)
 
 
 def test_a_file_that_nobody_published_is_refused(main: Path) -> None:
@@ -82,9 +84,9 @@ def test_a_changed_main_file_is_refused(main: Path, change) -> None:
     content = json.loads(main.read_text())
     change(content)
     main.write_text(json.dumps(content))
-    with pytest.raises(DataError, match="its content is not what was published"):
+    with pytest.raises(DataError, match="checksum mismatch"):
         read_checked(main)
-    with pytest.raises(DataError, match="its content is not what was published"):
+    with pytest.raises(DataError, match="checksum mismatch"):
         verify_file(main.parent / "details" / "samples.jsonl", main)
 
 
@@ -94,7 +96,7 @@ def test_layout_of_the_json_does_not_count(main: Path) -> None:
 
 
 def test_short_files_have_their_plain_sha256(tmp_path: Path) -> None:
-    for size in (0, 1, checksums._PIECE, checksums._PIECE + 1):
+    for size in (0, 1, checksums._CHUNK, checksums._CHUNK + 1):
         path = tmp_path / str(size)
         path.write_bytes(os.urandom(size))
         assert digest(path) == hashlib.sha256(path.read_bytes()).hexdigest()
@@ -105,7 +107,7 @@ def test_blocks_are_summed_in_their_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: int
 ) -> None:
     monkeypatch.setattr(checksums, "BLOCK", 4096)
-    monkeypatch.setattr(checksums, "_PIECE", 1024)
+    monkeypatch.setattr(checksums, "_CHUNK", 1024)
     content = os.urandom(3 * 4096 + extra)
     path = tmp_path / "long"
     path.write_bytes(content)

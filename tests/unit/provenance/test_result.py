@@ -46,8 +46,8 @@ def test_numbers_that_are_none_are_refused() -> None:
     ("content", "match"),
     [
         (None, "no such result file"),
-        ("", "not a whole result file"),
-        ('{"kind": "x"}', "not what was published"),
+        ("", "not a complete result file"),
+        ('{"kind": "x"}', "checksum mismatch"),
     ],
 )
 def test_a_file_that_is_no_result_is_named(tmp_path: Path, content: str | None, match: str) -> None:
@@ -101,11 +101,11 @@ def test_environment_records_commit_and_dirt(
     ("name", "value", "said"),
     [
         ("DIFFTRANSFORMER_JOB_PER_GPU", "3", "unknown, .*; did you mean 'DIFFTRANSFORMER_JOBS"),
-        ("DIFFTRANSFORMER_ARITHMETIC", "torch", "unknown, it would change nothing; unset it"),
+        ("DIFFTRANSFORMER_ARITHMETIC", "torch", "unknown, so it has no effect; unset it"),
         ("DIFFTRANSFORMER_PORTS", "1", "unknown"),
-        ("DIFFTRANSFORMER_MEMORY_CHECK", "OFF", "'OFF' means nothing; set it to off"),
-        ("DIFFTRANSFORMER_WARM", "0", "'0' means nothing; set it to off"),
-        ("DIFFTRANSFORMER_DISK", "ssd", "'ssd' means nothing; set it to passing"),
+        ("DIFFTRANSFORMER_MEMORY_CHECK", "OFF", "'OFF' is not allowed; set it to off"),
+        ("DIFFTRANSFORMER_WARM", "0", "'0' is not allowed; set it to off"),
+        ("DIFFTRANSFORMER_DISK", "ssd", "'ssd' is not allowed; set it to passing"),
     ],
 )
 def test_a_variable_that_would_be_ignored_is_an_error(
@@ -128,9 +128,9 @@ def test_the_variables_of_ours_are_those_of_the_code(repository: Path) -> None:
         for word in re.findall(r"(?<!_)DIFFTRANSFORMER_[A-Z_]+", path.read_text())
         if path != Path(__file__)
     }
-    assert named == {f"DIFFTRANSFORMER_{name}" for name in environment._KNOWN}
+    assert named == {f"DIFFTRANSFORMER_{name}" for name in environment._VARIABLES}
     page = (repository / "docs" / "reproducing.md").read_text()
-    internal = {name for name in environment._KNOWN if f"DIFFTRANSFORMER_{name}" not in page}
+    internal = {name for name in environment._VARIABLES if f"DIFFTRANSFORMER_{name}" not in page}
     assert internal == {"GPUS_TAKEN", "RENDEZVOUS", "SHARED_DATA"}
 
 

@@ -12,7 +12,6 @@ from tempfile import TemporaryDirectory
 import pytest
 import torch
 import yaml
-from difftransformer.publishing.write_checked import forget_folders, is_published, write_checked
 from preloaded import python
 from safetensors.torch import load_file
 from small_evaluation import republish
@@ -28,6 +27,7 @@ from difftransformer.provenance.checksums import read_checked
 from difftransformer.provenance.checksums import write_checked as publish_result
 from difftransformer.publishing import hub
 from difftransformer.publishing.card import model_card
+from difftransformer.publishing.publish import forget_folders, is_published, publish
 
 TOKEN = "hf_secret-of-the-test"
 
@@ -50,7 +50,7 @@ def pushed(
 
 
 def test_the_card_says_what_lies_there(run: Path, tmp_path: Path) -> None:
-    write_checked(run, tmp_path / "out", license="cc-by-4.0")
+    publish(run, tmp_path / "out", license="cc-by-4.0")
     text = (tmp_path / "out" / "README.md").read_text()
     head = yaml.safe_load(text.split("---")[1])
     assert head["license"] == "cc-by-4.0" and "diff_v1" in head["tags"]
@@ -103,8 +103,8 @@ def test_a_run_at_the_top_of_a_disk_has_nothing_beside_it(tmp_path: Path) -> Non
 
 
 def test_what_is_published_is_loaded_by_us_and_by_remote_code(run: Path, tmp_path: Path) -> None:
-    write_checked(run, tmp_path / "ours")
-    write_checked(run, tmp_path / "theirs", format="diffllama")
+    publish(run, tmp_path / "ours")
+    publish(run, tmp_path / "theirs", format="diffllama")
     cards = [(tmp_path / name / "README.md").read_text() for name in ("ours", "theirs")]
     assert ["trust_remote_code=True" in card for card in cards] == [True, False]
     assert '("FOLDER_OR_ID", trust_remote_code=False)' in cards[0]  # of the tokenizer
@@ -220,9 +220,9 @@ def test_what_transformers_saved_is_published(shard_size: str, tmp_path: Path) -
         model.save_pretrained(saved, max_shard_size=shard_size)
     assert (len([*saved.glob("*.safetensors")]) > 1) == (shard_size != "5GB")
     export_model(saved, tmp_path / "exported")
-    write_checked(saved, tmp_path / "ours", license="cc-by-4.0")
-    write_checked(saved, tmp_path / "theirs", "diffllama")
-    write_checked(tmp_path / "exported", tmp_path / "again")
+    publish(saved, tmp_path / "ours", license="cc-by-4.0")
+    publish(saved, tmp_path / "theirs", "diffllama")
+    publish(tmp_path / "exported", tmp_path / "again")
     tokens = torch.arange(12)[None]
     with torch.no_grad():
         expected = load_model(run)(tokens)
@@ -245,7 +245,7 @@ def test_what_transformers_saved_is_published(shard_size: str, tmp_path: Path) -
 def test_a_card_without_a_record_fits_its_weights_alone(tmp_path: Path) -> None:
     run, _ = write_training(tmp_path)
     (run / "training.json").unlink()
-    write_checked(run, tmp_path / "out")
+    publish(run, tmp_path / "out")
     assert is_published(run, tmp_path / "out")
     assert not is_published(run, tmp_path / "out", license="cc0-1.0")
     weights = load_file(run / "model.safetensors")
@@ -259,14 +259,14 @@ def test_a_folder_without_a_record_is_a_model_of_ours_or_refused(tmp_path: Path)
         (tmp_path / "nothing", "of a model of difftransformer that transformers saved"),
     ):
         with pytest.raises(UserError, match=why) as refusal:
-            write_checked(folder, tmp_path / "out")
+            publish(folder, tmp_path / "out")
         assert "\n" not in str(refusal.value) and not (tmp_path / "out").exists()
 
 
 def test_a_refused_or_unreachable_hub_is_one_line(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_checked(run, tmp_path / "out")
+    publish(run, tmp_path / "out")
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     with serving(TOKEN) as there:
         monkeypatch.setenv("HF_ENDPOINT", there.address)
@@ -280,18 +280,18 @@ def test_a_refused_or_unreachable_hub_is_one_line(
 def test_what_is_no_run_is_one_line(run: Path, tmp_path: Path) -> None:
     for folder, why in ((tmp_path / "nothing", "no such file"), (tmp_path, "no such file")):
         with pytest.raises(UserError, match=why):
-            write_checked(folder, tmp_path / "out")
+            publish(folder, tmp_path / "out")
     for spoiled in ("model.safetensors", "training.json"):
         copy = tmp_path / f"results/runs/{spoiled}/0"
         shutil.copytree(run, copy)
         (copy / spoiled).write_bytes((copy / spoiled).read_bytes()[:100])
         with pytest.raises(UserError, match=spoiled.replace(".", r"\.")) as refusal:
-            write_checked(copy, tmp_path / "out")
+            publish(copy, tmp_path / "out")
         assert "\n" not in str(refusal.value)
         assert not (tmp_path / "out").exists()
-    write_checked(run, tmp_path / "out")
+    publish(run, tmp_path / "out")
     with pytest.raises(UserError, match="not empty"):
-        write_checked(run, tmp_path / "out")
+        publish(run, tmp_path / "out")
 
 
 def test_a_token_that_an_error_repeats_is_masked(
@@ -302,7 +302,7 @@ def test_a_token_that_an_error_repeats_is_masked(
     def refused(*_: object, **__: object) -> None:
         raise RuntimeError("401 for Bearer hf_wrong")
 
-    write_checked(run, tmp_path / "out")
+    publish(run, tmp_path / "out")
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     monkeypatch.setattr(HfApi, "create_repo", refused)
     with pytest.raises(UserError, match=r"not pushed, RuntimeError: 401 for Bearer \*\*\*;"):

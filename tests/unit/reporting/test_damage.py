@@ -67,7 +67,7 @@ def test_a_damaged_file_shows_no_number(
     with pytest.raises(DataError) as error:
         build(small, tmp_path / "new")
     text = str(error.value)
-    assert text.startswith(f"{small.root / name}: its content is not what was published; delete ")
+    assert text.startswith(f"{small.root / name}: checksum mismatch; delete ")
     assert "\n" not in text and "snakemake" in text
     assert not (tmp_path / "new").exists()
 
@@ -82,6 +82,6 @@ def test_another_number_is_refused(name: str, small: FakeResults, tmp_path: Path
     decide(small)
     path = small.root / name
     path.write_text(path.read_text().replace("3.", "2.", 1))
-    with pytest.raises(DataError, match=f"{name}: its content is not what was published"):
+    with pytest.raises(DataError, match=f"{name}: checksum mismatch"):
         report(small, tmp_path / "new")
     assert not (tmp_path / "new").exists()

@@ -280,7 +280,7 @@ def test_what_is_missing_is_named(built: Path, fake: FakeResults, tmp_path: Path
             verdicts=built / "decided" / "verdicts.json", output=tmp_path / "index.html",
         )  # fmt: skip
     (tmp_path / "table6.json").write_text('{"artifact": "table6"')
-    with pytest.raises(DataError, match="not a whole table"):
+    with pytest.raises(DataError, match="not a complete table"):
         build_report(
             report_slice(["table6"], []), tables=[tmp_path / "table6.json"], figures=[],
             verdicts=built / "decided" / "verdicts.json", results=fake.results,

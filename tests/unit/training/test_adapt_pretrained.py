@@ -225,7 +225,7 @@ def test_what_adapting_made_is_published_under_a_license_that_is_named(
     train: Train, base: Path, tmp_path: Path
 ) -> None:
     out = train(child(base, "lora"), "lora", dataset=write_data(tmp_path / "data", base)) / "out"
-    with pytest.raises(UserError, match=r"whose license holds for it, too; name it: --license"):
+    with pytest.raises(UserError, match=r"whose license also applies; give --license"):
         publish(out, tmp_path / "published")
     with pytest.raises(UserError, match="stays of its class: publish it without --format"):
         publish(out, tmp_path / "published", "llama", "apache-2.0")

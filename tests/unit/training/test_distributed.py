@@ -138,7 +138,7 @@ def assert_same_bytes(*runs: Run) -> None:
 def assert_one_line(said: str) -> None:
     """It is said once, by the one that failed, and nobody else complains."""
     assert len([line for line in said.splitlines() if line.startswith("error: ")]) == 1, said
-    assert "Traceback" not in said and "fault of this program" not in said, said
+    assert "Traceback" not in said and "bug of this program" not in said, said
 
 
 @pytest.fixture(scope="module")

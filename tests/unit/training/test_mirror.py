@@ -285,7 +285,7 @@ def test_without_a_url_nothing_is_copied(
 ) -> None:
     other = train(make_run_config(), "two", mirror=f"{tmp_path}/copy")
     opened = Mock(side_effect=AssertionError)
-    monkeypatch.setattr("difftransformer.training.mirror.open_place", opened)
+    monkeypatch.setattr("difftransformer.training.mirror.open_storage", opened)
     one = train(make_run_config(), "one")
     assert_same_outcome(one, other)
     assert not opened.called
