@@ -63,7 +63,7 @@ def test_a_changed_file_is_named_with_its_cure(main: Path, content: bytes) -> No
 def test_a_file_that_nobody_published_is_refused(main: Path) -> None:
     stray = main.with_name("stray.jsonl")
     stray.write_bytes(b"x" * 99)
-    with pytest.raises(DataError, match="its content is not"):
+    with pytest.raises(DataError, match="checksum mismatch"):
         verify_file(stray, main)
     with pytest.raises(DataError, match="cannot be read"):
         verify_file(main.with_name("gone.jsonl"), main)
