@@ -45,7 +45,7 @@ cores = $(call quoted,$(CORES))
 python = $(call quoted,$(PYTHON))
 artifacts = $(foreach one,$(ARTIFACT),$(call quoted,$(one)))
 
-.PHONY: help install reproduce plan rerun verify ui test test-slow test-faults test-kernels test-tiles test-slurm test-kills test-s3 test-postgres lint pictures schema docs rooms clean
+.PHONY: help install reproduce plan rerun verify ui test test-slow test-faults test-kernels test-tiles test-slurm test-kills test-s3 test-postgres lint pictures schema docs packages clean
 
 help:  ## this list
 	@grep -E '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*##/\t/' | expand -t 12
@@ -140,9 +140,9 @@ docs: .venv/dev  ## the site, docs/_site/index.html, without network; warnings a
 	$(BIN)/python docs/pages.py
 	sphinx-build --quiet --fail-on-warning --keep-going -b html -d docs/_site/.doctrees docs docs/_site
 
-rooms: .venv/dev  ## the picture of the rooms, from the imports; needs graphviz
+packages: .venv/dev  ## the diagram of the packages and their imports; needs graphviz
 	$(BIN)/python docs/pages.py
-	dot -Tsvg docs/rooms.dot -o docs/rooms.svg
+	dot -Tsvg docs/packages.dot -o docs/packages.svg
 
 clean:  ## remove caches; results stay
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -26,7 +26,7 @@ SIDEBAR = {
     "Layers and models": "layers variants api examples sharing dex",
     "Adding things": "adding adding_a_variant adding_an_evaluation settings",
     "Running elsewhere": "gpu tracking cluster distributed security",
-    "Inside": "rooms",
+    "Inside": "packages",
 }
 """Captions and pages of the site's sidebar."""
 # Links to config/README.md lead, on the site, to the page of all settings.

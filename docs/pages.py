@@ -41,7 +41,7 @@ def generated_pages() -> dict[str, str]:
         "variants.md": variants_page(),
         "api.md": api_page(),
         "targets.md": targets_page(DOCS.parent / "config" / "artifacts"),
-        "rooms.dot": rooms_dot(),
+        "packages.dot": packages_dot(),
     }
 
 
@@ -141,33 +141,33 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", r"\|")
 
 
-def rooms_dot() -> str:
-    """The rooms of the package and who imports whom, as a graph for `dot`.
+def packages_dot() -> str:
+    """The packages of the package and who imports whom, as a graph for `dot`.
 
     Only imports at the top or inside functions of the package itself count, without those that
-    can be reached by way of another room.
+    can be reached by way of another package.
     """
     import grimp
 
     graph = grimp.build_graph("difftransformer", cache_dir=None)
-    rooms = sorted(graph.find_children("difftransformer"))
+    packages = sorted(graph.find_children("difftransformer"))
     edges = {
-        (room, other)
-        for room in rooms
-        for other in rooms
-        if room != other
-        and graph.direct_import_exists(importer=room, imported=other, as_packages=True)
+        (package, other)
+        for package in packages
+        for other in packages
+        if package != other
+        and graph.direct_import_exists(importer=package, imported=other, as_packages=True)
     }
     shown = [edge for edge in sorted(edges) if not _by_way(edge, edges)]
-    names = [f'  "{_room(room)}"' for room in rooms]
-    arrows = [f'  "{_room(a)}" -> "{_room(b)}"' for a, b in shown]
+    names = [f'  "{_package(package)}"' for package in packages]
+    arrows = [f'  "{_package(a)}" -> "{_package(b)}"' for a, b in shown]
     look = [
         "  rankdir=TB; bgcolor=transparent",
         '  node [shape=box, style="rounded,filled", fillcolor="#eef2f7", color="#5b6b7f", '
         'fontname="sans-serif", fontsize=12]',
         '  edge [color="#5b6b7f", arrowsize=0.7]',
     ]
-    return "\n".join(["digraph rooms {", *look, *names, *arrows, "}"]) + "\n"
+    return "\n".join(["digraph packages {", *look, *names, *arrows, "}"]) + "\n"
 
 
 def _by_way(edge: tuple[str, str], edges: set[tuple[str, str]]) -> bool:
@@ -175,16 +175,16 @@ def _by_way(edge: tuple[str, str], edges: set[tuple[str, str]]) -> bool:
     start, end = edge
     seen, waiting = {start}, [b for a, b in edges if a == start and b != end]
     while waiting:
-        room = waiting.pop()
-        if room == end:
+        package = waiting.pop()
+        if package == end:
             return True
-        if room not in seen:
-            seen.add(room)
-            waiting += [b for a, b in edges if a == room]
+        if package not in seen:
+            seen.add(package)
+            waiting += [b for a, b in edges if a == package]
     return False
 
 
-def _room(name: str) -> str:
+def _package(name: str) -> str:
     return name.rpartition(".")[2]
 
 

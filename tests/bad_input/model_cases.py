@@ -215,6 +215,6 @@ MODELS: dict[str, Case] = {
         write("exported", "x"), export, ["exported: exists and is not empty; name a new folder"],
     ),
     "an export without a tokenizer": (
-        write("run/tokenizer.json", "{"), export, ["run/tokenizer.json: its content is not what"],
+        write("run/tokenizer.json", "{"), export, ["run/tokenizer.json: checksum mismatch"],
     ),
 }  # fmt: skip

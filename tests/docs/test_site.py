@@ -94,7 +94,7 @@ def test_every_variant_has_its_formula_on_the_page(site: Path) -> None:
     assert "eq. 3   Y = concat" in page
 
 
-@pytest.mark.parametrize("name", ["variants.md", "api.md", "targets.md", "rooms.dot"])
+@pytest.mark.parametrize("name", ["variants.md", "api.md", "targets.md", "packages.dot"])
 def test_generated_pages_follow_the_code(name: str, repository: Path) -> None:
     pages = runpy.run_path(str(repository / "docs" / "pages.py"))["generated_pages"]()
     assert (repository / "docs" / name).read_text("utf-8") == pages[name], "stale: run `make docs`"

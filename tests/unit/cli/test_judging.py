@@ -161,7 +161,7 @@ def test_the_estimate_comes_before_the_first_call(
         (lambda path: path.unlink(), "no such result file"),
         (lambda path: (path.with_suffix("") / "answers.jsonl").unlink(), "cannot be read"),
         (lambda path: answer_file(path, []), "contains no answers"),
-        (lambda path: zeroed(path.with_suffix("") / FILE), "jsonl: its content is not what was"),
+        (lambda path: zeroed(path.with_suffix("") / FILE), "jsonl: checksum mismatch"),
     ],
 )
 def test_damaged_answers_are_one_line(spoil: Any, says: str, answered: Path) -> None:
