@@ -92,7 +92,7 @@ def test_what_goes_wrong_behind_is_the_same_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
-    line = r"step 9 could not be written .*\(No space left on device\); the one of step 5 is"
+    line = r"step 9 could not be written .*No space left on device.*; .* is of step 5: make room"
     with store(tmp_path) as checkpoints:
         checkpoints.save(train_state(5))
         monkeypatch.setattr(checkpoint, "save_file", full)
