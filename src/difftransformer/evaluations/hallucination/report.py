@@ -5,13 +5,8 @@ from itertools import product
 from typing import Any
 
 from difftransformer.config.evaluation import Options
+from difftransformer.config.judges import judged_suite
 from difftransformer.evaluations.hallucination.answers import JUDGMENTS, read_judgments
-from difftransformer.evaluations.hallucination.figure import (
-    figure,
-    judged_view,
-    share,
-    shared_settings,
-)
 from difftransformer.evaluations.hallucination.settings import (
     HALLUCINATION_SETS,
     TASKS,
@@ -21,15 +16,23 @@ from difftransformer.evaluations.hallucination.settings import (
     set_metric,
 )
 from difftransformer.provenance.result import Result
-from difftransformer.reporting.cells import UNDEFINED, CellKey, PublishedValues, mean_cell
+from difftransformer.reporting.cells import (
+    UNDEFINED,
+    CellKey,
+    PublishedValues,
+    mean_cell,
+    seed_values,
+)
+from difftransformer.reporting.charts import cell_estimates, draw_estimates, make_estimates
 from difftransformer.reporting.collect import require_metric
 from difftransformer.reporting.document import Cell, Column, Section, SeedValue
+from difftransformer.reporting.drawing import Figure, label_axes, legend_below
 from difftransformer.reporting.number_format import format_number
-from difftransformer.reporting.section_context import SectionContext
+from difftransformer.reporting.panels import row_legend, subplot_grid
+from difftransformer.reporting.section_context import SectionContext, shared_suite
 from difftransformer.reporting.sections import MetricColumn, make_section, metric_section
+from difftransformer.reporting.statistics import wilson_interval
 from difftransformer.reporting.table_notes import format_range, shared_setting
-
-__all__ = ["figure", "section"]
 
 DECIMALS = 2
 _AVERAGES = {average_metric(task): f"{name}, mean" for task, name in TASKS.items()}
@@ -48,6 +51,78 @@ def section(context: SectionContext[Options]) -> list[Section]:
     sections += [_judge_section(context, judge, suite, f"_{judge}", []) for judge in other_judges]
     sections += [_agreement(context, (first, judge), suite) for judge in other_judges]
     return sections
+
+
+def figure(context: SectionContext[Options]) -> Figure:
+    """Draw the first judge's shares: measured on the left, published on the right."""
+    sets = list(shared_settings(context).set_tasks)
+    judge_view = judged_view(context, context.section.judges[0])
+    figure, ((measured_axes, published_axes),) = subplot_grid(1, 2, (11, 4.2), sharey=True)
+    measured = cell_estimates(
+        _share(judge_view.eval_results(row), row.run, name) for row in context.rows for name in sets
+    )
+    published = [
+        point
+        for row in context.rows
+        for name in HALLUCINATION_SETS
+        for point in make_estimates(name, row.run, context.published.number(row.run, name))
+    ]
+    for axes, points, names, title in (
+        (measured_axes, measured, sets, f"Scale {context.artifact.scale}"),
+        (published_axes, published, list(HALLUCINATION_SETS), "Published"),
+    ):
+        labels = {name: set_label(name).replace(", ", "\n") for name in names}
+        draw_estimates(axes, points, context.styles, labels)
+        axes.set_ylim(0, 1.04)
+        y = "share free of hallucination" if axes is measured_axes else ""
+        label_axes(axes, x="", y=y, title=title)
+    legend_below(figure, row_legend(context.rows, context.styles, line_width=0, marker_size=6))
+    return figure
+
+
+def shared_settings(context: SectionContext[Options]) -> Suite:
+    """Return the generation settings, which must be the same for all models and judges.
+
+    Raises:
+        UserError: A result is missing, or the settings differ.
+    """
+    suite: Suite = shared_suite(
+        [
+            context.results.judgment(context.section.suites[0], judge, row.run, seed)
+            for judge in context.section.judges
+            for row in context.rows
+            for seed in context.seeds
+        ]
+    )
+    return suite
+
+
+def judged_view(context: SectionContext[Options], judge: str) -> SectionContext[Options]:
+    """Return the section with the results of a judge in place of the suite's."""
+    return context.replace(suites=[judged_suite(context.section.suites[0], judge)])
+
+
+def share(name: str) -> Callable[[Result], float | None]:
+    """Return a function that reads a set's share of faithful answers; None for an absent set."""
+
+    def read_share(result: Result) -> float | None:
+        value = result.metrics.get(set_metric("faithful", name))
+        return None if value is None else float(value)
+
+    return read_share
+
+
+def _share(results: Sequence[Result], run: str, name: str) -> Cell:
+    """Mean share over the judged seeds with its interval; for a single seed Wilson's interval."""
+    by_seed = [(result, share(name)(result)) for result in results]
+    seeds = seed_values(by_seed, DECIMALS, terms={set_metric("faithful", name): 1.0})
+    cell = mean_cell(CellKey(run, name), seeds, DECIMALS, PublishedValues(None))
+    if cell.value is not None and cell.n == 1:
+        (judged,) = (result for result, value in by_seed if value is not None)
+        answers = int(require_metric(judged, set_metric("judged", name)))
+        low, high = wilson_interval(round(cell.value * answers), answers)
+        cell = cell.model_copy(update={"ci_low": low, "ci_high": high})
+    return cell
 
 
 def _judge_section(
