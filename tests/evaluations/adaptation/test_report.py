@@ -13,7 +13,7 @@ from pictures import legend_of, picture_of
 
 from difftransformer.config.artifacts import typed_artifact
 from difftransformer.errors import ConfigError
-from difftransformer.evaluations.adaptation.frontier import shared_source_loss, target_loss_at
+from difftransformer.evaluations.adaptation.report import shared_source_loss, target_loss_at
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.number_format import format_learning_rate
 

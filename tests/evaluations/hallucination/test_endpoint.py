@@ -17,13 +17,11 @@ from difftransformer.evaluation.endpoints import EndpointError, Pace
 from difftransformer.evaluations.hallucination.answers import Answer, Judgment
 from difftransformer.evaluations.hallucination.judges.endpoint import (
     PROMPTS,
-    CachedJudgment,
     ModelJudge,
     messages,
     open_judge,
     verdict,
 )
-from difftransformer.provenance.checksums import write_checked
 
 KEY = "sk-canary-8d1f"
 ANSWERS = [of_facts(f"v{number:02d}", index=number) for number in (31, 1, 2)]
@@ -33,8 +31,8 @@ ANSWERS = [of_facts(f"v{number:02d}", index=number) for number in (31, 1, 2)]
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[JudgingServer]:
     with judging_server() as served:
         served.otherwise = lambda case: FAITHFUL if "k07 v31\n</text>" in case else HALLUCINATED
-        monkeypatch.setenv("OPENAI_BASE_URL", served.url)
-        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{served.url}\n")  # as read from a file
+        monkeypatch.setenv("OPENAI_API_KEY", f"{KEY}\n")
         yield served
 
 
@@ -57,15 +55,6 @@ def test_every_answer_is_judged_in_its_place(server: JudgingServer, tmp_path: Pa
     assert {request["temperature"] for request in server.requests} == {0}
 
 
-def test_a_key_from_a_file_may_end_in_a_line(
-    server: JudgingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}\n")
-    monkeypatch.setenv("OPENAI_API_KEY", f"{KEY}\n")
-    assert verdicts(endpoint(tmp_path).judge(ANSWERS)) == [True, False, False]
-    assert set(server.keys) == {f"Bearer {KEY}"}
-
-
 def test_what_was_judged_once_is_never_sent_again(
     server: JudgingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,8 +66,9 @@ def test_what_was_judged_once_is_never_sent_again(
     assert len(server.requests) == 3
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     endpoint(tmp_path, model="another").judge(ANSWERS)
+    endpoint(tmp_path, max_tokens=7).judge(ANSWERS)
     endpoint(tmp_path).judge([*ANSWERS, of_facts("v31 k02 v05")])
-    assert len(server.requests) == 7
+    assert len(server.requests) == 10
 
 
 def test_two_that_ask_for_the_same_at_once_pay_once(server: JudgingServer, tmp_path: Path) -> None:
@@ -87,21 +77,6 @@ def test_two_that_ask_for_the_same_at_once_pay_once(server: JudgingServer, tmp_p
         judgments = list(pool.map(lambda judge: judge.judge(ANSWERS), judges))
     assert all(result == judgments[0] for result in judgments)
     assert len(server.requests) == len(ANSWERS)
-
-
-def test_what_is_kept_answers_one_request_alone(tmp_path: Path) -> None:
-    judge = endpoint(tmp_path)
-    request = judge.request(ANSWERS[0])
-    cached = CachedJudgment(prompt="v1", request=request, replies=["x"], served_by="")
-    write_checked(judge._path(request), cached.model_dump(mode="json"))
-    assert judge._find(dict(reversed(request.items()))) == cached
-    for other in (
-        judge.request(ANSWERS[1]),
-        endpoint(tmp_path, max_tokens=7).request(ANSWERS[0]),
-        request | {"temperature": 1},
-        request | {"messages": request["messages"][1:]},
-    ):
-        assert judge._find(other) is None
 
 
 @pytest.mark.parametrize(
@@ -197,24 +172,19 @@ def test_a_key_at_the_end_of_what_is_quoted_is_masked_whole(
         ("OPENAI_BASE_URL", "http://localhost:port/v1"),
         ("OPENAI_BASE_URL", "localhost/v1"),
         ("OPENAI_API_KEY", "sk-…"),
+        ("OPENAI_BASE_URL", ""),
+        ("OPENAI_API_KEY", ""),
     ],
 )
-def test_a_variable_that_cannot_be_used_is_named_without_its_value(
+def test_a_bad_or_missing_variable_is_named_without_its_value(
     name: str, value: str, server: JudgingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigError, match=f"^{name}: ") as caught:
+    if not value:
+        monkeypatch.delenv(name)
+    with pytest.raises(ConfigError, match=name) as caught:
         endpoint(tmp_path).judge(ANSWERS)
-    assert value not in str(caught.value) and not server.requests
-
-
-@pytest.mark.parametrize("missing", ["OPENAI_BASE_URL", "OPENAI_API_KEY"])
-def test_a_missing_variable_is_named(
-    missing: str, server: JudgingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(missing)
-    with pytest.raises(ConfigError, match=f"judge: endpoint needs {missing} in the environment"):
-        endpoint(tmp_path).judge(ANSWERS)
+    assert not value or value not in str(caught.value)
     assert not server.requests
 
 

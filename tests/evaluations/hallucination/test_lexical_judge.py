@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_answers import FACTS, of_facts, of_text
+from small_answers import of_facts, of_text
 from small_evaluation import RECALL
 
 from difftransformer.config.judges import LexicalJudge
@@ -98,7 +98,3 @@ def test_words_are_sorted_by_what_they_are() -> None:
     assert words.numbers == ["1931", "2.5"]
     assert words.names == ["ann", "u", "s", "ann", "reed"]
     assert words.content == ["said", "paid", "million", "left"]
-
-
-def test_the_facts_of_the_tests_are_facts() -> None:
-    assert false_pair(FACTS, "k02 v05") == ("", "")

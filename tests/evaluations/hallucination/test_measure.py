@@ -133,7 +133,7 @@ def test_what_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> 
     assert message in (suite(**changes).incompatibility(40, RECALL) or "")
 
 
-def write(path: Path, *items: dict[str, Any]) -> Path:
+def write(path: Path, *items: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps(item) + "\n" for item in items)
     opener = gzip.open if path.suffix == ".gz" else open
@@ -199,28 +199,15 @@ def test_changed_items_are_another_input(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("items", "message"),
     [
-        ([{"document": "D", "summary": " "}], r"item 1: has no text in summary"),
-        ([{"summary": "S"}], r"item 1: has no text in document"),
-        ([], r"contains no items"),
+        ([{"document": "D", "summary": " "}], "item 1: has no text in summary$"),
+        ([{"summary": "S"}], "item 1: has no text in document$"),
+        ([], "contains no items"),
+        *([[item], "item 1: not a mapping"] for item in ([], 5, "text")),
     ],
 )
-def test_a_damaged_item_is_named(items: list[dict[str, Any]], message: str, tmp_path: Path) -> None:
+def test_a_damaged_item_is_named(items: list[Any], message: str, tmp_path: Path) -> None:
     write(tmp_path / "xsum" / "test.jsonl", *items)
     with pytest.raises(DataError, match=rf"xsum/test.jsonl: {message}"):
-        load_items(of_text(tmp_path))
-
-
-def test_an_item_without_its_document_is_told_each_field_once(tmp_path: Path) -> None:
-    write(tmp_path / "qasper" / "test.jsonl", {"input": "Q", "answers": ["A"]})
-    with pytest.raises(DataError, match=r"item 1: has no text in context$"):
-        load_items(of_text(tmp_path))
-
-
-@pytest.mark.parametrize("line", ["[]", "5", '"text"'])
-def test_an_item_that_is_no_mapping_is_named(line: str, tmp_path: Path) -> None:
-    (tmp_path / "xsum").mkdir()
-    (tmp_path / "xsum" / "test.jsonl").write_text(line + "\n")
-    with pytest.raises(DataError, match=r"xsum/test.jsonl: item 1: not a mapping"):
         load_items(of_text(tmp_path))
 
 

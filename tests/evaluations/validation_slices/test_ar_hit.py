@@ -35,27 +35,6 @@ def test_written_example() -> None:
     assert hits.tolist() == [[False, False, False, False, True, False, False, True]]
 
 
-def test_frequent_ngrams_are_no_hits() -> None:
-    window = np.array([[1, 2, 3, 1, 2, 3]])
-    frequent = ngram_keys(np.array([[1, 2]]), 2, 5).reshape(-1)
-    assert ar_hits(window, NONE, n=2, vocab_size=5).tolist() == [[False] * 3 + [True, True]]
-    assert ar_hits(window, frequent, n=2, vocab_size=5).tolist() == [[False] * 4 + [True]]
-
-
-def test_overlapping_occurrences_count_once_they_are_whole_in_the_context() -> None:
-    hits = ar_hits(np.array([[7, 7, 7, 7]]), NONE, n=2, vocab_size=8)
-    assert hits.tolist() == [[False, True, True]]
-
-
-def test_windows_do_not_see_each_other() -> None:
-    windows = np.array([[1, 2, 3], [1, 2, 3]])
-    assert not ar_hits(windows, NONE, n=2, vocab_size=4).any()
-
-
-def test_windows_shorter_than_an_ngram_have_no_hits() -> None:
-    assert ar_hits(np.array([[1, 1]]), NONE, n=3, vocab_size=4).tolist() == [[False]]
-
-
 @settings(max_examples=150)
 @given(st.data())
 def test_equals_the_naive_loop(data: st.DataObject) -> None:
