@@ -107,7 +107,7 @@ def test_shares_equal_numpy(
     attention: dict[str, Any], signed: bool, dataset: PackedDataset, tmp_path: Path
 ) -> None:
     model = formula_model(attention)
-    found = run(model, dataset, tmp_path)
+    metrics = run(model, dataset, tmp_path)
     builder = open_builder(suite(), dataset)
     total: dict[str, list[float]] = {}
     for depth in (0, 50, 100):
@@ -130,8 +130,8 @@ def test_shares_equal_numpy(
                     label = f"{name}{'_signed' if signed else ''}{cut}"
                     total.setdefault(label, []).append(part.sum(-1).mean())
     for name, values in total.items():
-        assert found[name] == pytest.approx(np.mean(values), abs=1e-5), name
-    assert found["noise_d50"] == pytest.approx(found["before_d50"] + found["after_d50"])
+        assert metrics[name] == pytest.approx(np.mean(values), abs=1e-5), name
+    assert metrics["noise_d50"] == pytest.approx(metrics["before_d50"] + metrics["after_d50"])
 
 
 def test_both_normalizations_are_equal_only_for_softmax(
@@ -148,14 +148,14 @@ def test_both_normalizations_are_equal_only_for_softmax(
 def test_the_mean_over_layers_is_the_share(dataset: PackedDataset, tmp_path: Path) -> None:
     config = replace(model_config(RECALL.vocab_size), attention=DIFF, num_layers=3)
     model = Transformer.build(config, "sdpa", seed=0).eval()
-    found = run(model, dataset, tmp_path)
+    metrics = run(model, dataset, tmp_path)
     for name in ("answer", "noise_signed"):
-        layers = [found[f"{name}_l{layer}"] for layer in range(3)]
-        assert np.mean(layers) == pytest.approx(found[name]) and len({*layers}) == 3
+        layers = [metrics[f"{name}_l{layer}"] for layer in range(3)]
+        assert np.mean(layers) == pytest.approx(metrics[name]) and len({*layers}) == 3
     with torch.no_grad():  # a change of the last layer changes only its shares
         model.layers[2].attention.qkv_proj.weight.mul_(2)
     changed = run(model, dataset, tmp_path)
-    moved = [found[f"answer_l{layer}"] != changed[f"answer_l{layer}"] for layer in range(3)]
+    moved = [metrics[f"answer_l{layer}"] != changed[f"answer_l{layer}"] for layer in range(3)]
     assert moved == [False, False, True]
 
 
@@ -163,12 +163,12 @@ def test_the_mean_over_layers_is_the_share(dataset: PackedDataset, tmp_path: Pat
 def test_shares_of_a_row_sum_to_one(
     attention: dict[str, Any], dataset: PackedDataset, tmp_path: Path
 ) -> None:
-    found = run(formula_model(attention), dataset, tmp_path)
-    assert sum(found[name] or 0 for name in REGIONS) == pytest.approx(1, abs=1e-6)
+    metrics = run(formula_model(attention), dataset, tmp_path)
+    assert sum(metrics[name] or 0 for name in REGIONS) == pytest.approx(1, abs=1e-6)
     for depth in (0, 50, 100):
-        parts = [found[f"{name}_d{depth}"] for name in ("bos", "answer", "query", "noise")]
+        parts = [metrics[f"{name}_d{depth}"] for name in ("bos", "answer", "query", "noise")]
         assert sum(part or 0 for part in parts) == pytest.approx(1, abs=1e-6)
-    assert found["prompts"] == 6
+    assert metrics["prompts"] == 6
     shares = np.load(tmp_path / "shares.npy")
     heads = 2
     assert shares.shape == (2, 3, 2, 1, heads, len(REGIONS) + 1)
@@ -238,8 +238,8 @@ def _example(details: Path) -> dict[str, Any]:
 
 def test_shares_have_values_by_haystack(dataset: PackedDataset, tmp_path: Path) -> None:
     context = replace(eval_context(scorer(formula_model(SOFTMAX)), dataset), details=tmp_path)
-    found = measure(suite(), context)
-    assert {*found.per_item} == {*found.metrics} - {"prompts"}
-    assert {*map(tuple, map(sizes, found.per_item.values()))} == {(("", 2),)}
-    depths = [found.per_item[f"noise_d{depth}"].terms[0].values for depth in (0, 50, 100)]
-    assert found.per_item["noise"].terms[0].values == pytest.approx(np.mean(depths, axis=0))
+    result = measure(suite(), context)
+    assert {*result.per_item} == {*result.metrics} - {"prompts"}
+    assert {*map(tuple, map(sizes, result.per_item.values()))} == {(("", 2),)}
+    depths = [result.per_item[f"noise_d{depth}"].terms[0].values for depth in (0, 50, 100)]
+    assert result.per_item["noise"].terms[0].values == pytest.approx(np.mean(depths, axis=0))

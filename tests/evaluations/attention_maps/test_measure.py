@@ -213,25 +213,25 @@ def test_heads_with_equal_weights_have_distance_zero(text: Path, tmp_path: Path)
         for layer in context.scorer.model.layers:
             rows = layer.attention.qkv_proj.weight.view(3, heads, 4, -1)
             rows[:2, 1:] = rows[:2, :1]
-    found = metrics_of(measure(suite(), context))
+    metrics = metrics_of(measure(suite(), context))
     for layer in range(LAYERS):
-        assert found[layer_metric("distance", layer)] == pytest.approx(0, abs=1e-12)
-    assert found["distance_all"] > 1e-3
+        assert metrics[layer_metric("distance", layer)] == pytest.approx(0, abs=1e-12)
+    assert metrics["distance_all"] > 1e-3
 
 
 def test_a_single_head_has_no_distance(text: Path, tmp_path: Path) -> None:
-    found = measure(suite(), context_of(text, tmp_path, "softmax", num_heads=1))
-    assert found.metrics["distance"] is None and "distance" not in found.per_item
-    assert found.metrics["distance_all"] is not None
+    result = measure(suite(), context_of(text, tmp_path, "softmax", num_heads=1))
+    assert result.metrics["distance"] is None and "distance" not in result.per_item
+    assert result.metrics["distance_all"] is not None
 
 
 def test_metrics_have_values_by_window(text: Path, tmp_path: Path) -> None:
-    found = measure(suite(), context_of(text, tmp_path, "diff_v1"))
-    assert {*found.per_item} == {*BY_LAYER, "distance_all"}
-    for name, per_item in found.per_item.items():
+    result = measure(suite(), context_of(text, tmp_path, "diff_v1"))
+    assert {*result.per_item} == {*BY_LAYER, "distance_all"}
+    for name, per_item in result.per_item.items():
         assert sizes(per_item) == [("", 3)], name
         total = sum(per_item.terms[0].values) / sum(per_item.terms[0].weights or ())
-        assert total == pytest.approx(found.metrics[name])
+        assert total == pytest.approx(result.metrics[name])
 
 
 @pytest.mark.parametrize(

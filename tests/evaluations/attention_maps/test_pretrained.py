@@ -1,4 +1,4 @@
-"""Attention maps of pretrained models: exported runs, and folders with code of their own."""
+"""Attention maps of pretrained models with remote code, and of unsupported ones."""
 
 import json
 import shutil
@@ -10,14 +10,11 @@ import numpy as np
 import pytest
 import torch
 from elsewhere import write_documents
-from safetensors.torch import load_file
 from small_decoders import model_of
-from small_evaluation import republish, save_run
 from small_language_models import write_tokenizer
 
-from difftransformer.convert.export import export_model
 from difftransformer.errors import UserError
-from difftransformer.evaluations.attention_maps.settings import DETAILS, metric_names
+from difftransformer.evaluations.attention_maps.settings import metric_names
 from difftransformer.models.config import layer_metric
 from difftransformer.provenance.result import Result
 
@@ -35,29 +32,6 @@ def text(tmp_path: Path) -> Path:
 
 def measured(output: Path, text: Path | None, **options: Any) -> Result:
     return elsewhere.measured(output, text, SUITE | options.pop("changes", {}), **options)
-
-
-@pytest.mark.parametrize(("variant", "kind"), [("softmax", "llama"), ("diff_v1", "diffllama")])
-def test_an_exported_run_has_the_same_maps(
-    tmp_path: Path, text: Path, variant: str, kind: str
-) -> None:
-    attention = {"variant": variant, "head_dim": 4}
-    run = save_run(tmp_path / "run", 320, dataset=text, attention=attention, num_layers=2)
-    shutil.copy(text / "tokenizer_config.json", run)
-    republish(run)
-    export_model(run, tmp_path / "exported", kind)
-    ours = measured(tmp_path / "ours.json", text, model=run)
-    theirs = measured(tmp_path / "theirs.json", text, pretrained=tmp_path / "exported")
-    assert [*theirs.metrics] == [*ours.metrics] == metric_names(2)
-    for name, value in ours.metrics.items():
-        expected = None if value is None else pytest.approx(value, rel=1e-4, abs=1e-6)
-        assert theirs.metrics[name] == expected, name
-    assert (ours.metrics["spearman_top"] is None) == (variant == "softmax")
-    saved, exported = (
-        load_file(tmp_path / f"{name}.details" / DETAILS) for name in ("ours", "theirs")
-    )
-    for name, tensor in saved.items():
-        torch.testing.assert_close(exported[name], tensor, rtol=1e-4, atol=1e-5)
 
 
 def with_code(folder: Path, module: str, classes: str, **settings: Any) -> Path:

@@ -47,8 +47,8 @@ def trained(text: Path, tmp_path: Path) -> Path:
     run = save_run(tmp_path / "run", VOCAB, dataset=text, **sizes)
     config = load_model(run).config
     for step, seed in ((2, 8), (10, 9)):
-        kept = run / "intermediate" / f"step-{step:08d}.safetensors"
-        save_weights(kept, Transformer.build(config, "sdpa", seed).state_dict())
+        checkpoint = run / "intermediate" / f"step-{step:08d}.safetensors"
+        save_weights(checkpoint, Transformer.build(config, "sdpa", seed).state_dict())
     republish(run, settings={"training": TRAINING.model_dump(mode="json")})
     return run
 
@@ -68,20 +68,19 @@ def spectra(context: EvalContext) -> Spectra:
 
 def test_metrics_of_given_spectra() -> None:
     first = Spectrum(
-        nodes=[[-2.0, -0.1, 1.0, 4.0], [-1.0, 0.0, 5.0]],
-        weights=[[0.1, 0.2, 0.3, 0.4], [0.25, 0.5, 0.25]],
+        nodes=[-2.0, -0.1, 1.0, 4.0, 5.0],
+        weights=[0.1, 0.2, 0.3, 0.25, 0.15],
         top=[5.0, -2.0, 1.0],
         error=0.5,
     )
-    second = Spectrum(nodes=[[1.0, 2.0]], weights=[[0.5, 0.5]], top=[2.0, 1.0, 0.5], error=0.02)
+    second = Spectrum(nodes=[1.0, 2.0], weights=[0.5, 0.5], top=[2.0, 1.0, 0.5], error=0.02)
     metrics, by_batch = summary([first, second])
     assert metrics["largest"] == pytest.approx((5 + 2) / 2)
     assert metrics["smallest"] == pytest.approx((-2 + 1) / 2)
     assert metrics["ratio"] == pytest.approx((2 + 0) / (5 + 2))
     assert metrics["negative_top"] == pytest.approx((1 / 3 + 0) / 2)
-    assert metrics["negative_mass"] == pytest.approx((0.1 + 0.25) / 2 / 2)
-    negative = (0.1 * 2 + 0.2 * 0.1 + 0.25) / 2
-    positive = (0.3 + 1.6 + 1.25) / 2
+    assert metrics["negative_mass"] == pytest.approx(0.1 / 2)
+    negative, positive = 0.1 * 2 + 0.2 * 0.1, 0.3 + 1.0 + 0.75
     expected = negative / (negative + positive + 1.5)
     assert metrics["negative_curvature"] == pytest.approx(expected)
     assert metrics["error"] == pytest.approx(0.1)
@@ -91,7 +90,7 @@ def test_metrics_of_given_spectra() -> None:
 def test_the_spectrum_equals_that_of_the_exact_hessian(trained: Path, text: Path) -> None:
     """Both ends and the largest five, after enough steps, against LAPACK on the full matrix."""
     context = eval_context(trained, text)
-    settings = suite(steps=60, probes=2)
+    settings = suite(steps=60)
     metrics = metrics_of(measure(settings, context))
     model = load_model(trained, "eager").double()
     ends = []
@@ -210,25 +209,14 @@ def test_a_diverged_model_fails(trained: Path, text: Path) -> None:
         measure(suite(), eval_context(trained, text))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"steps": 4}, "greater than or equal to 5"),
-        ({"phases": {"late": 0.5}}, "'late' names the final weights"),
-        ({"phases": {"Early 1": 0.5}}, "pattern"),
-        ({"phases": {"early": 1.0}}, "less than 1"),
-        ({"backend": "sdpa"}, "'eager'"),
-        ({"precision": "bf16"}, "'fp32'"),
-    ],
-)
-def test_invalid_settings_are_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        suite(**changes)
+def test_a_phase_may_not_have_the_name_of_the_final_one() -> None:
+    with pytest.raises(ValidationError, match="'late' names the final weights"):
+        suite(phases={"late": 0.5})
 
 
 def test_a_context_that_is_too_short_is_refused_before_any_job() -> None:
     assert suite().incompatibility(16, None) is None
-    assert suite().incompatibility(15, None) == "seq_len 16 is longer than its max_positions 15"
+    assert "max_positions 15" in (suite().incompatibility(15, None) or "")
 
 
 def test_details_are_json(trained: Path, text: Path) -> None:
@@ -236,4 +224,4 @@ def test_details_are_json(trained: Path, text: Path) -> None:
     measure(suite(), context)
     (batch, *_) = json.loads((context.details / SPECTRA).read_text())["phases"]["late"]
     assert {*batch} == {"nodes", "weights", "top", "error"}
-    assert sum(batch["weights"][0]) == pytest.approx(1)
+    assert sum(batch["weights"]) == pytest.approx(1)

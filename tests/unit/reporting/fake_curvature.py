@@ -24,8 +24,8 @@ def curvature(
     metrics: dict[str, float | int | None] = {}
     for phase, batches in found.items():
         numbers = {
-            "largest": fmean(one.nodes[0][-1] for one in batches),
-            "smallest": fmean(one.nodes[0][0] for one in batches),
+            "largest": fmean(one.nodes[-1] for one in batches),
+            "smallest": fmean(one.nodes[0] for one in batches),
             "ratio": 0.4 + noise.gauss(0, 0.05),
             "negative_top": fmean(sum(x < 0 for x in one.top) / _TOP for one in batches),
             "negative_curvature": 0.45 + noise.gauss(0, 0.01),
@@ -50,4 +50,4 @@ def _spectrum(noise: random.Random, growth: float, run: str) -> Spectrum:
     weights = [10.0 ** (-6 * abs(node) / high) for node in nodes]
     top = sorted(nodes, key=abs, reverse=True)[:_TOP]
     shares = [weight / sum(weights) for weight in weights]
-    return Spectrum(nodes=[nodes], weights=[shares], top=top, error=0.02 * high)
+    return Spectrum(nodes=nodes, weights=shares, top=top, error=0.02 * high)

@@ -23,7 +23,7 @@ def head_features(fake: Any, run: str, seed: int, suite: str = "head_features") 
         "dex_norm": 0.02 if run == "adapted_dex" else None,
     }  # fmt: skip
     for layer in range(_LAYERS):
-        metrics |= {f"cka_l{layer}": level, f"importance_even_l{layer}": even}
+        metrics |= {f"cka_l{layer}": level, f"importance_evenness_l{layer}": even}
     number = HEADS[run]
     places = torch.arange(number) / number
     details = fake.root / f"evaluations/{suite}/{run}/{seed}"

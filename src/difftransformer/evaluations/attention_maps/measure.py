@@ -132,16 +132,9 @@ def _tally_batch(
 ) -> tuple[Tally, dict[int, int], Tensor]:
     """Return sums over a batch, heads by layer, and the Gram matrix of maps, [B, L H, L H] float64.
 
-    Layers without maps are left out.
-
-    Args:
-        suite: Settings.
-        context: The model.
-        tokens: Windows, [B, T].
-        before: Windows of earlier batches.
-        queries: Positions of the rows to save.
-        saved: Gets these rows of the first windows averaged over heads, signed and absolute,
-            [W, 2, L, Q, T].
+    Layers without maps are left out. ``before`` is the number of windows of earlier batches;
+    ``saved`` [W, 2, L, Q, T] gets the rows at ``queries`` of the first windows, mean over heads,
+    signed and absolute.
     """
     tally = Tally(context.scorer.model.num_layers, len(tokens))
     gram, heads = torch.zeros(()), dict[int, int]()

@@ -103,27 +103,14 @@ def validation_batches(suite: Suite, context: EvalContext) -> list[Tensor]:
 def spectrum_of(
     suite: Suite, matvec: MatVec, size: int, batch: int, device: torch.device
 ) -> Spectrum:
-    """Return the spectrum of a matrix, given by its products with vectors [n] on a device.
+    """Return the spectrum of an n x n matrix, given by its products with vectors on a device.
 
-    Args:
-        suite: Steps and probes.
-        matvec: Multiplies the matrix by a vector.
-        size: n.
-        batch: Number of the batch, part of the seed.
-        device: Device of the vectors.
+    The number of the batch is part of the seed of the start vector.
     """
-    generator = np.random.default_rng([_SEED, batch])
-    probes = [
-        lanczos(matvec, torch.from_numpy(generator.standard_normal(size)).to(device), suite.steps)
-        for _ in range(suite.probes)
-    ]
-    top, error = min((probe.top(TOP) for probe in probes), key=lambda pair: pair[1])
-    return Spectrum(
-        nodes=[probe.nodes for probe in probes],
-        weights=[probe.weights for probe in probes],
-        top=top,
-        error=error,
-    )
+    start = np.random.default_rng([_SEED, batch]).standard_normal(size)
+    ritz = lanczos(matvec, torch.from_numpy(start).to(device), suite.steps)
+    top, error = ritz.top(TOP)
+    return Spectrum(nodes=ritz.nodes, weights=ritz.weights, top=top, error=error)
 
 
 def summary(spectra: list[Spectrum]) -> tuple[Metrics, dict[str, PerItemScores]]:
@@ -151,8 +138,7 @@ def _mean(scores: PerItemScores) -> float:
 
 
 def _batch_values(spectrum: Spectrum) -> dict[str, float]:
-    nodes = np.concatenate(spectrum.nodes)
-    weights = np.concatenate(spectrum.weights) / len(spectrum.weights)
+    nodes, weights = np.array(spectrum.nodes), np.array(spectrum.weights)
     size = float(np.abs(nodes).max())
     curvature = weights * nodes
     return {
@@ -212,7 +198,7 @@ def _phase_spectra(
 
         spectrum = spectrum_of(suite, matvec, hessian.size, number, context.device)
         write_text(path, spectrum.model_dump_json())
-        ends = min(map(min, spectrum.nodes)), max(map(max, spectrum.nodes))
+        ends = spectrum.nodes[0], spectrum.nodes[-1]
         logger.info(
             "%s, batch %d of %d: eigenvalues from %.4g to %.4g in %.1f s",
             phase, number + 1, len(batches), *ends, monotonic() - started,

@@ -85,8 +85,8 @@ def figure(context: SectionContext[Options]) -> Figure:
 
 def density(batches: list[Spectrum], grid: np.ndarray) -> np.ndarray:
     """Return the mean density of spectra on an even grid, with a Gaussian at each estimate."""
-    nodes = np.concatenate([probe for spectrum in batches for probe in spectrum.nodes])
-    weights = np.concatenate([probe for spectrum in batches for probe in spectrum.weights])
+    nodes = np.concatenate([spectrum.nodes for spectrum in batches])
+    weights = np.concatenate([spectrum.weights for spectrum in batches])
     width = _WIDTH * (grid[-1] - grid[0])
     gaussians = np.exp(-0.5 * np.square((grid[:, None] - nodes) / width))
     mean: np.ndarray = gaussians @ (weights / weights.sum()) / (width * np.sqrt(2 * np.pi))
@@ -101,8 +101,7 @@ def _grid(context: SectionContext[Options]) -> np.ndarray:
         for seed in context.seeds_of(row)
         for batches in _spectra(context, row.run, seed).phases.values()
         for spectrum in batches
-        for probe in spectrum.nodes
-        for node in probe
+        for node in spectrum.nodes
     ]
     margin = 4 * _WIDTH * (max(nodes) - min(nodes))
     return np.linspace(min(nodes) - margin, max(nodes) + margin, _POINTS)

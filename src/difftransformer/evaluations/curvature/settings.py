@@ -33,10 +33,8 @@ def phase_metric(name: str, phase: str) -> str:
 class Spectrum(Settings):
     """Spectrum of the Hessian of one batch."""
 
-    nodes: list[list[float]] = Field(description="Estimates of eigenvalues, ascending, by probe")
-    weights: list[list[float]] = Field(
-        description="Fraction of the spectrum at each estimate, by probe"
-    )
+    nodes: list[float] = Field(description="Estimates of eigenvalues, ascending")
+    weights: list[float] = Field(description="Fraction of the spectrum at each estimate")
     top: list[float] = Field(description="Eigenvalues of largest magnitude, descending")
     error: float = Field(description="Largest error bound of `top`")
 
@@ -69,9 +67,6 @@ class Suite(AnyModel, SplitSuite):
         meaning="Lanczos steps from a random vector; each is one product with the Hessian.",
         unit="steps",
         ge=TOP,
-    )
-    probes: int = setting(
-        1, meaning="Random start vectors per batch; the density is their mean.", gt=0
     )
     phases: dict[
         Annotated[str, StringConstraints(pattern="^[a-z]+$")], Annotated[float, Field(gt=0, lt=1)]

@@ -76,13 +76,9 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
 def effective(
     rows: Tensor, values: Tensor, matrices: Tensor | None, suite: Suite
 ) -> dict[str, Tensor]:
-    """Return the rows of every kind for a prompt, [L, H, S] each.
+    """Return the rows of every kind for a prompt, [L, H, S] each, in float64.
 
-    Args:
-        rows: Weights A, float64 [L, H, S].
-        values: V, float64 [L, G, S, e].
-        matrices: M, [L, H, e, e]; None for a model without Dex.
-        suite: Steps of the gradient descent.
+    Takes weights A [L, H, S], values V [L, G, S, e] and M [L, H, e, e], None without Dex.
     """
     by_head = values.repeat_interleave(rows.shape[1] // values.shape[1], dim=1)  # [L, H, S, e]
     inverse = torch.linalg.pinv(by_head)  # [L, H, e, S]

@@ -26,7 +26,10 @@ from difftransformer.reporting.statistics import Interval, paired_contrast
 
 DECIMALS = 3
 COUNTS = {"one_embedding": "one embedding", "non_embedding": "no embedding", "total": "all"}
-"""Value of the option `parameters` -> words of a header."""
+"""Ways to count the parameters of a model -> words of a header."""
+SIZE = "one_embedding"
+"""Count that is a model's size on the axis. Tying the embeddings does not change it, and the sizes
+of arXiv 2410.05258, table 10, count one embedding matrix."""
 OUT_OF_RANGE = "beyond the measured range"
 NEVER = "none, the curve does not fall"
 RATIO_DECIMALS = 2
@@ -93,7 +96,7 @@ class Curves:
 
 
 def parameters(result: Result, counted: str) -> float:
-    """Return the size of a model; ``counted`` is a value of the option `parameters`."""
+    """Return the number of parameters of a model; ``counted`` is a key of `COUNTS`."""
     if counted == "total":
         return require_metric(result, "parameters")
     size = require_metric(result, "non_embedding_parameters")
@@ -133,13 +136,8 @@ def estimate_cell(
 ) -> Cell:
     """Return the cell of a statistic of fitted curves, with its interval over seeds.
 
-    Args:
-        key: Row and column.
-        statistic: Value for a sample of seeds; infinite outside the measured range, NaN where there
-            is none.
-        curves: The fitted curves.
-        runs: Runs of the curves it depends on; the cell lists the jobs of their points.
-        write: Formats the value.
+    The statistic is infinite outside the measured range, NaN where there is none. The cell lists
+    the jobs of the points of ``runs``.
     """
     seeds = [
         seed.model_copy(update={"value": _finite(value), "text": _text(value, write)})
@@ -222,7 +220,7 @@ def _lines(context: SectionContext[Options]) -> list[Line]:
 def _by_size(context: SectionContext[Options], family: FamilySlice) -> list[Point]:
     points = []
     for row in (row for row in context.rows if row.run in family.members):
-        size = parameters(context.train_results(row)[0], context.options.parameters)
+        size = parameters(context.train_results(row)[0], SIZE)
         losses = [(result, require_metric(result, "loss")) for result in context.eval_results(row)]
         seeds = seed_values(losses, DECIMALS, terms={"loss": 1.0})
         points.append(Point(row.run, row.run, size, seeds))

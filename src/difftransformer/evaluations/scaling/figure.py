@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from difftransformer.config.artifact_slices import FamilySlice
 from difftransformer.config.papers import PaperTable
-from difftransformer.evaluations.scaling.curves import COUNTS, Curves, published_fits
+from difftransformer.evaluations.scaling.curves import COUNTS, SIZE, Curves, published_fits
 from difftransformer.evaluations.scaling.power_law import EqualLoss, PowerLaw
 from difftransformer.evaluations.scaling.settings import Options
 from difftransformer.reporting.cells import PublishedValues
@@ -125,5 +125,5 @@ def _finish(axes: Axes, options: Options, title: str, texts: Sequence[str]) -> N
     )  # fmt: skip
     name = "training tokens"
     if options.by == "size":
-        name = f"parameters ({COUNTS[options.parameters]})"
+        name = f"parameters ({COUNTS[SIZE]})"
     label_axes(axes, x=name, y="validation loss, nats per token", title=title)

@@ -76,10 +76,7 @@ class EqualLoss(NamedTuple):
 def fit_power_law(x: Sequence[float], losses: Sequence[float], *, offset: bool) -> PowerLaw:
     """Fit a power law, with an offset 0 <= c < min(losses) or with c = 0.
 
-    Args:
-        x: Sizes or budgets, at least two different ones; with an offset at least four.
-        losses: A positive loss for each x.
-        offset: Whether c is fitted.
+    Takes at least two different x, with an offset at least four, and a positive loss for each.
     """
     import numpy as np
 

@@ -22,12 +22,6 @@ class Options(Base):
     by: Literal["size", "tokens"] = setting(
         meaning="Whether points are models of several sizes, or validations along one training"
     )
-    parameters: Literal["one_embedding", "non_embedding", "total"] = setting(
-        "one_embedding",
-        meaning="Parameters counted as a model's size: without vocabulary matrices, with one of "
-        "them, or all. With one, tying the embeddings changes no size",
-        source="arXiv 2410.05258 table 10: the stated sizes count one embedding matrix",
-    )
     compare_at: float = setting(
         meaning="Where a model's curve is compared with its baseline's, as a fraction of the "
         "model's largest size or budget",

@@ -65,11 +65,6 @@ def spikes(values: Sequence[float], window: int, threshold: float) -> list[int]:
     ``threshold`` of their robust standard deviations (1.4826 median absolute deviations). The first
     ``window`` values are not tested. Both statistics tolerate outliers in up to half of the window,
     so a spike does not hide the next one.
-
-    Args:
-        values: One value per step, without gaps.
-        window: Steps before a value that it is compared with.
-        threshold: Robust standard deviations.
     """
     assert window > 0, window
     indices = []

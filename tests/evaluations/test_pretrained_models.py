@@ -1,4 +1,4 @@
-"""What models from elsewhere are asked of their heads and of their loss, by slow other ways."""
+"""Head outputs, curvature and evaluations of pretrained models against independent computations."""
 
 import shutil
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from elsewhere import DECODERS, decoder, measured, write_documents
+from safetensors.torch import load_file
 from small_decoders import model_of
 from small_evaluation import republish, save_run
 from small_language_models import write_tokenizer
@@ -31,91 +32,102 @@ def losses(model: HFCausalLM) -> Tensor:
 
 
 @pytest.mark.parametrize("kind", DECODERS)
-def test_heads_are_gated_where_they_are_joined(kind: str) -> None:
-    """A gate scales columns of the matrix behind it: its slope is theirs along themselves."""
+def test_gate_grads_equal_those_of_the_output_projection(kind: str) -> None:
+    """A gate on a head scales its columns of W_O: its gradient is W_O's, times W_O, summed."""
     model = decoder(kind)
-    joined = find_output_projections(model)
+    projections = find_output_projections(model)
     heads = {"diffllama": 2}.get(kind, 4)
-    assert [(one.layer, one.heads) for one in joined] == [(0, heads), (1, heads)]
-    found = head_gate_grads([one.projection for one in joined], 3, heads, lambda: losses(model))
+    assert [(p.layer, p.num_heads) for p in projections] == [(0, heads), (1, heads)]
+    modules = [projection.module for projection in projections]
+    grads = head_gate_grads(modules, 3, heads, lambda: losses(model))
     for sequence, loss in enumerate(losses(model)):
-        for place, one in enumerate(joined):
-            weight: Any = one.projection.weight
-            (slope,) = torch.autograd.grad(loss, weight, retain_graph=True)
-            slow = (slope * weight).sum(0).view(heads, -1).sum(1)
-            torch.testing.assert_close(found[sequence, place], slow, atol=1e-6, rtol=1e-5)
+        for index, module in enumerate(modules):
+            weight: Any = module.weight
+            (grad,) = torch.autograd.grad(loss, weight, retain_graph=True)
+            expected = (grad * weight).sum(0).view(heads, -1).sum(1)
+            torch.testing.assert_close(grads[sequence, index], expected, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", DECODERS)
-def test_values_are_those_that_the_last_row_gathers(kind: str) -> None:
-    """What the matrix that joins heads gets, through the norm and factor of differential ones."""
-    model, seen = decoder(kind), []
+def test_last_rows_times_values_equal_the_head_outputs(kind: str) -> None:
+    """The input of W_O, after the norm and factor of differential heads."""
+    model, head_outputs = decoder(kind), []
     tokens = WINDOWS[0].tolist()
-    joined = find_output_projections(model)
+    projections = find_output_projections(model)
 
-    def look(_: Any, given: Any) -> None:
-        if given[0].shape[1] == len(tokens):  # not the reader's own check of a row
-            seen.append(given[0][0, -1])
+    def hook(_: Any, inputs: Any) -> None:
+        if inputs[0].shape[1] == len(tokens):  # not the reader's own check of a row
+            head_outputs.append(inputs[0][0, -1])
 
-    for one in joined:
-        one.projection.register_forward_pre_hook(look)
+    for projection in projections:
+        projection.module.register_forward_pre_hook(hook)
+    heads = projections[0].num_heads
     rows, values = Scorer(model, CPU).last_attention(tokens, 4)
-    assert rows.shape[:2] == (2, joined[0].heads) and rows.shape[2] == values.shape[2] == 12
+    assert rows.shape[:2] == (2, heads) and rows.shape[2] == values.shape[2] == 12
     (layers,) = iter_attention_blocks(Scorer(model, CPU), WINDOWS[:1], len(tokens))
-    maps = [one.weights[0, :, -1] for one in layers]
-    for layer, given in enumerate(seen[:2]):
+    maps = [block.weights[0, :, -1] for block in layers]
+    for layer, output in enumerate(head_outputs[:2]):
         torch.testing.assert_close(rows[layer], maps[layer].float())
-        each = values[layer].repeat_interleave(joined[0].heads // len(values[layer]), dim=0)
-        context = (rows[layer][:, None] @ each)[:, 0].double()
+        by_head = values[layer].repeat_interleave(heads // len(values[layer]), dim=0)
+        context = (rows[layer][:, None] @ by_head)[:, 0].double()
         attention = model.inner.model.layers[layer].self_attn
         if kind == "motif":
             context = attention.subln(context) * (1 - attention.lambda_init)
         if kind == "diffllama":
             context = attention.groupnorm(context) * (1 - attention.lambda_init)
-        torch.testing.assert_close(context.flatten(), given, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(context.flatten(), output, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", DECODERS)
-def test_curvature_is_that_of_forward_over_reverse(kind: str) -> None:
+def test_hessian_products_equal_forward_over_reverse(kind: str) -> None:
     model = decoder(kind)
     model.inner.float = lambda: model.inner  # stays in float64
     model.enable_double_backward()
     hessian = LossHessian(model, WINDOWS, 3)
-    named = dict(model.named_parameters())
+    parameters = dict(model.named_parameters())
     vector = torch.randn(hessian.size, generator=torch.Generator().manual_seed(2)).double()
-    parts = torch.split(vector, [one.numel() for one in named.values()])
-    along = {n: v.view_as(w) for (n, w), v in zip(named.items(), parts, strict=True)}
+    parts = torch.split(vector, [weight.numel() for weight in parameters.values()])
+    tangents = {n: v.view_as(w) for (n, w), v in zip(parameters.items(), parts, strict=True)}
 
     def loss(weights: dict[str, Tensor]) -> Tensor:
         states = torch.func.functional_call(
-            _States(model), {f"of.{n}": w for n, w in weights.items()}, WINDOWS
+            _HiddenStates(model), {f"model.{n}": w for n, w in weights.items()}, WINDOWS
         )
         logits = states @ weights["inner.lm_head.weight"].T
         return F.cross_entropy(logits.flatten(0, 1), WINDOWS[:, 1:].flatten())
 
-    _, image = torch.func.jvp(torch.func.grad(loss), (named,), (along,))
-    slow = torch.cat([image[name].flatten() for name in named])
-    assert float((hessian(vector) - slow).norm() / slow.norm()) < 1e-6
+    _, product = torch.func.jvp(torch.func.grad(loss), (parameters,), (tangents,))
+    expected = torch.cat([product[name].flatten() for name in parameters])
+    assert float((hessian(vector) - expected).norm() / expected.norm()) < 1e-6
 
 
-class _States(torch.nn.Module):
-    def __init__(self, of: HFCausalLM) -> None:
+class _HiddenStates(torch.nn.Module):
+    def __init__(self, model: HFCausalLM) -> None:
         super().__init__()
-        self.of = of
+        self.model = model
 
     def forward(self, windows: Tensor) -> Tensor:
-        return self.of.hidden_states(windows[:, :-1])
+        return self.model.hidden_states(windows[:, :-1])
 
 
-def test_what_cannot_be_differentiated_twice_is_one_line() -> None:
+def test_a_model_without_second_derivative_fails_with_a_one_line_error() -> None:
     model = decoder("qwen2")  # fused attention has no second derivative
     model.inner.set_attn_implementation("sdpa")
-    with pytest.raises(CheckpointError, match="Qwen2ForCausalLM: its loss cannot be diff") as found:
-        LossHessian(model, WINDOWS, 3)(torch.ones(sum(one.numel() for one in model.parameters())))
-    assert "\n" not in str(found.value)
+    hessian = LossHessian(model, WINDOWS, 3)
+    with pytest.raises(CheckpointError, match="Qwen2ForCausalLM") as error:
+        hessian(torch.ones(hessian.size))
+    assert "\n" not in str(error.value)
 
 
 SUITES: dict[str, dict[str, Any]] = {
+    "attention_maps": {
+        "seq_len": 32,
+        "batch_size": 2,
+        "max_tokens": 96,
+        "top_fraction": 0.2,
+        "first_query": 14,
+        "block": 5,
+    },
     "sinks": {"seq_len": 32, "first_query": 5, "max_tokens": 96, "batch_size": 2},
     "head_features": {"seq_len": 32, "max_tokens": 96, "batch_size": 2, "samples": 8},
     "curvature": {"seq_len": 12, "sequences": 2, "batches": 1, "steps": 40},
@@ -134,7 +146,7 @@ SUITES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("suite", SUITES)
 @pytest.mark.parametrize(("variant", "kind"), [("softmax", "llama"), ("diff_v1", "diffllama")])
-def test_an_exported_folder_is_as_the_run_that_it_was(
+def test_an_exported_run_has_the_same_results(
     tmp_path: Path, suite: str, variant: str, kind: str
 ) -> None:
     text = write_documents(tmp_path)
@@ -145,29 +157,33 @@ def test_an_exported_folder_is_as_the_run_that_it_was(
     shutil.copy(text / "tokenizer_config.json", run)
     republish(run)
     export_model(run, tmp_path / "exported", kind)
-    asked = {"kind": suite, "dataset": "text"} | SUITES[suite]
-    ours = measured(tmp_path / "ours.json", text, asked, model=run)
-    theirs = measured(tmp_path / "theirs.json", text, asked, pretrained=tmp_path / "exported")
+    config = {"kind": suite, "dataset": "text"} | SUITES[suite]
+    ours = measured(tmp_path / "ours.json", text, config, model=run)
+    theirs = measured(tmp_path / "theirs.json", text, config, pretrained=tmp_path / "exported")
     assert [*theirs.metrics] == [*ours.metrics]
-    # Random vectors meet other parameters there: only the ends have converged.
+    # The random vectors meet the parameters in another order: only the ends have converged.
     compared = ("largest", "smallest") if suite == "curvature" else ours.metrics
     tolerance = 1e-2 if suite == "curvature" else 1e-3
     for name, value in ours.metrics.items():
         if name in compared:
             expected = None if value is None else pytest.approx(value, rel=tolerance, abs=1e-5)
             assert theirs.metrics[name] == expected, name
+    for file in (tmp_path / "ours.details").glob("*.safetensors"):
+        exported = load_file(tmp_path / "theirs.details" / file.name)
+        for name, tensor in load_file(file).items():
+            torch.testing.assert_close(exported[name], tensor, rtol=1e-3, atol=1e-5, equal_nan=True)
 
 
-def test_a_phase_of_a_model_from_elsewhere_is_one_line(tmp_path: Path) -> None:
+def test_a_pretrained_model_has_no_phases(tmp_path: Path) -> None:
     text, folder = write_documents(tmp_path), tmp_path / "model"
     model_of("llama", vocab_size=300).save_pretrained(folder)
     write_tokenizer(folder)
-    asked = {
+    config = {
         "kind": "curvature",
         "dataset": "text",
         "phases": {"early": 0.1},
         **SUITES["curvature"],
     }
-    with pytest.raises(UserError, match="has its final weights alone") as found:
-        measured(tmp_path / "a.json", text, asked, pretrained=folder)
-    assert "\n" not in str(found.value)
+    with pytest.raises(UserError, match=r"curvature\.phases.*pretrained.*final weights") as error:
+        measured(tmp_path / "a.json", text, config, pretrained=folder)
+    assert "\n" not in str(error.value)
