@@ -171,16 +171,11 @@ def test_batches_are_spread_over_the_split_and_disjoint(trained: Path, text: Pat
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        (
-            {"sequences": 500},
-            DataError,
-            r"has \d+ windows of 16 tokens, 2 batches of 500 need 1000",
-        ),
+        ({"sequences": 500}, DataError, r"2 batches of 500 need 1000"),
         (
             {"phases": {"early": 0.3}},
             CheckpointError,
-            r"step-00000006.safetensors: no such file: train run diff again with 0.3 among its "
-            r"save_checkpoints_at \[0.1, 0.5\]",
+            r"step-00000006\.safetensors.*no such file.*save_checkpoints_at \[0\.1, 0\.5\]",
         ),
     ],
 )
