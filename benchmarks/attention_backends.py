@@ -54,12 +54,12 @@ def measure(repeats: int, clock: str) -> list[dict[str, Any]]:
     """Time of sdpa over that of blocked, round by round, for each call."""
     from training_step import spread
 
-    from difftransformer.evaluation.timing import CLOCKS, take_turns
+    from difftransformer.evaluation.timing import CLOCKS, time_interleaved
 
     rows = []
     for operation, T, d, sharing in product(OPERATIONS, POSITIONS, HEAD_DIMS, SHARINGS):
         steps = {name: step(operation, name, T, d, sharing) for name in ("blocked", "sdpa")}
-        seconds = take_turns(steps, warmup=2, repeats=repeats, clock=CLOCKS[clock])
+        seconds = time_interleaved(steps, warmup=2, repeats=repeats, clock=CLOCKS[clock])
         ratios = [b / a for a, b in zip(seconds["blocked"], seconds["sdpa"], strict=True)]
         found = spread(ratios)
         rows.append(

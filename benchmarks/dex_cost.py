@@ -18,7 +18,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from difftransformer.config.run import RunConfig
-from difftransformer.evaluation.timing import CLOCKS, take_turns
+from difftransformer.evaluation.timing import CLOCKS, time_interleaved
 from difftransformer.models.language_model import HFCausalLM
 from difftransformer.training.method import Method, Task
 from difftransformer.training.methods import configure, prepare
@@ -58,7 +58,7 @@ def main() -> None:
 def compare(shape: str, repeats: int) -> dict[str, tuple[float, float, float]]:
     """Quartiles of the ratio of a step's CPU time to the control's."""
     steps = {name: stepper(shape, name) for name in ("kvo", "dex", "dex unfolded")}
-    times = take_turns(steps, warmup=3, repeats=repeats, clock=CLOCKS["cpu"])
+    times = time_interleaved(steps, warmup=3, repeats=repeats, clock=CLOCKS["cpu"])
     ratios = {
         name: [a / b for a, b in zip(times[name], times["kvo"], strict=True)]
         for name in steps

@@ -192,7 +192,7 @@ def measure(
     """Time all subjects in turn; throughput in tokens per second of the clock, memory in bytes."""
     import torch
 
-    from difftransformer.evaluation.timing import CLOCKS, take_turns
+    from difftransformer.evaluation.timing import CLOCKS, time_interleaved
 
     libraries = ways(products)
     everyone = [ours(name, shape, way) for name in OURS for way in libraries]
@@ -203,7 +203,7 @@ def measure(
     generator = torch.Generator().manual_seed(0)
     size = (shape.batch_size, shape.seq_len + 1)
     tokens = torch.randint(shape.vocab_size, size, generator=generator)
-    seconds = take_turns(
+    seconds = time_interleaved(
         {name: partial(one.step, tokens) for name, one in subjects.items()},
         warmup=warmup,
         repeats=repeats,

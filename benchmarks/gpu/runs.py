@@ -332,12 +332,12 @@ def timed(steps: Mapping[str, Callable[[], object]], setting: Setting) -> dict[s
     """Seconds of steps that take turns, round by round; none of one that memory does not hold."""
     import torch
 
-    from difftransformer.evaluation.timing import take_turns
+    from difftransformer.evaluation.timing import time_interleaved
 
     held = _held_by_memory(steps, setting)
     warmup = 0 if setting.tiny else 2
     device = torch.device(setting.device)
-    return take_turns(held, warmup=warmup, repeats=setting.repeats, device=device)
+    return time_interleaved(held, warmup=warmup, repeats=setting.repeats, device=device)
 
 
 def _held_by_memory(
@@ -362,12 +362,12 @@ def by_itself(
 
     So it is in a compiled training, which is ahead of its card. A CPU leaves nothing out.
     """
-    from difftransformer.evaluation.timing import take_turns
+    from difftransformer.evaluation.timing import time_interleaved
 
     if setting.device == "cpu":
         return timed(steps, setting)
     held = {name: steps[name] for name in _held_by_memory(steps, setting)}
-    return take_turns(held, warmup=0, repeats=setting.repeats, clock=_card_clock())
+    return time_interleaved(held, warmup=0, repeats=setting.repeats, clock=_card_clock())
 
 
 def _card_clock() -> Callable[[], float]:

@@ -140,7 +140,7 @@ MODELS: dict[str, Case] = {
                 replace("run/config.json", '"d_model": 16', f'"d_model": {2**17}'),
             )
         ),
-        evaluate, ["run: measuring nll_by_position needs about", "GiB are free"],
+        evaluate, ["run: evaluating nll_by_position needs about", "GiB are free"],
     ),
     "half the weights": (
         cut("run/model.safetensors", 999), evaluate,

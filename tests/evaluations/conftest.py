@@ -24,7 +24,7 @@ def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Timed:
         threads, output = torch.get_num_threads(), tmp_path / "timed.json"
         identity = JobIdentity("benchmark", slice.scale, slice.evaluation, "fingerprint")
         try:
-            timing.measure_timings(slice, output=output, job=running(identity))
+            timing.run_benchmark(slice, output=output, job=running(identity))
         finally:
             torch.set_num_threads(threads)
         result = read_result(output)

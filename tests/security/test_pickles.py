@@ -10,7 +10,7 @@ from small_language_models import suite, write_llama
 from difftransformer.config.run import PretrainedModel
 from difftransformer.errors import CheckpointError
 from difftransformer.evaluation.context import PretrainedContext
-from difftransformer.evaluation.harness import language_model
+from difftransformer.evaluation.harness import wrap_for_lm_eval
 from difftransformer.provenance.model_files import model_files
 
 
@@ -40,7 +40,7 @@ def test_what_a_pickle_holds_is_not_run(tmp_path: Path) -> None:
     evil = tmp_path / "it ran"
     context = pickled(tmp_path / "model", payload=Payload(evil))
     with pytest.raises(CheckpointError, match="cannot be loaded") as caught:
-        language_model(suite(), context)
+        wrap_for_lm_eval(suite(), context)
     assert not evil.exists()
     assert "\n" not in str(caught.value)
     torch.load(tmp_path / "model" / "pytorch_model.bin", weights_only=False)
@@ -49,6 +49,6 @@ def test_what_a_pickle_holds_is_not_run(tmp_path: Path) -> None:
 
 def test_tensors_alone_are_taken_where_it_is_asked_for(tmp_path: Path) -> None:
     context = pickled(tmp_path / "model")
-    assert language_model(suite(), context).model.num_parameters() > 0
+    assert wrap_for_lm_eval(suite(), context).model.num_parameters() > 0
     with pytest.raises(CheckpointError, match="set `safetensors: false`"):
         model_files(PretrainedModel(name=str(tmp_path / "model")))

@@ -77,10 +77,10 @@ def benchmark(step: Step) -> None:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     with report_errors(step.log):
         from difftransformer.config.evaluations import TimingSlice
-        from difftransformer.evaluation.timing import measure_timings
+        from difftransformer.evaluation.timing import run_benchmark
 
         config, output = step.read(TimingSlice), step.output()
         threads = config.config.threads or step.threads
         identity = step.identity(config.scale, config.evaluation, config, "", threads=threads)
     with step.job(identity, config) as running:
-        measure_timings(config, output=output, job=running)
+        run_benchmark(config, output=output, job=running)

@@ -1,7 +1,6 @@
-"""Language models behind OpenAI-compatible endpoints, asked at a pace that all jobs share.
+"""Requests to OpenAI-compatible endpoints, under a rate limit that all jobs share.
 
-Address and key are read from the environment when a request is due, and stand in no file and no
-message. Light as long as nothing is asked: planning checks the environment.
+URL and key are read from the environment and written to no file and no message.
 """
 
 import os
@@ -17,15 +16,15 @@ from difftransformer.machine.locks import wait_for_lock
 
 
 class EndpointError(UserError):
-    """The endpoint cannot be reached or refuses; what it has judged is kept."""
+    """The endpoint cannot be reached or refuses; earlier judgments are cached."""
 
 
 class ChatEndpoint:
-    """Sends requests to `/chat/completions`; waits and repeats as the server says.
+    """Sends requests to `/chat/completions`; waits and retries as the server says.
 
     Args:
-        config: Where it is and how it is asked.
-        pace: File that all processes share.
+        config: Endpoint, model and limits.
+        pace: File of the `RateLimiter`, shared by all processes.
 
     Raises:
         ConfigError: The environment lacks the URL or the key.
@@ -35,19 +34,19 @@ class ChatEndpoint:
         require_environment(config)
         from openai import OpenAI
 
-        self._config, self._pace = config, Pace(pace, config.requests_per_minute)
+        self._config, self._pace = config, RateLimiter(pace, config.requests_per_minute)
         self._client = OpenAI(
             base_url=os.environ[config.url_from].strip(),
-            api_key=os.environ[config.key_from].strip(),  # a file that it came from ends in a line
+            api_key=os.environ[config.key_from].strip(),  # without the newline of a file
             timeout=config.timeout,
             max_retries=config.max_retries,
         )
 
     def send(self, request: dict[str, Any]) -> Mapping[str, Any]:
-        """Return the body of a reply; an empty one where it is no JSON object.
+        """Return the body of the reply; an empty mapping if it is not a JSON object.
 
         Raises:
-            EndpointError: It cannot be reached, or refuses.
+            EndpointError: The endpoint cannot be reached or refuses.
         """
         import openai
 
@@ -55,11 +54,11 @@ class ChatEndpoint:
         try:
             reply = self._client.chat.completions.with_raw_response.create(**request)
         except openai.APIStatusError as error:
-            said = self._without_secrets(" ".join(error.response.text.split()))[:200]
-            why = f"the endpoint answers with status {error.status_code}: {said}"
-        except openai.APIConnectionError as error:  # a timeout is one, too
+            answer = self._without_secrets(" ".join(error.response.text.split()))[:200]
+            reason = f"the endpoint answers with status {error.status_code}: {answer}"
+        except openai.APIConnectionError as error:  # timeouts included
             tries = f"{self._config.max_retries + 1} tries at the URL in {self._config.url_from}"
-            why = f"{type(error).__name__} after {tries}"
+            reason = f"{type(error).__name__} after {tries}"
         else:
             try:
                 body = reply.http_response.json()
@@ -67,7 +66,8 @@ class ChatEndpoint:
                 return {}
             return body if isinstance(body, Mapping) else {}
         raise EndpointError(
-            f"judge {self._config.model}: {why}; what it has judged is kept: call again to go on"
+            f"judge {self._config.model}: {reason}; earlier judgments are cached: run the command "
+            "again to resume"
         )
 
     def _without_secrets(self, text: str) -> str:
@@ -78,10 +78,10 @@ class ChatEndpoint:
 
 
 def require_environment(config: EndpointJudge) -> None:
-    """Check that the environment names an endpoint and a key.
+    """Check that the environment has the endpoint's URL and key.
 
     Raises:
-        ConfigError: It does not; one line with the missing names and the way around.
+        ConfigError: A variable is missing or malformed; names it and the alternative.
     """
     missing = [
         name for name in (config.url_from, config.key_from) if not os.environ.get(name, "").strip()
@@ -98,13 +98,15 @@ def require_environment(config: EndpointJudge) -> None:
     except ValueError:  # a port that is none
         usable = False
     if not usable:
-        raise ConfigError(f"{config.url_from}: no URL of http or https with a host and a port")
+        raise ConfigError(
+            f"{config.url_from}: not an http or https URL with a host and a valid port"
+        )
     if not os.environ[config.key_from].strip().isascii():
-        raise ConfigError(f"{config.key_from}: has signs that no key has; copy it again")
+        raise ConfigError(f"{config.key_from}: has characters that no key has; copy it again")
 
 
-class Pace:
-    """Lets at most so many requests a minute start, whichever process or thread starts them.
+class RateLimiter:
+    """Limits the requests per minute of all processes and threads together.
 
     Args:
         path: File that the processes share.
@@ -116,17 +118,17 @@ class Pace:
         path.parent.mkdir(parents=True, exist_ok=True)
 
     def wait(self) -> None:
-        """Wait for the next free moment and take it."""
+        """Wait for the next free time slot and reserve it."""
         with self._path.open("a+", encoding="ascii") as file:
             wait_for_lock(file.fileno())
             file.seek(0)
-            now, written = time.time(), file.read()
+            now, content = time.time(), file.read()
             try:
-                booked, noted = map(float, written.split())
+                next_slot, written_at = map(float, content.split())
             except ValueError:
-                booked = noted = now
-            # What was noted after now is of a clock that was put back since.
-            mine = max(now, booked) if noted <= now else now
+                next_slot = written_at = now
+            # An entry from the future was written before the clock was set back.
+            slot = max(now, next_slot) if written_at <= now else now
             file.truncate(0)
-            file.write(f"{mine + self._interval:.6f} {now}")
-        time.sleep(max(0.0, mine - now))
+            file.write(f"{slot + self._interval:.6f} {now}")
+        time.sleep(max(0.0, slot - now))

@@ -1,4 +1,4 @@
-"""One suite on one trained model: load, measure, write the result."""
+"""Evaluates one suite on one trained model: load, measure, write the result."""
 
 import logging
 import math
@@ -38,12 +38,11 @@ from difftransformer.tracking.run_context import Job
 
 logger = logging.getLogger(__name__)
 
-_SAID = 4
-"""Numbers that the log has of a result."""
+_LOGGED_METRICS = 4
 
 
 def evaluate(
-    slice: EvaluationSlice,
+    eval_config: EvaluationSlice,
     *,
     model: Path | None,
     dataset: PackedDataset | None,
@@ -53,88 +52,94 @@ def evaluate(
     state: Path,
     job: Job,
 ) -> None:
-    """Measure one suite and write its result file, whole or not at all.
+    """Evaluate one suite and write its result file atomically.
 
-    The rows and windows that are asked depend on the suite and the dataset alone, so all runs and
-    seeds answer the same questions.
+    Items and windows depend on the suite and the dataset only, so all runs and seeds are evaluated
+    on the same ones.
 
     Args:
-        slice: See `identify`, as for the model, its dataset and the n-grams.
-        model: Holds model.safetensors, config.json and training.json; None where ``slice`` names a
-            model from elsewhere.
+        eval_config: See `identify`, as for the model, its dataset and the n-grams.
+        model: Holds model.safetensors, config.json and training.json; None where ``eval_config``
+            names a pretrained model.
         dataset: The packed dataset it was trained on.
         ngrams: Keys of the n-grams frequent in training.
         output: JSON file of the result, see `difftransformer.provenance.result`.
-        details: Folder for samples and arrays behind the numbers; replaced when all is measured.
+        details: Folder for samples and arrays behind the numbers; replaced at the end.
         state: Folder that outlives a killed job, for suites that resume.
         job: The running job, of `identify`; its threads decide the order of sums, hence the bits.
 
     Raises:
         UserError: One line: which file, setting or device does not fit, and what to do.
     """
+    config = eval_config.config
     seed = job.identity.seed
-    assert seed is not None, slice.run
+    assert seed is not None, eval_config.run
     torch.set_num_threads(job.identity.threads)
-    device = choose_device(slice.config.device, "the suite's device")
+    device = choose_device(config.device, "the suite's device")
     set_deterministic(device.type == "cpu")
-    aside = details.with_name(f".{details.name}.partial")
-    shutil.rmtree(aside, ignore_errors=True)
-    make_lasting_folder(aside)
+    partial = details.with_name(f".{details.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    make_lasting_folder(partial)
     context: EvalContext | PretrainedContext
-    if model is not None:  # what was kept of other weights under the same name is not asked for
+    if model is not None:  # results of other weights under the same name are not resumed
         state = state / weights_digest(model / TRAINING)[:16]
-    foreign = slice.pretrained
-    if foreign is None and model is not None and slice.config.measures_pretrained:
-        foreign = finetuned_model(model)
-    if foreign is not None and not slice.config.asked.reads_text:
-        context = PretrainedContext(foreign, device, details=aside, state=state)
+    pretrained = eval_config.pretrained
+    if pretrained is None and model is not None and config.measures_pretrained:
+        pretrained = finetuned_model(model)
+    if pretrained is not None and not config.asked.reads_text:
+        context = PretrainedContext(pretrained, device, details=partial, state=state)
         resolved: dict[str, Any] = {"device": str(device)}
     else:
         if dataset is None:
             raise ConfigError(
-                f"suite {slice.suite} reads text, and {slice.run} is a model from elsewhere: give "
-                "the manifest.json of a --dataset in its token ids"
+                f"suite {eval_config.suite} reads text, and {eval_config.run} is a pretrained "
+                "model: give the manifest.json of a --dataset in its token ids"
             )
-        if foreign is None:
-            assert model is not None, slice.run
-            scorer, resolved = _load(model, dataset, slice.config, device)
+        if pretrained is None:
+            assert model is not None, eval_config.run
+            scorer, resolved = _load(model, dataset, config, device)
         else:
-            scorer, resolved = _load_foreign(foreign, dataset, slice.config, device)
+            scorer, resolved = _load_pretrained(pretrained, dataset, config, device)
         rows = dataset.manifest.recall or dataset.manifest.classification
-        if reason := slice.config.asked.incompatibility(scorer.model.max_positions, rows):
-            raise ConfigError(f"suite {slice.suite} on {slice.run} and {dataset.folder}: {reason}")
+        if reason := config.asked.incompatibility(scorer.model.max_positions, rows):
+            raise ConfigError(
+                f"suite {eval_config.suite} on {eval_config.run} and {dataset.folder}: {reason}"
+            )
         context = EvalContext(
-            scorer, dataset, device, ngrams, details=aside, state=state, seed=seed, model=model
+            scorer, dataset, device, ngrams, details=partial, state=state, seed=seed, model=model
         )
     job.tracker.log_params({"resolved": resolved})
-    # The evaluation is found by its name, so that a suite's imports are its own.
-    measure = import_module(module_of(slice.config.kind, "measure")).measure
-    found = as_eval_result(measure(slice.config, context), slice.config.kind)
-    metrics, per_item = found
-    _require_finite(metrics, context, slice.run if model is None else str(model))
-    validate_item_sums(found, slice.config.kind)
+    # Imported by name, so that a job imports only its own evaluation.
+    measure = import_module(module_of(config.kind, "measure")).measure
+    result = as_eval_result(measure(config, context), config.kind)
+    metrics, per_item = result
+    _require_finite(metrics, context, eval_config.run if model is None else str(model))
+    validate_item_sums(result, config.kind)
     shutil.rmtree(details, ignore_errors=True)
-    aside.rename(details)
-    settings = slice.model_dump(mode="json")
+    partial.rename(details)
+    settings = eval_config.model_dump(mode="json")
     settings |= {"resolved": resolved, "upstream": list(job.identity.upstream)}
-    beside = [path for path in details.rglob("*") if path.is_file() and path.name[0] != "."]
-    job.write_result(output, "evaluation", metrics, settings, beside, per_item=per_item)
-    logger.info("%s of %s seed %d: %s", slice.suite, slice.run, seed, _headline(metrics, per_item))
+    files = [path for path in details.rglob("*") if path.is_file() and path.name[0] != "."]
+    job.write_result(output, "evaluation", metrics, settings, files, per_item=per_item)
+    logger.info(
+        "%s of %s seed %d: %s",
+        *(eval_config.suite, eval_config.run, seed, _summary(metrics, per_item)),
+    )
 
 
 def _load(
     model: Path, dataset: PackedDataset, suite: Suite, device: torch.device
 ) -> tuple[Scorer, dict[str, Any]]:
-    """Load the model where the suite wants it; beside it, what `auto` came to."""
+    """Load a model for a suite; return it with the resolved device and backends."""
     config, manifest = read_config(model), dataset.manifest
     if manifest.vocab_size > config.vocab_size:
         raise ConfigError(
             f"{dataset.folder} has token ids up to {manifest.vocab_size - 1}, the model in {model} "
-            f"knows {config.vocab_size}: evaluate it on the dataset it was trained on"
+            f"has {config.vocab_size}: evaluate it on the dataset it was trained on"
         )
     backend = choose_backend(suite.backend, device, suite.precision)
     needed = estimate_evaluation(suite, config, backend, device, manifest.row_length)
-    require_memory_to_evaluate(needed, device, f"{model}: measuring {suite.kind}")
+    require_memory_to_evaluate(needed, device, f"{model}: evaluating {suite.kind}")
     loaded = load_model(model, backend).to(device)
     resolved: dict[str, Any] = {"device": str(device), "backend": backend}
     if device.type == "cpu":
@@ -142,10 +147,10 @@ def _load(
     return Scorer(loaded, device, suite.precision), resolved
 
 
-def _load_foreign(
+def _load_pretrained(
     model: PretrainedModel, dataset: PackedDataset, suite: Suite, device: torch.device
 ) -> tuple[Scorer, dict[str, Any]]:
-    """Load a model of transformers to be asked about text in its own token ids."""
+    """Load a model of transformers to evaluate on text in its own token ids."""
     require_memory_for_files(model_files(model), device, model.name)
     loaded = load_hf_causal_lm(model, model.dtype)
     require_same_tokenizer_as_model(loaded.tokenizer, dataset, model.name)
@@ -155,22 +160,22 @@ def _load_foreign(
 
 
 def _require_finite(metrics: Metrics, context: EvalContext | PretrainedContext, model: str) -> None:
-    odd = next((n for n, v in metrics.items() if v is not None and not math.isfinite(v)), None)
-    if odd is None:
+    name = next((n for n, v in metrics.items() if v is not None and not math.isfinite(v)), None)
+    if name is None:
         return
     undefined = "or measure should return None for what is undefined"
-    if isinstance(context, PretrainedContext):  # its weights were seen by the suite alone
-        why = f": either the model computes such numbers (see its `dtype`), {undefined}"
-    elif all(bool(one.isfinite().all()) for one in context.scorer.model.parameters()):
-        why = ", with weights that are finite: either the model computes such numbers (train it "
-        why += f"again), {undefined}"
+    if isinstance(context, PretrainedContext):  # only the suite has seen its weights
+        reason = f": either the model computes such numbers (see its `dtype`), {undefined}"
+    elif all(bool(weight.isfinite().all()) for weight in context.scorer.model.parameters()):
+        reason = ", with weights that are finite: either the model computes such numbers (train it "
+        reason += f"again), {undefined}"
     else:
-        why = ": the model's weights are damaged or diverged; train it again"
-    raise CheckpointError(f"{model}: {odd} is {metrics[odd]}{why}")
+        reason = ": the model's weights are damaged or diverged; train it again"
+    raise CheckpointError(f"{model}: {name} is {metrics[name]}{reason}")
 
 
-def _headline(metrics: Metrics, means: Collection[str]) -> str:
-    """Name the first numbers: means over what was asked, where there are any."""
-    known = {name: value for name, value in metrics.items() if value is not None}
-    chosen = [name for name in known if name in means] or list(known)
-    return ", ".join(f"{name} {known[name]:.4g}" for name in chosen[:_SAID])
+def _summary(metrics: Metrics, means: Collection[str]) -> str:
+    """Write the first metrics for the log: means over items, if there are any."""
+    defined = {name: value for name, value in metrics.items() if value is not None}
+    names = [name for name in defined if name in means] or list(defined)
+    return ", ".join(f"{name} {defined[name]:.4g}" for name in names[:_LOGGED_METRICS])

@@ -1,4 +1,4 @@
-"""Which evaluation job this is: what its result depends on. Light: torch is not needed."""
+"""Identity of an evaluation job: all that its result depends on. Does not import torch."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from difftransformer.training.identity import require_same_tokenizer, require_tr
 
 
 def identify(
-    slice: EvaluationSlice,
+    eval_config: EvaluationSlice,
     *,
     model: Path | None,
     dataset: PackedDataset | None,
@@ -23,50 +23,52 @@ def identify(
     threads: int,
     code: str,
 ) -> JobIdentity:
-    """Derive the identity from the settings, the code and the content of all inputs.
+    """Derive a job's identity from the settings, the code and the content of all inputs.
 
-    Upstream of it is the training job behind the model, if that was trained here.
+    Its upstream is the job that trained the model; a pretrained model has none.
 
     Args:
-        slice: The resolved suite, and the run it is for.
-        model: Folder of a finished training; None for a model from elsewhere.
+        eval_config: The resolved suite, and its run.
+        model: Folder of a finished training; None for a pretrained model.
         dataset: The packed dataset it was trained on, or that the suite reads.
         ngrams: Keys of the n-grams frequent in training, for the suites that ask for them.
         seed: Seed of the training.
-        threads: Threads of one operation; no part of the fingerprint.
+        threads: Threads of one operation; not part of the fingerprint.
         code: Fingerprint of the code that evaluates.
 
     Raises:
-        CheckpointError: ``model`` is no folder of a finished training of this run and seed, or it
-            was trained with another tokenizer than the dataset's; or a model from elsewhere lacks
-            something.
+        CheckpointError: ``model`` is not the folder of a finished training of this run and seed, or
+            it was trained with another tokenizer than the dataset's; or a file of a pretrained
+            model is missing.
         DataError: The n-grams or the items of a benchmark are missing.
     """
     inputs: dict[str, Any] = {}
     upstream: tuple[str, ...] = ()
-    if slice.pretrained is not None:
-        inputs["model"] = model_digest(slice.pretrained)
+    if eval_config.pretrained is not None:
+        inputs["model"] = model_digest(eval_config.pretrained)
         inputs |= {} if dataset is None else {"dataset": dataset.digest}
     elif model is None or dataset is None:
         raise ConfigError(
-            f"run {slice.run} is trained here: give its training.json as the input `model` and "
-            "its manifest.json as `data`"
+            f"run {eval_config.run} is trained here: give its training.json as the input `model` "
+            "and its manifest.json as `data`"
         )
     else:
-        trained = require_trained(model, slice.run, seed)
+        trained = require_trained(model, eval_config.run, seed)
         require_same_tokenizer(model, dataset, "evaluate it on the dataset it was trained on")
         inputs |= {"dataset": dataset.digest, "model": trained.provenance.fingerprint}
         inputs["ngrams"] = None if ngrams is None else _digest_of_ngrams(ngrams)
         upstream = (trained.job_id,)
-    items = slice.config.asked.files()
+    items = eval_config.config.asked.files()
     inputs["items"] = named_digest(items.items()) if items else None
     return JobIdentity(
         rule="evaluate",
-        scale=slice.scale,
-        run=slice.run,
-        suite=slice.suite,
+        scale=eval_config.scale,
+        run=eval_config.run,
+        suite=eval_config.suite,
         seed=seed,
-        fingerprint=job_fingerprint("evaluate", slice, code, config_fingerprint(inputs), seed),
+        fingerprint=job_fingerprint(
+            "evaluate", eval_config, code, config_fingerprint(inputs), seed
+        ),
         upstream=upstream,
         threads=threads,
     )

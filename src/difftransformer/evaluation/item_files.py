@@ -1,4 +1,4 @@
-"""Folders and files of benchmark items: one JSON object a line, plain or gzipped. Light."""
+"""Folders and files of benchmark items: JSON lines, plain or gzipped. Imports nothing heavy."""
 
 import json
 from collections.abc import Iterator
@@ -14,19 +14,19 @@ HUB, BUILTIN = "hub", "builtin"
 ENDINGS = (".jsonl", ".jsonl.gz")
 
 
-def items_folder(data: str, known: str = "<task>/<split>.jsonl, 'hub' or 'builtin'") -> Path:
+def items_folder(data: str, allowed: str = "<task>/<split>.jsonl, 'hub' or 'builtin'") -> Path:
     """Return the folder that `data` names.
 
     Args:
-        data: Its path.
-        known: What could be named, for the message.
+        data: Path of the folder.
+        allowed: Values that `data` can have, for the message.
 
     Raises:
-        DataError: There is none.
+        DataError: There is no such folder.
     """
     root = Path(data).expanduser()
     if not root.is_dir():
-        raise DataError(f"benchmarks: {root}: no such folder; name one with {known}")
+        raise DataError(f"benchmarks: {root}: no such folder; name a folder with {allowed}")
     return root
 
 
@@ -50,46 +50,45 @@ def jsonl_file(root: Path, task: str, split: str, *, bundled: bool = False) -> P
 
 
 def read_items(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the items of a file, each with the place of its line; blank lines are left out.
+    """Yield the items of a file, each with its location (file and line); skip blank lines.
 
     Raises:
         DataError: It cannot be read, is in UTF-16, or a line is no JSON.
     """
     for number, line in enumerate(lines(path), start=1):
         if line.strip():
-            place = f"{path}: line {number}"
-            yield place, parsed(line, place)
+            location = f"{path}: line {number}"
+            yield location, parse_item(line, location)
 
 
-def written_lines(text: str) -> list[str]:
-    """Lines of a JSON-lines text; unlike `str.splitlines` it does not split inside a string."""
+def split_lines(text: str) -> list[str]:
+    """Return the lines of a JSON-lines text; `str.splitlines` would split inside strings."""
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def parsed(line: bytes, place: str) -> Any:
-    """Return what a line of JSON holds.
+def parse_item(line: bytes, location: str) -> Any:
+    """Parse a line of JSON.
 
     Raises:
-        DataError: It is no JSON, or spells half a surrogate pair; names ``place``.
+        DataError: It is no JSON, or spells half a surrogate pair; names ``location``.
     """
-    item = parse_line(line, place)
-    require_unicode(json.dumps(item, ensure_ascii=False), place)
+    item = parse_line(line, location)
+    require_unicode(json.dumps(item, ensure_ascii=False), location)
     return item
 
 
 @contextmanager
 def hub_items(
-    name: str, dataset: str, otherwise: str = "a folder with its items"
+    name: str, dataset: str, alternative: str = "a folder with its items"
 ) -> Iterator[None]:
-    """Load a data set from the hub within; ``otherwise`` is what `benchmarks` could be.
+    """Turn any error of loading a data set from the hub into a `DataError`.
 
-    Raises:
-        DataError: It cannot be had; names the set and the way around.
+    ``alternative`` is another value of `benchmarks`, for the message.
     """
     try:
         yield
     except Exception as error:  # the hub, the network and `datasets` fail in many ways
         raise DataError(
-            f"{name}: {dataset} cannot be had from the Hugging Face hub ({in_one_line(error)}); "
-            f"check the network, or set `benchmarks` to {otherwise}"
+            f"{name}: {dataset} cannot be loaded from the Hugging Face hub "
+            f"({in_one_line(error)}); check the network, or set `benchmarks` to {alternative}"
         ) from None

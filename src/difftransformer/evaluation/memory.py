@@ -1,9 +1,9 @@
-"""The memory that an evaluation needs, compared with what is free before its model is loaded.
+"""Memory estimate of an evaluation, compared with the free memory before its model is loaded.
 
-weights  4 bytes each, twice where rounded ones are measured
-work     what a layer makes of the positions computed at one time, or a suite of its maps
-cache    keys and values of all positions, where the suite keeps them
-logits   those that exist at one time, and their log-probabilities
+weights      4 bytes each; twice for suites with rounded copies
+activations  of one layer for the positions computed at one time, or the suite's attention maps
+cache        KV cache of all positions, if the suite uses one
+logits       that exist at one time, and their log-probabilities
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ from difftransformer.models.sizes import (
 )
 
 GAPS, CACHE_GAPS = 1.25, 1.6
-"""Memory of a process on the CPU as a multiple of its tensors: those that come and go leave gaps,
-and a cache that lies between them more, which varies by a quarter between equal runs."""
+"""Memory of a CPU process as a multiple of its tensors: freed tensors leave gaps (fragmentation),
+more so around a cache, where it varies by a quarter between equal runs."""
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,15 @@ class EvaluationEstimate:
     """Bytes that an evaluation needs at its peak beyond a process that has only loaded its code."""
 
     weights: float
-    work: float
+    activations: float
     cache: float
     logits: float
     lower: str
 
     @property
     def peak(self) -> float:
-        """What a layer makes is gone when there are logits."""
-        return self.weights + self.cache + max(self.work, self.logits)
+        """Peak; activations are freed before there are logits."""
+        return self.weights + self.cache + max(self.activations, self.logits)
 
 
 def estimate_evaluation(
@@ -50,9 +50,9 @@ def estimate_evaluation(
     device: torch.device,
     row_length: int | None = None,
 ) -> EvaluationEstimate:
-    """Estimate what measuring a suite needs.
+    """Estimate the memory that a suite needs.
 
-    The backend is what `kernels.choose_backend` settled, ``row_length`` that of a dataset of rows.
+    ``backend`` is a resolved one (`kernels.choose_backend`), ``row_length`` that of generated rows.
     """
     asked = suite.asked
     reading = asked.reading(model, row_length or model.max_positions)
@@ -68,7 +68,7 @@ def estimate_evaluation(
     gaps, cache_gaps = (GAPS, CACHE_GAPS) if device.type == "cpu" else (1.0, 1.0)
     return EvaluationEstimate(
         weights=4.0 * count_parameters(model) * (1 if asked is suite else 2),
-        work=gaps * max(layer, maps) * reading.sequences,
+        activations=gaps * max(layer, maps) * reading.sequences,
         cache=cache_gaps * cache * reading.sequences,
         logits=gaps * 8 * rows * model.vocab_size,
         lower=reading.lower,
@@ -76,24 +76,24 @@ def estimate_evaluation(
 
 
 def require_memory_to_evaluate(needed: EvaluationEstimate, device: torch.device, job: str) -> None:
-    """Compare the estimate with what is free; log it under what the ``job`` is called.
+    """Check that the estimate fits the free memory; log both under the name ``job``.
 
     Raises:
-        UserError: it is more; the line says what to lower.
+        UserError: The estimate is larger; names the setting to lower.
     """
     cure = f"lower {needed.lower}"
     if needed.weights > needed.peak / 2:
-        cure = "its weights are most of it; close other programs, or take a larger machine"
+        cure = "most of it are weights; close other programs, or use a larger machine"
     require_room(needed.peak, device, job, cure)
 
 
 def require_memory_for_files(files: Sequence[Path], device: torch.device, name: str) -> None:
-    """Compare the weights of a model from elsewhere, as they are stored, with what is free.
+    """Check that the stored weights of a pretrained model fit the free memory.
 
-    The least that it needs: its settings are transformers' own, so its work is not estimated.
+    This is a lower bound: activations of transformers' models are not estimated.
 
     Raises:
-        UserError: they are more.
+        UserError: They do not fit.
     """
     size = sum(path.stat().st_size for path in files)
-    require_room(size, device, f"{name}: loading it", "take a smaller model or a larger machine")
+    require_room(size, device, f"{name}: loading it", "use a smaller model or a larger machine")

@@ -1,4 +1,4 @@
-"""Keys and values of a model of transformers, for prompts that are computed in parts."""
+"""A KV cache for pretrained models of transformers whose prompts are computed in parts."""
 
 import torch
 from transformers import DynamicCache
@@ -6,47 +6,48 @@ from transformers import DynamicCache
 from difftransformer.errors import ConfigError, in_one_line
 from difftransformer.models.language_model import HFCausalLM
 
-_BY_LENGTH = {"dynamic", "longrope"}
-"""Kinds of rotary positions whose frequencies follow from the longest position of a call."""
-_MOST = 0.05
-"""Largest difference of states, as a share of the largest, that is rounding, in bf16 too."""
+_LENGTH_DEPENDENT_ROPE = {"dynamic", "longrope"}
+"""Rotary embeddings whose frequencies follow from the longest position of a call."""
+_TOLERANCE = 0.05
+"""Largest difference of hidden states, relative to the largest, that is rounding (bf16 too)."""
 
 
-class GrowingCache(DynamicCache):
-    """Keys and values of all positions, of layers with a sliding window, too."""
+class TruncatableDynamicCache(DynamicCache):
+    """Keys and values of all positions, also of layers with a sliding window."""
 
     def truncate(self, length: int) -> None:
-        """Forget all but the first ``length`` positions."""
-        held = self.get_seq_length()
-        assert 0 <= length <= held, (length, held)
-        self.crop(length - held)
+        """Drop all but the first ``length`` positions."""
+        cached = self.get_seq_length()
+        assert 0 <= length <= cached, (length, cached)
+        self.crop(length - cached)
 
 
 @torch.inference_mode()
-def require_parts(model: HFCausalLM) -> None:
-    """Check that a model makes of a text in two parts what it makes of all of it.
+def require_prefix_caching(model: HFCausalLM) -> None:
+    """Check that a text computed in two parts gives the hidden states of the full text.
 
     Raises:
-        ConfigError: It keeps more than keys and values, or turns them by the length of the text.
+        ConfigError: The model caches more than keys and values, or its rotary embedding depends on
+            the length of the text.
     """
-    settings = model.inner.config.get_text_config()
-    rope = getattr(settings, "rope_parameters", None) or {}
-    kinds = {str(one.get("rope_type")) for one in (rope, *rope.values()) if isinstance(one, dict)}
-    name, parts = type(model.inner).__name__, "and prompts are computed in parts"
-    if found := sorted(kinds & _BY_LENGTH):
+    config = model.inner.config.get_text_config()
+    rope = getattr(config, "rope_parameters", None) or {}
+    entries = [entry for entry in (rope, *rope.values()) if isinstance(entry, dict)]
+    name, reason = type(model.inner).__name__, "and prompts are computed in parts"
+    if kinds := sorted({str(entry.get("rope_type")) for entry in entries} & _LENGTH_DEPENDENT_ROPE):
         raise ConfigError(
-            f"{name}: its rotary positions follow from how long a text is ({found[0]}), {parts}: "
-            "take a model without it"
+            f"{name}: its rotary embedding depends on the length of the text ({kinds[0]}), "
+            f"{reason}: choose a model without it"
         )
     tokens = torch.arange(1, 7, device=model.output_weight.device)[None] % model.vocab_size
     try:
-        whole, cache = model.hidden_states(tokens), GrowingCache()
+        full, cache = model.hidden_states(tokens), TruncatableDynamicCache()
         model.hidden_states(tokens[:, :4], cache=cache)
-        rest = model.hidden_states(tokens[:, 4:], cache=cache)
-        differ = float((rest - whole[:, 4:]).abs().max() / whole.abs().max())
-    except Exception as error:  # of all kinds, where a layer looks for another state
+        second_part = model.hidden_states(tokens[:, 4:], cache=cache)
+        difference = float((second_part - full[:, 4:]).abs().max() / full.abs().max())
+    except Exception as error:  # a layer that looks for another state raises anything
         raise ConfigError(
-            f"{name}: keeps more than keys and values ({in_one_line(error)}), {parts}"
+            f"{name}: caches more than keys and values ({in_one_line(error)}), {reason}"
         ) from None
-    if not differ <= _MOST:
-        raise ConfigError(f"{name}: keeps more than keys and values, {parts}")
+    if not difference <= _TOLERANCE:
+        raise ConfigError(f"{name}: caches more than keys and values, {reason}")

@@ -1,7 +1,7 @@
-"""A trained model as the suites use it: losses of targets, and first choices at positions.
+"""A model as evaluations use it: losses of targets, greedy tokens, attention weights.
 
 Shapes: B = sequences, T = positions, R = chosen positions, D = d_model, V = vocabulary,
-L = layers, H = heads, S = positions of a row of attention.
+L = layers, H = heads, S = keys that a query sees.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,11 +22,11 @@ from difftransformer.models.transformer import Transformer
 
 
 class LastAttention(NamedTuple):
-    """What the last of S tokens does in the L layers that have attention, on the CPU.
+    """Attention weights of the last of S tokens in the L layers with attention, on the CPU.
 
     Attributes:
-        rows: Its weights, float32 [L, H, S].
-        values: What they are of, float32 [L, G, S, e], of G value heads.
+        rows: Attention weights, float32 [L, H, S].
+        values: Values that they weight, float32 [L, G, S, e], of G value heads.
     """
 
     rows: Tensor
@@ -34,10 +34,10 @@ class LastAttention(NamedTuple):
 
 
 class Scorer:
-    """Runs a model without gradients, never holding logits of more than it is asked for.
+    """Runs a model in inference mode, with logits only of the positions that are needed.
 
-    In inference mode, which makes a token of a small model a tenth faster than `no_grad`; what is
-    returned can take part in no gradient.
+    Inference mode makes a token of a small model a tenth faster than `no_grad`; tensors that are
+    returned cannot be part of a gradient.
 
     Args:
         model: In evaluation mode, on ``device``.
@@ -51,29 +51,32 @@ class Scorer:
 
     @property
     def model(self) -> Transformer:
-        """The model, which is ours wherever more is asked of it than losses and choices."""
+        """The model; a pretrained external one has only what `LanguageModel` declares."""
         return cast("Transformer", self._model)
 
     def new_cache(self, capacity: int) -> TruncatableCache:
-        """Return an empty cache of the model's for at most ``capacity`` positions.
+        """Return an empty KV cache for at most ``capacity`` positions.
 
         Raises:
-            ConfigError: A model from elsewhere cannot go on from one.
+            ConfigError: A pretrained model cannot continue from a cached prefix.
         """
         if not isinstance(self._model, HFCausalLM):
             return PrefixCache(capacity)
-        from difftransformer.evaluation.pretrained_cache import GrowingCache, require_parts
+        from difftransformer.evaluation.pretrained_cache import (
+            TruncatableDynamicCache,
+            require_prefix_caching,
+        )
 
         if not self._cache_checked:
-            require_parts(self._model)
+            require_prefix_caching(self._model)
             self._cache_checked = True
-        return GrowingCache()
+        return TruncatableDynamicCache()
 
     @torch.inference_mode()
     def losses(self, windows: Tensor, chunk: int) -> Tensor:
-        """Loss in nats of each target, ``windows[:, 1:]``, [B, T + 1] -> float64 [B, T], CPU.
+        """Return the loss in nats of each target ``windows[:, 1:]``, [B, T + 1] -> float64 [B, T].
 
-        The logits of ``chunk`` positions exist at one time.
+        On the CPU; the logits of ``chunk`` positions exist at one time.
         """
         windows = windows.to(self.device)
         targets = windows[:, 1:]
@@ -86,38 +89,38 @@ class Scorer:
 
     @torch.inference_mode()
     def hidden_states(self, tokens: Tensor, cache: Cache | None = None) -> Tensor:
-        """Return the states after the last norm, [B, T] -> [B, T, D], where the model is.
+        """Return the hidden states after the last norm, [B, T] -> [B, T, D], on the device.
 
-        The keys and values of the T positions are appended to the cache, if there is one.
+        The keys and values of the T positions are appended to the cache.
         """
         with autocast(self.device, self._precision):
             return self._model.hidden_states(tokens.to(self.device), cache=cache)
 
     @torch.inference_mode()
     def greedy_tokens(self, tokens: Tensor, positions: Sequence[int]) -> Tensor:
-        """First choice of V tokens for what follows R positions of [B, T], int64 [B, R], CPU."""
+        """Return the most likely tokens after R positions of [B, T], int64 [B, R], on the CPU."""
         return self._logits(self.hidden_states(tokens)[:, list(positions)]).argmax(-1).cpu()
 
     @torch.inference_mode()
     def next_token(self, tokens: Sequence[int], cache: Cache) -> int:
-        """First choice for what follows the last of T tokens; all are appended to the cache."""
+        """Return the most likely token after T tokens, which are appended to the cache."""
         return int(
             self._logits(self.hidden_states(torch.tensor([tokens]), cache)[:, -1]).argmax(-1)
         )
 
     @torch.inference_mode()
     def next_log_probs(self, tokens: Sequence[int], cache: Cache) -> Tensor:
-        """Log-probabilities of what follows the last of T tokens, float32 [V], on the CPU.
+        """Return log-probabilities of the token after T tokens, float32 [V], on the CPU.
 
-        All tokens are appended to the cache, as in `next_token`.
+        The T tokens are appended to the cache.
         """
         return self._log_probs(self.hidden_states(torch.tensor([tokens]), cache)[0, -1]).cpu()
 
     def log_probs(self, tokens: Tensor, chunk: int) -> Iterator[Tensor]:
-        """Yield log-probabilities of what follows each position of [B, T], in order, [C, V].
+        """Yield log-probabilities of the next token for the positions of [B, T], in order, [C, V].
 
-        In float32 and where the model is; C is ``chunk``, of the last ones fewer. The logits of C
-        positions exist at one time.
+        Float32, on the device; C is at most ``chunk``, the number of positions whose logits exist
+        at one time.
         """
         for hidden in torch.split(self.hidden_states(tokens).flatten(0, 1), chunk):
             yield self._log_probs(hidden)
@@ -138,13 +141,13 @@ class Scorer:
 
     @torch.inference_mode()
     def last_attention(self, tokens: Sequence[int], chunk: int) -> LastAttention:
-        """Attention of the last of S tokens in all layers.
+        """Return the attention weights of the last of S tokens in all layers.
 
-        ``chunk`` positions before it are computed at one time; a model from elsewhere reads all of
-        its tokens at once.
+        ``chunk`` positions before it are computed at one time; a pretrained model computes all
+        tokens at once.
 
         Raises:
-            CheckpointError: The maps of a model from elsewhere cannot be read.
+            CheckpointError: The attention maps of a pretrained model cannot be read.
         """
         if not isinstance(self._model, HFCausalLM):
             cache = PrefixCache(len(tokens))
@@ -154,18 +157,19 @@ class Scorer:
                 weights = [
                     row[0].float().cpu() for row in self.model.last_token_attention(last, cache)
                 ]
-            held = [cache.get(layer)[1][0].float().cpu() for layer in range(self._model.num_layers)]
-            return LastAttention(torch.stack(weights), torch.stack(held))
-        found: list[tuple[Tensor, Tensor]] = []
+            values = [
+                cache.get(layer)[1][0].float().cpu() for layer in range(self._model.num_layers)
+            ]
+            return LastAttention(torch.stack(weights), torch.stack(values))
+        layers: list[tuple[Tensor, Tensor]] = []
 
-        def see(maps: CapturedAttention) -> None:
+        def record(maps: CapturedAttention) -> None:
             rows = maps.block(maps.length - 1, maps.length).weights
-            found.append((rows[0, :, 0].float().cpu(), maps.values[0].float().cpu()))
+            layers.append((rows[0, :, 0].float().cpu(), maps.values[0].float().cpu()))
 
         inner = self._model.inner
-        with reader(inner)(inner, see):
+        with reader(inner)(inner, record):
             self.hidden_states(torch.tensor([list(tokens)]))
-        if len({(len(rows), values.shape) for rows, values in found}) > 1:
+        if len({(len(rows), values.shape) for rows, values in layers}) > 1:
             raise_unreadable(inner, "its layers differ in their heads")
-        rows, values = (torch.stack(one) for one in zip(*found, strict=True))
-        return LastAttention(rows, values)
+        return LastAttention(*map(torch.stack, zip(*layers, strict=True)))

@@ -38,7 +38,7 @@ CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "cpu": time.process_time}
 _SECONDS = "seconds/"
 
 
-def measure_timings(slice: TimingSlice, *, output: Path, job: Job) -> None:
+def run_benchmark(slice: TimingSlice, *, output: Path, job: Job) -> None:
     """Time what an evaluation times, process after process, and write one result file.
 
     Everything is tracked but the seconds of single rounds.
@@ -59,7 +59,7 @@ def measure_timings(slice: TimingSlice, *, output: Path, job: Job) -> None:
     ]
     by_process, resolved, environments = zip(*found, strict=True)
     job.tracker.log_params({"resolved": resolved[0]})
-    metrics = together(by_process)
+    metrics = merge_processes(by_process)
     job.write_result(
         output,
         slice.evaluation,
@@ -91,7 +91,7 @@ def _time_here(
     return measure(slice, device, process), resolved, capture(threads)
 
 
-def together(found: Sequence[Metrics]) -> Metrics:
+def merge_processes(found: Sequence[Metrics]) -> Metrics:
     """Return the metrics of all processes as those of one job.
 
     Returns:
@@ -135,7 +135,7 @@ def time_shape(
             f"{', '.join(config.backends)} takes its heads: add sdpa"
         )
     rounds = {"warmup": config.warmup, "repeats": config.repeats, "seed": process}
-    seconds = take_turns(able, **rounds, clock=CLOCKS[config.clock], device=device)
+    seconds = time_interleaved(able, **rounds, clock=CLOCKS[config.clock], device=device)
     metrics: Metrics = {f"tokens_per_second/{place}": None for place in steps}
     for place, taken in seconds.items():
         metrics |= {f"{_SECONDS}{place}/{process}/{r}": one for r, one in enumerate(taken)}
@@ -158,7 +158,7 @@ def _runs(place: str, step: Callable[[], object]) -> bool:
     return True
 
 
-def take_turns(
+def time_interleaved(
     steps: Mapping[Key, Callable[[], object]],
     *,
     warmup: int,

@@ -15,11 +15,11 @@ from small_evaluation import RECALL, eval_context, metrics_of, model_config, sco
 from difftransformer.data.packed import PackedDataset
 from difftransformer.evaluation.context import Metrics
 from difftransformer.evaluation.retrieval.prompts import open_builder
-from difftransformer.evaluation.retrieval.settings import Cell, NeedlePrompt, Span
+from difftransformer.evaluation.retrieval.settings import NeedlePrompt, NeedleSetting, Span
 from difftransformer.evaluations.attention_allocation.measure import (
+    label_regions,
     measure,
     region_shares,
-    regions_of,
 )
 from difftransformer.evaluations.attention_allocation.settings import MAPS, PROMPT, REGIONS, Suite
 from difftransformer.models.transformer import Layer, Transformer
@@ -112,8 +112,8 @@ def test_shares_equal_numpy(
     total: dict[str, list[float]] = {}
     for depth in (0, 50, 100):
         for sample in range(2):
-            prompt = builder.prompt(Cell(3, 1, None, depth), sample)
-            ids = builder.ids(prompt.context + prompt.questions[0])
+            prompt = builder.prompt(NeedleSetting(3, 1, None, depth), sample)
+            ids = builder.token_ids(prompt.context + prompt.questions[0])
             row = first_row(model, ids, attention)
             row = row if signed else np.abs(row)
             row = row / row.sum(-1, keepdims=True)
@@ -187,10 +187,10 @@ def test_shares_of_a_row_sum_to_one(
 
 def test_regions_of_a_prompt() -> None:
     prompt = NeedlePrompt("", (), (), needle=Span(3, 6), question=Span(8, 10))
-    names = [REGIONS[region] for region in regions_of(prompt, 10)]
+    names = [REGIONS[region] for region in label_regions(prompt, 10)]
     assert names == ["bos", *["before"] * 2, *["answer"] * 3, *["after"] * 2, *["query"] * 2]
     first = replace(prompt, needle=Span(0, 2))
-    assert [REGIONS[r] for r in regions_of(first, 10)][:3] == ["answer"] * 2 + ["after"]
+    assert [REGIONS[r] for r in label_regions(first, 10)][:3] == ["answer"] * 2 + ["after"]
 
 
 def test_signed_rows_are_divided_by_their_sum() -> None:

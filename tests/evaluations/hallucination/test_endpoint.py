@@ -13,7 +13,7 @@ from small_answers import of_facts, of_text
 from difftransformer.config.judges import EndpointJudge
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.evaluation import endpoints
-from difftransformer.evaluation.endpoints import EndpointError, Pace
+from difftransformer.evaluation.endpoints import EndpointError, RateLimiter
 from difftransformer.evaluations.hallucination.answers import Answer, Judgment
 from difftransformer.evaluations.hallucination.judges.endpoint import (
     PROMPTS,
@@ -222,7 +222,7 @@ def test_two_jobs_keep_one_pace(
     slept: list[float] = []
     clock = SimpleNamespace(time=lambda: 1000.0, sleep=slept.append)
     monkeypatch.setattr(endpoints, "time", clock)  # stands still: each turn waits for its whole way
-    turns = [Pace(tmp_path / "pace", 600), Pace(tmp_path / "pace", 600)]
+    turns = [RateLimiter(tmp_path / "pace", 600), RateLimiter(tmp_path / "pace", 600)]
     for turn in turns * 2:
         turn.wait()
     endpoint(tmp_path, requests_per_minute=600.0).judge(ANSWERS)
@@ -236,7 +236,7 @@ def test_a_pace_of_hours_is_kept_and_a_clock_that_is_put_back_costs_no_time(
     now = [1e9]
     clock = SimpleNamespace(time=lambda: now[0], sleep=slept.append)
     monkeypatch.setattr(endpoints, "time", clock)
-    pace = Pace(tmp_path / "pace", 1 / 120)
+    pace = RateLimiter(tmp_path / "pace", 1 / 120)
     for _ in range(3):
         pace.wait()
     now[0] -= 1e6

@@ -30,7 +30,7 @@ from difftransformer.convert.checkpoint import load_model
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import CheckpointError, DataError
 from difftransformer.evaluation.context import EvalContext, Metrics, PretrainedContext
-from difftransformer.evaluation.harness import language_model
+from difftransformer.evaluation.harness import wrap_for_lm_eval
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluations.language_understanding import measure as evaluation
 from difftransformer.evaluations.language_understanding.loading import load_task, task_manager
@@ -119,15 +119,15 @@ def test_a_killed_job_goes_on_with_the_next_task(
     tmp_path: Path, llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uninterrupted = measure(tmp_path / "whole", llama, limit=6)
-    ask, evaluated = evaluation.ask, []
+    evaluate_task, evaluated = evaluation.ask, []
 
     def dies_at_the_second(model: Any, task: Any, limit: int | None, **options: Any) -> Any:
         evaluated.append(next(iter(task["tasks"])))
         if len(evaluated) == 2:
             raise KeyboardInterrupt
-        return ask(model, task, limit, **options)
+        return evaluate_task(model, task, limit, **options)
 
-    monkeypatch.setattr(evaluation, "ask", dies_at_the_second)
+    monkeypatch.setattr(evaluation, "evaluate_task", dies_at_the_second)
     with pytest.raises(KeyboardInterrupt):
         measure(tmp_path / "killed", llama, limit=6)
     assert measure(tmp_path / "killed", llama, limit=6) == uninterrupted
@@ -185,7 +185,7 @@ def test_a_model_that_cannot_be_had_is_one_line(
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     with pytest.raises(CheckpointError, match="nobody/nothing: cannot be loaded from the Hugging"):
         measure(tmp_path, Path("nobody/nothing"), tasks=["piqa"])
-    with pytest.raises(DataError, match=r"piqa: baber/piqa cannot be had .* set `benchmarks` to"):
+    with pytest.raises(DataError, match=r"piqa: baber/piqa .* set `benchmarks` to"):
         measure(tmp_path, llama, tasks=["piqa"], data="hub")
     damaged = write_llama(tmp_path / "damaged")
     (damaged / "model.safetensors").write_bytes(b"not a model")
@@ -195,10 +195,7 @@ def test_a_model_that_cannot_be_had_is_one_line(
 
 @pytest.mark.parametrize(
     ("named", "why"),
-    [
-        ({}, "names no bos_token or eos_token"),
-        ({"bos_token": "<|endoftext|>"}, "names no eos_token"),
-    ],
+    [({}, "has no bos_token or eos_token"), ({"bos_token": "<|endoftext|>"}, "has no eos_token")],
 )
 def test_a_tokenizer_that_ends_no_text_is_one_line(
     named: dict[str, str], why: str, tmp_path: Path, llama: Path
@@ -208,7 +205,7 @@ def test_a_tokenizer_that_ends_no_text_is_one_line(
     (folder / "tokenizer_config.json").write_text(json.dumps(kind | named))
     request = Instance("generate_until", {}, ("a girl", {"until": ["."], "max_gen_toks": 2}), 0)
     with pytest.raises(CheckpointError, match=f"endless: its tokenizer {why}") as refusal:
-        language_model(suite(), elsewhere(folder, tmp_path)).generate_until([request])
+        wrap_for_lm_eval(suite(), elsewhere(folder, tmp_path)).generate_until([request])
     assert "\n" not in str(refusal.value)
 
 

@@ -172,7 +172,7 @@ def test_scores_are_those_of_lm_evals_own_run_on_the_export(tmp_path: Path) -> N
 def test_finished_sets_are_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, data = write_training(tmp_path)
     first = measure(tmp_path, run, data, suite())
-    monkeypatch.setattr(evaluation, "language_model", None)  # asking would fail
+    monkeypatch.setattr(evaluation, "wrap_for_lm_eval", None)  # asking would fail
     assert measure(tmp_path, run, data, suite()) == first
     (tmp_path / "state" / "carp_en.json").unlink()
     with pytest.raises(TypeError):

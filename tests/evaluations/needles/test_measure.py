@@ -89,7 +89,7 @@ def test_half_of_a_sample_is_half_a_point(dataset: PackedDataset, tmp_path: Path
     assert metrics["accuracy_n4_r2"] == sum(correct) / 60
     assert 0 < sum(correct) < 60
     assert all(line["correct"] == [line["target"][0] in line["answer"]] for line in lines)
-    assert {(line["needles"], line["asked"], line["length"]) for line in lines} == {(4, 2, None)}
+    assert {(line["needles"], line["queried"], line["length"]) for line in lines} == {(4, 2, None)}
 
 
 def test_lengths_have_metrics_of_their_own(dataset: PackedDataset, tmp_path: Path) -> None:
@@ -124,10 +124,10 @@ def test_every_model_is_asked_the_same(dataset: PackedDataset, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": "text", "lengths": [30]}, "format: text does not go with a dataset of recall"),
+        ({"format": "text", "lengths": [30]}, "dataset of recall rows"),
         ({"lengths": [41]}, "a context of 41 is longer than the model's positions"),
-        ({"pairs": [[9, 1]]}, "9 needles differ in key and value, the dataset has 8 keys"),
-        ({"lengths": [10]}, "4 needles at random places need a haystack of 12 tokens, got 8"),
+        ({"pairs": [[9, 1]]}, "9 needles need different keys and values, the dataset has 8"),
+        ({"lengths": [10]}, "need a haystack of 12 tokens, got 8"),
     ],
 )
 def test_prompts_that_do_not_fit_give_a_one_line_reason(
@@ -160,7 +160,11 @@ def test_the_suite_runs_in_english_until_an_empty_line(
     lines = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
     assert len(lines) == 6 and all(len(line["target"]) == 2 for line in lines)
     builder = open_builder(suite(**settings), english)
-    ends = StopCriteria(builder.tokenizer, builder.end, builder.until)
+    ends = StopCriteria(builder.tokenizer, builder.eos_id, builder.until)
     tokens = builder.tokenizer.encode("one\n\ntwo", add_special_tokens=False).ids
-    assert not ends.ended(tokens[:1]) and ends.ended(tokens) and ends.ended([builder.end or 0])
+    assert (
+        not ends.should_stop(tokens[:1])
+        and ends.should_stop(tokens)
+        and ends.should_stop([builder.eos_id or 0])
+    )
     assert ends.text(tokens) == "one"

@@ -263,7 +263,7 @@ CASES: dict[str, Case] = {
     "prompts in English for models that know none": (
         "scales/tiny.yaml",
         put("suites", "needles", value={"format": "text", "lengths": [64]}),
-        ["suites.needles on run recall_transformer", "does not go with a dataset of recall rows"],
+        ["suites.needles on run recall_transformer", "does not fit a dataset of recall rows"],
     ),
     "prompts longer than the model's positions": (
         "scales/tiny.yaml",

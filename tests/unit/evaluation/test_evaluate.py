@@ -199,7 +199,7 @@ def test_vocabulary_that_the_model_does_not_know(tmp_path: Path, recall: Path) -
     small = save_run(tmp_path / "small", RECALL.vocab_size - 1, dataset=recall)
     line = refused(tmp_path / "r", ConfigError, RECALLS, model=small, dataset=recall)
     assert f"token ids up to {RECALL.vocab_size - 1}" in line
-    assert f"knows {RECALL.vocab_size - 1}" in line
+    assert f"has {RECALL.vocab_size - 1}" in line
 
 
 def test_missing_dataset_and_ngrams(

@@ -9,7 +9,7 @@ from small_decoders import KINDS, model_of
 from tokenizers import Tokenizer, models, processors
 
 from difftransformer.errors import ConfigError
-from difftransformer.evaluation.generation import Generator, Request, opening
+from difftransformer.evaluation.generation import Generator, Request, prefix_token_ids
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.language_model import HFCausalLM, LanguageModel
@@ -47,25 +47,30 @@ def prompts() -> list[list[int]]:
 
 
 def generate(
-    model: LanguageModel, share: bool, chunk: int = 64
+    model: LanguageModel, reuse_prefix: bool, chunk: int = 64
 ) -> tuple[list[list[int]], Generator]:
-    generator = Generator(Scorer(model, torch.device("cpu")), chunk, share)
+    generator = Generator(Scorer(model, torch.device("cpu")), chunk, reuse_prefix)
     requests = [Request(prompt, NEW, never) for prompt in prompts()]
     return generator.generate(requests), generator
 
 
 def test_shared_prefixes_give_the_naive_answers(model: Transformer) -> None:
-    shared, sharing = generate(model, share=True)
-    naive, alone = generate(model, share=False)
+    shared, sharing = generate(model, reuse_prefix=True)
+    naive, alone = generate(model, reuse_prefix=False)
     assert shared == naive
     assert len({tuple(answer) for answer in shared}) >= 4
-    assert alone.computed == alone.given == sharing.given == sum(map(len, prompts()))
+    assert (
+        alone.computed_positions
+        == alone.prompt_positions
+        == sharing.prompt_positions
+        == sum(map(len, prompts()))
+    )
     # Two whole contexts and the other's second half, then a few tokens a question.
-    assert sharing.computed < 70 + 70 + 30 + 20
+    assert sharing.computed_positions < 70 + 70 + 30 + 20
 
 
 def test_chunks_give_the_same_answers(model: Transformer) -> None:
-    assert generate(model, share=True, chunk=7)[0] == generate(model, share=True)[0]
+    assert generate(model, reuse_prefix=True, chunk=7)[0] == generate(model, reuse_prefix=True)[0]
 
 
 def test_prompts_for_one_token_are_computed_in_batches_of_one_length(model: Transformer) -> None:
@@ -80,21 +85,21 @@ def test_prompts_for_one_token_are_computed_in_batches_of_one_length(model: Tran
     shapes = [tuple(call.args[1].shape) for call in greedy.call_args_list]
     assert shapes == [(4, 6)] * 3 + [(4, 10), (2, 10)] + [(3, 21)] * 2  # 63 of 64 positions
     assert answers == Generator(Scorer(model, torch.device("cpu")), 64).generate(requests)
-    assert generator.given == sum(map(len, asked)) + 5
+    assert generator.prompt_positions == sum(map(len, asked)) + 5
 
 
 def test_naive_answers_are_those_of_transformers(model: Transformer) -> None:
     from difftransformer.convert.hf import DiffTransformerForCausalLM
 
     wrapped = DiffTransformerForCausalLM.wrap(model)
-    for prompt, answer in zip(prompts(), generate(model, share=True)[0], strict=True):
+    for prompt, answer in zip(prompts(), generate(model, reuse_prefix=True)[0], strict=True):
         out = wrapped.generate(torch.tensor([prompt]), max_new_tokens=NEW, do_sample=False)
         assert out[0, len(prompt) :].tolist() == answer
 
 
 def test_an_answer_ends_where_it_is_said_to_end(model: Transformer) -> None:
     scorer = Scorer(model, torch.device("cpu"))
-    whole = generate(model, share=True)[0][0]
+    whole = generate(model, reuse_prefix=True)[0][0]
     request = Request(prompts()[0], NEW, lambda new: len(new) == 3)
     assert Generator(scorer, 64).generate([request]) == [whole[:3]]
 
@@ -112,8 +117,8 @@ def test_a_prompt_longer_than_the_context_is_one_line(model: Transformer) -> Non
 def test_a_model_of_transformers_answers_as_it_generates(kind: str, window: int | None) -> None:
     sliding = {} if window is None else {"sliding_window": window, "use_sliding_window": True}
     inner = model_of(kind, max_position_embeddings=120, initializer_range=0.3, **sliding)
-    answers, generator = generate(HFCausalLM(inner), share=True, chunk=7)
-    assert generator.computed < generator.given / 2
+    answers, generator = generate(HFCausalLM(inner), reuse_prefix=True, chunk=7)
+    assert generator.computed_positions < generator.prompt_positions / 2
     inner.generation_config.eos_token_id = None
     for prompt, answer in zip(prompts(), answers, strict=True):
         ids = torch.tensor([prompt])
@@ -131,4 +136,4 @@ def test_a_text_begins_as_its_tokenizer_has_it(template: str, expected: list[int
     tokenizer.post_processor = processors.TemplateProcessing(
         single=template, special_tokens=special
     )
-    assert opening(tokenizer, end=7) == expected
+    assert prefix_token_ids(tokenizer, eos_id=7) == expected

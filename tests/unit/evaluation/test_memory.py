@@ -19,7 +19,7 @@ from difftransformer.data.ngrams import write_keys
 from difftransformer.errors import UserError
 from difftransformer.evaluation import memory
 from difftransformer.evaluation.context import PretrainedContext
-from difftransformer.evaluation.harness import language_model
+from difftransformer.evaluation.harness import wrap_for_lm_eval
 from difftransformer.machine import memory as limits
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -142,7 +142,7 @@ def test_weights_alone_can_be_too_large() -> None:
     model = replace(model_config(2**24), d_model=2**17)
     device = torch.device("cpu")
     estimate = memory.estimate_evaluation(slice.config, model, "sdpa", device)
-    with pytest.raises(UserError, match=r"its weights .* larger machine"):
+    with pytest.raises(UserError, match=r"weights.* larger machine"):
         memory.require_memory_to_evaluate(estimate, device, "the model: measuring")
 
 
@@ -164,8 +164,8 @@ def test_a_model_from_elsewhere_that_is_too_large_is_not_loaded(
         }
     )
     monkeypatch.setattr(limits, "available_bytes", lambda device: 4096)
-    with pytest.raises(UserError, match=r"loading it needs .* take a smaller model"):
-        language_model(settings.config, context)
+    with pytest.raises(UserError, match=r"loading it needs .* smaller model"):
+        wrap_for_lm_eval(settings.config, context)
     monkeypatch.setattr(limits, "available_bytes", lambda device: 8192)
     with pytest.raises(UserError, match="cannot be loaded"):
-        language_model(settings.config, context)
+        wrap_for_lm_eval(settings.config, context)

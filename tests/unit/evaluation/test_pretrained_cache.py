@@ -7,20 +7,20 @@ from small_decoders import model_of
 from transformers import MambaConfig, MambaForCausalLM
 
 from difftransformer.errors import ConfigError
-from difftransformer.evaluation.pretrained_cache import require_parts
+from difftransformer.evaluation.pretrained_cache import require_prefix_caching
 from difftransformer.models.language_model import HFCausalLM
 
 
 def test_one_that_does_is_taken() -> None:
-    require_parts(HFCausalLM(model_of("qwen2")))
-    require_parts(HFCausalLM(model_of("mistral", sliding_window=4).bfloat16()))
+    require_prefix_caching(HFCausalLM(model_of("qwen2")))
+    require_prefix_caching(HFCausalLM(model_of("mistral", sliding_window=4).bfloat16()))
 
 
 def test_one_that_keeps_another_state_is_one_line() -> None:
     config = MambaConfig(vocab_size=48, hidden_size=16, state_size=4, num_hidden_layers=2)
     config.max_position_embeddings = 64
-    with pytest.raises(ConfigError, match=r"^MambaForCausalLM: keeps more than keys and values"):
-        require_parts(HFCausalLM(MambaForCausalLM(config).eval()))
+    with pytest.raises(ConfigError, match=r"^MambaForCausalLM: caches more than keys and values"):
+        require_prefix_caching(HFCausalLM(MambaForCausalLM(config).eval()))
 
 
 def test_one_that_looks_for_another_state_is_one_line() -> None:
@@ -32,8 +32,8 @@ def test_one_that_looks_for_another_state_is_one_line() -> None:
     inner.model.forward = lambda **given: (
         forward(**given) if "past_key_values" in given else whole(**given)
     )
-    with pytest.raises(ConfigError, match=r"keeps more .* \(.*conv_states") as refusal:
-        require_parts(HFCausalLM(inner))
+    with pytest.raises(ConfigError, match=r"caches more .* \(.*conv_states") as refusal:
+        require_prefix_caching(HFCausalLM(inner))
     assert "\n" not in str(refusal.value)
 
 
@@ -43,6 +43,6 @@ def test_positions_that_follow_from_the_length_are_one_line(kind: str) -> None:
     rope = {"rope_type": kind, "rope_theta": 1e4, "factor": 2.0}
     rope |= factors if kind == "longrope" else {}
     rope["original_max_position_embeddings"] = 32
-    with pytest.raises(ConfigError, match=f"follow from how long a text is .{kind}.") as refusal:
-        require_parts(HFCausalLM(model_of("llama", rope_parameters=rope)))
+    with pytest.raises(ConfigError, match=f"depends on the length of the text .{kind}.") as refusal:
+        require_prefix_caching(HFCausalLM(model_of("llama", rope_parameters=rope)))
     assert "\n" not in str(refusal.value)

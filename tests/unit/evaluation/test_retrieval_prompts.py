@@ -12,9 +12,13 @@ from small_evaluation import RECALL, write_recall
 
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError, DataError
-from difftransformer.evaluation.retrieval.prompts import PromptBuilder, answer_start, open_builder
-from difftransformer.evaluation.retrieval.settings import Cell, RetrievalSuite
-from difftransformer.evaluation.retrieval.text import insertion
+from difftransformer.evaluation.retrieval.prompts import (
+    PromptBuilder,
+    answer_needle_start,
+    open_builder,
+)
+from difftransformer.evaluation.retrieval.settings import NeedleSetting, RetrievalSuite
+from difftransformer.evaluation.retrieval.text import insertion_point
 
 TEXT = {"format": "text", "lengths": [400, 600]}
 
@@ -51,7 +55,7 @@ def test_recall_needles_stand_where_the_depth_says(
     data: st.DataObject,
 ) -> None:
     asked = data.draw(st.integers(1, needles))
-    cell = Cell(needles, asked, length, depth)
+    cell = NeedleSetting(needles, asked, length, depth)
     found = recall_prompts.prompt(cell, sample)
     assert found == recall_prompts.prompt(cell, sample)
     H = RECALL.haystack_length if length is None else length - 2
@@ -62,33 +66,33 @@ def test_recall_needles_stand_where_the_depth_says(
     assert len(found.questions) == asked
     for question, (answer,) in zip(found.questions, found.answers, strict=True):
         assert pairs[question.strip()][1] == answer
-    start = answer_start(depth, H)
+    start = answer_needle_start(depth, H)
     assert pairs[found.questions[0].strip()][0] == start == found.needle.start
     assert found.needle.stop == start + 2
-    ids = recall_prompts.ids(found.context + found.questions[0])
+    ids = recall_prompts.token_ids(found.context + found.questions[0])
     assert found.question == (H, H + 1) == (H, len(ids))
 
 
 def test_depths_go_from_the_first_place_to_the_last() -> None:
-    assert [answer_start(depth, 33) for depth in (0, 25, 50, 75, 100)] == [0, 8, 16, 23, 31]
-    places = [answer_start(depth, 1002) for depth in range(101)]
+    assert [answer_needle_start(depth, 33) for depth in (0, 25, 50, 75, 100)] == [0, 8, 16, 23, 31]
+    places = [answer_needle_start(depth, 1002) for depth in range(101)]
     assert places == [10 * depth for depth in range(101)]
 
 
 def test_other_needles_stand_anywhere(recall_prompts: PromptBuilder) -> None:
     places = np.zeros(RECALL.haystack_length, dtype=int)
     for sample in range(300):
-        words = recall_prompts.prompt(Cell(4, 1, None, 50), sample).context.split()
+        words = recall_prompts.prompt(NeedleSetting(4, 1, None, 50), sample).context.split()
         places += [word.startswith("k") for word in words]
-    start = answer_start(50, RECALL.haystack_length)
+    start = answer_needle_start(50, RECALL.haystack_length)
     assert places[start] == 300
     free = np.delete(places, [start - 1, start, start + 1, RECALL.haystack_length - 1])
     assert free.min() > 10 and places[[start - 1, start + 1, -1]].max() == 0
 
 
 def test_depths_and_questions_share_their_haystack(recall_prompts: PromptBuilder) -> None:
-    one = recall_prompts.prompt(Cell(2, 2, None, 75), 3).context.split()
-    two = recall_prompts.prompt(Cell(2, 2, None, 100), 3).context.split()
+    one = recall_prompts.prompt(NeedleSetting(2, 2, None, 75), 3).context.split()
+    two = recall_prompts.prompt(NeedleSetting(2, 2, None, 100), 3).context.split()
     assert sum(a == b for a, b in zip(one, two, strict=True)) >= RECALL.haystack_length - 8
 
 
@@ -99,10 +103,10 @@ def test_text_needles_stand_behind_the_last_sentence_end(
 ) -> None:
     prompts = builder(english, **TEXT)
     for sample in range(4):
-        found = prompts.prompt(Cell(*pair, 400, depth), sample)
-        ids = prompts.ids(found.context + found.questions[0])
-        assert len(ids) <= 400 - prompts.new_tokens
-        assert len(ids) > 400 - prompts.new_tokens - 40
+        found = prompts.prompt(NeedleSetting(*pair, 400, depth), sample)
+        ids = prompts.token_ids(found.context + found.questions[0])
+        assert len(ids) <= 400 - prompts.max_new_tokens
+        assert len(ids) > 400 - prompts.max_new_tokens - 40
         sentences = re.findall(r"The special magic (\w+) number is: (\d{7})\n", found.context)
         assert len(sentences) == pair[0]
         city, number = next(s for s in sentences if s[1] == found.answers[0][0])
@@ -111,14 +115,14 @@ def test_text_needles_stand_behind_the_last_sentence_end(
         assert sentence.strip() == f"The special magic {city} number is: {number}"
         asked = prompts.tokenizer.decode(ids[slice(*found.question)])
         assert asked.strip() == found.questions[0].strip()
-        assert found.question.stop == len(ids) and ids[0] == prompts.end
+        assert found.question.stop == len(ids) and ids[0] == prompts.eos_id
         whole = r"\nThe special magic \w+ number is: \d{7}\n"
         line = f"\nThe special magic {city} number is: {number}\n"
         haystack, before = (
             re.sub(whole, "", text) for text in (found.context, found.context.partition(line)[0])
         )
         offsets = prompts.tokenizer.encode(haystack, add_special_tokens=False).offsets
-        assert len(before) == insertion(haystack, offsets, depth)
+        assert len(before) == insertion_point(haystack, offsets, depth)
 
 
 def test_the_place_in_text_is_exact_to_the_token(english: PackedDataset) -> None:
@@ -130,15 +134,15 @@ def test_the_place_in_text_is_exact_to_the_token(english: PackedDataset) -> None
         index = depth * len(offsets) // 100
         limit = offsets[index][0] if index < len(offsets) else len(text)
         wanted = max((end for end in ends if end <= limit), default=0)
-        assert insertion(text, offsets, depth) == (len(text) if depth == 100 else wanted)
-    assert len({insertion(text, offsets, depth) for depth in range(101)}) == 6
+        assert insertion_point(text, offsets, depth) == (len(text) if depth == 100 else wanted)
+    assert len({insertion_point(text, offsets, depth) for depth in range(101)}) == 6
 
 
 def test_text_that_does_not_fit_is_one_line(english: PackedDataset) -> None:
-    with pytest.raises(ConfigError, match="80 tokens have no room for 4 needles"):
-        builder(english, format="text", lengths=[80]).prompt(Cell(4, 1, 80, 0), 0)
+    with pytest.raises(ConfigError, match=r"80 tokens .* 4 needles"):
+        builder(english, format="text", lengths=[80]).prompt(NeedleSetting(4, 1, 80, 0), 0)
     crowded = Suite(needles=51, **TEXT)  # type: ignore[arg-type]
-    assert crowded.incompatibility(1024, None) == "51 needles name a city each, there are 50"
+    assert crowded.incompatibility(1024, None) == "51 needles need a city each, there are 50"
     many = Suite(format="text", lengths=[10**6], needles=1)
     with pytest.raises(DataError, match=r"validation split has \d+ tokens, a haystack of 1000000"):
         open_builder(many, english)

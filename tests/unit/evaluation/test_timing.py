@@ -13,7 +13,7 @@ import pytest
 import torch
 from steps import step_words
 
-from difftransformer.evaluation.timing import peak_memory, take_turns, together
+from difftransformer.evaluation.timing import merge_processes, peak_memory, time_interleaved
 
 MODEL = {
     "vocab_size": 16, "d_model": 8, "num_layers": 1, "ffn_dim": 8, "max_positions": 8,
@@ -25,12 +25,12 @@ def test_every_step_has_one_turn_a_round_and_follows_every_other_but_itself() ->
     done: list[str] = []
     steps = {name: (lambda name=name: done.append(name)) for name in "abc"}
     ticks = itertools.count()
-    seconds = take_turns(steps, warmup=1, repeats=29, clock=lambda: next(ticks))
+    seconds = time_interleaved(steps, warmup=1, repeats=29, clock=lambda: next(ticks))
     assert all(sorted(done[at : at + 3]) == ["a", "b", "c"] for at in range(0, 90, 3))
     assert set(itertools.pairwise(done)) == set(itertools.permutations("abc", 2))
     assert seconds == {name: [1] * 29 for name in "abc"}
     before = list(done)
-    take_turns(steps, warmup=1, repeats=29, clock=lambda: next(ticks))
+    time_interleaved(steps, warmup=1, repeats=29, clock=lambda: next(ticks))
     assert done == before + before
 
 
@@ -38,7 +38,7 @@ def test_every_step_has_one_turn_a_round_and_follows_every_other_but_itself() ->
 def test_two_steps_alternate_and_one_repeats(names: str, expected: str) -> None:
     done: list[str] = []
     steps = {name: (lambda name=name: done.append(name)) for name in names}
-    take_turns(steps, warmup=0, repeats=3)
+    time_interleaved(steps, warmup=0, repeats=3)
     assert "".join(done) in (expected, expected[::-1])
 
 
@@ -50,7 +50,7 @@ def test_what_slows_a_round_slows_all_of_it_alike() -> None:
         now += cost * (1 if now < 10 else 5)  # another job starts
 
     steps = {"one": lambda: work(1.0), "two": lambda: work(2.0)}
-    seconds = take_turns(steps, warmup=0, repeats=20, clock=lambda: now)
+    seconds = time_interleaved(steps, warmup=0, repeats=20, clock=lambda: now)
     ratios = [a / b for a, b in zip(seconds["one"], seconds["two"], strict=True)]
     assert quantiles(ratios, n=4) == [0.5, 0.5, 0.5]
     assert min(seconds["one"]) == 1.0 and max(seconds["one"]) == 5.0
@@ -72,7 +72,7 @@ def test_rounds_keep_their_process_and_other_numbers_are_medians() -> None:
         {"seconds/a/1/0": 3.0, "seconds/a/1/1": 4.0, "speed/a": 1.0, "share": 0.5},
     ]
     seconds = {"seconds/a/0/0": 1.0, "seconds/a/0/1": 2.0, "seconds/a/1/0": 3.0}
-    assert together(found) == seconds | {
+    assert merge_processes(found) == seconds | {
         "seconds/a/1/1": 4.0, "speed/a": 3.0, "share": None, "bytes": 7,
     }  # fmt: skip
 

@@ -1,14 +1,12 @@
-"""Needle prompts: needles in a haystack and questions about them, in one of two formats.
+"""Needle prompts in the words of the builtin recall corpus; those in English are in `text`.
 
-A sample is a context with N needles and questions about R of them. The first one asked for, the
-answer needle, stands at the depth; all others stand at random places. Prompts depend on the suite
-and the dataset alone, and samples of all depths share their haystack, so that prompts share
-prefixes.
+A prompt is a context with N needles and questions about R of them. The first queried one, the
+answer needle, is at the depth; the others at random positions. Prompts depend only on the suite and
+the dataset, and samples of all depths share their haystack, hence prefixes.
 
-Those in English are in `text`; here are those in the words of the builtin recall corpus, for models
-trained on its rows. A key is a city, a value its number: ``f12 k07 v31 f60 ... k07``, and the model
-answers ``v31``. The answer needle starts at the token that the depth says, exactly. Each question
-is a prompt of its own on the same context, for a training row never asks for two values at once.
+A key is a city, a value its number: ``f12 k07 v31 f60 ... k07``, and the model answers ``v31``. The
+answer needle starts exactly at the token of the depth. Each question is a prompt of its own on the
+same context, since a training row never queries two values at once.
 
 Shapes: H = tokens of the haystack, N = needles.
 """
@@ -25,8 +23,8 @@ from difftransformer.data.recall import RecallVocabulary, haystack
 from difftransformer.evaluation.generation import open_tokenizer
 from difftransformer.evaluation.retrieval.settings import (
     QUESTIONS_SEED,
-    Cell,
     NeedlePrompt,
+    NeedleSetting,
     RetrievalSuite,
     Span,
 )
@@ -34,7 +32,7 @@ from difftransformer.evaluation.retrieval.text import PromptBuilder, TextPrompts
 
 
 def open_builder(suite: RetrievalSuite, dataset: PackedDataset) -> PromptBuilder:
-    """Return the builder of a suite's format on a dataset, whose validation split gives text.
+    """Return the prompt builder of a suite's format; text is from the validation split.
 
     Raises:
         DataError: The dataset has no tokenizer.
@@ -46,37 +44,37 @@ def open_builder(suite: RetrievalSuite, dataset: PackedDataset) -> PromptBuilder
 
 
 class RecallPrompts(PromptBuilder):
-    """Prompts in the words of the recall corpus."""
+    """Builds prompts in the words of the recall corpus."""
 
     def __init__(self, suite: RetrievalSuite, recall: RecallConfig, tokenizer: Tokenizer) -> None:
-        super().__init__(tokenizer, new_tokens=1)
+        super().__init__(tokenizer, max_new_tokens=1)
         self._suite, self._recall = suite, recall
         self._vocabulary = RecallVocabulary.of(recall)
-        self._haystack = cache(self._drawn_haystack)
+        self._haystack = cache(self._sample_haystack)
 
-    def prompt(self, cell: Cell, sample: int) -> NeedlePrompt:
+    def prompt(self, setting: NeedleSetting, sample: int) -> NeedlePrompt:
         """See `PromptBuilder.prompt`."""
-        H = self._suite.haystack(cell.length, self._recall)
+        H = self._suite.haystack(setting.length, self._recall)
         tokens = self._haystack(H, sample).copy()
-        draw = np.random.default_rng([QUESTIONS_SEED, 1, H, cell.needles, cell.depth, sample])
-        keys = draw.permutation(self._vocabulary.keys)[: cell.needles]
-        values = draw.permutation(self._vocabulary.values)[: cell.needles]
-        start = answer_start(cell.depth, H)
-        places = np.array([start, *_other_places(start, cell.needles - 1, H, draw)])
-        tokens[places], tokens[places + 1] = keys, values
-        asked = slice(0, cell.asked)
+        rng = np.random.default_rng([QUESTIONS_SEED, 1, H, setting.needles, setting.depth, sample])
+        keys = rng.permutation(self._vocabulary.keys)[: setting.needles]
+        values = rng.permutation(self._vocabulary.values)[: setting.needles]
+        start = answer_needle_start(setting.depth, H)
+        positions = np.array([start, *_other_positions(start, setting.needles - 1, H, rng)])
+        tokens[positions], tokens[positions + 1] = keys, values
+        queried = slice(0, setting.queried)
         return NeedlePrompt(
             context=self._words(tokens),
-            questions=tuple(f" {self._words([key])}" for key in keys[asked]),
-            answers=tuple((self._words([value]),) for value in values[asked]),
+            questions=tuple(f" {self._words([key])}" for key in keys[queried]),
+            answers=tuple((self._words([value]),) for value in values[queried]),
             needle=Span(start, start + 2),
             question=Span(H, H + 1),
         )
 
-    def _drawn_haystack(self, H: int, sample: int) -> NDArray[np.int64]:
-        """Return the haystack [H] that a sample has at every depth and number of needles."""
-        draw = np.random.default_rng([QUESTIONS_SEED, 0, H, sample])
-        tokens: NDArray[np.int64] = haystack(self._recall, 1, H, draw)[0]
+    def _sample_haystack(self, H: int, sample: int) -> NDArray[np.int64]:
+        """Return the haystack [H] of a sample, the same for every depth and number of needles."""
+        rng = np.random.default_rng([QUESTIONS_SEED, 0, H, sample])
+        tokens: NDArray[np.int64] = haystack(self._recall, 1, H, rng)[0]
         return tokens
 
     def _words(self, tokens: "np.typing.ArrayLike") -> str:
@@ -84,17 +82,17 @@ class RecallPrompts(PromptBuilder):
         return text
 
 
-def answer_start(depth: int, haystack_length: int) -> int:
-    """First token of the answer needle: depth % of the way from the first to the last place."""
+def answer_needle_start(depth: int, haystack_length: int) -> int:
+    """Return the first token of the answer needle: depth % of the way to the last position."""
     return (depth * (haystack_length - 2) + 50) // 100
 
 
-def _other_places(start: int, count: int, H: int, draw: np.random.Generator) -> list[int]:
-    """Draw starts of the other needles one after the other, each among all places still free."""
+def _other_positions(start: int, count: int, H: int, rng: np.random.Generator) -> list[int]:
+    """Draw starts of the other needles one after the other, each among the free positions."""
     free = np.ones(H - 1, dtype=bool)
-    places = [start]
-    while len(places) <= count:
-        # A place is taken with its neighbors, whose pairs would overlap with it.
-        free[max(0, places[-1] - 1) : places[-1] + 2] = False
-        places.append(int(draw.choice(np.flatnonzero(free))))
-    return places[1:]
+    positions = [start]
+    while len(positions) <= count:
+        # The neighbors' pairs would overlap with this one.
+        free[max(0, positions[-1] - 1) : positions[-1] + 2] = False
+        positions.append(int(rng.choice(np.flatnonzero(free))))
+    return positions[1:]

@@ -1,7 +1,7 @@
-"""Attention of the answering position of a needle prompt, added up by region of the prompt.
+"""Attention weights of the answering position of a needle prompt, summed by region.
 
 Shapes: N = 2 normalizations, absolute and signed, L = layers, H = heads, S = positions,
-R = regions, and noise behind them.
+R = regions, followed by noise.
 """
 
 import numpy as np
@@ -12,10 +12,10 @@ from difftransformer.evaluation.retrieval.settings import REGIONS, NeedlePrompt
 Floats = NDArray[np.floating]
 
 
-def regions_of(prompt: NeedlePrompt, length: int) -> NDArray[np.int64]:
-    """Region of each position of a prompt, as an index of REGIONS, [S].
+def label_regions(prompt: NeedlePrompt, length: int) -> NDArray[np.int64]:
+    """Return the region of each position of a prompt as an index of REGIONS, [S].
 
-    An answer that starts at the first token is an answer and not the first token.
+    An answer at the first token counts as answer.
     """
     regions = np.full(length, REGIONS.index("after"), dtype=np.int64)
     regions[: prompt.needle.start] = REGIONS.index("before")
@@ -26,9 +26,9 @@ def regions_of(prompt: NeedlePrompt, length: int) -> NDArray[np.int64]:
 
 
 def region_shares(rows: Floats, regions: NDArray[np.int64]) -> Floats:
-    """Share of each region in rows [L, H, S] that are divided by their sums, [N, L, H, R].
+    """Return the share of each region in attention rows [L, H, S], normalized: [N, L, H, R].
 
-    A row that sums to 0, as a threshold may leave it, stays as it is.
+    A row that sums to 0, possible after a threshold, is not normalized.
     """
     weights = np.stack([np.abs(rows), rows])
     sums = weights.sum(-1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Prompts that hide needles: their settings, which several evaluations share, and one prompt."""
+"""Settings of needle prompts, which several evaluations share, and the prompt itself."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple, Self
@@ -10,28 +10,28 @@ from difftransformer.config.evaluation import PromptSuite, Reading
 from difftransformer.config.generated_rows import GeneratedRows, RecallConfig
 from difftransformer.models.config import ModelConfig
 
-SPACE_OF_A_NEEDLE = 3
-"""Haystack tokens for each needle with which random places without overlap always exist."""
+TOKENS_PER_NEEDLE = 3
+"""Haystack tokens per needle that always leave a position without overlap."""
 
 QUESTIONS_SEED = 30_001
 """Seed of the prompts, the same for every run and seed, so that differences are paired."""
 
-MOST_CITIES = 50
-"""Cities that needles of format text may name."""
+NUM_CITIES = 50
+"""Cities that needles of format text can name."""
 
 REGIONS = ("bos", "before", "answer", "after", "query")
-"""First token, context before the answer, the answer, context behind it, the question."""
+"""First token, context before the answer needle, the needle, context after it, the question."""
 NOISE = "noise"
 """The context without the answer: before and after."""
 
 Depth = Annotated[int, Field(ge=0, le=100)]
 
 
-class Cell(NamedTuple):
-    """One setting of the prompts: N needles, R of them asked for, context length and depth."""
+class NeedleSetting(NamedTuple):
+    """Needles N, needles queried R, context length in tokens and depth in percent."""
 
     needles: int
-    asked: int
+    queried: int
     length: int | None
     depth: int
 
@@ -45,14 +45,14 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class NeedlePrompt:
-    """One sample.
+    """One prompt.
 
     Attributes:
         context: Haystack with its needles.
         questions: Each is appended to the context and generated from.
-        answers: Numbers that each question asks for.
+        answers: Expected answers of each question.
         needle: Positions of the answer needle among the tokens of the prompt.
-        question: Positions of the first question, up to the end of its prompt.
+        question: Positions of the first question, to the end of its prompt.
     """
 
     context: str
@@ -63,9 +63,9 @@ class NeedlePrompt:
 
 
 class RetrievalSuite(PromptSuite):
-    """Prompts that hide needles in a haystack and ask for some of them.
+    """Prompts that hide needles in a haystack and query some of them.
 
-    The first needle asked for, the answer needle, stands at the depth; the others at random places.
+    The first queried one, the answer needle, is at the depth; the others at random positions.
     """
 
     format: Literal["text", "recall"] = setting(
@@ -105,7 +105,7 @@ class RetrievalSuite(PromptSuite):
 
     @property
     def proxy(self) -> str | None:
-        """What stands in for sentences with cities and their numbers; None: nothing does."""
+        """Synthetic proxy for sentences with cities and their numbers; None: not a proxy."""
         return "keys and values of synthetic tokens" if self.format == "recall" else None
 
     @property
@@ -115,15 +115,15 @@ class RetrievalSuite(PromptSuite):
 
     @property
     def contexts(self) -> list[int | None]:
-        """Context lengths to ask at; a single None where the training rows' own is meant."""
+        """Context lengths; a single None stands for that of training rows."""
         return [None] if self.lengths is None else list(self.lengths)
 
     def haystack(self, length: int | None, recall: RecallConfig) -> int:
-        """Tokens of a recall haystack, before a question and its answer of a token each."""
+        """Return the tokens of a recall haystack; question and answer take one token each."""
         return recall.haystack_length if length is None else length - 2
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """One prompt, a chunk at a time."""
+        """Memory of one prompt, computed in chunks."""
         if not self.lengths:
             return super().reading(model, longest)
         longest = min(max(self.lengths), model.max_positions)
@@ -134,10 +134,10 @@ class RetrievalSuite(PromptSuite):
         """See `Suite.incompatibility`."""
         needles, recall = self.most_needles, rows if isinstance(rows, RecallConfig) else None
         if (self.format == "recall") != (recall is not None):
-            here = "text" if recall is None else "recall rows"
-            return f"format: {self.format} does not go with a dataset of {here}"
-        if recall is None and needles > MOST_CITIES:
-            return f"{needles} needles name a city each, there are {MOST_CITIES}"
+            rows_kind = "text" if recall is None else "recall rows"
+            return f"format: {self.format} does not fit a dataset of {rows_kind}"
+        if recall is None and needles > NUM_CITIES:
+            return f"{needles} needles need a city each, there are {NUM_CITIES}"
         for length in self.contexts:
             if recall is not None:
                 haystack = self.haystack(length, recall)
@@ -153,14 +153,14 @@ class RetrievalSuite(PromptSuite):
 
 
 class OneNeedleSuite(RetrievalSuite):
-    """Prompts of one length that ask for one of their needles, to see what is attended to then.
+    """Prompts of one length that query one needle, to measure the attention on it.
 
-    The answer is the whole needle, since a head may read a value from any token behind which an
-    earlier layer has put it; table 3 of arXiv 2410.05258 and table 2 of 2505.16333 say `answer
-    span` without defining it.
+    The answer span is the whole needle, since a head may read a value from any token to which an
+    earlier layer moved it; table 3 of arXiv 2410.05258 and table 2 of 2505.16333 say `answer span`
+    without defining it.
     """
 
-    needles: int  # each evaluation says what its paper has
+    needles: int  # each evaluation has its paper's
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:
@@ -177,12 +177,12 @@ class OneNeedleSuite(RetrievalSuite):
 def _recall_incompatibility(needles: int, haystack: int, recall: RecallConfig) -> str | None:
     if needles > min(recall.num_keys, recall.num_values):
         return (
-            f"{needles} needles differ in key and value, the dataset has {recall.num_keys} keys "
-            f"and {recall.num_values} values"
+            f"{needles} needles need different keys and values, the dataset has {recall.num_keys} "
+            f"keys and {recall.num_values} values"
         )
-    if SPACE_OF_A_NEEDLE * needles > haystack:
+    if TOKENS_PER_NEEDLE * needles > haystack:
         return (
-            f"lengths: {needles} needles at random places need a haystack of "
-            f"{SPACE_OF_A_NEEDLE * needles} tokens, got {haystack}"
+            f"lengths: {needles} needles at random positions need a haystack of "
+            f"{TOKENS_PER_NEEDLE * needles} tokens, got {haystack}"
         )
     return None

@@ -1,7 +1,7 @@
-"""Needle prompts in English sentences, in the template of LWM's eval_needle_multi.py.
+"""Needle prompts in English, in the template of LWM's eval_needle_multi.py.
 
-The haystack is held-out text of the run's dataset, from the start of a document on. Needles are
-inserted at the last sentence end before their depth in tokens, at depth 100 at the very end.
+The haystack is validation text of the run's dataset from the start of a document. A needle is
+inserted at the last sentence end before its depth in tokens; depth 100 is the end.
 """
 
 import re
@@ -13,12 +13,12 @@ from tokenizers import Encoding, Tokenizer
 
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError, DataError
-from difftransformer.evaluation.generation import encode, opening
+from difftransformer.evaluation.generation import encode, prefix_token_ids
 from difftransformer.evaluation.retrieval.settings import (
-    MOST_CITIES,
+    NUM_CITIES,
     QUESTIONS_SEED,
-    Cell,
     NeedlePrompt,
+    NeedleSetting,
     RetrievalSuite,
     Span,
 )
@@ -26,8 +26,8 @@ from difftransformer.evaluation.retrieval.settings import (
 NEEDLE = "\nThe special magic {city} number is: {number}\n"
 QUESTION = "What is the special magic number for {cities}?"
 QUESTION_SEVERAL = "What are the special magic numbers for {cities}?"
-LEAD_IN = "\nAnswer:"
-"""Ours: a model without instruction tuning has to be told that an answer comes."""
+ANSWER_PROMPT = "\nAnswer:"
+"""Ours: cues models without instruction tuning to answer."""
 CITIES = (
     "Accra", "Amsterdam", "Ankara", "Athens", "Auckland", "Bangkok", "Barcelona", "Beijing",
     "Berlin", "Bogota", "Brussels", "Budapest", "Cairo", "Chicago", "Copenhagen", "Dakar", "Delhi",
@@ -36,7 +36,7 @@ CITIES = (
     "Oslo", "Paris", "Prague", "Quito", "Rome", "Santiago", "Seoul", "Singapore", "Stockholm",
     "Tokyo", "Toronto", "Tunis", "Vienna", "Warsaw", "Zurich",
 )  # fmt: skip
-assert len(CITIES) == MOST_CITIES
+assert len(CITIES) == NUM_CITIES
 _SENTENCE_END = re.compile(r"[.!?][\"')\]]*(?=\s)|\n")
 
 
@@ -49,7 +49,7 @@ class Needle(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The line that is inserted."""
+        """The line that is inserted into the haystack."""
         return NEEDLE.format(city=self.city, number=self.number)
 
 
@@ -57,86 +57,87 @@ class PromptBuilder:
     """A format of prompts.
 
     Attributes:
-        tokenizer: What prompts are encoded with.
-        opening: Tokens before every prompt; spans count them.
-        new_tokens: Room for an answer, in tokens.
+        tokenizer: Encodes the prompts.
+        prefix_ids: Tokens before every prompt; spans count them.
+        max_new_tokens: Most tokens of an answer.
         until: Texts that end an answer.
-        end: Token that ends an answer; None where there is none.
+        eos_id: Token that ends an answer; None: there is none.
     """
 
     def __init__(
         self,
         tokenizer: Tokenizer,
-        new_tokens: int,
-        end: int | None = None,
+        max_new_tokens: int,
+        eos_id: int | None = None,
         until: Sequence[str] = (),
     ) -> None:
-        self.tokenizer, self.new_tokens, self.end, self.until = tokenizer, new_tokens, end, until
-        self.opening: list[int] = []
+        self.tokenizer, self.max_new_tokens = tokenizer, max_new_tokens
+        self.eos_id, self.until = eos_id, until
+        self.prefix_ids: list[int] = []
 
-    def prompt(self, cell: Cell, sample: int) -> NeedlePrompt:
-        """Make one sample of a cell; the same arguments give the same prompt."""
+    def prompt(self, setting: NeedleSetting, sample: int) -> NeedlePrompt:
+        """Return one sample of a setting; the same arguments give the same prompt."""
         raise NotImplementedError
 
-    def ids(self, text: str) -> list[int]:
-        """Tokens of a prompt, the opening first."""
-        return [*self.opening, *encode(self.tokenizer, text).ids]
+    def token_ids(self, text: str) -> list[int]:
+        """Return the tokens of a prompt, its prefix included."""
+        return [*self.prefix_ids, *encode(self.tokenizer, text).ids]
 
 
 class TextPrompts(PromptBuilder):
-    """Prompts in English sentences."""
+    """Builds prompts in English."""
 
     def __init__(self, suite: RetrievalSuite, dataset: PackedDataset, tokenizer: Tokenizer) -> None:
-        end = dataset.manifest.tokenizer.eos_id
-        assert suite.lengths is not None and end is not None
-        super().__init__(tokenizer, new_tokens=48, end=end, until=["\n\n"])
-        self.opening = opening(tokenizer, end)
+        eos_id = dataset.manifest.tokenizer.eos_id
+        assert suite.lengths is not None and eos_id is not None
+        super().__init__(tokenizer, max_new_tokens=48, eos_id=eos_id, until=["\n\n"])
+        self.prefix_ids = prefix_token_ids(tokenizer, eos_id)
         self._haystacks = _Haystacks(dataset, tokenizer, max(suite.lengths))
 
-    def prompt(self, cell: Cell, sample: int) -> NeedlePrompt:
+    def prompt(self, setting: NeedleSetting, sample: int) -> NeedlePrompt:
         """See `PromptBuilder.prompt`."""
-        assert cell.length is not None
-        draw = np.random.default_rng(
-            [QUESTIONS_SEED, 1, *cell[:2], cell.length, cell.depth, sample]
+        assert setting.length is not None
+        rng = np.random.default_rng(
+            [QUESTIONS_SEED, 1, *setting[:2], setting.length, setting.depth, sample]
         )
-        needles = _needles(cell, draw)
-        asked = needles[: cell.asked]
-        question = _question([needle.city for needle in asked])
-        room = cell.length - len(self.opening) - self.new_tokens
+        needles = _sample_needles(setting, rng)
+        queried = needles[: setting.queried]
+        question = _question([needle.city for needle in queried])
+        budget = setting.length - len(self.prefix_ids) - self.max_new_tokens
         start = int(np.random.default_rng([QUESTIONS_SEED, 0, sample]).integers(1 << 62))
-        size = room - sum(len(self._encode(n.sentence).ids) for n in needles)
+        size = budget - sum(len(self._encode(needle.sentence).ids) for needle in needles)
         size -= len(self._encode(question).ids)
         while True:
             if size <= 0:
                 raise ConfigError(
-                    f"lengths: {cell.length} tokens have no room for {cell.needles} needles, a "
-                    "question and its answer: use longer ones or fewer needles"
+                    f"lengths: {setting.length} tokens are too few for {setting.needles} needles, "
+                    "a question and its answer: use longer ones or fewer needles"
                 )
             haystack = self._haystacks.text(start, size)
-            context, place = _insert(haystack, needles, self._encode(haystack).offsets)
-            encoded = self._encode(context + question)
-            excess = len(encoded.ids) - room
+            context, offset = _insert(haystack, needles, self._encode(haystack).offsets)
+            encoding = self._encode(context + question)
+            excess = len(encoding.ids) - budget
             if excess <= 0:
                 break
             size -= excess
         return NeedlePrompt(
             context=context,
             questions=(question,),
-            answers=(tuple(needle.number for needle in asked),),
-            **self._spans(encoded.offsets, context, place, needles[0]),
+            answers=(tuple(needle.number for needle in queried),),
+            **self._spans(encoding.offsets, context, offset, needles[0]),
         )
 
     def _encode(self, text: str) -> Encoding:
         return encode(self.tokenizer, text)
 
     def _spans(
-        self, offsets: list[tuple[int, int]], context: str, place: int, needle: Needle
+        self, offsets: list[tuple[int, int]], context: str, needle_offset: int, needle: Needle
     ) -> dict[str, Span]:
-        """Spans in tokens of what stands at known characters."""
+        """Return the spans in tokens of the answer needle and the question."""
         sentence = needle.sentence
-        first = place + len(sentence) - len(sentence.lstrip())
+        first = needle_offset + len(sentence) - len(sentence.lstrip())
         last = first + len(sentence.strip())
-        before = len(self.opening)
+        before = len(self.prefix_ids)
 
         def tokens(start: int, stop: int) -> Span:
             touched = [i for i, (a, b) in enumerate(offsets) if b > start and a < stop]
@@ -149,35 +150,35 @@ class TextPrompts(PromptBuilder):
 
 
 class _Haystacks:
-    """Held-out text from the start of a document on."""
+    """Validation text from the start of a document."""
 
     def __init__(self, dataset: PackedDataset, tokenizer: Tokenizer, longest: int) -> None:
         split = dataset.split("validation")
         self._tokens, self._tokenizer = split.tokens, tokenizer
-        self._end = dataset.manifest.tokenizer.eos_id
+        self._eos_id = dataset.manifest.tokenizer.eos_id
         starts = np.concatenate(([0], split.document_ends()[:-1]))
         self._starts = starts[starts + longest <= len(self._tokens)]
         if not len(self._starts):
             raise DataError(
-                f"{dataset.folder}: the validation split has {len(self._tokens)} tokens, a "
-                f"haystack of {longest} is asked for: raise validation_tokens or lower lengths"
+                f"{dataset.folder}: the validation split has {len(self._tokens)} tokens, fewer "
+                f"than a haystack of {longest}: raise validation_tokens or lower lengths"
             )
 
     def text(self, choice: int, size: int) -> str:
-        """About ``size`` tokens of text from the document that ``choice`` picks on."""
+        """Return about ``size`` tokens of text from the document number ``choice`` on."""
         start = int(self._starts[choice % len(self._starts)])
         ids = np.asarray(self._tokens[start : start + size])
-        ends = np.flatnonzero(ids == self._end)
-        documents = [part[part != self._end].tolist() for part in np.split(ids, ends)]
+        ends = np.flatnonzero(ids == self._eos_id)
+        documents = [part[part != self._eos_id].tolist() for part in np.split(ids, ends)]
         text: str = "\n\n".join(self._tokenizer.decode(part) for part in documents if part)
-        return text.rstrip("\ufffd")  # half a character at the cut
+        return text.rstrip("\ufffd")  # half a character at the end
 
 
-def _needles(cell: Cell, draw: np.random.Generator) -> list[Needle]:
-    """Answer needle first, at the cell's depth; the others at random depths."""
-    cities = draw.permutation(CITIES)[: cell.needles]
-    numbers = draw.choice(9_000_000, size=cell.needles, replace=False) + 1_000_000
-    depths = [float(cell.depth), *draw.uniform(0, 100, size=cell.needles - 1)]
+def _sample_needles(setting: NeedleSetting, rng: np.random.Generator) -> list[Needle]:
+    """Return the answer needle at the setting's depth, then the others at random depths."""
+    cities = rng.permutation(CITIES)[: setting.needles]
+    numbers = rng.choice(9_000_000, size=setting.needles, replace=False) + 1_000_000
+    depths = [float(setting.depth), *rng.uniform(0, 100, size=setting.needles - 1)]
     return [
         Needle(str(city), str(number), depth)
         for city, number, depth in zip(cities, numbers, depths, strict=True)
@@ -185,13 +186,13 @@ def _needles(cell: Cell, draw: np.random.Generator) -> list[Needle]:
 
 
 def _question(cities: list[str]) -> str:
-    *most, last = cities
-    listed = f"{', '.join(most)} and {last}" if most else last
-    return "\n" + (QUESTION_SEVERAL if most else QUESTION).format(cities=listed) + LEAD_IN
+    *first, last = cities
+    names = f"{', '.join(first)} and {last}" if first else last
+    return "\n" + (QUESTION_SEVERAL if first else QUESTION).format(cities=names) + ANSWER_PROMPT
 
 
-def insertion(text: str, offsets: list[tuple[int, int]], depth: float) -> int:
-    """Character at which a needle of this depth goes: the last sentence end before it in tokens."""
+def insertion_point(text: str, offsets: list[tuple[int, int]], depth: float) -> int:
+    """Return the character at which a needle is inserted, from the tokens' character offsets."""
     index = int(depth / 100 * len(offsets))
     if index >= len(offsets):
         return len(text)
@@ -201,13 +202,13 @@ def insertion(text: str, offsets: list[tuple[int, int]], depth: float) -> int:
 
 
 def _insert(text: str, needles: list[Needle], offsets: list[tuple[int, int]]) -> tuple[str, int]:
-    """Text with all needles, and the character at which the first of them starts in it."""
-    places = [insertion(text, offsets, needle.depth) for needle in needles]
+    """Return the text with all needles, and the character at which the first needle starts."""
+    points = [insertion_point(text, offsets, needle.depth) for needle in needles]
     parts, done, answer = [], 0, 0
-    for place, index in sorted(zip(places, range(len(needles)), strict=True)):
-        parts.append(text[done:place])
+    for point, index in sorted(zip(points, range(len(needles)), strict=True)):
+        parts.append(text[done:point])
         if index == 0:
             answer = sum(map(len, parts))
         parts.append(needles[index].sentence)
-        done = place
+        done = point
     return "".join([*parts, text[done:]]), answer

@@ -20,8 +20,8 @@ from safetensors.torch import save_file
 from difftransformer.evaluation.attention_capture import full_attention_maps
 from difftransformer.evaluation.context import EvalContext, EvalResult, Metrics, per_item_scores
 from difftransformer.evaluation.retrieval.prompts import open_builder
-from difftransformer.evaluation.retrieval.regions import Floats, region_shares, regions_of
-from difftransformer.evaluation.retrieval.settings import REGIONS, Cell
+from difftransformer.evaluation.retrieval.regions import Floats, label_regions, region_shares
+from difftransformer.evaluation.retrieval.settings import REGIONS, NeedleSetting
 from difftransformer.evaluations.attention_allocation.settings import (
     MAPS,
     MAX_MAP_TOKENS,
@@ -52,10 +52,10 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
     example = (len(suite.depths) // 2, 0)
     for index, depth in enumerate(suite.depths):
         for sample in range(suite.samples):
-            prompt = builder.prompt(Cell(suite.needles, 1, length, depth), sample)
-            ids = builder.ids(prompt.context + prompt.questions[0])
+            prompt = builder.prompt(NeedleSetting(suite.needles, 1, length, depth), sample)
+            ids = builder.token_ids(prompt.context + prompt.questions[0])
             rows = context.scorer.last_attention(ids, suite.chunk).rows.numpy().astype(np.float64)
-            regions = regions_of(prompt, len(ids))
+            regions = label_regions(prompt, len(ids))
             by_prompt.append(region_shares(rows, regions))
             if (index, sample) == example:
                 _save(context, ROWS, rows)

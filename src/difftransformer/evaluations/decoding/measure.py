@@ -11,7 +11,7 @@ from torch import Tensor
 
 from difftransformer.config.evaluations import TimingSlice
 from difftransformer.convert.attention_hooks import attention_layers
-from difftransformer.evaluation.timing import CLOCKS, Clock, Metrics, take_turns, time_shape
+from difftransformer.evaluation.timing import CLOCKS, Clock, Metrics, time_interleaved, time_shape
 from difftransformer.evaluations.decoding.settings import MODE, MODEL, Load, Timing
 from difftransformer.machine.gpus import memory_bandwidth
 from difftransformer.machine.memory import require_room
@@ -75,7 +75,7 @@ def reading_speed(clock: Clock, rows: int = 1 << 14) -> float:
     Of 256 MiB, which few processors have for a cache.
     """
     matrix, vector = torch.ones(rows, 1 << 12), torch.ones(1 << 12)
-    taken = take_turns({"read": lambda: matrix @ vector}, warmup=1, repeats=5, clock=clock)
+    taken = time_interleaved({"read": lambda: matrix @ vector}, warmup=1, repeats=5, clock=clock)
     return float(matrix.nbytes / min(taken["read"]))
 
 

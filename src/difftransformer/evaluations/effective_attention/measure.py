@@ -24,8 +24,8 @@ from difftransformer.convert.attention_hooks import find_output_projections
 from difftransformer.convert.dex_weights import read_dex_weights
 from difftransformer.evaluation.context import EvalContext, EvalResult, Metrics, per_item_scores
 from difftransformer.evaluation.retrieval.prompts import open_builder
-from difftransformer.evaluation.retrieval.regions import region_shares, regions_of
-from difftransformer.evaluation.retrieval.settings import REGIONS, Cell
+from difftransformer.evaluation.retrieval.regions import label_regions, region_shares
+from difftransformer.evaluation.retrieval.settings import REGIONS, NeedleSetting
 from difftransformer.evaluations.effective_attention.settings import (
     DESCENDED,
     EFFECTIVE,
@@ -61,9 +61,9 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
     answers, negatives = ({kind: np.zeros(shape) for kind in KINDS} for _ in range(2))
     for index, depth in enumerate(suite.depths):
         for sample in range(suite.samples):
-            prompt = builder.prompt(Cell(suite.needles, 1, length, depth), sample)
-            ids = builder.ids(prompt.context + prompt.questions[0])
-            regions = regions_of(prompt, len(ids))
+            prompt = builder.prompt(NeedleSetting(suite.needles, 1, length, depth), sample)
+            ids = builder.token_ids(prompt.context + prompt.questions[0])
+            regions = label_regions(prompt, len(ids))
             rows, values = (part.double() for part in scorer.last_attention(ids, suite.chunk))
             by_kind = effective(rows, values, None if dex is None else dex.matrices, suite)
             for kind, weights in by_kind.items():

@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError
 
 from difftransformer.config.base import Settings
 from difftransformer.errors import DataError
-from difftransformer.evaluation.item_files import written_lines
+from difftransformer.evaluation.item_files import split_lines
 from difftransformer.evaluations.hallucination.settings import Task
 from difftransformer.provenance.atomic import write_text
 
@@ -93,7 +93,7 @@ def read_judgments(path: Path) -> list[Judgment]:
 def _read(path: Path, kind: type[_Record], cure: str) -> list[_Record]:
     records, name = list[_Record](), kind.__name__.lower()
     try:
-        for line in written_lines(path.read_text(encoding="utf-8")):
+        for line in split_lines(path.read_text(encoding="utf-8")):
             records.append(kind.model_validate_json(line))
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); {cure}") from None

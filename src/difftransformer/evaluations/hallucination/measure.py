@@ -26,7 +26,7 @@ from difftransformer.evaluation.generation import (
     StopCriteria,
     encode,
     open_tokenizer,
-    opening,
+    prefix_token_ids,
 )
 from difftransformer.evaluations.hallucination.answers import ANSWERS, Answer, write_lines
 from difftransformer.evaluations.hallucination.documents import load_items
@@ -82,7 +82,10 @@ def measure(suite: Suite, context: EvalContext) -> Metrics:
     metrics: Metrics = {}
     for name in suite.set_tasks:
         metrics |= _counts(name, [answer for answer in answers if answer.set == name])
-    return metrics | {"computed_positions": generator.computed, "prompt_positions": generator.given}
+    return metrics | {
+        "computed_positions": generator.computed_positions,
+        "prompt_positions": generator.prompt_positions,
+    }
 
 
 def _document_prompts(
@@ -90,7 +93,7 @@ def _document_prompts(
 ) -> Iterator[PromptedItem]:
     """Yield a prompt for every sampled document of every set with items."""
     tokenizer, end = open_tokenizer(dataset), dataset.manifest.tokenizer.eos_id
-    start = opening(tokenizer, end)
+    start = prefix_token_ids(tokenizer, end)
     for name, items in load_items(suite).items():
         task = HALLUCINATION_SETS[name].task
         new = suite.summary_tokens if task == "summary" else suite.answer_tokens
@@ -104,7 +107,7 @@ def _document_prompts(
                 truncated=document != item.document, question=item.question,
                 reference=item.reference, prompt=document + tail, output="",
             )  # fmt: skip
-            yield PromptedItem(Request(ids, new, ends.ended), answer, ends.text)
+            yield PromptedItem(Request(ids, new, ends.should_stop), answer, ends.text)
 
 
 def _truncate(tokenizer: Tokenizer, document: str, tail: str, room: int) -> str:

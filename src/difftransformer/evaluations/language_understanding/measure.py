@@ -25,13 +25,13 @@ from difftransformer.evaluation.context import (
 )
 from difftransformer.evaluation.harness import (
     TaskCheckpoint,
-    ask,
-    average,
+    evaluate_task,
     hide_progress_bars,
-    language_model,
-    mean_over,
-    quiet,
+    macro_average,
+    mean_of_tasks,
+    silence_lm_eval,
     standard_error,
+    wrap_for_lm_eval,
 )
 from difftransformer.evaluations.language_understanding.loading import (
     GROUP,
@@ -63,7 +63,7 @@ def measure(suite: Suite, context: EvalContext | PretrainedContext) -> EvalResul
         CheckpointError: The model cannot be loaded.
         DataError: Items are missing or damaged, or the hub cannot be reached.
     """
-    quiet()
+    silence_lm_eval()
     context.state.mkdir(parents=True, exist_ok=True)
     if suite.skipped_note:
         logger.warning("not evaluated: %s", suite.skipped_note)
@@ -76,11 +76,11 @@ def measure(suite: Suite, context: EvalContext | PretrainedContext) -> EvalResul
     metrics: Metrics = {}
     per_item = {}
     for task, result in results.items():
-        metrics |= result.hand_over(context.details)["metrics"]
+        metrics |= result.copy_to(context.details)["metrics"]
         scores = [float(item[suite.metric(task)]) for item in result.items()]
         per_item[task] = per_item_scores("items", scores, item_set=task)
-    per_item[AVERAGE] = mean_over(per_item.values())
-    metrics |= average(suite.evaluated_tasks, metrics, "chance")
+    per_item[AVERAGE] = mean_of_tasks(per_item.values())
+    metrics |= macro_average(suite.evaluated_tasks, metrics, "chance")
     return EvalResult(metrics, per_item)
 
 
@@ -89,12 +89,14 @@ def _evaluate(suite: Suite, context: EvalContext | PretrainedContext, tasks: lis
     manager = task_manager(tasks)
     with TemporaryDirectory() as cache, hide_progress_bars():
         loaded = {task: load_task(manager, suite, task, Path(cache)) for task in tasks}
-        model = language_model(suite, context)
+        model = wrap_for_lm_eval(suite, context)
         for task in tasks:
-            started, requests, cut = monotonic(), model.requests, model.cut
+            started, requests, cut = monotonic(), model.requests, model.truncated
             runs_code = LANGUAGE_TASKS[task].runs_code
-            outputs = ask(model, loaded[task], suite.limit, confirm_run_unsafe_code=runs_code)
-            truncated = (model.cut - cut) / (model.requests - requests)
+            outputs = evaluate_task(
+                model, loaded[task], suite.limit, confirm_run_unsafe_code=runs_code
+            )
+            truncated = (model.truncated - cut) / (model.requests - requests)
             count = _store_results(context.state, suite, task, outputs, truncated)
             logger.info("%s: %d items in %.1f s", task, count, monotonic() - started)
 
@@ -164,5 +166,5 @@ def _store_results(
         "n-samples": output["n-samples"],
         "n-shot": output["n-shot"],
     }
-    TaskCheckpoint(folder, task).keep(samples, summary)
+    TaskCheckpoint(folder, task).save(samples, summary)
     return len(samples)

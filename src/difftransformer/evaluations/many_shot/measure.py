@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.context import EvalContext, EvalResult, Metrics, per_item_scores
-from difftransformer.evaluation.generation import encode, open_tokenizer, opening
+from difftransformer.evaluation.generation import encode, open_tokenizer, prefix_token_ids
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluations.many_shot.examples import (
     Example,
@@ -87,7 +87,7 @@ class PromptEncoder:
         if not suite.generated:
             self._prefixes, separator = CLASSIFICATION_TASKS[suite.task].prefixes, SEPARATOR
             assert manifest.tokenizer.eos_id is not None
-            self.opening = opening(self._tokenizer, manifest.tokenizer.eos_id)
+            self.opening = prefix_token_ids(self._tokenizer, manifest.tokenizer.eos_id)
             self._require_byte_level(str(context.dataset.folder))
         self._separator = self._ids(separator)
 

@@ -25,13 +25,13 @@ from difftransformer.evaluation.context import EvalContext, EvalResult, Metrics,
 from difftransformer.evaluation.harness import (
     TaskCheckpoint,
     TruncationCountingLM,
-    ask,
-    average,
+    evaluate_task,
     hide_progress_bars,
-    language_model,
-    mean_over,
-    quiet,
+    macro_average,
+    mean_of_tasks,
+    silence_lm_eval,
     standard_error,
+    wrap_for_lm_eval,
 )
 from difftransformer.evaluations.mathematics.set_items import set_items
 from difftransformer.evaluations.mathematics.settings import (
@@ -83,7 +83,7 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
         CheckpointError: Kept weights are missing, or the model's tokenizer cannot be loaded.
         DataError: Items are missing or damaged, or the hub cannot be reached.
     """
-    quiet()
+    silence_lm_eval()
     context.state.mkdir(parents=True, exist_ok=True)
     points = _points(suite, context)
     _evaluate(suite, context, points)
@@ -93,8 +93,8 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
         kept = {name: point.kept(context, name) for name in suite.tasks}
         found: Metrics = {}
         for one in kept.values():
-            found |= one.hand_over(context.details)
-        found |= average(suite.tasks, found, "tokens")
+            found |= one.copy_to(context.details)
+        found |= macro_average(suite.tasks, found, "tokens")
         metrics |= {f"{name}{point.ending}": value for name, value in found.items()}
         items = {name: one.items() for name, one in kept.items()}
         for part, field in (("", "correct"), ("tokens", "tokens")):
@@ -102,7 +102,7 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
                 name: per_item_scores("items", (item[field] for item in some), item_set=name)
                 for name, some in items.items()
             }
-            by_set[AVERAGE] = mean_over(by_set.values())
+            by_set[AVERAGE] = mean_of_tasks(by_set.values())
             per_item |= {
                 f"{metric_of(name, part)}{point.ending}": one for name, one in by_set.items()
             }
@@ -201,7 +201,7 @@ def _evaluate(suite: Suite, context: EvalContext, points: list[Point]) -> None:
     items = {
         name: set_items(name, suite.data, suite.limit) for name in suite.tasks if name in wanted
     }
-    model = language_model(suite, context)
+    model = wrap_for_lm_eval(suite, context)
     ours = context.scorer.model
     assert isinstance(ours, Transformer), type(ours)
     for point, names in todo.items():
@@ -211,10 +211,10 @@ def _evaluate(suite: Suite, context: EvalContext, points: list[Point]) -> None:
             verdicts = dict[int, Verdict]()
             task = math_task(name, items[name], suite, verdicts)
             with hide_progress_bars():
-                found = ask(model, task, None)
+                found = evaluate_task(model, task, None)
             lines = [_line(model, verdicts, one) for one in found["samples"][task.task_name]]
             summary = _summary(suite, name, lines, found["results"][task.task_name], model)
-            point.kept(context, name).keep(lines, summary)
+            point.kept(context, name).save(lines, summary)
             seconds = monotonic() - started
             logger.info("%s%s: %d items in %.1f s", name, point.ending, len(items[name]), seconds)
 

@@ -13,9 +13,9 @@ from difftransformer.evaluation.item_files import (
     HUB,
     items_folder,
     jsonl_file,
-    parsed,
+    parse_item,
     read_items,
-    written_lines,
+    split_lines,
 )
 
 _GENERATED = 100
@@ -67,10 +67,10 @@ def _from_hub(name: str) -> Iterator[tuple[str, Item]]:
             f"{name}: {address} cannot be read ({error}); check the network, or set `benchmarks` "
             "to a folder with its items or to builtin"
         ) from None
-    for number, line in enumerate(written_lines(text), start=1):
+    for number, line in enumerate(split_lines(text), start=1):
         if line.strip():
             place = f"{address}: line {number}"
-            yield place, parsed(line.encode(), place)
+            yield place, parse_item(line.encode(), place)
 
 
 def _checked(name: str, place: str, item: Item) -> Item:

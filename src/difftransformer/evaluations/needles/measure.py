@@ -32,7 +32,7 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
         DataError: Held-out text or the tokenizer is missing.
     """
     builder = open_builder(suite, context.dataset)
-    ends = StopCriteria(builder.tokenizer, builder.end, builder.until)
+    ends = StopCriteria(builder.tokenizer, builder.eos_id, builder.until)
     questions = [
         (cell, sample, prompt.context + question, numbers)
         for cell in suite.cells
@@ -42,7 +42,10 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
     ]
     generator = Generator(context.scorer, suite.chunk, batch_size=suite.batch_size)
     answers = generator.generate(
-        [Request(builder.ids(text), builder.new_tokens, ends.ended) for _, _, text, _ in questions]
+        [
+            Request(builder.token_ids(text), builder.max_new_tokens, ends.should_stop)
+            for _, _, text, _ in questions
+        ]
     )
     lines: list[dict[str, Any]] = []
     correct_by_cell: dict[tuple[Any, ...], list[list[bool]]] = {cell: [] for cell in suite.cells}
@@ -65,5 +68,8 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
             f"total_{name}": scores.size,
         }
         per_item[f"accuracy_{name}"] = per_item_scores("haystacks", scores.mean(axis=(0, 2)))
-    positions = {"computed_positions": generator.computed, "prompt_positions": generator.given}
+    positions = {
+        "computed_positions": generator.computed_positions,
+        "prompt_positions": generator.prompt_positions,
+    }
     return EvalResult(metrics | positions, per_item)

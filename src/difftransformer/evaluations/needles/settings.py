@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 from difftransformer.config import evaluation
 from difftransformer.config.base import setting
 from difftransformer.config.evaluation import AnyModel, Reading
-from difftransformer.evaluation.retrieval.settings import Cell, RetrievalSuite
+from difftransformer.evaluation.retrieval.settings import NeedleSetting, RetrievalSuite
 from difftransformer.models.config import ModelConfig
 
 
@@ -68,16 +68,16 @@ class Suite(AnyModel, RetrievalSuite):
         return reading._replace(sequences=min(size, max(self.chunk // reading.total, 1)))
 
     @property
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[NeedleSetting]:
         """Every setting with each length and depth, in the order of the prompts."""
         combinations = product(self.pairs, self.contexts, self.depths)
-        cells = (Cell(n, r, length, depth) for (n, r), length, depth in combinations)
+        cells = (NeedleSetting(n, r, length, depth) for (n, r), length, depth in combinations)
         return list(dict.fromkeys(cells))
 
     @property
-    def groups(self) -> dict[str, list[Cell]]:
+    def groups(self) -> dict[str, list[NeedleSetting]]:
         """Cells by `group_name`: per setting, per depth and, if there are several, per length."""
-        groups: dict[str, list[Cell]] = {}
+        groups: dict[str, list[NeedleSetting]] = {}
         for cell in self.cells:
             for length in (None, cell.length) if len(self.contexts) > 1 else (None,):
                 for depth in (None, cell.depth):

@@ -14,7 +14,7 @@ from torch import Tensor
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.attention_capture import full_attention_maps
 from difftransformer.evaluation.context import EvalContext, EvalResult, Metrics
-from difftransformer.evaluation.generation import encode, open_tokenizer, opening
+from difftransformer.evaluation.generation import encode, open_tokenizer, prefix_token_ids
 from difftransformer.evaluations.sentences.sentences import SENTENCES, Sentence
 from difftransformer.evaluations.sentences.settings import (
     DISTRACTOR,
@@ -43,7 +43,7 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
         DataError: The dataset has no tokenizer.
     """
     tokenizer = open_tokenizer(context.dataset)
-    start = opening(tokenizer, context.dataset.manifest.tokenizer.eos_id)
+    start = prefix_token_ids(tokenizer, context.dataset.manifest.tokenizer.eos_id)
     metrics: Metrics = {}
     rows: dict[str, Tensor] = {}
     maps: dict[str, Tensor] = {}

@@ -17,7 +17,7 @@ from difftransformer.evaluation.timing import (
     Clock,
     Metrics,
     peak_memory,
-    take_turns,
+    time_interleaved,
     time_shape,
 )
 from difftransformer.evaluations.throughput.settings import Timing
@@ -70,7 +70,7 @@ def product_speed(dtype: torch.dtype, clock: Clock) -> float:
     """FLOP/s of the quickest of some products of two matrices of 1024 x 1024, on the CPU."""
     square = torch.randn(1024, 1024, generator=torch.Generator().manual_seed(0)).to(dtype)
     work = {"product": lambda: matmul(square, square)}
-    seconds = take_turns(work, warmup=2, repeats=9, clock=clock)
+    seconds = time_interleaved(work, warmup=2, repeats=9, clock=clock)
     return float(2 * 1024**3 / min(seconds["product"]))
 
 
