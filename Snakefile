@@ -16,7 +16,7 @@ from difftransformer.config.folders import as_named
 from difftransformer.config.project import settings_given
 from difftransformer.errors import UserError
 from difftransformer.machine import warm
-from difftransformer.machine.gpus import places
+from difftransformer.machine.gpus import gpu_slots
 from difftransformer.machine.slurm import require_partitions
 from difftransformer.planning.imports import common_modules
 from difftransformer.planning.plan import Plan
@@ -64,7 +64,7 @@ except UserError as error:
 # Without a limit as many jobs as there are cores would share the GPUs; `--resources gpu=N` sets another limit.
 # Where jobs run elsewhere, the GPUs of this machine limit nothing.
 try:
-    _places, _limits = places(), workflow.resource_settings.resources
+    _places, _limits = gpu_slots(), workflow.resource_settings.resources
     if workflow.local_exec and "gpu" not in _limits and _places:
         workflow.register_resource("gpu", _places)
 except UserError as error:

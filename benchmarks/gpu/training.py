@@ -145,7 +145,7 @@ def train(slice: Any, home: Path, *, stop: int | None = None) -> list[float]:
     from difftransformer.tracking.tracker import NullTracker
     from difftransformer.training.pretrain import pretrain
 
-    os.environ.setdefault(gpus.TAKEN, "0")  # whoever calls this has the card
+    os.environ.setdefault(gpus.RESERVED, "0")  # whoever calls this has the card
     points: list[float] = []
 
     class Points(NullTracker):

@@ -55,7 +55,7 @@ def tokenize(step: Step) -> None:
         inputs = _tokenizer_digest(tokenizer) + _corpus_digest(step)
         identity = step.identity(config.scale, config.dataset, config, inputs, threads=step.threads)
     with step.job(identity, config) as running:
-        slurm.requeue_in_time()
+        slurm.requeue_before_time_limit()
         with data_of(config.dataset):
             state = step.state(identity)
             tokenize(config.config, tokenizer, manifest.parent, state, step.threads)
@@ -110,13 +110,13 @@ def train(step: Step) -> None:
         with report_errors(step.log, mode="a"):  # rank 0 starts the log
             with exclusive(step.state(identity)):
                 pass  # wait for a leftover job here, where no other rank can time out
-            on_gpus = config.training.device != "cpu" and bool(gpus.pool())
+            on_gpus = config.training.device != "cpu" and bool(gpus.visible_gpus())
             status = launch(world_size, step.arguments(), on_gpus)
         raise SystemExit(status)
     try:
         _train_here(call, step, config, identity)
     except Interrupted as stop:
-        if stop.signal == slurm.TIME_IS_NEARLY_OVER and is_rank0():
+        if stop.signal == slurm.TIME_LIMIT_SIGNAL and is_rank0():
             with report_errors(step.log, mode="a"):
                 slurm.requeue()
         raise

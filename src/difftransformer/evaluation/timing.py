@@ -50,7 +50,7 @@ def run_benchmark(slice: TimingSlice, *, output: Path, job: Job) -> None:
     """
     config, threads = slice.config, job.identity.threads
     if config.device != "cpu":
-        gpus.take(alone=True)  # here, or another job would have it between two processes
+        gpus.reserve(exclusive=True)  # here, or another job would have it between two processes
     found = [
         run_in_subprocess(
             f"process {number + 1} of {config.processes}", _time_here, slice, threads, number
@@ -81,7 +81,7 @@ def _time_here(
 
     name, config = slice.evaluation, slice.config
     torch.set_num_threads(threads)
-    device = gpus.choose_device(config.device, f"timings.{name}.device", alone=True)
+    device = gpus.choose_device(config.device, f"timings.{name}.device", exclusive=True)
     for backend in config.backends:
         choose_backend(backend, device, config.precision)
     resolved: dict[str, Any] = {"device": str(device), "threads": threads}

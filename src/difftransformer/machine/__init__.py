@@ -1,12 +1,12 @@
-"""What a machine gives to jobs."""
+"""Resources of the machine: GPUs, memory, locks, processes, Slurm."""
 
 import gc
 
 ALLOCATIONS = 50_000
-"""Between two searches. Importing torch and transformers makes a million objects that stay; to
-search them at Python's own pace, every 700, costs a short process a fifth of its time."""
+"""Allocations between two garbage collections. Importing torch and transformers creates a million
+objects that stay; Python's default of 700 costs a short process a fifth of its time."""
 
 
 def relax_gc() -> None:
-    """Let this process search for cycles at a pace that short work does not feel."""
+    """Run the garbage collector less often in this process."""
     gc.set_threshold(ALLOCATIONS)

@@ -1,6 +1,6 @@
 """Run a function in a new process that inherits only the environment.
 
-Its errors are raised and its log is written in this process, and it ends with this one.
+Its errors and log records are passed to this process, and it ends with this one.
 """
 
 import logging
@@ -31,52 +31,52 @@ def run_in_subprocess(name: str, work: Callable[..., T], *args: Any) -> T:
         args: Its arguments; they and its result can be pickled.
 
     Raises:
-        UserError: The process was ended from outside.
-        Exception: What ``work`` raised; a note holds its traceback there.
+        UserError: The process was killed.
+        Exception: The error of ``work``, with a note of its traceback.
     """
     new = get_context("spawn")
-    ours, theirs = new.Pipe(duplex=False)
+    receiver, sender = new.Pipe(duplex=False)
     level = logging.getLogger("difftransformer").level
-    process = new.Process(target=_run, args=(theirs, level, work, args))
-    resource_tracker.ensure_running()  # starting it would let SIGTERM through again
+    process = new.Process(target=_run, args=(sender, level, work, args))
+    resource_tracker.ensure_running()  # its start would unblock SIGTERM
     try:
-        with theirs, slurm.block_signals(signal.SIGINT, signal.SIGTERM):
-            process.start()  # who started it hears them, and ends it
-        while isinstance(message := ours.recv(), logging.LogRecord):
+        with sender, slurm.block_signals(signal.SIGINT, signal.SIGTERM):
+            process.start()  # this process handles them, and ends it
+        while isinstance(message := receiver.recv(), logging.LogRecord):
             logging.getLogger(message.name).handle(message)
     except EOFError:
         process.join()
         raise UserError(_ended(name, process.exitcode or 0)) from None
-    except BaseException:  # this process is to stop, too
+    except BaseException:  # this process stops, too
         if process.pid is not None:
             process.kill()
         raise
     finally:
-        ours.close()
+        receiver.close()
         if process.pid is not None:
             process.join()
     result, error = message
     if error is not None:
         raise error
-    found: T = result
-    return found
+    value: T = result
+    return value
 
 
 def _ended(name: str, status: int) -> str:
     if status >= 0:
-        return f"{name} ended with status {status} and without a word: start it again"
-    how = signal.Signals(-status).name
-    want = ", most likely for want of memory" if -status == signal.SIGKILL else ""
-    return f"{name} was ended by {how}{want}: nothing of it is kept; start it again"
+        return f"{name} ended with status {status} and no message: start it again"
+    name_of_signal = signal.Signals(-status).name
+    reason = ", most likely out of memory" if -status == signal.SIGKILL else ""
+    return f"{name} was ended by {name_of_signal}{reason}: its work is lost; start it again"
 
 
 # --- in the new process
 
 
-def _run(theirs: Connection, level: int, work: Callable[..., Any], args: tuple[Any, ...]) -> None:
+def _run(sender: Connection, level: int, work: Callable[..., Any], args: tuple[Any, ...]) -> None:
     end_with_parent()
-    # A handler asks a queue for nothing but this.
-    handler = QueueHandler(SimpleNamespace(put_nowait=theirs.send))
+    # QueueHandler uses only this method of a queue.
+    handler = QueueHandler(SimpleNamespace(put_nowait=sender.send))
     logging.getLogger().addHandler(handler)
     logging.getLogger("difftransformer").setLevel(level)
     message: tuple[Any, Exception | None]
@@ -85,11 +85,11 @@ def _run(theirs: Connection, level: int, work: Callable[..., Any], args: tuple[A
     except Exception as error:
         message = None, _portable(error)
     logging.getLogger().removeHandler(handler)
-    theirs.send(message)
+    sender.send(message)
 
 
 def end_with_parent() -> None:
-    """Have this process end when its parent is killed: at work, or waiting, it would not see it."""
+    """End this process when its parent is killed, which it would not notice at work."""
     parent = parent_process()
     assert parent is not None
     sentinel = parent.sentinel
@@ -102,10 +102,12 @@ def end_with_parent() -> None:
 
 
 def _portable(error: Exception) -> Exception:
-    """Return an error that the parent can raise, with where it was raised here."""
+    """Return an error that can be pickled, with a note of its traceback."""
     try:
-        found: Exception = ForkingPickler.loads(ForkingPickler.dumps(error))  # as a pipe sends it
-    except Exception:  # a class of its own, or made of more than it keeps
-        found = RuntimeError(in_one_line(error))
-    found.add_note("".join(traceback.format_exception(error)))
-    return found
+        portable: Exception = ForkingPickler.loads(
+            ForkingPickler.dumps(error)
+        )  # as a pipe sends it
+    except Exception:  # a local class, or one whose arguments are lost
+        portable = RuntimeError(in_one_line(error))
+    portable.add_note("".join(traceback.format_exception(error)))
+    return portable

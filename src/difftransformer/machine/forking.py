@@ -53,7 +53,7 @@ def may_fork() -> bool:
     """Whether a fork loses nothing: no other thread runs and no GPU is open."""
     opened = "/proc/self/fd"
     for number in os.listdir(opened):
-        with suppress(FileNotFoundError):  # the descriptor of the listing itself
+        with suppress(FileNotFoundError):  # the descriptor of this listing
             if os.readlink(f"{opened}/{number}").startswith("/dev/nvidia"):
                 return False
     return all(_survives_a_fork(thread) for thread in os.listdir("/proc/self/task"))

@@ -1,7 +1,7 @@
-"""The cards of this machine, and which job has which: nobody else hands them out.
+"""Reservation of GPUs: each job locks its own, since Snakemake counts them without ids.
 
-Snakemake counts them and gives no ids. A scheduler that gives a job its own, as Slurm does, is
-believed; several that it gives to many jobs together are handed out here, too.
+A scheduler such as Slurm that assigns a job its GPUs is trusted. GPUs that it assigns to many jobs
+together are reserved here.
 """
 
 import logging
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     import torch
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-TAKEN = "DIFFTRANSFORMER_GPUS_TAKEN"
-"""Set for the processes that a job starts: they share its cards and take none."""
-SHARED = "DIFFTRANSFORMER_JOBS_PER_GPU"
-"""How many jobs a card has at a time. Where models are so small that a step takes the time in which
-its kernels are started, a few share one at little cost; each looks at the memory that is free."""
+RESERVED = "DIFFTRANSFORMER_GPUS_RESERVED"
+"""Environment variable for the child processes of a job: they share its GPUs and reserve none."""
+JOBS_PER_GPU = "DIFFTRANSFORMER_JOBS_PER_GPU"
+"""Environment variable: jobs per GPU at a time. Jobs whose steps are bound by kernel launches
+can share a GPU at little cost; each checks the free memory."""
 
 _BF16_PEAKS = {
     "H100 PCIe": 7.56e14,
@@ -36,8 +36,7 @@ _BF16_PEAKS = {
     "H200": 9.89e14,
     "A100": 3.12e14,
 }
-"""Peak FLOP/s of dense matrix products by model; the first match counts. Source: NVIDIA's data
-sheets."""
+"""Peak dense bf16 FLOP/s by model; the first match counts. Source: NVIDIA's data sheets."""
 _BANDWIDTHS = {
     "H100 PCIe": 2.0e12,
     "H100 NVL": 3.9e12,
@@ -48,8 +47,8 @@ _BANDWIDTHS = {
     "A100-SXM4-40GB": 1.56e12,
     "A100-PCIE-40GB": 1.56e12,
 }
-"""Memory bandwidth in bytes/s, as `_BF16_PEAKS`."""
-_PAUSE = 1.0  # seconds between two looks at what is free
+"""Memory bandwidth in bytes/s, as in `_BF16_PEAKS`."""
+_POLL_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -72,32 +71,32 @@ def _by_name(table: dict[str, float], name: str) -> float | None:
     return next(values, None)
 
 
-def pool() -> list[str]:
-    """Return the ids of the cards that may be used: what CUDA_VISIBLE_DEVICES says, or all."""
-    said = os.environ.get(VISIBLE)
-    if said is not None:
-        return [id.strip() for id in said.split(",") if id.strip() not in {"", "-1"}]
+def visible_gpus() -> list[str]:
+    """Return the ids of the visible GPUs: those in CUDA_VISIBLE_DEVICES, or all."""
+    ids = os.environ.get(VISIBLE)
+    if ids is not None:
+        return [id.strip() for id in ids.split(",") if id.strip() not in {"", "-1"}]
     return [str(number) for number, _ in enumerate(Path("/dev").glob("nvidia[0-9]*"))]
 
 
-def places() -> int:
-    """Return how many jobs of one card each can compute here at a time.
+def gpu_slots() -> int:
+    """Return the number of single-GPU jobs that can run at a time.
 
     Raises:
-        UserError: The environment does not say how many share a card.
+        UserError: DIFFTRANSFORMER_JOBS_PER_GPU is no positive number.
     """
-    return len(pool()) * _jobs_per_card()
+    return len(visible_gpus()) * _jobs_per_gpu()
 
 
-def choose_device(name: str, setting: str, *, alone: bool = False) -> "torch.device":
+def choose_device(name: str, setting: str, *, exclusive: bool = False) -> "torch.device":
     """Return the device of a job; ``auto`` picks CUDA if it is available, and logs the choice.
 
-    A GPU is reserved for this process until it ends, see `take`.
+    A GPU is reserved for this process until it ends, see `reserve`.
 
     Args:
         name: "cpu", "cuda" or "auto".
         setting: Name of the setting, for messages.
-        alone: Whether to use the GPU exclusively where jobs share GPUs.
+        exclusive: Whether to reserve a whole GPU even if jobs share GPUs.
 
     Raises:
         BackendError: ``name`` is "cuda" and torch sees no CUDA device.
@@ -105,7 +104,7 @@ def choose_device(name: str, setting: str, *, alone: bool = False) -> "torch.dev
     import torch
 
     if name != "cpu":
-        take(alone=alone)
+        reserve(exclusive=exclusive)
     has_cuda = torch.cuda.is_available()
     if name == "cuda" and not has_cuda:
         raise BackendError(
@@ -118,115 +117,116 @@ def choose_device(name: str, setting: str, *, alone: bool = False) -> "torch.dev
     return device
 
 
-def take(count: int = 1, *, alone: bool = False) -> None:
-    """Make ``count`` cards this process's own until it ends, waiting until so many are free.
+def reserve(count: int = 1, *, exclusive: bool = False) -> None:
+    """Reserve ``count`` GPUs for this process until it ends, waiting until they are free.
 
-    Where jobs share cards, one of a single card has a place on it, unless it is to be ``alone``.
+    Sets CUDA_VISIBLE_DEVICES for this process and its children: call it before CUDA is used.
+    Without GPUs, or if a scheduler or the parent process has assigned them, it does nothing.
 
-    CUDA then sees these alone, here and in all processes that this one starts: call it before CUDA
-    is asked for anything. Where there are no cards, or a scheduler has given so many or the process
-    that started this one has chosen them, nothing happens.
+    Args:
+        count: Number of GPUs.
+        exclusive: Whether to reserve a whole GPU even if jobs share GPUs.
 
     Raises:
-        UserError: There are fewer cards, the folder of the locks belongs to somebody else, or the
-            environment does not say how many jobs share a card.
+        UserError: There are fewer GPUs, the folder of the locks belongs to another user, or
+            DIFFTRANSFORMER_JOBS_PER_GPU is no positive number.
     """
-    cards, most = pool(), _jobs_per_card()
-    sharing = 1 if alone or count > 1 else most
-    given = _scheduled() and len(cards) == count and most == 1
-    launched = "LOCAL_RANK" in os.environ  # by torchrun: each process takes the card of its number
-    if not cards or TAKEN in os.environ or given or launched:
+    gpus, jobs_per_gpu = visible_gpus(), _jobs_per_gpu()
+    slots = 1 if exclusive or count > 1 else jobs_per_gpu
+    is_assigned = _scheduled() and len(gpus) == count and jobs_per_gpu == 1
+    is_launched = "LOCAL_RANK" in os.environ  # by torchrun: each rank uses the GPU of its number
+    if not gpus or RESERVED in os.environ or is_assigned or is_launched:
         return
-    if count > len(cards):
+    if count > len(gpus):
         raise UserError(
-            f"{count} GPUs are requested and {len(cards)} are visible: lower training.world_size, "
+            f"{count} GPUs are requested and {len(gpus)} are visible: lower training.world_size, "
             f"or list more in {VISIBLE}"
         )
     folder = _folder()
-    # Who waits for several keeps others from taking them one by one; they wait for their turn.
-    turn, holder = open_lock(folder / "turn.lock")
+    # A queue: a job that waits for several GPUs is not overtaken by jobs that need one.
+    queue, holder = open_lock(folder / "queue.lock")
     try:
         if holder is not None:
             logger.info("waiting for a GPU behind process %s", holder)
-            wait_for_lock(turn)
-        sign(turn)
-        taken = _collect(folder, cards, count, sharing)
+            wait_for_lock(queue)
+        sign(queue)
+        reserved = _reserve_free(folder, gpus, count, slots)
     finally:
-        os.close(turn)
-    os.environ[VISIBLE] = os.environ[TAKEN] = ",".join(taken)
-    logger.info("computing on GPU %s of %s", ",".join(taken), ",".join(cards))
+        os.close(queue)
+    os.environ[VISIBLE] = os.environ[RESERVED] = ",".join(reserved)
+    logger.info("computing on GPU %s of %s", ",".join(reserved), ",".join(gpus))
 
 
-def _collect(folder: Path, cards: list[str], count: int, sharing: int) -> list[str]:
-    """Take ``count`` cards, or a place on each, the emptiest first; locks stay with the process."""
-    taken: list[str] = []
-    said: list[str] = []
-    with ExitStack() as given_back:
+def _reserve_free(folder: Path, gpus: list[str], count: int, slots: int) -> list[str]:
+    """Lock ``count`` GPUs, or a slot on each, the least used first, until the process ends."""
+    reserved: list[str] = []
+    logged: list[str] = []
+    with ExitStack() as on_error:
         while True:
-            holders = {card: _holders(folder, card) for card in cards if card not in taken}
-            for card in sorted(holders, key=lambda one: len(holders[one])):
-                if len(taken) == count:
+            holders = {gpu: _holders(folder, gpu) for gpu in gpus if gpu not in reserved}
+            for gpu in sorted(holders, key=lambda gpu: len(holders[gpu])):
+                if len(reserved) == count:
                     break
-                if (free := _free(card, holders[card], sharing)) is None:
+                if (lock := _free_lock(gpu, holders[gpu], slots)) is None:
                     continue
-                descriptor, holder = open_lock(folder / free)
-                assert holder is None, holder  # whoever takes any waits for this one's turn
+                descriptor, holder = open_lock(folder / lock)
+                assert holder is None, holder  # other jobs wait in the queue
                 sign(descriptor)
-                given_back.callback(os.close, descriptor)
-                taken.append(card)
-            if len(taken) == count:
-                given_back.pop_all()
-                return taken
-            waiting = [
-                f"{card} (process {holder})"
-                for card, by_lock in holders.items()
+                on_error.callback(os.close, descriptor)
+                reserved.append(gpu)
+            if len(reserved) == count:
+                on_error.pop_all()
+                return reserved
+            busy = [
+                f"{gpu} (process {holder})"
+                for gpu, by_lock in holders.items()
                 for holder in by_lock.values()
-                if card not in taken
+                if gpu not in reserved
             ]
-            if waiting != said:
-                said = waiting
-                logger.info("waiting for %d GPUs; taken: %s", count - len(taken), ", ".join(said))
-            time.sleep(_PAUSE)
+            if busy != logged:
+                logged = busy
+                logger.info("waiting for %d GPUs; busy: %s", count - len(reserved), ", ".join(busy))
+            time.sleep(_POLL_SECONDS)
 
 
-def _free(card: str, holders: dict[str, str], sharing: int) -> str | None:
-    """The lock of a card, or of a place on it, that can be taken; None: there is none."""
-    whole = f"gpu-{card}.lock"
-    if sharing == 1:
-        return None if holders else whole
-    if whole in holders:
+def _free_lock(gpu: str, holders: dict[str, str], slots: int) -> str | None:
+    """Return the name of a free lock of a GPU, or of a slot on it; None without one."""
+    exclusive = f"gpu-{gpu}.lock"
+    if slots == 1:
+        return None if holders else exclusive
+    if exclusive in holders:
         return None
-    own = (f"gpu-{card}-{place}.lock" for place in range(sharing))
-    return next((one for one in own if one not in holders), None)
+    shared = (f"gpu-{gpu}-{slot}.lock" for slot in range(slots))
+    return next((lock for lock in shared if lock not in holders), None)
 
 
-def _holders(folder: Path, card: str) -> dict[str, str]:
-    """Who has a card, or a place on it, by lock."""
-    found = {}
-    for path in (folder / f"gpu-{card}.lock", *sorted(folder.glob(f"gpu-{card}-*.lock"))):
+def _holders(folder: Path, gpu: str) -> dict[str, str]:
+    """Return the processes that hold a GPU or a slot on it, by lock."""
+    holders = {}
+    for path in (folder / f"gpu-{gpu}.lock", *sorted(folder.glob(f"gpu-{gpu}-*.lock"))):
         descriptor, holder = open_lock(path)
         os.close(descriptor)
         if holder is not None:
-            found[path.name] = holder
-    return found
+            holders[path.name] = holder
+    return holders
 
 
 def _scheduled() -> bool:
-    """Whether a scheduler says which cards there are: for this process, or for more beside it."""
+    """Return whether a scheduler has assigned the visible GPUs, to this job or to several."""
     return slurm.job_id() is not None and VISIBLE in os.environ
 
 
-def _jobs_per_card() -> int:
-    said = os.environ.get(SHARED, "1")
-    if not said.isdecimal() or int(said) < 1:
-        raise UserError(f"{SHARED} is {said!r}: give the number of jobs that share a GPU, from 1")
-    return int(said)
+def _jobs_per_gpu() -> int:
+    text = os.environ.get(JOBS_PER_GPU, "1")
+    if not text.isdecimal() or int(text) < 1:
+        raise UserError(f"{JOBS_PER_GPU} is {text!r}: set it to a number of jobs, from 1")
+    return int(text)
 
 
 def _folder() -> Path:
-    """Return the folder of this user's locks on this machine, or in this allocation of it.
+    """Return the folder of this user's locks on this machine, one per allocation of a scheduler.
 
-    Cards of two allocations may have the same ids: each can count its own from 0.
+    GPUs of two allocations may have the same ids: each can count its own from 0.
     """
     allocation = f"-{slurm.job_id()}" if _scheduled() else ""
     folder = Path(tempfile.gettempdir(), f"difftransformer-gpus-{os.getuid()}{allocation}")

@@ -1,6 +1,6 @@
-"""Locks on files: the kernel frees them with the process that has them, however it ends.
+"""File locks (`flock`), which the kernel releases when their process ends.
 
-`flock`: on NFS and, where it is mounted with ``flock``, on Lustre they hold between nodes, too.
+They also work between nodes on NFS, and on Lustre if it is mounted with ``flock``.
 """
 
 import errno
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def try_lock(descriptor: int) -> bool:
-    """Take the lock of an open file; False where another process has it."""
+    """Lock an open file; return False if another process holds the lock."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -27,15 +27,15 @@ def try_lock(descriptor: int) -> bool:
 
 
 def wait_for_lock(descriptor: int) -> None:
-    """Take the lock of an open file, waiting for who has it."""
+    """Lock an open file, waiting while another process holds the lock."""
     fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 def open_lock(path: Path) -> tuple[int, str | None]:
-    """Open a lock file, made if missing; return its descriptor, and the holder if it is taken.
+    """Open and lock a file, created if missing; return its descriptor, and the holder if locked.
 
     Raises:
-        UserError: The file is a link, which could lead to any other file.
+        UserError: The file is a link, which could point to any file.
     """
     descriptor = _open(path)
     if try_lock(descriptor):
@@ -44,17 +44,17 @@ def open_lock(path: Path) -> tuple[int, str | None]:
 
 
 def sign(descriptor: int) -> None:
-    """Write who has the lock, for the message of who comes second; a full disk is no reason."""
+    """Write this process and host into a lock file, for messages of waiting processes."""
     try:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()} on {socket.gethostname()}\n".encode(), 0)
     except OSError as error:
-        logger.debug("no name in the lock: %s", error)
+        logger.debug("lock file not signed: %s", error)
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file, made if missing with its folder; wait while another process holds it.
+    """Hold a lock file, created if missing; wait while another process holds it.
 
     Raises:
         UserError: The file is a link.

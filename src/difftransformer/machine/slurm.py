@@ -1,4 +1,4 @@
-"""What a job does about the scheduler that runs it."""
+"""Slurm: requeue this job, block its signals, start processes on its nodes."""
 
 import logging
 import os
@@ -10,14 +10,14 @@ from types import FrameType
 
 from difftransformer.errors import BackendError, nearest
 
-TIME_IS_NEARLY_OVER = "SIGUSR1"
-"""The signal that `profiles/slurm` has Slurm send to a job some time before its limit."""
+TIME_LIMIT_SIGNAL = "SIGUSR1"
+"""The signal that Slurm sends a job before its time limit, by `profiles/slurm`."""
 
 logger = logging.getLogger(__name__)
 
 
 def job_id() -> str | None:
-    """Return the id of the Slurm job that this process is part of, if it is."""
+    """Return the id of the Slurm job of this process; None outside Slurm."""
     return os.environ.get("SLURM_JOB_ID")
 
 
@@ -27,44 +27,43 @@ def was_requeued() -> bool:
 
 
 def requeue() -> bool:
-    """Put this process's own job back into Slurm's queue; return whether Slurm took it.
+    """Requeue the Slurm job of this process; return whether Slurm accepted.
 
-    The job keeps its id, so for the workflow it goes on and has failed at nothing. Slurm ends what
-    still runs of it: call this last. Outside Slurm nothing happens.
+    The job keeps its id, so for the workflow it has not failed. Slurm ends its running processes:
+    call this last. Outside Slurm nothing happens.
     """
     id = job_id()
     if id is None:
         return False
     try:
-        asked = subprocess.run(
+        completed = subprocess.run(
             ["scontrol", "requeue", id], capture_output=True, text=True, timeout=60, check=False
         )
-        refusal = asked.stderr.strip() if asked.returncode else ""
+        refusal = completed.stderr.strip() if completed.returncode else ""
     except (OSError, subprocess.TimeoutExpired) as error:
         refusal = str(error)
     if refusal:
         logger.warning("Slurm does not requeue job %s (%s): the workflow retries it", id, refusal)
         return False
-    logger.info("Slurm job %s is back in the queue and goes on from its checkpoint", id)
+    logger.info("Slurm job %s is requeued and resumes from its checkpoint", id)
     return True
 
 
-def requeue_in_time() -> None:
-    """Have this process's own job put back into the queue when its time is nearly over.
+def requeue_before_time_limit() -> None:
+    """Requeue the Slurm job of this process when its time limit is near.
 
-    For work that may be ended anywhere and goes on from there; in the main thread. Slurm ends what
-    runs, and starts it again.
+    For work that can be killed anywhere and resumes; to be called in the main thread.
     """
-    signal.signal(getattr(signal, TIME_IS_NEARLY_OVER), lambda _number, _frame: requeue())
+    signal.signal(getattr(signal, TIME_LIMIT_SIGNAL), lambda _number, _frame: requeue())
 
 
 @contextmanager
-def block_signals(*others: signal.Signals) -> Iterator[None]:
-    """Start processes that never hear that the time is nearly over, or ``others``: they would end.
+def block_signals(*more: signal.Signals) -> Iterator[None]:
+    """Block the signal of the time limit, and ``more``, in child processes started in the block.
 
-    All processes of a job are told; a handler is this process's alone, what is blocked is not.
+    Slurm signals all processes of a job. Children inherit blocked signals, not handlers.
     """
-    numbers = {getattr(signal, TIME_IS_NEARLY_OVER), *others}
+    numbers = {getattr(signal, TIME_LIMIT_SIGNAL), *more}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield
@@ -73,87 +72,89 @@ def block_signals(*others: signal.Signals) -> Iterator[None]:
 
 
 def require_partitions(names: Iterable[object]) -> None:
-    """Refuse partitions, or lists of them with commas, that this machine's Slurm does not have.
+    """Check that Slurm has these partitions, or comma-separated lists of them.
 
-    Where it does not say which it has, nothing is refused.
+    Passes if Slurm does not list its partitions.
 
     Raises:
-        BackendError: One is not there; names those that are.
+        BackendError: A partition is missing; names those that exist.
     """
-    wanted = {one for name in names for one in str(name).split(",")}
-    if not wanted:
+    partitions = {partition for name in names for partition in str(name).split(",")}
+    if not partitions:
         return
     try:
-        asked = subprocess.run(
+        completed = subprocess.run(
             ["sinfo", "--noheader", "--all", "--format", "%R"],
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return
-    there = sorted({*asked.stdout.split()})
-    for name in sorted(wanted.difference(there) if there and asked.returncode == 0 else ()):
+    existing = sorted({*completed.stdout.split()})
+    if not existing or completed.returncode:
+        return
+    for name in sorted(partitions.difference(existing)):
         raise BackendError(
-            f"slurm_partition={name}: Slurm has no such partition{nearest(name, there)}"
+            f"slurm_partition={name}: Slurm has no such partition{nearest(name, existing)}"
         )
 
 
 def nodes() -> int:
-    """Return on how many nodes this process's own job is; 1 outside Slurm.
+    """Return the number of nodes of this process's job; 1 outside Slurm.
 
-    The job is asked for, not the environment: executors leave that out of what a job inherits.
+    Slurm is queried, since executors remove its variables from the environment.
 
     Raises:
-        BackendError: Slurm does not say.
+        BackendError: The query fails.
     """
     id = job_id()
     if id is None:
         return 1
     try:
-        asked = subprocess.run(
+        completed = subprocess.run(
             ["squeue", "--noheader", "--jobs", id, "--format", "%D"],
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
-        said = asked.stdout.strip()
-        if said.isdecimal():
-            return int(said)
-        refusal = asked.stderr.strip() or f"squeue says {said!r}"
+        text = completed.stdout.strip()
+        if text.isdecimal():
+            return int(text)
+        refusal = completed.stderr.strip() or f"squeue printed {text!r}"
     except (OSError, subprocess.TimeoutExpired) as error:
         refusal = str(error)
     raise BackendError(
-        f"Slurm does not say on how many nodes job {id} is ({refusal}): unset SLURM_JOB_ID where "
-        "this is no job of Slurm's"
+        f"the number of nodes of Slurm job {id} is unknown ({refusal}): unset SLURM_JOB_ID if this "
+        "is not a job of Slurm"
     )
 
 
 def on_each_node(count: int, words: Sequence[str], variables: Mapping[str, str]) -> int:
-    """Run a command once on each node of this process's own job; return the highest exit status.
+    """Run a command once on each node of this process's job; return the highest exit status.
 
-    A stop reaches all of them: SIGTERM by way of `srun`, the others from Slurm itself.
+    Stop signals reach all nodes: SIGTERM through `srun`, the others from Slurm.
 
     Args:
-        count: How many nodes.
+        count: Number of nodes.
         words: The command.
-        variables: Of the environment, beside those that there are.
+        variables: Additional environment variables.
 
     Raises:
-        BackendError: There is no `srun`.
+        BackendError: `srun` is missing.
     """
     options = [f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--mem=0"]
-    # Whatever step this is in, and all processors that the job has: its processes share them.
+    # Overlap with the current step, and use all CPUs of the job.
     options += ["--overlap", "--cpu-bind=none", "--disable-status"]
     if cpus := os.environ.get("SLURM_CPUS_ON_NODE"):
         options.append(f"--cpus-per-task={cpus}")
     try:
-        started = subprocess.Popen(["srun", *options, *words], env={**os.environ, **variables})
+        srun = subprocess.Popen(["srun", *options, *words], env={**os.environ, **variables})
     except OSError as error:
         raise BackendError(
-            f"srun cannot be started ({error.strerror}): it starts a training on several nodes"
+            f"srun cannot be started ({error.strerror}): training on several nodes needs it"
         ) from error
 
     def pass_on(_number: int, _frame: FrameType | None) -> None:
-        started.send_signal(signal.SIGTERM)
+        srun.send_signal(signal.SIGTERM)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, pass_on)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    return started.wait()
+    return srun.wait()

@@ -1,16 +1,14 @@
-"""A process that has imported torch once, and from which jobs on this machine are forked.
+"""A fork server that has imported torch once; jobs on this machine are forked from it.
 
-The head of a workflow starts it. `difftransformer` then hands its call over by a socket, waits, and
-ends as the job ended. Nothing changes but the start: a job is forked where a new process would have
-had the same environment, limits, namespaces and code, and from a process without threads that a
-fork would lose, which has asked no card for anything. Every other call starts as if this were not
-here.
+The Snakemake process starts it. `difftransformer` then sends its call through a socket, waits, and
+ends with the status of the job. Only the start changes: a job is forked if a new process would have
+the same environment, limits, namespaces and code, and if the server has no threads that a fork
+would lose and has not opened a GPU. All other calls start normally.
 
-A message is one packet: the call with its standard streams, then numbers of signals to pass on;
-back comes the job's wait status. Each side asks the kernel whether the other runs as the same user,
-since another user may listen at a stale address. Each side knows the end of another
-by its socket: that of who called kills the job, that of the head ends the warm process as soon as
-it has no job.
+A message is one packet: the call with its standard streams, then numbers of signals to pass on; the
+answer is the job's wait status. Each side asks the kernel whether the other runs as the same user,
+since another user may listen at a stale address. A closed socket means that the other process has
+ended: if the caller has, its job is killed; if Snakemake has, the server ends after its last job.
 """
 
 import io
@@ -29,33 +27,33 @@ from types import FrameType
 from difftransformer.machine import forking
 
 VARIABLE = "DIFFTRANSFORMER_WARM"
-"""The socket for jobs to hand their calls to; `off`, said by a user: none."""
+"""Environment variable: the socket that receives calls of jobs; `off` disables it."""
 
 COMMAND = "warm-process"
-"""First word of the call by which the head starts one."""
+"""First argument of the command that starts the server."""
 
 _PASSED_ON = (
     signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
 )  # fmt: skip
-_LONGEST = 1 << 20
-_IDLE = 0.2
-"""Seconds without a call after which there is time to import."""
+_MAX_BYTES = 1 << 20
+_IDLE_SECONDS = 0.2
+"""Time without a call after which the server imports the next module."""
 _REFUSED = b"no"
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl
 
-_kept: list[object] = []
-"""What lives as long as the head."""
+_references: list[object] = []
+"""Objects that live as long as this process."""
 
 
 def start(command: str, variables: Mapping[str, str], modules: Iterable[str] = ()) -> None:
-    """Start a warm process that ends with this one, the head, and name its socket to jobs.
+    """Start a fork server that ends with this process, and set its socket for jobs.
 
-    Where it cannot be had, on a system other than Linux, say, jobs start as they always do.
+    If that is not possible, for example outside Linux, jobs start normally.
 
     Args:
-        command: `difftransformer`, as jobs call it.
-        variables: Of the environment of jobs, beside those of the head.
-        modules: What many jobs import beside what all do.
+        command: The `difftransformer` that jobs call.
+        variables: Environment variables of jobs besides those of this process.
+        modules: Modules that many jobs import besides the common ones.
     """
     import atexit
     import shutil
@@ -66,9 +64,9 @@ def start(command: str, variables: Mapping[str, str], modules: Iterable[str] = (
         return
     folder = ""
     try:
-        folder = tempfile.mkdtemp(prefix="difftransformer-")  # nobody else may look into it
+        folder = tempfile.mkdtemp(prefix="difftransformer-")  # not readable by others
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # There from the first job on, which waits for the imports instead of doing its own.
+        # Bound now: the first jobs wait for the imports of the server instead of importing.
         listener.bind(f"{folder}/jobs")
         listener.listen()
         os.environ[VARIABLE] = f"{folder}/jobs"
@@ -78,7 +76,7 @@ def start(command: str, variables: Mapping[str, str], modules: Iterable[str] = (
             env=os.environ | variables, start_new_session=True,
         )  # fmt: skip
         listener.close()
-        _kept.append(process)
+        _references.append(process)
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     except OSError:
         os.environ.pop(VARIABLE, None)
@@ -86,9 +84,9 @@ def start(command: str, variables: Mapping[str, str], modules: Iterable[str] = (
 
 
 def hand_over() -> None:
-    """Have this process's call done by a job of the warm process, if there is one that can.
+    """Run this process's call in a job forked from the server, and exit with its status.
 
-    Ends this process as the job ended; otherwise returns.
+    Returns if there is no server or it refuses.
     """
     address = os.environ.get(VARIABLE, "off")
     if address == "off" or not hasattr(socket, "SO_PEERCRED"):
@@ -104,7 +102,7 @@ def hand_over() -> None:
         answer = _REFUSED
         try:
             connection.connect(address)
-            if _is_own(connection):
+            if _is_same_user(connection):
                 call = json.dumps([sys.argv, dict(os.environ), forking.inherited_state()]).encode()
                 # The call must be the first packet, so signals wait until the handlers are set.
                 mask = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
@@ -125,22 +123,22 @@ def hand_over() -> None:
             for number, handler in previous.items():
                 signal.signal(number, handler)
     if not answer:
-        print(f"warning: what {address} belongs to has ended: starting again", file=sys.stderr)
+        print(f"warning: the server at {address} has ended: starting again", file=sys.stderr)
     elif answer != _REFUSED:
         _end(int(answer))
-    for signalled in passed:  # no job has it: it is this process's own
+    for signalled in passed:  # no job has received it
         os.kill(os.getpid(), signalled)
 
 
-def _is_own(connection: socket.socket) -> bool:
-    """Whether the peer of a socket runs as the same user, according to the kernel."""
+def _is_same_user(connection: socket.socket) -> bool:
+    """Return whether the peer of a socket runs as the same user, according to the kernel."""
     size = struct.calcsize("3i")  # process, user, group
     peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     return bool(struct.unpack("3i", peer)[1] == os.geteuid())
 
 
 def _end(status: int) -> None:
-    """End this process as the one of a wait status ended."""
+    """End this process with the exit code or signal of a wait status."""
     if os.WIFSIGNALED(status):
         number = signal.Signals(os.WTERMSIG(status))
         if number != signal.SIGKILL:
@@ -150,12 +148,12 @@ def _end(status: int) -> None:
 
 
 def serve(modules: Sequence[str]) -> None:
-    """Be the warm process; returns in each job, whose call and streams are this process's then.
+    """Run the fork server; returns in each job, which has the caller's arguments and streams.
 
-    What the head has named beside these is imported when no call waits for an answer.
+    Modules named on the command line are imported while no call waits.
 
     Args:
-        modules: What to import before the first job.
+        modules: Modules to import before the first job.
     """
     server = _Server(socket.socket(fileno=int(sys.argv[2])))
     for module in modules:
@@ -173,53 +171,56 @@ class _Server:
         self._read = selectors.EVENT_READ
         self._forks = True
         self._jobs: dict[int, tuple[int, socket.socket]] = {}
-        """By the descriptor that tells of a job's end: its process and who waits for it."""
+        """Process id and caller of each job, by the descriptor that is ready when it ends."""
         self._ready.register(listener, self._read, self._accept)
         self._ready.register(sys.stdin.fileno(), self._read, self._retire)
 
     def run(self, imported: str, later: list[str]) -> None:
-        """Answer calls until the head has ended and no job runs; returns in each job alone.
+        """Answer calls until Snakemake and all jobs have ended; returns only in each job.
 
-        Between calls the modules of ``later`` are imported.
+        Modules of ``later`` are imported between calls.
         """
         self._state = forking.inherited_state()
-        self._share(imported)
+        self._freeze(imported)
         while self._listener is not None or self._jobs:
-            ready = self._ready.select(_IDLE if later else None)
+            ready = self._ready.select(_IDLE_SECONDS if later else None)
             if not ready:
                 module = later.pop(0)
                 _import_quietly(module)
-                self._share(module)
+                self._freeze(module)
                 continue
-            key, _ = ready[0]  # one by one: each may unregister others
+            key, _ = ready[0]  # one at a time: each may unregister others
             if key.data(key.fileobj):
                 return
         os._exit(0)
 
-    def _share(self, imported: str) -> None:
-        """Take what there is now for what jobs get."""
+    def _freeze(self, imported: str) -> None:
+        """Prepare the present state of this process for forks."""
         import gc
 
         if self._forks and not forking.may_fork():
             self._forks = False
-            print(f"warning: {imported} left a thread or card: no job is forked", file=sys.stderr)
+            print(
+                f"warning: {imported} left a thread or opened a GPU: no job is forked",
+                file=sys.stderr,
+            )
         gc.collect()
-        gc.freeze()  # jobs shall not write to the pages of what is shared
+        gc.freeze()  # keeps the pages of shared objects shared
         self._modules = forking.module_stamps()
 
     def _accept(self, listener: socket.socket) -> bool:
         connection, _ = listener.accept()
-        if not _is_own(connection):
+        if not _is_same_user(connection):
             with suppress(OSError), connection:
                 connection.send(_REFUSED)
             return False
         self._ready.register(connection, self._read, self._answer)
         return False
 
-    def _retire(self, head: int) -> bool:
+    def _retire(self, stdin: int) -> bool:
         import shutil
 
-        self._ready.unregister(head)
+        self._ready.unregister(stdin)
         if self._listener is not None:
             self._ready.unregister(self._listener)
             self._listener.close()
@@ -228,14 +229,14 @@ class _Server:
         return False
 
     def _answer(self, connection: socket.socket) -> bool:
-        """Fork a job for a call that has come, or refuse it; True in the job."""
+        """Fork a job for a call, or refuse it; return True in the job."""
         self._ready.unregister(connection)
-        packet, streams, _, _ = socket.recv_fds(connection, _LONGEST, 3)
+        packet, streams, _, _ = socket.recv_fds(connection, _MAX_BYTES, 3)
         words, variables, state = json.loads(packet) if packet else ([], {}, None)
         server, job = os.getpid(), None
         unchanged = state == self._state and forking.module_stamps() == self._modules
         if unchanged and forking.may_fork():
-            with suppress(OSError):  # no room for one more: the call fails by itself, if it does
+            with suppress(OSError):  # no memory for a fork: the caller runs by itself
                 job = os.fork()
             if job == 0:
                 self._close()
@@ -257,7 +258,7 @@ class _Server:
         return False
 
     def _pass_on(self, job: int, connection: socket.socket) -> bool:
-        """Pass on a signal, or kill all processes of a job that nobody waits for any more."""
+        """Pass on a signal, or kill the processes of a job whose caller has ended."""
         number = b""
         with suppress(OSError):
             number = connection.recv(1)
@@ -280,7 +281,7 @@ class _Server:
         return False
 
     def _close(self) -> None:
-        """Let go of everything, in a job."""
+        """Close the descriptors of the server, in a job."""
         for key in list(self._ready.get_map().values()):
             if isinstance(key.fileobj, socket.socket):
                 key.fileobj.close()
@@ -290,7 +291,7 @@ class _Server:
 
 
 def _import_quietly(module: str) -> None:
-    """Import for jobs that will; what is wrong with it they will say themselves."""
+    """Import a module for later jobs, without messages: jobs report errors themselves."""
     import logging
     import warnings
 
@@ -304,7 +305,7 @@ def _import_quietly(module: str) -> None:
 def _become(
     server: int, words: list[str], variables: dict[str, str], streams: Iterable[int]
 ) -> None:
-    """Make a forked process what a new one would be for this call; it dies with the server."""
+    """Turn a forked process into one for this call, which dies with the server."""
     import ctypes
 
     with suppress(OSError):
@@ -318,8 +319,8 @@ def _become(
     sys.argv[:] = words
     os.environ.clear()
     os.environ.update(variables)
-    for written in (sys.stdout, sys.stderr):
-        if isinstance(written, io.TextIOWrapper):
-            written.reconfigure(line_buffering=written is sys.stderr or written.isatty())
-    if "numpy.random" in sys.modules:  # as `random` does by itself
+    for output in (sys.stdout, sys.stderr):
+        if isinstance(output, io.TextIOWrapper):
+            output.reconfigure(line_buffering=output is sys.stderr or output.isatty())
+    if "numpy.random" in sys.modules:  # `random` does this by itself
         sys.modules["numpy.random"].seed()

@@ -37,4 +37,4 @@ def _recorded(result: Path) -> str | None:
 @cache
 def _sees_cuda() -> bool:
     """Whether this machine has GPUs and a torch that is not the build for CPUs."""
-    return bool(gpus.pool()) and not version("torch").endswith("+cpu")
+    return bool(gpus.visible_gpus()) and not version("torch").endswith("+cpu")

@@ -177,7 +177,7 @@ class Jobs:
         """Return the GPUs that a run's training, or what a suite measures of it, asks for."""
         if suite is not None:
             device = self.catalogue.suite(suite).device
-            if device != "auto" or gpus.pool():
+            if device != "auto" or gpus.visible_gpus():
                 return _gpus(device)
         if not self.trained(run):  # measured where what adapting makes of it is trained
             adapted = self.trained_by("adapt")
@@ -314,4 +314,4 @@ class Jobs:
 
 
 def _gpus(device: str) -> int:
-    return int(device == "cuda" or (device == "auto" and bool(gpus.pool())))
+    return int(device == "cuda" or (device == "auto" and bool(gpus.visible_gpus())))

@@ -30,7 +30,7 @@ _PACKAGES = (
 )
 _PREFIX = "DIFFTRANSFORMER_"
 _VARIABLES = (
-    *("DISK", "FROM_SCRATCH", "GPUS_TAKEN", "JOBS_PER_GPU", "MATMUL", "RENDEZVOUS"),
+    *("DISK", "FROM_SCRATCH", "GPUS_RESERVED", "JOBS_PER_GPU", "MATMUL", "RENDEZVOUS"),
     *("MEMORY_CHECK", "COLLECTIVE_TIMEOUT", "PROFILE_STEPS", "SHARED_DATA", "STATE", "WARM"),
 )
 """Our environment variables without the prefix; docs/reproducing.md describes the public ones."""

@@ -255,12 +255,12 @@ def _requeued_in_time() -> Iterator[None]:
     if slurm.job_id() is None or threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.getsignal(getattr(signal, slurm.TIME_IS_NEARLY_OVER))
-    slurm.requeue_in_time()
+    before = signal.getsignal(getattr(signal, slurm.TIME_LIMIT_SIGNAL))
+    slurm.requeue_before_time_limit()
     try:
         yield
     finally:
-        signal.signal(getattr(signal, slurm.TIME_IS_NEARLY_OVER), before)
+        signal.signal(getattr(signal, slurm.TIME_LIMIT_SIGNAL), before)
 
 
 @contextmanager

@@ -55,7 +55,7 @@ def launch(world_size: int, words: Sequence[str], on_gpus: bool) -> int:
         return slurm.on_each_node(nodes, command, variables)
     local_world_size = world_size // nodes
     if on_gpus:
-        gpus.take(local_world_size)
+        gpus.reserve(local_world_size)
     # Slurm signals every process of a job; the ranks handle it, and the launcher waits for them.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # --threads decides; torchrun would warn

@@ -13,7 +13,7 @@ from difftransformer.machine import slurm
 from difftransformer.training.interrupt import Interrupted
 
 
-@pytest.mark.parametrize("signal", [slurm.TIME_IS_NEARLY_OVER, "SIGTERM"])
+@pytest.mark.parametrize("signal", [slurm.TIME_LIMIT_SIGNAL, "SIGTERM"])
 def test_a_training_that_goes_back_to_the_queue_keeps_its_log(
     signal: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -32,5 +32,5 @@ def test_a_training_that_goes_back_to_the_queue_keeps_its_log(
     monkeypatch.setattr(training, "_train_here", stopped)
     with pytest.raises(Interrupted):
         training.train(step)
-    assert requeue.called == (signal == slurm.TIME_IS_NEARLY_OVER)
+    assert requeue.called == (signal == slurm.TIME_LIMIT_SIGNAL)
     assert log.read_text().startswith("step 1/9\n")

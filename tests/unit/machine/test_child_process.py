@@ -30,9 +30,9 @@ run_in_subprocess("it", exec, "import os, time; print(os.getpid(), flush=True); 
 def test_it_has_nothing_of_this_process_but_its_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("DIFFTRANSFORMER_GPUS_TAKEN", "3")
+    monkeypatch.setenv("DIFFTRANSFORMER_GPUS_RESERVED", "3")
     monkeypatch.setattr(sys, "here_alone", True, raising=False)
-    asked = "(__import__('os').getpid(), __import__('os').environ['DIFFTRANSFORMER_GPUS_TAKEN'],"
+    asked = "(__import__('os').getpid(), __import__('os').environ['DIFFTRANSFORMER_GPUS_RESERVED'],"
     asked += " hasattr(__import__('sys'), 'here_alone'))"
     first, second = (run_in_subprocess(NAME, eval, asked) for _ in range(2))
     assert len({os.getpid(), first[0], second[0]}) == 3
@@ -40,10 +40,10 @@ def test_it_has_nothing_of_this_process_but_its_environment(
 
 
 def test_it_raises_what_was_raised_there() -> None:
-    raised = "from difftransformer.errors import BackendError; raise BackendError('no such card')"
+    raised = "from difftransformer.errors import BackendError; raise BackendError('no such GPU')"
     with pytest.raises(BackendError) as error:
         run_in_subprocess(NAME, exec, raised)
-    assert str(error.value) == "no such card"
+    assert str(error.value) == "no such GPU"
     assert 'File "<string>", line 1' in error.value.__notes__[0]
 
 
@@ -65,9 +65,9 @@ def test_an_error_that_cannot_be_handed_over_is_named() -> None:
 @pytest.mark.parametrize(
     ("ends", "said"),
     [
-        ("os.kill(os.getpid(), 9)", "was ended by SIGKILL, most likely for want of memory: noth"),
-        ("os.kill(os.getpid(), 11)", "was ended by SIGSEGV: nothing of it is kept; start it again"),
-        ("os._exit(3)", "ended with status 3 and without a word: start it again"),
+        ("os.kill(os.getpid(), 9)", "was ended by SIGKILL, most likely out of memory: its"),
+        ("os.kill(os.getpid(), 11)", "was ended by SIGSEGV: its work is lost; start it again"),
+        ("os._exit(3)", "ended with status 3 and no message: start it again"),
     ],
 )
 def test_one_that_is_ended_is_said_in_one_line(ends: str, said: str) -> None:

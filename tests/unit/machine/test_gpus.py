@@ -1,4 +1,4 @@
-"""Two cards that are nothing but ids, and real processes that want them."""
+"""Two simulated GPUs, and real processes that reserve them."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ HOLD = """
 import logging, os, subprocess, sys
 logging.basicConfig(level=logging.INFO)
 from difftransformer.machine import gpus
-gpus.take({count}, alone={alone})
+gpus.reserve({count}, exclusive={exclusive})
 print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
 sys.stdin.read()
 """
@@ -27,15 +27,15 @@ def start(tmp_path: Path) -> Iterator[Start]:
     started = []
 
     def one(
-        count: int = 1, sharing: str = "1", *, alone: bool = False, **variables: str
+        count: int = 1, sharing: str = "1", *, exclusive: bool = False, **variables: str
     ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-c", HOLD.format(count=count, alone=alone)],
+            [sys.executable, "-c", HOLD.format(count=count, exclusive=exclusive)],
             env={
                 **os.environ,
                 "TMPDIR": str(tmp_path),
                 "CUDA_VISIBLE_DEVICES": "0,1",
-                gpus.SHARED: sharing,
+                gpus.JOBS_PER_GPU: sharing,
                 **variables,
             },
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -49,7 +49,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process.communicate()
 
 
-def cards(process: subprocess.Popen[str]) -> str:
+def reserved_ids(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
@@ -61,117 +61,118 @@ def waits(process: subprocess.Popen[str]) -> str:
     return line
 
 
-def test_two_jobs_have_a_card_each_and_the_third_that_of_the_killed_one(start: Start) -> None:
+def test_two_jobs_have_a_gpu_each_and_the_third_that_of_the_killed_one(start: Start) -> None:
     one, two = start(1), start(1)
-    held = {cards(one), cards(two)}
+    held = {reserved_ids(one), reserved_ids(two)}
     assert held == {"0", "1"}
     third = start(1)
     assert f"process {one.pid} on" in waits(third)
     one.kill()
-    assert {cards(third), *held} == held
+    assert {reserved_ids(third), *held} == held
 
 
 def test_who_waits_for_two_is_not_overtaken(start: Start) -> None:
     one = start(1)
-    first = cards(one)
+    first = reserved_ids(one)
     both = start(2)
     assert "waiting for 1 GPUs" in waits(both)
     behind = start(1)
     assert f"behind process {both.pid}" in waits(behind)
     one.kill()
-    assert cards(both) == "1,0" if first == "0" else "0,1"
+    assert reserved_ids(both) == "1,0" if first == "0" else "0,1"
     both.kill()
-    assert cards(behind) in {"0", "1"}
+    assert reserved_ids(behind) in {"0", "1"}
 
 
-def test_jobs_share_cards_where_that_is_said(start: Start) -> None:
-    held = [cards(start(1, "2")) for _ in range(4)]
+def test_jobs_share_gpus_where_that_is_said(start: Start) -> None:
+    held = [reserved_ids(start(1, "2")) for _ in range(4)]
     assert sorted(held[:2]) == sorted(held[2:]) == ["0", "1"]
     assert waits(start(1, "2")).count("process") == 4
 
 
-def test_who_does_not_share_has_a_card_alone(start: Start) -> None:
-    shared = [cards(start(1, "3")) for _ in range(3)]
+def test_who_does_not_share_has_a_gpu_alone(start: Start) -> None:
+    shared = [reserved_ids(start(1, "3")) for _ in range(3)]
     assert sorted(shared) in (["0", "0", "1"], ["0", "1", "1"])
-    whole = start(1)
-    assert waits(whole).count("process") == 3
-    both = start(2, "3")  # several cards are never shared
-    assert f"behind process {whole.pid}" in waits(both)
+    exclusive = start(1)
+    assert waits(exclusive).count("process") == 3
+    both = start(2, "3")  # several GPUs are never shared
+    assert f"behind process {exclusive.pid}" in waits(both)
 
 
-def test_places_are_not_taken_on_a_card_that_somebody_has_alone(start: Start) -> None:
-    alone = cards(start(1))
-    others = [cards(start(1, "2")) for _ in range(2)]
-    assert others == [{"0": "1", "1": "0"}[alone]] * 2
+def test_no_slot_is_reserved_on_an_exclusive_gpu(start: Start) -> None:
+    exclusive = reserved_ids(start(1))
+    others = [reserved_ids(start(1, "2")) for _ in range(2)]
+    assert others == [{"0": "1", "1": "0"}[exclusive]] * 2
     assert waits(start(1, "2")).count("process") == 3
 
 
-def test_what_is_timed_shares_its_card_with_nobody(start: Start) -> None:
-    timed = cards(start(1, "2", alone=True))
-    others = {cards(start(1, "2")) for _ in range(2)}
+def test_what_is_timed_shares_its_gpu_with_nobody(start: Start) -> None:
+    timed = reserved_ids(start(1, "2", exclusive=True))
+    others = {reserved_ids(start(1, "2")) for _ in range(2)}
     assert others == {"0", "1"} - {timed}
 
 
-def test_how_many_share_a_card_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_many_share_a_gpu_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(gpus.VISIBLE, "0,1")
-    monkeypatch.delenv(gpus.SHARED, raising=False)
-    assert gpus.places() == 2
-    monkeypatch.setenv(gpus.SHARED, "3")
-    assert gpus.places() == 6
+    monkeypatch.delenv(gpus.JOBS_PER_GPU, raising=False)
+    assert gpus.gpu_slots() == 2
+    monkeypatch.setenv(gpus.JOBS_PER_GPU, "3")
+    assert gpus.gpu_slots() == 6
     for wrong in ("0", "two", "-1", ""):
-        monkeypatch.setenv(gpus.SHARED, wrong)
-        with pytest.raises(UserError, match=f"{gpus.SHARED} is '{wrong}': give the number of"):
-            gpus.places()
+        monkeypatch.setenv(gpus.JOBS_PER_GPU, wrong)
+        with pytest.raises(
+            UserError, match=f"{gpus.JOBS_PER_GPU} is '{wrong}': set it to a number of"
+        ):
+            gpus.gpu_slots()
 
 
-def test_what_a_job_starts_shares_its_cards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_job_starts_shares_its_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv(gpus.VISIBLE, "1")
-    monkeypatch.setenv(gpus.TAKEN, "1")
-    gpus.take(1)
+    monkeypatch.setenv(gpus.RESERVED, "1")
+    gpus.reserve(1)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("given", "locks"), [("3", 0), (None, 1)])
-def test_a_scheduler_that_gives_cards_is_believed(
+def test_a_scheduler_that_gives_gpus_is_believed(
     tmp_path: Path, given: str | None, locks: int
 ) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path), "SLURM_JOB_ID": "7"}
     environment.pop(gpus.VISIBLE, None)
     if given is not None:
         environment[gpus.VISIBLE] = given
-    code = "from difftransformer.machine import gpus; gpus.pool = lambda: ['0']; gpus.take()"
+    code = "from difftransformer.machine import gpus; gpus.visible_gpus = lambda: ['0'];"
+    code += " gpus.reserve()"
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
     assert len(list(tmp_path.iterdir())) == locks
 
 
-def test_jobs_of_one_allocation_share_out_its_cards(start: Start) -> None:
-    held = {cards(start(SLURM_JOB_ID="7")) for _ in range(2)}
+def test_jobs_of_one_allocation_share_out_its_gpus(start: Start) -> None:
+    held = {reserved_ids(start(SLURM_JOB_ID="7")) for _ in range(2)}
     assert held == {"0", "1"}
-    assert waits(start(alone=True, SLURM_JOB_ID="7")).count("process") == 2
-    # Each allocation may count its cards from 0: those of another are others.
-    assert {cards(start(SLURM_JOB_ID="8")) for _ in range(2)} == held
+    assert waits(start(exclusive=True, SLURM_JOB_ID="7")).count("process") == 2
+    # Each allocation may count its GPUs from 0: those of another are others.
+    assert {reserved_ids(start(SLURM_JOB_ID="8")) for _ in range(2)} == held
 
 
-def test_what_is_timed_is_alone_on_the_one_card_of_an_allocation(start: Start) -> None:
+def test_what_is_timed_is_alone_on_the_one_gpu_of_an_allocation(start: Start) -> None:
     given = {"SLURM_JOB_ID": "7", "CUDA_VISIBLE_DEVICES": "3"}
-    assert cards(start(sharing="2", alone=True, **given)) == "3"
+    assert reserved_ids(start(sharing="2", exclusive=True, **given)) == "3"
     assert waits(start(sharing="2", **given)).count("process") == 1
 
 
 def test_more_than_there_are_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(gpus.VISIBLE, "0,1")
-    monkeypatch.delenv(gpus.TAKEN, raising=False)
+    monkeypatch.delenv(gpus.RESERVED, raising=False)
     with pytest.raises(UserError, match="3 GPUs are requested and 2 are visible"):
-        gpus.take(3)
+        gpus.reserve(3)
 
 
-def test_no_cards_no_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_gpus_no_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv(gpus.VISIBLE, "")
-    gpus.take(1)
+    gpus.reserve(1)
     assert not list(tmp_path.iterdir())
 
 
@@ -203,13 +204,13 @@ def test_a_lock_folder_that_others_made_is_refused(
     mine.mkdir()
     shared.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(shared))
-    monkeypatch.setattr(gpus, "pool", lambda: ["0"])
-    for name in (gpus.TAKEN, gpus.SHARED, gpus.VISIBLE, "LOCAL_RANK", "SLURM_JOB_ID"):
+    monkeypatch.setattr(gpus, "visible_gpus", lambda: ["0"])
+    for name in (gpus.RESERVED, gpus.JOBS_PER_GPU, gpus.VISIBLE, "LOCAL_RANK", "SLURM_JOB_ID"):
         monkeypatch.delenv(name, raising=False)
     place = shared / f"difftransformer-gpus-{os.getuid()}"
     plant(place, mine)
     with pytest.raises(
         UserError, match=f"^{place}: must be a folder of yours, writable only by you: .*TMPDIR$"
     ):
-        gpus.take(1)
+        gpus.reserve(1)
     assert not list(mine.iterdir())

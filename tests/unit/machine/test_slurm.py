@@ -50,7 +50,7 @@ def test_work_that_may_end_anywhere_is_requeued_before_its_time_is_over(
     (tmp_path / "scontrol").chmod(0o755)
     before = signal.getsignal(signal.SIGUSR1)
     try:
-        slurm.requeue_in_time()
+        slurm.requeue_before_time_limit()
         signal.raise_signal(signal.SIGUSR1)
     finally:
         signal.signal(signal.SIGUSR1, before)

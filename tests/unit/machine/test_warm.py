@@ -286,7 +286,9 @@ def test_threads_are_not_forked(
             assert "jemalloc_bg_thd" in started.call(THREADS_OF_THE_WARM_PROCESS)[1]
         started.head.kill()
         started.head.communicate()
-        said = f"warning: {module} left a thread or card: no job is forked\n" * (how == "cold")
+        said = f"warning: {module} left a thread or opened a GPU: no job is forked\n" * (
+            how == "cold"
+        )
         assert capfd.readouterr().err == said
 
 

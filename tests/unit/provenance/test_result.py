@@ -131,7 +131,7 @@ def test_the_variables_of_ours_are_those_of_the_code(repository: Path) -> None:
     assert named == {f"DIFFTRANSFORMER_{name}" for name in environment._VARIABLES}
     page = (repository / "docs" / "reproducing.md").read_text()
     internal = {name for name in environment._VARIABLES if f"DIFFTRANSFORMER_{name}" not in page}
-    assert internal == {"GPUS_TAKEN", "RENDEZVOUS", "SHARED_DATA"}
+    assert internal == {"GPUS_RESERVED", "RENDEZVOUS", "SHARED_DATA"}
 
 
 def test_variables_that_kubernetes_sets_for_a_service_of_our_name_are_its_own(
