@@ -42,7 +42,7 @@ def settings_page() -> str:
     sections: dict[str, type] = {
         "`config.yaml`": ProjectConfig,
         "`runs.yaml`": RunsFile,
-        "`runs.yaml`: `set`, and setups of a scale": RunSettings,
+        "`runs.yaml`: `overrides`, and recipes of a scale": RunSettings,
         "`artifacts/*.yaml`": ArtifactConfig,
         **{f"`options` of evaluation `{one.name}`": one.options for one in found},
         **{f"`evaluations.yaml`: suite of kind `{x.name}`": x.suite for x in found if x.suite},

@@ -34,11 +34,11 @@ def run(entry: str) -> Spoil:
     return add(RUNS, f"  spoilt: {entry}\n")
 
 
-def setup(keys: str) -> Spoil:
-    """Add a setup called spoilt to a scale, and a run of it."""
+def recipe(keys: str) -> Spoil:
+    """Add a recipe called spoilt to a scale, and a run of it."""
     return both(
         replace(TINY, "\nsetups:\n", f"\nsetups:\n  spoilt: {{base: ablation, {keys}}}\n"),
-        run("{label: Spoilt, base: diff, setup: spoilt}"),
+        run("{label: Spoilt, base: diff, recipe: spoilt}"),
     )
 
 
@@ -48,22 +48,27 @@ CONFIGURATION: dict[str, Case] = {
     "a list with a word among seeds": (
         nothing, plan(seeds="[0, a]"), ["--config: seeds[1]: needs a whole number, got 'a'"],
     ),
-    "a setting of a run that its setup does not bear": (
-        run("{label: Spoilt, base: diff, set: {training: {warmup_steps: 100000}}}"),
+    "a setting of a run that its recipe does not bear": (
+        run("{label: Spoilt, base: diff, overrides: {training: {warmup_steps: 100000}}}"),
         check,
-        ["setups.ablation, changed by ", "runs.yaml: runs.spoilt.set: training: warmup_steps"],
+        ["recipes.ablation, changed by ", "runs.spoilt.overrides: training: warmup_steps"],
     ),
     "a key of a run outdented": (
-        replace(RUNS, "    set: {model: {attention: {lambda_init: 0.8}}}", "  set: {model: {}}"),
+        replace(
+            RUNS,
+            "    overrides: {model: {attention: {lambda_init: 0.8}}}",
+            "  overrides: {model: {}}",
+        ),
         check,
-        ["runs.yaml: runs: 'set' is a key of a run", "indent it below the run it is of"],
+        ["runs.yaml: runs: 'overrides' is a key of a run", "indent it below the run it is of"],
     ),
     "settings of a run outdented": (
-        run("{label: Spoilt, base: diff, set: }"), check,
-        ["runs.spoilt.set: needs a mapping of keys, got None; indent what belongs to it below it"],
+        run("{label: Spoilt, base: diff, overrides: }"), check,
+        ["runs.spoilt.overrides: needs a mapping of keys, got None", "indent what belongs to it"],
     ),
     "a lambda that turns heads around": (
-        run("{label: Spoilt, base: diff, set: {model: {attention: {lambda_init: 1.4}}}}"), check,
+        run("{label: Spoilt, base: diff, overrides: {model: {attention: {lambda_init: 1.4}}}}"),
+        check,
         ["runs.spoilt", "lambda_init", "a number below 1, got 1.4"],
     ),
     "a billion seeds": (nothing, plan(seeds=10**12), ["seeds", "got 1000000000000", "1 to 1000"]),
@@ -123,7 +128,7 @@ CONFIGURATION: dict[str, Case] = {
     "a zero byte": (add(RUNS, b"\0"), check, [RUNS, "#x0000", "not allowed"]),
     "a run twice": (add(RUNS, "  diff: {label: x}\n"), check, ["'diff' stands twice; remove one"]),
     "merging twice": (run("{<<: {label: a}, <<: {label: b}}"), check, ["'<<' stands twice"]),
-    "an anchor in itself": (run("&a {set: *a}"), check, ["an anchor contains itself; write"]),
+    "an anchor in itself": (run("&a {overrides: *a}"), check, ["an anchor contains itself; write"]),
     "aliases of aliases": (
         write(RUNS, "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
             f"{two}: &{two} [{', '.join([f'*{one}'] * 10)}]\n"
@@ -149,55 +154,55 @@ CONFIGURATION: dict[str, Case] = {
         run("{label: x, base: diff, init_from: spoilt}"), check, ["spoilt.init_from", "a circle"],
     ),
     "a key that no setting has": (
-        run("{label: x, base: diff, set: {optimizer: adam}}"), check,
-        ["runs.spoilt.set: optimizer: unknown key", "'initializer'"],
+        run("{label: x, base: diff, overrides: {optimizer: adam}}"), check,
+        ["runs.spoilt.overrides: optimizer: unknown key", "'initializer'"],
     ),
     "a number for settings": (
-        run("{label: x, base: diff, set: {model: 3}}"), check,
-        ["runs.spoilt.set: model: needs a mapping of keys, got 3"],
+        run("{label: x, base: diff, overrides: {model: 3}}"), check,
+        ["runs.spoilt.overrides: model: needs a mapping of keys, got 3"],
     ),
     "a name for attention": (
-        run("{label: x, base: diff, set: {model: {attention: diff_v1}}}"), check,
-        ["spoilt.set: model.attention: needs a mapping of keys, got 'diff_v1'"],
+        run("{label: x, base: diff, overrides: {model: {attention: diff_v1}}}"), check,
+        ["spoilt.overrides: model.attention: needs a mapping of keys, got 'diff_v1'"],
     ),
     "an exponent without a point": (
-        setup("training: {lr: 4e-3}"), check,
-        [f"{TINY}: setups.spoilt: training.lr", "got '4e-3'", "write 4.0e-3"],
+        recipe("training: {lr: 4e-3}"), check,
+        [f"{TINY}: recipes.spoilt: training.lr", "got '4e-3'", "write 4.0e-3"],
     ),
-    "a comma for a point": (setup('training: {lr: "0,004"}'), check, ["lr", "a plain number"]),
-    "not a number": (setup("training: {lr: .nan}"), check, ["lr: needs a finite number, got nan"]),
-    "infinity": (setup("training: {weight_decay: .inf}"), check, ["a finite number, got inf"]),
-    "no batch": (setup("training: {batch_size: 0}"), check, ["batch_size", "greater than 0"]),
-    "a list for a number": (setup("training: {lr: [1.0]}"), check, ["lr: needs a number, got [1"]),
+    "a comma for a point": (recipe('training: {lr: "0,004"}'), check, ["lr", "a plain number"]),
+    "not a number": (recipe("training: {lr: .nan}"), check, ["lr: needs a finite number, got nan"]),
+    "infinity": (recipe("training: {weight_decay: .inf}"), check, ["a finite number, got inf"]),
+    "no batch": (recipe("training: {batch_size: 0}"), check, ["batch_size", "greater than 0"]),
+    "a list for a number": (recipe("training: {lr: [1.0]}"), check, ["lr: needs a number, got [1"]),
     "tokens in millions": (
-        setup("training: {tokens: 1M}"), check, ["training.tokens", "got '1M'", "write 1000000"],
+        recipe("training: {tokens: 1M}"), check, ["training.tokens", "got '1M'", "write 1000000"],
     ),
     "tokens with a point": (
-        setup("training: {tokens: 1.0e+6}"), check, ["got 1000000.0", "write 1000000"],
+        recipe("training: {tokens: 1.0e+6}"), check, ["got 1000000.0", "write 1000000"],
     ),
     "tokens in base eight": (
-        setup("training: {tokens: 0100}"), check, [TINY, "YAML reads 0100 as 64; write that"],
+        recipe("training: {tokens: 0100}"), check, [TINY, "YAML reads 0100 as 64; write that"],
     ),
     "tokens in base sixty": (
-        setup("training: {tokens: 10:00:00}"), check, ["YAML reads 10:00:00 as 36000; write that"],
+        recipe("training: {tokens: 10:00:00}"), check, ["YAML reads 10:00:00 as 36000; write that"],
     ),
     "more tokens than there are": (
-        setup(f"training: {{tokens: 1{'0' * 400}}}"), check,
+        recipe(f"training: {{tokens: 1{'0' * 400}}}"), check,
         ["training.tokens", "less than or equal to 1000000000000000"],
     ),
-    "a width of millions": (setup("model: {d_model: 9999999}"), check, ["d_model", "131072, got"]),
+    "a width of millions": (recipe("model: {d_model: 9999999}"), check, ["d_model", "131072, got"]),
     "positions without end": (
-        setup(f"model: {{max_positions: {10**15}}}"), check, ["max_positions", "134217728, got"],
+        recipe(f"model: {{max_positions: {10**15}}}"), check, ["max_positions", "134217728, got"],
     ),
     "a vocabulary without end": (
-        setup(f"model: {{vocab_size: {10**12}}}"), check, ["model.vocab_size", "16777216, got"],
+        recipe(f"model: {{vocab_size: {10**12}}}"), check, ["model.vocab_size", "16777216, got"],
     ),
     "a vocabulary smaller than the data's": (
-        setup("model: {vocab_size: 64}"), check,
-        ["setups.spoilt: model.vocab_size: 64 is less than the 1024", "stdlib_text", "leave it"],
+        recipe("model: {vocab_size: 64}"), check,
+        ["recipes.spoilt: model.vocab_size: 64 is less than the 1024", "stdlib_text", "leave it"],
     ),
     "a switch in quotes": (
-        setup('training: {compile: "no"}'), check, ["true or false, got 'no'", "take the quotes"],
+        recipe('training: {compile: "no"}'), check, ["true or false, got 'no'", "take the quotes"],
     ),
     "a dataset that no file has": (
         replace(TINY, "\ndatasets:\n", "\ndatasets:\n  stdlib_txt: {tokens: 4}\n"), check,
@@ -212,7 +217,7 @@ CONFIGURATION: dict[str, Case] = {
         [f"{TINY}: learning_rates: unknown run 'transformr'; did you mean 'transformer'?"],
     ),
     "weights to keep of a run that may end early": (
-        setup("training: {save_checkpoints_at: [0.5], on_divergence: record}"), check,
+        recipe("training: {save_checkpoints_at: [0.5], on_divergence: record}"), check,
         ["save_checkpoints_at and on_divergence: record exclude each other"],
     ),
     "a model from elsewhere that continues ours": (

@@ -199,7 +199,7 @@ def test_runs_of_one_color_differ_in_chart_and_legend(site: Path, visit: Open) -
     page = visit(f"file://{site}/runs.html")
     page.click("#no-runs")
     looks: dict[str, int | None] = page.evaluate(
-        "Object.fromEntries(Object.entries(REPORT.runs).map(([name, run]) => [name, run.look]))"
+        "Object.fromEntries(Object.entries(REPORT.runs).map(([name, run]) => [name, run.color]))"
     )
     chosen = ("diff", "transformer_groupnorm", "dint")
     assert [looks[run] for run in chosen] == [1, 22, None]  # blue all three, the last as free

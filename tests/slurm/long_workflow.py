@@ -23,14 +23,14 @@ def with_a_long_training(
     folder.mkdir(parents=True)
     copy = make_small(repository, folder)
     settings = {"steps": 3000, "checkpoint_every": 150} | training
-    runs = {"runs": {"diff": {"set": {"training": settings}}}}
+    runs = {"runs": {"diff": {"overrides": {"training": settings}}}}
     copy.edit("config/scales/smoke.yaml", "\nruns:\n", f"\n{yaml.safe_dump(runs)}")
     short = folder / "config" / "artifacts" / "table6.yaml"
     table = yaml.safe_load(short.read_text())
     registry = folder / "config" / "registry.yaml"  # its claim is about rows that are not here
     registry.write_text(yaml.safe_dump(yaml.safe_load(registry.read_text()) | {"claims": {}}))
     for file, rows in ((short, ROWS[:1]), (short.with_name("long.yaml"), ROWS[1:2])):
-        table["sections"][0]["against"] = rows[0]
+        table["sections"][0]["baseline"] = rows[0]
         table["sections"][0]["rows"] = [{"run": run} for run in rows]
         file.write_text(yaml.safe_dump(table))
     project = folder / "config" / "config.yaml"

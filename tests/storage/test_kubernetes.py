@@ -83,7 +83,7 @@ def test_a_training_on_gpus_is_asked_for_as_kubernetes_gives_them(
         server.client().put_object(Bucket="pods", Key=key, Body=b"{}")
     with cluster(tmp_path / "cluster", runs=False) as pods:
         words = (TRAINED, "--retries", "0", "--config", "scale=gpu")
-        more = f"set={{diff: {{training: {{world_size: {world_size}}}}}}}"
+        more = f"overrides={{diff: {{training: {{world_size: {world_size}}}}}}}"
         assert head(checkout.folder, pods, server, prefix, *words, more).wait(120) != 0
         said = (checkout.folder / "said").read_text()
         assert len(pods.jobs) == 1, said

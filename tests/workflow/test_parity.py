@@ -103,7 +103,7 @@ def test_a_wrong_call_is_one_line_and_starts_nothing(
 
 
 def test_what_does_not_fit_its_machine_starts_nothing(repository: Path, tmp_path: Path) -> None:
-    alone = "set={transformer_3b_1t: {training: {world_size: 1}}}"
+    alone = "overrides={transformer_3b_1t: {training: {world_size: 1}}}"
     words = ("table1", "--cores", "1", "--config", "scale=paper", "results=large", alone)
     ended = copy_of(repository, tmp_path).snakemake(*words, check=False)
     assert ended.returncode != 0 and "Traceback" not in ended.stderr

@@ -18,15 +18,19 @@ _LARGE = "its aliases expand to over 100000 values"
 @pytest.mark.parametrize(
     ("text", "words", "said"),
     [
-        ("set: {diff: {}}\nset: {dint: {}}\n", (), "mine.yaml: line 2: key 'set' stands twice"),
+        (
+            "overrides: {diff: {}}\noverrides: {dint: {}}\n",
+            (),
+            "mine.yaml: line 2: key 'overrides' stands twice",
+        ),
         ("seeds: [010, 1:30]\n", (), "mine.yaml: line 1: YAML reads 010 as 8"),
         ("scale: smoke\n", ("seeds=010",), "--config seeds: line 1: YAML reads 010 as 8"),
         (_expanding("[x]", _LIST), (), f"mine.yaml: line 6: {_LARGE}"),
         (_expanding("{x: 1}", _MAPPING), (), f"mine.yaml: line 6: {_LARGE}"),
         (
             "scale: smoke\n",
-            ("set={" + _expanding("{x: 1}", _MAPPING).replace("\n", ", ") + "}",),
-            f"--config set: line 1: {_LARGE}",
+            ("overrides={" + _expanding("{x: 1}", _MAPPING).replace("\n", ", ") + "}",),
+            f"--config overrides: line 1: {_LARGE}",
         ),
         ("__use_yte__: true\nx: ?open('ran', 'w')\n", (), "mine.yaml: __use_yte__: unknown key"),
     ],

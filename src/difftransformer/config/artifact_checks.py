@@ -59,7 +59,7 @@ def _check_labels(artifacts: Artifacts, labels: Mapping[str, str], place: str) -
         shown: dict[tuple[str | None, str | None], str] = {}
         for number, row in enumerate(part.rows):
             label = row.label or labels.get(row.run)  # an unknown run is refused by its name
-            other = shown.setdefault((label, row.twin), row.run)
+            other = shown.setdefault((label, row.paired_run), row.run)
             if label is not None and other != row.run and not part.asked.swept:
                 raise ConfigError(
                     f"{place}/{name}.yaml: sections[{index}].rows[{number}]: {row.run} is shown as "

@@ -14,8 +14,8 @@ from difftransformer.config.validation import validate
 
 
 def with_overrides(label: str, overrides: str) -> str:
-    """Return the label of a row with the settings that `set` overrides."""
-    return f"{label} (set: {overrides})" if overrides else label
+    """Return the label of a row with the settings that `overrides` overrides."""
+    return f"{label} (overrides: {overrides})" if overrides else label
 
 
 DEVIATION, MARK = "deviation_from_paper", " *"
@@ -27,13 +27,13 @@ class RowSlice(Settings):
 
     run: str = setting(meaning="Run whose results the row shows")
     label: str = setting(meaning="Name of the row")
-    overrides: str = setting("", meaning="What `set` changes of the run; empty: nothing")
-    against: str | None = setting(None, meaning="Run it is compared with; null: none")
+    overrides: str = setting("", meaning="What `overrides` changes of the run; empty: nothing")
+    baseline: str | None = setting(None, meaning="Run it is compared with; null: none")
     facts: dict[str, Fact] = setting(
         {}, meaning="What the model is, such as heads and head_dim; shown, not measured"
     )
-    twin: str | None = setting(None, meaning="Its twin on another task; null: none")
-    look: int | None = setting(None, meaning="Number of its color; null: any that is free")
+    paired_run: str | None = setting(None, meaning="Its twin on another task; null: none")
+    color: int | None = setting(None, meaning="Number of its color; null: any that is free")
     paper: str | None = setting(
         None, meaning="Row it stands for: of the published table, or another's at larger scales"
     )
@@ -42,15 +42,15 @@ class RowSlice(Settings):
     )
 
 
-class FamilySlice(Settings):
-    """One row of a section with a family: a run at every setup, from the smallest on."""
+class ResolvedGridRow(Settings):
+    """One row of a section with a size grid: a run at every recipe, from the smallest on."""
 
     run: str = setting(meaning="Run that the row of artifacts.yaml names")
     label: str = setting(meaning="Name of the row")
-    overrides: str = setting("", meaning="What `set` changes of its members; empty: nothing")
-    against: str | None = setting(None, meaning="Run it is compared with; null: none")
-    look: int | None = setting(None, meaning="Number of its color; null: any that is free")
-    members: list[str] = setting(meaning="Runs of the family, among the rows of the section")
+    overrides: str = setting("", meaning="What `overrides` changes of its members; empty: nothing")
+    baseline: str | None = setting(None, meaning="Run it is compared with; null: none")
+    color: int | None = setting(None, meaning="Number of its color; null: any that is free")
+    members: list[str] = setting(meaning="Runs of the size grid, among the rows of the section")
 
 
 class SweepRow(Settings):
@@ -70,8 +70,9 @@ class SectionSlice(Settings):
     options: SerializeAsAny[Options] = setting(meaning="What the evaluation is told")
     suites: list[str] = setting(meaning="Evaluation suites the section reads")
     rows: list[RowSlice] = setting(meaning="Rows from top to bottom")
-    families: list[FamilySlice] = setting(
-        [], meaning="Rows of a section with a family; `rows` then has a run for each of its setups"
+    grid_rows: list[ResolvedGridRow] = setting(
+        [],
+        meaning="Rows of a section with a size grid; `rows` then has a run for each of its recipes",
     )
     sweep: list[SweepRow] = setting([], meaning="Learning rates of the rows")
     replications: list[Replication] = setting(
@@ -109,12 +110,12 @@ class ArtifactSlice(Settings):
 
     @property
     def overrides(self) -> dict[str, str]:
-        """What `set` changes, by the runs of rows that it changes."""
+        """What `overrides` changes, by the runs of rows that it changes."""
         rows = {
             row.run: row.overrides for part in self.sections for row in part.rows if row.overrides
         }
-        families = (one for part in self.sections for one in part.families)
-        return rows | {one.run: one.overrides for one in families if one.overrides}
+        grid_rows = (one for part in self.sections for one in part.grid_rows)
+        return rows | {one.run: one.overrides for one in grid_rows if one.overrides}
 
 
 class RunAbout(Settings):
@@ -122,7 +123,7 @@ class RunAbout(Settings):
 
     label: str = setting(meaning="Name for readers")
     base: str | None = setting(None, meaning="Run that it changes; null: none")
-    look: int | None = setting(None, meaning="Number of its color; null: any that is free")
+    color: int | None = setting(None, meaning="Number of its color; null: any that is free")
 
 
 class KeptSlice(Settings):

@@ -32,15 +32,15 @@ class RowConfig(Settings):
 
     run: str = setting(meaning="Run of runs.yaml that the row shows")
     label: str | None = setting(None, meaning="Name of the row; null: the label of the run")
-    against: str | None = setting(
+    baseline: str | None = setting(
         None,
         meaning="Row whose value is subtracted, seed by seed, in the column of differences; "
-        "null: the section's `against`",
+        "null: the section's `baseline`",
     )
     paper: str | None = setting(
         None, meaning="Row of the published table beside it; null: that of the row's own run"
     )
-    twin: str | None = setting(
+    paired_run: str | None = setting(
         None, meaning="Run of the same architecture on another task, where an evaluation asks it"
     )
 
@@ -59,10 +59,10 @@ class SectionConfig(Settings):
         [], meaning="Evaluation suites of evaluations.yaml that every row of the section needs"
     )
     rows: list[RowConfig] = setting(meaning="Rows from top to bottom", min_length=1)
-    family: str | None = setting(
-        None, meaning="Family of the scale: each row stands for its run at every setup of it"
+    size_grid: str | None = setting(
+        None, meaning="Size grid of the scale: each row stands for its run at every recipe of it"
     )
-    against: str | None = setting(
+    baseline: str | None = setting(
         None, meaning="Row that the others are compared with; null: no column of differences"
     )
 
@@ -77,9 +77,9 @@ class SectionConfig(Settings):
         runs = [row.run for row in self.rows]
         if len(set(runs)) < len(runs):
             raise ValueError(f"a run stands twice among the rows {runs}")
-        for against in (self.against, *(row.against for row in self.rows)):
-            if against is not None and against not in runs:
-                raise ValueError(f"against: '{against}' is none of the rows {runs}")
+        for baseline in (self.baseline, *(row.baseline for row in self.rows)):
+            if baseline is not None and baseline not in runs:
+                raise ValueError(f"baseline: '{baseline}' is none of the rows {runs}")
         return self
 
 
@@ -122,9 +122,9 @@ class ArtifactConfig(Settings):
         return all(part.asked.tuning for part in self.sections)
 
     def runs(self) -> list[str]:
-        """List the runs that rows name, in order; families and sweeps train others too."""
+        """List the runs that rows name, in order; size_grids and sweeps train others too."""
         rows = [row for part in self.sections for row in part.rows]
-        named = [name for row in rows for name in (row.run, row.twin) if name is not None]
+        named = [name for row in rows for name in (row.run, row.paired_run) if name is not None]
         return list(dict.fromkeys(named))
 
 
@@ -186,9 +186,11 @@ def _typed_section(part: SectionConfig, place: str) -> SectionConfig:
             f"{place}.suites: evaluation {found.name} reads {number}, got {part.suites}"
         )
     for index, row in enumerate(part.rows):
-        if (row.twin is not None) != options.twinned:
-            needs = "needs" if options.twinned else "has no use for"
-            raise ConfigError(f"{place}.rows[{index}].twin: evaluation {found.name} {needs} one")
-    if options.needs_family and part.family is None:
-        raise ConfigError(f"{place}.family: evaluation {found.name} needs one")
+        if (row.paired_run is not None) != options.paired:
+            needs = "needs" if options.paired else "has no use for"
+            raise ConfigError(
+                f"{place}.rows[{index}].paired_run: evaluation {found.name} {needs} one"
+            )
+    if options.needs_size_grid and part.size_grid is None:
+        raise ConfigError(f"{place}.size_grid: evaluation {found.name} needs one")
     return part.model_copy(update={"options": options})

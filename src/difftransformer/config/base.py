@@ -20,7 +20,7 @@ _HALF = ("flash_attn", "fused")
 Name = Annotated[
     str, StringConstraints(pattern=rf"^[A-Za-z0-9_]{{1,{LONGEST_NAME}}}$", strict=True)
 ]
-"""Name of a run, dataset, suite, setup or artifact: part of paths, of commands and of targets."""
+"""Name of a run, dataset, suite, recipe or artifact: part of paths, of commands and of targets."""
 
 
 class Settings(BaseModel):

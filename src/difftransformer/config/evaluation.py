@@ -274,10 +274,10 @@ class Options(Settings):
     """Whether it only shows how learning rates were chosen."""
     seeded: ClassVar[bool] = True
     """Whether its numbers are over seeds, which a note of the table then names."""
-    twinned: ClassVar[bool] = False
-    """Whether each row has a `twin`, another run that it shows beside it."""
-    needs_family: ClassVar[bool] = False
-    """Whether its rows are families."""
+    paired: ClassVar[bool] = False
+    """Whether each row has a `paired_run`, another run that it shows beside it."""
+    needs_size_grid: ClassVar[bool] = False
+    """Whether its rows are a run's models of several sizes."""
     timing: ClassVar[str | None] = None
     """Evaluation whose timings it shows; None for none."""
     claim_columns: ClassVar[tuple[str, ...]] = ()
@@ -296,7 +296,7 @@ class Options(Settings):
         return False
 
     @property
-    def twin_suites(self) -> Sequence[str]:
+    def paired_suites(self) -> Sequence[str]:
         """Suites that the twins of the rows are measured by."""
         return ()
 
@@ -312,8 +312,8 @@ class Options(Settings):
             ValueError: It names one that is not there.
         """
 
-    def check_family(self, setups: Sequence[str]) -> None:
-        """Check the setups of its family.
+    def check_size_grid(self, recipes: Sequence[str]) -> None:
+        """Check the recipes of its size grid.
 
         Raises:
             ValueError: They cannot be shown.

@@ -1,4 +1,4 @@
-"""Settings of runs that `set` overrides; tables name them in the labels of the rows."""
+"""Settings of runs that `overrides` overrides; tables name them in the labels of the rows."""
 
 from dataclasses import replace
 
@@ -7,21 +7,21 @@ from difftransformer.config.resolve import Catalogue
 
 
 def overrides(catalogue: Catalogue, run: str) -> str:
-    """Return what `set` changes of a run, and of runs that it continues or is sized after.
+    """Return what `overrides` changes of a run, and of runs that it continues or is sized after.
 
     Returns:
         Settings with their new values, "model.attention.lambda_init = 0.3"; those of another run
         after its name. Empty where everything is as configured.
     """
-    if not catalogue.project.set:
+    if not catalogue.project.overrides:
         return ""
-    configured = replace(catalogue, project=catalogue.project.model_copy(update={"set": {}}))
+    configured = replace(catalogue, project=catalogue.project.model_copy(update={"overrides": {}}))
     found = []
     for one in _behind(catalogue, run):
-        if one in catalogue.project.set:
+        if one in catalogue.project.overrides:
             before = dict(flat(configured.run(one).model_dump(mode="json")))
             before |= flat(configured.layers(one).values)  # sizes before factors are multiplied in
-            after = flat(catalogue.project.set[one])
+            after = flat(catalogue.project.overrides[one])
             changed = [f"{key} = {new}" for key, new in after if before.get(key) != new]
             found += [change if one == run else f"{one}: {change}" for change in changed]
     return ", ".join(found)

@@ -41,7 +41,7 @@ TARGETS = {
 class PaperDifference(Settings):
     """A difference that is printed, as a number or a range, whatever its rows' values say."""
 
-    against: str = setting(meaning="Run that rebuilds the row that was subtracted")
+    baseline: str = setting(meaning="Run that rebuilds the row that was subtracted")
     low: float = setting(meaning="Smaller end, in the unit of the column")
     high: float = setting(meaning="Larger end")
 

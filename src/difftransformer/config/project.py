@@ -77,7 +77,7 @@ class ProjectConfig(Settings):
     default_targets: list[str] = setting(
         meaning="Artifacts that a bare `snakemake` or `make reproduce` builds"
     )
-    set: dict[Name, dict[str, Any]] = setting(
+    overrides: dict[Name, dict[str, Any]] = setting(
         {},
         meaning="Settings of single runs for this call, over all others: run, then keys of `model` "
         "and `training`, such as {diff: {training: {lr: 0.002}}}",
@@ -90,7 +90,7 @@ class ProjectConfig(Settings):
     )
     corpus: str | None = setting(
         None,
-        meaning="Entry of datasets.yaml that language-modelling setups train on instead of "
+        meaning="Entry of datasets.yaml that language-modelling recipes train on instead of "
         "their scale's own corpus",
     )
     second_corpus: str | None = setting(
@@ -121,7 +121,7 @@ class ProjectConfig(Settings):
 class MatchEntry(Settings):
     """Make a run as large, or as expensive to train, as another one, by its ffn_dim."""
 
-    to: Name = setting(meaning="Run whose size counts, taken at the setup of the matched run")
+    to: Name = setting(meaning="Run whose size counts, taken at the recipe of the matched run")
     by: Literal["parameters", "training_flops"] = setting(
         "parameters",
         meaning="What is equal: parameters, or operations of training for each token at the run's "
@@ -136,8 +136,8 @@ class RunEntry(PretrainedOptions):
     """
 
     base: str | None = setting(None, meaning="Run that this one starts from")
-    setup: str | None = setting(
-        None, meaning="Setup of the scale that gives sizes, data and budget; inherited from base"
+    recipe: str | None = setting(
+        None, meaning="Recipe of the scale that gives sizes, data and budget; inherited from base"
     )
     init_from: str | None = setting(
         None,
@@ -150,7 +150,7 @@ class RunEntry(PretrainedOptions):
         "file of training/methods, and its settings. Inherited from base as a whole",
     )
     label: str = setting(meaning="Name of the row in tables and figures", min_length=1)
-    look: int | None = setting(
+    color: int | None = setting(
         None,
         meaning="Number of its color, dash and marker, the same in every figure: 0 gray, 1 blue, "
         "2 green, 3 red, 4 orange, 5 purple, 6 brown, from 7 on these again with other dashes and "
@@ -159,17 +159,17 @@ class RunEntry(PretrainedOptions):
         ge=0,
         lt=28,
     )
-    set: dict[str, Any] = setting(
+    overrides: dict[str, Any] = setting(
         {}, meaning="Settings that differ from the base: keys of `model` and `training`"
     )
     save_checkpoints_at: list[Annotated[float, Field(gt=0, lt=1)]] = setting(
         [],
-        meaning="Shares of training after which its weights are kept, beside those of its setup. "
+        meaning="Shares of training after which its weights are kept, beside those of its recipe. "
         "Not inherited from base",
     )
     match: MatchEntry | None = setting(
         None,
-        meaning="Run that this one is sized after, by its ffn_dim; null: as its setup says. "
+        meaning="Run that this one is sized after, by its ffn_dim; null: as its recipe says. "
         "Inherited from base",
     )
     pretrained: str | None = setting(
@@ -184,7 +184,7 @@ class RunEntry(PretrainedOptions):
 
     @model_validator(mode="after")
     def _trained_or_pretrained(self) -> Self:
-        ours = {"base", "setup", "init_from", "adapt", "set", "save_checkpoints_at", "match"}
+        ours = {"base", "recipe", "init_from", "adapt", "overrides", "save_checkpoints_at", "match"}
         ours &= self.model_fields_set
         theirs = {*PretrainedOptions.model_fields, "parameters"} & self.model_fields_set
         if self.pretrained is not None and ours:
@@ -199,11 +199,11 @@ class RunEntry(PretrainedOptions):
             self.require_pin(self.pretrained)
         return self
 
-    def with_other_setup(self, base: "RunEntry") -> bool:
-        """Return whether the run differs from its base only in setup, label and color."""
+    def differs_only_in_recipe(self, base: "RunEntry") -> bool:
+        """Return whether the run differs from its base only in recipe, label and color."""
         others = ("init_from", "adapt", "match")
         alike = all(getattr(self, key) == getattr(base, key) for key in others)
-        return alike and not self.set and not self.save_checkpoints_at
+        return alike and not self.overrides and not self.save_checkpoints_at
 
     def alone(self, inherited: Mapping[str, Any]) -> dict[str, Any]:
         """Return what this run has beside settings that it inherits, and nothing inherits."""
@@ -239,10 +239,10 @@ class RunsFile(Settings):
     )
 
 
-class SetupEntry(Settings):
+class RecipeEntry(Settings):
     """What all runs of one experiment share at one scale: data, sizes, budget."""
 
-    base: str | None = setting(None, meaning="Setup of the same file that this one starts from")
+    base: str | None = setting(None, meaning="Recipe of the same file that this one starts from")
     dataset: str | None = setting(None, meaning="Entry of datasets.yaml; inherited from base")
     model: dict[str, Any] = setting({}, meaning="Settings of the model, see ModelConfig")
     training: dict[str, Any] = setting({}, meaning="Settings of training, see TrainingConfig")
@@ -259,9 +259,9 @@ class GridEntry(Settings):
 
 
 class SweepEntry(Settings):
-    """A learning-rate sweep: the same grid and budget for every architecture of a setup."""
+    """A learning-rate sweep: the same grid and budget for every architecture of a recipe."""
 
-    grids: list[GridEntry] = setting(meaning="One grid for each setup", min_length=1)
+    grids: list[GridEntry] = setting(meaning="One grid for each recipe", min_length=1)
     seeds: Seeds | None = setting(
         None,
         meaning="Seeds of the sweep; not those of the tables, so that the choice is not made "

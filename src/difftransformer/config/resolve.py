@@ -1,7 +1,7 @@
 """From the files of ``config/`` to the resolved slice that one job gets.
 
-``Catalogue.load`` reads and checks the files; its methods merge base entries, the scale's setup and
-an entry's own changes, and validate the outcome. A slice refers to nothing outside itself.
+``Catalogue.load`` reads and checks the files; its methods merge base entries, the scale's recipe
+and an entry's own changes, and validate the outcome. A slice refers to nothing outside itself.
 """
 
 from collections.abc import Mapping, Sequence
@@ -82,7 +82,7 @@ class Catalogue:
                 project.pretrained, runs, artifacts, runs_place
             )
         runs = scales.inherited(runs, runs_place)
-        runs |= scales.family_runs(runs, artifacts, scale, place, str(folder / "artifacts"))
+        runs |= scales.size_grid_runs(runs, artifacts, scale, place, str(folder / "artifacts"))
         runs |= scales.sweep_runs(runs, scale, place)
         runs = scales.inherited(runs, runs_place)
         catalogue = cls(
@@ -110,8 +110,8 @@ class Catalogue:
                 lookup(self.datasets, named, "dataset", f"{self.said.origin((key,))}: {key}")
         for name in self.datasets:
             self.dataset(name)
-        for name, changes in self.project.set.items():
-            place = f"{self.said.origin(('set', name))}: set"
+        for name, changes in self.project.overrides.items():
+            place = f"{self.said.origin(('overrides', name))}: overrides"
             if lookup(self.runs, name, "run", place).pretrained is not None:
                 raise ConfigError(f"{place}.{name}: a pretrained model is not trained; remove it")
             check_settings(changes, f"{place}.{name}")
@@ -202,7 +202,7 @@ class Catalogue:
         return validate(timing_class(name, place), self.scale.timings[name], place)
 
     def entry(self, name: str) -> RunEntry:
-        """Return a run with what it has from its bases, all but `set`.
+        """Return a run with what it has from its bases, all but `overrides`.
 
         Raises:
             ConfigError: An unknown run; offers the nearest name.
@@ -213,52 +213,54 @@ class Catalogue:
         """Return the model from elsewhere that a run is; None for one that is trained here."""
         return self.entry(name).pretrained_model()
 
-    def run(self, name: str, setup: str | None = None) -> RunConfig:
-        """Return a run, at another setup than its own if one is given.
+    def run(self, name: str, recipe: str | None = None) -> RunConfig:
+        """Return a run, at another recipe than its own if one is given.
 
         It is as the training job gets it, but that one with `match` is not sized yet.
         """
-        layers = self.layers(name, setup)
+        layers = self.layers(name, recipe)
         return validate(RunConfig, layers.values, self._place_of_model(name), layers.origin)
 
-    def layers(self, name: str, setup: str | None = None) -> Layers:
+    def layers(self, name: str, recipe: str | None = None) -> Layers:
         """Return the settings of a run, merged and not checked; arguments as for `run`."""
         entry = self.entry(name)
-        setup = setup or entry.setup
+        recipe = recipe or entry.recipe
         place = f"{self.runs_place}.{name}"
-        if setup is None:
-            raise ConfigError(f"{place}: no setup, neither here nor in a base; add `setup: ...`")
-        lookup(self.scale.setups, setup, "setup", f"{place}.setup: scale {self.project.scale}")
+        if recipe is None:
+            raise ConfigError(f"{place}: no recipe, neither here nor in a base; add `recipe: ...`")
+        lookup(self.scale.recipes, recipe, "recipe", f"{place}.recipe: scale {self.project.scale}")
         layers = Layers()
-        setups = f"{self.scale_file}: setups"
-        for member, shared in ancestry(self.scale.setups, setup, setups).items():
+        recipes = f"{self.scale_file}: recipes"
+        for member, shared in ancestry(self.scale.recipes, recipe, recipes).items():
             changes = shared.model_dump(exclude={"base"}, exclude_none=True)
-            layers.add(changes, f"{setups}.{member}")
-        tuned = scales.tuned_as(self.runs, self.scale.learning_rates, name, setup, self.runs_place)
+            layers.add(changes, f"{recipes}.{member}")
+        tuned = scales.tuned_as(self.runs, self.scale.learning_rates, name, recipe, self.runs_place)
         if tuned is not None:
             rate = {"training": {"lr": self.scale.learning_rates[tuned]}}
             layers.add(rate, f"{self.scale_file}: learning_rates.{tuned}")
         for ancestor, one in ancestry(self.runs, name, self.runs_place).items():
-            layers.add(one.set, f"{self.runs_place}.{ancestor}.set")
+            layers.add(one.overrides, f"{self.runs_place}.{ancestor}.overrides")
         layers.add(entry.alone(layers.values), f"{place}.save_checkpoints_at")
-        layers.add(self.project.set.get(name, {}), self._place_of_set(name))
+        layers.add(self.project.overrides.get(name, {}), self._place_of_override(name))
         layers.values |= self._references(name, layers, place)
         return layers
 
     def _place_of_model(self, name: str) -> str:
         """Where the model of a run is set, for errors; the call may change it."""
-        changed = "model" in self.project.set.get(name, {})
-        return f"{self.runs_place}.{name}" + f", changed by {self._place_of_set(name)}" * changed
+        changed = "model" in self.project.overrides.get(name, {})
+        return (
+            f"{self.runs_place}.{name}" + f", changed by {self._place_of_override(name)}" * changed
+        )
 
-    def _place_of_set(self, name: str) -> str:
-        return f"{self.said.origin(('set', name))}: set.{name}"
+    def _place_of_override(self, name: str) -> str:
+        return f"{self.said.origin(('overrides', name))}: overrides.{name}"
 
     def _references(self, name: str, layers: Layers, place: str) -> dict[str, Any]:
         """What a run has of other entries than its bases, with the size of its vocabulary."""
         values = layers.values
         lineage(self.runs, name, self.runs_place, "init_from", self._parent, "run")
         if "dataset" not in values:
-            raise ConfigError(f"{place}: its setup names no dataset; add `dataset: ...`")
+            raise ConfigError(f"{place}: its recipe names no dataset; add `dataset: ...`")
         entry = self.entry(name)
         parent = entry.init_from
         dataset = self.read_by(name, str(values["dataset"]))
@@ -281,11 +283,11 @@ class Catalogue:
     def _parent(self, run: str) -> str | None:
         return self.entry(run).init_from
 
-    def members(self, run: str, family: str | None) -> list[str]:
-        """Return the runs of a row at every setup of its family; without one the run itself."""
-        if family is None:
+    def members(self, run: str, size_grid: str | None) -> list[str]:
+        """Return the runs of a row at every recipe of its size grid; without one the run itself."""
+        if size_grid is None:
             return [run]
-        return list(scales.members(self.runs, run, self.scale.families[family]))
+        return list(scales.members(self.runs, run, self.scale.size_grids[size_grid]))
 
     def dataset_of(self, name: str) -> str:
         """Return the dataset that stands in for ``name``: `corpus` replaces text, not tasks.

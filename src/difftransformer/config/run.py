@@ -98,7 +98,7 @@ def _with_options(model: Any) -> Any:
 
 
 class RunSettings(Settings):
-    """What the `set` of a run and the setups of a scale may hold, each a part of it."""
+    """What the `overrides` of a run and the recipes of a scale may hold, each a part of it."""
 
     model: Annotated[ModelConfig, BeforeValidator(_with_options)] = setting(
         meaning="The architecture."

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from difftransformer.config.base import Name, Settings, setting
-from difftransformer.config.project import MOST_SEEDS, Seeds, SetupEntry, SweepEntry
+from difftransformer.config.project import MOST_SEEDS, RecipeEntry, Seeds, SweepEntry
 
 
 class MachineConfig(Settings):
@@ -53,7 +53,7 @@ class ScaleConfig(Settings):
     machine: MachineConfig | None = setting(
         None, meaning="Machine that `difftransformer estimate-cost` reckons with"
     )
-    setups: dict[Name, SetupEntry] = setting(meaning="Experiments by name")
+    recipes: dict[Name, RecipeEntry] = setting(meaning="Experiments by name")
     runs: dict[Name, dict[str, Any]] = setting(
         {}, meaning="Changes to entries of runs.yaml at this scale, and runs of this scale alone"
     )
@@ -66,7 +66,7 @@ class ScaleConfig(Settings):
     learning_rates: dict[str, float] = setting(
         {},
         meaning="Peak learning rate of single runs, chosen by the sweep; others use that of their "
-        "nearest base at the same setup, or their setup's",
+        "nearest base at the same recipe, or their recipe's",
         unit="per step",
     )
     timings: dict[Name, dict[str, Any]] = setting(
@@ -74,11 +74,12 @@ class ScaleConfig(Settings):
         meaning="What is timed, by evaluation, see its settings; what is not here is not built at "
         "this scale",
     )
-    families: dict[str, list[str]] = setting(
+    size_grids: dict[str, list[str]] = setting(
         {},
-        meaning="Setups at which the rows of a section with that `family` are trained, ascending: "
-        "model sizes, or budgets. A run at the setup it has anyway is itself, at another one it "
-        "is called {run}_{setup}",
+        meaning="Recipes at which the rows of a section with that `size_grid` are trained, "
+        "ascending: "
+        "model sizes, or budgets. A run at the recipe it has anyway is itself, at another one it "
+        "is called {run}_{recipe}",
     )
     sweeps: dict[str, SweepEntry] = setting({}, meaning="Learning-rate sweeps by artifact")
     proxies: dict[str, dict[str, str | None]] = setting(

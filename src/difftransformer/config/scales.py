@@ -15,8 +15,8 @@ from difftransformer.errors import ConfigError, lookup, nearest
 
 Entries = Mapping[str, object]
 Runs = Mapping[str, RunEntry]
-INHERITED = {"setup", "init_from", "adapt", "look", "match"}
-"""What a run has of its nearest base with it; its `set` is merged key by key."""
+INHERITED = {"recipe", "init_from", "adapt", "color", "match"}
+"""What a run has of its nearest base with it; its `overrides` is merged key by key."""
 Proxies = Mapping[str, Mapping[str, str | None]]
 """Artifact -> run of its rows -> run that stands in for it; None leaves the row out.
 
@@ -25,7 +25,7 @@ large one asks for needles in English, not in the words of a generated corpus: t
 claims on it stay the same, and a scale says which of its runs stand in for the rows.
 """
 
-# --- runs that it adds to those of runs.yaml: changed ones, its own, those of families and sweeps
+# --- runs that it adds to those of runs.yaml: changed ones, its own, those of size_grids and sweeps
 
 
 def scale_runs(runs: Runs, scale: ScaleConfig, scale_file: str) -> dict[str, RunEntry]:
@@ -55,69 +55,70 @@ def inherited(runs: Runs, where: str) -> dict[str, RunEntry]:
 
 
 def tuned_as(
-    runs: Runs, rates: Mapping[str, float], name: str, setup: str, where: str
+    runs: Runs, rates: Mapping[str, float], name: str, recipe: str, where: str
 ) -> str | None:
-    """Return whose tuned learning rate a run has at a setup; None: that of the setup.
+    """Return whose tuned learning rate a run has at a recipe; None: that of the recipe.
 
-    Its own, or that of its nearest base at the same setup, adapted by the same method if by any.
+    Its own, or that of its nearest base at the same recipe, adapted by the same method if by any.
     """
 
     def method(run: str) -> Any:
         return (runs[run].adapt or {}).get("method")
 
     for one in reversed(ancestry(runs, name, where)):
-        alike = runs[one].setup == setup and method(one) == method(name)
+        alike = runs[one].recipe == recipe and method(one) == method(name)
         if one in rates and (one == name or alike):
             return one
     return None
 
 
-def members(runs: Runs, run: str, setups: Sequence[str]) -> dict[str, str]:
-    """Return run id -> setup of a run at every setup of a family, in their order.
+def members(runs: Runs, run: str, recipes: Sequence[str]) -> dict[str, str]:
+    """Return run id -> recipe of a run at every recipe of a size grid, in their order.
 
-    At its own setup a run is itself, and at one at which a run of its own name stands, that one,
+    At its own recipe a run is itself, and at one at which a run of its own name stands, that one,
     so nothing is trained twice.
     """
     own = runs[run]
     named = {
-        entry.setup: name
+        entry.recipe: name
         for name, entry in reversed(list(runs.items()))
-        if entry.base == run and entry.with_other_setup(own)
+        if entry.base == run and entry.differs_only_in_recipe(own)
     }
     return {
-        run if setup == own.setup else named.get(setup, f"{run}_{setup}"): setup for setup in setups
+        run if recipe == own.recipe else named.get(recipe, f"{run}_{recipe}"): recipe
+        for recipe in recipes
     }
 
 
-def family_runs(
+def size_grid_runs(
     runs: Runs, artifacts: Mapping[str, ArtifactConfig], scale: ScaleConfig, file: str, folder: str
 ) -> dict[str, RunEntry]:
-    """Return the runs that families add: rows of an artifact at several setups of the scale.
+    """Return the runs that size grids add: rows of an artifact at several recipes of the scale.
 
     ``file`` is the scale's and ``folder`` that of the artifacts, for errors.
 
     Raises:
-        ConfigError: an unknown family, setup or run; offers the nearest name.
+        ConfigError: an unknown size grid, recipe or run; offers the nearest name.
     """
     added: dict[str, RunEntry] = {}
     sections = [(name, part) for name, one in artifacts.items() for part in one.sections]
     for name, part in sections:
-        if part.family is None:
+        if part.size_grid is None:
             continue
-        where, place = f"{folder}/{name}.yaml", f"{file}: families.{part.family}"
-        setups = lookup(scale.families, part.family, "family", f"{file}: families")
+        where, place = f"{folder}/{name}.yaml", f"{file}: size_grids.{part.size_grid}"
+        recipes = lookup(scale.size_grids, part.size_grid, "size grid", f"{file}: size_grids")
         try:
-            part.asked.check_family(setups)
+            part.asked.check_size_grid(recipes)
         except ValueError as error:
             raise ConfigError(f"{place}: {error}") from None
-        for setup in setups:
-            lookup(scale.setups, setup, "setup", place)
+        for recipe in recipes:
+            lookup(scale.recipes, recipe, "recipe", place)
         for row in part.rows:
             entry = lookup(runs, row.run, "run", where)
-            for member, setup in members(runs, row.run, setups).items():
+            for member, recipe in members(runs, row.run, recipes).items():
                 if member not in runs:
-                    label = f"{entry.label}, {setup}"
-                    added[member] = RunEntry(base=row.run, setup=setup, label=label)
+                    label = f"{entry.label}, {recipe}"
+                    added[member] = RunEntry(base=row.run, recipe=recipe, label=label)
     return added
 
 
@@ -134,7 +135,7 @@ def sweep_runs(runs: Runs, scale: ScaleConfig, scale_file: str) -> dict[str, Run
         label = lookup(runs, name, "run", f"{scale_file}: sweeps").label
         for index, rate in enumerate(rates):
             changes = {"training": {"lr": rate}}
-            run = RunEntry(base=name, label=f"{label}, lr {rate:g}", set=changes)
+            run = RunEntry(base=name, label=f"{label}, lr {rate:g}", overrides=changes)
             expanded[sweep_run(name, index)] = run
     return expanded
 
@@ -203,15 +204,15 @@ def _section(part: SectionConfig, runs: Mapping[str, str | None]) -> SectionConf
             update={
                 "run": other,
                 "paper": row.paper or row.run,
-                "against": runs.get(row.against or "", row.against),
-                "twin": runs.get(row.twin or "", row.twin),
+                "baseline": runs.get(row.baseline or "", row.baseline),
+                "paired_run": runs.get(row.paired_run or "", row.paired_run),
             }
         )
         for row in part.rows
         if (other := runs.get(row.run, row.run)) is not None
     ]
-    against = runs.get(part.against or "", part.against)
-    return part.model_copy(update={"rows": rows, "against": against})
+    baseline = runs.get(part.baseline or "", part.baseline)
+    return part.model_copy(update={"rows": rows, "baseline": baseline})
 
 
 # --- a model from elsewhere in the place of the run that is adapted
@@ -229,7 +230,7 @@ def adapt_pretrained(
         where: File and section of the runs, for errors.
     """
     options = {name: getattr(base, name) for name in PretrainedOptions.model_fields}
-    itself = RunEntry(label=base.shown, look=0, pretrained=base.name, **options)
+    itself = RunEntry(label=base.shown, color=0, pretrained=base.name, **options)
     changed, bases = {**runs, PRETRAINED_BASE: itself}, set()
     for name, entry in runs.items():
         if entry.adapt is not None and entry.init_from is not None:
@@ -252,19 +253,19 @@ def adapt_pretrained(
 def check_entries(
     scale: ScaleConfig, file: str, runs: Runs, runs_file: str, datasets: Entries, suites: Entries
 ) -> None:
-    """Check setups and the `set` of runs key by key, and that what a scale changes is there.
+    """Check recipes and the `overrides` of runs key by key, and that what a scale changes is there.
 
     A setting that overrides another must not hide it. ``file`` is the scale's own, for errors.
 
     Raises:
         ConfigError: an unknown name or key, or a value of a wrong type or size.
     """
-    for name, setup in scale.setups.items():
-        own = setup.model_dump(include={"model", "training"}, exclude_unset=True)
-        check_settings(own, f"{file}: setups.{name}")
+    for name, recipe in scale.recipes.items():
+        own = recipe.model_dump(include={"model", "training"}, exclude_unset=True)
+        check_settings(own, f"{file}: recipes.{name}")
     for name, entry in runs.items():
         owner = file if name in scale.runs else runs_file
-        check_settings(entry.set, f"{owner}: runs.{name}.set")
+        check_settings(entry.overrides, f"{owner}: runs.{name}.overrides")
     for key, what, changed, known in (
         ("datasets", "dataset", scale.datasets, datasets),
         ("suites", "suite", scale.suites, suites),

@@ -104,10 +104,10 @@ class Artifacts:
         return [seed for seed in seeds if seed in exploratory] if isinstance(seeds, list) else []
 
     def runs(self, name: str) -> list[str]:
-        """Return the trained runs behind an artifact: rows, their families, or a sweep's runs."""
+        """Return the trained runs behind an artifact: rows, their size grids, or a sweep's runs."""
         swept = [row.run_id for rows in self._sweep_rows(name).values() for row in rows]
         parts = [part for part in self.known[name].sections if part.asked.trained]
-        shown = [run for part in parts for run in (*self._rows(part), *_twins(part))]
+        shown = [run for part in parts for run in (*self._rows(part), *_paired_runs(part))]
         return swept or list(dict.fromkeys(shown))
 
     # --- files behind it ---
@@ -164,7 +164,7 @@ class Artifacts:
         for part in self.known[name].sections:
             for run, suite in product(self._measured(name, part), part.suites):
                 yield suite, run
-            for run, suite in product(_twins(part), part.asked.twin_suites):
+            for run, suite in product(_paired_runs(part), part.asked.paired_suites):
                 yield suite, run
 
     # --- timings ---
@@ -252,7 +252,7 @@ class Artifacts:
             ),
             judges={suite: self.jobs.judges(suite) for suite in catalogue.suites},
             members=catalogue.members,
-            look=lambda run: catalogue.entry(run).look,
+            color=lambda run: catalogue.entry(run).color,
             replications=catalogue.papers.replications,
             overrides=cache(partial(overrides, catalogue)),
         )
@@ -285,9 +285,9 @@ class Artifacts:
         return found
 
     def _rows(self, part: SectionConfig) -> list[str]:
-        """Runs of a section's rows, each at every setup of the family if it has one."""
+        """Runs of a section's rows, each at every recipe of the size grid if it has one."""
         members = self.jobs.catalogue.members
-        return [run for row in part.rows for run in members(row.run, part.family)]
+        return [run for row in part.rows for run in members(row.run, part.size_grid)]
 
     def _measured(self, name: str, part: SectionConfig) -> list[str]:
         """Runs that a section's suites are asked of: those of the sweep where rates are swept."""
@@ -313,9 +313,9 @@ class Artifacts:
         ]
 
 
-def _twins(part: SectionConfig) -> Sequence[str]:
+def _paired_runs(part: SectionConfig) -> Sequence[str]:
     """Runs on another task that stand beside a section's rows."""
-    return [row.twin for row in part.rows if row.twin is not None]
+    return [row.paired_run for row in part.rows if row.paired_run is not None]
 
 
 @cache

@@ -334,7 +334,7 @@ class Plan:
         if entry is None:  # of a sweep
             return RunAbout(label=run)
         label = with_overrides(entry.label, overrides(self.catalogue, run))
-        return RunAbout(label=label, base=entry.base, look=entry.look)
+        return RunAbout(label=label, base=entry.base, color=entry.color)
 
     def _as_it_lies(self, name: str) -> KeptSlice:
         table, figure = self.tables([name]), self.figures([name])

@@ -31,7 +31,7 @@ class Sizes:
         return self._sized(name, None)[0]
 
     def match(self, name: str) -> FFNMatch | None:
-        """Return what was chosen for a run; None for one that is as its setup says."""
+        """Return what was chosen for a run; None for one that is as its recipe says."""
         return self._sized(name, None)[1]
 
     def timed(self, config: Timing, rows: Sequence[str], own: Sequence[str]) -> Models:
@@ -61,8 +61,8 @@ class Sizes:
         return validate(ModelConfig, layers.values, f"{place}: row {row}", layers.origin)
 
     @cache  # noqa: B019 - lives as long as the plan
-    def _sized(self, name: str, setup: str | None) -> tuple[RunConfig, FFNMatch | None]:
-        run = self.catalogue.run(name, setup)
+    def _sized(self, name: str, recipe: str | None) -> tuple[RunConfig, FFNMatch | None]:
+        run = self.catalogue.run(name, recipe)
         entry = self.catalogue.entry(name).match
         if entry is None:
             return run, None
@@ -77,7 +77,7 @@ class Sizes:
         )
         if self.catalogue.pretrained(entry.to) is not None:
             raise ConfigError(f"{place}.to: '{entry.to}' is not trained here; name a run that is")
-        wanted, _ = self._sized(entry.to, setup or self.catalogue.entry(name).setup)
+        wanted, _ = self._sized(entry.to, recipe or self.catalogue.entry(name).recipe)
         seq_len = 1 if entry.by == "parameters" else run.training.seq_len
         try:
             found = _match(run.model, wanted.model, entry.by, seq_len)

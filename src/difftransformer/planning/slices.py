@@ -7,7 +7,7 @@ from difftransformer.config.artifact_slices import (
     DEVIATION,
     MARK,
     ArtifactSlice,
-    FamilySlice,
+    ResolvedGridRow,
     RowSlice,
     SectionSlice,
     SweepRow,
@@ -21,13 +21,13 @@ from difftransformer.errors import ConfigError, lookup
 Facts = Mapping[str, Mapping[str, Fact]]
 """Run id -> what the model is (heads, head_dim, norm); runs not in it show none."""
 Members = Callable[[str, str | None], list[str]]
-"""Gives the runs of a row's run at every setup of a family; without a family the run alone."""
+"""Gives the runs of a row's run at every recipe of a size grid; without one the run alone."""
 Sweeps = Mapping[str, Sequence[SweepRow]]
 """Swept run -> its learning rates."""
 
 
-def _alone(run: str, family: str | None) -> list[str]:
-    assert family is None, f"family {family} of {run} without its members"
+def _alone(run: str, size_grid: str | None) -> list[str]:
+    assert size_grid is None, f"size grid {size_grid} of {run} without its members"
     return [run]
 
 
@@ -45,12 +45,12 @@ class Declarations:
     judges: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Suite -> who judges what it generates, of the suites that generate something to judge."""
     members: Members = _alone
-    look: Callable[[str], int | None] = lambda run: None
+    color: Callable[[str], int | None] = lambda run: None
     """Gives the number of a run's color."""
     replications: Sequence[Replication] = ()
     """Independent replications of the papers' central differences."""
     overrides: Callable[[str], str] = lambda run: ""
-    """Gives what `set` changes of a run; empty: nothing."""
+    """Gives what `overrides` changes of a run; empty: nothing."""
 
     def published(self, name: str) -> PaperTable | None:
         """Return the published numbers of an artifact, its own or those it shares."""
@@ -73,8 +73,8 @@ class Declarations:
             for number, row in enumerate(part.rows):
                 place = f"{where}: sections[{index}].rows[{number}]"
                 lookup(self.labels, row.run, "run", f"{place}.run")
-                if row.twin is not None:
-                    lookup(self.labels, row.twin, "run", f"{place}.twin")
+                if row.paired_run is not None:
+                    lookup(self.labels, row.paired_run, "run", f"{place}.paired_run")
         if isinstance(artifact.paper, str):
             known = self.artifacts.items()
             with_values = {key: one for key, one in known if isinstance(one.paper, PaperTable)}
@@ -121,12 +121,12 @@ class Declarations:
     def _section(
         self, part: SectionConfig, facts: Facts, sweeps: Sweeps, where: str
     ) -> SectionSlice:
-        families = [self._family(row, part) for row in part.rows]
-        members = {family.run: family.members for family in families}
+        grid_rows = [self._grid_row(row, part) for row in part.rows]
+        members = {grid_row.run: grid_row.members for grid_row in grid_rows}
         rows = [
             member
-            for row, family in zip(part.rows, families, strict=True)
-            for member in self._rows(row, family, members, facts, sweeps)
+            for row, grid_row in zip(part.rows, grid_rows, strict=True)
+            for member in self._rows(row, grid_row, members, facts, sweeps)
         ]
         # The scale decides what is swept; the artifact only orders it.
         swept = part.asked.swept
@@ -142,27 +142,27 @@ class Declarations:
             options=part.asked,
             suites=part.suites,
             rows=shown,
-            families=families if part.family is not None else [],
+            grid_rows=grid_rows if part.size_grid is not None else [],
             sweep=[rate for row in shown for rate in sweeps[row.run]] if swept else [],
             replications=[one for one in self.replications if one.of == part.asked.replicated],
             judges=[judge for suite in part.suites for judge in self.judges.get(suite, ())],
         )
 
-    def _family(self, row: RowConfig, part: SectionConfig) -> FamilySlice:
-        """A row with its runs; without a family that is the one it names."""
-        against, members = row.against or part.against, self.members(row.run, part.family)
+    def _grid_row(self, row: RowConfig, part: SectionConfig) -> ResolvedGridRow:
+        """A row with its runs; without a size grid that is the one it names."""
+        baseline, members = row.baseline or part.baseline, self.members(row.run, part.size_grid)
         changed = self._overrides(row.run, *members)
-        return FamilySlice(
+        return ResolvedGridRow(
             run=row.run,
             label=with_overrides(row.label or self.labels[row.run], changed),
             overrides=changed,
-            against=None if against == row.run else against,
-            look=self.look(row.run),
+            baseline=None if baseline == row.run else baseline,
+            color=self.color(row.run),
             members=members,
         )
 
     def _overrides(self, run: str, *others: str) -> str:
-        """What `set` changes of a run, and of others behind its row after their names."""
+        """What `overrides` changes of a run, and of others behind its row after their names."""
         found = [self.overrides(run)]
         found += [
             f"{one}: {changed}" for one in others if one != run and (changed := self.overrides(one))
@@ -172,29 +172,29 @@ class Declarations:
     def _rows(
         self,
         row: RowConfig,
-        family: FamilySlice,
+        grid_row: ResolvedGridRow,
         members: Mapping[str, list[str]],
         facts: Facts,
         sweeps: Sweeps,
     ) -> Iterator[RowSlice]:
-        """Runs of a family as rows, each compared with the other row's run at the same setup."""
-        none: Sequence[str | None] = [None] * len(family.members)
-        against = none if family.against is None else members.get(family.against, none)
-        for run, other in zip(family.members, against, strict=True):
+        """Return a row per recipe of the size grid, compared at the same recipe."""
+        none: Sequence[str | None] = [None] * len(grid_row.members)
+        baseline = none if grid_row.baseline is None else members.get(grid_row.baseline, none)
+        for run, other in zip(grid_row.members, baseline, strict=True):
             itself, known = run == row.run, dict(facts.get(run, {}))
             swept = [one.run_id for one in sweeps.get(run, ())]
-            twins = [row.twin] if row.twin is not None and itself else []
-            changed = self._overrides(run, *twins, *swept)
+            paired_runs = [row.paired_run] if row.paired_run is not None and itself else []
+            changed = self._overrides(run, *paired_runs, *swept)
             name = row.label if itself and row.label else self.labels[run]
             label = with_overrides(name, changed)
             yield RowSlice(
                 run=run,
                 label=label if known.get(DEVIATION) is None else label + MARK,
                 overrides=changed,
-                against=other,
+                baseline=other,
                 facts=known,
-                twin=row.twin if itself else None,
-                look=self.look(run),
+                paired_run=row.paired_run if itself else None,
+                color=self.color(run),
                 paper=row.paper if itself else None,
                 pretrained=run in self.pretrained,
             )
@@ -205,7 +205,7 @@ def _published(
 ) -> PaperTable | None:
     """Return the published table with its rows named by the runs that stand beside them.
 
-    Of runs that `set` changes nothing is published, nor of their differences from others.
+    Of runs that `overrides` changes nothing is published, nor of their differences from others.
     """
     if table is None:
         return None
@@ -214,7 +214,7 @@ def _published(
     rows = {run: row for run, row in table.rows.items() if run not in beside.values()}
     rows |= {run: table.rows[paper] for run, paper in beside.items() if paper is not None}
     changed = {row.run for part in sections for row in part.rows if row.overrides}
-    changed |= {one.run for part in sections for one in part.families if one.overrides}
+    changed |= {one.run for part in sections for one in part.grid_rows if one.overrides}
     if not changed:
         return table.model_copy(update={"rows": rows})
     kept = {
@@ -223,7 +223,7 @@ def _published(
                 "differences": {
                     column: one
                     for column, one in row.differences.items()
-                    if one.against not in changed
+                    if one.baseline not in changed
                 }
             }
         )

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
-from difftransformer.config.artifact_slices import FamilySlice, RowSlice
+from difftransformer.config.artifact_slices import ResolvedGridRow, RowSlice
 from difftransformer.config.evaluation import Fact
 from difftransformer.config.papers import PaperDifference, PaperTable
 from difftransformer.provenance.result import PerItemScores, Result
@@ -49,11 +49,11 @@ class PublishedValues(NamedTuple):
         value = self.value(row, column)
         return float(value) if isinstance(value, int | float) else None
 
-    def difference(self, row: str, against: str | None, column: str) -> PaperDifference | None:
+    def difference(self, row: str, baseline: str | None, column: str) -> PaperDifference | None:
         """Return what is printed of a difference, whatever the values of its rows are."""
         found = None if self.table is None else self.table.rows.get(row)
         printed = None if found is None else found.differences.get(column)
-        return printed if printed is not None and printed.against == against else None
+        return printed if printed is not None and printed.baseline == baseline else None
 
 
 def fact_text(fact: Fact) -> str:
@@ -143,7 +143,7 @@ def mean_cell(
 
 
 def paired_differences(
-    rows: Sequence[RowSlice | FamilySlice],
+    rows: Sequence[RowSlice | ResolvedGridRow],
     columns: Sequence[str],
     cells: Sequence[Cell],
     decimals: int,
@@ -166,9 +166,9 @@ def paired_differences(
     at = {(cell.row, cell.column): cell for cell in cells}
     found = []
     for row, column in product(rows, columns):
-        if row.against is None:
+        if row.baseline is None:
             continue
-        one, two = at[row.run, column], at[row.against, column]
+        one, two = at[row.run, column], at[row.baseline, column]
         published = None
         if one.paper_value is not None and two.paper_value is not None:
             published = one.paper_value - two.paper_value

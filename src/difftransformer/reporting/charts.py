@@ -48,14 +48,14 @@ def seed_points(run: str, x: Sequence[float], by_seed: Iterable[Sequence[float]]
 
 
 def token_points(
-    histories: Histories, run: str, seeds: Sequence[int], column: str, against: str | None = None
+    histories: Histories, run: str, seeds: Sequence[int], column: str, baseline: str | None = None
 ) -> list[Point]:
     """One column of a run's histories by training tokens, or its difference to another run's.
 
     Raises:
         UserError: a history is missing, lacks the column, or its seeds were measured elsewhere.
     """
-    both = [run] if against is None else [run, against]
+    both = [run] if baseline is None else [run, baseline]
     found = [[histories.series(one, seed, column) for one in both] for seed in seeds]
     tokens = require_same_steps(" and ".join(both), [one for pair in found for one in pair])[
         0

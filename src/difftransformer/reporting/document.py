@@ -61,7 +61,7 @@ class Cell(Settings):
     paper_text: str | None = None
     seeds: list[SeedValue] = Field(default=[])
     overrides: str = Field(
-        default="", description="What `set` changed of the runs behind it; empty: nothing"
+        default="", description="What `overrides` changed of the runs behind it; empty: nothing"
     )
     each: str = Field(
         default="seed", description="What `seeds` are, one of them: a seed, or a process"
@@ -137,7 +137,7 @@ class TableDocument(Settings):
         """Cells as a tidy frame in the order of sections, rows and columns; absent numbers: None.
 
         Columns: artifact, row, column, value, std, ci_low, ci_high, n, paper_value, run_ids; and
-        overrides, where `set` changed a run.
+        overrides, where `overrides` changed a run.
         """
         import pandas as pd
 

@@ -42,7 +42,7 @@ class Evidence(Settings):
         default=None, description="Published difference, where both numbers are published"
     )
     excluded: list[int] = Field(default=[], description="Exploratory seeds, which test no claim")
-    overridden: str | None = Field(default=None, description="Run changed by `set`, and how")
+    overridden: str | None = Field(default=None, description="Run changed by `overrides`, and how")
     parameters: list[int] = Field(
         default=[], description="Fewest and most parameters of its models; empty: not known"
     )
@@ -149,10 +149,10 @@ def _published(
 
 
 def _overridden(contrast: ClaimContrast, overrides: Mapping[str, str]) -> str | None:
-    """First run of a contrast that `set` changes, and how; None: no run is changed."""
+    """First run of a contrast that `overrides` changes, and how; None: no run is changed."""
     changed = (run for run in contrast.sides.values() if run in overrides)
     run = next(changed, None)
-    return run and f"`set` changes {run} ({overrides[run]}), which the claim is not about"
+    return run and f"`overrides` changes {run} ({overrides[run]}), which the claim is not about"
 
 
 def _range(trained: list[Result], metric: str) -> list[int]:

@@ -47,7 +47,7 @@ def draw_loss_differences(
     for row in context.rows_with_baseline:
         draw_lines(
             axes,
-            token_points(histories, row.run, context.seeds, VALIDATION_LOSS, row.against),
+            token_points(histories, row.run, context.seeds, VALIDATION_LOSS, row.baseline),
             look,
         )
     label_axes(axes, x="", y="nats per token", title=difference_title(context))

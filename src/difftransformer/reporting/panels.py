@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from difftransformer.config.artifact_slices import FamilySlice, RowSlice
+from difftransformer.config.artifact_slices import ResolvedGridRow, RowSlice
 from difftransformer.reporting.charts import draw_lines, seed_points
 from difftransformer.reporting.collect import require_metric
 from difftransformer.reporting.drawing import (
@@ -124,7 +124,7 @@ def draw_heatmaps(
 
 
 def row_legend(
-    rows: Iterable[RowSlice | FamilySlice], look: Mapping[str, RowStyle], *,
+    rows: Iterable[RowSlice | ResolvedGridRow], look: Mapping[str, RowStyle], *,
     line_width: float = 1.6, marker_size: float = 0,
 ) -> list[Line2D]:  # fmt: skip
     """Signs of a legend that name the rows."""

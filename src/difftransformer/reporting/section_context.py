@@ -73,7 +73,7 @@ class SectionContext(Generic[O]):
     @property
     def rows_with_baseline(self) -> list[RowSlice]:
         """Rows that are compared with another."""
-        return [row for row in self.rows if row.against]
+        return [row for row in self.rows if row.baseline]
 
     @property
     def has_baselines(self) -> bool:
@@ -84,7 +84,7 @@ class SectionContext(Generic[O]):
     def baseline_labels(self) -> list[str]:
         """Labels of the rows that others are compared with, each once."""
         labels = {row.run: row.label for row in self.rows}
-        return list(dict.fromkeys(labels[str(row.against)] for row in self.rows_with_baseline))
+        return list(dict.fromkeys(labels[str(row.baseline)] for row in self.rows_with_baseline))
 
     @property
     def sibling_contexts(self) -> "list[SectionContext[O]]":
@@ -96,7 +96,7 @@ class SectionContext(Generic[O]):
     @property
     def styles(self) -> dict[str, RowStyle]:
         """Look of each row, by its run."""
-        return row_styles({row.run: row.look for row in self.rows})
+        return row_styles({row.run: row.color for row in self.rows})
 
     @cached_property
     def suite(self) -> Any:
@@ -179,7 +179,7 @@ class SectionContext(Generic[O]):
         if len(self.baseline_labels) == 1:
             return f"row − {self.baseline_labels[0]}"
         labels = {row.run: row.label for row in self.rows}
-        pairs = [(row.label, labels[row.against]) for row in self.rows if row.against]
+        pairs = [(row.label, labels[row.baseline]) for row in self.rows if row.baseline]
         return "; ".join(f"{label} − {other}" for label, other in pairs)
 
     def difference_note(self) -> list[str]:
@@ -190,7 +190,7 @@ class SectionContext(Generic[O]):
     def difference_suffix(self) -> str:
         """Ending of the columns of comparison: nothing where it compares as the first one does."""
         ours, theirs = (
-            list(dict.fromkeys(row.against for row in one.rows if row.against))
+            list(dict.fromkeys(row.baseline for row in one.rows if row.baseline))
             for one in (self, self.sibling_contexts[0])
         )
         return "" if ours == theirs else "".join(f"_to_{run}" for run in ours)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from difftransformer.config.artifact_slices import FamilySlice, RowSlice
+from difftransformer.config.artifact_slices import ResolvedGridRow, RowSlice
 from difftransformer.models.config import LAMBDA, lambda_metric, layer_metric
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import (
@@ -134,18 +134,18 @@ def make_section(
     notes: Sequence[str] = (),
     *,
     title: str | None = None,
-    rows: Sequence[RowSlice | FamilySlice] | None = None,
+    rows: Sequence[RowSlice | ResolvedGridRow] | None = None,
 ) -> Section:
     """Make a section of columns and cells, with the view's title and rows where none are given.
 
     Differences that are printed as such stand beside ours.
     """
     shown = context.rows if rows is None else rows
-    against = {row.run: row.against for row in shown}
+    baseline = {row.run: row.baseline for row in shown}
 
     def beside(cell: Cell) -> Cell:
         column = cell.column.removesuffix(DIFFERENCE_SUFFIX)
-        printed = context.published.difference(cell.row, against.get(cell.row), column)
+        printed = context.published.difference(cell.row, baseline.get(cell.row), column)
         if column == cell.column or printed is None:
             return cell
         ends = (f"{end:+g}".replace("-", MINUS) for end in (printed.low, printed.high))

@@ -103,7 +103,8 @@ def _require_one_value(artifact: str, sections: list[Section]) -> None:
 def _with_overrides(
     sections: list[Section], artifact: ArtifactSlice, results: Results
 ) -> list[Section]:
-    """Note in each cell the settings that `set` overrode, and drop the published value beside it.
+    """Note in each cell the settings that `overrides` overrode, and drop the published value
+    beside it.
 
     A row of timings is named by its run, then "/" and how it was timed.
     """

@@ -88,9 +88,9 @@ class TimingResults:
         turns = [(shape, row, backend, mode) for backend in self.config.backends]
         return max((self.speeds(*one) for one in turns if self.is_timed(*one)), key=np.median)
 
-    def ratios(self, shape: str, row: str, against: str, mode: str) -> RoundValues:
+    def ratios(self, shape: str, row: str, baseline: str, mode: str) -> RoundValues:
         """Speed of a row over that of another, each by its fastest backend, round by round."""
-        return self.fastest(shape, row, mode) / self.fastest(shape, against, mode)
+        return self.fastest(shape, row, mode) / self.fastest(shape, baseline, mode)
 
     def speed_cell(
         self, place: CellKey, speeds: RoundValues, paper: PublishedValues | None = None
@@ -112,10 +112,10 @@ class TimingResults:
         Under ``column`` of their geometric mean over shapes, round by round, then by shape. A
         verdict takes its interval, of the mean, from the processes.
         """
-        if row.against is None:
+        if row.baseline is None:
             return
-        against = row.against
-        ratios = {f"{one}_{column}": self.ratios(one, row.run, against, mode) for one in shapes}
+        baseline = row.baseline
+        ratios = {f"{one}_{column}": self.ratios(one, row.run, baseline, mode) for one in shapes}
         overall = np.apply_along_axis(geometric_mean, 0, np.array([*ratios.values()]))
         for name, rounds in ({column: overall} | ratios).items():
             place = CellKey(row.run, name)

@@ -116,7 +116,7 @@ def test_by_tokens_it_needs_a_family() -> None:
         "suites": ["adaptation_target", "adaptation_source"], "rows": [{"run": "adapted_dex"}],
     }  # fmt: skip
     raw = {"title": "t", "description": "d", "sections": [section], "table": {"caption": "c"}}
-    with pytest.raises(ConfigError, match="family: evaluation adaptation needs one"):
+    with pytest.raises(ConfigError, match="size_grid: evaluation adaptation needs one"):
         typed_artifact(raw, "x.yaml")
     section["options"] = {"by": "run"}
     typed_artifact(raw, "x.yaml")

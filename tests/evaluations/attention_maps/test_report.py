@@ -88,8 +88,8 @@ def with_pretrained(name: str, kind: Kind, fake: FakeResults, depth: int) -> Art
     attention_maps(fake, "pretrained_diff", 0, depth, range(1, depth, 2))
     artifact = artifact_slice(name, kind)
     (part,) = artifact.sections
-    changes = {"run": "pretrained_diff", "label": "E", "pretrained": True, "facts": {}, "look": 20}
-    row = part.rows[-1].model_copy(update=changes | {"against": None})
+    changes = {"run": "pretrained_diff", "label": "E", "pretrained": True, "facts": {}, "color": 20}
+    row = part.rows[-1].model_copy(update=changes | {"baseline": None})
     return artifact.model_copy(
         update={"sections": [part.model_copy(update={"rows": [row, *part.rows]})]}
     )

@@ -81,7 +81,7 @@ def test_intervals_hold_seeds_and_documents_as_verdicts_do(fake: FakeResults) ->
         for one in verdict.contrasts
     }
     (part, *_) = artifact_slice("evidence").sections
-    pairs = [(one.row, one.against) for one in part.options.pairs]
+    pairs = [(one.row, one.baseline) for one in part.options.pairs]
     assert len(pairs) == 4 and len(tested) == 3
     for ours, theirs in pairs:
         cell = table.find(f"{ours}_minus_{theirs}", "valid_difference")

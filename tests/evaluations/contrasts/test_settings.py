@@ -7,7 +7,7 @@ import pytest
 from difftransformer.config.validation import validate
 from difftransformer.evaluations.contrasts.settings import Options
 
-PAIR = {"row": "a", "against": "b"}
+PAIR = {"row": "a", "baseline": "b"}
 
 
 def options(*pairs: dict[str, str], **changes: Any) -> Options:
@@ -17,7 +17,7 @@ def options(*pairs: dict[str, str], **changes: Any) -> Options:
 
 
 def test_pairs_are_of_rows_that_there_are() -> None:
-    asked = options(PAIR, {"row": "b", "against": "a"}, replications_of="diff_v1")
+    asked = options(PAIR, {"row": "b", "baseline": "a"}, replications_of="diff_v1")
     asked.check_rows(["a", "b"])
     assert (asked.replicated, options(PAIR).replicated) == ("diff_v1", None)
 
@@ -25,9 +25,9 @@ def test_pairs_are_of_rows_that_there_are() -> None:
 @pytest.mark.parametrize(
     ("pair", "message"),
     [
-        ({"row": "long", "against": "b"}, r"pairs\[1\]\.row: 'long' is none .*mean 'longer'"),
-        ({"row": "b", "against": "c"}, r"pairs\[1\]\.against: 'c' is none of its rows"),
-        ({"row": "b", "against": "b"}, r"pairs\[1\]: needs two rows"),
+        ({"row": "long", "baseline": "b"}, r"pairs\[1\]\.row: 'long' is none .*mean 'longer'"),
+        ({"row": "b", "baseline": "c"}, r"pairs\[1\]\.baseline: 'c' is none of its rows"),
+        ({"row": "b", "baseline": "b"}, r"pairs\[1\]: needs two rows"),
         (PAIR, r"pairs\[1\]: needs two rows, and other ones than before"),
     ],
 )

@@ -148,10 +148,10 @@ def test_few_points_are_fitted_without_an_offset(small: FakeResults) -> None:
     small.everything((0,))
     artifact = artifact_slice("figure3a", seeds=(0,))
     part = artifact.sections[0]
-    families = [
-        family.model_copy(update={"members": family.members[1:]}) for family in part.families
+    grid_rows = [
+        grid_row.model_copy(update={"members": grid_row.members[1:]}) for grid_row in part.grid_rows
     ]
-    part = part.model_copy(update={"families": families})
+    part = part.model_copy(update={"grid_rows": grid_rows})
     table = built(small, artifact.model_copy(update={"sections": [part]}))
     assert value(table, "diff", "offset") == 0.0
     assert any("without an offset" in note for note in table.sections[1].notes)

@@ -10,6 +10,6 @@ def test_sizes_need_a_suite_and_two_sizes_and_tokens_need_histories() -> None:
     assert (size.suites, size.reads_histories) == (1, False)
     assert (tokens.suites, tokens.reads_histories) == (0, True)
     with pytest.raises(ValueError, match=r"two sizes.*\['a', 'a'\]"):
-        size.check_family(["a", "a"])
-    size.check_family(["a", "b"])
-    tokens.check_family(["a"])
+        size.check_size_grid(["a", "a"])
+    size.check_size_grid(["a", "b"])
+    tokens.check_size_grid(["a"])

@@ -15,15 +15,18 @@ SCORE = {"header": "Needles ↑", "suite": "needles", "metric": "accuracy_n6_r2"
 
 
 def options(**changes: Any) -> Options:
-    twin = {"needles": SCORE | {"of_twin": True}, "depth": SCORE | {"of_twin": True}}
-    known = {"scores": {"valid": SCORE | {"suite": "validation"}, **twin}, "note": "Scores."}
+    paired_run = {
+        "needles": SCORE | {"of_paired_run": True},
+        "depth": SCORE | {"of_paired_run": True},
+    }
+    known = {"scores": {"valid": SCORE | {"suite": "validation"}, **paired_run}, "note": "Scores."}
     found: Options = validate(Options, known | changes, "options")
     return found
 
 
 def test_twins_are_measured_by_the_suites_of_their_scores_alone() -> None:
     found = options()
-    assert (found.twin_suites, found.timing) == (["needles"], None)
+    assert (found.paired_suites, found.timing) == (["needles"], None)
     assert options(timed_by="throughput").timing == "throughput"
     assert found.scores["needles"].name == "Needles"
     with pytest.raises(ConfigError, match=r"scores.*suit: unknown key; did you mean 'suite'"):

@@ -62,7 +62,7 @@ def test_show_says_which_file_and_key_sets_each_value(repository: Path) -> None:
     words = ("diff_lambda_0_8", "--origins", "--scale", "tiny", "--config-dir", folder)
     lines = dict(line.split("  # ") for line in call("show", *words).stdout.splitlines())
     runs, scale = folder / "runs.yaml", folder / "scales" / "tiny.yaml"
-    assert lines["model.attention.lambda_init = 0.8"] == f"{runs}: runs.diff_lambda_0_8.set"
+    assert lines["model.attention.lambda_init = 0.8"] == f"{runs}: runs.diff_lambda_0_8.overrides"
     assert lines["training.lr = 0.008"] == f"{scale}: learning_rates.diff_lambda_0_8"
     assert lines["training.eps = 1e-08"] == "default, or follows from other settings"
 

@@ -19,8 +19,9 @@ SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.binary(max_size=3)
 )
 KEYS = st.sampled_from(
-    ["model", "training", "attention", "lr", "betas", "steps", "d_model", "base", "label", "set",
-     "setup", "init_from", "variant", "probe", "sources", "kind", "tokenizer", "dataset"]
+    ["model", "training", "attention", "lr", "betas", "steps", "d_model", "base", "label",
+    "overrides",
+     "recipe", "init_from", "variant", "probe", "sources", "kind", "tokenizer", "dataset"]
 ) | st.text(max_size=4)  # fmt: skip
 VALUES: st.SearchStrategy[Any] = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
@@ -83,7 +84,7 @@ def test_any_run_resolves_or_is_our_error(
         content = _read(path)
         if path.name == "runs.yaml":
             usable = {"label": "Spoilt", "base": "transformer"} if whole else {}
-            return {"runs": content["runs"] | {name: usable | {"set": changes} | entry}}
+            return {"runs": content["runs"] | {name: usable | {"overrides": changes} | entry}}
         return content
 
     with monkeypatch.context() as patch:

@@ -36,7 +36,7 @@ ARTIFACT = {"title": "T", "description": "d", "table": {"caption": "c"}}
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"against": "c"}, r"sections\[0\]: against: 'c' is none of the rows"),
+        ({"baseline": "c"}, r"sections\[0\]: baseline: 'c' is none of the rows"),
         ({"rows": [{"run": "a"}, {"run": "a"}]}, r"sections\[0\]: a run stands twice"),
         ({"rows": []}, "at least 1 item"),
         ({"evaluatoin": "x"}, "unknown key; did you mean 'evaluation'"),
@@ -52,12 +52,12 @@ ARTIFACT = {"title": "T", "description": "d", "table": {"caption": "c"}}
         ),
         ({"evaluation": "outliers"}, r"sections\[0\]\.options: of: required key is missing"),
         (
-            {"rows": [{"run": "a", "twin": "b"}]},
-            r"rows\[0\]\.twin: evaluation validation_slices has no use for one",
+            {"rows": [{"run": "a", "paired_run": "b"}]},
+            r"rows\[0\]\.paired_run: evaluation validation_slices has no use for one",
         ),
         (
             {"evaluation": "scaling", "options": {"by": "size", "compare_at": 0.5}},
-            r"sections\[0\]\.family: evaluation scaling needs one",
+            r"sections\[0\]\.size_grid: evaluation scaling needs one",
         ),
     ],
 )

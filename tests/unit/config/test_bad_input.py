@@ -25,39 +25,42 @@ CASES: dict[str, Case] = {
     "unknown corpus": ("config.yaml", put("corpus", value="stdlib"), ["unknown dataset 'stdlib'"]),
     "unknown key of a run": (
         "runs.yaml",
-        put("runs", "diff", "sett", value={}),
-        ["runs.diff.sett: unknown key; did you mean 'set'?"],
+        put("runs", "diff", "overide", value={}),
+        ["runs.diff.overide: unknown key; did you mean 'overrides'?"],
     ),
     "misspelt model key": (
         "runs.yaml",
-        put("runs", "diff", "set", value={"model": {"d_modle": 64}}),
-        ["runs.diff.set: model.d_modle: unknown key; did you mean 'd_model'?"],
+        put("runs", "diff", "overrides", value={"model": {"d_modle": 64}}),
+        ["runs.diff.overrides: model.d_modle: unknown key; did you mean 'd_model'?"],
     ),
     "an attention key beside attention": (
         "runs.yaml",
-        put("runs", "diff", "set", value={"model": {"variant": "diff_v1"}}),
-        ["runs.diff.set: model.variant: unknown key; did you mean 'model.attention.variant'?"],
+        put("runs", "diff", "overrides", value={"model": {"variant": "diff_v1"}}),
+        [
+            "runs.diff.overrides: model.variant: unknown key; did you mean "
+            "'model.attention.variant'?"
+        ],
     ),
     "misspelt attention key": (
         "runs.yaml",
-        put("runs", "diff", "set", "model", "attention", "lambda_innit", value=0.8),
+        put("runs", "diff", "overrides", "model", "attention", "lambda_innit", value=0.8),
         ["runs.diff", "model.attention", "lambda_innit", "lambda_init"],
     ),
     "unknown variant": (
         "runs.yaml",
-        put("runs", "diff", "set", "model", "attention", "variant", value="diff_v11"),
+        put("runs", "diff", "overrides", "model", "attention", "variant", value="diff_v11"),
         ["runs.diff", "diff_v11", "diff_v1"],
     ),
     "a word where one word or a number may stand": (
         "runs.yaml",
-        put("runs", "diff", "set", "model", "attention", "lambda_init", value="high"),
+        put("runs", "diff", "overrides", "model", "attention", "lambda_init", value="high"),
         ["lambda_init: input should be 'exponential', or needs a number, got 'high'"],
     ),
     "an unknown key of a group": (
         "runs.yaml",
-        put("runs", "diff", "set", value={"training": {"learning_rate": 0.002}}),
+        put("runs", "diff", "overrides", value={"training": {"learning_rate": 0.002}}),
         [
-            "runs.diff.set: training.learning_rate: unknown key; allowed: "
+            "runs.diff.overrides: training.learning_rate: unknown key; allowed: "
             "activation_checkpointing, ",
             " lr, ",
         ],
@@ -72,37 +75,37 @@ CASES: dict[str, Case] = {
         put("runs", "transformer", "base", value="diff"),
         ["bases form a circle"],
     ),
-    "no setup": (
+    "no recipe": (
         "runs.yaml",
         put("runs", "lonely", value={"label": "x"}),
-        ["runs.lonely: no setup"],
+        ["runs.lonely: no recipe"],
     ),
-    "unknown setup": (
+    "unknown recipe": (
         "runs.yaml",
-        put("runs", "transformer", "setup", value="ablatoin"),
+        put("runs", "transformer", "recipe", value="ablatoin"),
         [
-            "runs.yaml: runs.transformer.setup: ",
-            "unknown setup 'ablatoin'; did you mean 'ablation'?",
+            "runs.yaml: runs.transformer.recipe: ",
+            "unknown recipe 'ablatoin'; did you mean 'ablation'?",
         ],
     ),
     "a number as text": (
         "scales/tiny.yaml",
-        put("setups", "ablation", "training", "weight_decay", value="5e-2"),
-        ["setups.ablation: training.weight_decay: needs a number, got '5e-2'", "write 5.0e-2"],
+        put("recipes", "ablation", "training", "weight_decay", value="5e-2"),
+        ["recipes.ablation: training.weight_decay: needs a number, got '5e-2'", "write 5.0e-2"],
     ),
     "a negative learning rate": (
         "scales/tiny.yaml",
-        put("setups", "ablation", "training", "weight_decay", value=-1.0),
+        put("recipes", "ablation", "training", "weight_decay", value=-1.0),
         ["training.weight_decay", "greater than or equal to 0"],
     ),
     "heads that do not divide": (
         "scales/tiny.yaml",
-        put("setups", "ablation", "model", "attention", "head_dim", value=48),
+        put("recipes", "ablation", "model", "attention", "head_dim", value=48),
         ["runs.transformer", "head_dim", "128"],
     ),
     "key-value heads that do not divide": (
         "runs.yaml",
-        put("runs", "transformer", "set", "model", "attention", "num_kv_heads", value=3),
+        put("runs", "transformer", "overrides", "model", "attention", "num_kv_heads", value=3),
         ["runs.transformer", "num_kv_heads", "3"],
     ),
     "a corpus smaller than a batch": (
@@ -117,12 +120,12 @@ CASES: dict[str, Case] = {
     ),
     "a context longer than the model": (
         "scales/tiny.yaml",
-        put("setups", "ablation", "training", "seq_len", value=512),
+        put("recipes", "ablation", "training", "seq_len", value=512),
         ["seq_len 512 is longer than max_positions"],
     ),
     "other sequences than the rows of the data": (
         "config.yaml",
-        put("set", value={"recall_transformer": {"training": {"seq_len": 32}}}),
+        put("overrides", value={"recall_transformer": {"training": {"seq_len": 32}}}),
         [
             "scales/tiny.yaml: run recall_transformer: ",
             "seq_len 32: rows of dataset recall have 65 tokens: set training.seq_len to 64",
@@ -131,7 +134,7 @@ CASES: dict[str, Case] = {
     "a probe with more needles than there are keys": (
         "config.yaml",
         put(
-            "set",
+            "overrides",
             value={
                 "recall_transformer": {
                     "training": {"probe": {"needles": [2, 40], "learned_needles": 2}}
@@ -142,27 +145,27 @@ CASES: dict[str, Case] = {
     ),
     "a probe that is longer than the model's positions": (
         "config.yaml",
-        put("set", value={"recall_transformer": {"training": {"probe": {"queries": 500}}}}),
+        put("overrides", value={"recall_transformer": {"training": {"probe": {"queries": 500}}}}),
         ["run recall_transformer: training.probe.queries: 500 make rows of 1033 tokens"],
     ),
     "a probe on text": (
         "config.yaml",
-        put("set", value={"diff": {"training": {"probe": {}}}}),
+        put("overrides", value={"diff": {"training": {"probe": {}}}}),
         ["run diff: training.probe measures recall, dataset stdlib_text has no recall rows"],
     ),
     "documents of rows": (
         "config.yaml",
-        put("set", value={"recall_transformer": {"training": {"document_mask": True}}}),
+        put("overrides", value={"recall_transformer": {"training": {"document_mask": True}}}),
         ["run recall_transformer: training.document_mask is for packed text", "leave it out"],
     ),
     "tokens and steps": (
         "scales/tiny.yaml",
-        put("setups", "ablation", "training", "steps", value=10),
+        put("recipes", "ablation", "training", "steps", value=10),
         ["exactly one of tokens and steps"],
     ),
     "an unknown dataset": (
         "scales/tiny.yaml",
-        put("setups", "ablation", "dataset", value="stdlib_txt"),
+        put("recipes", "ablation", "dataset", value="stdlib_txt"),
         ["unknown dataset 'stdlib_txt'; did you mean 'stdlib_text'?"],
     ),
     "an unknown run to continue": (
@@ -182,12 +185,12 @@ CASES: dict[str, Case] = {
     ),
     "a run that continues a smaller model": (
         "scales/tiny.yaml",
-        put("setups", "long_context", "model", "d_model", value=192),
+        put("recipes", "long_context", "model", "d_model", value=192),
         ["model.d_model is 192", "it is 128", "rope_theta, max_positions"],
     ),
     "a run that continues on other token ids": (
         "scales/tiny.yaml",
-        put("setups", "long_context", "dataset", value="local_files"),
+        put("recipes", "long_context", "dataset", value="local_files"),
         ["runs.long_transformer.init_from: dataset local_files has other token ids than"],
     ),
     "rows with another vocabulary": (
@@ -237,8 +240,8 @@ CASES: dict[str, Case] = {
     ),
     "settings of an unknown run for one call": (
         "config.yaml",
-        put("set", value={"dif": {"training": {"lr": 0.002}}}),
-        ["config.yaml: set: unknown run 'dif'; did you mean 'diff'?"],
+        put("overrides", value={"dif": {"training": {"lr": 0.002}}}),
+        ["config.yaml: overrides: unknown run 'dif'; did you mean 'diff'?"],
     ),
     "an unknown kind of suite": (
         "evaluations.yaml",
@@ -292,7 +295,7 @@ def test_it_is_one_line_that_names_the_place(
 
 
 def test_a_key_of_a_setups_base_is_said_to_be_there(config_folder: Path) -> None:
-    change = put("setups", "ablation", "model", "vocab_size", value=3)
+    change = put("recipes", "ablation", "model", "vocab_size", value=3)
     spoil("scales/tiny.yaml", change, config_folder)
-    with pytest.raises(ConfigError, match=r"setups\.ablation: model\.vocab_size: 3 is less than"):
+    with pytest.raises(ConfigError, match=r"recipes\.ablation: model\.vocab_size: 3 is less than"):
         Catalogue.load(config_folder).run("transformer", "size_32")

@@ -20,22 +20,25 @@ from difftransformer.planning.plan import Plan
         ({"tracking": {"url": "x"}}, "tracking.url: unknown key; did you mean 'uri'?"),
         ({"default_targets": ["table99"]}, "unknown artifact 'table99'"),
         (
-            {"set": {"dif": {"training": {"lr": 0.002}}}},
-            "--config: set: unknown run 'dif'; did you mean 'diff'?",
+            {"overrides": {"dif": {"training": {"lr": 0.002}}}},
+            "--config: overrides: unknown run 'dif'; did you mean 'diff'?",
         ),
         (
-            {"set": {"diff": {"training": {"lrr": 0.002}}}},
-            "--config: set.diff: training.lrr: unknown key; did you mean 'lr'?",
+            {"overrides": {"diff": {"training": {"lrr": 0.002}}}},
+            "--config: overrides.diff: training.lrr: unknown key; did you mean 'lr'?",
         ),
         (
-            {"set": {"diff": {"lr": 0.002}}},
-            "--config: set.diff: lr: unknown key; did you mean 'training.lr'?",
+            {"overrides": {"diff": {"lr": 0.002}}},
+            "--config: overrides.diff: lr: unknown key; did you mean 'training.lr'?",
         ),
-        ({"set": {"diff": {"training": {"lr": "fast"}}}}, "set.diff: training.lr: needs a number"),
-        ({"set": ["diff"]}, "--config: set: needs a mapping of keys, got ['diff']"),
         (
-            {"set": {"stablelm_3b_4e1t": {"training": {"lr": 0.002}}}},
-            "--config: set.stablelm_3b_4e1t: a pretrained model is not trained; remove it",
+            {"overrides": {"diff": {"training": {"lr": "fast"}}}},
+            "overrides.diff: training.lr: needs a number",
+        ),
+        ({"overrides": ["diff"]}, "--config: overrides: needs a mapping of keys, got ['diff']"),
+        (
+            {"overrides": {"stablelm_3b_4e1t": {"training": {"lr": 0.002}}}},
+            "--config: overrides.stablelm_3b_4e1t: a pretrained model is not trained; remove it",
         ),
     ],
 )
@@ -48,7 +51,7 @@ def test_a_wrong_override_is_one_line(
 
 
 def test_settings_for_one_call_win_over_all_others(config_folder: Path) -> None:
-    plan = Plan.load(config_folder, settings_given(["set={diff: {training: {lr: 0.002}}}"]))
+    plan = Plan.load(config_folder, settings_given(["overrides={diff: {training: {lr: 0.002}}}"]))
     assert plan.jobs.run("diff").training.lr == 0.002
     assert plan.jobs.run("transformer") == Plan.load(config_folder).jobs.run("transformer")
 
@@ -88,11 +91,17 @@ def test_a_sweep_that_chooses_has_its_own_seeds_and_one_that_answers_those_of_a_
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("set: {diff: {}}\nset: {transformer: {}}\n", "line 2: key 'set' stands twice; remove one"),
+        (
+            "overrides: {diff: {}}\noverrides: {transformer: {}}\n",
+            "line 2: key 'overrides' stands twice; remove one",
+        ),
         ("seeds: [010, 1:30]\n", "line 1: YAML reads 010 as 8; write that, or use quotes"),
         ("seeds: [1, 1:30]\n", "line 1: YAML reads 1:30 as 90; write that, or use quotes"),
         ("seedss: 3\n", "seedss: unknown key; did you mean 'seeds'?"),
-        ("set: {diff: {training: {lr: fast}}}\n", "set.diff: training.lr: needs a number"),
+        (
+            "overrides: {diff: {training: {lr: fast}}}\n",
+            "overrides.diff: training.lr: needs a number",
+        ),
         ("scale: '3'\nseeds: 'three'\n", "needs a list of seeds, or how many"),
         ("- scale\n", "must be a mapping of keys, got list"),
     ],
@@ -109,14 +118,14 @@ def test_a_file_of_settings_is_read_as_config_yaml_is(
 
 def test_later_files_and_the_command_line_win(config_folder: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
-    first.write_text("seeds: [5]\nset: {diff: {training: {lr: 0.001, weight_decay: 0.2}}}\n")
-    second.write_text("seeds: [6]\nset: {diff: {training: {lr: 0.002}}}\n")
+    first.write_text("seeds: [5]\noverrides: {diff: {training: {lr: 0.001, weight_decay: 0.2}}}\n")
+    second.write_text("seeds: [6]\noverrides: {diff: {training: {lr: 0.002}}}\n")
     plan = Plan.load(config_folder, {"seeds": [7]}, [first, second])
     assert plan.catalogue.project.seeds == [7]
     training = plan.jobs.run("diff").training
     assert (training.lr, training.weight_decay) == (0.002, 0.2)
     both = {"diff": {"training": {"lr": 0.002, "weight_decay": 0.2}}}
-    assert plan.given == {"seeds": [7], "set": both}  # what commands in the report repeat
+    assert plan.given == {"seeds": [7], "overrides": both}  # what commands in the report repeat
 
 
 @pytest.mark.parametrize(
@@ -124,8 +133,8 @@ def test_later_files_and_the_command_line_win(config_folder: Path, tmp_path: Pat
     [
         (["seeds=010"], "--config seeds: line 1: YAML reads 010 as 8"),
         (["seeds=1", "seeds=2"], "--config seeds: is given twice; remove one"),
-        (["set={diff: {}, diff: {}}"], "--config set: line 1: key 'diff' stands twice"),
-        (["set={diff: {training: {lr: 2e-3"], "--config set: "),
+        (["overrides={diff: {}, diff: {}}"], "--config overrides: line 1: key 'diff' stands twice"),
+        (["overrides={diff: {training: {lr: 2e-3"], "--config overrides: "),
         (["scale"], "--config scale: takes key=value"),
     ],
 )
@@ -150,10 +159,10 @@ def test_an_attention_that_a_call_sets_is_blamed_on_the_call(
     setting: str, said: str, config_folder: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "mine.yaml"
-    file.write_text(f"set:\n  diff:\n    model:\n      attention:\n        {setting}\n")
+    file.write_text(f"overrides:\n  diff:\n    model:\n      attention:\n        {setting}\n")
     with pytest.raises(ConfigError) as caught:
         Plan.load(config_folder, files=[file])
-    assert f"changed by {file}: set.diff: model.attention" in str(caught.value)
+    assert f"changed by {file}: overrides.diff: model.attention" in str(caught.value)
     assert said in str(caught.value)
 
 
@@ -189,7 +198,7 @@ def test_elsewhere_than_in_a_project_the_line_says_where_to_go(tmp_path: Path) -
         ("benchmarks='010'", "010"),
         ("benchmarks='[a]'", "[a]"),
         ("corpus='\"null\"'", '"null"'),
-        ("set={diff: {label: 'no: 1'}}", {"diff": {"label": "no: 1"}}),
+        ("overrides={diff: {label: 'no: 1'}}", {"diff": {"label": "no: 1"}}),
         ("benchmarks=it{e}ms", "it{e}ms"),
         ("seeds=[1,7]", [1, 7]),
     ],

@@ -20,8 +20,8 @@ sections:
   - title: S
     evaluation: language_understanding
     suites: [lm]
-    against: big
-    rows: [{run: other}, {run: big}, {run: bigger, against: big}]
+    baseline: big
+    rows: [{run: other}, {run: big}, {run: bigger, baseline: big}]
 table: {caption: c}
 """
 RUNS = {name: RunEntry(label=name) for name in ("big", "bigger", "other", "small", "larger")}
@@ -39,9 +39,9 @@ def shown(proxies: Proxies) -> ArtifactConfig:
 def test_proxies_take_rows_and_keep_the_published_values() -> None:
     replaced = shown({"t": {"big": "small", "bigger": "larger", "other": None}})
     (part,) = replaced.sections
-    found = [(row.run, row.against, row.paper) for row in part.rows]
+    found = [(row.run, row.baseline, row.paper) for row in part.rows]
     assert found == [("small", None, "big"), ("larger", "small", "bigger")]
-    assert part.against == "small"
+    assert part.baseline == "small"
 
 
 def test_claims_follow_the_runs_of_proxies(repository: Path) -> None:

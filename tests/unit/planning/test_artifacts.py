@@ -29,7 +29,7 @@ def test_models_of_text_stand_in_where_prompts_are_english(
     slice = ArtifactSlice.model_validate_json(
         Path(plan.artifacts.slice_file("table2", "table")).read_bytes()
     )
-    assert slice.sections[0].rows[2].against == "transformer"
+    assert slice.sections[0].rows[2].baseline == "transformer"
     tested = plan.claims.tested(["table2"], {})
     (contrast,) = tested.claims["V1.needles"].contrasts
     assert (contrast.row, contrast.baseline) == ("diff", "transformer_halved_heads_groupnorm")

@@ -21,7 +21,7 @@ EVALUATIONS = (
 TABLES = ("table6", "table6_recall", "table4", "evidence", "dex_methods")
 FIGURES = ("table6", "figure3a", "dex_methods")
 TIMINGS = ("throughput", "decoding")
-LABEL = "  diff:\n    label: DIFF\n    look: 1\n"
+LABEL = "  diff:\n    label: DIFF\n    color: 1\n"
 
 
 def parameters(folder: Path) -> dict[str, str]:
@@ -56,16 +56,16 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
     ("runs.yaml", "runs:\n", "# a remark\nruns:\n\n", set()),
     (
         "runs.yaml",
-        "    look: 1\n    base: transformer\n",
-        "    base: transformer\n    look: 1\n",
+        "    color: 1\n    base: transformer\n",
+        "    base: transformer\n    color: 1\n",
         set(),
     ),
     ("config.yaml", "  uri: null ", "  uri: sqlite:///elsewhere.db ", set()),
     # runs, and runs that inherit from them
     (
         "runs.yaml",
-        "set: {model: {attention: {variant: softmax}}}",
-        "set: {model: {attention: {variant: softmax}, rope_theta: 5000.0}}",
+        "overrides: {model: {attention: {variant: softmax}}}",
+        "overrides: {model: {attention: {variant: softmax}, rope_theta: 5000.0}}",
         of("train", *RUNS) | of("time", *TIMINGS),
     ),
     (

@@ -67,7 +67,7 @@ def test_adaptations_start_from_its_files_on_text_in_its_token_ids(
 def test_it_is_the_base_wherever_adaptations_are_shown(plan: Plan) -> None:
     known = plan.artifacts.known
     assert {f"dex_table{n}" for n in (1, 4, 5, 6)} | {"dex_methods", "dex_frontier"} < known.keys()
-    assert known["dex_table1"].sections[0].against == PRETRAINED_BASE
+    assert known["dex_table1"].sections[0].baseline == PRETRAINED_BASE
     assert known["dex_methods"].sections[0].rows[0].run == PRETRAINED_BASE
     for rate in plan.artifacts.slice("dex_frontier", "table").sections[0].sweep:
         assert plan.jobs.run(rate.run_id).init_from == PRETRAINED_BASE

@@ -33,13 +33,13 @@ def test_every_scale_resolves_every_run(plan: Plan) -> None:
 
 
 def test_a_scale_and_its_sizes_are_called_by_their_parameters(plan: Plan) -> None:
-    """By a count of the Transformer: its own in the description, those of setups in their names."""
+    """By a count of the Transformer, in the scale's description and the recipes' names."""
     found = re.search(r"About (\d+)M parameters", plan.catalogue.scale.description)
     stated = {"transformer": float(found[1])} if found else {}
-    for run, setup in scales.members(
-        plan.catalogue.runs, "transformer", plan.catalogue.scale.families["parameters"]
+    for run, recipe in scales.members(
+        plan.catalogue.runs, "transformer", plan.catalogue.scale.size_grids["parameters"]
     ).items():
-        if size := re.fullmatch(r"size_([\d_]+)(m|b)", setup):
+        if size := re.fullmatch(r"size_([\d_]+)(m|b)", recipe):
             stated[run] = float(size[1].replace("_", ".")) * {"m": 1, "b": 1000}[size[2]]
     assert bool(found) == (plan.jobs.scale in ("small", "gpu"))
     for run, millions in stated.items():
@@ -90,8 +90,8 @@ def test_paper_scale_is_table_6_as_printed(repository: Path) -> None:
 def test_parameter_counts_on_the_meta_device(size: str, repository: Path) -> None:
     """Built without memory; every disagreement with the paper is explained in papers.yaml."""
     plan = Plan.load(repository / "config", {"scale": "paper"})
-    setup = "section_3_1" if size == "3B" else f"size_{size.lower().replace('.', '_')}"
-    run = plan.catalogue.runs["diff"].model_copy(update={"base": "transformer", "setup": setup})
+    recipe = "section_3_1" if size == "3B" else f"size_{size.lower().replace('.', '_')}"
+    run = plan.catalogue.runs["diff"].model_copy(update={"base": "transformer", "recipe": recipe})
     plan.catalogue.runs["sized"] = run
     counted = count_parameters(plan.jobs.run("sized").model)
     paper = plan.catalogue.papers.sizes[size]
@@ -152,14 +152,14 @@ def test_chosen_learning_rates_come_from_the_grid(plan: Plan) -> None:
         assert rate in swept[tried], run
 
 
-def test_a_new_run_has_the_chosen_rate_of_its_base_at_the_same_setup(config_folder: Path) -> None:
+def test_a_new_run_has_the_chosen_rate_of_its_base_at_the_same_recipe(config_folder: Path) -> None:
     """Else a reader's variant would train at another rate than the row that it is compared with."""
     path = config_folder / "runs.yaml"
     mine = """runs:
   mine: {label: Mine, base: diff}
   mine_again: {label: Mine, base: mine}
-  mine_elsewhere: {label: Mine, base: diff, setup: recall}
-  mine_slower: {label: Mine, base: diff, set: {training: {lr: 1.0e-4}}}
+  mine_elsewhere: {label: Mine, base: diff, recipe: recall}
+  mine_slower: {label: Mine, base: diff, overrides: {training: {lr: 1.0e-4}}}
   mine_adapted: {label: Mine, base: adapted_full}
   mine_adapted_otherwise: {label: Mine, base: mine_adapted, adapt: {method: lora}}
 """
@@ -170,11 +170,11 @@ def test_a_new_run_has_the_chosen_rate_of_its_base_at_the_same_setup(config_fold
     catalogue = Plan.load(config_folder, {"scale": "tiny"}).catalogue
     chosen = catalogue.scale.learning_rates["diff"]
     rates = {run: catalogue.run(run).training.lr for run in catalogue.runs if "mine" in run}
-    setup = catalogue.scale.setups["recall"].training["lr"]
-    assert setup != chosen
-    adapted = catalogue.scale.setups["adaptation"].training["lr"]
+    recipe = catalogue.scale.recipes["recall"].training["lr"]
+    assert recipe != chosen
+    adapted = catalogue.scale.recipes["adaptation"].training["lr"]
     assert rates == {
-        "mine": chosen, "mine_again": chosen, "mine_elsewhere": setup, "mine_slower": 1e-4,
+        "mine": chosen, "mine_again": chosen, "mine_elsewhere": recipe, "mine_slower": 1e-4,
         "mine_adapted": 1e-5, "mine_adapted_otherwise": adapted,
     }  # fmt: skip
 
@@ -196,7 +196,7 @@ def test_weights_are_kept_of_the_run_that_says_so_alone(config_folder: Path) -> 
 
 
 MEET = {"tiny": {("transformer_halved_heads", "transformer_size_128")}}
-"""Whose sizes happen to meet, an ablation's and a family's: the head of a workflow says so."""
+"""Whose sizes happen to meet, an ablation's and a size_grid's: the head of a workflow says so."""
 
 
 def test_nothing_is_trained_twice_under_two_names(plan: Plan) -> None:

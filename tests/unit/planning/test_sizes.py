@@ -30,8 +30,8 @@ def test_v2_and_its_rivals_are_as_large_as_their_transformer(plan: Plan) -> None
         assert run.ffn_dim == found.ffn_dim
         step = 3 * run.d_model * run.num_layers * 8
         assert found.measure == entry.by
-        reference = sizes.catalogue.run(entry.to, sizes.catalogue.entry(name).setup).model
-        assert reference.d_model == run.d_model  # at the setup of the matched run
+        reference = sizes.catalogue.run(entry.to, sizes.catalogue.entry(name).recipe).model
+        assert reference.d_model == run.d_model  # at the recipe of the matched run
         if entry.by == "parameters":
             assert count_parameters(run) == found.size
             assert abs(found.size - found.target) <= step / 2

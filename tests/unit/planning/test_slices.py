@@ -44,7 +44,7 @@ def test_a_slice_holds_everything_and_survives_json(declared: Declarations) -> N
     slice = sliced(declared, facts={"diff": {"heads": 2, "head_dim": 32, "norm": True}})
     rows = {row.run: row for row in slice.sections[0].rows}
     assert rows["diff"].label == "DIFF" and rows["diff"].facts["heads"] == 2
-    assert rows["diff"].against == "transformer" and rows["transformer"].against is None
+    assert rows["diff"].baseline == "transformer" and rows["transformer"].baseline is None
     assert slice.paper is not None and slice.paper.rows["diff"].values["valid"] == 3.062
     assert ArtifactSlice.model_validate_json(slice.model_dump_json()) == slice
 
@@ -62,7 +62,7 @@ def test_options_may_not_name_a_row_that_is_not_there(declared: Declarations) ->
     (part,) = declared.artifacts["evidence"].sections
     rows = [row for row in part.rows if row.run != "diff_lambda_0"]
     spoilt = changed(declared, "evidence", sections=[part.model_copy(update={"rows": rows})])
-    line = r"evidence\.yaml: sections\[0\]\.options: pairs\[1\]\.against: 'diff_lambda_0' is none"
+    line = r"evidence\.yaml: sections\[0\]\.options: pairs\[1\]\.baseline: 'diff_lambda_0' is none"
     with pytest.raises(ConfigError, match=line) as found:
         spoilt.check("evidence")
     assert "\n" not in str(found.value)

@@ -18,7 +18,7 @@ TRAINING, METHODS, KIT = "training", "training/methods", "evaluation"
 EVALUATIONS, REPORTS, CONFIG = "evaluations", "reporting", "config"
 """Folders of the package, the only place that names them here."""
 ON_A_GPU = "diff_no_groupnorm"
-"""A run whose settings ask for a GPU, by `set`."""
+"""A run whose settings ask for a GPU, by `overrides`."""
 
 JOBS: dict[str, Callable[[Plan], str]] = {
     "tokenizer": lambda plan: plan.jobs.code("train_tokenizer"),
@@ -71,7 +71,7 @@ ADDED = ("", "ADDED = 1\n")
 def plan(repository: Path) -> Plan:
     """Scale smoke, one of whose runs asks for a GPU."""
     settings = {ON_A_GPU: {"training": {"device": "cuda"}}}
-    return Plan.load(repository / "config", {"scale": "smoke", "set": settings})
+    return Plan.load(repository / "config", {"scale": "smoke", "overrides": settings})
 
 
 @pytest.fixture(scope="module")

@@ -68,7 +68,7 @@ def skipped(kind: Kind) -> list[Any]:
 
 def _runs(part: SectionConfig) -> list[str]:
     members = fake_slices.CATALOGUE.members
-    return [run for row in part.rows for run in members(row.run, part.family)]
+    return [run for row in part.rows for run in members(row.run, part.size_grid)]
 
 
 def _read(part: SectionConfig, runs: Sequence[str]) -> Iterator[tuple[str | None, str]]:
@@ -78,12 +78,12 @@ def _read(part: SectionConfig, runs: Sequence[str]) -> Iterator[tuple[str | None
     """
     if part.asked.swept:
         return
-    twins = [row.twin for row in part.rows if row.twin is not None]
+    paired_runs = [row.paired_run for row in part.rows if row.paired_run is not None]
     judges = fake_slices.declarations().judges
-    for run in (*runs, *twins):
+    for run in (*runs, *paired_runs):
         if part.asked.trained:
             yield None, run
-        for suite in part.asked.twin_suites if run in twins else part.suites:
+        for suite in part.asked.paired_suites if run in paired_runs else part.suites:
             said = judges.get(suite)
             yield from ((name, run) for name in _judged(suite, said) or [suite])
 

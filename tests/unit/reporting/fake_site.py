@@ -69,7 +69,7 @@ def report_slice(
         row.run: RunAbout(
             label=row.label,
             base=entry.base if (entry := CATALOGUE.runs.get(row.run)) is not None else None,
-            look=row.look,
+            color=row.color,
         )
         for artifact in (*found, *drawn)
         for part in artifact.sections

@@ -31,7 +31,7 @@ def declarations() -> Declarations:
         labels={run: entry.label for run, entry in CATALOGUE.runs.items()},
         judges={"hallucination": ["lexical"]},
         members=CATALOGUE.members,
-        look=lambda run: CATALOGUE.entry(run).look,
+        color=lambda run: CATALOGUE.entry(run).color,
         replications=CATALOGUE.papers.replications,
     )
 

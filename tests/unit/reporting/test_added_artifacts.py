@@ -82,8 +82,8 @@ def test_an_added_artifact_is_built_of_results_like_those_there_are(
 
 def test_the_run_of_the_page_looks_like_no_row_of_its_table(added: str, repository: Path) -> None:
     shipped = Catalogue.load(repository / "config", {"scale": SCALE})
-    beside = {shipped.entry(run).look for run in shipped.artifacts["table6"].runs()}
-    assert declarations().look(added) not in {None, *beside}
+    beside = {shipped.entry(run).color for run in shipped.artifacts["table6"].runs()}
+    assert declarations().color(added) not in {None, *beside}
 
 
 @pytest.mark.usefixtures("added")

@@ -25,7 +25,7 @@ from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import Cell, SeedValue
 from difftransformer.reporting.table_job import make_table
 
-ROWS = [RowSlice(run="base", label="Base"), RowSlice(run="ours", label="Ours", against="base")]
+ROWS = [RowSlice(run="base", label="Base"), RowSlice(run="ours", label="Ours", baseline="base")]
 
 
 def cell(row: str, values: dict[int, float | None], paper: float | None = None) -> Cell:
@@ -104,11 +104,14 @@ def test_differences_have_the_intervals_of_their_verdicts(name: str, fake: FakeR
         make_table(artifact, one) for one in (units_everywhere(results), results)
     )
     verdicts = verdicts_of(claims_on(name), units_everywhere(results))
-    against, compared = {row.run: row.against for part in artifact.sections for row in part.rows}, 0
+    baseline, compared = (
+        {row.run: row.baseline for part in artifact.sections for row in part.rows},
+        0,
+    )
     for tested in (one for verdict in verdicts.values() for one in verdict.contrasts):
         row, column = tested.row, tested.metric + DIFFERENCE_SUFFIX
         cell, alone = with_items.find(row, column), without.find(row, column)
-        if cell is None or against[row] != tested.baseline:
+        if cell is None or baseline[row] != tested.baseline:
             continue
         assert (cell.value, cell.ci_low, cell.ci_high) == (
             tested.effect, tested.ci_low, tested.ci_high

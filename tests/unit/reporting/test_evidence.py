@@ -115,7 +115,7 @@ def test_a_model_that_set_changes_is_named(results: Results) -> None:
     ]
     changed = artifact.model_copy(update={"sections": [part.model_copy(update={"rows": rows})]})
     (found,) = gather(on_table6(), results, changed)
-    assert found.overridden == "`set` changes diff (lr: 1), which the claim is not about"
+    assert found.overridden == "`overrides` changes diff (lr: 1), which the claim is not about"
 
 
 def table_of(ours: list[SeedValue], theirs: list[SeedValue]) -> TableDocument:

@@ -192,9 +192,9 @@ def test_a_mechanism_has_one_color_on_every_page() -> None:
     mechanisms = ("transformer", "diff", "transformer_halved_heads_groupnorm")
     for name in mechanisms:
         runs = [name, *(f"{task}_{name}" for task in ("recall", "long_recall", "icl", "math"))]
-        assert {declared.look(run) for run in runs} == {declared.look(name)}
-    assert declared.look("diff_gqa") == declared.look("hot_diff") == declared.look("diff")
-    assert declared.look("transformer_gqa") == declared.look("transformer")
+        assert {declared.color(run) for run in runs} == {declared.color(name)}
+    assert declared.color("diff_gqa") == declared.color("hot_diff") == declared.color("diff")
+    assert declared.color("transformer_gqa") == declared.color("transformer")
 
 
 @pytest.mark.parametrize("name", list(declarations().artifacts))
@@ -202,11 +202,11 @@ def test_no_two_mechanisms_of_a_section_have_one_look(name: str) -> None:
     for part in declarations().artifacts[name].sections:
         owners: dict[int, str] = {}
         for row in part.rows:
-            number = declarations().look(row.run)
+            number = declarations().color(row.run)
             owner = row.run if number is None else owners.setdefault(number, row.run)
             assert owner == row.run, (
-                f"{part.title}: {row.run} has look {number} of {owner}: give it one of its own, a "
-                "`look` in config/runs.yaml"
+                f"{part.title}: {row.run} has color {number} of {owner}: give it one of its own, a "
+                "`color` in config/runs.yaml"
             )
 
 

@@ -25,7 +25,7 @@ def foreign(name: str, kind: Kind) -> tuple[ArtifactSlice, str]:
     """An artifact whose first row is a model from elsewhere, with seeds that it does not have."""
     artifact = artifact_slice(name, kind, seeds=(1, 2))
     run = artifact.sections[0].rows[0].run
-    changes = {"pretrained": True, "facts": {}, "against": None, "twin": None}
+    changes = {"pretrained": True, "facts": {}, "baseline": None, "paired_run": None}
     sections = [
         part.model_copy(
             update={
@@ -81,12 +81,12 @@ def test_every_seed_is_compared_with_it(name: str, fake: FakeResults) -> None:
     artifact = artifact.model_copy(update={"exploratory_seeds": [PRETRAINED_SEED]})
     results = once(load_results(fake.results, SCALE), run)
     table = make_table(artifact, results)
-    against = {row.run for part in artifact.sections for row in part.rows if row.against == run}
+    baseline = {row.run for part in artifact.sections for row in part.rows if row.baseline == run}
     differences = [
         cell
         for part in table.sections
         for cell in part.cells
-        if cell.row in against and cell.column.endswith(DIFFERENCE_SUFFIX)
+        if cell.row in baseline and cell.column.endswith(DIFFERENCE_SUFFIX)
     ]
     seeds = [tuple(seed.seed for seed in cell.seeds) for cell in differences]
     assert set(seeds) <= {(1, 2), ()}  # a row may have no value in a column

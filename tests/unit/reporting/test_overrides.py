@@ -1,4 +1,4 @@
-"""Rows whose settings `set` changes: they are named so, and neither published nor tested."""
+"""Rows whose settings `overrides` changes: they are named so, and neither published nor tested."""
 
 from dataclasses import replace
 
@@ -19,11 +19,11 @@ from difftransformer.reporting.table_job import make_table
 
 INITIAL = {"model": {"attention": {"lambda_init": 0.3}}}
 WORDS = "model.attention.lambda_init = 0.3"
-LABEL = f"DIFF, λ_init = 0.8 (set: {WORDS})"
+LABEL = f"DIFF, λ_init = 0.8 (overrides: {WORDS})"
 
 
 def catalogue(changes: object) -> Catalogue:
-    return Catalogue.load(CATALOGUE.folder, {"scale": SCALE, "set": changes})
+    return Catalogue.load(CATALOGUE.folder, {"scale": SCALE, "overrides": changes})
 
 
 def sliced(name: str, changed: dict[str, str]) -> ArtifactSlice:
@@ -53,7 +53,7 @@ def test_what_set_changes_of_a_run(changes: object, run: str, words: str) -> Non
 
 
 def test_a_plan_names_the_override_and_takes_the_published_value_away() -> None:
-    plan = Plan.load(CATALOGUE.folder, {"scale": SCALE, "set": {"diff_lambda_0_8": INITIAL}})
+    plan = Plan.load(CATALOGUE.folder, {"scale": SCALE, "overrides": {"diff_lambda_0_8": INITIAL}})
     slice = plan.artifacts.slice("table6", "table")
     rows = {row.run: row for part in slice.sections for row in part.rows}
     assert rows["diff_lambda_0_8"].label == LABEL
@@ -69,7 +69,7 @@ def test_no_format_shows_an_overridden_row_as_the_published_one(fake: FakeResult
     table = make_table(sliced("table6", {"diff_lambda_0_8": WORDS}), results)
     for text in (to_markdown(table), to_html(table)):
         assert LABEL in text or LABEL.replace("_", "\\_") in text
-    assert "set: model.attention.lambda" in to_latex(table)
+    assert "overrides: model.attention.lambda" in to_latex(table)
     frame = table.frame()
     of_row = frame[frame.row == "diff_lambda_0_8"]
     assert (of_row.overrides == WORDS).all() and of_row.paper_value.isna().all()
@@ -101,11 +101,12 @@ def test_an_overridden_reference_has_no_published_difference(fake: FakeResults) 
 
 def test_a_row_of_a_family_is_overridden_with_a_member() -> None:
     plan = Plan.load(
-        CATALOGUE.folder, {"scale": SCALE, "set": {"diff_size_64": {"training": {"lr": 1e-3}}}}
+        CATALOGUE.folder,
+        {"scale": SCALE, "overrides": {"diff_size_64": {"training": {"lr": 1e-3}}}},
     )
     slice = plan.artifacts.slice("figure3a", "table")
-    (family,) = {
-        one.run: one for part in slice.sections for one in part.families if one.overrides
+    (grid_row,) = {
+        one.run: one for part in slice.sections for one in part.grid_rows if one.overrides
     }.values()
-    assert family.run == "diff" and family.overrides == "diff_size_64: training.lr = 0.001"
-    assert "diff" in slice.overrides and "set: diff_size_64" in family.label
+    assert grid_row.run == "diff" and grid_row.overrides == "diff_size_64: training.lr = 0.001"
+    assert "diff" in slice.overrides and "overrides: diff_size_64" in grid_row.label

@@ -114,7 +114,7 @@ def test_dots_of_rows_have_the_colors_of_a_figure_of_them(
     built: Path, fake: FakeResults, tmp_path: Path
 ) -> None:
     slice = report_slice(["table6"], ["table6"])
-    alike = {run: one.model_copy(update={"look": 1}) for run, one in slice.runs.items()}
+    alike = {run: one.model_copy(update={"color": 1}) for run, one in slice.runs.items()}
     site = build(built, fake, tmp_path / "index.html", "table6", runs=alike)
     dots = re.findall(r'title="run (\w+)"><span class="dot c(\d)"', site["table6.html"])
     numbers = style_indices({row.run: 1 for row in slice.tables[0].sections[0].rows})

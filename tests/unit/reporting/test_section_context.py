@@ -78,8 +78,8 @@ def test_a_pretrained_row_has_one_result_whatever_the_seeds(two: FakeResults) ->
 
 def test_comparisons_are_named(two: FakeResults) -> None:
     first, second = TWO
-    third = RowSlice(run="third", label="3", against="diff")
-    paired = second.model_copy(update={"against": "transformer"})
+    third = RowSlice(run="third", label="3", baseline="diff")
+    paired = second.model_copy(update={"baseline": "transformer"})
     assert not context(two, *TWO).has_baselines
     assert context(two, first, paired).difference_formula() == "row − T"
     assert context(two, first, paired, third).difference_formula() == "D − T; 3 − D"

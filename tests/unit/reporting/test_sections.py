@@ -60,7 +60,7 @@ def test_differences_are_in_the_csv_and_shown_where_asked(context: SectionContex
 def test_rows_that_nothing_is_compared_with_have_no_differences(
     context: SectionContext[Options],
 ) -> None:
-    rows = [row.model_copy(update={"against": None}) for row in context.rows]
+    rows = [row.model_copy(update={"baseline": None}) for row in context.rows]
     alone = SectionContext[Options](
         context.artifact, context.section.model_copy(update={"rows": rows}), context.results
     )

@@ -149,9 +149,9 @@ def test_results_of_another_scale_and_twins_are_refused(small: FakeResults, tmp_
 
 def test_differences_to_another_row_have_columns_of_their_own(fake: FakeResults) -> None:
     made = make_table(artifact_slice("v2_loss"), load_results(fake.results, "tiny"))
-    for ending, against in {"": "transformer_gqa", "_to_diff_gqa": "diff_gqa"}.items():
+    for ending, baseline in {"": "transformer_gqa", "_to_diff_gqa": "diff_gqa"}.items():
         found = made.find("diff_v2", f"loss_100_difference{ending}")
-        ours, theirs = (made.find(row, "loss_100") for row in ("diff_v2", against))
+        ours, theirs = (made.find(row, "loss_100") for row in ("diff_v2", baseline))
         assert found is not None and ours is not None and theirs is not None
         assert found.by_seed() == {
             seed: value - theirs.by_seed()[seed] for seed, value in ours.by_seed().items()

@@ -224,9 +224,9 @@ def test_a_constant_metric_is_not_testable() -> None:
 
 
 def test_an_obstacle_outweighs_any_effect() -> None:
-    changed = verdict(claim(), evidence(LOWER, overridden="`set` changes x (lr: 1)"))
+    changed = verdict(claim(), evidence(LOWER, overridden="`overrides` changes x (lr: 1)"))
     by_scale = verdict(claim(), evidence(LOWER), not_testable={"C": "twenty steps teach nothing"})
-    for found, words in ((changed, "`set` changes x"), (by_scale, "twenty steps")):
+    for found, words in ((changed, "`overrides` changes x"), (by_scale, "twenty steps")):
         assert found.verdict == "not testable"
         assert found.reason.startswith(words)
         assert found.p is None and found.contrasts[0].effect == pytest.approx(-1.0)

@@ -56,7 +56,7 @@ ENTRY = """
         ("{method: lora}", "base: diff\n    init_from: diff", "run diff is no plain Llama"),
         (
             "{method: lora}",
-            "set: {training: {save_checkpoints_at: [0.5]}}",
+            "overrides: {training: {save_checkpoints_at: [0.5]}}",
             "training.save_checkpoints_at",
         ),
     ],

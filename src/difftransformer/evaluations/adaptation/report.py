@@ -100,26 +100,26 @@ def _domain_views(
 
 
 def _by_tokens(context: SectionContext[Options]) -> Figure:
-    """Draw a panel per domain: losses of each row's setups over the tokens of their adaptation."""
+    """Draw a panel per domain: losses of each row's recipes over the tokens of their adaptation."""
     figure, (panel_axes,) = subplot_grid(1, len(DOMAINS), (10, 4.2))
-    look = row_styles({family.run: family.look for family in context.section.families})
+    look = row_styles({grid_row.run: grid_row.color for grid_row in context.section.grid_rows})
     rows = {row.run: row for row in context.rows}
     for axes, (domain_view, metric) in zip(panel_axes, _domain_views(context), strict=True):
         points = []
-        for family in context.section.families:
-            for run in family.members:
+        for grid_row in context.section.grid_rows:
+            for run in grid_row.members:
                 tokens = require_metric(context.train_results(rows[run])[0], "tokens")
                 losses = [metric.value(result) for result in domain_view.eval_results(rows[run])]
                 if None not in losses:  # no mean over only the seeds that did not diverge
                     points += [
-                        Point(family.run, tokens, loss) for loss in losses if loss is not None
+                        Point(grid_row.run, tokens, loss) for loss in losses if loss is not None
                     ]
         draw_lines(axes, points, look, marker_size=4.5)
         set_decade_ticks(axes, lambda x, _: format_count(x))
         label_axes(
             axes, x="tokens of adaptation", y="loss, nats", title=metric.header.removesuffix(" ↓")
         )
-    legend_below(figure, row_legend(context.section.families, look, marker_size=4.5))
+    legend_below(figure, row_legend(context.section.grid_rows, look, marker_size=4.5))
     return figure
 
 

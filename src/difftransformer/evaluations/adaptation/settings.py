@@ -31,7 +31,7 @@ class Options(evaluation.Options):
     by: Literal["run", "learning_rate", "tokens"] = setting(
         "run",
         meaning="Each method at its own learning rate, or a curve per method: over a sweep of "
-        "rates, or over a family of setups with more and more tokens",
+        "rates, or over a size grid of recipes with more and more tokens",
     )
 
     @property
@@ -40,8 +40,8 @@ class Options(evaluation.Options):
         return ("target_at_equal_source",) if self.swept else ("target", "source")
 
     @property
-    def needs_family(self) -> bool:  # type: ignore[override]
-        """Whether the section needs a family of setups, which it does by tokens."""
+    def needs_size_grid(self) -> bool:  # type: ignore[override]
+        """Whether the section needs a size grid of recipes, which it does by tokens."""
         return self.by == "tokens"
 
     @property

@@ -130,7 +130,7 @@ def correlations(
 
 def _by_seed(context: SectionContext[Options], row: RowSlice, measure: str, form: str) -> Floats:
     """Return the correlations of a row with its baseline, [seeds, L]."""
-    baseline = next(other for other in context.rows if other.run == row.against)
+    baseline = next(other for other in context.rows if other.run == row.baseline)
     seeds, baseline_seeds = context.seeds_of(row), context.seeds_of(baseline)
     if len(baseline_seeds) == 1:  # a pretrained baseline is compared with every seed
         baseline_seeds *= len(seeds)
@@ -141,7 +141,7 @@ def _by_seed(context: SectionContext[Options], row: RowSlice, measure: str, form
         layers = min(len(file["absolute"][0]) for file in (ours, theirs))
         if ours["signed"].shape[0] != theirs["signed"].shape[0]:
             raise UserError(
-                f"{row.run} and {row.against}: their attention maps were saved for different "
+                f"{row.run} and {row.baseline}: their attention maps were saved for different "
                 "numbers of windows; rerun both"
             )
         arrays.append(

@@ -141,7 +141,7 @@ def _replicated(context: SectionContext[Options]) -> Iterator[Section]:
 
 
 def _difference(context: SectionContext[Options], pair: Pair, rows: Section) -> Cell:
-    compared = RowSlice(run=pair.row, label="", against=pair.against)
+    compared = RowSlice(run=pair.row, label="", baseline=pair.baseline)
     column, decimals = context.options.column, context.options.decimals
     (found,) = paired_differences([compared], [column], rows.cells, decimals)
     return found.model_copy(update={"row": _id(pair)})
@@ -227,12 +227,12 @@ def _write_columns(side: Axes, lines: list[Line]) -> None:
 
 
 def _id(pair: Pair) -> str:
-    return f"{pair.row}_minus_{pair.against}"
+    return f"{pair.row}_minus_{pair.baseline}"
 
 
 def _labels(context: SectionContext[Options]) -> dict[Pair, str]:
     names = {row.run: row.label for row in context.rows}
-    return {pair: f"{names[pair.row]} − {names[pair.against]}" for pair in context.options.pairs}
+    return {pair: f"{names[pair.row]} − {names[pair.baseline]}" for pair in context.options.pairs}
 
 
 def _number(context: SectionContext[Options], value: float | None) -> str:

@@ -11,7 +11,7 @@ class Pair(Settings):
     """Two rows of the section."""
 
     row: str = setting(meaning="Run of a row.")
-    against: str = setting(meaning="Run of the row that is subtracted, seed by seed.")
+    baseline: str = setting(meaning="Run of the row that is subtracted, seed by seed.")
 
 
 class Options(BaseOptions):
@@ -42,10 +42,10 @@ class Options(BaseOptions):
     def check_rows(self, runs: Sequence[str]) -> None:
         """Both rows of every pair are there, each pair once."""
         for index, pair in enumerate(self.pairs):
-            for key in ("row", "against"):
+            for key in ("row", "baseline"):
                 if (run := getattr(pair, key)) not in runs:
                     raise ValueError(
                         f"pairs[{index}].{key}: '{run}' is none of its rows{nearest(run, runs)}"
                     )
-            if pair.row == pair.against or pair in self.pairs[:index]:
+            if pair.row == pair.baseline or pair in self.pairs[:index]:
                 raise ValueError(f"pairs[{index}]: needs two rows, and other ones than before")

@@ -91,7 +91,7 @@ def section(context: SectionContext[Options]) -> Section:
 def figure(context: SectionContext[Options]) -> Figure:
     """Draw accuracies with intervals, one panel per section, tasks from left to right."""
     sections = [_figure_section(part_view) for part_view in context.sibling_contexts]
-    colors = {row.run: row.look for part in context.sibling_contexts for row in part.rows}
+    colors = {row.run: row.color for part in context.sibling_contexts for row in part.rows}
     rows = dict.fromkeys(row.run for part in sections for row in part.rows if row.run != CHANCE_ROW)
     look = row_styles({run: colors.get(run) for run in rows})
     figure, grid = subplot_grid(len(sections), 1, (10, 1.2 + 3.3 * len(sections)), sharey=True)

@@ -137,7 +137,7 @@ def figure(context: SectionContext[Options]) -> Figure:
     """Draw one panel per section with a shared legend."""
     parts = context.sibling_contexts
     figure, (panel_axes,) = subplot_grid(1, len(parts), (5.5 * len(parts), 4.6))
-    styles = row_styles({row.label: row.look for part in parts for row in part.rows})
+    styles = row_styles({row.label: row.color for part in parts for row in part.rows})
     for axes, part in zip(panel_axes, parts, strict=True):
         _panel(axes, part, styles)
     signs = [

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import NamedTuple
 
-from difftransformer.config.artifact_slices import FamilySlice
+from difftransformer.config.artifact_slices import ResolvedGridRow
 from difftransformer.config.papers import PaperTable
 from difftransformer.errors import DataError
 from difftransformer.evaluations.scaling.power_law import (
@@ -58,7 +58,7 @@ class Point(NamedTuple):
 class Line(NamedTuple):
     """The points of a curve, from the smallest x to the largest."""
 
-    family: FamilySlice
+    grid_row: ResolvedGridRow
     points: list[Point]
 
 
@@ -73,7 +73,7 @@ class Curves:
     def __init__(self, context: SectionContext[Options]) -> None:
         self.options, self.lines = context.options, _lines(context)
         self.all_seeds: Sample = range(len(context.seeds))
-        self._points = {line.family.run: line.points for line in self.lines}
+        self._points = {line.grid_row.run: line.points for line in self.lines}
         self.curve = cache(self._curve)
 
     def _curve(self, run: str, sample: Sample) -> PowerLaw:
@@ -83,10 +83,10 @@ class Curves:
         offset = self.options.has_offset(len(points))
         return fit_power_law([point.x for point in points], losses, offset=offset)
 
-    def equal_loss(self, family: FamilySlice, x: float, sample: Sample) -> EqualLoss:
+    def equal_loss(self, grid_row: ResolvedGridRow, x: float, sample: Sample) -> EqualLoss:
         """Return where the baseline's curve has the loss that this curve has at x."""
-        assert family.against is not None
-        curve, baseline = self.curve(family.run, sample), self.curve(family.against, sample)
+        assert grid_row.baseline is not None
+        curve, baseline = self.curve(grid_row.run, sample), self.curve(grid_row.baseline, sample)
         return find_equal_loss(curve, baseline, x)
 
     def compare_x(self, run: str) -> float:
@@ -108,22 +108,22 @@ def parameters(result: Result, counted: str) -> float:
 
 def published_fits(
     context: SectionContext[Options], paper: PaperTable
-) -> tuple[dict[str, PowerLaw], dict[str, tuple[FamilySlice, EqualLoss]]]:
+) -> tuple[dict[str, PowerLaw], dict[str, tuple[ResolvedGridRow, EqualLoss]]]:
     """Fit the published points as ours, and compare the curves where the paper does.
 
     Returns:
         Run -> curve of its published series, with an offset where our points would get one; and
-        published row with an ``x`` -> the curve's family, and where its baseline has equal loss.
+        published row with an ``x`` -> the curve's grid_row, and where its baseline has equal loss.
     """
     curves = {
         run: fit_power_law(series.x, series.y, offset=context.options.has_offset(len(series.x)))
         for run, series in paper.series.items()
     }
     pairs = [
-        pair for pair in context.section.families if pair.run in curves and pair.against in curves
+        pair for pair in context.section.grid_rows if pair.run in curves and pair.baseline in curves
     ]
     equal_losses = {
-        row: (pair, find_equal_loss(curves[pair.run], curves[str(pair.against)], x))
+        row: (pair, find_equal_loss(curves[pair.run], curves[str(pair.baseline)], x))
         for pair in pairs[:1]
         for row in paper.rows
         if (x := PublishedValues(paper).number(row, "x")) is not None
@@ -164,16 +164,16 @@ def estimate_cell(
 
 
 def equal_loss_cells(
-    row: str, prefix: str, x: float, family: FamilySlice, curves: Curves
+    row: str, prefix: str, x: float, grid_row: ResolvedGridRow, curves: Curves
 ) -> list[Cell]:
     """Return the cells of equal loss at x: the baseline's x, the ratio, and a flag.
 
     The flag is 1 where there is no ratio, because the equal loss is out of range.
     """
-    runs = [family.run, str(family.against)]
+    runs = [grid_row.run, str(grid_row.baseline)]
 
     def equal_x(sample: Sample) -> float:
-        equal = curves.equal_loss(family, x, sample)
+        equal = curves.equal_loss(grid_row, x, sample)
         if equal.equal_x is None:
             return math.nan if equal.out_of_range == "never" else math.inf
         return equal.equal_x
@@ -201,25 +201,25 @@ def equal_loss_cells(
 def _lines(context: SectionContext[Options]) -> list[Line]:
     by_size = context.options.by == "size"
     points = _by_size if by_size else _by_tokens
-    lines = [Line(family, points(context, family)) for family in context.section.families]
+    lines = [Line(grid_row, points(context, grid_row)) for grid_row in context.section.grid_rows]
     first = lines[0]
     for line in lines[1:]:
         if len(line.points) != len(first.points):
             raise DataError(
-                f"{line.family.run} has {len(line.points)} points and {first.family.run} "
+                f"{line.grid_row.run} has {len(line.points)} points and {first.grid_row.run} "
                 f"{len(first.points)}: rerun the run with the older settings"
             )
         if not by_size and [p.x for p in line.points] != [p.x for p in first.points]:
             raise DataError(
-                f"{line.family.run} and {first.family.run} were validated after different "
+                f"{line.grid_row.run} and {first.grid_row.run} were validated after different "
                 "numbers of tokens: give them the same budget and validate_every"
             )
     return lines
 
 
-def _by_size(context: SectionContext[Options], family: FamilySlice) -> list[Point]:
+def _by_size(context: SectionContext[Options], grid_row: ResolvedGridRow) -> list[Point]:
     points = []
-    for row in (row for row in context.rows if row.run in family.members):
+    for row in (row for row in context.rows if row.run in grid_row.members):
         size = parameters(context.train_results(row)[0], SIZE)
         losses = [(result, require_metric(result, "loss")) for result in context.eval_results(row)]
         seeds = seed_values(losses, DECIMALS, terms={"loss": 1.0})
@@ -227,9 +227,9 @@ def _by_size(context: SectionContext[Options], family: FamilySlice) -> list[Poin
     return sorted(points, key=lambda point: point.x)
 
 
-def _by_tokens(context: SectionContext[Options], family: FamilySlice) -> list[Point]:
-    """Return validation losses along the family's run with the largest budget."""
-    run, histories = family.members[-1], context.results.histories
+def _by_tokens(context: SectionContext[Options], grid_row: ResolvedGridRow) -> list[Point]:
+    """Return validation losses along the grid_row's run with the largest budget."""
+    run, histories = grid_row.members[-1], context.results.histories
     trained = [context.results.training(run, seed) for seed in context.seeds]
     series = require_same_steps(
         run, [histories.series(run, n, "validation_loss") for n in context.seeds]
@@ -241,7 +241,7 @@ def _by_tokens(context: SectionContext[Options], family: FamilySlice) -> list[Po
     if len(indices) < 2:
         raise DataError(
             f"history of {run}: a curve needs at least 2 validations, got {len(tokens)}: lower "
-            "validate_every in its setup"
+            "validate_every in its recipe"
         )
     points = []
     for index in indices:
@@ -255,7 +255,7 @@ def _by_tokens(context: SectionContext[Options], family: FamilySlice) -> list[Po
 
 def _seed_jobs(curves: Curves, runs: Sequence[str]) -> list[SeedValue]:
     """Return every seed with the jobs of all points, without a value."""
-    points = [point for line in curves.lines if line.family.run in runs for point in line.points]
+    points = [point for line in curves.lines if line.grid_row.run in runs for point in line.points]
     return [
         SeedValue(
             seed=of_seed[0].seed,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from difftransformer.config.artifact_slices import FamilySlice
+from difftransformer.config.artifact_slices import ResolvedGridRow
 from difftransformer.config.papers import PaperTable
 from difftransformer.evaluations.scaling.curves import COUNTS, SIZE, Curves, published_fits
 from difftransformer.evaluations.scaling.power_law import EqualLoss, PowerLaw
@@ -32,11 +32,11 @@ _FIT, _ARROW = RowStyle(SOFT, (4.0, 2.0), ""), RowStyle(INK, (), ">")
 def figure(context: SectionContext[Options]) -> Figure:
     """Draw the measured points and their curves, and the published points if there are some."""
     paper = context.artifact.paper
-    styles = row_styles({family.run: family.look for family in context.section.families})
+    styles = row_styles({grid_row.run: grid_row.color for grid_row in context.section.grid_rows})
     columns = 1 if paper is None else 2
     fig, (axs,) = subplot_grid(1, columns, (5.5 * columns, 4.6))
     _measured(axs[0], context, styles)
-    signs = row_legend(context.section.families, styles, line_width=0, marker_size=5.5)
+    signs = row_legend(context.section.grid_rows, styles, line_width=0, marker_size=5.5)
     if paper is not None:
         _published(axs[1], context, paper, styles)
         signs.append(legend_handle("published", hollow=True))
@@ -55,7 +55,7 @@ def _measured(axes: Axes, context: SectionContext[Options], styles: dict[str, Ro
     """Draw points with the range of their seeds, fitted curves, and the arrow of equal loss."""
     curves, texts = Curves(context), []
     points = [
-        Point(line.family.run, point.x, seed.value, seed.seed)
+        Point(line.grid_row.run, point.x, seed.value, seed.seed)
         for line in curves.lines
         for point in line.points
         for seed in point.seeds
@@ -64,11 +64,11 @@ def _measured(axes: Axes, context: SectionContext[Options], styles: dict[str, Ro
     draw_lines(
         axes, points, styles, marker_size=5.5, lw=0, err_style="bars", err_kws={"elinewidth": 1.6}
     )
-    for family, _ in curves.lines:
-        _curve(axes, family.run, curves.curve(family.run, curves.all_seeds), styles)
-        if family.against is not None:
-            equal = curves.equal_loss(family, curves.compare_x(family.run), curves.all_seeds)
-            texts.append(_equal_loss(axes, context, family, equal))
+    for grid_row, _ in curves.lines:
+        _curve(axes, grid_row.run, curves.curve(grid_row.run, curves.all_seeds), styles)
+        if grid_row.baseline is not None:
+            equal = curves.equal_loss(grid_row, curves.compare_x(grid_row.run), curves.all_seeds)
+            texts.append(_equal_loss(axes, context, grid_row, equal))
     _finish(axes, context.options, f"Rebuilt, scale {context.artifact.scale}", texts)
 
 
@@ -81,10 +81,10 @@ def _published(
         points = seed_points(run, series.x, [series.y])
         draw_lines(axes, points, styles, **(PUBLISHED_STYLE | {"marks": 5.5, "lw": 0}))
         _curve(axes, run, curves[run], styles)
-    for row, (family, equal) in equal_losses.items():
+    for row, (grid_row, equal) in equal_losses.items():
         stated = PublishedValues(paper).number(row, "equal_loss_ratio")
         brackets = "" if stated is None else f" [{stated:.1%}]"
-        texts.append(_equal_loss(axes, context, family, equal) + brackets)
+        texts.append(_equal_loss(axes, context, grid_row, equal) + brackets)
     _finish(axes, context.options, "Published points, our fit", texts)
 
 
@@ -96,11 +96,11 @@ def _curve(axes: Axes, run: str, curve: PowerLaw, styles: dict[str, RowStyle]) -
 
 
 def _equal_loss(
-    axes: Axes, context: SectionContext[Options], family: FamilySlice, equal: EqualLoss
+    axes: Axes, context: SectionContext[Options], grid_row: ResolvedGridRow, equal: EqualLoss
 ) -> str:
     """Join the two x of equal loss by an arrow if both are in range; return the text about them."""
-    labels = {family.run: escape_label(family.label) for family in context.section.families}
-    model, baseline = labels[family.run], labels[str(family.against)]
+    labels = {grid_row.run: escape_label(grid_row.label) for grid_row in context.section.grid_rows}
+    model, baseline = labels[grid_row.run], labels[str(grid_row.baseline)]
     if equal.equal_x is None or equal.ratio is None:
         return (
             f"{model} at {format_count(equal.x)}: {baseline} of equal loss\nbeyond the measured "

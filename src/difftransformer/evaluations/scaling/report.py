@@ -65,16 +65,18 @@ def _points(context: SectionContext[Options], curves: Curves) -> Section:
     """Return the section with one row per point, sorted by size or budget."""
     rows, cells = [], []
     for points in zip(*(line.points for line in curves.lines), strict=True):
-        by_run = {line.family.run: point for line, point in zip(curves.lines, points, strict=True)}
+        by_run = {
+            line.grid_row.run: point for line, point in zip(curves.lines, points, strict=True)
+        }
         for line in curves.lines:
-            family, point = line.family, by_run[line.family.run]
-            against = None if family.against is None else by_run[family.against].row
-            label = f"{family.label}, {format_count(point.x)}"
-            rows.append(RowSlice(run=point.row, label=label, against=against))
+            grid_row, point = line.grid_row, by_run[line.grid_row.run]
+            baseline = None if grid_row.baseline is None else by_run[grid_row.baseline].row
+            label = f"{grid_row.label}, {format_count(point.x)}"
+            rows.append(RowSlice(run=point.row, label=label, baseline=baseline))
             cells += _point_facts(context, point)
             cells.append(mean_cell(CellKey(point.row, "loss"), point.seeds, DECIMALS, _NO_PAPER))
-            if against is not None:
-                cells += equal_loss_cells(point.row, "point_equal_loss", point.x, family, curves)
+            if baseline is not None:
+                cells += equal_loss_cells(point.row, "point_equal_loss", point.x, grid_row, curves)
     columns = {"tokens": "Tokens"}
     if context.options.by == "size":
         sizes = {f"parameters_{key}": f"Parameters, {words}" for key, words in COUNTS.items()}
@@ -105,8 +107,10 @@ def _point_facts(context: SectionContext[Options], point: Point) -> list[Cell]:
 
 
 def _equal_loss_columns(context: SectionContext[Options], prefix: str) -> list[Column]:
-    labels = {family.run: family.label for family in context.section.families}
-    baselines = {labels[family.against] for family in context.section.families if family.against}
+    labels = {grid_row.run: grid_row.label for grid_row in context.section.grid_rows}
+    baselines = {
+        labels[grid_row.baseline] for grid_row in context.section.grid_rows if grid_row.baseline
+    }
     if not baselines:
         return []
     baseline = baselines.pop() if len(baselines) == 1 else "Baseline"
@@ -133,14 +137,14 @@ def _curve_columns(context: SectionContext[Options]) -> list[Column]:
 def _fitted(context: SectionContext[Options], curves: Curves) -> Section:
     """Return the section with one row per curve: its parameters, its last loss, equal loss."""
     cells = [cell for line in curves.lines for cell in _curve_cells(line, curves)]
-    for family, points in curves.lines:
-        key = CellKey(family.run, "loss_at_largest")
+    for grid_row, points in curves.lines:
+        key = CellKey(grid_row.run, "loss_at_largest")
         cells.append(mean_cell(key, points[-1].seeds, DECIMALS, _NO_PAPER))
-        if family.against is not None:
-            x = curves.compare_x(family.run)
-            cells.append(Cell(row=family.run, column="compare_x", text=format_count(x), value=x))
-            cells += equal_loss_cells(family.run, "equal_loss", x, family, curves)
-    rows = context.section.families
+        if grid_row.baseline is not None:
+            x = curves.compare_x(grid_row.run)
+            cells.append(Cell(row=grid_row.run, column="compare_x", text=format_count(x), value=x))
+            cells += equal_loss_cells(grid_row.run, "equal_loss", x, grid_row, curves)
+    rows = context.section.grid_rows
     cells += paired_differences(rows, ["loss_at_largest"], cells, DECIMALS)
     notes = _curve_notes(context.options, curves.lines)
     return make_section(
@@ -149,7 +153,7 @@ def _fitted(context: SectionContext[Options], curves: Curves) -> Section:
 
 
 def _curve_cells(line: Line, curves: Curves) -> Iterator[Cell]:
-    run = line.family.run
+    run = line.grid_row.run
     for column, field in _CURVE_FIELDS.items():
 
         def statistic(sample: Sample, field: str = field) -> float:

@@ -17,7 +17,7 @@ many equal parts of the budget."""
 class Options(Base):
     """How loss by size, or by training tokens, is fitted and compared between models."""
 
-    needs_family: ClassVar[bool] = True
+    needs_size_grid: ClassVar[bool] = True
 
     by: Literal["size", "tokens"] = setting(
         meaning="Whether points are models of several sizes, or validations along one training"
@@ -39,10 +39,10 @@ class Options(Base):
         """Whether a section reads training histories."""
         return self.by == "tokens"
 
-    def check_family(self, setups: Sequence[str]) -> None:
+    def check_size_grid(self, recipes: Sequence[str]) -> None:
         """Raise if a curve by size has a single size."""
-        if self.by == "size" and len(set(setups)) < 2:
-            raise ValueError(f"a curve needs at least two sizes, got {setups}")
+        if self.by == "size" and len(set(recipes)) < 2:
+            raise ValueError(f"a curve needs at least two sizes, got {recipes}")
 
     def has_offset(self, points: int) -> bool:
         """Return whether a curve through so many points has an offset."""

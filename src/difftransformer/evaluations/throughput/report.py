@@ -34,7 +34,7 @@ def figure(context: SectionContext[Options]) -> Figure:
     """Draw ratios, a panel for each mode: shapes from left to right, then the published ones."""
     timings = TimingResults(context.results, context.options.timing)
     compared = [row for part in context.sibling_contexts for row in part.rows_with_baseline]
-    look = row_styles({row.run: row.look for row in (context.rows[0], *compared)})
+    look = row_styles({row.run: row.color for row in (context.rows[0], *compared)})
     shapes = _drawn_shapes(context, timings)
     figure, ((left, right),) = subplot_grid(1, len(MODES), (11, 4.2), sharey=True)
     for axes, (mode, title) in zip((left, right), MODES.items(), strict=True):
@@ -138,7 +138,7 @@ def _drawn_shapes(context: SectionContext[Options], timings: TimingResults) -> d
 def _measured_ratios(timings: TimingResults, row: RowSlice, mode: str) -> Iterator[Estimate]:
     """Median and quartiles of the rounds at each shape."""
     for shape in timings.config.shapes:
-        ratios = timings.ratios(shape, row.run, str(row.against), mode).ravel().tolist()
+        ratios = timings.ratios(shape, row.run, str(row.baseline), mode).ravel().tolist()
         yield from make_estimates(
             shape, row.run, float(np.median(ratios)), quartiles(ratios), ratios
         )
@@ -150,7 +150,7 @@ def _printed(
     """Ratios of the printed tokens per second."""
     for shape in shapes:
         pair = [
-            context.published.number(str(run), f"{shape}_{mode}") for run in (row.run, row.against)
+            context.published.number(str(run), f"{shape}_{mode}") for run in (row.run, row.baseline)
         ]
         if (one := pair[0]) is not None and (two := pair[1]) is not None:
             yield from make_estimates(shape, row.run, None, published=one / two)

@@ -65,7 +65,7 @@ def section(context: SectionContext[Options]) -> Section:
 def figure(context: SectionContext[Options]) -> Figure:
     """Draw the curves of the first section, and the differences of all that follow training."""
     parts = context.sibling_contexts
-    look = row_styles({row.run: row.look for part in parts for row in part.rows})
+    look = row_styles({row.run: row.color for part in parts for row in part.rows})
     number = 1 + len(parts)
     figure, ((first, *others),) = subplot_grid(1, number, (3.9 * number, 3.9))
     draw_loss_curves(first, parts[0], look)

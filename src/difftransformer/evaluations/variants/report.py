@@ -104,7 +104,7 @@ def _row(context: SectionContext[Options], row: RowSlice) -> list[Cell]:
         for name in _FACTS
     ]
     for name, score in context.options.scores.items():
-        run = row.twin if score.of_twin else row.run
+        run = row.paired_run if score.of_paired_run else row.run
         assert run is not None, row.run
         found = [context.results.evaluation(score.suite, run, seed) for seed in context.seeds]
         values = seed_values(
@@ -125,8 +125,8 @@ def _speeds(context: SectionContext[Options]) -> tuple[list[Cell], list[str]]:
     for row in context.rows:
         speeds = timings.fastest(TRAINED_SIZES, row.run, "training")
         cells.append(timings.speed_cell(CellKey(row.run, "speed"), speeds))
-        if row.against:
-            ratios = timings.ratios(TRAINED_SIZES, row.run, row.against, "training")
+        if row.baseline:
+            ratios = timings.ratios(TRAINED_SIZES, row.run, row.baseline, "training")
             ratio = float(np.median(ratios))
             cells.append(
                 timings.one_cell(CellKey(row.run, SPEED_RATIO), ratio, format_number(ratio, 2))

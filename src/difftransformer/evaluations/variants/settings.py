@@ -19,7 +19,7 @@ class Score(Settings):
     suite: Name = setting(meaning="Suite of the section, or one that the rows' twins are asked.")
     metric: str = setting(meaning="Metric of the suite's results.")
     decimals: int = setting(meaning="Decimals of a mean.", ge=0)
-    of_twin: bool = setting(False, meaning="Whether it is of the row's twin.")
+    of_paired_run: bool = setting(False, meaning="Whether it is of the row's twin.")
     compared: bool = setting(
         False, meaning="Whether its paired difference to the compared row is a column, too."
     )
@@ -38,7 +38,7 @@ class Options(BaseOptions):
     """What a section shows beside parameters, feed-forward, cache and operations."""
 
     suites: ClassVar[int] = 2
-    twinned: ClassVar[bool] = True
+    paired: ClassVar[bool] = True
 
     scores: dict[str, Score] = setting(meaning="Columns by id, from left to right.", min_length=1)
     note: str = setting(meaning="What a reader is told of the scores.")
@@ -49,9 +49,9 @@ class Options(BaseOptions):
     )
 
     @property
-    def twin_suites(self) -> Sequence[str]:
+    def paired_suites(self) -> Sequence[str]:
         """Suites of the scores of twins."""
-        return list(dict.fromkeys(one.suite for one in self.scores.values() if one.of_twin))
+        return list(dict.fromkeys(one.suite for one in self.scores.values() if one.of_paired_run))
 
     @property
     def timing(self) -> str | None:  # type: ignore[override]

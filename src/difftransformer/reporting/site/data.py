@@ -122,7 +122,7 @@ def _run(
     return {
         "label": about.label if about else run,
         "base": about.base if about else None,
-        "look": about.look if about else None,
+        "color": about.color if about else None,
         "seeds": [one.seed for one in results],
         "facts": {name: results[0].metrics.get(name) for name in _FACTS},
         "seconds": round(math.fsum(seconds) / len(seconds), 1),

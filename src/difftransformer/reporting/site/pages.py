@@ -163,7 +163,7 @@ def _page(site: Site, bodies: Sequence[PageBody], *, whole: bool = False) -> str
     def row_looks(section: Section) -> dict[str, int]:
         """Numbers of the looks that a figure of these rows gives them."""
         known = site.report.runs
-        return style_indices({r.run: known[r.run].look for r in section.rows if r.run in known})
+        return style_indices({r.run: known[r.run].color for r in section.rows if r.run in known})
 
     values: dict[str, Any] = {
         "site": site,

@@ -24,7 +24,7 @@
     const found = {}, owners = Array(7).fill(0);
     let free = 0;
     for (const run of chosen) {
-      const number = (runs[run].look ?? ++free) % 7;
+      const number = (runs[run].color ?? ++free) % 7;
       found[run] = {tone: getComputedStyle(by(`c${number}`)).backgroundColor, dash: dashes[owners[number]++ % dashes.length]};
     }
     return found;
@@ -51,7 +51,7 @@
   }
   for (const [name, run] of Object.entries(runs)) {
     const box = element("input", {type: "checkbox", value: name});
-    const dot = element("span", {className: `dot c${run.look === null ? "" : run.look % 7}`, ariaHidden: "true"});
+    const dot = element("span", {className: `dot c${run.color === null ? "" : run.color % 7}`, ariaHidden: "true"});
     const head = element("th", {scope: "row"}, element("label", {}, box, element("span", {}, dot, run.label, element("span", {className: "soft small"}, run.label === name ? "" : ` ${name}`))));
     const row = element("tr", {}, head, ...columns.map(([, get, write]) => {
       const value = get(run);

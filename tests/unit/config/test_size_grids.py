@@ -1,4 +1,4 @@
-"""Families: every row of a section at every setup, and nothing trained twice."""
+"""Size grids: every row of a section at every recipe, and nothing trained twice."""
 
 from pathlib import Path
 
@@ -13,9 +13,9 @@ from difftransformer.models.sizes import count_parameters
 from difftransformer.planning.plan import Plan
 
 RUNS = {
-    "a": RunEntry(label="A", setup="middle"),
+    "a": RunEntry(label="A", recipe="middle"),
     "b": RunEntry(label="B", base="a"),
-    "c": RunEntry(label="C", base="b", setup="large"),
+    "c": RunEntry(label="C", base="b", recipe="large"),
 }
 
 
@@ -25,7 +25,7 @@ def test_a_run_at_its_own_setup_is_itself() -> None:
         "b_small": "small", "b": "middle", "c": "large",
     }  # fmt: skip
     assert list(members(runs, "c", ["middle", "large"])) == ["c_middle", "c"]
-    changed = RunEntry(label="C", base="b", setup="large", set={"training": {"lr": 1.0}})
+    changed = RunEntry(label="C", base="b", recipe="large", overrides={"training": {"lr": 1.0}})
     assert list(members(runs | {"c": changed}, "b", ["large"])) == ["b_large"]
 
 
@@ -110,13 +110,13 @@ def test_results_are_those_of_every_size(repository: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "old", "new", "message"),
     [
-        ("artifacts/figure3b.yaml", "family: tokens", "family: token",
-         "family 'token'; did you mean 'tok"),
+        ("artifacts/figure3b.yaml", "size_grid: tokens", "size_grid: token",
+         "size grid 'token'; did you mean 'tok"),
         ("scales/tiny.yaml", "tokens: [more_tokens]", "tokens: [more_token]",
-         "families.tokens: unknown setup 'more_token'; did you mean 'more_tokens'"),
+         "size_grids.tokens: unknown recipe 'more_token'; did you mean 'more_tokens'"),
         ("scales/tiny.yaml", "parameters: [size_32, size_64, size_96, size_128, size_192]",
-         "parameters: [ablation]", "families.parameters: a curve needs at least two sizes"),
-        ("artifacts/figure3b.yaml", "family: tokens\n", "\n", "family: .* scaling needs one"),
+         "parameters: [ablation]", "size_grids.parameters: a curve needs at least two sizes"),
+        ("artifacts/figure3b.yaml", "size_grid: tokens\n", "\n", "size_grid: .* scaling needs one"),
         ("artifacts/figure3b.yaml", "compare_at: 0.44", "compare_at: 1.4",
          r"sections\[0\]\.options: compare_at: .*less than or equal"),
         ("artifacts/figure3b.yaml", "by: tokens", "by: token",
