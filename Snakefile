@@ -28,7 +28,7 @@ from difftransformer.provenance.shared_records import fetch_records, share_recor
 from difftransformer.tracking.address import adopt
 from difftransformer.tracking.run_context import hold
 from difftransformer.training.mirror import forget_finished
-from snakemake_logger_plugin_difftransformer import know
+from snakemake_logger_plugin_difftransformer import set_targets
 
 min_version("9.27")
 

@@ -1,13 +1,13 @@
-"""Differential attention layers, and the tables and figures of the work on them as artifacts.
+"""Differential attention layers, and a pipeline that rebuilds the papers' tables and figures.
 
-Everything is loaded when it is asked for: ``import difftransformer`` alone imports no torch.
+Names are imported lazily: ``import difftransformer`` does not import torch.
 
 - `DifferentialAttention`, `DifferentialAttentionV2`, ...: a layer for each registered variant, see
-  `models.layers`; `AttentionLayer` is what they have in common.
-- `KeyValueCache`: for decoding.
+  `models.layers`; `AttentionLayer` is their base class.
+- `KeyValueCache`: KV cache for decoding.
 - `unilm_state_dict`, `load_unilm_state_dict`: weights in the layout of the authors' code (unilm).
 - `DiffTransformerConfig`, `DiffTransformerForCausalLM` and `register` (transformers' Auto classes).
-- `results`: what was built, as a pandas DataFrame.
+- `results`: results of all jobs as a pandas DataFrame.
 """
 
 from importlib import import_module
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from difftransformer.reporting.frame import results
 
     __version__: str
-    # A new variant is found without a line here; with one an editor offers it.
+    # For editors; a variant without a line here is found as well.
     DexAttention: type[AttentionLayer]
     DifferentialAttention: type[AttentionLayer]
     DifferentialAttentionV2: type[AttentionLayer]
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 silence_loggers()
 
-# By their names, so that no job's code depends on them.
-_PLACES = {
+# As strings, so that they do not count as imports in fingerprints.
+_EXPORTS = {
     "AttentionLayer": "models.layers:AttentionLayer",
     "DiffTransformerConfig": "convert.hf:DiffTransformerConfig",
     "DiffTransformerForCausalLM": "convert.hf:DiffTransformerForCausalLM",
@@ -63,29 +63,29 @@ _PLACES = {
 
 
 def register() -> None:
-    """Make transformers' Auto classes know our models, without remote code."""
+    """Register our models with transformers' Auto classes, without remote code."""
     import_module(f"{__name__}.convert.hf")
 
 
 def __getattr__(name: str) -> "type[AttentionLayer]":
-    """Load what is asked for; names that stand nowhere here are layers of the registry."""
-    found: Any
+    """Import a public name; other capitalized names are attention layers of the registry."""
+    value: Any
     if name == "__version__":
-        found = import_module("importlib.metadata").version(__name__)
-    elif name in _PLACES:
-        module, _, attribute = _PLACES[name].partition(":")
-        found = getattr(import_module(f"{__name__}.{module}"), attribute)
+        value = import_module("importlib.metadata").version(__name__)
+    elif name in _EXPORTS:
+        module, _, attribute = _EXPORTS[name].partition(":")
+        value = getattr(import_module(f"{__name__}.{module}"), attribute)
     elif name[:1].isupper():
         layers = import_module(f"{__name__}.models.layers")
         if (variant := layers.layer_names().get(name)) is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = layers.layer_class(variant)
+        value = layers.layer_class(variant)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return found  # type: ignore[no-any-return]
+    return value  # type: ignore[no-any-return]
 
 
 def __dir__() -> list[str]:
-    """Names to complete, those of the layers among them."""
+    """Return all public names with those of the layers."""
     layers = import_module(f"{__name__}.models.layers")
-    return sorted({*globals(), *_PLACES, *layers.layer_names()})
+    return sorted({*globals(), *_EXPORTS, *layers.layer_names()})

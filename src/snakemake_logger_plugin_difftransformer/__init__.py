@@ -1,8 +1,8 @@
-"""Snakemake logger plugin: ``snakemake --logger difftransformer`` gives one live display.
+"""Snakemake logger plugin: ``snakemake --logger difftransformer`` shows one live display.
 
-Jobs done of total, and of each running training job its step, loss, speed and remaining time; a
-finished job gets one line, a failed one its log and error. On a terminal the display refreshes in
-place, elsewhere it is a plain line now and then. Dry runs and listings look as without it.
+It shows the number of finished jobs and step, loss, speed and ETA of each running training. A
+finished job gets one line, a failed job its log and error. On a terminal the display refreshes in
+place, elsewhere it prints a line at intervals. Dry runs and listings are unchanged.
 """
 
 import contextlib
@@ -23,65 +23,67 @@ from snakemake_interface_logger_plugins.settings import LogHandlerSettingsBase
 from difftransformer.errors import UserError, nearest
 from snakemake_logger_plugin_difftransformer.board import Board
 
-_CHATTER = (
+_HIDDEN_MESSAGES = (
     *("Assuming unrestricted", "Building DAG", "Conda environments:", "Elapsed time"),
     *("Execute ", "Group jobs:", "Select jobs", "Singularity containers:", "Using shell"),
-    # Of each file of each job; while one is under way, its job runs.
+    # Messages per file of each job
     *("Storing in storage", "Finished upload", "Retrieving from storage", "Finished retrieval"),
     *("Removing local copy of storage", "Skipped removing non-empty directory"),
 )
-_OURS = "|".join(kind.__name__ for kind in (UserError, *UserError.__subclasses__()))
-_OF_A_COMMAND = re.compile(r"RuleException:\s+CalledProcessError in file ")
-"""What Snakemake says of a job that failed, with all of its command, before it says which job."""
-_DIED = re.compile(r"died with <Signals\.(\w+): ")
+_USER_ERRORS = "|".join(kind.__name__ for kind in (UserError, *UserError.__subclasses__()))
+_FAILED_COMMAND = re.compile(r"RuleException:\s+CalledProcessError in file ")
+"""Snakemake's message with the command of a failed job, which precedes the event of the job."""
+_KILLED_BY = re.compile(r"died with <Signals\.(\w+): ")
 _STOPPING = "Terminating processes on user request"
 _ANY_FAILED = "At least one job did not complete successfully."
-_ADVICE = "Some jobs were triggered by provenance information"
-"""Of a dry run: to wipe records, after which stale results pass for new ones."""
-_UNKNOWN = re.compile(r"No rule to produce (\S+) \(if you use input functions")
-_REFUSED = re.compile(rf"InputFunctionException in [^\n]*\nError:\n +(?:{_OURS}): ([^\n]*)")
-"""What a function of the Snakefile says that is asked for the files of a job."""
+_CLEANUP_ADVICE = "Some jobs were triggered by provenance information"
+"""Advice of a dry run to delete records, after which stale results would count as current."""
+_UNKNOWN_TARGET = re.compile(r"No rule to produce (\S+) \(if you use input functions")
+_INPUT_ERROR = re.compile(
+    rf"InputFunctionException in [^\n]*\nError:\n +(?:{_USER_ERRORS}): ([^\n]*)"
+)
+"""Error of an input function in the Snakefile."""
 _SILENT = {LogEvent.RESOURCES_INFO, LogEvent.SHELLCMD, LogEvent.JOB_STARTED, LogEvent.DEBUG_DAG}
 _SILENT |= {LogEvent.WORKFLOW_STARTED, LogEvent.RULEGRAPH, LogEvent.GROUP_INFO}
 
 
 _targets: list[str] = []
-_elsewhere: dict[PurePath, str] = {}
-_lacking: dict[str, str] = {}
+_other_scales: dict[PurePath, str] = {}
+_unavailable: dict[str, str] = {}
 
 
-def know(
-    targets: Iterable[str], scales: Mapping[str, str], lacking: Mapping[str, str] | None = None
+def set_targets(
+    targets: Iterable[str], scales: Mapping[str, str], unavailable: Mapping[str, str] | None = None
 ) -> None:
-    """Take what a wrong target may mean.
+    """Set the names with which an unknown target is explained.
 
     Args:
-        targets: Names of what the workflow can build.
-        scales: Scale by folder, of the other scales.
-        lacking: Why a table or figure cannot be built here, by its name.
+        targets: Names of the targets of the workflow.
+        scales: Other scales by their results folders.
+        unavailable: Artifacts that this scale cannot build, with the reason.
     """
     _targets[:] = targets
-    _lacking.clear()
-    _lacking.update(lacking or {})
-    _elsewhere.clear()
-    _elsewhere.update({PurePath(folder): scale for folder, scale in scales.items()})
+    _unavailable.clear()
+    _unavailable.update(unavailable or {})
+    _other_scales.clear()
+    _other_scales.update({PurePath(folder): scale for folder, scale in scales.items()})
 
 
 def _cure(target: str) -> str:
-    """What is meant by a target that does not exist: one of another scale, or the nearest name."""
+    """Return a hint for an unknown target: its scale, the reason, or the most similar name."""
     for folder in PurePath(target).parents:
-        if (scale := _elsewhere.get(folder)) is not None:
+        if (scale := _other_scales.get(folder)) is not None:
             return f": that is of scale {scale}; give --config scale={scale}"
-    if (why := _lacking.get(PurePath(target).stem)) is not None:
-        return f" here: {why}"
+    if (reason := _unavailable.get(PurePath(target).stem)) is not None:
+        return f" here: {reason}"
     return nearest(target, _targets)
 
 
 def _require_cache() -> None:
-    """End with one line where Snakemake cannot write its cache; it would show a traceback."""
+    """Exit with a one-line error if Snakemake cannot write its cache, instead of a traceback."""
     from snakemake.common import get_appdirs
 
-    if "--shared-fs-usage" in sys.argv:  # a job on another machine, which may need no such cache
+    if "--shared-fs-usage" in sys.argv:  # a job on another machine
         return
     folder = Path(get_appdirs().user_cache_dir)
     try:
@@ -131,7 +133,7 @@ class LogHandlerSettings(LogHandlerSettingsBase):
 
 
 class LogHandler(LogHandlerBase):
-    """Shows a workflow as it goes; see the module."""
+    """Display of a running workflow; see the module."""
 
     writes_to_stream = True
     writes_to_file = False
@@ -140,13 +142,13 @@ class LogHandler(LogHandlerBase):
     needs_rulegraph = False
 
     def __post_init__(self) -> None:
-        """Keep what the settings say; nothing is drawn before a job runs."""
+        """Read the settings; the display starts with the first job."""
         settings = self.settings
         assert isinstance(settings, LogHandlerSettings)
         self._stream = sys.stdout if self.common_settings.stdout else sys.stderr
         self._interval = settings.interval
         self._board = Board()
-        self._raised: dict[int, str] = {}
+        self._signals: dict[int, str] = {}
         self._live: Any = None
         self._ticker: threading.Thread | None = None
         self._closing = threading.Event()
@@ -154,31 +156,31 @@ class LogHandler(LogHandlerBase):
         _read_settings_strictly()
 
     def emit(self, record: LogRecord) -> None:
-        """Take one event or message."""
+        """Handle one event or message of Snakemake."""
         try:
             if self.common_settings.dryrun or self.common_settings.verbose:
                 text = self._text(record)
-                self._say(None if text.startswith(_ADVICE) else text)
+                self._print(None if text.startswith(_CLEANUP_ADVICE) else text)
             else:
-                self._take(getattr(record, "event", None), record)
-        except BrokenPipeError:  # whoever read, as `head`, has seen enough
+                self._handle(getattr(record, "event", None), record)
+        except BrokenPipeError:  # the reader has ended, such as `head`
             pass
-        except Exception:  # the contract of logging: a display never ends what it shows
+        except Exception:  # logging handlers must not raise
             self.handleError(record)
 
     def close(self) -> None:
-        """Say how it ended."""
+        """Print the final summary."""
         self._closing.set()
         if self._live is not None:
             self._live.stop()
             self._live = None
         if self._ticker is not None:
             self._ticker.join(1)
-            self._say(self._board.ending())
+            self._print(self._board.ending())
             self._ticker = None
         super().close()
 
-    def _take(self, event: LogEvent | None, record: Any) -> None:
+    def _handle(self, event: LogEvent | None, record: Any) -> None:
         board = self._board
         if event == LogEvent.RUN_INFO:
             jobs = {rule: int(count) for rule, count in record.stats.items()}
@@ -194,36 +196,41 @@ class LogHandler(LogHandlerBase):
                 record.created,
             )
         elif event == LogEvent.JOB_FINISHED:
-            self._say(board.finish(record.job_id))
+            self._print(board.finish(record.job_id))
         elif event == LogEvent.PROGRESS:
             board.done, board.total = record.done, record.total
         elif event == LogEvent.JOB_ERROR:
-            said, died = getattr(record, "rule_msg", None), self._raised.pop(record.thread, None)
-            self._say(board.fail(record.jobid, record.rule_name, list(record.log), said, died))
-        elif event == LogEvent.ERROR and _OF_A_COMMAND.match(text := self._text(record)):
-            if died := _DIED.search(text):  # which the job itself could not say
-                self._raised[record.thread] = died[1]
+            message, killed_by = (
+                getattr(record, "rule_msg", None),
+                self._signals.pop(record.thread, None),
+            )
+            self._print(
+                board.fail(record.jobid, record.rule_name, list(record.log), message, killed_by)
+            )
+        elif event == LogEvent.ERROR and _FAILED_COMMAND.match(text := self._text(record)):
+            if match := _KILLED_BY.search(text):  # a killed job could not log it
+                self._signals[record.thread] = match[1]
         elif event not in _SILENT:
             text = self._text(record)
             board.stopping |= text.startswith(_STOPPING)
             if _ANY_FAILED in text and board.stopped and not board.failed:
                 return
-            if record.levelno >= WARNING or not text.startswith(_CHATTER):
-                self._say(text)
+            if record.levelno >= WARNING or not text.startswith(_HIDDEN_MESSAGES):
+                self._print(text)
 
     def _text(self, record: LogRecord) -> str:
-        """What Snakemake says; in one line of a target that does not exist, and what we refuse."""
+        """Return Snakemake's message; errors of ours and unknown targets as one line."""
         text = str(self.format(record))
-        if (refused := _REFUSED.match(text)) is not None:
-            return f"error: {refused[1]}"
-        if (unknown := _UNKNOWN.search(text)) is None:
+        if (error := _INPUT_ERROR.match(text)) is not None:
+            return f"error: {error[1]}"
+        if (unknown := _UNKNOWN_TARGET.search(text)) is None:
             return text
         return f"error: there is no target '{unknown[1]}'{_cure(unknown[1])}"
 
     def _begin(self) -> None:
         if self._ticker is not None:
             return
-        self._say(f"{self._board.total} jobs to do")
+        self._print(f"{self._board.total} jobs to do")
         if self._stream.isatty():
             from rich.console import Console
             from rich.live import Live
@@ -243,10 +250,10 @@ class LogHandler(LogHandlerBase):
     def _tick(self) -> None:
         while not self._closing.wait(self._interval):
             if self._live is None and self._board.running:
-                with contextlib.suppress(Exception):  # the next one may pass
-                    self._say(" | ".join(self._board.lines()))
+                with contextlib.suppress(Exception):  # the next attempt may succeed
+                    self._print(" | ".join(self._board.lines()))
 
-    def _say(self, text: str | None) -> None:
+    def _print(self, text: str | None) -> None:
         if not text or text == "None":
             return
         if self._live is not None:

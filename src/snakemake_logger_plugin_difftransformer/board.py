@@ -1,4 +1,4 @@
-"""What is known about a running workflow, and the lines that say it; knows no Snakemake."""
+"""State of a running workflow and the lines that display it; independent of Snakemake."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ from difftransformer.training.progress import clock, rate
 from snakemake_logger_plugin_difftransformer.remaining import Remaining, Underway
 
 ERROR = "error:"
-"""How the line of a log begins that says why its job failed."""
+"""Prefix of the line of a log with the reason of a failure."""
 STOPPED = "warning: stopped"
-"""How the last line of a log begins whose job was stopped from outside."""
+"""Prefix of the last line of the log of an interrupted job."""
 _STALE = 60.0  # seconds after which a heartbeat belongs to a job that is gone
-_WORTH_SAYING = 10.0  # seconds that something must still take before it is said
-_SEARCH_SHARE = 0.02  # of the time, at most, goes into searching for heartbeat files
+_MIN_ETA = 10.0  # seconds; a shorter remaining time is not displayed
+_SEARCH_SHARE = 0.02  # largest share of time spent on searching for heartbeat files
 
 
 @dataclass
 class RunningJob:
-    """A job that was started."""
+    """A running job."""
 
     rule: str
     wildcards: Mapping[str, str]
     since: float
     states: Path | None
-    """Folder where jobs of this rule keep their state, and trainings their heartbeat."""
+    """Folder with the state of jobs of this rule and the heartbeats of trainings."""
 
     @property
     def name(self) -> str:
-        """What tells it from others of its rule."""
+        """Wildcards of the job."""
         return " ".join(map(str, self.wildcards.values()))
 
     def __str__(self) -> str:
         return f"{self.rule} {self.name}".rstrip()
 
     def beat(self, beats: Sequence[tuple[Path, dict[str, Any]]]) -> dict[str, Any] | None:
-        """The heartbeat of this job among those that there are."""
+        """Return the heartbeat of this job, or None."""
         for states, beat in beats:
-            named = {str(beat.get("run")), str(beat.get("seed"))}
-            if states == self.states and named <= set(map(str, self.wildcards.values())):
+            ids = {str(beat.get("run")), str(beat.get("seed"))}
+            if states == self.states and ids <= set(map(str, self.wildcards.values())):
                 return beat
         return None
 
 
 class Board:
-    """Jobs done, running and failed, and the heartbeats of training jobs."""
+    """Finished, running and failed jobs, and the heartbeats of trainings."""
 
     def __init__(self) -> None:
         self._began = time.time()
@@ -61,31 +61,31 @@ class Board:
         self.done, self.total = 0, 0
         self.running: dict[int, RunningJob] = {}
         self.failed: dict[int, str] = {}
-        """What is said of each job that failed and was not done since."""
+        """Message of each failed job that has not finished since."""
         self.stopping = False
-        """Whether the user has stopped the workflow: jobs that end now have not failed."""
+        """Whether the user stops the workflow: jobs that end now have not failed."""
         self.stopped: set[int] = set()
-        """Jobs that ended because they were stopped."""
+        """Jobs that were interrupted."""
 
     def plan(self, jobs: Mapping[str, int]) -> None:
-        """Take how many jobs of each rule there are to do."""
+        """Set the number of planned jobs of each rule."""
         self.total = sum(jobs.values())
         self._remaining.plan(jobs)
 
     def start(
         self, job: int, rule: str, wildcards: Mapping[str, str], logs: Sequence[str], at: float
     ) -> None:
-        """Note that a job runs since ``at``; the folder of states is found by its logs."""
+        """Record the start of a job at time ``at``; its logs determine the folder of its state."""
         layout = next(filter(None, map(Layout.of_log, logs)), None)
         states = None if layout is None else Path(layout.state(rule))
         if self._home is None and layout is not None:
             self._home = Path(layout.states)
-            self._remaining.recall(self._home)
+            self._remaining.load_history(self._home)
         self._remaining.start(rule)
         self.running[job] = RunningJob(rule, dict(wildcards), at, states)
 
     def finish(self, job: int) -> str:
-        """Note that a job is done; gives the line that says so."""
+        """Record the end of a job and return its line."""
         self.done += 1
         self.failed.pop(job, None)
         self.stopped.discard(job)
@@ -101,28 +101,35 @@ class Board:
         job: int,
         rule: str,
         logs: Sequence[str],
-        said: str | None = None,
-        died: str | None = None,
+        message: str | None = None,
+        killed_by: str | None = None,
     ) -> str:
-        """Note that a job failed or was stopped; gives its log and the error in it, or one line.
+        """Record a failed or interrupted job and return its log path and error.
 
-        ``said`` is what its executor says of it: all there is of a job that never started. ``died``
-        is the signal that ended it.
+        Args:
+            job: Id of the job.
+            rule: Its rule.
+            logs: Its log files.
+            message: Message of the executor, such as for a job that never started.
+            killed_by: Signal that ended the job.
         """
         ended = self.running.pop(job, None)
-        where, who = ", ".join(logs) or "none", ended or rule
-        reason = error_line(logs, said, ended.since if ended is not None else 0.0)
-        if self.stopping or died == "SIGINT" or reason.startswith(STOPPED):
+        log_names, name = ", ".join(logs) or "none", ended or rule
+        reason = error_line(logs, message, ended.since if ended is not None else 0.0)
+        if self.stopping or killed_by == "SIGINT" or reason.startswith(STOPPED):
             self.stopped.add(job)
-            return f"stopped {who}"
-        if died is not None and not reason.startswith(ERROR):
-            want = ", most likely for want of memory" if died == "SIGKILL" else ""
-            reason = f"{ERROR} ended by {died}{want}: the same call goes on; it said last: {reason}"
-        self.failed[job] = f"{who} (log: {where})\n    {reason}"
-        return f"FAILED {who}\n    log: {where}\n    {reason}"
+            return f"stopped {name}"
+        if killed_by is not None and not reason.startswith(ERROR):
+            cause = ", most likely for lack of memory" if killed_by == "SIGKILL" else ""
+            reason = (
+                f"{ERROR} killed by {killed_by}{cause}: the same command resumes; last line of its "
+                f"log: {reason}"
+            )
+        self.failed[job] = f"{name} (log: {log_names})\n    {reason}"
+        return f"FAILED {name}\n    log: {log_names}\n    {reason}"
 
     def lines(self) -> list[str]:
-        """Describe the state now: a head line, then one for each running job."""
+        """Return the current state: a summary line, then one line per running job."""
         failed = f", {len(self.failed)} failed" if self.failed else ""
         failed += f", {len(self.stopped)} stopped" if self.stopped else ""
         now, beats = time.time(), self._heartbeats()
@@ -134,19 +141,19 @@ class Board:
                 for job, beat in running
             ],
         )
-        ahead = self.done < self.total and left is not None and left >= _WORTH_SAYING
+        ahead = self.done < self.total and left is not None and left >= _MIN_ETA
         eta = f", about {clock(left)} left" if ahead and left is not None else ""
         head = f"{self.done} of {self.total} jobs done{failed}, {clock(now - self._began)}{eta}"
         return [head, *(self._line(job, beat) for job, beat in running)]
 
     def ending(self) -> str:
-        """One line on the whole, and two for each failure, the error last."""
+        """Return a summary line and two lines per failure."""
         self._remaining.plan({})
         if self._home is not None:
-            self._remaining.keep(self._home)
+            self._remaining.save_history(self._home)
         head, *_ = self.lines()
         failures = [f"failed: {failure}" for failure in self.failed.values()]
-        resumes = ["stopped: the same call resumes"] if self.stopped or self.stopping else []
+        resumes = ["stopped: the same command resumes"] if self.stopped or self.stopping else []
         return "\n".join([head, *failures, *resumes])
 
     def _line(self, job: RunningJob, beat: Mapping[str, Any] | None) -> str:
@@ -158,7 +165,9 @@ class Board:
             return []
         if time.time() >= self._search_at:
             started = time.time()
-            self._beats = [(one, p) for one in folders for p in one.rglob("progress.json")]
+            self._beats = [
+                (folder, path) for folder in folders for path in folder.rglob("progress.json")
+            ]
             took = time.time() - started
             self._search_at = time.time() + max(0.5, took / _SEARCH_SHARE)
         beats = []
@@ -167,12 +176,12 @@ class Board:
                 if time.time() - path.stat().st_mtime < _STALE:
                     beats.append((states, dict(json.loads(path.read_text()))))
             except (OSError, ValueError, TypeError):
-                continue  # just replaced or cleaned away: the next look will tell
+                continue  # just replaced or removed
         return beats
 
 
 def training_line(beat: Mapping[str, Any]) -> str:
-    """Step, loss, speed and remaining time of a training job."""
+    """Return step, loss, speed and ETA of a training."""
     parts = [f"step {beat.get('step', '?')}/{beat.get('steps', '?')}"]
     if (loss := beat.get("loss")) is not None:
         parts.append(f"loss {loss:.3f}")
@@ -183,13 +192,15 @@ def training_line(beat: Mapping[str, Any]) -> str:
     return " ".join(parts)
 
 
-def error_line(logs: Sequence[str], said: str | None = None, since: float = 0.0) -> str:
-    """Find the last line of the logs that begins with ``error:``, else the last line there is.
+def error_line(logs: Sequence[str], message: str | None = None, since: float = 0.0) -> str:
+    """Return the last ``error:`` line of the logs, otherwise their last line.
 
-    Without such a log line, the first line of ``said``, Snakemake's message about the job. With
-    ``said``, a log older than ``since``, the start of the job, belongs to an earlier try.
+    Args:
+        logs: Log files of a job.
+        message: Snakemake's message about the job; its first line is used for empty logs.
+        since: Start of the job; with a message, older logs belong to an earlier attempt.
     """
-    first_line = said.strip().splitlines()[0] if said and said.strip() else None
+    first_line = message.strip().splitlines()[0] if message and message.strip() else None
     last = first_line or "the log is empty"
     for log in reversed(logs):
         try:

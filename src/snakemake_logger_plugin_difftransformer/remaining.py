@@ -1,4 +1,4 @@
-"""How long a workflow will still take: what its jobs took, now and in earlier builds."""
+"""Remaining time of a workflow, from durations of its jobs now and in earlier builds."""
 
 from __future__ import annotations
 
@@ -10,45 +10,47 @@ from pathlib import Path
 
 FILE = "job_seconds.json"
 FIRST_BUILD = Path(__file__).with_name(FILE)
-"""What the jobs of the default targets took once, with the day and the machine: a first build has
-no memory, and a training of retrieval does not foresee how early it stops. The same seed stops at
-the same step everywhere, so that another machine differs by a factor."""
-_GUESS = 5.0  # of a job of which nothing is known: an evaluation, a picture or a page
-_ENOUGH = 10.0  # remembered seconds of jobs that have ended, before they tell this machine's factor
+"""Durations of the jobs of the default targets on one machine, for a first build without history.
+
+A retrieval training cannot predict its early stopping, but the same seed stops at the same step
+everywhere, so another machine differs only by a factor.
+"""
+_DEFAULT_SECONDS = 5.0  # of a job without history: an evaluation, a figure or a page
+_MIN_HISTORY = 10.0  # seconds of finished jobs with history from which the factor is estimated
 
 
 @dataclass(frozen=True)
 class Underway:
-    """A job that runs."""
+    """A running job."""
 
     rule: str
     name: str
     seconds: float
-    """Since it started."""
+    """Seconds since its start."""
     left: float | None = None
-    """What it says of itself, if it does."""
+    """Its own estimate of the remaining seconds, if any."""
 
 
 class Remaining:
-    """An estimate that gets better with every job that ends.
+    """Estimate of the remaining time, updated with every finished job.
 
-    A job is taken to last as long as it did in an earlier build, times what those that have ended
-    took more than then. Where it is not remembered, as long as those of its rule that have ended,
-    else as one that runs foresees. As many run side by side as have so far, or do now.
+    The duration of a job is its duration in an earlier build, times a factor between this machine
+    and the earlier one. Without history it is the mean duration of its rule, otherwise the ETA of
+    a running job of its rule. Parallelism is assumed to stay as it was so far.
     """
 
     def __init__(self) -> None:
         self._waiting: dict[str, int] = {}
         self._took: dict[str, dict[str, float]] = {}
         self._before: dict[str, dict[str, float]] = {}
-        self._kept: dict[str, dict[str, float]] = {}
+        self._saved: dict[str, dict[str, float]] = {}
 
     def plan(self, jobs: Mapping[str, int]) -> None:
-        """Take how many jobs of each rule there are to do."""
+        """Set the number of planned jobs of each rule."""
         self._waiting = dict(jobs)
 
-    def recall(self, folder: Path) -> None:
-        """Take what jobs took in earlier builds, if that was kept there."""
+    def load_history(self, folder: Path) -> None:
+        """Read durations of earlier builds from a folder, if it has any."""
         scale = folder.parent.name
         for path in (FIRST_BUILD, folder / FILE):
             with suppress(OSError, ValueError, TypeError, AttributeError):
@@ -56,30 +58,34 @@ class Remaining:
                 for rule, took in (
                     recorded["seconds"] if path == FIRST_BUILD else recorded
                 ).items():
-                    known = {str(name): float(seconds) for name, seconds in took.items()}
+                    durations = {str(name): float(seconds) for name, seconds in took.items()}
                     if path == FIRST_BUILD:
-                        known = {name: known[name] for name in known if name.split()[:1] == [scale]}
+                        durations = {
+                            name: seconds
+                            for name, seconds in durations.items()
+                            if name.split()[:1] == [scale]
+                        }
                     else:
-                        self._kept[str(rule)] = known
-                    self._before[str(rule)] = known  # of one machine
+                        self._saved[str(rule)] = durations
+                    self._before[str(rule)] = durations  # of one machine
 
-    def keep(self, folder: Path) -> None:
-        """Keep what jobs took for the next build; a folder that refuses is no reason to fail."""
-        rules = dict.fromkeys([*self._kept, *self._took])
-        kept = {rule: self._kept.get(rule, {}) | self._took.get(rule, {}) for rule in rules}
+    def save_history(self, folder: Path) -> None:
+        """Write durations for the next build; errors of the file system are ignored."""
+        rules = dict.fromkeys([*self._saved, *self._took])
+        durations = {rule: self._saved.get(rule, {}) | self._took.get(rule, {}) for rule in rules}
         with suppress(OSError):
-            (folder / FILE).write_text(json.dumps(kept, indent=1), encoding="utf-8")
+            (folder / FILE).write_text(json.dumps(durations, indent=1), encoding="utf-8")
 
     def start(self, rule: str) -> None:
-        """Note that a job has begun."""
+        """Record the start of a job."""
         self._waiting[rule] = max(self._waiting.get(rule, 0) - 1, 0)
 
     def finish(self, rule: str, name: str, seconds: float) -> None:
-        """Note what a job took."""
+        """Record the duration of a finished job."""
         self._took.setdefault(rule, {})[name] = seconds
 
     def seconds(self, elapsed: float, underway: Iterable[Underway]) -> float | None:
-        """Return how long it will take from now on; None before anything could be known."""
+        """Return the remaining seconds; None before there is any information."""
         running = list(underway)
         foreseen: dict[str, list[float]] = {}
         for job in running:
@@ -92,12 +98,14 @@ class Remaining:
         for rule, count in self._waiting.items():
             before, ended = self._before.get(rule, {}), self._took.get(rule, {})
             begun = {*ended, *(job.name for job in running if job.rule == rule)}
-            known = [factor * before[name] for name in before if name not in begun]
-            familiar = not begun or bool(begun & before.keys())  # else what waits is others, too
-            if familiar and len(known) >= count > 0:
-                took = known
+            expected = [factor * before[name] for name in before if name not in begun]
+            familiar = not begun or bool(
+                begun & before.keys()
+            )  # otherwise other jobs are waiting, too
+            if familiar and len(expected) >= count > 0:
+                took = expected
             else:
-                took = [*ended.values()] or foreseen.get(rule) or known or [_GUESS]
+                took = [*ended.values()] or foreseen.get(rule) or expected or [_DEFAULT_SECONDS]
             work += count * sum(took) / len(took) if count else 0.0
         for job in running:
             before, ended = self._before.get(job.rule, {}), self._took.get(job.rule, {})
@@ -107,14 +115,14 @@ class Remaining:
             elif job.left is not None:
                 work += job.left
             else:
-                took = [*ended.values()] or [_GUESS]
+                took = [*ended.values()] or [_DEFAULT_SECONDS]
                 work += max(sum(took) / len(took) - job.seconds, 0)
         spent = sum(sum(took.values()) for took in self._took.values())
         beside = (spent + sum(job.seconds for job in running)) / elapsed
         return work / max(beside, len(running), 1)
 
     def _factor(self) -> float:
-        """How much longer jobs took now than those of the same name in earlier builds."""
+        """Return the ratio of durations of the same jobs now and in earlier builds."""
         pairs = [
             (seconds, self._before[rule][name])
             for rule, took in self._took.items()
@@ -122,4 +130,4 @@ class Remaining:
             if name in self._before.get(rule, {})
         ]
         now, then = map(sum, zip(*pairs, strict=True)) if pairs else (0.0, 0.0)
-        return now / then if then >= _ENOUGH else 1.0
+        return now / then if then >= _MIN_HISTORY else 1.0

@@ -74,8 +74,11 @@ def test_plain_lines_and_a_failure_where_there_is_no_terminal(folder: Path) -> N
 @pytest.mark.parametrize(
     ("ends", "said"),
     [
-        ("kill -9 $$", "ended by SIGKILL, most likely for want of memory: the same call goes on"),
-        ("kill -15 $$", "ended by SIGTERM: the same call goes on"),
+        (
+            "kill -9 $$",
+            "killed by SIGKILL, most likely for lack of memory: the same command resumes",
+        ),
+        ("kill -15 $$", "killed by SIGTERM: the same command resumes"),
     ],
 )
 def test_a_job_that_was_killed_says_by_what(folder: Path, ends: str, said: str) -> None:
@@ -83,7 +86,7 @@ def test_a_job_that_was_killed_says_by_what(folder: Path, ends: str, said: str) 
         SNAKEFILE.replace("FAIL ", f"echo step 3 > {{log}}; {ends}; ")
     )
     ended = python(*command("--keep-going"), cwd=folder, env=environment())
-    assert ended.stderr.splitlines()[-1] == f"    error: {said}; it said last: step 3"
+    assert ended.stderr.splitlines()[-1] == f"    error: {said}; last line of its log: step 3"
     assert "RuleException" not in ended.stderr
 
 
@@ -159,9 +162,9 @@ def test_what_is_left_follows_from_what_jobs_took(tmp_path: Path) -> None:
     left.finish("evaluate", "a", 2.0)
     # Nothing runs: what has ended counts.
     assert left.seconds(31.0, []) == pytest.approx((2 * 30 + 7 * 2 + 2 * 5) / 2)
-    left.keep(tmp_path)
+    left.save_history(tmp_path)
     again = Remaining()
-    again.recall(tmp_path)
+    again.load_history(tmp_path)
     again.plan({"evaluate": 10, "train": 1})
     again.start("train")
     assert again.seconds(1.0, [Underway("train", "new", 1.0, 9.0)]) == pytest.approx(9 + 10 * 2)
@@ -182,13 +185,13 @@ def test_a_first_build_remembers_the_one_that_is_shipped(tmp_path: Path) -> None
         ("gpu", 0),
     ):
         left = Remaining()
-        left.recall(tmp_path / scale / "state")
+        left.load_history(tmp_path / scale / "state")
         left.plan(counts)
         told = left.seconds(1.0, [])
         assert (told or 0) == pytest.approx(foreseen, abs=15)
     # Of another table, whose jobs are among them, and whose trainings do not foresee their end.
     left = Remaining()
-    left.recall(tmp_path / "tiny" / "state")
+    left.load_history(tmp_path / "tiny" / "state")
     left.plan({"pretrain": 8})
     (first, lasts), (second, longer), *rest = shipped["pretrain"].items()
     left.start("pretrain")
@@ -203,7 +206,7 @@ def test_a_first_build_remembers_the_one_that_is_shipped(tmp_path: Path) -> None
     waiting = [(rule, name, 2 * s) for rule, took in shipped.items() for name, s in took.items()]
     waiting.sort(key=lambda job: (job[0] != "tokenize", job[0] == "report", job[1][::-1]))
     left = Remaining()
-    left.recall(tmp_path / "tiny" / "state")
+    left.load_history(tmp_path / "tiny" / "state")
     left.plan(counts)
     now, running, told = 0.0, [], {}
     while waiting or running:
@@ -227,7 +230,7 @@ def test_damaged_memory_of_earlier_builds_is_no_memory(tmp_path: Path) -> None:
     for text in ("{", "[1]", '{"train": null}', '{"train": 3.0}', '{"train": {"a": "b"}}'):
         (tmp_path / "job_seconds.json").write_text(text)
         left = Remaining()
-        left.recall(tmp_path)
+        left.load_history(tmp_path)
         left.plan({"train": 1})
         left.finish("other", "", 1.0)
         assert left.seconds(1.0, []) == pytest.approx(5.0)
@@ -235,7 +238,7 @@ def test_damaged_memory_of_earlier_builds_is_no_memory(tmp_path: Path) -> None:
 
 def test_what_the_user_stops_has_not_failed(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
-    log.write_text("working\nwarning: interrupted from the keyboard\n")
+    log.write_text("working\nwarning: stopped from the keyboard\n")
     board = Board()
     board.plan({"train": 3})
     for job in (1, 2, 3):
@@ -275,7 +278,7 @@ def test_a_stopped_workflow_shows_no_failure(folder: Path) -> None:
     os.killpg(process.pid, signal.SIGINT)
     told += process.stderr.read()
     assert process.wait() != 0
-    assert "stopped other" in told and "stopped: the same call resumes" in told
+    assert "stopped other" in told and "stopped: the same command resumes" in told
     assert "FAILED" not in told and "failed" not in told and "complete successfully" not in told
 
 
@@ -291,8 +294,10 @@ def test_a_dry_run_gives_no_advice_to_wipe_records(folder: Path) -> None:
 
 def test_a_table_that_is_not_built_here_says_why(folder: Path) -> None:
     snakefile = (folder / "Snakefile").read_text()
-    known = "know(['table6', 'table9'], {}, {'table7': 'scale tiny has no setting for it'})\n"
-    head = f"from snakemake_logger_plugin_difftransformer import know\n{known}"
+    known = (
+        "set_targets(['table6', 'table9'], {}, {'table7': 'scale tiny has no setting for it'})\n"
+    )
+    head = f"from snakemake_logger_plugin_difftransformer import set_targets\n{known}"
     (folder / "Snakefile").write_text(head + snakefile)
     for target in ("table7", "results/tiny/tables/table7.md"):
         ended = python(*command("-n", target), cwd=folder, env=environment())

@@ -114,7 +114,7 @@ onsuccess:
         print(f"warning: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         print(
-            "warning: interrupted from the keyboard; all jobs are done",
+            "warning: stopped from the keyboard; all jobs are done",
             file=sys.stderr,
         )
 

@@ -15,7 +15,7 @@ DESCRIPTIONS |= {
     name: artifact.description for name, artifact in ARTIFACTS.known.items()
 }
 
-know(["default_targets", *DESCRIPTIONS], PLAN.other_scales(), PLAN.lacking())
+set_targets(["default_targets", *DESCRIPTIONS], PLAN.other_scales(), PLAN.lacking())
 
 for _name, _description in DESCRIPTIONS.items():
 

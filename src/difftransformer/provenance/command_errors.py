@@ -58,7 +58,7 @@ def report_errors(
             logger.warning("stopped: %s", stop)
         raise
     except KeyboardInterrupt as stop:
-        logger.warning("interrupted from the keyboard")
+        logger.warning("stopped from the keyboard")
         raise SystemExit(130) from stop
     except UserError as error:
         logger.error("%s", " ".join(str(error).split()))
