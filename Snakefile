@@ -85,7 +85,7 @@ try:
     if not {"--list-target-rules", "--list-rules", "--lint"} & set(sys.argv):
         PLAN.require_writable()
     _storage = workflow.storage_settings
-    if _storage.default_storage_provider and PLAN.catalogue.project.pretrained:
+    if _storage.default_storage_provider and PLAN.resolver.project.pretrained:
         raise UserError(
             "pretrained: transformers decides of which files an adapted model consists, so no rule declares"
             " them all: keep results on a disk that all jobs see, not in object storage"
@@ -108,7 +108,7 @@ except (UserError, OSError) as error:
     sys.exit(f"error: {describe_error(error)}")
 
 # The environment takes precedence over config.yaml.
-adopt(PLAN.catalogue.project.tracking.uri)
+adopt(PLAN.resolver.project.tracking.uri)
 
 
 # A bare call takes the first rule of this file; included ones are never the default.

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from difftransformer.config.artifact_slices import TestedClaims
 from difftransformer.config.registry import Claim, VerdictName
+from difftransformer.config.resolved_artifacts import TestedClaims
 from difftransformer.planning.plan import Plan
 from difftransformer.reporting.claim_tests import (
     TestResult,
@@ -213,7 +213,7 @@ def registered() -> tuple[TestedClaims, list[str]]:
     """Claims at scale tiny, and those that the default targets answer."""
     plan = Plan.load(Path(__file__).parents[1] / "config", {"scale": "tiny"})
     tested = plan.claims.tested([], {})
-    default = plan.catalogue.project.default_targets
+    default = plan.resolver.project.default_targets
     return tested, [name for name, claim in tested.claims.items() if claim.artifact in default]
 
 

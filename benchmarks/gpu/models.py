@@ -25,15 +25,15 @@ def config(setting: Setting, row: str, T: int) -> Any:
     """A row's model for T positions; on a CPU a layer of that of scale smoke."""
     scale = setting.sized("gpu", "smoke")
     changes = {"max_positions": T} | setting.sized({}, {"num_layers": 1})
-    return replace(catalogue(scale).run(ROWS[row]).model, **changes)
+    return replace(resolver(scale).run(ROWS[row]).model, **changes)
 
 
 @cache
-def catalogue(scale: str) -> Any:
+def resolver(scale: str) -> Any:
     """All runs of a scale."""
-    from difftransformer.config.resolve import Catalogue
+    from difftransformer.config.resolve import ConfigResolver
 
-    return Catalogue.load(CONFIG, {"scale": scale})
+    return ConfigResolver.load(CONFIG, {"scale": scale})
 
 
 def build(setting: Setting, row: str, backend: str, T: int) -> Any:

@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from models import catalogue, share_of_peak
+from models import resolver, share_of_peak
 from runs import Answer, Questions, Setting, main, spread
 
 ROWS = ("transformer", "diff")
@@ -98,7 +98,7 @@ def bits(setting: Setting, row: str) -> Answer:
 
 def sliced(setting: Setting, row: str, **training: Any) -> Any:
     """A run of scale gpu, or on a CPU of scale smoke, with a short budget."""
-    run = catalogue(setting.sized("gpu", "smoke")).run(row)
+    run = resolver(setting.sized("gpu", "smoke")).run(row)
     short = {"tokens": None, "steps": STEPS, "warmup_steps": 2, "save_checkpoints_at": []}
     config = run.training.model_copy(
         update=short | {"log_every": LOGGED, "validation_tokens": 2**15} | training

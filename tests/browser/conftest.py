@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_configs import resolved_artifact
 from fake_dex import sentences
 from fake_results import SHAPES, FakeResults
 from fake_site import build_site
-from fake_slices import artifact_slice
 
 from difftransformer.reporting.comparison import write_comparison
 from difftransformer.reporting.table_job import build_table
@@ -102,6 +102,6 @@ def site(made: FakeResults, tmp_path_factory: pytest.TempPathFactory) -> Path:
             one["metrics"]["loss"] += 0.5
             seed, suite, metrics = one["seed"], one["suite"], one["metrics"]
             other.write(path, "evaluation", "diff", seed, suite, metrics, one["settings"])
-    build_table(artifact_slice("table6"), set(other.results), other.root / "tables" / "table6")
+    build_table(resolved_artifact("table6"), set(other.results), other.root / "tables" / "table6")
     write_comparison(made.root, other.root, folder / "compare.html")
     return folder

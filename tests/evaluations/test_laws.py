@@ -76,7 +76,7 @@ def owners(plan: Plan) -> dict[tuple[str, ...], set[str]]:
         forms = {"table": artifact.table, "figure": artifact.figure}
         found |= {(form, name): shown for form, made in forms.items() if made is not None}
         for suite, _ in plan.artifacts.evaluations(name):
-            asked = plan.catalogue.suite(suite)
+            asked = plan.resolver.suite(suite)
             found["evaluate", suite] = {asked.kind, asked.asked.kind}
             for judge in plan.jobs.judges(suite):
                 found["judge", suite, judge] = {asked.kind}

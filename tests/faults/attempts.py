@@ -45,12 +45,12 @@ def calls(folder: Path) -> Calls:
             call[1]: call
             for call in (
                 step_words(
-                    "tokenize", jobs.dataset_slice(DATASET),
+                    "tokenize", jobs.dataset_config_file(DATASET),
                     {"tokenizer": here.tokenizer(DATASET)}, {"manifest": manifest},
                     "--code", jobs.code("tokenize"),
                 ),
                 step_words(
-                    "count_ngrams", jobs.ngrams_slice(DATASET, SUITE), {"data": manifest},
+                    "count_ngrams", jobs.ngrams_config_file(DATASET, SUITE), {"data": manifest},
                     {"ngrams": ngrams},
                 ),
                 step_words(
@@ -59,12 +59,12 @@ def calls(folder: Path) -> Calls:
                     "--code", jobs.code("pretrain", "diff"),
                 ),
                 step_words(
-                    "evaluate", jobs.evaluation_slice(SUITE, "diff"),
+                    "evaluate", jobs.evaluation_config_file(SUITE, "diff"),
                     {"model": trained, "data": manifest, "ngrams": ngrams}, {"result": result},
                     "--code", jobs.code("evaluate", SUITE, "diff"),
                 ),
                 step_words(
-                    "table", plan.artifacts.slice_file(TABLE, "table"),
+                    "table", plan.artifacts.config_file(TABLE, "table"),
                     {"results": plan.artifacts.results(TABLE)},
                     {"page": f"{here.table(TABLE)}.html"},
                     "--code", plan.artifacts.code("table", TABLE),

@@ -135,7 +135,7 @@ def tokenize_inputs(wildcards):
 
 def training_inputs(wildcards):
     run, seed = wildcards.run, int(wildcards.seed)
-    parent = JOBS.catalogue.entry(run).init_from
+    parent = JOBS.resolver.entry(run).init_from
     inputs = data(JOBS.manifest(run)) | {"model": [], "weights": [], "beside": []}
     if parent is None:
         return inputs
@@ -143,7 +143,7 @@ def training_inputs(wildcards):
     return inputs | {
         "model": JOBS.training_file(parent, seed),
         "weights": (
-            on_this_machine(weights) if JOBS.foreign.includes(run) else weights
+            on_this_machine(weights) if JOBS.pretrained_runs.includes(run) else weights
         ),
         "beside": [*map(ancient, JOBS.beside_weights(None, parent, seed))],
     }

@@ -16,7 +16,7 @@ rule train_tokenizer:
         LAYOUT.benchmark("train_tokenizer", "{dataset}")
     params:
         rule="train_tokenizer",
-        config=lambda wildcards: JOBS.dataset_slice(wildcards.dataset),
+        config=lambda wildcards: JOBS.dataset_config_file(wildcards.dataset),
         code=JOBS.code("train_tokenizer"),
         files=files,
     message:
@@ -40,7 +40,7 @@ rule tokenize:
     threads: lambda wildcards: JOBS.workers(wildcards.dataset, CORES)
     params:
         rule="tokenize",
-        config=lambda wildcards: JOBS.dataset_slice(wildcards.dataset),
+        config=lambda wildcards: JOBS.dataset_config_file(wildcards.dataset),
         code=JOBS.code("tokenize"),
         files=files,
     message:
@@ -62,7 +62,9 @@ rule count_ngrams:
         LAYOUT.benchmark("count_ngrams", "{dataset}", "{suite}")
     params:
         rule="count_ngrams",
-        config=lambda wildcards: JOBS.ngrams_slice(wildcards.dataset, wildcards.suite),
+        config=lambda wildcards: JOBS.ngrams_config_file(
+            wildcards.dataset, wildcards.suite
+        ),
         code=JOBS.code("count_ngrams"),
         files=files,
     message:

@@ -18,7 +18,9 @@ rule evaluate:
         gpu=lambda wildcards: JOBS.gpus(wildcards.run, wildcards.suite) or None,
     params:
         rule="evaluate",
-        config=lambda wildcards: JOBS.evaluation_slice(wildcards.suite, wildcards.run),
+        config=lambda wildcards: JOBS.evaluation_config_file(
+            wildcards.suite, wildcards.run
+        ),
         code=lambda wildcards: JOBS.code(
             "evaluate", wildcards.suite, wildcards.run, seed=int(wildcards.seed)
         ),
@@ -42,7 +44,7 @@ rule judge_answers:
         LAYOUT.benchmark("judge_answers", "{judge}", "{suite}", "{run}", "{seed}")
     params:
         rule="judge_answers",
-        config=lambda wildcards: JOBS.judgment_slice(
+        config=lambda wildcards: JOBS.judgment_config_file(
             wildcards.judge, wildcards.suite, wildcards.run
         ),
         code=lambda wildcards: JOBS.code(

@@ -30,7 +30,7 @@ rule table:
     retries: 0
     params:
         rule="table",
-        config=lambda wildcards: ARTIFACTS.slice_file(wildcards.artifact, "table"),
+        config=lambda wildcards: ARTIFACTS.config_file(wildcards.artifact, "table"),
         code=lambda wildcards: ARTIFACTS.code("table", wildcards.artifact),
         files=files,
     message:
@@ -56,7 +56,7 @@ use rule table as figure with:
         LAYOUT.log("figure", "{artifact}"),
     params:
         rule="figure",
-        config=lambda wildcards: ARTIFACTS.slice_file(wildcards.artifact, "figure"),
+        config=lambda wildcards: ARTIFACTS.config_file(wildcards.artifact, "figure"),
         code=lambda wildcards: ARTIFACTS.code("figure", wildcards.artifact),
     message:
         "Draw the figure {wildcards.artifact}"
@@ -75,7 +75,7 @@ rule verdicts:
     retries: 0
     params:
         rule="verdicts",
-        config=lambda wildcards: PLAN.verdicts_slice(requested()),
+        config=lambda wildcards: PLAN.verdicts_config_file(requested()),
         code=PLAN.claims.code(),
         files=files,
     message:
@@ -108,7 +108,7 @@ rule report:
     retries: 0
     params:
         rule="report",
-        config=lambda wildcards: PLAN.report_slice(requested()),
+        config=lambda wildcards: PLAN.report_config_file(requested()),
         code=PLAN.report_code(),
         files=files,
     message:

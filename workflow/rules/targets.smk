@@ -8,7 +8,7 @@ DESCRIPTIONS = {
 }
 DESCRIPTIONS |= {
     name: f"Build every table and figure of: {paper.title}"
-    for name, paper in PLAN.catalogue.papers.papers.items()
+    for name, paper in PLAN.resolver.papers.papers.items()
     if name in PLAN.groups
 }
 DESCRIPTIONS |= {

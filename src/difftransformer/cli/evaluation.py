@@ -12,12 +12,12 @@ from difftransformer.provenance.layout import Layout
 def evaluate(step: Step) -> None:
     """Evaluate one suite on a trained model, or on a pretrained one that the settings name."""
     with report_errors(step.log):
-        from difftransformer.config.evaluations import EvaluationSlice
+        from difftransformer.config.evaluations import EvaluationConfig
         from difftransformer.data.packed import PackedDataset
         from difftransformer.evaluation.evaluate import evaluate
         from difftransformer.evaluation.identity import identify
 
-        config, output = step.read(EvaluationSlice), step.output()
+        config, output = step.read(EvaluationConfig), step.output()
         trained, manifest, ngrams = map(step.input, ("model", "data", "ngrams"))
         model = trained.parent if trained else None
         dataset = PackedDataset.open(manifest.parent) if manifest else None
@@ -47,9 +47,9 @@ def judge_answers(step: Step) -> None:
     """Judge the answers of one run, by a language model or by their words alone."""
     with report_errors(step.log):
         from difftransformer.config.evaluations import evaluation, module_of
-        from difftransformer.config.judges import JudgmentSlice, judged_suite
+        from difftransformer.config.judges import JudgmentConfig, judged_suite
 
-        config, output = step.read(JudgmentSlice), step.output()
+        config, output = step.read(JudgmentConfig), step.output()
         # Imported by name: each evaluation with answers has a judge of its own.
         judge = import_module(module_of(evaluation(config.kind).name, "judge"))
         generated = judge.open_answers(config, step.required("result"), step.seed)
@@ -76,10 +76,10 @@ def benchmark(step: Step) -> None:
     # Silences the messages of torch's profiler; read when torch is imported.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     with report_errors(step.log):
-        from difftransformer.config.evaluations import TimingSlice
+        from difftransformer.config.evaluations import BenchmarkConfig
         from difftransformer.evaluation.timing import run_benchmark
 
-        config, output = step.read(TimingSlice), step.output()
+        config, output = step.read(BenchmarkConfig), step.output()
         threads = config.config.threads or step.threads
         identity = step.identity(config.scale, config.evaluation, config, "", threads=threads)
     with step.job(identity, config) as running:

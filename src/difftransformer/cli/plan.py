@@ -29,8 +29,8 @@ def check_config(scale: Scale = None, config_dir: ConfigDir = Path("config")) ->
     with report_errors():
         plan = load_plan(config_dir, scale)
         typer.echo(
-            f"{config_dir}: valid at scale {plan.catalogue.project.scale}: "
-            f"{len(plan.catalogue.runs)} runs, {len(plan.catalogue.suites)} suites, artifacts "
+            f"{config_dir}: valid at scale {plan.resolver.project.scale}: "
+            f"{len(plan.resolver.runs)} runs, {len(plan.resolver.suites)} suites, artifacts "
             f"{', '.join(plan.artifacts.known)}"
         )
 
@@ -49,7 +49,7 @@ def show(
         plan = load_plan(config_dir, scale)
         slice = plan.jobs.run(run)
         if origins:
-            key_origins = plan.catalogue.layers(run).origins()
+            key_origins = plan.resolver.layers(run).origins()
             for key, value in flat(slice.model_dump(mode="json", include={"model", "training"})):
                 origin = key_origins.get(key, "default, or follows from other settings")
                 typer.echo(f"{key} = {value}  # {origin}")
@@ -67,7 +67,7 @@ def show(
             )
         typer.echo(text, err=True)
         if (match := plan.jobs.sizes.match(run)) is not None:
-            matched_to = plan.catalogue.entry(run).match
+            matched_to = plan.resolver.entry(run).match
             assert matched_to is not None
             typer.echo(
                 f"ffn_dim {match.ffn_dim}, matched to {matched_to.to} by {match.measure}: "
@@ -106,11 +106,11 @@ def estimate_cost(
         model = None if pretrained is None else parse_value(pretrained, "--pretrained")
         scale = scale or (None if as_planned else "paper")
         plan = load_plan(config_dir, scale, seeds=seeds, pretrained=model)
-        if as_planned and plan.catalogue.scale.machine is None:
+        if as_planned and plan.resolver.scale.machine is None:
             return
         names = {**plan.groups, **plan.artifacts.known}
         for target in targets or []:
-            if target in plan.catalogue.artifacts:
+            if target in plan.resolver.artifacts:
                 plan.require(target, "estimate-cost")
             lookup(names, target, "artifact or group", "estimate-cost")
         artifacts = plan.asked(targets or [])
@@ -143,12 +143,12 @@ def estimate_judge_cost(
         for kind, answers in folders_by_kind.items():
             judge, folders = import_module(module_of(kind, "judge")), [*map(Path, answers)]
             present, estimate = judge.estimate(
-                plan.catalogue.project.judges.endpoint, folders, cache
+                plan.resolver.project.judges.endpoint, folders, cache
             )
             typer.echo(estimate)
             missing += len(folders) - present
         if missing:
-            words = shlex.join(as_settings({"scale": plan.catalogue.project.scale, "seeds": seeds}))
+            words = shlex.join(as_settings({"scale": plan.resolver.project.scale, "seeds": seeds}))
             typer.echo(
                 f"{missing} runs have no answers yet: "
                 f"`snakemake {artifact} --config {words}` generates them"

@@ -10,11 +10,11 @@ from difftransformer.provenance.command_errors import report_errors
 def build(step: Step) -> None:
     """Build a table or draw a figure from result files."""
     with report_errors(step.log):
-        from difftransformer.config.artifact_slices import ArtifactSlice
+        from difftransformer.config.resolved_artifacts import ResolvedArtifact
 
         module = import_module(f"difftransformer.reporting.{step.rule}_job")
         work = getattr(module, f"build_{step.rule}")
-        config, page = step.read(ArtifactSlice), step.output("page")
+        config, page = step.read(ResolvedArtifact), step.output("page")
         upstream = _upstream(step)
         fields = {"suite": config.kind, "upstream": upstream}
         identity = step.identity(
@@ -35,7 +35,7 @@ def _upstream(step: Step) -> list[str]:
 def verdicts(step: Step) -> None:
     """Test the registered claims on result files; write verdicts.csv, .json and .md."""
     with report_errors(step.log):
-        from difftransformer.config.artifact_slices import TestedClaims
+        from difftransformer.config.resolved_artifacts import TestedClaims
         from difftransformer.reporting.verdict_job import build_verdicts
 
         config, output = step.read(TestedClaims), step.output("data")
@@ -49,10 +49,10 @@ def verdicts(step: Step) -> None:
 def report(step: Step) -> None:
     """Write the report, a small site that needs no server."""
     with report_errors(step.log):
-        from difftransformer.config.artifact_slices import ReportSlice
+        from difftransformer.config.resolved_artifacts import ReportConfig
         from difftransformer.reporting.report_job import build_report
 
-        config, verdicts = step.read(ReportSlice), step.required("verdicts")
+        config, verdicts = step.read(ReportConfig), step.required("verdicts")
         page, sums = step.output("site") / "index.html", step.output("sums")
         pages = [*step.inputs("tables"), *step.inputs("figures"), verdicts]
         identity = step.identity(config.scale, "report", config, " ".join(map(digest, pages)))

@@ -31,10 +31,10 @@ STATE = "DIFFTRANSFORMER_STATE"
 def train_tokenizer(step: Step) -> None:
     """Train the tokenizer of a dataset, or copy the one that it or its base names."""
     with report_errors(step.log):
-        from difftransformer.config.run import DatasetSlice
+        from difftransformer.config.run import ResolvedDataset
         from difftransformer.data.tokenizer import train_tokenizer
 
-        config, output = step.read(DatasetSlice), step.output("tokenizer")
+        config, output = step.read(ResolvedDataset), step.output("tokenizer")
         base = step.input("tokenizer")
         inputs = _tokenizer_digest(base) + _corpus_digest(step)
         identity = step.identity(config.scale, config.dataset, config, inputs)
@@ -47,10 +47,10 @@ def train_tokenizer(step: Step) -> None:
 def tokenize(step: Step) -> None:
     """Pack a corpus into memory-mapped shards with a manifest."""
     with report_errors(step.log):
-        from difftransformer.config.run import DatasetSlice
+        from difftransformer.config.run import ResolvedDataset
         from difftransformer.data.tokenize import tokenize
 
-        config, manifest = step.read(DatasetSlice), step.output("manifest")
+        config, manifest = step.read(ResolvedDataset), step.output("manifest")
         tokenizer = step.input("tokenizer")
         inputs = _tokenizer_digest(tokenizer) + _corpus_digest(step)
         identity = step.identity(config.scale, config.dataset, config, inputs, threads=step.threads)
@@ -79,11 +79,11 @@ def _tokenizer_digest(path: Path | None) -> str:
 def count_ngrams(step: Step) -> None:
     """Find the n-grams that occur more often in the training text than a suite allows."""
     with report_errors(step.log):
-        from difftransformer.config.evaluation import NgramsSlice
+        from difftransformer.config.evaluation import NgramsConfig
         from difftransformer.data.ngrams import count_ngrams
         from difftransformer.data.packed import PackedDataset
 
-        config, output = step.read(NgramsSlice), step.output("ngrams")
+        config, output = step.read(NgramsConfig), step.output("ngrams")
         dataset = step.required("data").parent
         inputs = PackedDataset.open(dataset).digest
         identity = step.identity(config.scale, config.dataset, config, inputs, suite=config.suite)

@@ -29,7 +29,7 @@ def list_artifacts(
     with report_errors():
         plan = load_plan(config_dir, scale)
         if runs:
-            lines = {name: (model.label, "") for name, model in plan.catalogue.runs.items()}
+            lines = {name: (model.label, "") for name, model in plan.resolver.runs.items()}
         else:
             from difftransformer.planning.built import built, seeds_of
 
@@ -78,7 +78,7 @@ def open_report(
         if not page.is_file():
             raise DataError(
                 f"{page}: not built yet: difftransformer {artifact or 'build'} --scale "
-                f"{plan.catalogue.project.scale}"
+                f"{plan.resolver.project.scale}"
             )
         typer.echo(page)
         if not webbrowser.open(page.resolve().as_uri()):

@@ -1,7 +1,7 @@
 """A table, a figure or both over the same rows, as declared in ``artifacts/<id>.yaml``.
 
-What a job gets of it is an `ArtifactSlice` (see `difftransformer.config.artifact_slices`), which
-refers to nothing else.
+What a job gets of it is an `ResolvedArtifact` (see `difftransformer.config.resolved_artifacts`),
+which refers to nothing else.
 """
 
 import re

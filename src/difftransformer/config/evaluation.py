@@ -56,7 +56,7 @@ class Ngrams(Settings):
     max_count: int = setting(meaning="Most occurrences of one that counts.", unit="occurrences")
 
 
-class NgramsSlice(Settings):
+class NgramsConfig(Settings):
     """The n-grams of one dataset that are too frequent for one suite, resolved."""
 
     scale: str = setting(meaning="Name of the scale.")
@@ -106,10 +106,10 @@ class Suite(Settings):
         """What is asked of a model: itself, or the suite that it repeats."""
         return self
 
-    def read_dataset(self, *, foreign: bool) -> str | None:
+    def read_dataset(self, *, pretrained: bool) -> str | None:
         """Dataset whose text it reads in the place of the run's own; None: the run's own.
 
-        ``foreign``: asked of a model from elsewhere, or of what adapting one makes.
+        ``pretrained``: the model is pretrained elsewhere, or adapted from such a model.
         """
         return None
 
@@ -182,9 +182,9 @@ class AnyModel(Settings):
         "`dataset`.",
     )
 
-    def read_dataset(self, *, foreign: bool) -> str | None:
+    def read_dataset(self, *, pretrained: bool) -> str | None:
         """See `Suite.read_dataset`."""
-        return (self.pretrained_dataset if foreign else None) or self.dataset
+        return (self.pretrained_dataset if pretrained else None) or self.dataset
 
 
 class SplitSuite(Suite):

@@ -170,7 +170,7 @@ AnySuite = Annotated[SerializeAsAny[Suite], BeforeValidator(_typed)]
 """A suite of whichever evaluation its ``kind`` names."""
 
 
-class EvaluationSlice(Settings):
+class EvaluationConfig(Settings):
     """One suite on one run at one scale, resolved: nothing in it refers to another entry."""
 
     scale: str = setting(meaning="Name of the scale the run was resolved at.")
@@ -186,7 +186,7 @@ Models = dict[str, dict[str, ModelConfig]]
 """Row -> shape that it is timed at, or name of its one model -> model."""
 
 
-class TimingSlice(Settings):
+class BenchmarkConfig(Settings):
     """A job of timings at one scale, resolved; ``evaluation`` types ``config``."""
 
     scale: str = setting(meaning="Name of the scale.")

@@ -102,7 +102,7 @@ class JudgesConfig(Settings):
     endpoint: EndpointJudge = setting(EndpointJudge(), meaning="The language model as a judge")
 
 
-class JudgmentSlice(Settings):
+class JudgmentConfig(Settings):
     """One judge on the answers of one run at one scale, resolved."""
 
     scale: str = setting(meaning="Name of the scale the run was resolved at.")

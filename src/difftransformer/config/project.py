@@ -194,7 +194,7 @@ class RunEntry(PretrainedOptions):
         return self
 
     @model_validator(mode="after")
-    def _foreign_code_is_pinned(self) -> Self:
+    def _remote_code_is_pinned(self) -> Self:
         if self.pretrained is not None:
             self.require_pin(self.pretrained)
         return self

@@ -1,7 +1,7 @@
-"""From the files of ``config/`` to the resolved slice that one job gets.
+"""From the files of ``config/`` to the resolved config of one job.
 
-``Catalogue.load`` reads and checks the files; its methods merge base entries, the scale's recipe
-and an entry's own changes, and validate the outcome. A slice refers to nothing outside itself.
+`ConfigResolver.load` reads and checks the files; its methods merge base entries, the scale's recipe
+and an entry's own overrides, and validate the outcome, which refers to no other entry.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ SECOND_TEXT = "second_text"
 
 
 @dataclass(frozen=True, eq=False)
-class Catalogue:
+class ConfigResolver:
     """Everything that ``config/`` declares, at one scale."""
 
     folder: Path
@@ -58,7 +58,7 @@ class Catalogue:
     @classmethod
     def load(
         cls, folder: Path, overrides: Mapping[str, Any] | None = None, files: Sequence[Path] = ()
-    ) -> "Catalogue":
+    ) -> "ConfigResolver":
         """Read the configuration folder; arguments and errors as of `load_project`."""
         project, said = load_project(folder, overrides or {}, files)
         known = yaml_files(folder / "scales")
@@ -85,7 +85,7 @@ class Catalogue:
         runs |= scales.size_grid_runs(runs, artifacts, scale, place, str(folder / "artifacts"))
         runs |= scales.sweep_runs(runs, scale, place)
         runs = scales.inherited(runs, runs_place)
-        catalogue = cls(
+        resolver = cls(
             folder=folder,
             project=project,
             scale=scale,
@@ -97,8 +97,8 @@ class Catalogue:
             papers=papers,
             said=said,
         )
-        catalogue._check_entries()
-        return catalogue
+        resolver._check_entries()
+        return resolver
 
     def _check_entries(self) -> None:
         """Check every entry by itself, those that no run uses and values that another overrides."""
@@ -128,7 +128,7 @@ class Catalogue:
         """Path of the scale's file, for errors."""
         return str(self.folder / "scales" / f"{self.project.scale}.yaml")
 
-    @cache  # noqa: B019 - a catalogue lives as long as the process
+    @cache  # noqa: B019 - a resolver lives as long as the process
     def dataset(self, name: str) -> DatasetConfig:
         """Return a dataset with what its base gives and with the scale's changes.
 
@@ -163,7 +163,7 @@ class Catalogue:
         """Return the dataset whose tokenizer a dataset uses: the first of its bases, or itself."""
         return dataset if self._reader(dataset) is not None else self._dataset_chain(dataset)[0]
 
-    @cache  # noqa: B019 - a catalogue lives as long as the process
+    @cache  # noqa: B019 - a resolver lives as long as the process
     def suite(self, name: str) -> Suite:
         """Return a suite with the scale's changes and the project's benchmarks, typed by its kind.
 
@@ -266,7 +266,7 @@ class Catalogue:
         dataset = self.read_by(name, str(values["dataset"]))
         size = self.dataset(dataset).vocab_size
         foreign = self.project.pretrained if parent == PRETRAINED_BASE else None
-        model = dict(values.get("model", {})) if foreign is None else self._foreign_sizes
+        model = dict(values.get("model", {})) if foreign is None else self._pretrained_sizes
         if size is not None:
             place_of_size = layers.origin(("model", "vocab_size"))
             model["vocab_size"] = vocabulary(model.get("vocab_size"), size, dataset, place_of_size)
@@ -313,7 +313,7 @@ class Catalogue:
         return retokenized.reader_of(dataset, foreign)
 
     @cached_property
-    def _foreign_sizes(self) -> dict[str, Any]:
+    def _pretrained_sizes(self) -> dict[str, Any]:
         """Sizes of the model from elsewhere that is adapted, as `model` of a run has them."""
         base = self.project.pretrained
         assert base is not None

@@ -172,7 +172,7 @@ class RunConfig(RunSettings):
         return self
 
 
-class DatasetSlice(Settings):
+class ResolvedDataset(Settings):
     """One dataset at one scale, resolved: what the data jobs get."""
 
     scale: str = setting(meaning="Name of the scale the dataset was resolved at.")

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from difftransformer.config.evaluation import Suite
-from difftransformer.config.evaluations import EvaluationSlice, module_of
+from difftransformer.config.evaluations import EvaluationConfig, module_of
 from difftransformer.config.run import PretrainedModel
 from difftransformer.convert.checkpoint import finetuned_model, load_model, read_config
 from difftransformer.convert.pretrained import load_hf_causal_lm
@@ -42,7 +42,7 @@ _LOGGED_METRICS = 4
 
 
 def evaluate(
-    eval_config: EvaluationSlice,
+    eval_config: EvaluationConfig,
     *,
     model: Path | None,
     dataset: PackedDataset | None,

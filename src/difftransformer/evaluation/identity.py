@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from difftransformer.config.evaluations import EvaluationSlice
+from difftransformer.config.evaluations import EvaluationConfig
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.provenance.checksums import file_sha256
@@ -14,7 +14,7 @@ from difftransformer.training.identity import require_same_tokenizer, require_tr
 
 
 def identify(
-    eval_config: EvaluationSlice,
+    eval_config: EvaluationConfig,
     *,
     model: Path | None,
     dataset: PackedDataset | None,

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from difftransformer.config.evaluations import TimingSlice, module_of
+from difftransformer.config.evaluations import BenchmarkConfig, module_of
 from difftransformer.config.timing import BatchConfig, Timing
 from difftransformer.errors import BackendError
 from difftransformer.machine import gpus
@@ -38,7 +38,7 @@ CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "cpu": time.process_time}
 _SECONDS = "seconds/"
 
 
-def run_benchmark(slice: TimingSlice, *, output: Path, job: Job) -> None:
+def run_benchmark(slice: BenchmarkConfig, *, output: Path, job: Job) -> None:
     """Time what an evaluation times, process after process, and write one result file.
 
     Everything is tracked but the seconds of single rounds.
@@ -71,7 +71,7 @@ def run_benchmark(slice: TimingSlice, *, output: Path, job: Job) -> None:
 
 
 def _time_here(
-    slice: TimingSlice, threads: int, process: int
+    slice: BenchmarkConfig, threads: int, process: int
 ) -> tuple[Metrics, dict[str, Any], Environment]:
     """Take the rounds of one process in this one, by its number."""
     import torch

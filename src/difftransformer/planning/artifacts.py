@@ -6,11 +6,11 @@ from functools import cache, cached_property, partial
 from importlib.resources import files
 from itertools import product
 
-from difftransformer.config.artifact_slices import DEVIATION, ArtifactSlice, SweepRow
 from difftransformer.config.artifacts import ArtifactConfig, Kind, SectionConfig
 from difftransformer.config.evaluation import Fact
-from difftransformer.config.evaluations import TimingSlice, module_of
+from difftransformer.config.evaluations import BenchmarkConfig, module_of
 from difftransformer.config.overrides import overrides
+from difftransformer.config.resolved_artifacts import DEVIATION, ResolvedArtifact, SweepRow
 from difftransformer.config.run import PRETRAINED_SEED
 from difftransformer.config.scales import sweep_run
 from difftransformer.config.timing import TRAINED_SIZES
@@ -20,11 +20,11 @@ from difftransformer.models.attention.registry import (
     has_head_norm,
     variant_location,
 )
+from difftransformer.planning.artifact_resolver import ArtifactResolver
 from difftransformer.planning.checks import check_evaluation, check_suites
 from difftransformer.planning.devices import computes_on_gpu
 from difftransformer.planning.jobs import Jobs
 from difftransformer.planning.rules import ENTRIES
-from difftransformer.planning.slices import Declarations
 from difftransformer.provenance.fingerprint import code_fingerprint, config_fingerprint
 
 
@@ -37,10 +37,10 @@ class Artifacts:
     @cached_property
     def known(self) -> dict[str, ArtifactConfig]:
         """Tables, figures and ablations by id, those that the scale can build."""
-        swept = set(self.jobs.catalogue.scale.sweeps)
+        swept = set(self.jobs.resolver.scale.sweeps)
         return {
             name: artifact
-            for name, artifact in self.jobs.catalogue.artifacts.items()
+            for name, artifact in self.jobs.resolver.artifacts.items()
             if (
                 name in swept
                 or not any(part.asked.swept or self._untimed(part) for part in artifact.sections)
@@ -54,31 +54,31 @@ class Artifacts:
         Raises:
             ConfigError: one line with the key path, the unknown name and the nearest one.
         """
-        place = f"{self._declarations.place}/{name}.yaml"
-        self._declarations.check(name)
+        place = f"{self._artifact_resolver.place}/{name}.yaml"
+        self._artifact_resolver.check(name)
         for index, part in enumerate(self.known[name].sections):
-            check_suites(self.jobs.catalogue, part, f"{place}: sections[{index}].suites")
+            check_suites(self.jobs.resolver, part, f"{place}: sections[{index}].suites")
         for suite, run in self.evaluations(name):
-            lookup(self.jobs.catalogue.suites, suite, "suite", place)
+            lookup(self.jobs.resolver.suites, suite, "suite", place)
             trained = self.jobs.run(run) if self.jobs.trained(run) else None
-            check_evaluation(self.jobs.foreign, suite, run, trained, place)
+            check_evaluation(self.jobs.pretrained_runs, suite, run, trained, place)
 
-    def slice(self, name: str, kind: Kind) -> ArtifactSlice:
+    def resolve(self, name: str, kind: Kind) -> ResolvedArtifact:
         """Return a table or a figure, resolved."""
         parts = self.known[name].sections
-        return self._declarations.slice(
+        return self._artifact_resolver.resolve(
             name,
             kind,
             scale=self.jobs.scale,
             seeds=self.seeds(name),
-            exploratory_seeds=self.jobs.catalogue.scale.exploratory_seeds,
+            exploratory_seeds=self.jobs.resolver.scale.exploratory_seeds,
             facts={run: self._facts(run, part) for part in parts for run in self._rows(part)},
             sweeps=self._sweep_rows(name),
         )
 
-    def slice_file(self, name: str, kind: Kind) -> str:
+    def config_file(self, name: str, kind: Kind) -> str:
         """Return the file of a table's or a figure's slice."""
-        return self.jobs.write(kind, self.slice(name, kind))
+        return self.jobs.write(kind, self.resolve(name, kind))
 
     def code(self, kind: Kind, name: str) -> str:
         """Return the fingerprint of what makes a table or a figure, with its templates."""
@@ -88,19 +88,19 @@ class Artifacts:
 
     def seeds(self, name: str) -> list[int]:
         """Return the seeds of an artifact's trainings; a sweep that chooses has its own."""
-        scale = self.jobs.catalogue.scale
+        scale = self.jobs.resolver.scale
         sweep = scale.sweeps.get(name)
         if sweep is not None and sweep.seeds is not None:
             return sweep.seeds
-        asked = self.jobs.catalogue.project.seeds
+        asked = self.jobs.resolver.project.seeds
         if isinstance(asked, list):
             return asked
         return scale.first_seeds(name, asked)
 
     def exploratory(self) -> list[int]:
         """Return the requested seeds that are exploratory, and so test no claim at this scale."""
-        seeds = self.jobs.catalogue.project.seeds
-        exploratory = self.jobs.catalogue.scale.exploratory_seeds
+        seeds = self.jobs.resolver.project.seeds
+        exploratory = self.jobs.resolver.scale.exploratory_seeds
         return [seed for seed in seeds if seed in exploratory] if isinstance(seeds, list) else []
 
     def runs(self, name: str) -> list[str]:
@@ -146,7 +146,7 @@ class Artifacts:
         found = dict[str, list[str]]()
         for suite, run, seed in self._evaluated(name):
             if self.jobs.judges(suite):
-                kind = self.jobs.catalogue.suite(suite).kind
+                kind = self.jobs.resolver.suite(suite).kind
                 found.setdefault(kind, []).append(self.jobs.layout.details(suite, run, seed))
         return found
 
@@ -174,17 +174,17 @@ class Artifacts:
         shown = (self._timing_of(part) for part in self._parts())
         return list(dict.fromkeys(name for name in shown if name is not None))
 
-    def timing(self, name: str) -> TimingSlice:
+    def timing(self, name: str) -> BenchmarkConfig:
         """Return what a job of timings gets, for all artifacts together.
 
         Raises:
             ConfigError: Sizes that the model of a row cannot have.
         """
-        config = self.jobs.catalogue.timing(name)
+        config = self.jobs.resolver.timing(name)
         assert config is not None, name
         rows, own = self._timed(name, own=False), self._timed(name, own=True)
         models = self.jobs.sizes.timed(config, rows, own)
-        return TimingSlice(scale=self.jobs.scale, evaluation=name, config=config, models=models)
+        return BenchmarkConfig(scale=self.jobs.scale, evaluation=name, config=config, models=models)
 
     def timing_file(self, name: str) -> str:
         """Return the file of the slice of a job of timings."""
@@ -211,7 +211,7 @@ class Artifacts:
     def _timing_of(self, part: SectionConfig) -> str | None:
         """Evaluation whose timings a section shows, where the scale makes them."""
         name = part.asked.timing
-        config = None if name is None else self.jobs.catalogue.timing(name)
+        config = None if name is None else self.jobs.resolver.timing(name)
         own = part.evaluation != name
         return None if config is None or (own and TRAINED_SIZES not in config.calls()) else name
 
@@ -223,38 +223,42 @@ class Artifacts:
 
     def unfit(self, artifact: ArtifactConfig) -> str | None:
         """Say why an artifact is not built of the model from elsewhere; None: it is."""
-        catalogue, foreign, runs = self.jobs.catalogue, self.jobs.foreign, artifact.runs()
-        if catalogue.project.pretrained is None or not set(runs) <= catalogue.runs.keys():
+        resolver, pretrained_runs, runs = (
+            self.jobs.resolver,
+            self.jobs.pretrained_runs,
+            artifact.runs(),
+        )
+        if resolver.project.pretrained is None or not set(runs) <= resolver.runs.keys():
             return None  # an unknown run is named where the artifact is checked
-        if all(catalogue.runs[run].adapt is None for run in runs):
+        if all(resolver.runs[run].adapt is None for run in runs):
             return None
-        if others := [run for run in runs if not foreign.includes(run)]:
+        if others := [run for run in runs if not pretrained_runs.includes(run)]:
             return f"it shows {others[0]} beside what adapting it makes"
         suites = dict.fromkeys(suite for part in artifact.sections for suite in part.suites)
         for suite in suites:
-            if any(foreign.refusal(suite, run) for run in runs):
+            if any(pretrained_runs.refusal(suite, run) for run in runs):
                 return f"suite {suite} cannot be asked of it"
-        if longer := [run for run in runs if run in foreign.too_long]:
+        if longer := [run for run in runs if run in pretrained_runs.too_long]:
             wanted = self.jobs.sizes.run(longer[0])
             needed, has = wanted.training.seq_len, wanted.model.max_positions
             return f"{longer[0]} reads {needed} positions, and it has {has}"
         return None
 
     @cached_property
-    def _declarations(self) -> Declarations:
-        catalogue = self.jobs.catalogue
-        return Declarations(
-            artifacts=catalogue.artifacts,
-            labels={name: entry.label for name, entry in catalogue.runs.items()},
-            place=str(catalogue.folder / "artifacts"),
+    def _artifact_resolver(self) -> ArtifactResolver:
+        resolver = self.jobs.resolver
+        return ArtifactResolver(
+            artifacts=resolver.artifacts,
+            labels={name: entry.label for name, entry in resolver.runs.items()},
+            place=str(resolver.folder / "artifacts"),
             pretrained=frozenset(
-                name for name, entry in catalogue.runs.items() if entry.pretrained is not None
+                name for name, entry in resolver.runs.items() if entry.pretrained is not None
             ),
-            judges={suite: self.jobs.judges(suite) for suite in catalogue.suites},
-            members=catalogue.members,
-            color=lambda run: catalogue.entry(run).color,
-            replications=catalogue.papers.replications,
-            overrides=cache(partial(overrides, catalogue)),
+            judges={suite: self.jobs.judges(suite) for suite in resolver.suites},
+            members=resolver.members,
+            color=lambda run: resolver.entry(run).color,
+            replications=resolver.papers.replications,
+            overrides=cache(partial(overrides, resolver)),
         )
 
     def _facts(self, run: str, part: SectionConfig) -> dict[str, Fact]:
@@ -269,7 +273,7 @@ class Artifacts:
         return facts if reason is None else facts | {DEVIATION: reason}
 
     def _sweep_rows(self, name: str) -> dict[str, list[SweepRow]]:
-        sweep = self.jobs.catalogue.scale.sweeps.get(name)
+        sweep = self.jobs.resolver.scale.sweeps.get(name)
         found: dict[str, list[SweepRow]] = {}
         for run, rates in () if sweep is None else sweep.rates().items():
             own = self.jobs.run(run).training.lr  # a run at its own rate is itself
@@ -286,7 +290,7 @@ class Artifacts:
 
     def _rows(self, part: SectionConfig) -> list[str]:
         """Runs of a section's rows, each at every recipe of the size grid if it has one."""
-        members = self.jobs.catalogue.members
+        members = self.jobs.resolver.members
         return [run for row in part.rows for run in members(row.run, part.size_grid)]
 
     def _measured(self, name: str, part: SectionConfig) -> list[str]:

@@ -6,44 +6,44 @@ from difftransformer.config.artifacts import SectionConfig
 from difftransformer.config.data import DatasetConfig
 from difftransformer.config.evaluations import evaluation
 from difftransformer.config.generated_rows import GeneratedRows, RecallConfig
-from difftransformer.config.resolve import Catalogue
+from difftransformer.config.resolve import ConfigResolver
 from difftransformer.config.run import RunConfig, require_same_model, same_token_ids
 from difftransformer.convert.llama import llama_config_kwargs
 from difftransformer.errors import CheckpointError, ConfigError, lookup, nearest
-from difftransformer.planning.foreign import Foreign
+from difftransformer.planning.pretrained import PretrainedRuns
 from difftransformer.training.methods import configure
 
 
-def check_run(catalogue: Catalogue, slice: RunConfig, parent: RunConfig | None = None) -> None:
+def check_run(resolver: ConfigResolver, slice: RunConfig, parent: RunConfig | None = None) -> None:
     """Check that a run's batches fit its data and its model, and that it can start as asked.
 
     Args:
-        catalogue: The configuration.
+        resolver: The configuration.
         slice: The run.
         parent: The run that it continues, if that is trained here.
 
     Raises:
         ConfigError: What does not fit.
     """
-    place = f"{catalogue.scale_file}: run {slice.run}"
+    place = f"{resolver.scale_file}: run {slice.run}"
     if slice.adapt is not None:
-        _check_adaptation(slice, f"{catalogue.runs_place}.{slice.run}")
+        _check_adaptation(slice, f"{resolver.runs_place}.{slice.run}")
     elif slice.pretrained is not None:
         raise ConfigError(
-            f"{catalogue.runs_place}.{slice.run}: a model from elsewhere is only adapted: name a "
+            f"{resolver.runs_place}.{slice.run}: a model from elsewhere is only adapted: name a "
             "method in `adapt`, or a run of ours in init_from"
         )
-    training, dataset = slice.training, catalogue.dataset(slice.dataset)
+    training, dataset = slice.training, resolver.dataset(slice.dataset)
     tokens, batch = dataset.tokens, training.tokens_per_step
     if dataset.generated is None:
         batch += 1  # windows of text share a token; budgets of rows count targets alone
     if tokens is not None and tokens < batch:
         raise ConfigError(
-            f"{catalogue.folder / 'datasets.yaml'}: datasets.{slice.dataset}.tokens: "
+            f"{resolver.folder / 'datasets.yaml'}: datasets.{slice.dataset}.tokens: "
             f"{tokens} is less than one batch of {batch} tokens (run {slice.run})"
         )
     if dataset.generated is None:  # of generated rows there is at least a whole one
-        _check_validation(catalogue, slice, dataset)
+        _check_validation(resolver, slice, dataset)
     if training.seq_len > slice.model.max_positions:
         raise ConfigError(
             f"{place}: seq_len {training.seq_len} is longer than max_positions "
@@ -51,17 +51,17 @@ def check_run(catalogue: Catalogue, slice: RunConfig, parent: RunConfig | None =
         )
     _check_rows(slice, dataset.generated, place)
     if parent is not None:
-        start = f"{catalogue.runs_place}.{slice.run}.init_from"
+        start = f"{resolver.runs_place}.{slice.run}.init_from"
         require_same_model(slice.model, parent.model, start, parent.run)
-        check_token_ids(catalogue, slice.dataset, parent, start)
+        check_token_ids(resolver, slice.dataset, parent, start)
 
 
-def _check_validation(catalogue: Catalogue, slice: RunConfig, dataset: DatasetConfig) -> None:
+def _check_validation(resolver: ConfigResolver, slice: RunConfig, dataset: DatasetConfig) -> None:
     budget, window = dataset.validation_budget, slice.training.seq_len + 1
     if budget is not None and budget < window:
         derived = " (validation_share of `tokens`)" if dataset.validation_tokens is None else ""
         raise ConfigError(
-            f"{catalogue.folder / 'datasets.yaml'}: datasets.{slice.dataset}.validation_tokens: "
+            f"{resolver.folder / 'datasets.yaml'}: datasets.{slice.dataset}.validation_tokens: "
             f"{budget}{derived} is less than one window of {window} tokens (run {slice.run}): set "
             "more, or a shorter training.seq_len"
         )
@@ -125,15 +125,15 @@ def _check_adaptation(slice: RunConfig, place: str) -> None:
             raise ConfigError(f"{place}: training.{key} has no meaning with adapt; leave it out")
 
 
-def check_token_ids(catalogue: Catalogue, dataset: str, run: RunConfig, place: str) -> None:
+def check_token_ids(resolver: ConfigResolver, dataset: str, run: RunConfig, place: str) -> None:
     """Check that ids mean the same in a dataset as in that of a run.
 
     Raises:
         ConfigError: They do not.
     """
-    owner = catalogue.tokenizer_owner(run.dataset)
-    ours, theirs = catalogue.dataset(dataset), catalogue.dataset(run.dataset)
-    shared = catalogue.tokenizer_owner(dataset) == owner and ours.generated is None
+    owner = resolver.tokenizer_owner(run.dataset)
+    ours, theirs = resolver.dataset(dataset), resolver.dataset(run.dataset)
+    shared = resolver.tokenizer_owner(dataset) == owner and ours.generated is None
     if not shared and not same_token_ids(ours, theirs):
         raise ConfigError(
             f"{place}: dataset {dataset} has other token ids than {run.dataset} of "
@@ -142,12 +142,12 @@ def check_token_ids(catalogue: Catalogue, dataset: str, run: RunConfig, place: s
 
 
 def check_evaluation(
-    foreign: Foreign, suite: str, run: str, trained: RunConfig | None, place: str
+    pretrained_runs: PretrainedRuns, suite: str, run: str, trained: RunConfig | None, place: str
 ) -> None:
     """Check that a suite can evaluate a run, as far as settings alone show it.
 
     Args:
-        foreign: The pretrained models among the runs.
+        pretrained_runs: The pretrained models among the runs.
         suite: Name of the suite.
         run: Name of the run.
         trained: The run if it is trained here; None for a pretrained model, whose context is known
@@ -158,32 +158,32 @@ def check_evaluation(
         ConfigError: The suite does not fit the run's model or data, or cannot measure a pretrained
             model.
     """
-    if reason := foreign.refusal(suite, run):
+    if reason := pretrained_runs.refusal(suite, run):
         raise ConfigError(f"{place}: {reason}")
-    catalogue, text = foreign.catalogue, foreign.text(suite, run)
-    at = f"{catalogue.folder / 'evaluations.yaml'}: suites.{suite}"
+    resolver, text = pretrained_runs.resolver, pretrained_runs.text(suite, run)
+    at = f"{resolver.folder / 'evaluations.yaml'}: suites.{suite}"
     positions, rows = sys.maxsize, None
     if trained is not None:
         if text is not None:
-            check_token_ids(catalogue, catalogue.read_by(run, text), trained, place)
+            check_token_ids(resolver, resolver.read_by(run, text), trained, place)
         positions = trained.model.max_positions
-        rows = catalogue.dataset(trained.dataset).generated
-    elif text is not None and catalogue.dataset(catalogue.dataset_of(text)).generated:
+        rows = resolver.dataset(trained.dataset).generated
+    elif text is not None and resolver.dataset(resolver.dataset_of(text)).generated:
         raise ConfigError(
             f"{at}: dataset {text} is generated, which the external model '{run}' "
             "cannot read: name a dataset of text"
         )
-    if reason := catalogue.suite(suite).asked.incompatibility(positions, rows):
-        raise ConfigError(f"{at} on run {run} at scale {catalogue.project.scale}: {reason}")
+    if reason := resolver.suite(suite).asked.incompatibility(positions, rows):
+        raise ConfigError(f"{at} on run {run} at scale {resolver.project.scale}: {reason}")
 
 
-def check_suites(catalogue: Catalogue, part: SectionConfig, place: str) -> None:
+def check_suites(resolver: ConfigResolver, part: SectionConfig, place: str) -> None:
     """Check that a section's suites are of its evaluation, if that has suites of its own.
 
     Raises:
         ConfigError: One is not, or is unknown.
     """
-    kinds = {suite: catalogue.suite(suite).kind for suite in catalogue.suites}
+    kinds = {suite: resolver.suite(suite).kind for suite in resolver.suites}
     has_own = evaluation(part.evaluation).suite is not None
     for suite in part.suites:
         kind = lookup(kinds, suite, "suite", place)

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from difftransformer.config.artifact_slices import TestedClaims
 from difftransformer.config.evaluations import module_of
+from difftransformer.config.resolved_artifacts import TestedClaims
 from difftransformer.config.scales import claims_on_proxies, not_testable
 from difftransformer.planning.artifacts import Artifacts
 from difftransformer.planning.rules import ENTRIES
@@ -19,7 +19,7 @@ class Claims:
 
     def answering(self, artifacts: Collection[str]) -> list[str]:
         """Return the artifacts whose tables have numbers of registered claims."""
-        claims = self.artifacts.jobs.catalogue.registry.claims.values()
+        claims = self.artifacts.jobs.resolver.registry.claims.values()
         return [name for name in dict.fromkeys(c.artifact for c in claims) if name in artifacts]
 
     def tested(
@@ -31,11 +31,11 @@ class Claims:
             requested: Artifacts that this call builds.
             earlier: Other artifacts, built by an earlier call, with the seeds of their tables.
         """
-        catalogue = self.artifacts.jobs.catalogue
-        registry, scale = catalogue.registry, catalogue.scale
+        resolver = self.artifacts.jobs.resolver
+        registry, scale = resolver.registry, resolver.scale
         claims = claims_on_proxies(scale.proxies, registry.claims)
         tables = [
-            self.artifacts.slice(name, "table") for name in self.answering({*requested, *earlier})
+            self.artifacts.resolve(name, "table") for name in self.answering({*requested, *earlier})
         ]
         untestable = {
             name: why

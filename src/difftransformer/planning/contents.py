@@ -20,7 +20,7 @@ def paper_contents(artifacts: Artifacts, reported: Collection[str]) -> list[Pape
         shown = item.model_dump(include={"item", "shows", "artifact"})
         return ItemStatus(**shown, states=states, words=words)
 
-    papers = artifacts.jobs.catalogue.papers.papers.values()
+    papers = artifacts.jobs.resolver.papers.papers.values()
     return [
         PaperStatus(title=one.title, source=one.source, items=[status(item) for item in one.items])
         for one in papers
@@ -31,8 +31,8 @@ def _become(
     item: PaperItem, artifacts: Artifacts, reported: Collection[str]
 ) -> tuple[list[State], str]:
     """What has become of one table or figure, and what is missing."""
-    catalogue, name = artifacts.jobs.catalogue, item.artifact
-    scale = catalogue.project.scale
+    resolver, name = artifacts.jobs.resolver, item.artifact
+    scale = resolver.project.scale
     if name is None:
         state: State = "nothing to measure" if item.missing is None else "not built yet"
         return [state], f"{item.reason or item.missing}."
@@ -41,19 +41,19 @@ def _become(
     if name not in reported:
         command = f"snakemake {name} --config scale={scale}"
         return ["not in this report"], f"Build it with {command}."
-    proxies = catalogue.scale.proxies.get(name, {})
-    left_out = [catalogue.runs[run].label for run, other in proxies.items() if other is None]
+    proxies = resolver.scale.proxies.get(name, {})
+    left_out = [resolver.runs[run].label for run, other in proxies.items() if other is None]
     if left_out:
         return ["built here", "needs scale"], f"Without {', '.join(left_out)}."
-    if artifacts.answer_folders(name) and "endpoint" not in catalogue.project.judge:
+    if artifacts.answer_folders(name) and "endpoint" not in resolver.project.judge:
         return ["built here", "needs a judge"], _OFFLINE
     return ["built here"], ""
 
 
 def lacking(artifacts: Artifacts, name: str) -> str:
     """Say why an artifact that is declared cannot be built."""
-    catalogue = artifacts.jobs.catalogue
-    declared = catalogue.artifacts.get(name)
+    resolver = artifacts.jobs.resolver
+    declared = resolver.artifacts.get(name)
     if declared is not None and (why := artifacts.unfit(declared)) is not None:
         return f"Not of the model that `pretrained` names: {without_folders(why)}"
-    return f"Scale {catalogue.project.scale} has no setting for it"
+    return f"Scale {resolver.project.scale} has no setting for it"

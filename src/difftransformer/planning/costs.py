@@ -156,7 +156,7 @@ def _data_gib(plan: Plan, costs: Sequence[TrainingCost]) -> float:
     sizes: dict[str, float] = {}
     for one in costs:
         slice = plan.jobs.run(one.run)
-        config = plan.catalogue.dataset(slice.dataset)
+        config = plan.resolver.dataset(slice.dataset)
         width = 2 if slice.model.vocab_size <= 2**16 else 4
         sizes[slice.dataset] = width * ((config.tokens or 0) + (config.validation_budget or 0))
     return sum(sizes.values()) / _GIB
@@ -167,7 +167,7 @@ def epochs(plan: Plan, runs: Iterable[str]) -> Iterator[str]:
     longest: dict[str, float] = {}
     for run in runs:
         slice = plan.jobs.run(run)
-        has = plan.catalogue.dataset(slice.dataset).tokens
+        has = plan.resolver.dataset(slice.dataset).tokens
         if has is not None:
             asked = slice.training.total_steps * slice.training.tokens_per_step / has
             longest[slice.dataset] = max(asked, longest.get(slice.dataset, 0.0))

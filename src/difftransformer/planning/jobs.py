@@ -11,19 +11,19 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from difftransformer.config.evaluation import NgramsSlice
-from difftransformer.config.evaluations import EvaluationSlice, module_of
-from difftransformer.config.judges import JudgeName, JudgmentSlice, judge_module
-from difftransformer.config.resolve import Catalogue
-from difftransformer.config.run import DatasetSlice, RunConfig
+from difftransformer.config.evaluation import NgramsConfig
+from difftransformer.config.evaluations import EvaluationConfig, module_of
+from difftransformer.config.judges import JudgeName, JudgmentConfig, judge_module
+from difftransformer.config.resolve import ConfigResolver
+from difftransformer.config.run import ResolvedDataset, RunConfig
 from difftransformer.convert.hf_attention.registry import reader_locations
 from difftransformer.errors import data_of
 from difftransformer.machine import gpus
 from difftransformer.models.attention.registry import variant_location
 from difftransformer.planning.checks import check_run
 from difftransformer.planning.devices import computes_on_gpu
-from difftransformer.planning.foreign import Foreign
 from difftransformer.planning.gpu_memory_budget import host_mb
+from difftransformer.planning.pretrained import PretrainedRuns
 from difftransformer.planning.rules import ENTRIES
 from difftransformer.planning.sizes import Sizes
 from difftransformer.planning.user_files import UserFiles
@@ -41,24 +41,24 @@ TOKENS_PER_WORKER = 10_000_000
 class Jobs:
     """Data, training and evaluation jobs of one scale."""
 
-    catalogue: Catalogue
+    resolver: ConfigResolver
 
     # --- what there is ---
 
     @cached_property
     def layout(self) -> Layout:
         """Paths."""
-        return Layout(self.catalogue.project.results, self.scale)
+        return Layout(self.resolver.project.results, self.scale)
 
     @cached_property
     def sizes(self) -> Sizes:
         """Sizes of all runs, and what those with `match` were given."""
-        return Sizes(self.catalogue)
+        return Sizes(self.resolver)
 
     @cached_property
-    def foreign(self) -> Foreign:
+    def pretrained_runs(self) -> PretrainedRuns:
         """Which runs are models from elsewhere, or made of one."""
-        return Foreign(self.catalogue, self.sizes)
+        return PretrainedRuns(self.resolver, self.sizes)
 
     @cached_property
     def user_files(self) -> UserFiles:
@@ -68,11 +68,11 @@ class Jobs:
     @property
     def scale(self) -> str:
         """Name of the scale."""
-        return self.catalogue.project.scale
+        return self.resolver.project.scale
 
     def trained(self, run: str) -> bool:
         """Whether a run is trained here; it is a model from elsewhere else."""
-        return self.catalogue.pretrained(run) is None
+        return self.resolver.pretrained(run) is None
 
     # --- what a job gets ---
 
@@ -81,7 +81,7 @@ class Jobs:
         """Return a run with its attention checked and all sizes filled in."""
         slice = self.sizes.run(name)
         parent = slice.init_from if slice.pretrained is None else None
-        check_run(self.catalogue, slice, None if parent is None else self.run(parent))
+        check_run(self.resolver, slice, None if parent is None else self.run(parent))
         return slice
 
     def stage(self, run: str) -> str:
@@ -89,9 +89,9 @@ class Jobs:
 
         A run that continues another one with longer positions extends the context of its parent.
         """
-        if self.catalogue.entry(run).adapt is not None:
+        if self.resolver.entry(run).adapt is not None:
             return "adapt"
-        parent = self.catalogue.entry(run).init_from
+        parent = self.resolver.entry(run).init_from
         if parent is None:
             return "pretrain"
         longer = self.run(run).model.max_positions > self.run(parent).model.max_positions
@@ -99,46 +99,48 @@ class Jobs:
 
     def trained_by(self, rule: str) -> list[str]:
         """Return the runs that a rule trains."""
-        return [run for run in self.catalogue.runs if self.trained(run) and self.stage(run) == rule]
+        return [run for run in self.resolver.runs if self.trained(run) and self.stage(run) == rule]
 
     @cache  # noqa: B019 - a plan lives as long as the process
     def run_slice(self, run: str) -> str:
         """Return the file of a training job's slice."""
         return self.write("run", self.run(run))
 
-    def dataset_slice(self, dataset: str) -> str:
+    def dataset_config_file(self, dataset: str) -> str:
         """Return the file of a data job's slice."""
-        config = self.catalogue.dataset(dataset)
-        return self.write("dataset", DatasetSlice(scale=self.scale, dataset=dataset, config=config))
+        config = self.resolver.dataset(dataset)
+        return self.write(
+            "dataset", ResolvedDataset(scale=self.scale, dataset=dataset, config=config)
+        )
 
     @cache  # noqa: B019 - a plan lives as long as the process
-    def evaluation_slice(self, suite: str, run: str) -> str:
+    def evaluation_config_file(self, suite: str, run: str) -> str:
         """Return the file of an evaluation's slice."""
-        config, base = self.foreign.asked(suite, run), self.catalogue.pretrained(run)
+        config, base = self.pretrained_runs.asked(suite, run), self.resolver.pretrained(run)
         names = {"scale": self.scale, "run": run, "suite": suite}
-        return self.write("evaluation", EvaluationSlice(**names, config=config, pretrained=base))
+        return self.write("evaluation", EvaluationConfig(**names, config=config, pretrained=base))
 
     def judges(self, suite: str) -> list[JudgeName]:
         """Return who judges what a suite leaves; most suites leave nothing to judge."""
-        return self.catalogue.project.judge if self.catalogue.suite(suite).judged else []
+        return self.resolver.project.judge if self.resolver.suite(suite).judged else []
 
-    def judgment_slice(self, judge: str, suite: str, run: str) -> str:
+    def judgment_config_file(self, judge: str, suite: str, run: str) -> str:
         """Return the file of a judging job's slice."""
-        kind = self.catalogue.suite(suite).kind
-        config = getattr(self.catalogue.project.judges, judge)
-        slice = JudgmentSlice(scale=self.scale, run=run, suite=suite, kind=kind, judge=config)
+        kind = self.resolver.suite(suite).kind
+        config = getattr(self.resolver.project.judges, judge)
+        slice = JudgmentConfig(scale=self.scale, run=run, suite=suite, kind=kind, judge=config)
         return self.write("judgment", slice)
 
-    def ngrams_slice(self, dataset: str, suite: str) -> str:
+    def ngrams_config_file(self, dataset: str, suite: str) -> str:
         """Return the file that says which n-grams are too frequent for a suite."""
-        ngrams = self.catalogue.suite(suite).asked.ngrams
+        ngrams = self.resolver.suite(suite).asked.ngrams
         assert ngrams is not None, suite
-        slice = NgramsSlice(scale=self.scale, dataset=dataset, suite=suite, ngrams=ngrams)
+        slice = NgramsConfig(scale=self.scale, dataset=dataset, suite=suite, ngrams=ngrams)
         return self.write("ngrams", slice)
 
     def timing_gpus(self, name: str) -> int:
         """Return the GPUs that a job of timings asks for."""
-        config = self.catalogue.timing(name)
+        config = self.resolver.timing(name)
         return 0 if config is None else _gpus(config.device)
 
     def timing_threads(self, name: str, cores: int) -> int:
@@ -146,7 +148,7 @@ class Jobs:
 
         By a clock of what it computes itself, which others beside it hardly change, those it needs.
         """
-        config = self.catalogue.timing(name)
+        config = self.resolver.timing(name)
         if config is None or config.clock == "wall" or config.threads is None:
             return cores
         return min(config.threads, cores)
@@ -161,7 +163,7 @@ class Jobs:
                 says which one it was.
         """
         if rule == "judge_answers":
-            kind = self.catalogue.suite(parts[1]).kind
+            kind = self.resolver.suite(parts[1]).kind
             modules = module_of(kind, "judge"), (judge_module(kind, parts[0]),)
             return code_fingerprint(*modules, on_gpu=False)  # it computes with no model
         selected, on_gpu = tuple(self._selected(rule, parts)), self._on_gpu(rule, parts, seed)
@@ -176,12 +178,12 @@ class Jobs:
     def gpus(self, run: str, suite: str | None = None) -> int:
         """Return the GPUs that a run's training, or what a suite measures of it, asks for."""
         if suite is not None:
-            device = self.catalogue.suite(suite).device
+            device = self.resolver.suite(suite).device
             if device != "auto" or gpus.visible_gpus():
                 return _gpus(device)
         if not self.trained(run):  # measured where what adapting makes of it is trained
             adapted = self.trained_by("adapt")
-            children = (one for one in adapted if self.catalogue.entry(one).init_from == run)
+            children = (one for one in adapted if self.resolver.entry(one).init_from == run)
             if (child := next(children, None)) is None:
                 return 0
             run = child
@@ -195,7 +197,7 @@ class Jobs:
 
     def workers(self, dataset: str, cores: int) -> int:
         """Return how many threads tokenize a dataset: a small one must not wait for all cores."""
-        tokens = self.catalogue.dataset(dataset).tokens
+        tokens = self.resolver.dataset(dataset).tokens
         return cores if tokens is None else max(1, min(cores, tokens // TOKENS_PER_WORKER))
 
     # --- what a job reads ---
@@ -206,17 +208,17 @@ class Jobs:
         from difftransformer.data.sources import corpus_files
 
         with data_of(dataset):
-            files = corpus_files(self.catalogue.dataset(dataset))
+            files = corpus_files(self.resolver.dataset(dataset))
             return self.user_files.listing(f"dataset-{dataset}", files)
 
     def base_tokenizer(self, dataset: str) -> list[str]:
         """Return the tokenizer that a dataset takes over from its first base, if it has one."""
-        owner = self.catalogue.tokenizer_owner(dataset)
+        owner = self.resolver.tokenizer_owner(dataset)
         return [] if owner == dataset else self.tokenizer_file(owner)
 
     def tokenizer_file(self, dataset: str) -> list[str]:
         """Return the tokenizer of a dataset; generated rows have none."""
-        generated = self.catalogue.dataset(dataset).tokenizer.kind == "none"
+        generated = self.resolver.dataset(dataset).tokenizer.kind == "none"
         return [] if generated else [self.layout.tokenizer(dataset)]
 
     def manifest(self, run: str) -> list[str]:
@@ -225,10 +227,10 @@ class Jobs:
 
     def measured_manifest(self, suite: str, run: str) -> list[str]:
         """Return the manifest of the data that a suite reads: its own, or a trained run's."""
-        asked = self.foreign.text(suite, run)
+        asked = self.pretrained_runs.text(suite, run)
         if asked is None:
             return self.manifest(run)
-        return [self.layout.manifest(self.catalogue.read_by(run, asked))]
+        return [self.layout.manifest(self.resolver.read_by(run, asked))]
 
     def training_file(self, run: str, seed: int) -> list[str]:
         """Return the result of the training behind a model, if it is trained here."""
@@ -237,7 +239,7 @@ class Jobs:
     @cache  # noqa: B019 - a plan lives as long as the process
     def weights(self, run: str, seed: int) -> list[str]:
         """Return the weights of a run, or a list of the files of a pretrained model's folder."""
-        known = self.catalogue.pretrained(run)
+        known = self.resolver.pretrained(run)
         if known is None:
             return [self.layout.weights(run, seed)]
         return self.user_files.listing(f"run-{run}", model_files(known))
@@ -253,21 +255,21 @@ class Jobs:
         if not self.trained(run):
             return []
         names = ["config.json", "tokenizer.json"]
-        if suite is not None and self.catalogue.entry(run).adapt is not None:
+        if suite is not None and self.resolver.entry(run).adapt is not None:
             names.append("adapter.safetensors")
-        if suite is not None and self.catalogue.suite(suite).asked.reads_kept:
+        if suite is not None and self.resolver.suite(suite).asked.reads_kept:
             names.append(INTERMEDIATE)
         return [self.layout.model(run, seed, name) for name in names]
 
     @cache  # noqa: B019 - a plan lives as long as the process
     def benchmarks(self, suite: str) -> list[str]:
         """List the user's files with the items of a suite."""
-        files = self.catalogue.suite(suite).asked.files()
+        files = self.resolver.suite(suite).asked.files()
         return self.user_files.listing(f"suite-{suite}", files.values())
 
     def ngrams_file(self, suite: str, run: str) -> list[str]:
         """Return the frequent n-grams that a suite needs, if it needs them."""
-        asked = self.catalogue.suite(suite)
+        asked = self.resolver.suite(suite)
         if asked.asked.ngrams is None:
             return []
         owner = suite if asked.repeats is None else getattr(asked, asked.repeats)
@@ -283,7 +285,7 @@ class Jobs:
                 result = None if seed is None else self.layout.training(parts[0], seed)
                 return computes_on_gpu(config.device, [config.backend], result)
             case "evaluate":
-                suite = self.catalogue.suite(parts[0])
+                suite = self.resolver.suite(parts[0])
                 result = None if seed is None else self.layout.evaluation(parts[0], parts[1], seed)
                 return computes_on_gpu(suite.device, [suite.backend], result)
         return False
@@ -296,12 +298,12 @@ class Jobs:
                 if run.adapt is not None:
                     yield method_module(run.adapt["method"])
             case "evaluate":
-                suite = self.catalogue.suite(parts[0])
+                suite = self.resolver.suite(parts[0])
                 for kind in sorted({suite.kind, suite.asked.kind}):
                     yield from (module_of(kind, "settings"), module_of(kind, "measure"))
                 if self.trained(parts[1]):
                     yield variant_location(self.run(parts[1]).model.attention.variant)
-                if self.foreign.includes(parts[1]) and suite.asked.reads_text:
+                if self.pretrained_runs.includes(parts[1]) and suite.asked.reads_text:
                     yield from reader_locations()
 
     def write(self, kind: str, slice: BaseModel) -> str:

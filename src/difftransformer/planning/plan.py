@@ -13,11 +13,16 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from difftransformer.config.artifact_slices import KeptSlice, ReportSlice, RunAbout, with_overrides
 from difftransformer.config.artifacts import ENDINGS, ArtifactConfig, Kind
 from difftransformer.config.evaluations import module_of
 from difftransformer.config.overrides import overrides
-from difftransformer.config.resolve import Catalogue
+from difftransformer.config.resolve import ConfigResolver
+from difftransformer.config.resolved_artifacts import (
+    EarlierArtifact,
+    ReportConfig,
+    RunDisplay,
+    with_overrides,
+)
 from difftransformer.config.scale import MachineConfig
 from difftransformer.config.yaml_files import as_settings, read_yaml
 from difftransformer.errors import ConfigError, lookup
@@ -40,14 +45,14 @@ DEFAULT_TARGETS = "default_targets"
 class Plan:
     """Everything that can be built at one scale."""
 
-    catalogue: Catalogue
+    resolver: ConfigResolver
     given: Mapping[str, Any] = field(default_factory=dict)
     """Keys of config.yaml that the call sets."""
 
     @cached_property
     def jobs(self) -> Jobs:
         """Data, training, evaluation and timings."""
-        return Jobs(self.catalogue)
+        return Jobs(self.resolver)
 
     @cached_property
     def artifacts(self) -> Artifacts:
@@ -75,26 +80,26 @@ class Plan:
         Raises:
             ConfigError: At the first thing that cannot be used, in one line.
         """
-        catalogue = Catalogue.load(folder, overrides, files)
+        resolver = ConfigResolver.load(folder, overrides, files)
         keys = dict.fromkeys(chain(*map(read_yaml, files), overrides or {}))
-        plan = cls(catalogue, {key: catalogue.said.values[key] for key in keys})
+        plan = cls(resolver, {key: resolver.said.values[key] for key in keys})
         plan.check()
         return plan
 
     def check(self) -> None:
         """Resolve everything that any target could need."""
-        place = self.catalogue.folder / "config.yaml"
-        check_uri(self.catalogue.project.tracking.uri, f"{place}: tracking.uri")
-        if "endpoint" in self.catalogue.project.judge:
-            require_environment(self.catalogue.project.judges.endpoint)
-        for name in self.catalogue.suites:
-            self.catalogue.suite(name)
+        place = self.resolver.folder / "config.yaml"
+        check_uri(self.resolver.project.tracking.uri, f"{place}: tracking.uri")
+        if "endpoint" in self.resolver.project.judge:
+            require_environment(self.resolver.project.judges.endpoint)
+        for name in self.resolver.suites:
+            self.resolver.suite(name)
         for name in self.artifacts.known:
             self.artifacts.check(name)
         for name in self.groups[DEFAULT_TARGETS]:
             self.require(name, f"{place}: default_targets")
-        for name in self.catalogue.runs:
-            if name not in self.jobs.foreign.too_long and self.jobs.trained(name):
+        for name in self.resolver.runs:
+            if name not in self.jobs.pretrained_runs.too_long and self.jobs.trained(name):
                 self.jobs.run(name)
         for name in self.artifacts.timings():
             self.artifacts.timing(name)
@@ -106,8 +111,8 @@ class Plan:
         Raises:
             ConfigError: It states no machine.
         """
-        if (machine := self.catalogue.scale.machine) is None:
-            place = self.catalogue.scale_file
+        if (machine := self.resolver.scale.machine) is None:
+            place = self.resolver.scale_file
             raise ConfigError(f"{place}: no `machine` to reckon with: add one, as paper.yaml has")
         return machine
 
@@ -117,9 +122,9 @@ class Plan:
         Raises:
             ConfigError: A training does not; the line says what to change.
         """
-        if (machine := self.catalogue.scale.machine) is not None:
+        if (machine := self.resolver.scale.machine) is not None:
             for run in runs:
-                require_gpu_memory(self.jobs.run(run), machine, self.catalogue.scale_file)
+                require_gpu_memory(self.jobs.run(run), machine, self.resolver.scale_file)
 
     def trainings(self, artifacts: Sequence[str]) -> dict[str, set[int]]:
         """Return the seeds of each run that must train for artifacts, those continued included."""
@@ -129,7 +134,7 @@ class Plan:
                 name: str | None = run
                 while name is not None and self.jobs.trained(name):
                     seeds.setdefault(name, set()).update(self.artifacts.seeds(artifact))
-                    name = self.catalogue.entry(name).init_from
+                    name = self.resolver.entry(name).init_from
         return seeds
 
     def equal_trainings(self, artifacts: Sequence[str]) -> list[list[str]]:
@@ -168,10 +173,10 @@ class Plan:
         sweeps = [name for name, artifact in known.items() if artifact.tunes]
         papers = {
             name: [one for one in dict.fromkeys(i.artifact for i in paper.items) if one in known]
-            for name, paper in self.catalogue.papers.papers.items()
+            for name, paper in self.resolver.papers.papers.items()
         }
         return {
-            DEFAULT_TARGETS: self.catalogue.project.default_targets,
+            DEFAULT_TARGETS: self.resolver.project.default_targets,
             "all": [name for name in known if name not in sweeps],
             "sweeps": sweeps,
             **{name: found for name, found in papers.items() if found},
@@ -231,28 +236,28 @@ class Plan:
         names = [name for name, parts in known if any(part.asked.browsed for part in parts)]
         return list(dict.fromkeys(one for name in names for one in self.artifacts.details(name)))
 
-    def report_slice(self, artifacts: Sequence[str]) -> str:
+    def report_config_file(self, artifacts: Sequence[str]) -> str:
         """Return the file of the slice of the report on artifacts and on those that are kept."""
-        scale, kept = self.catalogue.project.scale, self.kept(artifacts)
+        scale, kept = self.resolver.project.scale, self.kept(artifacts)
         shown = self._in_order([*artifacts, *kept])
         runs = dict.fromkeys(run for name in shown for run in self.artifacts.runs(name))
-        slice = ReportSlice(
+        slice = ReportConfig(
             scale=scale,
-            scale_description=self.catalogue.scale.description,
+            scale_description=self.resolver.scale.description,
             seeds=sorted({seed for name in artifacts for seed in self.artifacts.seeds(name)}),
             contents=paper_contents(self.artifacts, shown),
-            tables=[self.artifacts.slice(a, "table") for a in self._with("table", shown)],
-            figures=[self.artifacts.slice(a, "figure") for a in self._with("figure", shown)],
+            tables=[self.artifacts.resolve(a, "table") for a in self._with("table", shown)],
+            figures=[self.artifacts.resolve(a, "figure") for a in self._with("figure", shown)],
             kept=[self._as_it_lies(name) for name in kept],
             runs={run: self._about(run) for run in runs},
-            papers={name: one.title for name, one in self.catalogue.papers.papers.items()},
+            papers={name: one.title for name, one in self.resolver.papers.papers.items()},
             commands={name: f"snakemake {name} {self._config()}" for name in shown},
             command=f"snakemake {' '.join(self._as_asked(artifacts))} {self._config()}",
             given=self._config(without=("seeds",)),
         )
         return self.jobs.write("report", slice)
 
-    def verdicts_slice(self, artifacts: Sequence[str]) -> str:
+    def verdicts_config_file(self, artifacts: Sequence[str]) -> str:
         """Return the file of claims for requested artifacts and those of earlier calls."""
         from difftransformer.planning.built import seeds_of
 
@@ -300,13 +305,13 @@ class Plan:
 
     def lacking(self) -> dict[str, str]:
         """Return why artifacts cannot be built, of those that are declared and cannot."""
-        declared = sorted(self.catalogue.artifacts.keys() - self.artifacts.known.keys())
+        declared = sorted(self.resolver.artifacts.keys() - self.artifacts.known.keys())
         return {name: lacking(self.artifacts, name) for name in declared}
 
     def other_scales(self) -> dict[str, str]:
         """Return the scales but this one, by the folders that they are built in."""
         own = self.jobs.layout
-        names = (path.stem for path in (self.catalogue.folder / "scales").glob("*.yaml"))
+        names = (path.stem for path in (self.resolver.folder / "scales").glob("*.yaml"))
         return {Layout(own.root, name).home: name for name in names if name != own.scale}
 
     def _with(self, kind: Kind, artifacts: Sequence[str]) -> list[str]:
@@ -324,21 +329,21 @@ class Plan:
 
     def _config(self, without: Collection[str] = ()) -> str:
         """The --config of this call, with its scale; folders are shortened to their names."""
-        given = {"scale": self.catalogue.project.scale} | {
+        given = {"scale": self.resolver.project.scale} | {
             key: value for key, value in self.given.items() if key not in without
         }
         return f"--config {shlex.join(as_settings(without_folders(given)))}"
 
-    def _about(self, run: str) -> RunAbout:
-        entry = self.catalogue.runs.get(run)
+    def _about(self, run: str) -> RunDisplay:
+        entry = self.resolver.runs.get(run)
         if entry is None:  # of a sweep
-            return RunAbout(label=run)
-        label = with_overrides(entry.label, overrides(self.catalogue, run))
-        return RunAbout(label=label, base=entry.base, color=entry.color)
+            return RunDisplay(label=run)
+        label = with_overrides(entry.label, overrides(self.resolver, run))
+        return RunDisplay(label=label, base=entry.base, color=entry.color)
 
-    def _as_it_lies(self, name: str) -> KeptSlice:
+    def _as_it_lies(self, name: str) -> EarlierArtifact:
         table, figure = self.tables([name]), self.figures([name])
-        return KeptSlice(
+        return EarlierArtifact(
             artifact=name,
             table=table[0] if table else None,
             figure=figure[0] if figure else None,

@@ -55,7 +55,7 @@ def published_costs(
 
 
 def _cost(plan: Plan, run: str, suites: Sequence[str], machine: MachineConfig) -> PublishedCost:
-    planned = {suite: plan.catalogue.suite(suite).planned_tokens for suite in suites}
+    planned = {suite: plan.resolver.suite(suite).planned_tokens for suite in suites}
     tokens, parameters = sum(one or 0 for one in planned.values()), _parameters(plan, run)
     flops = _OPERATIONS * (parameters or 0.0) * tokens
     return PublishedCost(
@@ -68,9 +68,7 @@ def _cost(plan: Plan, run: str, suites: Sequence[str], machine: MachineConfig) -
 
 
 def _parameters(plan: Plan, run: str) -> float | None:
-    base = plan.catalogue.project.pretrained
+    base = plan.resolver.project.pretrained
     if run == PRETRAINED_BASE and base is not None:
-        return count_parameters(
-            base.planned(f"{plan.catalogue.folder / 'config.yaml'}: pretrained")
-        )
-    return plan.catalogue.runs[run].parameters
+        return count_parameters(base.planned(f"{plan.resolver.folder / 'config.yaml'}: pretrained"))
+    return plan.resolver.runs[run].parameters

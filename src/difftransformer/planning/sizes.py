@@ -7,7 +7,7 @@ from typing import Any
 
 from difftransformer.config.evaluations import Models
 from difftransformer.config.inheritance import Layers, lineage
-from difftransformer.config.resolve import Catalogue
+from difftransformer.config.resolve import ConfigResolver
 from difftransformer.config.run import RunConfig
 from difftransformer.config.timing import TRAINED_SIZES, Timing
 from difftransformer.config.validation import validate
@@ -20,7 +20,7 @@ from difftransformer.models.sizes import FFNMatch, match_ffn
 class Sizes:
     """Resolves the model of a run, after that of the run it is sized after."""
 
-    catalogue: Catalogue
+    resolver: ConfigResolver
 
     def run(self, name: str) -> RunConfig:
         """Return a run with all its sizes.
@@ -42,11 +42,11 @@ class Sizes:
         """
         found: Models = {row: {} for row in rows}
         for name, (key, changes) in config.sizes().items():
-            place = f"{self.catalogue.scale_file}: timings.{key}"
+            place = f"{self.resolver.scale_file}: timings.{key}"
             models = {row: self._changed(row, changes, place) for row in rows}
             for row, model in models.items():
                 found[row][name] = model
-                if config.matched and self.catalogue.entry(row).match is not None:
+                if config.matched and self.resolver.entry(row).match is not None:
                     sized = match_ffn(model, models[rows[0]], "parameters", 1)
                     found[row][name] = replace(model, ffn_dim=sized.ffn_dim)
         for row in own:
@@ -56,28 +56,23 @@ class Sizes:
         return found
 
     def _changed(self, row: str, changes: Mapping[str, Any], place: str) -> ModelConfig:
-        own = self.catalogue.layers(row).values["model"]
+        own = self.resolver.layers(row).values["model"]
         layers = Layers().add(own, f"runs.yaml: runs.{row}").add(dict(changes), f"{place}.model")
         return validate(ModelConfig, layers.values, f"{place}: row {row}", layers.origin)
 
     @cache  # noqa: B019 - lives as long as the plan
     def _sized(self, name: str, recipe: str | None) -> tuple[RunConfig, FFNMatch | None]:
-        run = self.catalogue.run(name, recipe)
-        entry = self.catalogue.entry(name).match
+        run = self.resolver.run(name, recipe)
+        entry = self.resolver.entry(name).match
         if entry is None:
             return run, None
-        place = f"{self.catalogue.runs_place}.{name}.match"
+        place = f"{self.resolver.runs_place}.{name}.match"
         lineage(
-            self.catalogue.runs,
-            name,
-            self.catalogue.runs_place,
-            "match.to",
-            self._matched_to,
-            "run",
+            self.resolver.runs, name, self.resolver.runs_place, "match.to", self._matched_to, "run"
         )
-        if self.catalogue.pretrained(entry.to) is not None:
+        if self.resolver.pretrained(entry.to) is not None:
             raise ConfigError(f"{place}.to: '{entry.to}' is not trained here; name a run that is")
-        wanted, _ = self._sized(entry.to, recipe or self.catalogue.entry(name).recipe)
+        wanted, _ = self._sized(entry.to, recipe or self.resolver.entry(name).recipe)
         seq_len = 1 if entry.by == "parameters" else run.training.seq_len
         try:
             found = _match(run.model, wanted.model, entry.by, seq_len)
@@ -87,7 +82,7 @@ class Sizes:
         return run.model_copy(update={"model": model}), found
 
     def _matched_to(self, run: str) -> str | None:
-        entry = self.catalogue.entry(run).match
+        entry = self.resolver.entry(run).match
         return None if entry is None else entry.to
 
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
-from difftransformer.config.artifact_slices import ResolvedGridRow, RowSlice
 from difftransformer.config.evaluation import Fact
 from difftransformer.config.papers import PaperDifference, PaperTable
+from difftransformer.config.resolved_artifacts import ResolvedGridRow, ResolvedRow
 from difftransformer.provenance.result import PerItemScores, Result
 from difftransformer.reporting.document import Cell, SeedValue
 from difftransformer.reporting.number_format import format_number, format_signed, with_half_width
@@ -143,7 +143,7 @@ def mean_cell(
 
 
 def paired_differences(
-    rows: Sequence[RowSlice | ResolvedGridRow],
+    rows: Sequence[ResolvedRow | ResolvedGridRow],
     columns: Sequence[str],
     cells: Sequence[Cell],
     decimals: int,

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.config.base import Settings
 from difftransformer.config.registry import Claim, ClaimContrast
+from difftransformer.config.resolved_artifacts import ResolvedArtifact
 from difftransformer.errors import ConfigError, nearest
 from difftransformer.provenance.result import PerItemScores, Result
 from difftransformer.reporting.cells import PublishedValues
@@ -56,7 +56,7 @@ def contrast_evidence(
     contrast: ClaimContrast,
     claim: Claim,
     name: str,
-    artifact: ArtifactSlice,
+    artifact: ResolvedArtifact,
     table: TableDocument,
     results: Results,
 ) -> Evidence:
@@ -128,7 +128,7 @@ def _after(seed: SeedValue) -> float | None:
 
 
 def _published(
-    contrast: ClaimContrast, artifact: ArtifactSlice, table: TableDocument, cells: list[Cell]
+    contrast: ClaimContrast, artifact: ResolvedArtifact, table: TableDocument, cells: list[Cell]
 ) -> float | None:
     """Published difference of the same cells; None for a synthetic proxy."""
     sections = [

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.config.artifacts import ENDINGS
+from difftransformer.config.resolved_artifacts import ResolvedArtifact
 from difftransformer.provenance.checksums import write_checked
 from difftransformer.provenance.layout import SUMS
 from difftransformer.reporting.collect import load_results
@@ -12,7 +12,7 @@ from difftransformer.reporting.drawing import figure_style, save_figure
 from difftransformer.reporting.section_context import SectionContext, draw_figure
 
 
-def build_figure(artifact: ArtifactSlice, results: Iterable[Path], output: Path) -> list[Path]:
+def build_figure(artifact: ResolvedArtifact, results: Iterable[Path], output: Path) -> list[Path]:
     """Draw a figure; equal inputs give equal bytes with one version of matplotlib.
 
     Args:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from difftransformer.config.artifact_slices import ResolvedGridRow, RowSlice
+from difftransformer.config.resolved_artifacts import ResolvedGridRow, ResolvedRow
 from difftransformer.reporting.charts import draw_lines, seed_points
 from difftransformer.reporting.collect import require_metric
 from difftransformer.reporting.drawing import (
@@ -67,8 +67,8 @@ def set_decade_ticks(axes: Axes, write: "str | Callable[[float, float], str]") -
 
 
 def axes_per_row(
-    figure: Figure | SubFigure, rows: Sequence[RowSlice], columns: int
-) -> list[tuple[Axes, RowSlice, bool]]:
+    figure: Figure | SubFigure, rows: Sequence[ResolvedRow], columns: int
+) -> list[tuple[Axes, ResolvedRow, bool]]:
     """Give every row axes of the same scales, and say whether none stand below them."""
     lines = -(-len(rows) // columns)
     grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
@@ -124,7 +124,7 @@ def draw_heatmaps(
 
 
 def row_legend(
-    rows: Iterable[RowSlice | ResolvedGridRow], look: Mapping[str, RowStyle], *,
+    rows: Iterable[ResolvedRow | ResolvedGridRow], look: Mapping[str, RowStyle], *,
     line_width: float = 1.6, marker_size: float = 0,
 ) -> list[Line2D]:  # fmt: skip
     """Signs of a legend that name the rows."""

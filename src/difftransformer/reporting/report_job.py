@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from difftransformer.config.artifact_slices import ReportSlice
+from difftransformer.config.resolved_artifacts import ReportConfig
 from difftransformer.errors import UserError
 from difftransformer.reporting.collect import Results, load_results
 from difftransformer.reporting.provenance_summary import summarize_provenance
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def build_report(
-    report: ReportSlice,
+    report: ReportConfig,
     *,
     tables: Iterable[Path],
     figures: Iterable[Path],
@@ -53,7 +53,7 @@ def build_report(
     write_site(Site(report, parts, answers, origins, found, _maps(report, parts, found)), output)
 
 
-def _maps(report: ReportSlice, parts: Sequence[SiteArtifact], found: Results) -> list[PromptMaps]:
+def _maps(report: ReportConfig, parts: Sequence[SiteArtifact], found: Results) -> list[PromptMaps]:
     """Attention maps on prompts, each prompt and run once; of what is kept as far as they are."""
     kept = {part.id: part.kept for part in parts}
     maps = dict[tuple[str, str], PromptMaps]()

@@ -8,9 +8,14 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from difftransformer.config.artifact_slices import ArtifactSlice, RowSlice, SectionSlice, SweepRow
 from difftransformer.config.evaluation import Options
 from difftransformer.config.evaluations import evaluation, module_of, suite_class
+from difftransformer.config.resolved_artifacts import (
+    ResolvedArtifact,
+    ResolvedRow,
+    ResolvedSection,
+    SweepRow,
+)
 from difftransformer.config.run import PRETRAINED_SEED
 from difftransformer.config.validation import validate
 from difftransformer.errors import UserError
@@ -35,8 +40,8 @@ EXECUTION_SETTINGS = ("batch_size", "device", "backend", "precision")
 class SectionContext(Generic[O]):
     """One section of an artifact with the results behind it."""
 
-    artifact: ArtifactSlice
-    section: SectionSlice
+    artifact: ResolvedArtifact
+    section: ResolvedSection
     results: Results
     proxy: bool = False
     """Whether what was asked stands in for what the published numbers are about."""
@@ -52,7 +57,7 @@ class SectionContext(Generic[O]):
         return self.section.title
 
     @property
-    def rows(self) -> list[RowSlice]:
+    def rows(self) -> list[ResolvedRow]:
         """Rows from top to bottom."""
         return self.section.rows
 
@@ -61,7 +66,7 @@ class SectionContext(Generic[O]):
         """Seeds of every row that is trained here."""
         return self.artifact.seeds
 
-    def seeds_of(self, row: RowSlice) -> list[int]:
+    def seeds_of(self, row: ResolvedRow) -> list[int]:
         """Seeds that a row was measured with; of a model from elsewhere there is one."""
         return [PRETRAINED_SEED] if row.pretrained else self.seeds
 
@@ -71,7 +76,7 @@ class SectionContext(Generic[O]):
         return PublishedValues(self.artifact.paper)
 
     @property
-    def rows_with_baseline(self) -> list[RowSlice]:
+    def rows_with_baseline(self) -> list[ResolvedRow]:
         """Rows that are compared with another."""
         return [row for row in self.rows if row.baseline]
 
@@ -116,7 +121,7 @@ class SectionContext(Generic[O]):
         titled = self.replace(title=proxy_title(self.title, items))
         return replace(titled, proxy=items is not None)
 
-    def eval_results(self, *rows: RowSlice, suite: str | None = None) -> list[Result]:
+    def eval_results(self, *rows: ResolvedRow, suite: str | None = None) -> list[Result]:
         """Results of a suite, the section's first when left out, for some rows or all."""
         name = suite or self.section.suites[0]
         return [
@@ -134,7 +139,7 @@ class SectionContext(Generic[O]):
         for name, result in product(names, self.eval_results()):
             require_metric(result, name)
 
-    def train_results(self, *rows: RowSlice) -> list[Result]:
+    def train_results(self, *rows: ResolvedRow) -> list[Result]:
         """Training results of some rows or all; of models from elsewhere there are none."""
         return [
             self.results.training(row.run, seed)
@@ -143,7 +148,7 @@ class SectionContext(Generic[O]):
             for seed in self.seeds
         ]
 
-    def sweep_rows(self, row: RowSlice) -> list[SweepRow]:
+    def sweep_rows(self, row: ResolvedRow) -> list[SweepRow]:
         """Learning rates of a row of a sweep, ascending."""
         found = (one for one in self.section.sweep if one.run == row.run)
         return sorted(found, key=lambda one: one.learning_rate)
@@ -157,7 +162,7 @@ class SectionContext(Generic[O]):
         """Return a file that the section's suite left beside its result."""
         return self.results.detail(self.section.suites[0], run, seed, name)
 
-    def mean_detail(self, row: RowSlice, name: str, key: str) -> "NDArray[np.floating]":
+    def mean_detail(self, row: ResolvedRow, name: str, key: str) -> "NDArray[np.floating]":
         """Mean over seeds of an array in a file that the section's suite left."""
         import numpy as np
         from safetensors.numpy import load_file

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from difftransformer.config.artifact_slices import ResolvedGridRow, RowSlice
+from difftransformer.config.resolved_artifacts import ResolvedGridRow, ResolvedRow
 from difftransformer.models.config import LAMBDA, lambda_metric, layer_metric
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import (
@@ -134,7 +134,7 @@ def make_section(
     notes: Sequence[str] = (),
     *,
     title: str | None = None,
-    rows: Sequence[RowSlice | ResolvedGridRow] | None = None,
+    rows: Sequence[ResolvedRow | ResolvedGridRow] | None = None,
 ) -> Section:
     """Make a section of columns and cells, with the view's title and rows where none are given.
 
@@ -262,7 +262,7 @@ def fine_tuned_sizes(context: SectionContext[Any]) -> ColumnGroup:
     )
 
 
-def _lambdas(context: SectionContext[Any], row: RowSlice) -> list[Cell]:
+def _lambdas(context: SectionContext[Any], row: ResolvedRow) -> list[Cell]:
     """Mean over seeds in each layer that has one."""
     trained = context.train_results(row)
     return [

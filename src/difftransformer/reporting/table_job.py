@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.config.artifacts import ENDINGS
+from difftransformer.config.resolved_artifacts import ResolvedArtifact
 from difftransformer.errors import ConfigError
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.checksums import write_checked
@@ -21,7 +21,7 @@ from difftransformer.reporting.table_notes import corpus_note, interpretations_n
 DATA = ".json"
 
 
-def build_table(artifact: ArtifactSlice, results: Iterable[Path], output: Path) -> list[Path]:
+def build_table(artifact: ResolvedArtifact, results: Iterable[Path], output: Path) -> list[Path]:
     """Build a table; equal results give equal bytes.
 
     Args:
@@ -51,7 +51,7 @@ def build_table(artifact: ArtifactSlice, results: Iterable[Path], output: Path) 
     return [*written, data]
 
 
-def make_table(artifact: ArtifactSlice, results: Results) -> TableDocument:
+def make_table(artifact: ResolvedArtifact, results: Results) -> TableDocument:
     """Make the table of an artifact.
 
     Raises:
@@ -101,7 +101,7 @@ def _require_one_value(artifact: str, sections: list[Section]) -> None:
 
 
 def _with_overrides(
-    sections: list[Section], artifact: ArtifactSlice, results: Results
+    sections: list[Section], artifact: ResolvedArtifact, results: Results
 ) -> list[Section]:
     """Note in each cell the settings that `overrides` overrode, and drop the published value
     beside it.

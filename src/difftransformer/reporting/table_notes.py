@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from difftransformer.config.artifact_slices import DEVIATION, MARK, ArtifactSlice, RowSlice
+from difftransformer.config.resolved_artifacts import DEVIATION, MARK, ResolvedArtifact, ResolvedRow
 from difftransformer.errors import UserError
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import require_metric
@@ -37,7 +37,7 @@ def shared_setting(results: Iterable[Result], *path: str) -> Any:
     return found[0][0]
 
 
-def training_note(rows: Sequence[RowSlice], trained: Sequence[Result]) -> str:
+def training_note(rows: Sequence[ResolvedRow], trained: Sequence[Result]) -> str:
     """Say budget, sizes and learning rates, and how far the held-out text is new."""
     tokens = [require_metric(result, "tokens") for result in trained]
     sizes = [require_metric(result, "non_embedding_parameters") for result in trained]
@@ -94,7 +94,7 @@ INTERVAL_SOURCES = "over seeds and, where it is known, what each was asked"
 """What an interval of a mean or of a difference holds."""
 
 
-def seeds_note(artifact: ArtifactSlice) -> str:
+def seeds_note(artifact: ResolvedArtifact) -> str:
     """Say what ± means with so many seeds, and which of them test no claim."""
     seeds = artifact.seeds
     if len(seeds) == 1:
@@ -110,7 +110,7 @@ def seeds_note(artifact: ArtifactSlice) -> str:
     return note
 
 
-def interpretations_note(artifact: ArtifactSlice) -> list[str]:
+def interpretations_note(artifact: ResolvedArtifact) -> list[str]:
     """Say once what is ours in each marked row; nothing where no row is marked."""
     reasons = {
         f"{row.label.removesuffix(MARK)}: {reason}": None
@@ -137,7 +137,7 @@ def format_range(values: Sequence[float], write: Callable[[float], str] = format
     return low if low == high else f"{low} to {high}"
 
 
-def _rates(rows: Sequence[RowSlice], trained: Sequence[Result]) -> str:
+def _rates(rows: Sequence[ResolvedRow], trained: Sequence[Result]) -> str:
     by_run = {
         result.run: format_learning_rate(float(result.settings["training"]["lr"]))
         for result in trained

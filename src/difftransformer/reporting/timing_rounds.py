@@ -12,8 +12,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.config.evaluations import timing_class
+from difftransformer.config.resolved_artifacts import ResolvedRow
 from difftransformer.config.timing import BatchConfig
 from difftransformer.config.validation import validate
 from difftransformer.errors import UserError
@@ -105,7 +105,7 @@ class TimingResults:
         )
 
     def ratio_cells(
-        self, row: RowSlice, shapes: Iterable[str], mode: str, column: str
+        self, row: ResolvedRow, shapes: Iterable[str], mode: str, column: str
     ) -> Iterator[Cell]:
         """Median and quartiles of ratios to the row that a row is compared with, if there is one.
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 from tabulate import tabulate
 
-from difftransformer.config.artifact_slices import ArtifactSlice, TestedClaims
 from difftransformer.config.base import Settings
+from difftransformer.config.resolved_artifacts import ResolvedArtifact, TestedClaims
 from difftransformer.errors import DataError, UserError
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.checksums import write_checked
@@ -193,7 +193,7 @@ def to_markdown(document: VerdictsDocument) -> str:
 
 
 def gather_evidence(
-    tested: TestedClaims, artifact: ArtifactSlice, results: Results
+    tested: TestedClaims, artifact: ResolvedArtifact, results: Results
 ) -> dict[str, list[Evidence]]:
     """Return the evidence on each claim of an artifact, by claim."""
     table = make_table(artifact, results)

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import Field
 
-from difftransformer.config.artifact_slices import TestedClaims
 from difftransformer.config.base import Settings
 from difftransformer.config.registry import DECIDED, Claim, VerdictName
+from difftransformer.config.resolved_artifacts import TestedClaims
 from difftransformer.reporting.claim_tests import (
     TestResult,
     combine_tests,

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from built_tables import build_and_read
 from fake_adaptation import METHODS
+from fake_configs import RATES, SCALE, resolved_artifact
 from fake_results import FakeResults
-from fake_slices import RATES, SCALE, artifact_slice
 from hypothesis import given
 from hypothesis import strategies as st
 from pictures import legend_of, picture_of
@@ -87,7 +87,7 @@ def test_an_interpolated_target_loss_is_on_the_curve(
 
 def test_the_picture_draws_every_method_where_its_losses_are(fake: FakeResults) -> None:
     results = load_results(fake.results, SCALE)
-    drawn = picture_of(artifact_slice("dex_frontier", "figure"), results, fake)
+    drawn = picture_of(resolved_artifact("dex_frontier", "figure"), results, fake)
     (axes,) = drawn.axes
     assert all(len(line.get_xdata()) == len(RATES) for line in axes.lines)
     assert {"Dex", "KVO (Dex without W_D)", "LoRA"} <= set(legend_of(drawn))
@@ -101,7 +101,7 @@ def test_losses_by_tokens_are_a_curve_for_each_method(fake: FakeResults, tmp_pat
     runs = {row for row, column in cells if column == "target"}
     assert runs >= {"adapted_dex", "adapted_dex_half_adaptation", "adapted_kvo_eighth_adaptation"}
     results = load_results(fake.results, SCALE)
-    drawn = picture_of(artifact_slice("dex_figure13", "figure"), results, fake)
+    drawn = picture_of(resolved_artifact("dex_figure13", "figure"), results, fake)
     assert [axes.get_title(loc="left") for axes in drawn.axes] == ["Target text", "Source text"]
     for axes in drawn.axes:
         assert len(axes.lines) == 3

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 from built_tables import metrics, read
+from fake_configs import resolved_artifact
 from fake_results import FakeResults
-from fake_slices import artifact_slice
 from pictures import picture
 
 from difftransformer.errors import UserError
@@ -16,7 +16,7 @@ from difftransformer.reporting.table_job import build_table
 
 
 def test_table_3_has_answer_and_noise_by_depth(fake: FakeResults, tmp_path: Path) -> None:
-    build_table(artifact_slice("table3"), fake.results, tmp_path / "table3")
+    build_table(resolved_artifact("table3"), fake.results, tmp_path / "table3")
     cells = read(tmp_path / "table3.csv")
     for run in ("recall_transformer", "recall_diff"):
         results = metrics(fake, "attention_allocation", run)
@@ -57,7 +57,7 @@ def test_the_answers_share_is_drawn_by_layer_under_both_normalizations(fake: Fak
 
 
 def test_the_report_has_the_maps_of_the_example_prompt(fake: FakeResults) -> None:
-    artifact, results = artifact_slice("table3"), load_results(fake.results, "tiny")
+    artifact, results = resolved_artifact("table3"), load_results(fake.results, "tiny")
     attention, needles = (SectionContext(artifact, part, results) for part in artifact.sections)
     maps = get_prompt_maps(attention)
     assert [m.run for m in maps] == [row.run for row in attention.rows]
@@ -70,4 +70,4 @@ def test_an_example_that_is_not_there_is_named(small: FakeResults, tmp_path: Pat
     small.everything((0,))
     (small.root / "evaluations/attention_allocation/recall_diff/0/example.json").unlink()
     with pytest.raises(UserError, match=r"no example\.json of evaluation 'attention_allocation'"):
-        build_figure(artifact_slice("figure1", "figure", (0,)), small.results, tmp_path / "f")
+        build_figure(resolved_artifact("figure1", "figure", (0,)), small.results, tmp_path / "f")

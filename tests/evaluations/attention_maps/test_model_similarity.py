@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_configs import SCALE, resolved_artifact
 from fake_results import FakeResults
-from fake_slices import SCALE, artifact_slice
 from pictures import picture_of
 from safetensors.numpy import load_file
 from scipy.stats import pearsonr, spearmanr
@@ -60,7 +60,7 @@ def test_a_layer_without_maps_is_left_out_of_the_mean(
         return by_layer
 
     monkeypatch.setattr(model_similarity, "correlations", without_first)
-    artifact, results = artifact_slice("dex_figure14"), load_results(fake.results, SCALE)
+    artifact, results = resolved_artifact("dex_figure14"), load_results(fake.results, SCALE)
     for part in make_table(artifact, results).sections:
         for cell in part.cells:
             assert (cell.value is None) == cell.column.endswith("_l0"), cell.column
@@ -69,7 +69,7 @@ def test_a_layer_without_maps_is_left_out_of_the_mean(
 
 
 def test_the_table_compares_models_seed_by_seed(fake: FakeResults, tmp_path: Path) -> None:
-    build_table(artifact_slice("dex_figure14"), fake.results, tmp_path / "t")
+    build_table(resolved_artifact("dex_figure14"), fake.results, tmp_path / "t")
     with (tmp_path / "t.csv").open(encoding="utf-8") as file:
         cells = {(line["row"], line["column"]): line for line in csv.DictReader(file)}
     folder = fake.root / "evaluations/attention_maps"
@@ -91,7 +91,7 @@ def test_the_table_compares_models_seed_by_seed(fake: FakeResults, tmp_path: Pat
 
 def test_absolute_weights_are_solid_and_signed_weights_dashed(fake: FakeResults) -> None:
     results = load_results(fake.results, SCALE)
-    fig = picture_of(artifact_slice("dex_figure14", "figure"), results, fake)
+    fig = picture_of(resolved_artifact("dex_figure14", "figure"), results, fake)
     for axes in fig.axes:
         assert len(axes.lines) == 4  # two rows, solid and dashed
         assert len({line.get_linestyle() for line in axes.lines}) == 2

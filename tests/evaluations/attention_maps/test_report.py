@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 from fake_attention_maps import LAYERS, MAPS, attention_maps
+from fake_configs import SCALE, resolved_artifact
 from fake_results import FakeResults
-from fake_slices import SCALE, artifact_slice
 from pictures import legend_of, picture, picture_of
 
-from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.config.artifacts import Kind
+from difftransformer.config.resolved_artifacts import ResolvedArtifact
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.table_job import build_table, make_table
 
 
 def table(name: str, fake: FakeResults, tmp_path: Path) -> tuple[str, str]:
-    build_table(artifact_slice(name), fake.results, tmp_path / name)
+    build_table(resolved_artifact(name), fake.results, tmp_path / name)
     return (tmp_path / f"{name}.md").read_text(), (tmp_path / f"{name}.csv").read_text()
 
 
@@ -31,7 +31,7 @@ def test_similarity_is_shown_with_its_change_on_salient_tokens(
 
 
 def test_excess_is_the_change_minus_that_of_surrogate_maps(fake: FakeResults) -> None:
-    built = make_table(artifact_slice("dex_figure1"), load_results(fake.results, SCALE))
+    built = make_table(resolved_artifact("dex_figure1"), load_results(fake.results, SCALE))
 
     def number(column: str) -> float:
         cell = built.find("diff", column)
@@ -83,10 +83,10 @@ def test_head_redundancy_has_curves_and_a_heat_map_per_row(fake: FakeResults) ->
     assert sizes == [(LAYERS * MAPS[row],) * 2 for row in rows]
 
 
-def with_pretrained(name: str, kind: Kind, fake: FakeResults, depth: int) -> ArtifactSlice:
+def with_pretrained(name: str, kind: Kind, fake: FakeResults, depth: int) -> ResolvedArtifact:
     """Return an artifact with a pretrained model first, every other layer without maps."""
     attention_maps(fake, "pretrained_diff", 0, depth, range(1, depth, 2))
-    artifact = artifact_slice(name, kind)
+    artifact = resolved_artifact(name, kind)
     (part,) = artifact.sections
     changes = {"run": "pretrained_diff", "label": "E", "pretrained": True, "facts": {}, "color": 20}
     row = part.rows[-1].model_copy(update=changes | {"baseline": None})

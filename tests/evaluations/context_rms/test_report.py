@@ -5,8 +5,8 @@ import re
 
 import pytest
 import torch
+from fake_configs import SCALE, resolved_artifact
 from fake_results import FakeResults
-from fake_slices import SCALE, artifact_slice
 from matplotlib.axes import Axes
 from pictures import picture_of
 
@@ -35,7 +35,7 @@ def shows_ticks(axes: Axes) -> bool:
 
 
 def test_every_mechanism_has_bounds_and_their_origin(fake: FakeResults) -> None:
-    table = make_table(artifact_slice("v2_context_rms"), load_results(fake.results, SCALE))
+    table = make_table(resolved_artifact("v2_context_rms"), load_results(fake.results, SCALE))
     section = table.sections[0]
     origins = {row.run: text(section, row.run, ORIGIN) for row in section.rows}
     assert {row for row, origin in origins.items() if origin == "the post"} == {
@@ -70,7 +70,7 @@ def test_no_row_of_weights_exceeds_the_derived_bounds(variant: str) -> None:
 
 
 def test_the_learned_lambda_is_shown_where_there_is_one(fake: FakeResults) -> None:
-    table = make_table(artifact_slice("v2_context_rms"), load_results(fake.results, SCALE))
+    table = make_table(resolved_artifact("v2_context_rms"), load_results(fake.results, SCALE))
     section = table.sections[0]
     assert text(section, "transformer_gqa", "lambda") == ""
     assert text(section, "diff_v2_no_lambda", "lambda") == ""
@@ -81,7 +81,7 @@ def test_the_learned_lambda_is_shown_where_there_is_one(fake: FakeResults) -> No
 
 
 def test_only_the_lowest_panels_label_positions(fake: FakeResults) -> None:
-    artifact = artifact_slice("v2_context_rms", "figure")
+    artifact = resolved_artifact("v2_context_rms", "figure")
     (part,) = artifact.sections
     part = part.model_copy(update={"rows": part.rows[:7]})
     artifact = artifact.model_copy(update={"sections": [part]})

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from answers import claims_on, verdicts_of
+from fake_configs import RESOLVER, SCALE, resolved_artifact
 from fake_results import FakeResults
-from fake_slices import CATALOGUE, SCALE, artifact_slice
 from pictures import picture, picture_of
 from scipy import stats
 
@@ -64,7 +64,7 @@ def by_hand(seeds: np.ndarray, sums: np.ndarray) -> tuple[float, float]:
 
 
 def made(results: Results, seeds: tuple[int, ...] = (0, 1, 2)) -> TableDocument:
-    return make_table(artifact_slice("evidence", seeds=seeds), results)
+    return make_table(resolved_artifact("evidence", seeds=seeds), results)
 
 
 def test_intervals_hold_seeds_and_documents_as_verdicts_do(fake: FakeResults) -> None:
@@ -80,7 +80,7 @@ def test_intervals_hold_seeds_and_documents_as_verdicts_do(fake: FakeResults) ->
         for verdict in verdicts_of(claims_on("evidence"), results).values()
         for one in verdict.contrasts
     }
-    (part, *_) = artifact_slice("evidence").sections
+    (part, *_) = resolved_artifact("evidence").sections
     pairs = [(one.row, one.baseline) for one in part.options.pairs]
     assert len(pairs) == 4 and len(tested) == 3
     for ours, theirs in pairs:
@@ -109,7 +109,7 @@ def test_published_differences_stand_beside_ours(fake: FakeResults) -> None:
 
 def test_others_stand_in_the_table_as_they_print_it(fake: FakeResults) -> None:
     *_, section = made(load_results(fake.results, SCALE)).sections
-    published = CATALOGUE.papers.replications
+    published = RESOLVER.papers.replications
     assert [row.label for row in section.rows] == [one.who for one in published]
     assert all(cell.value is None and not cell.seeds for cell in section.cells)
     texts = {row.label: section.cell(row.run, "difference") for row in section.rows}
@@ -164,11 +164,11 @@ def whiskers_of(axes: "Axes") -> list[list[float]]:
 
 def test_every_published_difference_and_ours_has_its_line(fake: FakeResults) -> None:
     results, found = losses(fake)
-    figure = picture_of(artifact_slice("evidence", "figure"), results, fake)
+    figure = picture_of(resolved_artifact("evidence", "figure"), results, fake)
     axes, side = figure.axes
     places = lines_of(figure)
     assert {"Published", "Found by others", "Here, scale tiny"} <= places.keys()
-    others = CATALOGUE.papers.replications
+    others = RESOLVER.papers.replications
     for one in others:
         place = next(p for label, p in places.items() if label.replace("\n", " ") == one.who)
         expected = {} if one.difference is None else {one.difference: one.seeds == 1}
@@ -199,7 +199,7 @@ def test_no_text_is_cut(fake: FakeResults) -> None:
 def test_ours_is_hollow_with_one_seed_and_stands_alone_without_the_others(
     fake: FakeResults,
 ) -> None:
-    artifact = artifact_slice("evidence", "figure", (0,))
+    artifact = resolved_artifact("evidence", "figure", (0,))
     alone = [part.model_copy(update={"replications": []}) for part in artifact.sections]
     artifact = artifact.model_copy(update={"sections": alone, "paper": None})
     figure = picture_of(artifact, load_results(fake.results, SCALE), fake)

@@ -6,9 +6,9 @@ from statistics import fmean
 
 import numpy as np
 import pytest
+from fake_configs import SCALE, resolved_artifact
 from fake_curvature import PHASES, SUITE, curvature
 from fake_results import FakeResults, rewrite
-from fake_slices import SCALE, artifact_slice
 from pictures import picture
 
 from difftransformer.errors import DataError
@@ -22,7 +22,7 @@ ROWS = ("transformer", "diff", "diff_fixed_lambda")
 
 def test_there_is_a_section_per_phase(fake: FakeResults) -> None:
     results = load_results(fake.results, SCALE)
-    sections = make_table(artifact_slice("dex_figure7"), results).sections
+    sections = make_table(resolved_artifact("dex_figure7"), results).sections
     titles = [section.title for section in sections]
     assert titles == [
         "Early: after 10% of training",

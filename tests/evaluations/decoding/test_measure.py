@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from difftransformer.config.evaluations import TimingSlice
+from difftransformer.config.evaluations import BenchmarkConfig
 from difftransformer.config.validation import validate
 from difftransformer.errors import BackendError, ConfigError, UserError
 from difftransformer.evaluations.decoding import measure
@@ -16,7 +16,7 @@ from difftransformer.evaluations.decoding.settings import MODEL, Load, Timing
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.transformer import Transformer
 
-Timed = Callable[[TimingSlice], dict[str, Any]]
+Timed = Callable[[BenchmarkConfig], dict[str, Any]]
 SETTINGS: dict[str, Any] = {
     "device": "cpu", "backends": ["eager", "sdpa"], "warmup": 0, "repeats": 3, "threads": 1,
     "processes": 3,
@@ -41,9 +41,11 @@ def load(context: int = 8) -> Load:
     return Load(label="", seq_len=4, batch_size=3, context=context)
 
 
-def timing(**changes: Any) -> TimingSlice:
+def timing(**changes: Any) -> BenchmarkConfig:
     models = {one: {MODEL: model(one)} for one in VARIANTS}
-    return TimingSlice(scale="unit", evaluation="decoding", config=config(**changes), models=models)
+    return BenchmarkConfig(
+        scale="unit", evaluation="decoding", config=config(**changes), models=models
+    )
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -5,8 +5,8 @@ from statistics import median
 
 import pytest
 from answers import claims_on, verdicts_of
+from fake_configs import resolved_artifact
 from fake_results import FakeResults
-from fake_slices import artifact_slice
 from fake_throughput import PROCESSES, SPEED, decoding
 
 from difftransformer.evaluations.decoding.settings import MODE
@@ -29,7 +29,7 @@ def test_decoding_counts_the_tokens_of_all_sequences_and_pairs_rounds(small: Fak
             start.format("transformer_gqa", "sdpa"): theirs,
         },
     )
-    made = make_table(artifact_slice("v2_decoding"), load_results(small.results, "tiny"))
+    made = make_table(resolved_artifact("v2_decoding"), load_results(small.results, "tiny"))
     speed, ratio = (made.find("diff_v2", f"b4_s256{end}") for end in ("", "_ratio"))
     assert speed is not None and ratio is not None
     assert list(speed.by_seed().values()) == pytest.approx([4 * 8 / one for one in ours])
@@ -69,7 +69,7 @@ def test_a_verdict_is_over_processes(
     (verdict,) = verdicts_of(claims_on("v2_decoding"), results).values()
     assert verdict.words == words and f"{PROCESSES} processes" in verdict.reason
     (one,) = verdict.contrasts
-    cell = make_table(artifact_slice("v2_decoding"), results).find("diff_v2", "ratio")
+    cell = make_table(resolved_artifact("v2_decoding"), results).find("diff_v2", "ratio")
     assert cell is not None
     assert dict(zip(one.seeds, one.values, strict=True)) == cell.by_seed()
     assert one.seeds == list(range(PROCESSES))
@@ -77,7 +77,7 @@ def test_a_verdict_is_over_processes(
 
 def test_no_share_of_a_memory_that_is_not_known(small: FakeResults) -> None:
     decoding(small, peak=None)
-    made = make_table(artifact_slice("v2_decoding"), load_results(small.results, "tiny"))
+    made = make_table(resolved_artifact("v2_decoding"), load_results(small.results, "tiny"))
     assert made.find("diff_v2", "b4_s256_mbu") is None
     assert "Memory bandwidth utilization" not in [part.title for part in made.sections]
 
@@ -93,7 +93,7 @@ def test_decoding_compares_v2_with_either_transformer(small: FakeResults) -> Non
             place.format("transformer_double_heads", "eager"): slower,
         },
     )
-    made = make_table(artifact_slice("v2_decoding"), load_results(small.results, "tiny"))
+    made = make_table(resolved_artifact("v2_decoding"), load_results(small.results, "tiny"))
     *_, doubled, held, share = made.sections
     assert "as many queries" in doubled.title and held.title == "KV cache, MiB"
     assert share.title == "Memory bandwidth utilization"

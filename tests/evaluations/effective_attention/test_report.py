@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 
 import pytest
+from fake_configs import SCALE, resolved_artifact
 from fake_results import FakeResults
-from fake_slices import SCALE, artifact_slice
 from pictures import of_row, picture_of
 
 from difftransformer.reporting.collect import load_results
@@ -14,7 +14,7 @@ from difftransformer.reporting.table_job import build_table
 
 
 def test_shares_by_depth_are_beside_the_published_ones(fake: FakeResults, tmp_path: Path) -> None:
-    build_table(artifact_slice("dex_table2"), fake.results, tmp_path / "t")
+    build_table(resolved_artifact("dex_table2"), fake.results, tmp_path / "t")
     with (tmp_path / "t.csv").open(encoding="utf-8") as file:
         cells = {(line["row"], line["column"]): line for line in csv.DictReader(file)}
     paths = [path for path in fake.results if "/effective_attention/adapted_long_dex/" in str(path)]
@@ -29,7 +29,7 @@ def test_shares_by_depth_are_beside_the_published_ones(fake: FakeResults, tmp_pa
 
 def test_the_figure_has_a_panel_per_kind(fake: FakeResults) -> None:
     results = load_results(fake.results, SCALE)
-    fig = picture_of(artifact_slice("dex_table2", "figure"), results, fake)
+    fig = picture_of(resolved_artifact("dex_table2", "figure"), results, fake)
     titles = [axes.get_title(loc="left") for axes in fig.axes]
     assert titles == ["Effective attention", "Effective, by gradient descent", "Attention weights"]
     for label in ("Transformer", "KVO (Dex without W_D)", "Dex"):

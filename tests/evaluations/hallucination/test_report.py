@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 from built_tables import read
+from fake_configs import SCALE, resolved_artifact
 from fake_judgments import ROWS, second_judge, verdicts, write
 from fake_results import FakeResults
-from fake_slices import SCALE, artifact_slice
 from pictures import numbers, picture, picture_of
 from sklearn.metrics import cohen_kappa_score
 
-from difftransformer.config.artifact_slices import ArtifactSlice
+from difftransformer.config.resolved_artifacts import ResolvedArtifact
 from difftransformer.errors import UserError
 from difftransformer.evaluations.hallucination.report import agreement, cohen_kappa
 from difftransformer.evaluations.hallucination.settings import Suite
@@ -22,8 +22,8 @@ from difftransformer.reporting.table_job import build_table, make_table
 SEEDS = (0, 1, 2)
 
 
-def judged_by(*judges: str) -> ArtifactSlice:
-    artifact = artifact_slice("table4")
+def judged_by(*judges: str) -> ResolvedArtifact:
+    artifact = resolved_artifact("table4")
     part = artifact.sections[0].model_copy(update={"judges": list(judges)})
     return artifact.model_copy(update={"sections": [part]})
 
@@ -31,7 +31,7 @@ def judged_by(*judges: str) -> ArtifactSlice:
 def test_columns_are_means_over_seeds_and_the_paper_stands_apart(
     fake: FakeResults, tmp_path: Path
 ) -> None:
-    artifact = artifact_slice("table4")
+    artifact = resolved_artifact("table4")
     build_table(artifact, fake.results, tmp_path / "table4")
     cells, text = read(tmp_path / "table4.csv"), (tmp_path / "table4.md").read_text()
     for name in ("summary_n2", "answer_n4"):
@@ -96,7 +96,7 @@ def test_english_sets_fill_the_papers_columns_and_absent_ones_say_why(
         for seed in SEEDS:
             verdicts_by_item = {("xsum", i): i < 1 + (row == "recall_diff") for i in range(3)}
             write(small, row, seed, "lexical", dict(verdicts_by_item), suite)
-    build_table(artifact_slice("table4"), small.results, tmp_path / "table4")
+    build_table(resolved_artifact("table4"), small.results, tmp_path / "table4")
     cells, text = read(tmp_path / "table4.csv"), (tmp_path / "table4.md").read_text()
     assert float(cells["recall_diff", "xsum"]["value"]) == pytest.approx(2 / 3)
     assert "n/a, CNN/DM, MultiNews, Qasper, HotpotQA, 2WikiMQA: no items in a/folder" in text
@@ -117,7 +117,7 @@ def test_sets_that_are_not_asked_are_said_to_be_that(small: FakeResults, tmp_pat
     for row in ROWS:
         for seed in SEEDS:
             write(small, row, seed, "lexical", {("xsum", i): True for i in range(3)}, suite)
-    build_table(artifact_slice("table4"), small.results, tmp_path / "table4")
+    build_table(resolved_artifact("table4"), small.results, tmp_path / "table4")
     text = (tmp_path / "table4.md").read_text()
     assert "Not evaluated at scale tiny" in text
     assert "recall corpus" not in text
@@ -136,7 +136,7 @@ def test_one_judged_seed_of_several_has_wilsons_interval_of_its_own_answers(
             "judged_answer_n4": judged,
         }
         evaluations[key] = evaluations[key].model_copy(update={"metrics": metrics})
-    artifact = artifact_slice("table4", "figure")
+    artifact = resolved_artifact("table4", "figure")
     ours, _ = picture_of(artifact, replace(results, evaluations=evaluations), fake).axes
     intervals = [list(line.get_ydata()) for line in ours.lines if line.get_linewidth() == 1.6]
     assert any(answer == pytest.approx(wilson_interval(12, 15)) for answer in intervals)

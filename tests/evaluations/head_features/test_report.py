@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from fake_configs import SCALE, resolved_artifact
 from fake_head_features import HEADS
 from fake_results import FakeResults
-from fake_slices import SCALE, artifact_slice
 from pictures import picture_of
 
 from difftransformer.errors import UserError
@@ -14,7 +14,7 @@ from difftransformer.reporting.table_job import build_table
 
 
 def test_the_table_has_the_change_by_dex_only_for_dex(fake: FakeResults, tmp_path: Path) -> None:
-    build_table(artifact_slice("dex_heads"), fake.results, tmp_path / "dex_heads")
+    build_table(resolved_artifact("dex_heads"), fake.results, tmp_path / "dex_heads")
     lines = (tmp_path / "dex_heads.md").read_text().splitlines()
     (dex,) = (line for line in lines if line.startswith("| Dex "))
     (diff,) = (line for line in lines if line.startswith("| DIFF "))
@@ -24,7 +24,7 @@ def test_the_table_has_the_change_by_dex_only_for_dex(fake: FakeResults, tmp_pat
 
 @pytest.mark.parametrize("name", ["dex_heads", "dex_figure6"])
 def test_every_row_is_drawn(fake: FakeResults, name: str) -> None:
-    artifact = artifact_slice(name, "figure")
+    artifact = resolved_artifact(name, "figure")
     fig = picture_of(artifact, load_results(fake.results, SCALE), fake)
     rows = [row.run for row in artifact.sections[0].rows]
     if name == "dex_figure6":
@@ -41,14 +41,14 @@ def test_every_row_is_drawn(fake: FakeResults, name: str) -> None:
 
 def test_every_changed_head_is_a_point(fake: FakeResults) -> None:
     results = load_results(fake.results, SCALE)
-    fig = picture_of(artifact_slice("dex_figure11a", "figure"), results, fake)
+    fig = picture_of(resolved_artifact("dex_figure11a", "figure"), results, fake)
     joint = fig.axes[0]
     (points,) = [c for c in joint.collections if len(c.get_offsets()) > 1]
     assert len(points.get_offsets()) == 3 * 2 * 4  # seeds, layers, every second of 8 heads
 
 
 def test_a_figure_without_a_changed_head_fails(fake: FakeResults) -> None:
-    artifact = artifact_slice("dex_figure11a", "figure")
+    artifact = resolved_artifact("dex_figure11a", "figure")
     row = artifact.sections[0].rows[0].model_copy(update={"run": "adapted_kvo"})
     section = artifact.sections[0].model_copy(update={"rows": [row]})
     with pytest.raises(UserError, match="Dex changed no head"):

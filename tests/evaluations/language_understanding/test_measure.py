@@ -24,7 +24,7 @@ from small_language_models import (
     write_training,
 )
 
-from difftransformer.config.evaluations import EvaluationSlice
+from difftransformer.config.evaluations import EvaluationConfig
 from difftransformer.config.run import PretrainedModel
 from difftransformer.convert.checkpoint import load_model
 from difftransformer.data.packed import PackedDataset
@@ -214,7 +214,7 @@ def test_a_model_from_elsewhere_ends_in_a_result_of_no_training(
     tmp_path: Path, llama: Path
 ) -> None:
     config = suite(tasks=["piqa"], limit=4)
-    slice = EvaluationSlice(
+    slice = EvaluationConfig(
         scale="unit",
         run="mine",
         suite="words",

@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from fake_configs import resolved_artifact
 from fake_dex import DEX_TASKS
 from fake_results import FakeResults
-from fake_slices import artifact_slice
 from fake_understanding import understanding
 from pictures import changed, legend_of, numbers, picture_of
 
@@ -27,7 +27,7 @@ def test_what_an_average_leaves_out_are_tasks(excluded: list[str]) -> None:
 def test_an_average_leaves_out_some_of_what_is_asked(
     excluded: list[str], fake: FakeResults
 ) -> None:
-    artifact = artifact_slice("table8")
+    artifact = resolved_artifact("table8")
     wrong = artifact.sections[0].model_copy(update={"options": Options(excluded_tasks=excluded)})
     with pytest.raises(UserError, match=r"options.excluded_tasks: .* some of the"):
         make_table(
@@ -37,7 +37,7 @@ def test_an_average_leaves_out_some_of_what_is_asked(
 
 @pytest.fixture(scope="module")
 def table8(fake: FakeResults) -> TableDocument:
-    return make_table(artifact_slice("table8"), load_results(fake.results, "tiny"))
+    return make_table(resolved_artifact("table8"), load_results(fake.results, "tiny"))
 
 
 def test_a_cell_is_the_mean_in_percent_with_interval_and_standard_error(
@@ -61,11 +61,11 @@ def test_a_cell_is_the_mean_in_percent_with_interval_and_standard_error(
 def test_an_accuracy_without_a_standard_error_stands_alone(fake: FakeResults) -> None:
     results = load_results(fake.results, "tiny")
     results = changed(results, "language_understanding_5shot", piqa_stderr=None)
-    table = make_table(artifact_slice("table8"), results)
+    table = make_table(resolved_artifact("table8"), results)
     cell, error = (table.find("diff", f"piqa_5shot{part}") for part in ("", "_stderr"))
     assert cell is not None and " ± " in cell.text and not cell.text.endswith(")")
     assert error is not None and error.value is None
-    picture_of(artifact_slice("table8", "figure", (0,)), results, fake)
+    picture_of(resolved_artifact("table8", "figure", (0,)), results, fake)
 
 
 def test_differences_are_paired(table8: TableDocument) -> None:
@@ -79,7 +79,7 @@ def test_differences_are_paired(table8: TableDocument) -> None:
 
 
 def test_models_left_out_stand_as_published_and_guessing_as_measured(fake: FakeResults) -> None:
-    table = make_table(artifact_slice("table1"), load_results(fake.results, "tiny"))
+    table = make_table(resolved_artifact("table1"), load_results(fake.results, "tiny"))
     (section,) = table.sections
     assert [row.run for row in section.rows] == [
         "transformer", "diff", "open_llama_3b_v2", "stablelm_base_alpha_3b_v2",
@@ -106,7 +106,7 @@ def test_rows_that_were_asked_different_items_do_not_share_a_table(small: FakeRe
         for shots in (0, 5):
             understanding(small, run, 0, shots, data)
     with pytest.raises(UserError, match=r"config\.data is hub in .* and builtin in"):
-        make_table(artifact_slice("table8", seeds=(0,)), load_results(small.results, "tiny"))
+        make_table(resolved_artifact("table8", seeds=(0,)), load_results(small.results, "tiny"))
 
 
 def test_the_panels_of_the_figure_share_limits_that_hold_every_point(fake: FakeResults) -> None:
@@ -114,7 +114,7 @@ def test_the_panels_of_the_figure_share_limits_that_hold_every_point(fake: FakeR
     for shots, share in shares.items():
         suite = f"language_understanding_{shots}shot"
         results = changed(results, suite, **dict.fromkeys([*DIFF_TASKS, "average"], share))
-    figure = picture_of(artifact_slice("table8", "figure"), results, fake)
+    figure = picture_of(resolved_artifact("table8", "figure"), results, fake)
     for axes, share in zip(figure.axes, shares.values(), strict=True):
         low, high = axes.get_ylim()
         ours = [line for line in axes.lines if 100 * share in line.get_ydata()]
@@ -126,7 +126,7 @@ def test_published_accuracies_stand_beside_the_benchmarks_alone(
     data: str, fake: FakeResults
 ) -> None:
     results = changed(load_results(fake.results, "tiny"), "language_understanding_0shot", data)
-    artifact = artifact_slice("table1", "figure")
+    artifact = resolved_artifact("table1", "figure")
     figure = picture_of(artifact, results, fake)
     (axes,) = figure.axes
     hollow = {y for line in axes.lines if line.get_mfc() == "white" for y in numbers(line)}
@@ -146,7 +146,7 @@ def test_a_model_from_elsewhere_has_one_value_for_all_seeds(small: FakeResults) 
             small.language_model(run, seed)
             understanding(small, run, seed, 0)
     understanding(small, "elsewhere", 0, 0)
-    artifact = artifact_slice("table1")
+    artifact = resolved_artifact("table1")
     (part,) = artifact.sections
     row = part.rows[0].model_copy(update={"run": "elsewhere", "label": "E", "pretrained": True})
     part = part.model_copy(update={"rows": [row, *part.rows]})
@@ -166,7 +166,7 @@ def test_a_model_from_elsewhere_has_one_value_for_all_seeds(small: FakeResults) 
 
 def test_the_tables_of_dex_leave_wsc_out_and_name_constant_answers(fake: FakeResults) -> None:
     results = load_results(fake.results, "tiny")
-    (section,) = make_table(artifact_slice("dex_table1"), results).sections
+    (section,) = make_table(resolved_artifact("dex_table1"), results).sections
     full, subset = (section.cell("adapted_dex", f"average{part}_0shot") for part in ("", "_subset"))
     tasks = [task for task in DEX_TASKS if task != "wsc"]
     cells = [section.cell("adapted_dex", f"{task}_0shot") for task in tasks]
@@ -181,7 +181,7 @@ def test_the_tables_of_dex_leave_wsc_out_and_name_constant_answers(fake: FakeRes
 
 
 def test_what_was_not_asked_is_blank_beside_what_is_published(fake: FakeResults) -> None:
-    table = make_table(artifact_slice("dex_table7"), load_results(fake.results, "tiny"))
+    table = make_table(resolved_artifact("dex_table7"), load_results(fake.results, "tiny"))
     section = table.sections[1]
     blank, average = (section.cell("adapted_tuned_dex", name) for name in ("mbpp_plus", "average"))
     assert blank is not None and (blank.value, blank.text, blank.paper_value) == (None, "", 64.8)

@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from built_tables import read
+from fake_configs import SCALE, resolved_artifact
 from fake_results import FakeResults, rewrite
-from fake_slices import SCALE, artifact_slice
 from pictures import hollow, picture_of
 
 from difftransformer.reporting.collect import load_results
@@ -16,7 +16,7 @@ from difftransformer.reporting.table_job import build_table
 def test_sweep_marks_best_and_chosen_and_says_when_they_differ(
     fake: FakeResults, tmp_path: Path
 ) -> None:
-    build_table(artifact_slice("lr_sweep"), fake.results, tmp_path / "lr_sweep")
+    build_table(resolved_artifact("lr_sweep"), fake.results, tmp_path / "lr_sweep")
     text = (tmp_path / "lr_sweep.md").read_text()
     transformer, diff = (next(x for x in text.splitlines() if x.startswith(f"| {name} "))
                          for name in ("Transformer", "DIFF"))  # fmt: skip
@@ -30,7 +30,7 @@ def test_a_rate_with_the_survivors_alone_is_not_the_best(
     small: FakeResults, tmp_path: Path
 ) -> None:
     small.everything()
-    artifact = artifact_slice("lr_sweep")
+    artifact = resolved_artifact("lr_sweep")
     part = artifact.sections[0]
     column = part.options.metric
 
@@ -55,7 +55,7 @@ def test_a_rate_with_the_survivors_alone_is_not_the_best(
 
 
 def test_sweep_says_when_its_rates_are_too_few(fake: FakeResults, tmp_path: Path) -> None:
-    artifact = artifact_slice("lr_sweep")
+    artifact = resolved_artifact("lr_sweep")
     parts = [
         part.model_copy(
             update={"sweep": [s for s in part.sweep if s.learning_rate > 3e-3 and not s.chosen]}
@@ -72,7 +72,7 @@ def test_sweep_says_when_its_rates_are_too_few(fake: FakeResults, tmp_path: Path
 
 
 def test_a_rate_without_the_seeds_that_diverged_is_hollow(fake: FakeResults) -> None:
-    artifact, results = artifact_slice("lr_sweep", "figure"), load_results(fake.results, SCALE)
+    artifact, results = resolved_artifact("lr_sweep", "figure"), load_results(fake.results, SCALE)
     swept = next(entry for entry in artifact.sections[0].sweep if entry.learning_rate == 8e-3)
     trained = results.training(swept.run_id, 1)
     trained = trained.model_copy(update={"metrics": trained.metrics | {"validation_loss": None}})

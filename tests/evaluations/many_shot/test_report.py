@@ -6,9 +6,9 @@ from statistics import fmean, stdev
 
 import pytest
 from built_tables import metrics, read
+from fake_configs import resolved_artifact
 from fake_many_shot import many_shot_suite
 from fake_results import FakeResults
-from fake_slices import artifact_slice
 from matplotlib.collections import LineCollection
 from pictures import legend_of, picture
 
@@ -24,7 +24,7 @@ def suite_of(result: Result) -> Suite:
 
 
 def test_figure_6_has_accuracy_by_number_and_the_plateau(fake: FakeResults, tmp_path: Path) -> None:
-    build_table(artifact_slice("figure6"), fake.results, tmp_path / "figure6")
+    build_table(resolved_artifact("figure6"), fake.results, tmp_path / "figure6")
     cells = read(tmp_path / "figure6.csv")
     for task, classes in {"trec": 2, "clinic150": 8}.items():
         found = metrics(fake, f"icl_{task}", "icl_diff")
@@ -46,7 +46,7 @@ def test_figures_7_and_11_have_the_spread_over_orders(fake: FakeResults, tmp_pat
         ("figure11", "icl_banking77_random", "banking77_random", 18, 10),
         ("figure7", "icl_trec_alternating", "trec_alternating", 6, 30),
     ):
-        build_table(artifact_slice(name), fake.results, tmp_path / name)
+        build_table(resolved_artifact(name), fake.results, tmp_path / name)
         cells = read(tmp_path / f"{name}.csv")
         accuracy_by_order = [
             [100 * one[f"accuracy_n{number}_o{order}"] for order in range(orders)]
@@ -95,7 +95,7 @@ def test_an_undefined_accuracy_is_refused(
 
 
 def test_one_order_has_no_spread(fake: FakeResults, tmp_path: Path) -> None:
-    artifact = artifact_slice("figure6")
+    artifact = resolved_artifact("figure6")
     part = artifact.sections[0].model_copy(update={"options": Options(by="order")})
     with pytest.raises(UserError, match="icl_trec' has one order"):
         build_table(artifact.model_copy(update={"sections": [part]}), fake.results, tmp_path / "t")
@@ -104,7 +104,7 @@ def test_one_order_has_no_spread(fake: FakeResults, tmp_path: Path) -> None:
 def test_the_figure_says_best_minus_worst_of_every_training_and_of_the_paper(
     fake: FakeResults,
 ) -> None:
-    artifact, figure = artifact_slice("figure7", "figure"), picture("figure7", fake)
+    artifact, figure = resolved_artifact("figure7", "figure"), picture("figure7", fake)
     found = []
     for axes, part in zip(figure.axes, artifact.sections, strict=True):
         assert axes.get_title("left") == f"{part.title} (stand-in: generated items, 2 classes)"

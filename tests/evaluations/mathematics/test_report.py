@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from built_tables import read
+from fake_configs import resolved_artifact
 from fake_mathematics import KEPT, mathematics
 from fake_results import FakeResults, rewrite
-from fake_slices import artifact_slice
 from pictures import changed, hollow, legend_of, numbers, of_row, picture_of
 
 from difftransformer.data.math_sets import MATH_SETS
@@ -26,7 +26,7 @@ def means(fake: FakeResults, suite: str, run: str, name: str) -> float:
 
 
 def test_figure_9_has_the_mean_over_sets_by_tokens(fake: FakeResults, tmp_path: Path) -> None:
-    build_table(artifact_slice("figure9"), fake.results, tmp_path / "figure9")
+    build_table(resolved_artifact("figure9"), fake.results, tmp_path / "figure9")
     cells, suite = read(tmp_path / "figure9.csv"), "mathematics_by_tokens"
     for tokens in KEPT:
         expected = 100 * means(fake, suite, "math_diff", f"average_t{tokens}")
@@ -42,7 +42,7 @@ def test_figure_9_has_the_mean_over_sets_by_tokens(fake: FakeResults, tmp_path: 
 def test_figure_10_has_every_set_and_the_length_of_output(
     fake: FakeResults, tmp_path: Path
 ) -> None:
-    build_table(artifact_slice("figure10"), fake.results, tmp_path / "figure10")
+    build_table(resolved_artifact("figure10"), fake.results, tmp_path / "figure10")
     cells, run = read(tmp_path / "figure10.csv"), "reasoning_transformer"
     for column, factor in (("gsm8k", 100), ("average", 100), ("average_tokens", 1)):
         expected = factor * means(fake, "mathematics", run, column)
@@ -54,7 +54,7 @@ def test_figure_10_has_every_set_and_the_length_of_output(
 
 
 def test_a_run_that_kept_no_weights_has_no_curve(small: FakeResults, tmp_path: Path) -> None:
-    for row in artifact_slice("figure9").sections[0].rows:
+    for row in resolved_artifact("figure9").sections[0].rows:
         small.language_model(row.run, 0)
         mathematics(small, row.run, 0, "mathematics_by_tokens")
         path = small.root / f"runs/{row.run}/0/training.json"
@@ -64,14 +64,14 @@ def test_a_run_that_kept_no_weights_has_no_curve(small: FakeResults, tmp_path: P
     with pytest.raises(
         UserError, match=r"at the end alone: give its run `training.save_checkpoints_at`"
     ):
-        build_table(artifact_slice("figure9", seeds=(0,)), small.results, tmp_path / "figure9")
+        build_table(resolved_artifact("figure9", seeds=(0,)), small.results, tmp_path / "figure9")
 
 
 @pytest.mark.parametrize("seeds", [(0, 1, 2), (0,)])
 def test_bars_of_figure_10_are_over_seeds_or_over_the_items_of_the_only_one(
     seeds: tuple[int, ...], fake: FakeResults
 ) -> None:
-    artifact = artifact_slice("figure10", "figure", seeds)
+    artifact = resolved_artifact("figure10", "figure", seeds)
     results = changed(load_results(fake.results, "tiny"), "mathematics", gsm8k_stderr=0.01)
     top, _ = picture_of(artifact, results, fake).axes
     bars = {tuple(line.get_ydata()) for line in top.lines if line.get_linewidth() == 1.6}
@@ -87,9 +87,9 @@ def test_bars_of_figure_10_are_over_seeds_or_over_the_items_of_the_only_one(
 
 def test_accuracies_without_a_standard_error_stand_alone(fake: FakeResults) -> None:
     results = changed(load_results(fake.results, "tiny"), "mathematics", gsm8k_stderr=None)
-    cell = make_table(artifact_slice("figure10"), results).find("reasoning_diff", "gsm8k")
+    cell = make_table(resolved_artifact("figure10"), results).find("reasoning_diff", "gsm8k")
     assert cell is not None and not any("s.e." in seed.text for seed in cell.seeds)
-    artifact = artifact_slice("figure10", "figure", (0,))
+    artifact = resolved_artifact("figure10", "figure", (0,))
     top, _ = picture_of(artifact, results, fake).axes
     bars = sum(line.get_linewidth() == 1.6 and numbers(line) != [] for line in top.lines)
     assert bars == len(artifact.sections[0].rows) * len(MATH_SETS)  # Avg has one, gsm8k none
@@ -98,7 +98,7 @@ def test_accuracies_without_a_standard_error_stand_alone(fake: FakeResults) -> N
 @pytest.mark.parametrize("data", ["builtin", "hub"])
 def test_published_accuracies_stand_beside_the_sets_alone(data: str, fake: FakeResults) -> None:
     results = changed(load_results(fake.results, "tiny"), "mathematics", data)
-    figure = picture_of(artifact_slice("figure10", "figure"), results, fake)
+    figure = picture_of(resolved_artifact("figure10", "figure"), results, fake)
     top, bottom = figure.axes
     named = hollow(top) and "published" in legend_of(figure)
     if data == "hub":
@@ -110,7 +110,7 @@ def test_published_accuracies_stand_beside_the_sets_alone(data: str, fake: FakeR
 
 
 def test_the_curves_of_figure_9_go_up_in_tokens_to_the_final_weights(fake: FakeResults) -> None:
-    artifact = artifact_slice("figure9", "figure")
+    artifact = resolved_artifact("figure9", "figure")
     results = load_results(fake.results, "tiny")
     figure = picture_of(artifact, results, fake)
     drawn, published = figure.axes

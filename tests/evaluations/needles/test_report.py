@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 from built_tables import metrics, read
+from fake_configs import resolved_artifact
 from fake_results import FakeResults, rewrite
-from fake_slices import artifact_slice
 from pictures import numbers, picture
 
 from difftransformer.errors import UserError
@@ -22,7 +22,7 @@ from difftransformer.reporting.table_job import build_table
 def test_table_2_is_the_mean_over_seeds_with_wilson_behind_each(
     fake: FakeResults, tmp_path: Path
 ) -> None:
-    build_table(artifact_slice("table2"), fake.results, tmp_path / "table2")
+    build_table(resolved_artifact("table2"), fake.results, tmp_path / "table2")
     cells = read(tmp_path / "table2.csv")
     results = metrics(fake, "needles", "recall_diff")
     for column in ("n1_r1", "n6_r2", "n6_r2_d25"):
@@ -61,7 +61,7 @@ def test_a_published_drop_is_beside_ours_of_the_same_settings_alone(
     last: list[int], drop: float | None, hardest: float | None
 ) -> None:
     context = SimpleNamespace(
-        published=PublishedValues(artifact_slice("table2").paper),
+        published=PublishedValues(resolved_artifact("table2").paper),
         suite=SimpleNamespace(pairs=[[1, 1], [2, 2], last]),
     )
     for column, value in (("drop", drop), ("hardest", hardest)):
@@ -70,7 +70,7 @@ def test_a_published_drop_is_beside_ours_of_the_same_settings_alone(
 
 
 def test_figure_5_as_a_table_names_the_longest(fake: FakeResults, tmp_path: Path) -> None:
-    build_table(artifact_slice("figure5"), fake.results, tmp_path / "figure5")
+    build_table(resolved_artifact("figure5"), fake.results, tmp_path / "figure5")
     cells = read(tmp_path / "figure5.csv")
     results = metrics(fake, "needles_long", "long_recall_diff")
     for column, name in (
@@ -86,7 +86,7 @@ def test_figure_5_as_a_table_names_the_longest(fake: FakeResults, tmp_path: Path
 def test_figure_5_is_drawn_with_and_without_published_panels(
     seeds: tuple[int, ...], fake: FakeResults, tmp_path: Path
 ) -> None:
-    artifact = artifact_slice("figure5", "figure", seeds)
+    artifact = resolved_artifact("figure5", "figure", seeds)
     build_figure(artifact, fake.results, tmp_path / "both")
     alone = artifact.model_copy(update={"paper": None})
     build_figure(alone, fake.results, tmp_path / "alone")
@@ -102,4 +102,4 @@ def test_accuracy_by_length_needs_lengths(small: FakeResults, tmp_path: Path) ->
             content["settings"]["config"]["lengths"] = [256]
             rewrite(path, json.dumps(content))
     with pytest.raises(UserError, match=r"lengths \[256\]: accuracy by length needs two"):
-        build_table(artifact_slice("figure5", seeds=(0,)), small.results, tmp_path / "figure5")
+        build_table(resolved_artifact("figure5", seeds=(0,)), small.results, tmp_path / "figure5")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from built_tables import read
+from fake_configs import resolved_artifact
 from fake_results import FakeResults, rewrite
-from fake_slices import artifact_slice
 
 from difftransformer.errors import UserError
 from difftransformer.reporting.table_job import build_table
@@ -15,7 +15,7 @@ from difftransformer.reporting.table_job import build_table
 def test_differences_of_figure_4_are_paired_and_published_curves_named(
     fake: FakeResults, tmp_path: Path
 ) -> None:
-    build_table(artifact_slice("figure4"), fake.results, tmp_path / "figure4")
+    build_table(resolved_artifact("figure4"), fake.results, tmp_path / "figure4")
     cells = read(tmp_path / "figure4.csv")
     by_run = {
         run: [
@@ -48,7 +48,7 @@ def test_rows_that_continue_nothing_are_said_to_extend_nothing(
         content = json.loads(path.read_text())
         content["settings"]["init_from"] = None
         rewrite(path, json.dumps(content))
-        build_table(artifact_slice("figure4", seeds=(0,)), small.results, tmp_path / "figure4")
+        build_table(resolved_artifact("figure4", seeds=(0,)), small.results, tmp_path / "figure4")
         text = (tmp_path / "figure4.md").read_text()
         assert all(part in text for part in phrases) and "None" not in text
         assert ("Extension to " in text) == bool(phrases)
@@ -63,4 +63,4 @@ def test_rows_measured_at_different_positions_share_no_table(
     content["settings"]["config"]["num_positions"] = 8
     rewrite(path, json.dumps(content))
     with pytest.raises(UserError, match=r"config\.num_positions is 12 in .* and 8 in"):
-        build_table(artifact_slice("figure4", seeds=(0,)), small.results, tmp_path / "figure4")
+        build_table(resolved_artifact("figure4", seeds=(0,)), small.results, tmp_path / "figure4")

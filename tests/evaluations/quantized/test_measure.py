@@ -8,8 +8,8 @@ import pytest
 import torch
 from small_evaluation import eval_context, evaluate_as_job, metrics_of, save_run, scorer, sizes
 
-from difftransformer.config.evaluations import EvaluationSlice
-from difftransformer.config.resolve import Catalogue
+from difftransformer.config.evaluations import EvaluationConfig
+from difftransformer.config.resolve import ConfigResolver
 from difftransformer.config.validation import validate
 from difftransformer.convert.checkpoint import load_model
 from difftransformer.data.packed import PackedDataset
@@ -104,7 +104,7 @@ def test_as_a_job_its_result_is_written_with_eager_attention(
 ) -> None:
     settings = suite(RECALL, "accuracy_n2", bits=[8, 4])
     evaluate_as_job(
-        EvaluationSlice(scale="unit", run="diff", suite="quantized", config=settings),
+        EvaluationConfig(scale="unit", run="diff", suite="quantized", config=settings),
         tmp_path / "result.json",
         model=recall_run,
         dataset=recall,
@@ -118,13 +118,13 @@ def test_as_a_job_its_result_is_written_with_eager_attention(
 
 def test_a_scale_fills_in_the_suite_that_is_repeated() -> None:
     folder = Path(__file__).parents[3] / "config"
-    catalogue = Catalogue.load(folder, {"scale": "smoke"})
-    assert catalogue.suite("quantized_accuracy").suite == catalogue.suite("recall")
-    items = Catalogue.load(folder, {"scale": "gpu", "benchmarks": "builtin"})
+    resolver = ConfigResolver.load(folder, {"scale": "smoke"})
+    assert resolver.suite("quantized_accuracy").suite == resolver.suite("recall")
+    items = ConfigResolver.load(folder, {"scale": "gpu", "benchmarks": "builtin"})
     assert items.suite("quantized_accuracy").suite.data == "builtin"
-    catalogue.suites["quantized_loss"]["repeated_suite"] = "quantized_accuracy"
+    resolver.suites["quantized_loss"]["repeated_suite"] = "quantized_accuracy"
     with pytest.raises(ConfigError, match=r"quantized_loss\.repeated_suite: .* cannot be repeated"):
-        catalogue.suite("quantized_loss")
+        resolver.suite("quantized_loss")
 
 
 def test_scores_are_known_by_what_the_repeated_suite_knows(

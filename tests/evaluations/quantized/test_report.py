@@ -5,8 +5,8 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
+from fake_configs import resolved_artifact
 from fake_results import FakeResults
-from fake_slices import artifact_slice
 
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.table_job import build_table, make_table
@@ -15,7 +15,7 @@ from difftransformer.reporting.table_job import build_table, make_table
 def test_sections_say_what_is_scored_and_what_shares_a_scale(
     fake: FakeResults, tmp_path: Path
 ) -> None:
-    build_table(artifact_slice("figure8"), fake.results, tmp_path / "figure8")
+    build_table(resolved_artifact("figure8"), fake.results, tmp_path / "figure8")
     text = (tmp_path / "figure8.md").read_text()
     for note in (
         "Score: retrieval accuracy, N = 4, %; guessing gives 25.0. One scale for the logits of one "
@@ -29,7 +29,7 @@ def test_sections_say_what_is_scored_and_what_shares_a_scale(
 def test_accuracies_are_in_percent_as_published_and_losses_are_not(
     fake: FakeResults, tmp_path: Path
 ) -> None:
-    artifact = artifact_slice("figure8")
+    artifact = resolved_artifact("figure8")
     table = make_table(artifact, load_results(fake.results, "tiny"))
     shares = [
         json.loads(path.read_text())["metrics"]["score_attention_logits_b4"]

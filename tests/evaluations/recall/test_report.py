@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from built_tables import read
+from fake_configs import RESOLVER, SCALE, resolved_artifact
 from fake_results import PROBE_EVERY, STEPS, TOKENS_PER_STEP, FakeResults
-from fake_slices import CATALOGUE, SCALE, artifact_slice
 from pictures import picture_of
 
-from difftransformer.config.artifact_slices import ArtifactSlice
+from difftransformer.config.resolved_artifacts import ResolvedArtifact
 from difftransformer.errors import UserError
 from difftransformer.evaluations.recall.settings import AT_BUDGET
 from difftransformer.reporting.collect import Results, load_results
@@ -25,7 +25,7 @@ UNITS = ("steps", "tokens")
 def test_times_of_seeds_that_do_not_learn_retrieval_are_censored(
     fake: FakeResults, tmp_path: Path
 ) -> None:
-    build_table(artifact_slice("table6_recall"), fake.results, tmp_path / "recall")
+    build_table(resolved_artifact("table6_recall"), fake.results, tmp_path / "recall")
     cells = read(tmp_path / "recall.csv")
     assert cells["recall_transformer", "learned"]["value"] == "0.0"
     assert cells["recall_transformer", "steps_to_learn"]["value"] == ""
@@ -58,7 +58,7 @@ def timed(results: Results, row: str, *times: tuple[int | None, int]) -> Results
 def mixed(fake: FakeResults) -> Results:
     """Two rows whose runs end at times of their own; all others never learn."""
     results = load_results(fake.results, SCALE)
-    for row in artifact_slice("table6_recall").sections[0].rows:
+    for row in resolved_artifact("table6_recall").sections[0].rows:
         results = timed(results, row.run, *[(None, 900)] * 3)
     results = timed(results, "recall_diff", (200, 300), (400, 500), (None, 700))
     return timed(results, "recall_transformer", (800, 900), (300, 400), (None, 900))
@@ -66,13 +66,13 @@ def mixed(fake: FakeResults) -> Results:
 
 def test_a_seed_that_learns_at_the_first_step_counts_no_tokens(mixed: Results) -> None:
     results = timed(mixed, "recall_diff", (0, 300), (400, 500), (None, 700))
-    table = make_table(artifact_slice("table6_recall"), results)
+    table = make_table(resolved_artifact("table6_recall"), results)
     cell = table.find("recall_diff", "tokens_to_learn_mean")
     assert cell is not None and cell.value == (0 + 4000 + 7000) / 3
 
 
 def test_a_seed_that_does_not_learn_is_censored_at_the_end_of_its_training(mixed: Results) -> None:
-    table = make_table(artifact_slice("table6_recall"), mixed)
+    table = make_table(resolved_artifact("table6_recall"), mixed)
 
     def values(column: str) -> list[float | None]:
         cells = [table.find(run, column) for run in ("recall_diff", "recall_transformer")]
@@ -84,8 +84,8 @@ def test_a_seed_that_does_not_learn_is_censored_at_the_end_of_its_training(mixed
 
 
 def test_a_time_is_known_to_lie_after_the_probe_before(mixed: Results) -> None:
-    artifact = artifact_slice("recall_evidence")
-    claim = CATALOGUE.registry.claims["V1.wide_heads"]
+    artifact = resolved_artifact("recall_evidence")
+    claim = RESOLVER.registry.claims["V1.wide_heads"]
     (contrast,) = claim.contrasts
     results = timed(mixed, contrast.row, (200, 300), (400, 500), (None, 700))
     table = make_table(artifact, results)
@@ -117,8 +117,8 @@ def test_a_budget_before_the_first_probe_is_refused(fake: FakeResults) -> None:
 
 
 def test_claims_at_equal_tokens_use_the_registered_budget(fake: FakeResults) -> None:
-    artifact, name = artifact_slice("recall_evidence"), "V1.equal_tokens"
-    claim, results = CATALOGUE.registry.claims[name], load_results(fake.results, SCALE)
+    artifact, name = resolved_artifact("recall_evidence"), "V1.equal_tokens"
+    claim, results = RESOLVER.registry.claims[name], load_results(fake.results, SCALE)
     (contrast,) = claim.contrasts
     tested = contrast_evidence(
         contrast, claim, name, artifact, make_table(artifact, results), results
@@ -128,13 +128,13 @@ def test_claims_at_equal_tokens_use_the_registered_budget(fake: FakeResults) -> 
         tested.values[0] == series.values[series.steps.index(983_040 // TOKENS_PER_STEP // 20 * 20)]
     )
     # 480 steps of the batches of scale tiny, as the definition says.
-    recall = CATALOGUE.run("recall_diff").training
+    recall = RESOLVER.run("recall_diff").training
     assert 480 * recall.batch_size * recall.seq_len == 983_040
 
 
-def with_budget(budget: int) -> ArtifactSlice:
+def with_budget(budget: int) -> ResolvedArtifact:
     """Return the artifact recall_evidence with another budget."""
-    artifact = artifact_slice("recall_evidence")
+    artifact = resolved_artifact("recall_evidence")
     (part,) = artifact.sections
     options = part.options.model_copy(update={"budget": budget})
     return artifact.model_copy(update={"sections": [part.model_copy(update={"options": options})]})
@@ -143,7 +143,7 @@ def with_budget(budget: int) -> ArtifactSlice:
 def test_restricted_mean_is_the_area_below_the_curve_that_is_drawn(
     mixed: Results, fake: FakeResults
 ) -> None:
-    artifact = artifact_slice("table6_recall", "figure")
+    artifact = resolved_artifact("table6_recall", "figure")
     figure = picture_of(artifact, mixed, fake)
     (axes,) = (axes_ for axes_ in figure.axes if axes_.get_title("left").startswith("Seeds that"))
     color = SectionContext(artifact, artifact.sections[0], mixed).look["recall_transformer"].color

@@ -6,19 +6,19 @@ import math
 from pathlib import Path
 
 import pytest
+from fake_configs import RESOLVER, resolved_artifact
 from fake_results import FakeResults, rewrite
-from fake_slices import CATALOGUE, artifact_slice
 from pictures import legend_of, picture, picture_of
 from scipy import stats
 
-from difftransformer.config.artifact_slices import ArtifactSlice
+from difftransformer.config.resolved_artifacts import ResolvedArtifact
 from difftransformer.errors import DataError
 from difftransformer.evaluations.scaling.curves import parameters
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import TableDocument
 from difftransformer.reporting.table_job import build_table, make_table
 
-SIZES = CATALOGUE.members("transformer", "parameters")
+SIZES = RESOLVER.members("transformer", "parameters")
 WIDTHS = [32, 64, 96, 128, 192]
 
 
@@ -27,7 +27,7 @@ def set_losses(fake: FakeResults, losses: dict[str, list[float]], noise: float =
     loss_of_run = {
         run: loss
         for row, values in losses.items()
-        for run, loss in zip(CATALOGUE.members(row, "parameters"), values, strict=True)
+        for run, loss in zip(RESOLVER.members(row, "parameters"), values, strict=True)
     }
     for path in fake.results:
         result = json.loads(path.read_text())
@@ -36,13 +36,13 @@ def set_losses(fake: FakeResults, losses: dict[str, list[float]], noise: float =
             rewrite(path, json.dumps(result))
 
 
-def built(fake: FakeResults, artifact: ArtifactSlice) -> TableDocument:
+def built(fake: FakeResults, artifact: ResolvedArtifact) -> TableDocument:
     return make_table(artifact, load_results(fake.results, artifact.scale))
 
 
 def sizes(fake: FakeResults, row: str) -> list[float]:
     results = load_results(fake.results, "tiny")
-    runs = CATALOGUE.members(row, "parameters")
+    runs = RESOLVER.members(row, "parameters")
     return [parameters(results.training(run, 0), "one_embedding") for run in runs]
 
 
@@ -65,7 +65,7 @@ def test_the_fraction_needed_is_that_of_the_curves(small: FakeResults) -> None:
         "diff": [power(x, 1.25) for x in sizes(small, "diff")],
     }
     set_losses(small, losses, noise=1e-6)
-    table = built(small, artifact_slice("figure3a"))
+    table = built(small, resolved_artifact("figure3a"))
     assert value(table, "diff", "equal_loss_ratio") == pytest.approx(0.8, abs=1e-3)
     assert value(table, "diff", "exponent") == pytest.approx(0.4, abs=1e-3)
     assert value(table, "diff", "offset") == pytest.approx(2.0, abs=1e-3)
@@ -75,7 +75,7 @@ def test_the_fraction_needed_is_that_of_the_curves(small: FakeResults) -> None:
 
 def test_intervals_are_t_intervals_of_single_seeds(fake: FakeResults) -> None:
     for name in ("figure3a", "figure3b"):
-        table = built(fake, artifact_slice(name))
+        table = built(fake, resolved_artifact(name))
         for column in ("equal_loss_ratio", "equal_loss_x", "exponent"):
             cell = table.find("diff", column)
             assert cell is not None and cell.value is not None
@@ -90,7 +90,7 @@ def test_no_interval_if_a_seed_is_out_of_range(small: FakeResults) -> None:
     x = sizes(small, "transformer"), sizes(small, "diff")
     ours = [power(size, 1.5) for size in x[1]]
     set_losses(small, {"transformer": [power(size) for size in x[0]], "diff": ours}, noise=1e-6)
-    members = CATALOGUE.members("diff", "parameters")
+    members = RESOLVER.members("diff", "parameters")
     for path in small.results:
         result = json.loads(path.read_text())
         if (
@@ -101,7 +101,7 @@ def test_no_interval_if_a_seed_is_out_of_range(small: FakeResults) -> None:
             index = members.index(result["run"])
             result["metrics"]["loss"] = power(x[1][index], 3.0)
             rewrite(path, json.dumps(result))
-    cell = built(small, artifact_slice("figure3a")).find("diff", "equal_loss_ratio")
+    cell = built(small, resolved_artifact("figure3a")).find("diff", "equal_loss_ratio")
     assert cell is not None and cell.value is not None and cell.n == 2
     assert cell.ci_low is None and cell.text.endswith(" (no interval)")
 
@@ -114,7 +114,7 @@ def test_equal_loss_out_of_range_is_flagged(small: FakeResults, tmp_path: Path) 
         "diff": [power(x, 3.0) for x in sizes(small, "diff")],
     }
     set_losses(small, losses, noise=1e-6)
-    build_table(artifact_slice("figure3a"), small.results, tmp_path / "t")
+    build_table(resolved_artifact("figure3a"), small.results, tmp_path / "t")
     with (tmp_path / "t.csv").open() as file:
         cells = {(line["row"], line["column"]): line for line in csv.DictReader(file)}
     for column in ("equal_loss_x", "equal_loss_ratio"):
@@ -129,11 +129,11 @@ def test_equal_loss_out_of_range_is_flagged(small: FakeResults, tmp_path: Path) 
 def test_a_curve_that_does_not_fall_has_no_equal_loss(small: FakeResults) -> None:
     small.everything((0, 1))
     set_losses(small, {"transformer": [3.0, 3.1, 3.2, 3.3, 3.4]})
-    artifact = artifact_slice("figure3a", seeds=(0, 1))
+    artifact = resolved_artifact("figure3a", seeds=(0, 1))
     cell = built(small, artifact).find("diff", "equal_loss_ratio")
     assert cell is not None and (cell.value, cell.ci_low) == (None, None)
     assert cell.text == "none, the curve does not fall"
-    unpublished = artifact_slice("figure3a", "figure", seeds=(0, 1)).model_copy(
+    unpublished = resolved_artifact("figure3a", "figure", seeds=(0, 1)).model_copy(
         update={"paper": None}
     )
     drawn = picture_of(unpublished, load_results(small.results, "tiny"), small)
@@ -146,7 +146,7 @@ def test_the_legend_names_the_arrow_of_equal_loss(fake: FakeResults) -> None:
 
 def test_few_points_are_fitted_without_an_offset(small: FakeResults) -> None:
     small.everything((0,))
-    artifact = artifact_slice("figure3a", seeds=(0,))
+    artifact = resolved_artifact("figure3a", seeds=(0,))
     part = artifact.sections[0]
     grid_rows = [
         grid_row.model_copy(update={"members": grid_row.members[1:]}) for grid_row in part.grid_rows
@@ -158,7 +158,7 @@ def test_few_points_are_fitted_without_an_offset(small: FakeResults) -> None:
 
 
 def test_paired_differences_are_those_of_the_same_size(fake: FakeResults) -> None:
-    table = built(fake, artifact_slice("figure3a"))
+    table = built(fake, resolved_artifact("figure3a"))
     for run in SIZES:
         other = run.replace("transformer", "diff")
         ours, theirs = value(table, other, "loss"), value(table, run, "loss")
@@ -181,7 +181,7 @@ def test_parameters_are_counted_as_set(counted: str, fake: FakeResults) -> None:
 
 def test_points_by_tokens_are_parts_of_the_budget(fake: FakeResults) -> None:
     """There is a validation every 150,000 of 1.2M tokens: nine parts match eight of them."""
-    table = built(fake, artifact_slice("figure3b"))
+    table = built(fake, resolved_artifact("figure3b"))
     rows = [row.run for row in table.sections[0].rows]
     assert rows[:2] == ["transformer_more_tokens@150000", "diff_more_tokens@150000"]
     assert len(rows) == 16 and rows[-1] == "diff_more_tokens@1200000"
@@ -197,7 +197,7 @@ def test_one_validation_is_no_curve(small: FakeResults) -> None:
     path = next(p for p in small.histories if "transformer_more_tokens" in str(p))
     rewrite(path, "step,tokens,validation_loss\n800,1200000,3.9\n")
     with pytest.raises(DataError, match=r"transformer_more_tokens.*got 1.*validate_every"):
-        built(small, artifact_slice("figure3b", seeds=(0,)))
+        built(small, resolved_artifact("figure3b", seeds=(0,)))
 
 
 def test_curves_with_different_numbers_of_points_are_refused(small: FakeResults) -> None:
@@ -205,7 +205,7 @@ def test_curves_with_different_numbers_of_points_are_refused(small: FakeResults)
     path = next(p for p in small.histories if "diff_more_tokens" in str(p))
     rewrite(path, "step,tokens,validation_loss\n400,600000,4.0\n800,1200000,3.9\n")
     with pytest.raises(DataError, match=r"diff has 2 points and transformer 8.*rerun"):
-        built(small, artifact_slice("figure3b", seeds=(0,)))
+        built(small, resolved_artifact("figure3b", seeds=(0,)))
 
 
 def test_published_points_are_fitted_beside_what_the_paper_states(fake: FakeResults) -> None:
@@ -214,7 +214,7 @@ def test_published_points_are_fitted_beside_what_the_paper_states(fake: FakeResu
         ("figure3a", "published_7_8b", 0.595),
         ("figure3b", "published_160b", 0.637),
     ):
-        table = built(fake, artifact_slice(name))
+        table = built(fake, resolved_artifact(name))
         cell = table.find(row, "equal_loss_ratio")
         assert cell is not None and cell.paper_value == stated
         assert cell.value == pytest.approx(stated, abs=0.01)
@@ -222,7 +222,7 @@ def test_published_points_are_fitted_beside_what_the_paper_states(fake: FakeResu
 
 
 def test_every_fitted_number_knows_all_jobs_behind_it(fake: FakeResults) -> None:
-    table = built(fake, artifact_slice("figure3a"))
+    table = built(fake, resolved_artifact("figure3a"))
     cell = table.find("diff", "equal_loss_ratio")
     assert cell is not None and cell.n == 3
     assert len(cell.job_ids()) == 2 * len(WIDTHS) * 3

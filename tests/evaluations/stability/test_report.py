@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
+from fake_configs import resolved_artifact, sweep
 from fake_results import FakeResults
-from fake_slices import artifact_slice, sweep
 from fake_v2 import HOT_STEPS, SWEPT_HOT, hot_model, hot_sweeps
 from pictures import hollow, picture
 
@@ -84,7 +84,7 @@ def test_a_training_that_does_not_record_divergence_is_refused(tmp_path: Path) -
 def test_large_rates_start_at_the_configured_one(tmp_path: Path) -> None:
     fake = FakeResults(tmp_path / "tiny")
     hot_sweeps(fake, {run: sweep(run) for run in SWEPT_HOT}, (0, 1, 2))
-    table = make_table(artifact_slice("v2_stability"), load_results(fake.results, "tiny"))
+    table = make_table(resolved_artifact("v2_stability"), load_results(fake.results, "tiny"))
     loss, _, diverged, final = table.sections
     at_4, at_8, large = (
         loss.cell("hot_transformer", f"loss_spikes{name}") for name in ("@4e-3", "@8e-3", "_large")
@@ -108,7 +108,7 @@ def test_a_rate_at_which_every_model_diverges_is_left_out_of_the_mean(tmp_path: 
             hot_model(fake, entry.run_id, seed, 2)
             fake.history(entry.run_id, seed, [{"step": 1, "loss": 9.0, "grad_norm": 9.0}])
     results = load_results(sorted(set(fake.results)), "tiny")
-    loss, *_ = make_table(artifact_slice("v2_stability"), results).sections
+    loss, *_ = make_table(resolved_artifact("v2_stability"), results).sections
     at_4, large = (
         loss.cell("hot_transformer", f"loss_spikes{name}") for name in ("@4e-3", "_large")
     )

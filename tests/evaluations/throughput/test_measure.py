@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from difftransformer.config.evaluations import Models, TimingSlice
+from difftransformer.config.evaluations import BenchmarkConfig, Models
 from difftransformer.config.validation import validate
 from difftransformer.errors import BackendError, ConfigError
 from difftransformer.evaluations.throughput import measure
@@ -52,12 +52,12 @@ Measured = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def measured(timed: Callable[[TimingSlice], dict[str, Any]]) -> Measured:
+def measured(timed: Callable[[BenchmarkConfig], dict[str, Any]]) -> Measured:
     """Return the metrics of rows, with changed settings."""
 
     def measure(rows: Models = ROWS, **changes: Any) -> dict[str, Any]:
         given = {"config": config(**changes), "models": rows}
-        return timed(TimingSlice(scale="unit", evaluation="throughput", **given))
+        return timed(BenchmarkConfig(scale="unit", evaluation="throughput", **given))
 
     return measure
 
@@ -102,12 +102,12 @@ def test_rows_with_their_own_sizes_are_timed_in_rounds_of_their_own(measured: Me
 
 
 def test_a_slice_is_read_back_as_it_was_written() -> None:
-    slice = TimingSlice(scale="unit", evaluation="throughput", config=config(), models=ROWS)
-    assert TimingSlice.model_validate_json(slice.model_dump_json()) == slice
+    slice = BenchmarkConfig(scale="unit", evaluation="throughput", config=config(), models=ROWS)
+    assert BenchmarkConfig.model_validate_json(slice.model_dump_json()) == slice
     wrong = slice.model_dump(mode="json")
     wrong["config"]["shape"] = {}
     with pytest.raises(ConfigError, match=r"shape.*did you mean 'shapes'"):
-        TimingSlice.model_validate(wrong)
+        BenchmarkConfig.model_validate(wrong)
 
 
 def test_training_makes_the_gradients_of_the_loss_by_every_backend() -> None:

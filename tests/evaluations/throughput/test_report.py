@@ -6,8 +6,8 @@ from statistics import median
 
 import numpy as np
 import pytest
+from fake_configs import resolved_artifact
 from fake_results import FakeResults, rewrite
-from fake_slices import artifact_slice
 from fake_throughput import PROCESSES, REPEATS, SHAPES, throughput
 from pictures import numbers, picture
 
@@ -23,7 +23,7 @@ from difftransformer.reporting.timing_rounds import TimingResults
 
 def table(fake: FakeResults, slow: float = 1.0) -> TableDocument:
     throughput(fake, slow)
-    return make_table(artifact_slice("table7"), load_results(fake.results, "tiny"))
+    return make_table(resolved_artifact("table7"), load_results(fake.results, "tiny"))
 
 
 def test_ratios_are_taken_by_round_between_the_fastest_backends(small: FakeResults) -> None:
@@ -67,7 +67,7 @@ def test_a_backend_that_was_left_out_has_no_cell(small: FakeResults) -> None:
     for mode in MODES:
         result["metrics"][f"tokens_per_second/short/diff/blocked/{mode}"] = None
     rewrite(path, json.dumps(result))
-    made = make_table(artifact_slice("table7"), load_results(small.results, "tiny"))
+    made = make_table(resolved_artifact("table7"), load_results(small.results, "tiny"))
     assert made.find("diff/blocked", "short_training") is None
     assert made.find("diff/sdpa", "short_training") is not None
     assert made.find("diff", "training_ratio") is not None
@@ -85,7 +85,7 @@ def test_each_row_has_its_own_fastest_backend_and_rounds_stay_together(small: Fa
             start.format("transformer", "blocked"): theirs,
         },
     )
-    made = make_table(artifact_slice("table7"), load_results(small.results, "tiny"))
+    made = make_table(resolved_artifact("table7"), load_results(small.results, "tiny"))
     ratio, speed = (made.find("diff", f"short_training{end}") for end in ("_ratio", ""))
     assert ratio is not None and speed is not None
     assert list(ratio.by_seed().values()) == pytest.approx([0.5, 0.25, 1.0, 0.25, 0.5])
@@ -102,12 +102,12 @@ def test_a_number_opens_to_its_processes(small: FakeResults) -> None:
 
 def test_timings_that_are_missing_name_the_command(small: FakeResults) -> None:
     with pytest.raises(UserError, match=r"snakemake results/tiny/timings/throughput\.json"):
-        make_table(artifact_slice("table7"), load_results([], "tiny"))
+        make_table(resolved_artifact("table7"), load_results([], "tiny"))
 
 
 def test_the_figure_has_published_ratios_beside_ours(small: FakeResults) -> None:
     throughput(small)
-    artifact = artifact_slice("table7", "figure")
+    artifact = resolved_artifact("table7", "figure")
     timings = TimingResults(load_results(small.results, "tiny"), "throughput")
     assert artifact.paper is not None
     ours, theirs = (artifact.paper.rows[row].values for row in ("diff", "transformer"))

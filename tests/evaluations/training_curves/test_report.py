@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from built_tables import build_and_read
 from fake_adaptation import SCHEDULES
+from fake_configs import SCALE, resolved_artifact
 from fake_results import STEPS, FakeResults
-from fake_slices import SCALE, artifact_slice
 from pictures import of_row, picture_of
 
 from difftransformer.config.artifacts import typed_artifact
@@ -34,7 +34,7 @@ def test_lambda_ends_where_its_schedule_leads(fake: FakeResults, tmp_path: Path)
 
 @pytest.mark.parametrize("name", ["dex_figure8", "dex_figure11c"])
 def test_each_column_has_a_panel_with_every_row(fake: FakeResults, name: str) -> None:
-    artifact = artifact_slice(name, "figure")
+    artifact = resolved_artifact(name, "figure")
     drawn = picture_of(artifact, load_results(fake.results, SCALE), fake)
     part = artifact.sections[0]
     assert [axes.get_ylabel() for axes in drawn.axes] == [c.header for c in part.options.curves]
@@ -43,7 +43,7 @@ def test_each_column_has_a_panel_with_every_row(fake: FakeResults, name: str) ->
 
 
 def test_a_section_without_curves_is_one_line(repository: Path) -> None:
-    raw = Plan.load(repository / "config", {"scale": "tiny"}).catalogue.artifacts["dex_figure8"]
+    raw = Plan.load(repository / "config", {"scale": "tiny"}).resolver.artifacts["dex_figure8"]
     spoiled = raw.model_dump(mode="json")
     spoiled["sections"][0]["options"] = {"curves": []}
     with pytest.raises(ConfigError, match="curves") as refusal:

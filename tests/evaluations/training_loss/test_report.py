@@ -3,8 +3,8 @@
 from statistics import fmean
 
 import pytest
+from fake_configs import SCALE, resolved_artifact
 from fake_results import FakeResults
-from fake_slices import SCALE, artifact_slice
 
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.table_job import make_table
@@ -12,7 +12,7 @@ from difftransformer.reporting.table_job import make_table
 
 def test_columns_are_the_validations_nearest_to_parts_of_the_budget(fake: FakeResults) -> None:
     results = load_results(fake.results, SCALE)
-    made = make_table(artifact_slice("v2_loss"), results)
+    made = make_table(resolved_artifact("v2_loss"), results)
     first, second, _ = made.sections
     curves = [results.histories.series("diff_v2", seed, "validation_loss") for seed in (0, 1, 2)]
     for percent, place in ((25, 1), (50, 3), (75, 5), (100, 7)):  # validated 8 times

@@ -2,8 +2,8 @@
 
 from statistics import median
 
+from fake_configs import resolved_artifact
 from fake_results import FakeResults
-from fake_slices import artifact_slice
 from fake_throughput import PROCESSES, throughput
 from pictures import picture
 
@@ -15,7 +15,7 @@ PLACE = "trained_sizes/{}/{}/training"
 
 
 def variants(fake: FakeResults) -> TableDocument:
-    return make_table(artifact_slice("variants"), load_results(fake.results, "tiny"))
+    return make_table(resolved_artifact("variants"), load_results(fake.results, "tiny"))
 
 
 def test_a_variant_has_its_speed_of_training_and_the_median_of_its_ratios(
@@ -41,7 +41,7 @@ def test_a_variant_has_its_speed_of_training_and_the_median_of_its_ratios(
 
 
 def test_a_scale_that_times_no_variants_has_no_column_of_speed(fake: FakeResults) -> None:
-    artifact = artifact_slice("variants")
+    artifact = resolved_artifact("variants")
     for part in artifact.sections:
         for row in part.rows:
             row.facts["timed"] = False
@@ -56,7 +56,7 @@ def test_the_figure_says_that_speeds_are_medians_of_rounds(fake: FakeResults) ->
 
 
 def test_rows_that_others_stand_in_for_are_named(fake: FakeResults) -> None:
-    artifact = artifact_slice("variants")
+    artifact = resolved_artifact("variants")
     first, second = artifact.sections
     one, two = second.rows[-2:]
     named = {one.run: "larger", two.run: two.run}

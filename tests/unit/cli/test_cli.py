@@ -173,7 +173,7 @@ def test_a_wrong_call_is_one_line_with_its_cure(words: str, said: str, checkout:
 def test_a_shell_completes_what_can_be_built(checkout: Path) -> None:
     assert command_group.complete_target("table6") == ["table6", "table6_recall"]
     assert {"default_targets", "diff_v1", "dex"} <= set(command_group.complete_target(""))
-    known = Plan.load(checkout / "config").catalogue
+    known = Plan.load(checkout / "config").resolver
     assert {*command_group.targets()} == {*known.artifacts, *known.papers.papers, *GROUPS}
     assert command_group.targets(checkout / "elsewhere") == []
     typed = {"_DIFFTRANSFORMER_COMPLETE": "complete_bash", "COMP_CWORD": "1"}
@@ -251,7 +251,7 @@ def test_a_slice_that_is_none_is_one_line(tmp_path: Path, caplog: pytest.LogCapt
     output = {"tokenizer": tmp_path / "t.json"}
     ended = call(*step_words("train_tokenizer", tmp_path / "slice.json", {}, output))
     assert ended.exit_code == 2
-    assert "not a DatasetSlice" in caplog.messages[-1]
+    assert "not a ResolvedDataset" in caplog.messages[-1]
 
 
 def test_files_of_a_step_come_by_standard_input(

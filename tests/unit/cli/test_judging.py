@@ -14,7 +14,7 @@ from steps import step_words
 from typer.testing import CliRunner, Result
 
 from difftransformer.cli import app
-from difftransformer.config.judges import EndpointJudge, JudgmentSlice, LexicalJudge
+from difftransformer.config.judges import EndpointJudge, JudgmentConfig, LexicalJudge
 from difftransformer.evaluations.hallucination.answers import ANSWERS as FILE
 from difftransformer.evaluations.hallucination.answers import Answer, read_judgments, write_lines
 from difftransformer.planning.plan import Plan
@@ -63,7 +63,7 @@ def judge(answered: Path, settings: LexicalJudge | EndpointJudge, **changes: Any
         "judge": settings,
     }  # fmt: skip
     slice = root / "slice.json"
-    slice.write_text(JudgmentSlice(**(values | changes)).model_dump_json())
+    slice.write_text(JudgmentConfig(**(values | changes)).model_dump_json())
     files = {"result": answered}, {"result": output(answered, settings.kind)}
     words = ("--log", str(root / "judge.log"))
     call = step_words("judge_answers", slice, *files, *words, results=str(root / "results"))
@@ -183,7 +183,7 @@ def test_the_estimate_for_people_needs_no_key(
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.chdir(tmp_path)
-    seed = Plan.load(repository / "config", {}).artifacts.slice("table4", "table").seeds[0]
+    seed = Plan.load(repository / "config", {}).artifacts.resolve("table4", "table").seeds[0]
     answer_file(Path(f"results/tiny/evaluations/hallucination/recall_diff/{seed}.json"))
     words = ["estimate-judge-cost", "table4", "--config-dir", str(repository / "config")]
     said = CliRunner().invoke(app, words)

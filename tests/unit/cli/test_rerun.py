@@ -22,7 +22,9 @@ def test_rerun_forces_the_trainings_of_an_ablation_alone(checkout: Path, started
     words = ("rerun", "ablation_head_count", "--seeds", "2", "--cores", "3", "--dry-run")
     assert call(*words).exit_code == 0
     targets, files = forced(started)
-    eligible = Plan.load(checkout / "config", {"seeds": 2}).artifacts.slice("table6", "table").seeds
+    eligible = (
+        Plan.load(checkout / "config", {"seeds": 2}).artifacts.resolve("table6", "table").seeds
+    )
     assert targets == ["ablation_head_count"]
     assert files == [
         f"results/tiny/runs/{run}/{seed}/training.json"

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from difftransformer.config.data import DatasetConfig
-from difftransformer.config.resolve import Catalogue
+from difftransformer.config.resolve import ConfigResolver
 from difftransformer.config.run import RunSettings
 from difftransformer.config.validation import validate, validate_part
 from difftransformer.config.yaml_files import parse_value, read_yaml
@@ -90,7 +90,7 @@ def test_any_run_resolves_or_is_our_error(
     with monkeypatch.context() as patch:
         patch.setattr(yaml_files, "read_yaml", read)
         try:
-            plan = Plan(Catalogue.load(repository / "config"))
+            plan = Plan(ConfigResolver.load(repository / "config"))
             plan.jobs.run(name)
         except ConfigError as error:
             assert str(error)

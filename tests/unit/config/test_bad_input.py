@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from refused_config import Case, assert_one_line, put, spoil
 
-from difftransformer.config.resolve import Catalogue
+from difftransformer.config.resolve import ConfigResolver
 from difftransformer.errors import ConfigError
 
 CASES: dict[str, Case] = {
@@ -298,4 +298,4 @@ def test_a_key_of_a_setups_base_is_said_to_be_there(config_folder: Path) -> None
     change = put("recipes", "ablation", "model", "vocab_size", value=3)
     spoil("scales/tiny.yaml", change, config_folder)
     with pytest.raises(ConfigError, match=r"recipes\.ablation: model\.vocab_size: 3 is less than"):
-        Catalogue.load(config_folder).run("transformer", "size_32")
+        ConfigResolver.load(config_folder).run("transformer", "size_32")

@@ -65,8 +65,8 @@ def test_seeds_are_a_list_or_a_count_that_passes_over_exploratory_ones(
     others = [line for line in lines if not line.startswith("exploratory_seeds")]
     scale.write_text("\n".join([*others, "exploratory_seeds: [1, 3]\n"]))
     artifacts = Plan.load(config_folder, settings_given([f"seeds={given}"])).artifacts
-    assert artifacts.seeds("table6") == artifacts.slice("table6", "table").seeds == meant
-    assert artifacts.slice("table6", "table").exploratory_seeds == [1, 3]
+    assert artifacts.seeds("table6") == artifacts.resolve("table6", "table").seeds == meant
+    assert artifacts.resolve("table6", "table").exploratory_seeds == [1, 3]
     assert artifacts.exploratory() == ([1] if 1 in meant else [])
 
 
@@ -83,7 +83,7 @@ def test_a_sweep_that_chooses_has_its_own_seeds_and_one_that_answers_those_of_a_
 ) -> None:
     artifacts = Plan.load(repository / "config", {"scale": "tiny", "seeds": 4}).artifacts
     assert artifacts.seeds("lr_sweep") == [1000]
-    looked_at = artifacts.jobs.catalogue.scale.exploratory_seeds
+    looked_at = artifacts.jobs.resolver.scale.exploratory_seeds
     assert artifacts.seeds("v2_stability") == artifacts.seeds("table6") == [24, 25, 26, 27]
     assert not set(looked_at) & set(artifacts.seeds("v2_stability"))
 
@@ -121,7 +121,7 @@ def test_later_files_and_the_command_line_win(config_folder: Path, tmp_path: Pat
     first.write_text("seeds: [5]\noverrides: {diff: {training: {lr: 0.001, weight_decay: 0.2}}}\n")
     second.write_text("seeds: [6]\noverrides: {diff: {training: {lr: 0.002}}}\n")
     plan = Plan.load(config_folder, {"seeds": [7]}, [first, second])
-    assert plan.catalogue.project.seeds == [7]
+    assert plan.resolver.project.seeds == [7]
     training = plan.jobs.run("diff").training
     assert (training.lr, training.weight_decay) == (0.002, 0.2)
     both = {"diff": {"training": {"lr": 0.002, "weight_decay": 0.2}}}
@@ -170,10 +170,10 @@ def test_the_default_targets_have_fresh_seeds_that_a_larger_count_continues(
     repository: Path,
 ) -> None:
     artifacts = Plan.load(repository / "config", {"scale": "tiny"}).artifacts
-    catalogue = artifacts.jobs.catalogue
-    for name in catalogue.project.default_targets:
+    resolver = artifacts.jobs.resolver
+    for name in resolver.project.default_targets:
         assert artifacts.seeds(name) == [30, 31, 32, 33, 34, 35]
-        assert not {*artifacts.seeds(name)} & {*catalogue.scale.exploratory_seeds}
+        assert not {*artifacts.seeds(name)} & {*resolver.scale.exploratory_seeds}
     more = Plan.load(repository / "config", {"scale": "tiny", "seeds": 8}).artifacts
     assert more.seeds("table2") == [*range(30, 38)]
     assert more.seeds("table6") == [*range(24, 32)]

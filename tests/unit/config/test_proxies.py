@@ -8,7 +8,7 @@ import yaml
 from difftransformer.config.artifacts import ArtifactConfig, typed_artifact
 from difftransformer.config.evaluations import AnySuite
 from difftransformer.config.project import RunEntry
-from difftransformer.config.resolve import Catalogue
+from difftransformer.config.resolve import ConfigResolver
 from difftransformer.config.scales import Proxies, claims_on_proxies, with_proxies
 from difftransformer.config.validation import validate
 from difftransformer.errors import ConfigError
@@ -45,7 +45,7 @@ def test_proxies_take_rows_and_keep_the_published_values() -> None:
 
 
 def test_claims_follow_the_runs_of_proxies(repository: Path) -> None:
-    claims = Catalogue.load(repository / "config", {"scale": "gpu"}).registry.claims
+    claims = ConfigResolver.load(repository / "config", {"scale": "gpu"}).registry.claims
     asked = {"table2": {"recall_diff": "diff", "recall_transformer": None}}
     followed = claims_on_proxies(asked, claims)
     (contrast,) = followed["V1.needles"].contrasts

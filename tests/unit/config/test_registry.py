@@ -9,13 +9,13 @@ import yaml
 from pydantic import ValidationError
 
 from difftransformer.config.registry import MOST_CLAIMS, Claim, check_registry, read_registry
-from difftransformer.config.resolve import Catalogue
+from difftransformer.config.resolve import ConfigResolver
 from difftransformer.errors import ConfigError
 
 CONFIG = Path(__file__).parents[3] / "config"
 RAW: dict[str, Any] = yaml.safe_load((CONFIG / "registry.yaml").read_text(encoding="utf-8"))
-CATALOGUE = Catalogue.load(CONFIG, {"scale": "tiny"})
-CLAIMS = CATALOGUE.registry.claims
+RESOLVER = ConfigResolver.load(CONFIG, {"scale": "tiny"})
+CLAIMS = RESOLVER.registry.claims
 
 
 def changed(name: str, **changes: Any) -> dict[str, Any]:
@@ -27,8 +27,8 @@ def changed(name: str, **changes: Any) -> dict[str, Any]:
 def read(raw: dict[str, Any], folder: Path) -> None:
     path = folder / "registry.yaml"
     path.write_text(yaml.safe_dump(raw), encoding="utf-8")
-    registry = read_registry(path, CATALOGUE.papers)
-    check_registry(registry, CATALOGUE.artifacts, str(path))
+    registry = read_registry(path, RESOLVER.papers)
+    check_registry(registry, RESOLVER.artifacts, str(path))
 
 
 def test_there_are_few_and_one_primary_question_of_a_kind() -> None:
@@ -45,10 +45,10 @@ def test_there_are_few_and_one_primary_question_of_a_kind() -> None:
 
 
 def test_no_seed_of_the_default_or_the_confirmation_is_exploratory() -> None:
-    scale = CATALOGUE.scale
+    scale = RESOLVER.scale
     assert not {*range(30, 36), *range(200, 212)} & {*scale.exploratory_seeds}
     assert {*range(24), 1000, 1001, 1002} == {*scale.exploratory_seeds}
-    for name in CATALOGUE.project.default_targets:
+    for name in RESOLVER.project.default_targets:
         assert scale.first_seeds(name, None) == [*range(30, 36)]
 
 

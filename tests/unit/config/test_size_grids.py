@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from difftransformer.config.project import RunEntry
-from difftransformer.config.resolve import Catalogue
+from difftransformer.config.resolve import ConfigResolver
 from difftransformer.config.scales import inherited, members
 from difftransformer.errors import ConfigError
 from difftransformer.models.sizes import count_parameters
@@ -33,9 +33,7 @@ def test_a_run_at_its_own_setup_is_itself() -> None:
 def test_sizes_ascend_and_share_everything_but_the_attention(scale: str, repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": scale})
     pairs = list(
-        zip(
-            *(plan.catalogue.members(r, "parameters") for r in ("transformer", "diff")), strict=True
-        )
+        zip(*(plan.resolver.members(r, "parameters") for r in ("transformer", "diff")), strict=True)
     )
     assert len(pairs) >= 3
     counts = [[count_parameters(plan.jobs.run(run).model) for run in pair] for pair in pairs]
@@ -53,14 +51,14 @@ def test_sizes_ascend_and_share_everything_but_the_attention(scale: str, reposit
 def test_paper_scale_is_table_10(repository: Path) -> None:
 
     plan = Plan.load(repository / "config", {"scale": "paper"})
-    published = list(plan.catalogue.papers.sizes.values())[:5]
-    runs = plan.catalogue.members("diff", "parameters")
+    published = list(plan.resolver.papers.sizes.values())[:5]
+    runs = plan.resolver.members("diff", "parameters")
     for run, size in zip(runs, published, strict=True):
         slice = plan.jobs.run(run)
         assert (slice.model.d_model, slice.model.num_layers) == (size.d_model, size.num_layers)
         assert slice.training.lr == size.lr
         assert count_parameters(slice.model) == pytest.approx(size.counted_parameters, rel=0.003)
-    (longest,) = plan.catalogue.members("diff", "tokens")
+    (longest,) = plan.resolver.members("diff", "tokens")
     training = plan.jobs.run(longest).training
     assert training.total_steps == 90_000
     assert training.total_steps * training.tokens_per_step == pytest.approx(3.6e11, rel=0.06)
@@ -133,5 +131,5 @@ def test_mistakes_are_one_line(
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(ConfigError, match=message) as error:
-        Catalogue.load(config_folder, {"scale": "tiny"})
+        ConfigResolver.load(config_folder, {"scale": "tiny"})
     assert "\n" not in str(error.value)

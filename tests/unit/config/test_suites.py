@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from difftransformer.config.evaluations import AnySuite, EvaluationSlice, evaluation, evaluations
+from difftransformer.config.evaluations import AnySuite, EvaluationConfig, evaluation, evaluations
 from difftransformer.config.validation import validate
 from difftransformer.errors import ConfigError
 from difftransformer.evaluations.recall.settings import Suite as Recall
@@ -66,10 +66,10 @@ def test_suites_of_the_project_are_whole() -> None:
 
 
 def test_slice_survives_json() -> None:
-    slice = EvaluationSlice(
+    slice = EvaluationConfig(
         scale="tiny", run="diff", suite="x", config=read({"kind": "recall", "needles": [1, 4]})
     )
-    assert EvaluationSlice.model_validate_json(slice.model_dump_json()) == slice
+    assert EvaluationConfig.model_validate_json(slice.model_dump_json()) == slice
 
 
 def test_every_setting_is_documented() -> None:

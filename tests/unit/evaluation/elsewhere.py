@@ -11,7 +11,7 @@ from small_language_models import write_tokenizer
 from small_motif import MotifConfig, MotifForCausalLM
 
 from difftransformer.config.data import DatasetConfig
-from difftransformer.config.evaluations import EvaluationSlice
+from difftransformer.config.evaluations import EvaluationConfig
 from difftransformer.data.tokenizer import train_tokenizer
 from difftransformer.models.language_model import HFCausalLM
 from difftransformer.provenance.result import Result, read_result
@@ -51,7 +51,7 @@ def measured(output: Path, text: Path | None, asked: dict[str, Any], **what: Any
     pretrained = what.pop("pretrained", None)
     if pretrained is not None:
         pretrained = {"name": str(pretrained)} | what.pop("options", {})
-    slice = EvaluationSlice.model_validate(
+    slice = EvaluationConfig.model_validate(
         {"scale": "unit", "run": "diff", "suite": "maps", "config": asked, "pretrained": pretrained}
     )
     evaluate_as_job(slice, output, dataset=text, **what)

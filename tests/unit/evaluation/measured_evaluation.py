@@ -9,7 +9,7 @@ import torch
 from measured_training import peak, resident
 from small_evaluation import evaluate_as_job, model_config
 
-from difftransformer.config.evaluations import EvaluationSlice, module_of
+from difftransformer.config.evaluations import EvaluationConfig, module_of
 from difftransformer.convert.checkpoint import read_config
 from difftransformer.data.packed import PackedDataset
 from difftransformer.evaluation.memory import estimate_evaluation
@@ -17,7 +17,7 @@ from difftransformer.models.transformer import Transformer
 
 
 def main(folder: Path) -> None:
-    slice = EvaluationSlice.model_validate_json((folder / "slice.json").read_bytes())
+    slice = EvaluationConfig.model_validate_json((folder / "slice.json").read_bytes())
     suite, dataset = slice.config, PackedDataset.open(folder / "data")
     import_module(module_of(suite.kind, "measure"))
     device = torch.device("cpu")

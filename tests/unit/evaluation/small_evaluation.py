@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from difftransformer.config.evaluations import EvaluationSlice
+from difftransformer.config.evaluations import EvaluationConfig
 from difftransformer.config.generated_rows import ClassificationConfig, RecallConfig
 from difftransformer.convert.checkpoint import save_model
 from difftransformer.data.classification import label_positions
@@ -122,7 +122,7 @@ def running(identity: JobIdentity, tracker: Tracker | None = None) -> Job:
 
 
 def evaluate_as_job(
-    slice: EvaluationSlice,
+    slice: EvaluationConfig,
     output: Path,
     *,
     model: Path | None = None,

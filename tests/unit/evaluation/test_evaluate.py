@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from small_evaluation import RECALL, evaluate_as_job, republish, save_run
 
-from difftransformer.config.evaluations import EvaluationSlice, module_of
+from difftransformer.config.evaluations import EvaluationConfig, module_of
 from difftransformer.config.run import PretrainedModel
 from difftransformer.data.ngrams import write_keys
 from difftransformer.errors import BackendError, CheckpointError, ConfigError, DataError, UserError
@@ -43,8 +43,8 @@ class RecordingTracker(NullTracker):
         self.artifacts.append(path)
 
 
-def make_slice(config: dict[str, Any], run: str = "diff") -> EvaluationSlice:
-    return EvaluationSlice.model_validate(
+def make_slice(config: dict[str, Any], run: str = "diff") -> EvaluationConfig:
+    return EvaluationConfig.model_validate(
         {"scale": "unit", "run": run, "suite": "held_out", "config": config}
     )
 

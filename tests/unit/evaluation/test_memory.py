@@ -13,7 +13,7 @@ import pytest
 import torch
 from small_evaluation import RECALL, model_config, save_run, write_recall, write_text
 
-from difftransformer.config.evaluations import EvaluationSlice
+from difftransformer.config.evaluations import EvaluationConfig
 from difftransformer.config.run import PretrainedModel
 from difftransformer.data.ngrams import write_keys
 from difftransformer.errors import UserError
@@ -98,7 +98,7 @@ def prepare(
     )  # fmt: skip
     config = {"backend": "blocked", "device": "cpu"} | suite
     slice = {"scale": "unit", "run": "diff", "suite": "measured", "config": config}
-    written = EvaluationSlice.model_validate(slice).model_dump_json()
+    written = EvaluationConfig.model_validate(slice).model_dump_json()
     (folder / "slice.json").write_text(written)
 
 
@@ -121,7 +121,7 @@ def prepare(
 def test_an_evaluation_too_large_is_refused_before_its_model_is_loaded(
     suite: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slice = EvaluationSlice.model_validate(
+    slice = EvaluationConfig.model_validate(
         {"scale": "unit", "run": "diff", "suite": "measured", "config": suite}
     )
     device, job = torch.device("cpu"), "the model: measuring"
@@ -136,7 +136,7 @@ def test_an_evaluation_too_large_is_refused_before_its_model_is_loaded(
 
 def test_weights_alone_can_be_too_large() -> None:
     config = {"kind": "recall", "needles": [1]}
-    slice = EvaluationSlice.model_validate(
+    slice = EvaluationConfig.model_validate(
         {"scale": "unit", "run": "diff", "suite": "measured", "config": config}
     )
     model = replace(model_config(2**24), d_model=2**17)
@@ -155,7 +155,7 @@ def test_a_model_from_elsewhere_that_is_too_large_is_not_loaded(
     context = PretrainedContext(
         PretrainedModel(name=str(tmp_path)), torch.device("cpu"), details=tmp_path, state=tmp_path
     )
-    settings = EvaluationSlice.model_validate(
+    settings = EvaluationConfig.model_validate(
         {
             "scale": "unit",
             "run": "x",

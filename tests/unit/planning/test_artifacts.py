@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from difftransformer.config.artifact_slices import ArtifactSlice
+from difftransformer.config.resolved_artifacts import ResolvedArtifact
 from difftransformer.planning.plan import Plan
 
 
@@ -26,15 +26,15 @@ def test_models_of_text_stand_in_where_prompts_are_english(
     assert plan.artifacts.known["table2"].runs() == [
         "transformer", "transformer_halved_heads_groupnorm", "diff",
     ]  # fmt: skip
-    slice = ArtifactSlice.model_validate_json(
-        Path(plan.artifacts.slice_file("table2", "table")).read_bytes()
+    slice = ResolvedArtifact.model_validate_json(
+        Path(plan.artifacts.config_file("table2", "table")).read_bytes()
     )
     assert slice.sections[0].rows[2].baseline == "transformer"
     tested = plan.claims.tested(["table2"], {})
     (contrast,) = tested.claims["V1.needles"].contrasts
     assert (contrast.row, contrast.baseline) == ("diff", "transformer_halved_heads_groupnorm")
     assert tested.tables[0].artifact == "table2" and len(tested.tables) == 1
-    registered = plan.catalogue.registry.claims["V1.needles"]
+    registered = plan.resolver.registry.claims["V1.needles"]
     assert registered.contrasts[0].row == "recall_diff"
     assert tested.digests["V1.needles"] == registered.digest  # of the definition, at any scale
     assert slice.paper is not None and slice.paper.rows["diff"].values["n6_r2"] == 0.85
@@ -59,8 +59,8 @@ def test_tables_of_settings_train_nothing(plan: Plan) -> None:
 def test_the_papers_scale_has_the_papers_settings(repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": "paper"})
     for name in ("table9", "table10"):
-        slice = ArtifactSlice.model_validate_json(
-            Path(plan.artifacts.slice_file(name, "table")).read_bytes()
+        slice = ResolvedArtifact.model_validate_json(
+            Path(plan.artifacts.config_file(name, "table")).read_bytes()
         )
         assert slice.paper is not None
         for row in (row for part in slice.sections for row in part.rows):

@@ -136,7 +136,7 @@ def test_a_published_base_is_planned_by_its_sizes(repository: Path) -> None:
     assert one.gpu_hours == pytest.approx(flops / (0.4 * 989e12) / 3600)
     (own,) = published_costs(plan, asked, plan.machine)
     assert own.download_gib == pytest.approx(2 * parameters / 2**30)
-    assert own.tokens == plan.catalogue.suite("language_understanding_dex").planned_tokens
+    assert own.tokens == plan.resolver.suite("language_understanding_dex").planned_tokens
     assert own.unknown == ()
     assert own.gpu_hours == pytest.approx(2 * parameters * own.tokens / (0.4 * 989e12) / 3600)
 

@@ -29,16 +29,19 @@ def parameters(folder: Path) -> dict[str, str]:
     plan = Plan.load(folder, {"scale": "smoke"})
     jobs, artifacts = plan.jobs, plan.artifacts
     return {
-        **{f"tokenize {one}": jobs.dataset_slice(one) for one in DATASETS},
+        **{f"tokenize {one}": jobs.dataset_config_file(one) for one in DATASETS},
         **{f"train {one}": jobs.write("run", jobs.run(one)) for one in RUNS},
-        **{f"evaluate {one} on {run}": jobs.evaluation_slice(one, run) for one, run in EVALUATIONS},
-        "n-grams": jobs.ngrams_slice("stdlib_text", "validation_slices"),
-        "judge": jobs.judgment_slice("lexical", "hallucination", "recall_diff"),
+        **{
+            f"evaluate {one} on {run}": jobs.evaluation_config_file(one, run)
+            for one, run in EVALUATIONS
+        },
+        "n-grams": jobs.ngrams_config_file("stdlib_text", "validation_slices"),
+        "judge": jobs.judgment_config_file("lexical", "hallucination", "recall_diff"),
         **{f"time {one}": artifacts.timing_file(one) for one in TIMINGS},
-        **{f"table {one}": artifacts.slice_file(one, "table") for one in TABLES},
-        **{f"figure {one}": artifacts.slice_file(one, "figure") for one in FIGURES},
-        "verdicts": plan.verdicts_slice(TABLES),
-        "report": plan.report_slice(TABLES),
+        **{f"table {one}": artifacts.config_file(one, "table") for one in TABLES},
+        **{f"figure {one}": artifacts.config_file(one, "figure") for one in FIGURES},
+        "verdicts": plan.verdicts_config_file(TABLES),
+        "report": plan.report_config_file(TABLES),
     }
 
 

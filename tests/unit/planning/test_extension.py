@@ -15,8 +15,8 @@ from difftransformer.planning.plan import Plan
 def test_extended_runs_are_their_parents_with_a_longer_context(plan: Plan) -> None:
     extended = [
         name
-        for name in plan.catalogue.runs
-        if (parent := plan.catalogue.entry(name).init_from) is not None
+        for name in plan.resolver.runs
+        if (parent := plan.resolver.entry(name).init_from) is not None
         and plan.jobs.run(name).model.max_positions > plan.jobs.run(parent).model.max_positions
     ]
     assert {"long_transformer", "long_diff", "long_recall_diff"} <= set(extended)
@@ -49,9 +49,9 @@ def test_mathematics_goes_on_in_two_stages(plan: Plan) -> None:
     assert first.init_from == ("long_diff" if plan.jobs.scale in ("gpu", "paper") else "diff")
     assert first.model == second.model
     assert first.training.intermediate_steps and first.dataset != second.dataset
-    owners = {plan.catalogue.tokenizer_owner(run.dataset) for run in (first, second)}
-    assert owners == {plan.catalogue.tokenizer_owner(plan.jobs.run("diff").dataset)}
-    sources = plan.catalogue.dataset(first.dataset).sources
+    owners = {plan.resolver.tokenizer_owner(run.dataset) for run in (first, second)}
+    assert owners == {plan.resolver.tokenizer_owner(plan.jobs.run("diff").dataset)}
+    sources = plan.resolver.dataset(first.dataset).sources
     assert len(sources) == 1 and not set(sources) & {"stdlib", "fineweb_edu"}
 
 
@@ -64,23 +64,23 @@ def test_paper_scale_has_the_printed_budgets_of_mathematics(repository: Path) ->
         assert training.tokens_per_step == pytest.approx(batch, rel=0.05)
     kept = [step * first.tokens_per_step for step in first.intermediate_steps]
     assert kept == pytest.approx([6e9, 8e9, 10e9, 12e9, 14e9, 16e9, 18e9], rel=0.01)
-    assert plan.catalogue.suite("mathematics_by_tokens").max_new_tokens == 1024
-    assert plan.catalogue.suite("mathematics").max_new_tokens == 16384
+    assert plan.resolver.suite("mathematics_by_tokens").max_new_tokens == 1024
+    assert plan.resolver.suite("mathematics").max_new_tokens == 16384
 
 
 def test_a_parent_with_another_vocabulary_is_refused_before_any_job(repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": "smoke"})
-    entry = plan.catalogue.runs["math_diff"]
-    plan.catalogue.runs["wrong"] = entry.model_copy(update={"init_from": "recall_diff"})
+    entry = plan.resolver.runs["math_diff"]
+    plan.resolver.runs["wrong"] = entry.model_copy(update={"init_from": "recall_diff"})
     with pytest.raises(ConfigError, match=r"runs.yaml: runs.wrong.init_from: model.vocab_size is"):
         plan.jobs.run("wrong")
 
 
 def test_a_derived_dataset_shares_the_tokenizer_of_its_base(plan: Plan) -> None:
-    base = plan.catalogue.tokenizer_owner("long_text")
+    base = plan.resolver.tokenizer_owner("long_text")
     assert plan.jobs.base_tokenizer("long_text") == [plan.jobs.layout.tokenizer(base)]
     assert plan.jobs.base_tokenizer(base) == []
-    long, short = plan.catalogue.dataset("long_text"), plan.catalogue.dataset(base)
+    long, short = plan.resolver.dataset("long_text"), plan.resolver.dataset(base)
     assert long.upsampling is not None and short.upsampling is None
     assert (long.tokenizer, long.validation_share) == (short.tokenizer, short.validation_share)
     assert plan.jobs.run("diff").dataset == base or plan.jobs.scale == "paper"
@@ -97,8 +97,8 @@ def test_a_corpus_takes_the_place_of_the_base(
     plan = Plan.load(repository / "config", {"scale": "tiny", "corpus": "local_files"})
     assert plan.jobs.run("diff").dataset == "local_files"
     assert plan.jobs.run("long_diff").dataset == "long_text"
-    assert plan.catalogue.tokenizer_owner("long_text") == "local_files"
-    long, base = plan.catalogue.dataset("long_text"), plan.catalogue.dataset("local_files")
+    assert plan.resolver.tokenizer_owner("long_text") == "local_files"
+    long, base = plan.resolver.dataset("long_text"), plan.resolver.dataset("local_files")
     assert long.sources == base.sources
     assert long.upsampling is not None
 
@@ -110,7 +110,7 @@ def test_what_a_derived_run_continues_comes_from_its_base(repository: Path) -> N
         "scratch": RunEntry(label="scratch", base="long_diff", init_from=None),
         "twice": RunEntry(label="twice", base="again", init_from="long_diff"),
     }
-    plan.catalogue.runs.update(inherited(plan.catalogue.runs | added, "here"))
+    plan.resolver.runs.update(inherited(plan.resolver.runs | added, "here"))
     assert plan.jobs.run("again").init_from == "diff"
     assert plan.jobs.run("scratch").init_from is None
     assert plan.jobs.run("twice").init_from == "long_diff"

@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from difftransformer.config.artifact_slices import MARK, ArtifactSlice, Kind
+from difftransformer.config.resolved_artifacts import MARK, Kind, ResolvedArtifact
 from difftransformer.models.attention import registry
 from difftransformer.models.attention.registry import deviation_from_paper, variants
 from difftransformer.planning.plan import Plan
@@ -23,8 +23,8 @@ def test_what_is_ours_reaches_every_table_and_figure(
     for name, artifact in plan.artifacts.known.items():
         if (artifact.table if kind == "table" else artifact.figure) is None:
             continue
-        file = Path(plan.artifacts.slice_file(name, kind))
-        slice = ArtifactSlice.model_validate_json(file.read_bytes())
+        file = Path(plan.artifacts.config_file(name, kind))
+        slice = ResolvedArtifact.model_validate_json(file.read_bytes())
         for row in (row for part in slice.sections for row in part.rows if not row.pretrained):
             variant = plan.jobs.run(row.run).model.attention.variant
             assert row.facts.get("deviation_from_paper") == deviation_from_paper(variant), (
@@ -42,7 +42,7 @@ def test_tables_say_of_the_norm_of_heads_what_is_known(
     plan = Plan.load(repository / "config", {"scale": "smoke"})
 
     def norms() -> dict[str, object]:
-        sections = plan.artifacts.slice("v2_loss", "table").sections
+        sections = plan.artifacts.resolve("v2_loss", "table").sections
         return {row.run: row.facts["norm"] for part in sections for row in part.rows}
 
     assert norms() == {"transformer_gqa": False, "diff_gqa": True, "diff_v2": False}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from difftransformer.config.artifact_slices import ArtifactSlice
-from difftransformer.config.resolve import Catalogue
+from difftransformer.config.resolve import ConfigResolver
+from difftransformer.config.resolved_artifacts import ResolvedArtifact
 from difftransformer.config.run import RunConfig
 from difftransformer.errors import CheckpointError, ConfigError, DataError
 from difftransformer.planning.checks import check_evaluation, check_run
@@ -40,16 +40,16 @@ def test_code_of_a_run_is_that_of_its_variant_alone(repository: Path) -> None:
 def test_data_for_one_batch_are_enough(
     repository: Path, dataset: str, run: str, fewest: int
 ) -> None:
-    found = Catalogue.load(repository / "config", {"scale": "smoke"})
+    found = ConfigResolver.load(repository / "config", {"scale": "smoke"})
     for tokens in (fewest, fewest - 1):
         changed = {dataset: found.scale.datasets[dataset] | {"tokens": tokens}}
         scale = found.scale.model_copy(update={"datasets": found.scale.datasets | changed})
-        catalogue = replace(found, scale=scale)
+        resolver = replace(found, scale=scale)
         if tokens == fewest:
-            check_run(catalogue, catalogue.run(run))
+            check_run(resolver, resolver.run(run))
             continue
         with pytest.raises(ConfigError, match=rf"{tokens} is less than one batch of {fewest} tok"):
-            check_run(catalogue, catalogue.run(run))
+            check_run(resolver, resolver.run(run))
 
 
 @pytest.mark.parametrize(
@@ -64,15 +64,15 @@ def test_data_for_one_batch_are_enough(
 def test_text_to_validate_on_is_at_least_one_window(
     repository: Path, changes: dict[str, float | None], refused: str | None
 ) -> None:
-    found = Catalogue.load(repository / "config", {"scale": "smoke"})
+    found = ConfigResolver.load(repository / "config", {"scale": "smoke"})
     changed = {"stdlib_text": found.scale.datasets["stdlib_text"] | changes}
     scale = found.scale.model_copy(update={"datasets": found.scale.datasets | changed})
-    catalogue = replace(found, scale=scale)
+    resolver = replace(found, scale=scale)
     if refused is None:
-        check_run(catalogue, catalogue.run("diff"))
+        check_run(resolver, resolver.run("diff"))
         return
     with pytest.raises(ConfigError, match=rf"datasets\.stdlib_text\..*{refused}.*run diff"):
-        check_run(catalogue, catalogue.run("diff"))
+        check_run(resolver, resolver.run("diff"))
 
 
 def test_a_model_from_elsewhere_is_evaluated_once_and_trained_by_nothing(repository: Path) -> None:
@@ -88,8 +88,8 @@ def test_a_model_from_elsewhere_is_evaluated_once_and_trained_by_nothing(reposit
     )
     assert plan.jobs.gpus("open_llama_3b_v2", "language_understanding_0shot") == 1
     row = (
-        ArtifactSlice.model_validate_json(
-            Path(plan.artifacts.slice_file("table1", "table")).read_text()
+        ResolvedArtifact.model_validate_json(
+            Path(plan.artifacts.config_file("table1", "table")).read_text()
         )
         .sections[0]
         .rows[0]
@@ -109,7 +109,7 @@ def test_open_weights_are_read_on_text_in_their_own_token_ids(repository: Path, 
     corpus = jobs.run("diff").dataset
     assert jobs.measured_manifest(suite, "diff") == [jobs.layout.manifest(corpus)]
     assert jobs.measured_manifest(suite, run) == [jobs.layout.manifest(f"{corpus}_of_{run}")]
-    ours, theirs = (jobs.catalogue.dataset(name) for name in (corpus, f"{corpus}_of_{run}"))
+    ours, theirs = (jobs.resolver.dataset(name) for name in (corpus, f"{corpus}_of_{run}"))
     assert theirs.tokenizer.kind == "huggingface"
     assert theirs.tokenizer.name == "Motif-Technologies/Motif-2.6B"
     assert theirs.sources == ours.sources and theirs.validation_share == ours.validation_share
@@ -234,22 +234,22 @@ def test_a_suite_that_repeats_another_has_its_inputs_and_its_code(
     (theirs,), (own,) = map(items.jobs.benchmarks, ("hellaswag_0shot", "quantized_accuracy"))
     assert listed(own) == listed(theirs)
     assert items.jobs.gpus("diff", "quantized_accuracy") == 1
-    codes = {suite: plan.jobs.code("evaluate", suite, "diff") for suite in plan.catalogue.suites}
+    codes = {suite: plan.jobs.code("evaluate", suite, "diff") for suite in plan.resolver.suites}
     assert len({codes[name] for name in ("recall", "quantized_accuracy", "quantized_loss")}) == 3
     with pytest.raises(ConfigError, match=r"quantized_loss on run diff .* longer than"):
-        longer = _with_suite(plan.catalogue, "validation_slices", {"seq_len": 4096})
+        longer = _with_suite(plan.resolver, "validation_slices", {"seq_len": 4096})
         jobs = Plan(longer).jobs
-        check_evaluation(jobs.foreign, "quantized_loss", "diff", jobs.run("diff"), "here")
+        check_evaluation(jobs.pretrained_runs, "quantized_loss", "diff", jobs.run("diff"), "here")
 
 
-def _with_suite(catalogue: Catalogue, name: str, changes: dict[str, object]) -> Catalogue:
-    scale = catalogue.scale
+def _with_suite(resolver: ConfigResolver, name: str, changes: dict[str, object]) -> ConfigResolver:
+    scale = resolver.scale
     suites = scale.suites | {name: scale.suites.get(name, {}) | changes}
-    return replace(catalogue, scale=scale.model_copy(update={"suites": suites}))
+    return replace(resolver, scale=scale.model_copy(update={"suites": suites}))
 
 
 def test_what_is_measured_on_the_cpu_asks_for_no_card(repository: Path) -> None:
     jobs = Plan.load(repository / "config", {"scale": "paper"}).jobs
-    assert jobs.catalogue.suite("curvature").device == "cpu"
+    assert jobs.resolver.suite("curvature").device == "cpu"
     assert jobs.gpus("diff", "curvature") == 0
     assert jobs.gpus("diff", "attention_maps") == 1 <= jobs.gpus("diff")

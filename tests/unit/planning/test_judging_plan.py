@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from difftransformer.config.artifact_slices import ArtifactSlice
-from difftransformer.config.judges import JudgmentSlice
+from difftransformer.config.judges import JudgmentConfig
+from difftransformer.config.resolved_artifacts import ResolvedArtifact
 from difftransformer.errors import ConfigError
 from difftransformer.planning.plan import Plan
 
@@ -35,7 +35,9 @@ def test_another_judge_adds_judging_and_no_generation(repository: Path) -> None:
     rest = [set(plan.artifacts.results("table4")) - judgments(plan) for plan in (lexical, both)]
     assert rest[0] == rest[1]
     suite, run = "hallucination", "recall_diff"
-    assert lexical.jobs.evaluation_slice(suite, run) == both.jobs.evaluation_slice(suite, run)
+    assert lexical.jobs.evaluation_config_file(suite, run) == both.jobs.evaluation_config_file(
+        suite, run
+    )
     assert (
         lexical.artifacts.judgment_details("table4")
         == []
@@ -49,8 +51,8 @@ def test_another_judge_adds_judging_and_no_generation(repository: Path) -> None:
 
 def test_the_slice_of_a_judge_holds_names_of_variables_and_no_secret(repository: Path) -> None:
     plan = load(repository, judge=["endpoint"])
-    path = Path(plan.jobs.judgment_slice("endpoint", "hallucination", "recall_diff"))
-    slice = JudgmentSlice.model_validate_json(path.read_bytes())
+    path = Path(plan.jobs.judgment_config_file("endpoint", "hallucination", "recall_diff"))
+    slice = JudgmentConfig.model_validate_json(path.read_bytes())
     assert (slice.judge.kind, slice.run) == ("endpoint", "recall_diff")
     assert "OPENAI_API_KEY" in path.read_text()
     assert not [value for value in ENVIRONMENT.values() if value in path.read_text()]
@@ -60,8 +62,8 @@ def test_the_table_knows_its_judges_in_their_order(repository: Path) -> None:
     for judge, order in (
         ("both", ["endpoint", "lexical"]), (["lexical", "endpoint"], ["lexical", "endpoint"])
     ):  # fmt: skip
-        file = load(repository, judge=judge).artifacts.slice_file("table4", "table")
-        slice = ArtifactSlice.model_validate_json(Path(file).read_bytes())
+        file = load(repository, judge=judge).artifacts.config_file("table4", "table")
+        slice = ResolvedArtifact.model_validate_json(Path(file).read_bytes())
         assert slice.sections[0].judges == order
 
 
@@ -93,9 +95,9 @@ def test_an_unknown_judge_is_one_line(judge: Any, repository: Path) -> None:
 @pytest.mark.parametrize("scale", ["smoke", "tiny", "small", "gpu", "paper"])
 def test_every_scale_has_rows_for_its_documents(scale: str, repository: Path) -> None:
     plan = load(repository, scale=scale)
-    text = plan.catalogue.suite("hallucination").format == "text"
+    text = plan.resolver.suite("hallucination").format == "text"
     for run in plan.artifacts.known["table4"].runs():
-        assert (plan.catalogue.dataset(plan.jobs.run(run).dataset).recall is None) == text
+        assert (plan.resolver.dataset(plan.jobs.run(run).dataset).recall is None) == text
 
 
 def test_documents_come_from_the_benchmarks_of_the_project(
@@ -109,6 +111,4 @@ def test_documents_come_from_the_benchmarks_of_the_project(
     (listing,) = plan.jobs.benchmarks("hallucination_text")
     assert Path(listing).read_text().startswith('["benchmarks/xsum/test.jsonl", 3, ')
     assert plan.jobs.benchmarks("hallucination") == []  # generated rows need none
-    assert plan.catalogue.suite("hallucination") == load(repository).catalogue.suite(
-        "hallucination"
-    )
+    assert plan.resolver.suite("hallucination") == load(repository).resolver.suite("hallucination")

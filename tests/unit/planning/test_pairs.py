@@ -15,7 +15,7 @@ from difftransformer.planning.sizes import Sizes
 
 @pytest.fixture(scope="module")
 def sizes(repository: Path) -> Sizes:
-    return Sizes(Plan.load(repository / "config", {"scale": "smoke"}).catalogue)
+    return Sizes(Plan.load(repository / "config", {"scale": "smoke"}).resolver)
 
 
 def drawn(sizes: Sizes, run: str) -> dict[str, Tensor]:
@@ -34,7 +34,7 @@ def drawn(sizes: Sizes, run: str) -> dict[str, Tensor]:
     "artifact", ["table6", "table6_recall", "v2_loss", "v2_ablations", "variants"]
 )
 def test_rows_share_every_byte_of_what_they_have_in_common(sizes: Sizes, artifact: str) -> None:
-    rows = {run: drawn(sizes, run) for run in sizes.catalogue.artifacts[artifact].runs()}
+    rows = {run: drawn(sizes, run) for run in sizes.resolver.artifacts[artifact].runs()}
     assert len(rows) > 2
     for one, other in combinations(rows, 2):
         for name in rows[one].keys() & rows[other].keys():

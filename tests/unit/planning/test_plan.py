@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from difftransformer.config.artifact_slices import TestedClaims
-from difftransformer.config.resolve import Catalogue
+from difftransformer.config.resolve import ConfigResolver
+from difftransformer.config.resolved_artifacts import TestedClaims
 from difftransformer.planning import plan as planning
 from difftransformer.planning.artifacts import Artifacts
 from difftransformer.planning.contents import paper_contents
@@ -18,7 +18,7 @@ from difftransformer.planning.plan import Plan
 def test_every_table_and_figure_of_a_paper_is_listed(
     plan: Plan, name: str, tables: int, figures: int
 ) -> None:
-    names = [item.item for item in plan.catalogue.papers.papers[name].items]
+    names = [item.item for item in plan.resolver.papers.papers[name].items]
     theirs = [one for one in names if one != "Ours"]
     assert list(dict.fromkeys(one.rstrip("abc") for one in theirs)) == [
         *(f"Table {i}" for i in range(1, tables + 1)),
@@ -66,12 +66,12 @@ def test_a_table_without_a_language_model_as_judge_says_so(repository: Path) -> 
 def test_what_a_scale_lacks_and_leaves_out_is_told_apart(repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": "tiny"})
     shown = ["table1", "table4", "table8"]
-    paper, *_ = paper_contents(_without_timings(plan.catalogue), shown)
+    paper, *_ = paper_contents(_without_timings(plan.resolver), shown)
     found = {item.artifact: (item.states, item.words) for item in paper.items}
     assert found["table7"] == (["needs scale"], "Scale tiny has no setting for it.")
     states, words = found["table1"]
     assert states == ["built here", "needs scale"]
-    rows = plan.catalogue.runs
+    rows = plan.resolver.runs
     assert (
         words
         == "Without "
@@ -83,8 +83,8 @@ def test_what_a_scale_lacks_and_leaves_out_is_told_apart(repository: Path) -> No
     )
     assert found["table8"] == (["built here"], "")  # other models stand in, none is left out
     asked = replace(
-        plan.catalogue,
-        project=plan.catalogue.project.model_copy(update={"judge": ["lexical", "endpoint"]}),
+        plan.resolver,
+        project=plan.resolver.project.model_copy(update={"judge": ["lexical", "endpoint"]}),
     )
     paper, *_ = paper_contents(Plan(asked).artifacts, ["table4"])
     assert next(item.states for item in paper.items if item.artifact == "table4") == ["built here"]
@@ -125,9 +125,9 @@ def test_a_place_that_cannot_be_written_is_named_and_nothing_is_made(
         required(tmp_path / "new")
 
 
-def _without_timings(catalogue: Catalogue) -> Artifacts:
-    untimed = catalogue.scale.model_copy(update={"timings": {}})
-    return Plan(replace(catalogue, scale=untimed)).artifacts
+def _without_timings(resolver: ConfigResolver) -> Artifacts:
+    untimed = resolver.scale.model_copy(update={"timings": {}})
+    return Plan(replace(resolver, scale=untimed)).artifacts
 
 
 def test_claims_are_tested_on_the_tables_that_are_asked_for(
@@ -135,10 +135,10 @@ def test_claims_are_tested_on_the_tables_that_are_asked_for(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     plan = Plan.load(repository / "config", {"scale": "smoke", "seeds": 2})
-    file = Path(plan.verdicts_slice(["evidence", "table6"]))  # the latter answers no question
+    file = Path(plan.verdicts_config_file(["evidence", "table6"]))  # the latter answers no question
     tested = TestedClaims.model_validate_json(file.read_bytes())
     (table,) = tested.tables
     assert (table.artifact, table.seeds) == ("evidence", plan.artifacts.seeds("evidence"))
     assert (
-        tested.claims.keys() == plan.catalogue.registry.claims.keys() and not tested.earlier_results
+        tested.claims.keys() == plan.resolver.registry.claims.keys() and not tested.earlier_results
     )

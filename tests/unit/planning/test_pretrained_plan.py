@@ -57,7 +57,7 @@ def test_adaptations_start_from_its_files_on_text_in_its_token_ids(
         manifest = jobs.layout.manifest("stdlib_text_of_pretrained_base")
         assert jobs.measured_manifest("adaptation_source", run_name) == [manifest]
     text, theirs = (
-        plan.catalogue.dataset(name) for name in ("second_text", "second_text_of_pretrained_base")
+        plan.resolver.dataset(name) for name in ("second_text", "second_text_of_pretrained_base")
     )
     assert theirs.tokenizer.kind == "huggingface" and theirs.tokenizer.name == str(folder)
     assert theirs.sources == text.sources and theirs.tokens == text.tokens
@@ -69,13 +69,13 @@ def test_it_is_the_base_wherever_adaptations_are_shown(plan: Plan) -> None:
     assert {f"dex_table{n}" for n in (1, 4, 5, 6)} | {"dex_methods", "dex_frontier"} < known.keys()
     assert known["dex_table1"].sections[0].baseline == PRETRAINED_BASE
     assert known["dex_methods"].sections[0].rows[0].run == PRETRAINED_BASE
-    for rate in plan.artifacts.slice("dex_frontier", "table").sections[0].sweep:
+    for rate in plan.artifacts.resolve("dex_frontier", "table").sections[0].sweep:
         assert plan.jobs.run(rate.run_id).init_from == PRETRAINED_BASE
     # They show models from scratch beside it, or adapt models that were trained for their question.
     others = {"dex_heads", *(f"dex_table{n}" for n in (2, 3, 7, 8)), "dex_figure10"}
     assert not others & known.keys()
     assert known["table6"].sections[0].rows[0].run == "transformer"
-    row = plan.artifacts.slice("dex_table1", "table").sections[0].rows[0]
+    row = plan.artifacts.resolve("dex_table1", "table").sections[0].rows[0]
     assert row.pretrained and row.label == "mine" and row.paper == "transformer"
 
 
@@ -137,7 +137,7 @@ def test_what_models_from_elsewhere_read_reruns_nothing_of_ours(
 ) -> None:
     def asked() -> str:
         plan = Plan.load(config_folder, {"scale": "gpu", "results": str(tmp_path)})
-        return plan.jobs.evaluation_slice("needles_long", "long_diff")
+        return plan.jobs.evaluation_config_file("needles_long", "long_diff")
 
     before, scale = asked(), config_folder / "scales" / "gpu.yaml"
     text = scale.read_text()
@@ -150,7 +150,7 @@ def test_what_models_from_elsewhere_read_reruns_nothing_of_ours(
 
 def test_nothing_else_changes(plan: Plan, repository: Path) -> None:
     other = Plan.load(repository / "config", {"scale": "tiny"})
-    assert PRETRAINED_BASE not in other.catalogue.runs
+    assert PRETRAINED_BASE not in other.resolver.runs
     for name in ("transformer", "diff", "math_diff"):
         assert plan.jobs.run(name) == other.jobs.run(name)
     assert other.jobs.run("adapted_dex").pretrained is None
@@ -161,13 +161,13 @@ def test_one_of_the_hub_is_planned_by_the_sizes_that_are_given(repository: Path)
     run = plan.jobs.run("adapted_dex")
     assert run.model.d_model == 896 and plan.jobs.weights(PRETRAINED_BASE, 0) == []
     assert run.pretrained is not None and run.pretrained.revision == "v1"
-    assert plan.artifacts.slice("dex_table1", "table").sections[0].rows[0].label == "Decoder"
+    assert plan.artifacts.resolve("dex_table1", "table").sections[0].rows[0].label == "Decoder"
 
 
 def test_one_of_the_hub_without_a_revision_is_taken_as_it_is(repository: Path) -> None:
     given = {key: one for key, one in HUB.items() if key != "revision"}
     plan = Plan.load(repository / "config", {"scale": "gpu", "pretrained": given})
-    dataset = plan.catalogue.dataset(plan.jobs.run("adapted_dex").dataset)
+    dataset = plan.resolver.dataset(plan.jobs.run("adapted_dex").dataset)
     assert dataset.tokenizer.kind == "huggingface" and dataset.tokenizer.revision == "main"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from difftransformer.config import scales
-from difftransformer.config.resolve import Catalogue
+from difftransformer.config.resolve import ConfigResolver
 from difftransformer.config.run import RunConfig
 from difftransformer.models.sizes import count_parameters
 from difftransformer.planning.plan import Plan
@@ -27,17 +27,17 @@ CONTROLS = ("diff_lambda_0", "transformer_groupnorm", "transformer_halved_heads_
 
 
 def test_every_scale_resolves_every_run(plan: Plan) -> None:
-    for name in plan.catalogue.runs:
+    for name in plan.resolver.runs:
         if plan.jobs.trained(name):
             assert plan.jobs.run(name).run == name
 
 
 def test_a_scale_and_its_sizes_are_called_by_their_parameters(plan: Plan) -> None:
     """By a count of the Transformer, in the scale's description and the recipes' names."""
-    found = re.search(r"About (\d+)M parameters", plan.catalogue.scale.description)
+    found = re.search(r"About (\d+)M parameters", plan.resolver.scale.description)
     stated = {"transformer": float(found[1])} if found else {}
     for run, recipe in scales.members(
-        plan.catalogue.runs, "transformer", plan.catalogue.scale.size_grids["parameters"]
+        plan.resolver.runs, "transformer", plan.resolver.scale.size_grids["parameters"]
     ).items():
         if size := re.fullmatch(r"size_([\d_]+)(m|b)", recipe):
             stated[run] = float(size[1].replace("_", ".")) * {"m": 1, "b": 1000}[size[2]]
@@ -91,10 +91,10 @@ def test_parameter_counts_on_the_meta_device(size: str, repository: Path) -> Non
     """Built without memory; every disagreement with the paper is explained in papers.yaml."""
     plan = Plan.load(repository / "config", {"scale": "paper"})
     recipe = "section_3_1" if size == "3B" else f"size_{size.lower().replace('.', '_')}"
-    run = plan.catalogue.runs["diff"].model_copy(update={"base": "transformer", "recipe": recipe})
-    plan.catalogue.runs["sized"] = run
+    run = plan.resolver.runs["diff"].model_copy(update={"base": "transformer", "recipe": recipe})
+    plan.resolver.runs["sized"] = run
     counted = count_parameters(plan.jobs.run("sized").model)
-    paper = plan.catalogue.papers.sizes[size]
+    paper = plan.resolver.papers.sizes[size]
     assert counted == pytest.approx(paper.counted_parameters, rel=0.003)
     if abs(counted / paper.stated_parameters - 1) > 0.02:
         assert len(paper.note) > 40
@@ -111,18 +111,18 @@ def test_small_has_a_training_of_the_central_rows_that_fits_ten_minutes(reposito
         assert run.training.total_steps * 2**16 == pytest.approx(50e6, rel=0.01)
         assert run.training.checkpoint_every is not None
         assert run.training.checkpoint_every * 10 < run.training.total_steps
-    sweep = plan.catalogue.scale.sweeps["lr_sweep"]
+    sweep = plan.resolver.scale.sweeps["lr_sweep"]
     assert sweep.seeds == [1000]
     assert {len(sweep.rates()[name]) for task in ("", "recall_") for name in central
             for name in [task + name]} == {3}  # fmt: skip
-    files = Catalogue.load(repository / "config", {"scale": "small", "corpus": "local_files"})
+    files = ConfigResolver.load(repository / "config", {"scale": "small", "corpus": "local_files"})
     assert files.run("diff").dataset == "local_files"
-    assert files.run("diff").model == plan.catalogue.run("diff").model
+    assert files.run("diff").model == plan.resolver.run("diff").model
 
 
 def test_sweep_runs_differ_in_the_learning_rate_alone(repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": "tiny"})
-    rates = plan.catalogue.scale.sweeps["lr_sweep"].rates()["diff"]
+    rates = plan.resolver.scale.sweeps["lr_sweep"].rates()["diff"]
     for index, rate in enumerate(rates):
         swept = plan.jobs.run(f"sweep_diff_{index}")
         assert swept.training.lr == rate
@@ -133,7 +133,7 @@ def test_sweep_runs_differ_in_the_learning_rate_alone(repository: Path) -> None:
 
 def test_chosen_learning_rates_come_from_the_grid(plan: Plan) -> None:
     """So that the table of the sweep can show them; the rows of Table 6 share one grid."""
-    scale = plan.catalogue.scale
+    scale = plan.resolver.scale
     for sweep in scale.sweeps.values():
         for run, rates in sweep.rates().items():
             assert plan.jobs.run(run).training.lr in rates, run
@@ -146,7 +146,7 @@ def test_chosen_learning_rates_come_from_the_grid(plan: Plan) -> None:
     for run, rate in scale.learning_rates.items():
         tried = run
         while tried not in swept:  # a run that is not swept takes the rate of its base
-            base = plan.catalogue.runs[tried].base
+            base = plan.resolver.runs[tried].base
             assert base is not None, run
             tried = base
         assert rate in swept[tried], run
@@ -167,12 +167,12 @@ def test_a_new_run_has_the_chosen_rate_of_its_base_at_the_same_recipe(config_fol
     scale = config_folder / "scales" / "tiny.yaml"
     tuned = "learning_rates:\n  adapted_full: 1.0e-5\n"
     scale.write_text(scale.read_text().replace("learning_rates:\n", tuned, 1))
-    catalogue = Plan.load(config_folder, {"scale": "tiny"}).catalogue
-    chosen = catalogue.scale.learning_rates["diff"]
-    rates = {run: catalogue.run(run).training.lr for run in catalogue.runs if "mine" in run}
-    recipe = catalogue.scale.recipes["recall"].training["lr"]
+    resolver = Plan.load(config_folder, {"scale": "tiny"}).resolver
+    chosen = resolver.scale.learning_rates["diff"]
+    rates = {run: resolver.run(run).training.lr for run in resolver.runs if "mine" in run}
+    recipe = resolver.scale.recipes["recall"].training["lr"]
     assert recipe != chosen
-    adapted = catalogue.scale.recipes["adaptation"].training["lr"]
+    adapted = resolver.scale.recipes["adaptation"].training["lr"]
     assert rates == {
         "mine": chosen, "mine_again": chosen, "mine_elsewhere": recipe, "mine_slower": 1e-4,
         "mine_adapted": 1e-5, "mine_adapted_otherwise": adapted,
@@ -187,9 +187,9 @@ def test_weights_are_kept_of_the_run_that_says_so_alone(config_folder: Path) -> 
   math_kept: {label: Mine, base: math_diff, save_checkpoints_at: [0.25, 0.5]}
 """
     path.write_text(path.read_text().replace("runs:\n", mine, 1))
-    catalogue = Plan.load(config_folder, {"scale": "tiny"}).catalogue
+    resolver = Plan.load(config_folder, {"scale": "tiny"}).resolver
     runs = ("diff", "mine", "mine_kept", "math_diff", "math_kept")
-    kept = {run: catalogue.run(run).training.save_checkpoints_at for run in runs}
+    kept = {run: resolver.run(run).training.save_checkpoints_at for run in runs}
     assert kept["diff"]
     assert (kept["mine"], kept["mine_kept"]) == ([], [0.5, 0.7])
     assert kept["math_kept"] == sorted({*kept["math_diff"], 0.25, 0.5}) != kept["math_diff"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from difftransformer.config.resolve import Catalogue
+from difftransformer.config.resolve import ConfigResolver
 from difftransformer.errors import ConfigError
 from difftransformer.models.sizes import count_parameters, training_flops
 from difftransformer.planning.plan import Plan
@@ -15,22 +15,22 @@ from difftransformer.planning.sizes import Sizes
 
 
 def matched(sizes: Sizes) -> list[str]:
-    return [name for name in sizes.catalogue.runs if sizes.catalogue.entry(name).match is not None]
+    return [name for name in sizes.resolver.runs if sizes.resolver.entry(name).match is not None]
 
 
 def test_v2_and_its_rivals_are_as_large_as_their_transformer(plan: Plan) -> None:
-    sizes = Sizes(plan.catalogue)
+    sizes = Sizes(plan.resolver)
     names = matched(sizes)
     assert {"diff_v2", "recall_diff_v2", "transformer_1_5_heads", "tda"} <= set(names)
     for name in names:
-        found, entry = sizes.match(name), sizes.catalogue.entry(name).match
+        found, entry = sizes.match(name), sizes.resolver.entry(name).match
         assert found is not None
         assert entry is not None
         run = sizes.run(name).model
         assert run.ffn_dim == found.ffn_dim
         step = 3 * run.d_model * run.num_layers * 8
         assert found.measure == entry.by
-        reference = sizes.catalogue.run(entry.to, sizes.catalogue.entry(name).recipe).model
+        reference = sizes.resolver.run(entry.to, sizes.resolver.entry(name).recipe).model
         assert reference.d_model == run.d_model  # at the recipe of the matched run
         if entry.by == "parameters":
             assert count_parameters(run) == found.size
@@ -49,7 +49,7 @@ def changed(repository: Path, folder: Path, **runs: dict[str, Any]) -> Sizes:
     for name, entry in runs.items():
         content["runs"].setdefault(name, {"label": name}).update(entry)
     path.write_text(yaml.safe_dump(content, sort_keys=False))
-    return Sizes(Catalogue.load(folder / "config", {"scale": "smoke"}))
+    return Sizes(ConfigResolver.load(folder / "config", {"scale": "smoke"}))
 
 
 def test_a_run_may_drop_the_match_of_its_base(repository: Path, tmp_path: Path) -> None:

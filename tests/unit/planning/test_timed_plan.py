@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from difftransformer.config.evaluations import TimingSlice
+from difftransformer.config.evaluations import BenchmarkConfig
 from difftransformer.config.timing import TRAINED_SIZES
 from difftransformer.errors import ConfigError
 from difftransformer.evaluations.decoding.settings import MODEL
@@ -20,7 +20,7 @@ from difftransformer.planning.plan import Plan
 def timed(plan: Plan, evaluation: str) -> Any:
     """The slice as its job reads it; its settings are typed by the evaluation."""
     file = Path(plan.artifacts.timing_file(evaluation))
-    return TimingSlice.model_validate_json(file.read_bytes())
+    return BenchmarkConfig.model_validate_json(file.read_bytes())
 
 
 def test_rows_of_table_7_differ_in_their_attention_alone(plan: Plan) -> None:
@@ -77,7 +77,7 @@ def test_rows_that_decode_have_the_parameters_of_the_first(plan: Plan) -> None:
     models = {row: one[MODEL] for row, one in slice.models.items()}
     first, *others = models.values()
     for row, model in models.items():
-        entry = plan.catalogue.entry(row).match
+        entry = plan.resolver.entry(row).match
         step = 3 * model.d_model * model.num_layers * (8 if entry else 0)
         assert abs(count_parameters(model) - count_parameters(first)) <= max(
             step / 2, 0.001 * count_parameters(first)

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from fake_slices import CATALOGUE, artifact_slice
+from fake_configs import RESOLVER, resolved_artifact
 from judging import claims_of
 
-from difftransformer.config.artifact_slices import TestedClaims
+from difftransformer.config.resolved_artifacts import TestedClaims
 from difftransformer.reporting.collect import Results
 from difftransformer.reporting.evidence import Evidence
 from difftransformer.reporting.verdict_job import gather_evidence
@@ -14,8 +14,8 @@ from difftransformer.reporting.verdicts import Verdict, decide
 
 def claims_on(*names: str, seeds: tuple[int, ...] = (0, 1, 2), **changes: Any) -> TestedClaims:
     """The registered claims with these tables; no seed is exploratory."""
-    tables = [artifact_slice(name, seeds=seeds) for name in names]
-    return claims_of(**{"claims": CATALOGUE.registry.claims, "tables": tables} | changes)
+    tables = [resolved_artifact(name, seeds=seeds) for name in names]
+    return claims_of(**{"claims": RESOLVER.registry.claims, "tables": tables} | changes)
 
 
 def verdicts_of(tested: TestedClaims, results: Results) -> dict[str, Verdict]:

@@ -4,8 +4,8 @@ import csv
 import json
 from pathlib import Path
 
+from fake_configs import resolved_artifact
 from fake_results import FakeResults
-from fake_slices import artifact_slice
 
 from difftransformer.reporting.table_job import build_table
 
@@ -20,7 +20,7 @@ def build_and_read(
     fake: FakeResults, name: str, folder: Path
 ) -> dict[tuple[str, str], dict[str, str]]:
     """Build a table in a folder."""
-    build_table(artifact_slice(name), fake.results, folder / name)
+    build_table(resolved_artifact(name), fake.results, folder / name)
     return read(folder / f"{name}.csv")
 
 

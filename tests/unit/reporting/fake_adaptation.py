@@ -4,7 +4,7 @@ import random
 from itertools import chain, product
 from typing import Any
 
-from difftransformer.config.artifact_slices import SweepRow
+from difftransformer.config.resolved_artifacts import SweepRow
 
 # Method -> (loss on the new text, on the old, parameters that train, those beside the model's).
 METHODS = {

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from fake_adaptation import ABLATIONS, METHOD_SIZES, METHODS, losses
 from fake_attention_maps import MAPS, attention_maps
+from fake_configs import RESOLVER
 from fake_curvature import curvature
 from fake_head_features import HEADS, head_features
 from fake_many_shot import many_shot_suite
 from fake_needles import DEPTHS, needles_long
-from fake_slices import CATALOGUE
 from fake_understanding import understanding
 from fake_v2 import sinks
 from safetensors.torch import save_file
@@ -31,7 +31,7 @@ TUNED = (
     *(f"tuned_by_{way}" for way in WAYS[:1] + WAYS[2:]),
 )
 BY_TOKENS = ("adapted_lora", "adapted_kvo", "adapted_dex")
-DEX_TASKS = tuple(CATALOGUE.suite("language_understanding_dex").tasks)
+DEX_TASKS = tuple(RESOLVER.suite("language_understanding_dex").tasks)
 SIX = ("mmlu", "arc_challenge", "ifeval", "mbpp_plus", "gsm8k", "agieval_en")
 
 
@@ -68,7 +68,7 @@ def _eleven(fake: Any, run: str, seed: int) -> None:
 
 def _by_tokens(fake: Any, seed: int) -> None:
     for row in BY_TOKENS:
-        for place, run in enumerate(CATALOGUE.members(row, "adaptation_tokens")):
+        for place, run in enumerate(RESOLVER.members(row, "adaptation_tokens")):
             if run != row:
                 steps = {"validation_loss": 1.6, "tokens": 15_000 * 2**place}
                 fake.training(run, seed, steps | METHOD_SIZES)

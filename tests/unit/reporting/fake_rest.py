@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import fake_slices
+import fake_configs
 import pytest
 
 from difftransformer.config.artifacts import Kind, SectionConfig
@@ -30,7 +30,7 @@ METRICS: dict[str, tuple[str, ...]] = {}
 
 def the_rest(fake: Any, seeds: Sequence[int]) -> None:
     """Write what is missing; it is nothing while every row has a file here that makes it up."""
-    for artifact in fake_slices.CATALOGUE.artifacts.values():
+    for artifact in fake_configs.RESOLVER.artifacts.values():
         for part in artifact.sections:
             runs = _runs(part)
             for suite, run in _read(part, runs):
@@ -41,24 +41,24 @@ def the_rest(fake: Any, seeds: Sequence[int]) -> None:
 
 def left_out(name: str) -> str | None:
     """Say why nothing here makes up what an artifact reads; None: it is made up."""
-    swept = fake_slices.swept_runs()
-    for part in fake_slices.CATALOGUE.artifacts[name].sections:
+    swept = fake_configs.swept_runs()
+    for part in fake_configs.RESOLVER.artifacts[name].sections:
         if part.evaluation in LEFT_OUT:
             return f"tests/evaluations/{LEFT_OUT[part.evaluation]} builds {part.evaluation}"
         if part.asked.swept and not any(row.run in swept for row in part.rows):
-            return "swept_runs of fake_slices.py has none of its rows"
+            return "swept_runs of fake_configs.py has none of its rows"
     return None
 
 
 def made_up(kind: Kind) -> list[str]:
     """Return the artifacts that are built of made-up results."""
-    known = fake_slices.CATALOGUE.artifacts.items()
+    known = fake_configs.RESOLVER.artifacts.items()
     return [name for name, one in known if getattr(one, kind) and left_out(name) is None]
 
 
 def skipped(kind: Kind) -> list[Any]:
     """Return the others as parameters of a test that is left out, and says why."""
-    known = fake_slices.CATALOGUE.artifacts.items()
+    known = fake_configs.RESOLVER.artifacts.items()
     return [
         pytest.param(name, marks=pytest.mark.skip(reason=f"{name}: {why}"))
         for name, one in known
@@ -67,19 +67,19 @@ def skipped(kind: Kind) -> list[Any]:
 
 
 def _runs(part: SectionConfig) -> list[str]:
-    members = fake_slices.CATALOGUE.members
+    members = fake_configs.RESOLVER.members
     return [run for row in part.rows for run in members(row.run, part.size_grid)]
 
 
 def _read(part: SectionConfig, runs: Sequence[str]) -> Iterator[tuple[str | None, str]]:
     """Suites, and None for trainings, with the runs whose results a section reads.
 
-    Sweeps are made up from `fake_slices.sweep`, timings from all rows that are timed.
+    Sweeps are made up from `fake_configs.sweep`, timings from all rows that are timed.
     """
     if part.asked.swept:
         return
     paired_runs = [row.paired_run for row in part.rows if row.paired_run is not None]
-    judges = fake_slices.declarations().judges
+    judges = fake_configs.artifact_resolver().judges
     for run in (*runs, *paired_runs):
         if part.asked.trained:
             yield None, run
@@ -129,7 +129,7 @@ def _copy_history(fake: Any, source: Path, target: Path) -> None:
 
 
 def _of_the_same_kind(suite: str, fake: Any) -> list[str]:
-    suites = fake_slices.CATALOGUE.suites
+    suites = fake_configs.RESOLVER.suites
     kind = suites[suite]["kind"] if suite in suites else None
     known = dict.fromkeys(one for one, _, _ in fake.places if one in suites)
     return [one for one in known if suites[one]["kind"] == kind]
@@ -137,13 +137,13 @@ def _of_the_same_kind(suite: str, fake: Any) -> list[str]:
 
 def _bases(run: str) -> Iterator[str]:
     """What a run is based on, the nearest first."""
-    runs = fake_slices.CATALOGUE.runs
+    runs = fake_configs.RESOLVER.runs
     while run in runs and (base := runs[run].base) is not None:
         yield (run := base)
 
 
 def _by_names(fake: Any, suite: str, run: str, seed: int) -> None:
-    asked = fake_slices.CATALOGUE.suite(suite)
+    asked = fake_configs.RESOLVER.suite(suite)
     draw = random.Random(f"{suite}{run}{seed}")
     metrics = {name: draw.uniform(0.2, 0.8) for name in METRICS[asked.kind]}
     fake.evaluation(run, seed, suite, metrics, asked.model_dump(mode="json"))

@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from fake_adaptation import METHODS, adaptations, swept_adaptations
+from fake_configs import RESOLVER, SCALE, SWEPT, base, sweep, width
 from fake_curvature import curvature
 from fake_dex import results_of_dex
 from fake_judgments import judgments
@@ -21,12 +22,11 @@ from fake_needles import needle_results
 from fake_outliers import outliers
 from fake_quantized import quantized
 from fake_rest import the_rest
-from fake_slices import CATALOGUE, SCALE, SWEPT, base, sweep, width
 from fake_throughput import decoding, throughput
 from fake_understanding import understanding
 from fake_v2 import ROWS, SWEPT_HOT, hot_sweeps, v2_results
 
-from difftransformer.config.artifact_slices import SweepRow
+from difftransformer.config.resolved_artifacts import SweepRow
 from difftransformer.provenance.checksums import CHECKSUMS, write_checked
 
 PLACES = (16, 22, 30, 41, 56, 77, 106, 145, 199, 273, 374, 512)
@@ -100,7 +100,7 @@ class FakeResults:
         swept_adaptations(self, {run: sweep(run) for run in METHODS}, seeds)
         hot_sweeps(self, {run: sweep(run) for run in SWEPT_HOT}, seeds)
         for row, seed in product(("transformer", "diff"), seeds):
-            for run in CATALOGUE.members(row, "parameters"):
+            for run in RESOLVER.members(row, "parameters"):
                 if run != row:
                     self.language_model(run, seed)
             self.language_model(f"{row}_more_tokens", seed)

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fake_configs import RESOLVER, SCALE, resolved_artifact
 from fake_results import FakeResults
-from fake_slices import CATALOGUE, SCALE, artifact_slice
 from judging import claims_of
 
-from difftransformer.config.artifact_slices import (
-    ArtifactSlice,
-    ReportSlice,
-    RunAbout,
+from difftransformer.config.resolved_artifacts import (
+    ReportConfig,
+    ResolvedArtifact,
+    RunDisplay,
     TestedClaims,
 )
 from difftransformer.reporting.figure_job import build_figure
@@ -29,19 +29,19 @@ def build_site(
 ) -> Path:
     """Write tables, figures, verdicts and the report below ``folder``; returns its first page."""
     for name in tables:
-        build_table(artifact_slice(name, seeds=seeds), fake.results, folder / "tables" / name)
+        build_table(resolved_artifact(name, seeds=seeds), fake.results, folder / "tables" / name)
     for name in figures:
-        figure = artifact_slice(name, "figure", seeds=seeds)
+        figure = resolved_artifact(name, "figure", seeds=seeds)
         build_figure(figure, fake.results, folder / "figures" / name)
     slices = {
-        name: artifact_slice(name, seeds=seeds) for name in dict.fromkeys([*tables, *figures])
+        name: resolved_artifact(name, seeds=seeds) for name in dict.fromkeys([*tables, *figures])
     }
     made = [folder / "tables" / f"{name}.json" for name in tables]
     verdicts, output = folder / "verdicts.json", folder / "report" / "index.html"
     asked = fake_claims([slices[name] for name in tables])
     build_verdicts(asked, results=fake.results, output=verdicts)
     build_report(
-        report_slice(tables, figures, seeds),
+        report_config(tables, figures, seeds),
         tables=made,
         figures=[folder / "figures" / f"{name}.svg" for name in figures],
         verdicts=verdicts,
@@ -51,38 +51,38 @@ def build_site(
     return output
 
 
-def fake_claims(tables: Sequence[ArtifactSlice], **changes: Any) -> TestedClaims:
+def fake_claims(tables: Sequence[ResolvedArtifact], **changes: Any) -> TestedClaims:
     """The registered claims, with some tables that have their numbers."""
     names = {one.artifact for one in tables}
-    claims = {k: one for k, one in CATALOGUE.registry.claims.items() if one.artifact in names}
+    claims = {k: one for k, one in RESOLVER.registry.claims.items() if one.artifact in names}
     shown = [table for table in tables if table.artifact in {c.artifact for c in claims.values()}]
     return claims_of(claims, scale=SCALE, tables=shown, **changes)
 
 
-def report_slice(
+def report_config(
     tables: Sequence[str], figures: Sequence[str], seeds: tuple[int, ...] = (0, 1, 2)
-) -> ReportSlice:
+) -> ReportConfig:
     """The slice of a report on some tables and figures, with the runs that they show."""
-    found = [artifact_slice(name, seeds=seeds) for name in tables]
-    drawn = [artifact_slice(name, "figure", seeds=seeds) for name in figures]
+    found = [resolved_artifact(name, seeds=seeds) for name in tables]
+    drawn = [resolved_artifact(name, "figure", seeds=seeds) for name in figures]
     runs = {
-        row.run: RunAbout(
+        row.run: RunDisplay(
             label=row.label,
-            base=entry.base if (entry := CATALOGUE.runs.get(row.run)) is not None else None,
+            base=entry.base if (entry := RESOLVER.runs.get(row.run)) is not None else None,
             color=row.color,
         )
         for artifact in (*found, *drawn)
         for part in artifact.sections
         for row in part.rows
     }
-    return ReportSlice(
+    return ReportConfig(
         scale=SCALE,
         scale_description="Made-up numbers of the shape of real ones",
         seeds=list(seeds),
         tables=found,
         figures=drawn,
         runs=runs,
-        papers={name: one.title for name, one in CATALOGUE.papers.papers.items()},
+        papers={name: one.title for name, one in RESOLVER.papers.papers.items()},
         commands={name: f"snakemake {name} --config scale={SCALE}" for name in tables},
         command=f"snakemake {' '.join(tables)} --config scale={SCALE}",
         given=f"--config scale={SCALE}",

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from fake_slices import timed_rows
+from fake_configs import timed_rows
 from fake_v2 import MORE_WORK, ROWS
 
 SHAPES = {"short": (128, 16), "long": (1024, 2)}

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from difftransformer.config.artifact_slices import TestedClaims
 from difftransformer.config.registry import Claim, ClaimContrast, Domain
+from difftransformer.config.resolved_artifacts import TestedClaims
 from difftransformer.reporting.evidence import Evidence
 from difftransformer.reporting.verdicts import Verdict, decide
 

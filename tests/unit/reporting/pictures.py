@@ -5,10 +5,10 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
+from fake_configs import SCALE, resolved_artifact
 from fake_results import FakeResults
-from fake_slices import SCALE, artifact_slice
 
-from difftransformer.config.artifact_slices import ArtifactSlice
+from difftransformer.config.resolved_artifacts import ResolvedArtifact
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import Results, load_results
 from difftransformer.reporting.drawing import figure_style
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 def picture(name: str, fake: FakeResults, seeds: tuple[int, ...] = (0, 1, 2)) -> "Figure":
     """Draw a figure of the configuration."""
     return picture_of(
-        artifact_slice(name, "figure", seeds), load_results(fake.results, SCALE), fake
+        resolved_artifact(name, "figure", seeds), load_results(fake.results, SCALE), fake
     )
 
 
-def picture_of(artifact: ArtifactSlice, results: Results, fake: FakeResults) -> "Figure":
+def picture_of(artifact: ResolvedArtifact, results: Results, fake: FakeResults) -> "Figure":
     """Draw any figure."""
     with figure_style(artifact.artifact):
         figure = draw_figure(SectionContext[Any](artifact, artifact.sections[0], results))

@@ -5,9 +5,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from fake_configs import resolved_artifact
 from fake_rest import made_up
 from fake_results import FakeResults
-from fake_slices import artifact_slice
 
 from difftransformer.provenance.checksums import file_state
 from difftransformer.provenance.result import read_result
@@ -33,7 +33,7 @@ def drawn(fake: FakeResults, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Some figures as files, made once."""
     folder = tmp_path_factory.mktemp("drawn")
     for name in WRITTEN:
-        artifact = artifact_slice(name, "figure")
+        artifact = resolved_artifact(name, "figure")
         build_figure(artifact, fake.results, folder / name)
     return folder
 

@@ -5,15 +5,15 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import fake_configs
 import fake_rest
-import fake_slices
 import pytest
+from fake_configs import SCALE, artifact_resolver, resolved_artifact
 from fake_rest import LEFT_OUT, made_up, skipped, the_rest
 from fake_results import FakeResults
-from fake_slices import SCALE, artifact_slice, declarations
 from pictures import picture
 
-from difftransformer.config.resolve import Catalogue
+from difftransformer.config.resolve import ConfigResolver
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.table_job import build_table, make_table
 
@@ -45,9 +45,9 @@ def added(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         form = {"table": {"caption": "Mine."}, "figure": {"caption": "Mine.", "alt": "Mine."}}
         artifact = {"title": name, "description": name, "sections": parts, **form}
         (config / "artifacts" / f"{name}.yaml").write_text(json.dumps(artifact))
-    whole = Catalogue.load(config, {"scale": SCALE})
+    whole = ConfigResolver.load(config, {"scale": SCALE})
     alone = replace(whole, artifacts={name: whole.artifacts[name] for name in SECTIONS})
-    monkeypatch.setattr(fake_slices, "CATALOGUE", alone)
+    monkeypatch.setattr(fake_configs, "RESOLVER", alone)
     return run
 
 
@@ -66,7 +66,7 @@ def test_an_added_artifact_is_built_of_results_like_those_there_are(
     assert made_up("table") == made_up("figure") == [*SECTIONS]
     results = load_results(small.results, SCALE)
     for name in SECTIONS:
-        artifact = artifact_slice(name, seeds=SEEDS)
+        artifact = resolved_artifact(name, seeds=SEEDS)
         build_table(artifact, small.results, tmp_path / name)
         for part in make_table(artifact, results).sections:
             own = [cell for cell in part.cells if cell.row == added]
@@ -81,9 +81,9 @@ def test_an_added_artifact_is_built_of_results_like_those_there_are(
 
 
 def test_the_run_of_the_page_looks_like_no_row_of_its_table(added: str, repository: Path) -> None:
-    shipped = Catalogue.load(repository / "config", {"scale": SCALE})
+    shipped = ConfigResolver.load(repository / "config", {"scale": SCALE})
     beside = {shipped.entry(run).color for run in shipped.artifacts["table6"].runs()}
-    assert declarations().color(added) not in {None, *beside}
+    assert artifact_resolver().color(added) not in {None, *beside}
 
 
 @pytest.mark.usefixtures("added")

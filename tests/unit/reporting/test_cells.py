@@ -6,13 +6,13 @@ Cells hold the chance of seeds and units, as verdicts do.
 import numpy as np
 import pytest
 from answers import claims_on, verdicts_of
+from fake_configs import resolved_artifact
 from fake_results import FakeResults
-from fake_slices import artifact_slice
 from fake_units import units_everywhere, with_units
 from scipy import stats
 from verdict_simulation import Design
 
-from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.config.resolved_artifacts import ResolvedRow
 from difftransformer.reporting.cells import (
     DIFFERENCE_SUFFIX,
     CellKey,
@@ -25,7 +25,10 @@ from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import Cell, SeedValue
 from difftransformer.reporting.table_job import make_table
 
-ROWS = [RowSlice(run="base", label="Base"), RowSlice(run="ours", label="Ours", baseline="base")]
+ROWS = [
+    ResolvedRow(run="base", label="Base"),
+    ResolvedRow(run="ours", label="Ours", baseline="base"),
+]
 
 
 def cell(row: str, values: dict[int, float | None], paper: float | None = None) -> Cell:
@@ -98,7 +101,7 @@ def test_one_seed_has_no_interval_nor_have_equal_values() -> None:
 
 @pytest.mark.parametrize("name", ["table3", "dex_methods", "v2_loss"])
 def test_differences_have_the_intervals_of_their_verdicts(name: str, fake: FakeResults) -> None:
-    artifact = artifact_slice(name)
+    artifact = resolved_artifact(name)
     results = load_results(fake.results, "tiny")
     with_items, without = (
         make_table(artifact, one) for one in (units_everywhere(results), results)

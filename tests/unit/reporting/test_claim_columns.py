@@ -1,20 +1,20 @@
 """Columns that claims may be about: the tables of the evaluations have them."""
 
 import pytest
+from fake_configs import RESOLVER, SCALE, resolved_artifact
 from fake_rest import made_up
 from fake_results import FakeResults
-from fake_slices import CATALOGUE, SCALE, artifact_slice
 
 from difftransformer.config.scales import claims_on_proxies
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import TableDocument
 from difftransformer.reporting.table_job import make_table
 
-CLAIMS = claims_on_proxies(CATALOGUE.scale.proxies, CATALOGUE.registry.claims)
+CLAIMS = claims_on_proxies(RESOLVER.scale.proxies, RESOLVER.registry.claims)
 TABLES = [
     name
     for name in made_up("table")
-    if any(part.asked.claim_columns for part in CATALOGUE.artifacts[name].sections)
+    if any(part.asked.claim_columns for part in RESOLVER.artifacts[name].sections)
 ]
 
 
@@ -22,7 +22,7 @@ TABLES = [
 def tables(fake: FakeResults) -> dict[str, TableDocument]:
     """Tables that claims may be about, of made-up results."""
     results = load_results(fake.results, SCALE)
-    return {name: make_table(artifact_slice(name), results) for name in TABLES}
+    return {name: make_table(resolved_artifact(name), results) for name in TABLES}
 
 
 @pytest.mark.parametrize("name", CLAIMS)
@@ -40,5 +40,5 @@ def test_a_table_has_every_column_that_a_claim_may_be_about(
     name: str, tables: dict[str, TableDocument]
 ) -> None:
     columns = {cell.column for cell in tables[name].cells()}
-    for part in CATALOGUE.artifacts[name].sections:
+    for part in RESOLVER.artifacts[name].sections:
         assert columns.issuperset(part.asked.claim_columns), part.evaluation

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 from answers import claims_on
+from fake_configs import RESOLVER, resolved_artifact
 from fake_results import FakeResults
-from fake_slices import CATALOGUE, artifact_slice
 from test_formats import balanced
 
-from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.config.resolved_artifacts import ResolvedRow
 from difftransformer.errors import DataError
 from difftransformer.reporting.comparison import (
     Build,
@@ -21,14 +21,14 @@ from difftransformer.reporting.provenance_summary import ProvenanceSummary
 from difftransformer.reporting.table_job import build_table
 from difftransformer.reporting.verdict_job import build_verdicts
 
-WHOLE = artifact_slice("table6")
+WHOLE = resolved_artifact("table6")
 ROWS = WHOLE.sections[0].rows[:1] + [row for row in WHOLE.sections[0].rows if row.run == "diff"]
-CLAIM = CATALOGUE.registry.claims["V1.loss"].model_copy(update={"artifact": "table6"})
+CLAIM = RESOLVER.registry.claims["V1.loss"].model_copy(update={"artifact": "table6"})
 SMALL = WHOLE.model_copy(update={"sections": [WHOLE.sections[0].model_copy(update={"rows": ROWS})]})
 
 
 def build(
-    folder: Path, moved: float | None = 0.0, lr: float = 4e-3, rows: Sequence[RowSlice] = ROWS
+    folder: Path, moved: float | None = 0.0, lr: float = 4e-3, rows: Sequence[ResolvedRow] = ROWS
 ) -> Path:
     """A build of table 6; the loss of DIFF is moved by so much, or has no value."""
     fake = FakeResults(folder)

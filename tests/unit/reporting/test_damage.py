@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from answers import claims_on
+from fake_configs import resolved_artifact
 from fake_results import FakeResults
-from fake_site import report_slice
-from fake_slices import artifact_slice
+from fake_site import report_config
 from spoiling import zeroed
 
 from difftransformer.errors import DataError
@@ -20,18 +20,18 @@ Build = Callable[[FakeResults, Path], object]
 
 
 def table(name: str) -> Build:
-    artifact = artifact_slice(name, seeds=(0,))
+    artifact = resolved_artifact(name, seeds=(0,))
     return lambda fake, output: build_table(artifact, fake.results, output / name)
 
 
 def figure(name: str) -> Build:
-    artifact = artifact_slice(name, "figure", seeds=(0,))
+    artifact = resolved_artifact(name, "figure", seeds=(0,))
     return lambda fake, output: build_figure(artifact, fake.results, output / name)
 
 
 def report(fake: FakeResults, output: Path) -> None:
     build_report(
-        report_slice(["table6"], ["table6"]),
+        report_config(["table6"], ["table6"]),
         tables=[fake.root / "table6.json"],
         figures=[fake.root / "table6.svg"],
         verdicts=fake.root / "verdicts.json",

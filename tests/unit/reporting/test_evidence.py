@@ -5,20 +5,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_configs import RESOLVER, resolved_artifact
 from fake_results import FakeResults
-from fake_slices import CATALOGUE, artifact_slice
 from fake_units import units_everywhere, with_units
 from judging import claim
 
-from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.config.registry import Claim, ClaimContrast
+from difftransformer.config.resolved_artifacts import ResolvedArtifact
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.reporting.collect import Results, load_results
 from difftransformer.reporting.document import Cell, Column, Row, Section, SeedValue, TableDocument
 from difftransformer.reporting.evidence import Evidence, contrast_evidence
 from difftransformer.reporting.table_job import make_table
 
-CLAIMS = CATALOGUE.registry.claims
+CLAIMS = RESOLVER.registry.claims
 ON_LOSS = ClaimContrast(metric="valid", row="diff", baseline="transformer")
 NOTHING = Results("tiny", {}, {}, {})
 
@@ -31,10 +31,10 @@ def results(fake: FakeResults) -> Results:
 def gather(
     asked: Claim,
     results: Results,
-    artifact: ArtifactSlice | None = None,
+    artifact: ResolvedArtifact | None = None,
     exploratory: tuple[int, ...] = (),
 ) -> list[Evidence]:
-    shown = artifact or artifact_slice(asked.artifact)
+    shown = artifact or resolved_artifact(asked.artifact)
     shown = shown.model_copy(update={"exploratory_seeds": [*exploratory]})
     table = make_table(shown, results)
     return [contrast_evidence(one, asked, "C", shown, table, results) for one in asked.contrasts]
@@ -95,7 +95,7 @@ def test_an_unknown_column_is_an_error_in_one_line(results: Results) -> None:
 def test_exploratory_seeds_are_shown_and_test_nothing(results: Results) -> None:
     (found,) = gather(on_table6(), results, exploratory=(0, 1))
     assert (found.seeds, found.excluded) == ([2], [0, 1]) and len(found.values) == 1
-    cell = make_table(artifact_slice("table6"), results).find("diff", "valid")
+    cell = make_table(resolved_artifact("table6"), results).find("diff", "valid")
     assert cell is not None and [seed.seed for seed in cell.seeds] == [0, 1, 2]
 
 
@@ -107,7 +107,7 @@ def test_processes_are_no_seeds_that_could_be_exploratory(results: Results) -> N
 
 
 def test_a_model_that_set_changes_is_named(results: Results) -> None:
-    artifact = artifact_slice("table6")
+    artifact = resolved_artifact("table6")
     (part,) = artifact.sections
     rows = [
         row.model_copy(update={"overrides": "lr: 1" if row.run == "diff" else ""})
@@ -133,7 +133,7 @@ def table_of(ours: list[SeedValue], theirs: list[SeedValue]) -> TableDocument:
 
 def of_table(asked: Claim, table: TableDocument) -> Evidence:
     (one,) = asked.contrasts
-    return contrast_evidence(one, asked, "C", artifact_slice("table6"), table, NOTHING)
+    return contrast_evidence(one, asked, "C", resolved_artifact("table6"), table, NOTHING)
 
 
 def test_items_that_both_models_share_are_paired() -> None:
@@ -164,7 +164,7 @@ def test_items_reach_every_claim_on_a_mean(results: Results) -> None:
     """All numbers of evaluations are given items here; what is no sum of them has none."""
     known, without = units_everywhere(results), set()
     for name, asked in CLAIMS.items():
-        table = make_table(artifact_slice(asked.artifact), known)
+        table = make_table(resolved_artifact(asked.artifact), known)
         for one in asked.contrasts:
             cell = table.find(one.row, one.metric)
             assert cell is not None, (name, one.metric)
@@ -180,7 +180,7 @@ def test_items_reach_every_claim_on_a_mean(results: Results) -> None:
 
 
 def test_sizes_come_from_the_trainings_behind_the_jobs(results: Results) -> None:
-    table, asked = make_table(artifact_slice("table6"), results), on_table6()
+    table, asked = make_table(resolved_artifact("table6"), results), on_table6()
     unknown = replace(results, trainings={})
-    found = contrast_evidence(ON_LOSS, asked, "C", artifact_slice("table6"), table, unknown)
+    found = contrast_evidence(ON_LOSS, asked, "C", resolved_artifact("table6"), table, unknown)
     assert (found.parameters, found.tokens) == ([], [])

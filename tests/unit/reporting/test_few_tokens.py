@@ -1,8 +1,8 @@
 import json
 
 import pytest
+from fake_configs import SCALE, resolved_artifact
 from fake_results import FakeResults, rewrite
-from fake_slices import SCALE, artifact_slice
 
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.table_job import make_table
@@ -10,7 +10,7 @@ from difftransformer.reporting.table_job import make_table
 
 @pytest.mark.parametrize(("tokens", "marked"), [(16, True), (999, True), (1000, False)])
 def test_a_slice_of_few_tokens_is_marked(small: FakeResults, tokens: int, marked: bool) -> None:
-    artifact = artifact_slice("table6", seeds=(0,))
+    artifact = resolved_artifact("table6", seeds=(0,))
     for row in {row.run for part in artifact.sections for row in part.rows}:
         small.language_model(row, 0)
     path = next(path for path in small.results if path.parts[-3] == "validation_slices")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fake_configs import SCALE, artifact_resolver, resolved_artifact
 from fake_rest import skipped
 from fake_results import FakeResults, rewrite
-from fake_slices import SCALE, artifact_slice, declarations
 from matplotlib import rc_context, rcParams
 from pictures import changed, picture, picture_of
 from reporting_fixtures import FIGURES, WRITTEN
@@ -26,14 +26,14 @@ import sys
 from pathlib import Path
 
 from fake_results import FakeResults
-from fake_slices import artifact_slice
+from fake_configs import resolved_artifact
 
 from difftransformer.reporting.figure_job import build_figure
 
 os.fsync = lambda descriptor: None  # thousands of files
 fake, output = FakeResults(Path(sys.argv[1])).everything(), Path(sys.argv[2])
 for name in sys.argv[3:]:
-    artifact = artifact_slice(name, "figure")
+    artifact = resolved_artifact(name, "figure")
     build_figure(artifact, fake.results[::-1], output / f"{name}.svg")
 """
 
@@ -54,7 +54,7 @@ def test_a_figure_is_files_of_its_name(
 ) -> None:
     for name in names:
         if not (drawn / f"{name}.svg").exists():
-            build_figure(artifact_slice(name, "figure"), fake.results, tmp_path / name)
+            build_figure(resolved_artifact(name, "figure"), fake.results, tmp_path / name)
     assert sorted(path.name for folder in (drawn, tmp_path) for path in folder.iterdir()) == sorted(
         f"{name}{suffix}" for name in names for suffix in (*ENDINGS["figure"], SUMS)
     )
@@ -76,7 +76,7 @@ def test_another_process_draws_the_same_bytes(drawn: Path, tmp_path: Path) -> No
 def test_settings_of_the_user_change_no_byte(
     drawn: Path, fake: FakeResults, tmp_path: Path
 ) -> None:
-    artifact = artifact_slice("v2_sinks", "figure")
+    artifact = resolved_artifact("v2_sinks", "figure")
     with rc_context({"lines.linewidth": 9, "axes.titlesize": 30, "savefig.bbox": "tight"}):
         paths = build_figure(artifact, fake.results, tmp_path / "v2_sinks")
         assert rcParams["lines.linewidth"] == 9
@@ -88,7 +88,7 @@ def test_settings_of_the_user_change_no_byte(
 @pytest.mark.parametrize("seeds", [(0,), (0, 1, 2)])
 def test_one_seed_is_drawn_without_an_interval(seeds: tuple[int, ...], fake: FakeResults) -> None:
     figure = picture("table6", fake, seeds)
-    artifact, results = artifact_slice("table6", seeds=seeds), load_results(fake.results, SCALE)
+    artifact, results = resolved_artifact("table6", seeds=seeds), load_results(fake.results, SCALE)
     section = make_table(artifact, results).sections[0]
     panel = next(axes for axes in figure.axes if axes.get_title("left").startswith("Δ AR-Hit"))
     ends = [np.asarray(line.get_xdata()) for line in panel.lines if line.get_linewidth() == 1.6]
@@ -113,7 +113,7 @@ def test_an_undefined_number_is_not_drawn(
 ) -> None:
     results = changed(load_results(fake.results, SCALE), suite, **{metric: None})
     with pytest.raises(UserError, match=f"{metric} is undefined"):
-        picture_of(artifact_slice(name, "figure"), results, fake)
+        picture_of(resolved_artifact(name, "figure"), results, fake)
 
 
 def test_a_layer_without_attention_has_no_share_of_it(fake: FakeResults) -> None:
@@ -121,7 +121,7 @@ def test_a_layer_without_attention_has_no_share_of_it(fake: FakeResults) -> None
     without = changed(results, "sinks", share_l0=None)
     places = []
     for found in (results, without):
-        (axes,) = picture_of(artifact_slice("v2_sinks", "figure"), found, fake).axes
+        (axes,) = picture_of(resolved_artifact("v2_sinks", "figure"), found, fake).axes
         marked = [line for line in axes.lines if line.get_marker() not in ("None", "")]
         data = [pair for line in marked for pair in zip(*line.get_data(), strict=True)]
         places.append({round(float(x)) for x, y in data if np.isfinite(y)})
@@ -130,7 +130,7 @@ def test_a_layer_without_attention_has_no_share_of_it(fake: FakeResults) -> None
 
 def test_a_missing_history_is_named(small: FakeResults, tmp_path: Path) -> None:
     small.everything((0,))
-    artifact = artifact_slice("table6", "figure", seeds=(0,))
+    artifact = resolved_artifact("table6", "figure", seeds=(0,))
     (small.root / "runs/diff/0/history.csv").unlink()
     with pytest.raises(DataError, match=r"runs/diff/0/history\.csv: cannot be read.*snakemake"):
         build_figure(artifact, small.results, tmp_path / "out" / "t")
@@ -155,7 +155,7 @@ def test_a_damaged_history_is_named(
     small.everything((0, 1))
     path = next(p for p in small.histories if str(p).endswith("/runs/diff/1/history.csv"))
     rewrite(path, text)
-    artifact = artifact_slice("table6", "figure", seeds=(0, 1))
+    artifact = resolved_artifact("table6", "figure", seeds=(0, 1))
     with pytest.raises(DataError, match=message):
         build_figure(artifact, small.results, tmp_path / "t")
 
@@ -188,7 +188,7 @@ def test_a_row_whose_look_is_taken_gets_another() -> None:
 
 
 def test_a_mechanism_has_one_color_on_every_page() -> None:
-    declared = declarations()
+    declared = artifact_resolver()
     mechanisms = ("transformer", "diff", "transformer_halved_heads_groupnorm")
     for name in mechanisms:
         runs = [name, *(f"{task}_{name}" for task in ("recall", "long_recall", "icl", "math"))]
@@ -197,12 +197,12 @@ def test_a_mechanism_has_one_color_on_every_page() -> None:
     assert declared.color("transformer_gqa") == declared.color("transformer")
 
 
-@pytest.mark.parametrize("name", list(declarations().artifacts))
+@pytest.mark.parametrize("name", list(artifact_resolver().artifacts))
 def test_no_two_mechanisms_of_a_section_have_one_look(name: str) -> None:
-    for part in declarations().artifacts[name].sections:
+    for part in artifact_resolver().artifacts[name].sections:
         owners: dict[int, str] = {}
         for row in part.rows:
-            number = declarations().color(row.run)
+            number = artifact_resolver().color(row.run)
             owner = row.run if number is None else owners.setdefault(number, row.run)
             assert owner == row.run, (
                 f"{part.title}: {row.run} has color {number} of {owner}: give it one of its own, a "
@@ -214,6 +214,6 @@ def test_losses_while_training_say_of_which_part_of_the_validation_text(fake: Fa
     """The table is of all of it."""
     results = load_results(fake.results, SCALE)
     tokens = results.training("diff", 0).settings["training"]["validation_tokens"]
-    curves = picture_of(artifact_slice("table6", "figure"), results, fake).axes[0]
+    curves = picture_of(resolved_artifact("table6", "figure"), results, fake).axes[0]
     assert tokens == 16384
     assert curves.get_title(loc="left") == "Validation loss while training, first 16.4K tokens"

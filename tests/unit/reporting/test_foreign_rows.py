@@ -3,15 +3,15 @@
 from dataclasses import replace
 
 import pytest
+from fake_configs import RESOLVER, SCALE, resolved_artifact
 from fake_rest import made_up
 from fake_results import FakeResults
-from fake_slices import CATALOGUE, SCALE, artifact_slice
 from pictures import picture_of
 
-from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.config.artifacts import Kind
 from difftransformer.config.evaluation import AnyModel, Suite
 from difftransformer.config.evaluations import evaluation
+from difftransformer.config.resolved_artifacts import ResolvedArtifact
 from difftransformer.config.run import PRETRAINED_SEED
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import DIFFERENCE_SUFFIX
@@ -21,9 +21,9 @@ from difftransformer.reporting.section_context import SectionContext, get_prompt
 from difftransformer.reporting.table_job import make_table
 
 
-def foreign(name: str, kind: Kind) -> tuple[ArtifactSlice, str]:
+def foreign(name: str, kind: Kind) -> tuple[ResolvedArtifact, str]:
     """An artifact whose first row is a model from elsewhere, with seeds that it does not have."""
-    artifact = artifact_slice(name, kind, seeds=(1, 2))
+    artifact = resolved_artifact(name, kind, seeds=(1, 2))
     run = artifact.sections[0].rows[0].run
     changes = {"pretrained": True, "facts": {}, "baseline": None, "paired_run": None}
     sections = [
@@ -61,7 +61,7 @@ def shown(kind: Kind) -> list[str]:
         for name in made_up(kind)
         if all(
             issubclass(evaluation(part.evaluation).suite or Suite, AnyModel)
-            for part in CATALOGUE.artifacts[name].sections
+            for part in RESOLVER.artifacts[name].sections
         )
     ]
 
@@ -91,7 +91,7 @@ def test_every_seed_is_compared_with_it(name: str, fake: FakeResults) -> None:
     seeds = [tuple(seed.seed for seed in cell.seeds) for cell in differences]
     assert set(seeds) <= {(1, 2), ()}  # a row may have no value in a column
     assert not seeds or any(seeds)
-    for claim_id, claim in CATALOGUE.registry.claims.items():
+    for claim_id, claim in RESOLVER.registry.claims.items():
         if claim.artifact == name and claim.over == "seeds":
             for one in claim.contrasts:
                 found = contrast_evidence(one, claim, claim_id, artifact, table, results)

@@ -3,8 +3,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from fake_configs import resolved_artifact
 from fake_results import FakeResults
-from fake_slices import artifact_slice
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,7 +70,7 @@ def test_what_is_true_of_all_sections_is_said_once() -> None:
 @pytest.fixture
 def nasty(fake: FakeResults, tmp_path: Path) -> Path:
     """A table whose labels, caption and title are hostile."""
-    artifact = artifact_slice("table6")
+    artifact = resolved_artifact("table6")
     rows = [row.model_copy(update={"label": NASTY}) for row in artifact.sections[0].rows]
     part = artifact.sections[0].model_copy(update={"rows": rows, "title": NASTY})
     changed = {"sections": [part], "title": NASTY, "caption": NASTY}
@@ -100,7 +100,7 @@ def test_tex_rows_have_as_many_cells_as_columns(nasty: Path) -> None:
     tex = nasty.with_suffix(".tex").read_text()
     columns = len(re.search(r"\\begin\{tabular\}\{(l r*|lr+)\}", tex).group(1))  # type: ignore[union-attr]
     rows = [line for line in tex.splitlines() if line.endswith(r" \\")]
-    assert len(rows) == 1 + len(artifact_slice("table6").sections[0].rows)
+    assert len(rows) == 1 + len(resolved_artifact("table6").sections[0].rows)
     assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {columns - 1}
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from fake_configs import resolved_artifact
 from fake_results import FakeResults
-from fake_slices import artifact_slice
 
 import difftransformer
 from difftransformer.errors import DataError
@@ -46,7 +46,7 @@ def test_a_mean_over_seeds_is_that_of_the_table(fake: FakeResults) -> None:
     loss = difftransformer.results(str(fake.root)).query(
         "suite == 'validation_slices' and metric == 'loss'"
     )
-    table = make_table(artifact_slice("table6"), load_results(fake.results, "tiny"))
+    table = make_table(resolved_artifact("table6"), load_results(fake.results, "tiny"))
     cell = table.find("diff", "valid")
     assert cell is not None
     assert loss.groupby("run")["value"].mean()["diff"] == pytest.approx(cell.value)
@@ -68,7 +68,7 @@ def test_an_empty_folder_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["table6", "v2_loss", "table7"])
 def test_a_table_is_its_csv(name: str, fake: FakeResults, tmp_path: Path) -> None:
-    artifact = artifact_slice(name)
+    artifact = resolved_artifact(name)
     build_table(artifact, fake.results, tmp_path / name)
     frame = make_table(artifact, load_results(fake.results, "tiny")).frame()
     text = (tmp_path / f"{name}.csv").read_text(encoding="utf-8")

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 from answers import claims_on, verdicts_of
+from fake_configs import RESOLVER, SCALE, artifact_resolver, facts, resolved_artifact
 from fake_results import FakeResults
-from fake_slices import CATALOGUE, SCALE, artifact_slice, declarations, facts
 
-from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.config.overrides import overrides
-from difftransformer.config.resolve import Catalogue
+from difftransformer.config.resolve import ConfigResolver
+from difftransformer.config.resolved_artifacts import ResolvedArtifact
 from difftransformer.planning.plan import Plan
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.formats.html import to_html
@@ -22,14 +22,14 @@ WORDS = "model.attention.lambda_init = 0.3"
 LABEL = f"DIFF, λ_init = 0.8 (overrides: {WORDS})"
 
 
-def catalogue(changes: object) -> Catalogue:
-    return Catalogue.load(CATALOGUE.folder, {"scale": SCALE, "overrides": changes})
+def resolver(changes: object) -> ConfigResolver:
+    return ConfigResolver.load(RESOLVER.folder, {"scale": SCALE, "overrides": changes})
 
 
-def sliced(name: str, changed: dict[str, str]) -> ArtifactSlice:
-    declared = replace(declarations(), overrides=lambda run: changed.get(run, ""))
+def sliced(name: str, changed: dict[str, str]) -> ResolvedArtifact:
+    declared = replace(artifact_resolver(), overrides=lambda run: changed.get(run, ""))
     known = {run: facts(run) for run in declared.labels}
-    return declared.slice(name, "table", scale=SCALE, seeds=(0, 1, 2), facts=known)
+    return declared.resolve(name, "table", scale=SCALE, seeds=(0, 1, 2), facts=known)
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,12 @@ def sliced(name: str, changed: dict[str, str]) -> ArtifactSlice:
     ],
 )
 def test_what_set_changes_of_a_run(changes: object, run: str, words: str) -> None:
-    assert overrides(catalogue(changes), run) == words
+    assert overrides(resolver(changes), run) == words
 
 
 def test_a_plan_names_the_override_and_takes_the_published_value_away() -> None:
-    plan = Plan.load(CATALOGUE.folder, {"scale": SCALE, "overrides": {"diff_lambda_0_8": INITIAL}})
-    slice = plan.artifacts.slice("table6", "table")
+    plan = Plan.load(RESOLVER.folder, {"scale": SCALE, "overrides": {"diff_lambda_0_8": INITIAL}})
+    slice = plan.artifacts.resolve("table6", "table")
     rows = {row.run: row for part in slice.sections for row in part.rows}
     assert rows["diff_lambda_0_8"].label == LABEL
     assert rows["diff"].label == "DIFF" and slice.overrides == {"diff_lambda_0_8": WORDS}
@@ -65,7 +65,7 @@ def test_a_plan_names_the_override_and_takes_the_published_value_away() -> None:
 
 def test_no_format_shows_an_overridden_row_as_the_published_one(fake: FakeResults) -> None:
     results = load_results(fake.results, SCALE)
-    plain = make_table(artifact_slice("table6"), results)
+    plain = make_table(resolved_artifact("table6"), results)
     table = make_table(sliced("table6", {"diff_lambda_0_8": WORDS}), results)
     for text in (to_markdown(table), to_html(table)):
         assert LABEL in text or LABEL.replace("_", "\\_") in text
@@ -101,10 +101,9 @@ def test_an_overridden_reference_has_no_published_difference(fake: FakeResults) 
 
 def test_a_row_of_a_family_is_overridden_with_a_member() -> None:
     plan = Plan.load(
-        CATALOGUE.folder,
-        {"scale": SCALE, "overrides": {"diff_size_64": {"training": {"lr": 1e-3}}}},
+        RESOLVER.folder, {"scale": SCALE, "overrides": {"diff_size_64": {"training": {"lr": 1e-3}}}}
     )
-    slice = plan.artifacts.slice("figure3a", "table")
+    slice = plan.artifacts.resolve("figure3a", "table")
     (grid_row,) = {
         one.run: one for part in slice.sections for one in part.grid_rows if one.overrides
     }.values()

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 from answers import claims_on
+from fake_configs import RESOLVER, resolved_artifact
 from fake_results import FakeResults
-from fake_site import report_slice
-from fake_slices import CATALOGUE, artifact_slice
+from fake_site import report_config
 from test_formats import balanced
 
-from difftransformer.config.artifact_slices import KeptSlice, ReportSlice
 from difftransformer.config.papers import ItemStatus, PaperStatus
+from difftransformer.config.resolved_artifacts import EarlierArtifact, ReportConfig
 from difftransformer.errors import DataError, UserError
 from difftransformer.reporting.drawing import style_indices
 from difftransformer.reporting.figure_job import build_figure
@@ -40,9 +40,9 @@ CONTENTS = [
 def built(fake: FakeResults, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("built")
     for name in ("table6", "ablation_group_norm", "lr_sweep", "evidence", "v2_loss"):
-        build_table(artifact_slice(name), fake.results, folder / name)
+        build_table(resolved_artifact(name), fake.results, folder / name)
     for name in ("table6", "v2_sinks"):
-        build_figure(artifact_slice(name, "figure"), fake.results, folder / name)
+        build_figure(resolved_artifact(name, "figure"), fake.results, folder / name)
     verdicts = folder / "decided" / "verdicts.json"
     build_verdicts(claims_on("evidence", "v2_loss"), results=fake.results, output=verdicts)
     return folder
@@ -52,11 +52,11 @@ def build(
     built: Path, fake: FakeResults, output: Path, *tables: str, **changes: Any
 ) -> dict[str, str]:
     """Pages and data of a report, by their names."""
-    slice = report_slice(tables, ["table6"]).model_copy(update={"contents": CONTENTS} | changes)
+    slice = report_config(tables, ["table6"]).model_copy(update={"contents": CONTENTS} | changes)
     return write(slice, built, fake, output)
 
 
-def write(slice: ReportSlice, built: Path, fake: FakeResults, output: Path) -> dict[str, str]:
+def write(slice: ReportConfig, built: Path, fake: FakeResults, output: Path) -> dict[str, str]:
     kept = {one.artifact for one in slice.kept}
     build_report(
         slice,
@@ -113,7 +113,7 @@ def test_the_one_page_needs_nothing_beside_it(
 def test_dots_of_rows_have_the_colors_of_a_figure_of_them(
     built: Path, fake: FakeResults, tmp_path: Path
 ) -> None:
-    slice = report_slice(["table6"], ["table6"])
+    slice = report_config(["table6"], ["table6"])
     alike = {run: one.model_copy(update={"color": 1}) for run, one in slice.runs.items()}
     site = build(built, fake, tmp_path / "index.html", "table6", runs=alike)
     dots = re.findall(r'title="run (\w+)"><span class="dot c(\d)"', site["table6.html"])
@@ -161,7 +161,7 @@ def test_the_questions_stand_in_front_and_each_leads_to_its_verdict(
     built: Path, fake: FakeResults, tmp_path: Path
 ) -> None:
     site = build(built, fake, tmp_path / "index.html", "evidence", "v2_loss")
-    front, claims = site["index.html"], CATALOGUE.registry.claims
+    front, claims = site["index.html"], RESOLVER.registry.claims
     shown = [name for name, one in claims.items() if one.artifact in ("evidence", "v2_loss")]
     primary = [name for name in shown if claims[name].endpoint == "primary"]
     assert front.count("<li data-verdict=") == len(primary) == 2
@@ -212,7 +212,7 @@ def test_the_sweep_stands_where_it_is_asked_for(
 
 
 def test_what_an_earlier_call_built_is_kept(built: Path, fake: FakeResults, tmp_path: Path) -> None:
-    earlier = KeptSlice(
+    earlier = EarlierArtifact(
         artifact="lr_sweep",
         table=str(built / "lr_sweep.json"),
         results=[str(path) for path in fake.results if "sweep" in str(path)],
@@ -246,7 +246,7 @@ def test_the_caption_of_a_figure_explains_its_marks(
     built: Path, fake: FakeResults, tmp_path: Path
 ) -> None:
     build_report(
-        report_slice([], ["v2_sinks", "table6"]),
+        report_config([], ["v2_sinks", "table6"]),
         tables=[], figures=[built / "v2_sinks.svg", built / "table6.svg"], results=fake.results,
         verdicts=built / "decided" / "verdicts.json", output=tmp_path / "index.html",
     )  # fmt: skip
@@ -276,13 +276,13 @@ def test_what_is_missing_is_named(built: Path, fake: FakeResults, tmp_path: Path
     kept = [p for p in fake.results if not str(p).endswith("validation_slices/diff/1.json")]
     with pytest.raises(UserError, match="table 'table6' shows the job evaluation-diff-"):
         build_report(
-            report_slice(["table6"], []), tables=[built / "table6.json"], figures=[], results=kept,
+            report_config(["table6"], []), tables=[built / "table6.json"], figures=[], results=kept,
             verdicts=built / "decided" / "verdicts.json", output=tmp_path / "index.html",
         )  # fmt: skip
     (tmp_path / "table6.json").write_text('{"artifact": "table6"')
     with pytest.raises(DataError, match="not a complete table"):
         build_report(
-            report_slice(["table6"], []), tables=[tmp_path / "table6.json"], figures=[],
+            report_config(["table6"], []), tables=[tmp_path / "table6.json"], figures=[],
             verdicts=built / "decided" / "verdicts.json", results=fake.results,
             output=tmp_path / "index.html",
         )  # fmt: skip

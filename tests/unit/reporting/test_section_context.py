@@ -3,21 +3,21 @@
 import json
 
 import pytest
+from fake_configs import resolved_artifact
 from fake_results import FakeResults, rewrite
-from fake_slices import artifact_slice
 
-from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.config.evaluation import Options
+from difftransformer.config.resolved_artifacts import ResolvedRow
 from difftransformer.errors import UserError
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.section_context import SectionContext
 
 
 def context(
-    fake: FakeResults, *rows: RowSlice, seeds: tuple[int, ...] = (0,)
+    fake: FakeResults, *rows: ResolvedRow, seeds: tuple[int, ...] = (0,)
 ) -> SectionContext[Options]:
     """The first section of a table, or some rows of our own."""
-    artifact = artifact_slice("table6", seeds=seeds)
+    artifact = resolved_artifact("table6", seeds=seeds)
     part = artifact.sections[0]
     if rows:
         part = part.model_copy(update={"rows": list(rows)})
@@ -31,7 +31,7 @@ def remeasured(fake: FakeResults, run: str, **settings: object) -> None:
     rewrite(path, json.dumps(result))
 
 
-TWO = (RowSlice(run="transformer", label="T"), RowSlice(run="diff", label="D"))
+TWO = (ResolvedRow(run="transformer", label="T"), ResolvedRow(run="diff", label="D"))
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_pretrained_row_has_one_result_whatever_the_seeds(two: FakeResults) ->
 
 def test_comparisons_are_named(two: FakeResults) -> None:
     first, second = TWO
-    third = RowSlice(run="third", label="3", baseline="diff")
+    third = ResolvedRow(run="third", label="3", baseline="diff")
     paired = second.model_copy(update={"baseline": "transformer"})
     assert not context(two, *TWO).has_baselines
     assert context(two, first, paired).difference_formula() == "row − T"

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from fake_configs import resolved_artifact
 from fake_results import FakeResults
-from fake_slices import artifact_slice
 
 from difftransformer.config.evaluation import Options
 from difftransformer.errors import UserError
@@ -18,7 +18,7 @@ LOSS = MetricColumn("valid", "Loss", "loss")
 
 @pytest.fixture(scope="module")
 def context(fake: FakeResults) -> SectionContext[Options]:
-    artifact = artifact_slice("table6")
+    artifact = resolved_artifact("table6")
     return SectionContext(artifact, artifact.sections[0], load_results(fake.results, "tiny"))
 
 

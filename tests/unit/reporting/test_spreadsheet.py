@@ -8,8 +8,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from answers import claims_on
+from fake_configs import SCALE, artifact_resolver, facts
 from fake_results import FakeResults
-from fake_slices import SCALE, declarations, facts
 
 from difftransformer.reporting.formats.spreadsheet import to_csv
 from difftransformer.reporting.table_job import build_table
@@ -45,9 +45,9 @@ def test_numbers_and_other_texts_stay_as_they_are(cell: object) -> None:
 
 def test_a_table_and_its_verdicts_hold_no_formula(fake: FakeResults, tmp_path: Path) -> None:
     formula = '=HYPERLINK("http://127.0.0.1","open")'
-    declared = replace(declarations(), overrides=lambda run: formula if run == "diff" else "")
+    declared = replace(artifact_resolver(), overrides=lambda run: formula if run == "diff" else "")
     known = {run: facts(run) for run in declared.labels}
-    artifact = declared.slice("table6", "table", scale=SCALE, seeds=(0, 1, 2), facts=known)
+    artifact = declared.resolve("table6", "table", scale=SCALE, seeds=(0, 1, 2), facts=known)
     build_table(artifact, fake.results, tmp_path / "table6")
     tested = claims_on("evidence", not_testable={"V1.loss": formula})
     build_verdicts(tested, results=fake.results, output=tmp_path / "verdicts.json")

@@ -4,8 +4,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from fake_configs import resolved_artifact
 from fake_results import FakeResults, rewrite
-from fake_slices import artifact_slice
 
 from difftransformer.config.evaluation import Options
 from difftransformer.reporting.collect import load_results
@@ -17,7 +17,7 @@ RUNS = ("transformer", "diff")
 
 def note(fake: FakeResults, seeds: tuple[int, ...] = (0, 1), runs: Sequence[str] = RUNS) -> str:
     """The note on some rows, after their trainings are written."""
-    artifact = artifact_slice("table6", seeds=seeds)
+    artifact = resolved_artifact("table6", seeds=seeds)
     part = artifact.sections[0]
     rows = [row for run in runs for row in part.rows if row.run == run]
     part = part.model_copy(update={"rows": rows})
@@ -83,11 +83,11 @@ def test_what_leaks_into_training_is_said_of_every_row(small: FakeResults) -> No
 
 
 def test_intervals_are_named() -> None:
-    assert seeds_note(artifact_slice("table6", seeds=(5,))) == "One seed (5): no interval."
-    three = seeds_note(artifact_slice("table6"))
+    assert seeds_note(resolved_artifact("table6", seeds=(5,))) == "One seed (5): no interval."
+    three = seeds_note(resolved_artifact("table6"))
     assert three.startswith("3 seeds (0, 1, 2): mean ± half the 95% t interval")
     assert three.endswith("over seeds and, where it is known, what each was asked.")
-    looked_at = artifact_slice("table6").model_copy(update={"exploratory_seeds": [2, 1, 7]})
+    looked_at = resolved_artifact("table6").model_copy(update={"exploratory_seeds": [2, 1, 7]})
     assert seeds_note(looked_at).endswith("Exploratory seeds test no claim: 1, 2.")
 
 

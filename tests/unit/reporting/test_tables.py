@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 from built_tables import read
+from fake_configs import SCALE, resolved_artifact
 from fake_rest import made_up, skipped
 from fake_results import FakeResults, rewrite
-from fake_slices import SCALE, artifact_slice
 
 from difftransformer.config.artifacts import ENDINGS
 from difftransformer.errors import ConfigError, DataError, UserError
@@ -22,7 +22,7 @@ SOME = TABLES[::5]
 
 @pytest.mark.parametrize("name", [*TABLES, *skipped("table")])
 def test_every_declared_table_is_built(name: str, fake: FakeResults, tmp_path: Path) -> None:
-    made = build_table(artifact_slice(name), fake.results, tmp_path / name)
+    made = build_table(resolved_artifact(name), fake.results, tmp_path / name)
     assert [path.suffix for path in made] == list(ENDINGS["table"])
     latex = made[ENDINGS["table"].index(".tex")].read_text()
     assert "{[}U+" not in latex, "a sign that LaTeX lacks"
@@ -31,16 +31,16 @@ def test_every_declared_table_is_built(name: str, fake: FakeResults, tmp_path: P
 @pytest.mark.parametrize("names", [SOME, pytest.param(TABLES, marks=pytest.mark.slow)], ids=len)
 def test_tables_are_rebuilt_alike(names: list[str], fake: FakeResults, tmp_path: Path) -> None:
     for name in names:
-        first = build_table(artifact_slice(name), fake.results, tmp_path / "one" / name)
+        first = build_table(resolved_artifact(name), fake.results, tmp_path / "one" / name)
         second = build_table(
-            artifact_slice(name), fake.results[::-1], tmp_path / "two" / f"{name}.html"
+            resolved_artifact(name), fake.results[::-1], tmp_path / "two" / f"{name}.html"
         )
         assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
 @pytest.mark.parametrize("name", ["table6", "table6_recall", "lr_sweep", "figure4"])
 def test_csv_is_the_golden_one(name: str, fake: FakeResults, tmp_path: Path) -> None:
-    build_table(artifact_slice(name), fake.results, tmp_path / name)
+    build_table(resolved_artifact(name), fake.results, tmp_path / name)
     found, expected = read(tmp_path / f"{name}.csv"), read(GOLDEN / f"{name}.csv")
     assert list(found) == list(expected)
     for key, line in expected.items():
@@ -52,7 +52,7 @@ def test_csv_is_the_golden_one(name: str, fake: FakeResults, tmp_path: Path) -> 
 
 
 def test_csv_keeps_numbers_exactly_with_their_jobs(fake: FakeResults, tmp_path: Path) -> None:
-    build_table(artifact_slice("table6"), fake.results, tmp_path / "table6")
+    build_table(resolved_artifact("table6"), fake.results, tmp_path / "table6")
     cell = read(tmp_path / "table6.csv")["diff", "valid"]
     results = [json.loads(path.read_text()) for path in fake.results]
     mine = [r for r in results if r["suite"] == "validation_slices" and r["run"] == "diff"]
@@ -63,7 +63,7 @@ def test_csv_keeps_numbers_exactly_with_their_jobs(fake: FakeResults, tmp_path: 
 
 
 def test_published_values_are_marked_and_sourced(fake: FakeResults, tmp_path: Path) -> None:
-    build_table(artifact_slice("table6"), fake.results, tmp_path / "table6")
+    build_table(resolved_artifact("table6"), fake.results, tmp_path / "table6")
     for suffix in (".md", ".tex", ".html"):
         text = (tmp_path / f"table6{suffix}").read_text()
         assert "3.062" in text and "arXiv 2410.05258v2, table 6" in text
@@ -75,7 +75,7 @@ def test_published_values_are_marked_and_sourced(fake: FakeResults, tmp_path: Pa
 def test_published_values_stand_in_cells_of_every_format(
     name: str, value: str, fake: FakeResults, tmp_path: Path
 ) -> None:
-    build_table(artifact_slice(name), fake.results, tmp_path / name)
+    build_table(resolved_artifact(name), fake.results, tmp_path / name)
     mark = "published, at the paper&#39;s scale"
     html = (tmp_path / f"{name}.html").read_text().replace("'", "&#39;")
     assert f'<span class="published" title="{mark}">[{value}]</span>' in html
@@ -89,7 +89,7 @@ def test_one_seed_has_no_interval_and_says_so(
 ) -> None:
     timed = {"table7", "v2_decoding", "dex_figure12"}  # their intervals are over processes
     for name in set(names) - timed:
-        build_table(artifact_slice(name, seeds=(0,)), fake.results, tmp_path / name)
+        build_table(resolved_artifact(name, seeds=(0,)), fake.results, tmp_path / name)
         text = (tmp_path / f"{name}.md").read_text()
         assert "One seed (0): no interval." in text
         assert "±" not in text
@@ -102,7 +102,7 @@ def test_a_missing_evaluation_is_one_line_with_its_command(
 ) -> None:
     kept = [p for p in fake.results if not str(p).endswith("validation_slices/diff/1.json")]
     with pytest.raises(UserError) as error:
-        build_table(artifact_slice("table6"), kept, tmp_path / "table6")
+        build_table(resolved_artifact("table6"), kept, tmp_path / "table6")
     line = str(error.value)
     assert "\n" not in line and "'diff' with seed 1" in line
     assert "snakemake results/tiny/evaluations/validation_slices/diff/1.json" in line
@@ -112,12 +112,12 @@ def test_a_missing_evaluation_is_one_line_with_its_command(
 def test_a_missing_training_is_one_line_with_its_command(fake: FakeResults, tmp_path: Path) -> None:
     kept = [p for p in fake.results if not str(p).endswith("runs/diff/1/training.json")]
     with pytest.raises(UserError, match=r"snakemake results/tiny/runs/diff/1/training\.json"):
-        build_table(artifact_slice("table6"), kept, tmp_path / "table6")
+        build_table(resolved_artifact("table6"), kept, tmp_path / "table6")
 
 
 def test_a_metric_that_was_not_measured_is_named(small: FakeResults, tmp_path: Path) -> None:
     small.everything((0,))
-    artifact = artifact_slice("evidence", seeds=(0,))
+    artifact = resolved_artifact("evidence", seeds=(0,))
     options = artifact.sections[0].options.model_copy(update={"metric": "lost"})
     parts = [artifact.sections[0].model_copy(update={"options": options})]
     with pytest.raises(UserError, match=r"suite 'validation_slices' of run transformer.*lost"):
@@ -133,7 +133,7 @@ def test_rows_measured_with_different_settings_do_not_share_a_table(
     result["settings"]["config"]["n"] = 3
     rewrite(path, json.dumps(result))
     with pytest.raises(UserError, match=r"config\.n is 2 in .* and 3 in .*rerun"):
-        build_table(artifact_slice("table6", seeds=(0,)), small.results, tmp_path / "t")
+        build_table(resolved_artifact("table6", seeds=(0,)), small.results, tmp_path / "t")
 
 
 def test_results_of_another_scale_and_twins_are_refused(small: FakeResults, tmp_path: Path) -> None:
@@ -141,14 +141,14 @@ def test_results_of_another_scale_and_twins_are_refused(small: FakeResults, tmp_
     twin = tmp_path / "twin.json"
     shutil.copy(small.results[0], twin)
     with pytest.raises(DataError, match="a second training result of run transformer, seed 0"):
-        build_table(artifact_slice("table6", seeds=(0,)), [*small.results, twin], tmp_path / "t")
-    other = artifact_slice("table6", seeds=(0,)).model_copy(update={"scale": "gpu"})
+        build_table(resolved_artifact("table6", seeds=(0,)), [*small.results, twin], tmp_path / "t")
+    other = resolved_artifact("table6", seeds=(0,)).model_copy(update={"scale": "gpu"})
     with pytest.raises(UserError, match="made at scale tiny, this artifact is of scale gpu"):
         build_table(other, small.results, tmp_path / "t")
 
 
 def test_differences_to_another_row_have_columns_of_their_own(fake: FakeResults) -> None:
-    made = make_table(artifact_slice("v2_loss"), load_results(fake.results, "tiny"))
+    made = make_table(resolved_artifact("v2_loss"), load_results(fake.results, "tiny"))
     for ending, baseline in {"": "transformer_gqa", "_to_diff_gqa": "diff_gqa"}.items():
         found = made.find("diff_v2", f"loss_100_difference{ending}")
         ours, theirs = (made.find(row, "loss_100") for row in ("diff_v2", baseline))

@@ -1,11 +1,11 @@
 """What tables say of each mechanism: its bounds, and what of it is ours."""
 
 import pytest
+from fake_configs import resolved_artifact
 from fake_results import FakeResults
-from fake_slices import artifact_slice
 from pictures import picture
 
-from difftransformer.config.artifact_slices import MARK
+from difftransformer.config.resolved_artifacts import MARK
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.table_job import make_table
@@ -18,7 +18,7 @@ def text(section: Section, row: str, column: str) -> str:
 
 
 def test_layers_count_from_one_for_readers(fake: FakeResults) -> None:
-    made = make_table(artifact_slice("v2_sinks"), load_results(fake.results, "tiny"))
+    made = make_table(resolved_artifact("v2_sinks"), load_results(fake.results, "tiny"))
     headers = {column.id: column.header for column in made.sections[0].columns}
     assert (headers["share_l0"], headers["share_l1"]) == (
         "First-token share, layer 1",
@@ -30,7 +30,7 @@ def test_layers_count_from_one_for_readers(fake: FakeResults) -> None:
 
 @pytest.mark.parametrize("artifact", ["variants", "v2_context_rms", "table7"])
 def test_an_interpretation_is_marked_wherever_it_is_shown(artifact: str, fake: FakeResults) -> None:
-    made = make_table(artifact_slice(artifact), load_results(fake.results, "tiny"))
+    made = make_table(resolved_artifact(artifact), load_results(fake.results, "tiny"))
     shown = [row for section in made.sections for row in section.rows if "dint" in row.run]
     others = [row for section in made.sections for row in section.rows if "diff" in row.run]
     assert shown and all(MARK in row.label for row in shown)

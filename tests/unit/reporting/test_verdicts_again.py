@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from fake_configs import RESOLVER, SCALE, resolved_artifact
 from fake_results import FakeResults
 from fake_site import fake_claims
-from fake_slices import CATALOGUE, SCALE, artifact_slice
 from scipy import optimize, stats
 
 from difftransformer.reporting.verdict_job import build_verdicts, read_verdicts
@@ -67,8 +67,8 @@ def again(row: pd.Series) -> tuple[float, str]:
 def answers(fake: FakeResults, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of all verdicts."""
     folder = tmp_path_factory.mktemp("answers")
-    names = dict.fromkeys(one.artifact for one in CATALOGUE.registry.claims.values())
-    asked = fake_claims([artifact_slice(name) for name in names])
+    names = dict.fromkeys(one.artifact for one in RESOLVER.registry.claims.values())
+    asked = fake_claims([resolved_artifact(name) for name in names])
     build_verdicts(asked, results=fake.results, output=folder / "verdicts.json")
     return folder
 
@@ -87,7 +87,7 @@ def test_every_verdict_comes_out_again(lines: pd.DataFrame) -> None:
     sides = tested.groupby("claim").speaks_for.agg(set)
     mixed = [len(one) > 1 and one != {"reproduced", "opposite"} for one in sides]
     claims.loc[mixed, "again"] = 1.0
-    registered = CATALOGUE.registry.claims.values()
+    registered = RESOLVER.registry.claims.values()
     for family, ranked in claims.sort_values("again").groupby("family", sort=False):
         size = sum(one.family == family for one in registered)
         adjusted = (ranked.again * (size - np.arange(len(ranked)))).clip(upper=1).cummax()
@@ -114,7 +114,7 @@ def test_a_verdict_names_its_scale_and_the_size_of_its_models(
     assert found.where == f"{SCALE}, 0.66M parameters"
     assert f"✗ {found.words} ({found.where})" in (answers / "verdicts.md").read_text()
     assert any(f"V1.loss {found.words}" in one for one in document.summary)
-    assert found.digest == line.digest == CATALOGUE.registry.claims["V1.loss"].digest
+    assert found.digest == line.digest == RESOLVER.registry.claims["V1.loss"].digest
     # Models that are timed are of sizes of their own, which no training recorded.
     timed = [one for one in document.verdicts if one.about.over == "processes"]
     assert {one.where for one in timed} == {SCALE}

@@ -17,7 +17,7 @@ from tiny_training import Train, column, make_run_config
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from difftransformer.config.data import DatasetConfig
-from difftransformer.config.evaluations import EvaluationSlice
+from difftransformer.config.evaluations import EvaluationConfig
 from difftransformer.config.pretrained import sizes
 from difftransformer.config.run import PRETRAINED_BASE, PretrainedModel, RunConfig
 from difftransformer.convert.export import export_model
@@ -165,7 +165,7 @@ def test_its_loss_on_text_is_that_of_transformers(train: Train, base: Path, tmp_
     windows = tokens.unfold(0, 17, 16)
     for run, folder in ((PRETRAINED_BASE, base), ("lora", out)):
         own = {"pretrained": {"name": str(base)}} if folder == base else {}
-        run_config = EvaluationSlice.model_validate(asked | {"run": run} | own)
+        run_config = EvaluationConfig.model_validate(asked | {"run": run} | own)
         result = tmp_path / f"{run}.json"
         model = None if folder == base else out
         evaluate_as_job(run_config, result, model=model, dataset=data)
@@ -190,7 +190,7 @@ def test_it_and_what_adapting_made_are_asked_for_needles_in_the_same_text(
     for run, folder in ((PRETRAINED_BASE, base), ("lora", out)):
         own = {"pretrained": {"name": str(base)}} if folder == base else {}
         asked: dict[str, Any] = {"scale": "unit", "suite": "far", "config": settings, "run": run}
-        run_config = EvaluationSlice.model_validate(asked | own)
+        run_config = EvaluationConfig.model_validate(asked | own)
         result = tmp_path / f"{run}.json"
         model = None if folder == base else out
         details = evaluate_as_job(run_config, result, model=model, dataset=data)
@@ -214,7 +214,7 @@ def test_what_adapting_made_is_asked_in_words_as_any_folder_is(
     asked: dict[str, Any] = {"scale": "unit", "suite": "words", "config": suite}
     found = []
     for run, model, own in (("lora", out, {}), ("copy", None, {"pretrained": {"name": str(copy)}})):
-        run_config = EvaluationSlice.model_validate(asked | {"run": run} | own)
+        run_config = EvaluationConfig.model_validate(asked | {"run": run} | own)
         result = tmp_path / f"{run}.json"
         evaluate_as_job(run_config, result, model=model, dataset=None if model is None else data)
         found.append(json.loads(result.read_text())["metrics"])
@@ -256,7 +256,7 @@ def test_the_lm_eval_command_scores_what_adapting_made_as_we_do(
     data = write_data(tmp_path / "data", base)
     out = train(child(base, method), method, dataset=data, seed=3) / "out"
     settings = suite().model_dump(mode="json")
-    run_config = EvaluationSlice.model_validate(
+    run_config = EvaluationConfig.model_validate(
         {"scale": "unit", "suite": "words", "run": method, "config": settings}
     )
     evaluate_as_job(run_config, tmp_path / "ours.json", model=out, dataset=data)
@@ -274,7 +274,7 @@ def test_weights_that_are_not_those_that_were_published_are_one_line(
     (out / "model.safetensors").write_bytes(weights)
     suite = {"kind": "adaptation", "dataset": "tiny", "seq_len": 16}
     asked = {"scale": "unit", "suite": "text", "run": "lora", "config": suite}
-    run_config = EvaluationSlice.model_validate(asked)
+    run_config = EvaluationConfig.model_validate(asked)
     with pytest.raises(UserError, match=r"model\.safetensors") as refusal:
         evaluate_as_job(run_config, tmp_path / "lora.json", model=out, dataset=data)
     assert "\n" not in str(refusal.value)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from tiny_training import make_run_config
 
-from difftransformer.config.resolve import Catalogue
+from difftransformer.config.resolve import ConfigResolver
 from difftransformer.errors import UserError
 from difftransformer.machine import memory as machine
 from difftransformer.training import memory
@@ -72,7 +72,7 @@ def test_the_estimate_is_near_the_peak_of_an_h100(
     run: str, measured: int, repository: Path
 ) -> None:
     """Measured compiled in bf16, see benchmarks/gpu/records/training.jsonl."""
-    run_config = Catalogue.load(repository / "config", {"scale": "gpu"}).run(run)
+    run_config = ConfigResolver.load(repository / "config", {"scale": "gpu"}).run(run)
     assert 1 <= memory.estimate_memory(run_config, "cuda").peak / measured < 1.4
 
 

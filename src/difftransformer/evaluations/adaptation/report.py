@@ -8,7 +8,7 @@ linear interpolation between two rates of a method.
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.config.resolved_artifacts import ResolvedRow
 from difftransformer.evaluations.adaptation.settings import Options
 from difftransformer.reporting.cells import (
     DIFFERENCE_SUFFIX,
@@ -204,7 +204,7 @@ def target_loss_at(curve: Sequence[Losses], source_loss: float) -> float | None:
     return min(targets, default=None)
 
 
-def _sweep_cells(context: SectionContext[Options], row: RowSlice) -> SweepCells:
+def _sweep_cells(context: SectionContext[Options], row: ResolvedRow) -> SweepCells:
     def cell(run: str, lr: float, domain: int) -> Cell:
         suite, metric = context.section.suites[domain], DOMAINS[domain]
         results = [context.results.evaluation(suite, run, seed) for seed in context.seeds]

@@ -17,7 +17,7 @@ class Suite(LossSuite):
         "tokenizer."
     )
 
-    def read_dataset(self, *, foreign: bool) -> str:
+    def read_dataset(self, *, pretrained: bool) -> str:
         """See `Suite.read_dataset`."""
         return self.dataset
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.config.resolved_artifacts import ResolvedRow
 from difftransformer.evaluations.attention_allocation.settings import (
     MAPS,
     PROMPT,
@@ -182,13 +182,13 @@ def _draw_examples(
     add_colorbar(fig, grid)
 
 
-def _example(context: SectionContext[Options], row: RowSlice) -> TokenWeights:
+def _example(context: SectionContext[Options], row: ResolvedRow) -> TokenWeights:
     seed = context.seeds[0]
     rows = np.load(context.detail(row.run, seed, ROWS), allow_pickle=False)
     prompt = _prompt(context, row)
     return TokenWeights.of(rows, prompt["tokens"], prompt["regions"])
 
 
-def _prompt(context: SectionContext[Options], row: RowSlice) -> dict[str, Any]:
+def _prompt(context: SectionContext[Options], row: ResolvedRow) -> dict[str, Any]:
     path = context.detail(row.run, context.seeds[0], PROMPT)
     return dict(json.loads(path.read_text(encoding="utf-8")))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.config.resolved_artifacts import ResolvedRow
 from difftransformer.errors import UserError
 from difftransformer.evaluations.attention_maps.settings import (
     DETAILS,
@@ -75,7 +75,7 @@ def _headers() -> dict[str, str]:
     }
 
 
-def _correlations_of_row(context: SectionContext[Options], row: RowSlice) -> dict[str, Floats]:
+def _correlations_of_row(context: SectionContext[Options], row: ResolvedRow) -> dict[str, Floats]:
     """Return correlations of both forms and their difference by column, [seeds, L] each."""
     columns: dict[str, Floats] = {}
     for measure in MEASURES:
@@ -128,7 +128,7 @@ def correlations(
     return means
 
 
-def _by_seed(context: SectionContext[Options], row: RowSlice, measure: str, form: str) -> Floats:
+def _by_seed(context: SectionContext[Options], row: ResolvedRow, measure: str, form: str) -> Floats:
     """Return the correlations of a row with its baseline, [seeds, L]."""
     baseline = next(other for other in context.rows if other.run == row.baseline)
     seeds, baseline_seeds = context.seeds_of(row), context.seeds_of(baseline)
@@ -153,7 +153,7 @@ def _by_seed(context: SectionContext[Options], row: RowSlice, measure: str, form
 
 
 def _cells(
-    context: SectionContext[Options], row: RowSlice, name: str, by_seed: Floats
+    context: SectionContext[Options], row: ResolvedRow, name: str, by_seed: Floats
 ) -> Iterator[Cell]:
     """Yield the cell of the mean over layers, and one for each layer."""
     results = context.eval_results(row)

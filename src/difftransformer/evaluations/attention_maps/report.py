@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 
-from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.config.resolved_artifacts import ResolvedRow
 from difftransformer.evaluations.attention_maps import model_similarity
 from difftransformer.evaluations.attention_maps.settings import (
     BY_LAYER,
@@ -194,7 +194,7 @@ def _legend(fig: Figure, context: SectionContext[Options], *labels: str) -> None
     legend_below(fig, [*signs, *row_legend(context.rows, context.styles, marker_size=4)])
 
 
-def _layers(context: SectionContext[Options], rows: Sequence[RowSlice]) -> int:
+def _layers(context: SectionContext[Options], rows: Sequence[ResolvedRow]) -> int:
     """Return the number of layers of the deepest of these rows."""
     return count_layers(BY_LAYER[-1], context.eval_results(*rows))
 

@@ -6,7 +6,7 @@ a row of attention weights.
 
 from typing import NamedTuple
 
-from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.config.resolved_artifacts import ResolvedRow
 from difftransformer.evaluations.context_rms.settings import Options
 from difftransformer.reporting.document import Cell, Column
 from difftransformer.reporting.number_format import format_number
@@ -60,7 +60,7 @@ def published(context: SectionContext[Options], run: str) -> tuple[float, float,
     return None if high is None else (low or 0.0, by_root_n or 0.0, high)
 
 
-def derived(row: RowSlice) -> DerivedBounds | None:
+def derived(row: ResolvedRow) -> DerivedBounds | None:
     """Return the bounds that we derived for a model's mechanism."""
     form = row.facts.get("lambda_form")
     return DERIVED.get((str(row.facts.get("variant")), None if form is None else str(form)))

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.config.papers import Replication
+from difftransformer.config.resolved_artifacts import ResolvedRow
 from difftransformer.evaluations.contrasts.settings import Options, Pair
 from difftransformer.reporting.cells import DIFFERENCE_SUFFIX, UNDEFINED, paired_differences
 from difftransformer.reporting.charts import cell_estimates, draw_estimates
@@ -141,7 +141,7 @@ def _replicated(context: SectionContext[Options]) -> Iterator[Section]:
 
 
 def _difference(context: SectionContext[Options], pair: Pair, rows: Section) -> Cell:
-    compared = RowSlice(run=pair.row, label="", baseline=pair.baseline)
+    compared = ResolvedRow(run=pair.row, label="", baseline=pair.baseline)
     column, decimals = context.options.column, context.options.decimals
     (found,) = paired_differences([compared], [column], rows.cells, decimals)
     return found.model_copy(update={"row": _id(pair)})

@@ -9,7 +9,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from difftransformer.config.evaluations import TimingSlice
+from difftransformer.config.evaluations import BenchmarkConfig
 from difftransformer.convert.attention_hooks import attention_layers
 from difftransformer.evaluation.timing import CLOCKS, Clock, Metrics, time_interleaved, time_shape
 from difftransformer.evaluations.decoding.settings import MODE, MODEL, Load, Timing
@@ -24,7 +24,7 @@ _READ = 256
 """Positions of a long context that a model reads itself."""
 
 
-def measure(slice: TimingSlice, device: torch.device, process: int) -> Metrics:
+def measure(slice: BenchmarkConfig, device: torch.device, process: int) -> Metrics:
     """Time every row at every batch size and context length, in the order of turns of a process.
 
     Returns:

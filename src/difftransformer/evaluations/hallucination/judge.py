@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from difftransformer.config.judges import EndpointJudge, JudgmentSlice, judge_module
+from difftransformer.config.judges import EndpointJudge, JudgmentConfig, judge_module
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.context import EvalResult, Metrics, per_item_scores
 from difftransformer.evaluations.hallucination.answers import (
@@ -42,7 +42,7 @@ class GeneratedAnswers(NamedTuple):
     sha256: str
 
 
-def open_answers(config: JudgmentSlice, path: Path, seed: int) -> GeneratedAnswers:
+def open_answers(config: JudgmentConfig, path: Path, seed: int) -> GeneratedAnswers:
     """Read the answers that belong to a result of the suite.
 
     Raises:
@@ -62,7 +62,7 @@ def open_answers(config: JudgmentSlice, path: Path, seed: int) -> GeneratedAnswe
 
 
 def judge_answers(
-    config: JudgmentSlice,
+    config: JudgmentConfig,
     *,
     generated: GeneratedAnswers,
     cache_folder: Path,

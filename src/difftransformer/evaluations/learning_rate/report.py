@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from difftransformer.config.artifact_slices import RowSlice, SweepRow
+from difftransformer.config.resolved_artifacts import ResolvedRow, SweepRow
 from difftransformer.evaluations.learning_rate.settings import Options
 from difftransformer.reporting.cells import (
     UNDEFINED,
@@ -37,7 +37,7 @@ _BEST_STYLE, _IN_USE_STYLE = RowStyle(SOFT, (), "*"), RowStyle(SOFT, (), "o")
 class SweepResult(NamedTuple):
     """Cells by rate, best rate and rate in use of one architecture."""
 
-    row: RowSlice
+    row: ResolvedRow
     best: SweepRow | None
     chosen: SweepRow | None
     cells: dict[float, Cell]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.config.resolved_artifacts import ResolvedRow
 from difftransformer.errors import UserError
 from difftransformer.evaluations.needles.settings import Options, accuracy_metric
 from difftransformer.reporting.charts import draw_lines, seed_points
@@ -63,7 +63,7 @@ def require_lengths(context: SectionContext[Options]) -> list[int]:
     return lengths
 
 
-def _ours(context: SectionContext[Options], row: RowSlice) -> Panel:
+def _ours(context: SectionContext[Options], row: ResolvedRow) -> Panel:
     results, suite = context.eval_results(row), context.suite
     pair, lengths = suite.pairs[0], suite.lengths
 

@@ -4,7 +4,7 @@ import json
 from itertools import accumulate
 from statistics import fmean
 
-from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.config.resolved_artifacts import ResolvedRow
 from difftransformer.errors import DataError
 from difftransformer.evaluations.outliers.settings import (
     HISTOGRAMS,
@@ -70,7 +70,7 @@ def figure(context: SectionContext[Options]) -> Figure:
     return figure
 
 
-def _curve(context: SectionContext[Options], row: RowSlice) -> list[Point]:
+def _curve(context: SectionContext[Options], row: ResolvedRow) -> list[Point]:
     """Return the share of values above x, mean over seeds, for the largest values."""
     seeds = [dict(_shares_above(context, row.run, seed)) for seed in context.seeds]
     start = max(min(shares) for shares in seeds)  # below it some seed's share is 1

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.config.resolved_artifacts import ResolvedRow
 from difftransformer.evaluations.quantized.settings import Options, score_name
 from difftransformer.provenance.result import PerItemScores, Result
 from difftransformer.reporting.charts import PUBLISHED_STYLE, Point, draw_lines
@@ -40,7 +40,7 @@ _GROUPS = {
 class _InPercent(SectionContext[Options]):
     """A section whose scores are fractions, shown in %."""
 
-    def eval_results(self, *rows: RowSlice, suite: str | None = None) -> list[Result]:
+    def eval_results(self, *rows: ResolvedRow, suite: str | None = None) -> list[Result]:
         """Return results with metrics and per-item values in %."""
         return [_percent(result) for result in super().eval_results(*rows, suite=suite)]
 

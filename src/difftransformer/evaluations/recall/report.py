@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from functools import partial
 
-from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.config.resolved_artifacts import ResolvedRow
 from difftransformer.errors import UserError
 from difftransformer.evaluations.recall.settings import AT_BUDGET, Options, accuracy_metric
 from difftransformer.provenance.result import Result
@@ -123,7 +123,7 @@ def figure(context: SectionContext[Options]) -> Figure:
 
 
 def _times_and_share(
-    context: SectionContext[Options], row: RowSlice, horizon: float | None
+    context: SectionContext[Options], row: ResolvedRow, horizon: float | None
 ) -> list[Cell]:
     learned = [(result, get_metric(result, "learned")) for result in context.train_results(row)]
     cells = [proportion_cell(CellKey(row.run, "learned"), seed_values(learned, 0))]
@@ -135,7 +135,7 @@ def _times_and_share(
     return cells
 
 
-def _times(context: SectionContext[Options], unit: str, *rows: RowSlice) -> list[SeedValue]:
+def _times(context: SectionContext[Options], unit: str, *rows: ResolvedRow) -> list[SeedValue]:
     """Return the time to learn retrieval by seed, in a unit; censored at the end of training."""
     times = []
     for result in context.train_results(*rows):
@@ -196,7 +196,7 @@ def _budget_columns(context: SectionContext[Options]) -> list[Column]:
     ]
 
 
-def _at_budget(context: SectionContext[Options], row: RowSlice, budget: int) -> Cell:
+def _at_budget(context: SectionContext[Options], row: ResolvedRow, budget: int) -> Cell:
     """Return the mean accuracy at the last probe within a budget of training tokens.
 
     Raises:
@@ -289,7 +289,7 @@ def _times_to_learn(axes: Axes, context: SectionContext[Options]) -> None:
 
 
 def _learning(
-    axes: Axes, context: SectionContext[Options], row: RowSlice, probe: dict[str, float]
+    axes: Axes, context: SectionContext[Options], row: ResolvedRow, probe: dict[str, float]
 ) -> None:
     """Draw probe accuracy by tokens: a line per seed, a dot where it has learned retrieval."""
     needles, threshold = int(probe["learned_needles"]), probe["learned_threshold"]

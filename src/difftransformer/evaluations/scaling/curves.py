@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import NamedTuple
 
-from difftransformer.config.artifact_slices import ResolvedGridRow
 from difftransformer.config.papers import PaperTable
+from difftransformer.config.resolved_artifacts import ResolvedGridRow
 from difftransformer.errors import DataError
 from difftransformer.evaluations.scaling.power_law import (
     EqualLoss,

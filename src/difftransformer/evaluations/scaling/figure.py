@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from difftransformer.config.artifact_slices import ResolvedGridRow
 from difftransformer.config.papers import PaperTable
+from difftransformer.config.resolved_artifacts import ResolvedGridRow
 from difftransformer.evaluations.scaling.curves import COUNTS, SIZE, Curves, published_fits
 from difftransformer.evaluations.scaling.power_law import EqualLoss, PowerLaw
 from difftransformer.evaluations.scaling.settings import Options

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.config.evaluation import Fact
 from difftransformer.config.papers import PaperTable
+from difftransformer.config.resolved_artifacts import ResolvedRow
 from difftransformer.evaluations.scaling.curves import (
     COUNTS,
     DECIMALS,
@@ -72,7 +72,7 @@ def _points(context: SectionContext[Options], curves: Curves) -> Section:
             grid_row, point = line.grid_row, by_run[line.grid_row.run]
             baseline = None if grid_row.baseline is None else by_run[grid_row.baseline].row
             label = f"{grid_row.label}, {format_count(point.x)}"
-            rows.append(RowSlice(run=point.row, label=label, baseline=baseline))
+            rows.append(ResolvedRow(run=point.row, label=label, baseline=baseline))
             cells += _point_facts(context, point)
             cells.append(mean_cell(CellKey(point.row, "loss"), point.seeds, DECIMALS, _NO_PAPER))
             if baseline is not None:

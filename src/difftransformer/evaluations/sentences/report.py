@@ -5,7 +5,7 @@ from pathlib import Path
 
 from safetensors.numpy import load_file
 
-from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.config.resolved_artifacts import ResolvedRow
 from difftransformer.evaluations.sentences.sentences import SENTENCES
 from difftransformer.evaluations.sentences.settings import (
     DISTRACTOR,
@@ -83,14 +83,14 @@ def maps(context: SectionContext[Options]) -> list[PromptMaps]:
     ]
 
 
-def _rows(context: SectionContext[Options], row: RowSlice, name: str) -> TokenWeights:
+def _rows(context: SectionContext[Options], row: ResolvedRow, name: str) -> TokenWeights:
     record = _token_record(context, row, name)
     rows = load_file(_detail(context, row, ROWS))[name]
     return TokenWeights.of(rows, record["tokens"], record["words"])
 
 
 def _token_record(
-    context: SectionContext[Options], row: RowSlice, name: str
+    context: SectionContext[Options], row: ResolvedRow, name: str
 ) -> dict[str, list[str]]:
     """Return the tokens of a sentence, and the word that each belongs to."""
     records: dict[str, dict[str, list[str]]] = json.loads(
@@ -99,5 +99,5 @@ def _token_record(
     return records[name]
 
 
-def _detail(context: SectionContext[Options], row: RowSlice, name: str) -> Path:
+def _detail(context: SectionContext[Options], row: ResolvedRow, name: str) -> Path:
     return context.detail(row.run, context.seeds_of(row)[0], name)

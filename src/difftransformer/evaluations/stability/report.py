@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.config.resolved_artifacts import ResolvedRow
 from difftransformer.errors import UserError
 from difftransformer.evaluations.stability.settings import THRESHOLD, WINDOW, Options
 from difftransformer.evaluations.stability.spikes import (
@@ -243,7 +243,7 @@ def _by_rate(axes: Axes, name: str, run: str, trained: ByRate, styles: dict[str,
 
 
 def _curves_at_largest_rate(
-    axes: Axes, context: SectionContext[Options], row: RowSlice, column: str
+    axes: Axes, context: SectionContext[Options], row: ResolvedRow, column: str
 ) -> None:
     """Draw the training curve of every seed at the largest rate, up to where it diverges."""
     largest, histories = context.sweep_rows(row)[-1], context.results.histories

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
-from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.config.resolved_artifacts import ResolvedRow
 from difftransformer.errors import DataError
 from difftransformer.evaluations.stability.settings import THRESHOLD, WINDOW, Options
 from difftransformer.provenance.result import Result
@@ -50,7 +50,7 @@ def stability_of(results: Results, run: str, seeds: Sequence[int]) -> list[Stabi
     return [_stability(results, run, seed) for seed in seeds]
 
 
-def by_rate(context: SectionContext[Options], row: RowSlice) -> ByRate:
+def by_rate(context: SectionContext[Options], row: ResolvedRow) -> ByRate:
     """Return the stability of a swept row by learning rate."""
     return {
         entry.learning_rate: stability_of(context.results, entry.run_id, context.seeds)

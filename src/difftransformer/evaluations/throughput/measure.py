@@ -9,7 +9,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from difftransformer.config.evaluations import TimingSlice
+from difftransformer.config.evaluations import BenchmarkConfig
 from difftransformer.config.timing import BatchConfig
 from difftransformer.convert.attention_hooks import attention_layers
 from difftransformer.evaluation.timing import (
@@ -35,7 +35,7 @@ FLOPS = {"training": training_flops, "forward": forward_flops}
 """What is timed, and its operations for each token, by formula."""
 
 
-def measure(slice: TimingSlice, device: torch.device, process: int) -> Metrics:
+def measure(slice: BenchmarkConfig, device: torch.device, process: int) -> Metrics:
     """Time every row at every shape, in the order of turns of a process by its number.
 
     Returns:

@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 
-from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.config.resolved_artifacts import ResolvedRow
 from difftransformer.evaluations.throughput.settings import Options
 from difftransformer.reporting.cells import CellKey
 from difftransformer.reporting.charts import Estimate, draw_estimates, make_estimates
@@ -114,7 +114,7 @@ def _notes(context: SectionContext[Options], timings: TimingResults) -> list[str
     ]
 
 
-def _sizes(row: RowSlice, timings: TimingResults, shape: str) -> str:
+def _sizes(row: ResolvedRow, timings: TimingResults, shape: str) -> str:
     model = timings.result.settings["models"][row.run][shape]
     return (
         f"{model['num_layers']} layers, d_model {model['d_model']}, feed-forward "
@@ -135,7 +135,7 @@ def _drawn_shapes(context: SectionContext[Options], timings: TimingResults) -> d
     return shown
 
 
-def _measured_ratios(timings: TimingResults, row: RowSlice, mode: str) -> Iterator[Estimate]:
+def _measured_ratios(timings: TimingResults, row: ResolvedRow, mode: str) -> Iterator[Estimate]:
     """Median and quartiles of the rounds at each shape."""
     for shape in timings.config.shapes:
         ratios = timings.ratios(shape, row.run, str(row.baseline), mode).ravel().tolist()
@@ -145,7 +145,7 @@ def _measured_ratios(timings: TimingResults, row: RowSlice, mode: str) -> Iterat
 
 
 def _printed(
-    context: SectionContext[Options], row: RowSlice, mode: str, shapes: Iterable[str]
+    context: SectionContext[Options], row: ResolvedRow, mode: str, shapes: Iterable[str]
 ) -> Iterator[Estimate]:
     """Ratios of the printed tokens per second."""
     for shape in shapes:

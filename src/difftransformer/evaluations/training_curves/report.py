@@ -1,6 +1,6 @@
 """Columns of histories: at equal parts of the training, and as a panel each."""
 
-from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.config.resolved_artifacts import ResolvedRow
 from difftransformer.evaluations.training_curves.settings import CurveConfig, Options
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import CellKey, mean_cell, seed_values
@@ -46,7 +46,7 @@ def figure(context: SectionContext[Options]) -> Figure:
     return drawn
 
 
-def _at(context: SectionContext[Options], row: RowSlice, curve: CurveConfig) -> list[Cell]:
+def _at(context: SectionContext[Options], row: ResolvedRow, curve: CurveConfig) -> list[Cell]:
     found: list[tuple[Result, Series]] = [
         (result, context.results.histories.series(row.run, result.seed, curve.column))
         for result in context.train_results(row)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.config.resolved_artifacts import ResolvedRow
 from difftransformer.config.timing import TRAINED_SIZES
 from difftransformer.evaluations.variants.settings import Options
 from difftransformer.reporting.cells import (
@@ -97,7 +97,7 @@ def figure(context: SectionContext[Options]) -> Figure:
     return figure
 
 
-def _row(context: SectionContext[Options], row: RowSlice) -> list[Cell]:
+def _row(context: SectionContext[Options], row: ResolvedRow) -> list[Cell]:
     trained, nothing = context.train_results(row), PublishedValues(None)
     cells = [
         fact_cell(CellKey(row.run, name), row.facts.get(name), trained, nothing, _written)

@@ -6,7 +6,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from difftransformer.config.artifact_slices import ArtifactSlice, KeptSlice, ReportSlice
+from difftransformer.config.resolved_artifacts import (
+    EarlierArtifact,
+    ReportConfig,
+    ResolvedArtifact,
+)
 from difftransformer.errors import DataError, UserError
 from difftransformer.provenance.checksums import verify_file
 from difftransformer.provenance.layout import SUMS
@@ -50,7 +54,7 @@ class SiteArtifact(NamedTuple):
 
 
 def read_artifacts(
-    report: ReportSlice,
+    report: ReportConfig,
     tables: Iterable[Path],
     figures: Iterable[Path],
     verdicts: Iterable[Verdict],
@@ -91,7 +95,7 @@ def readable_results(paths: Iterable[str]) -> list[Path]:
     return found
 
 
-def _lying(kept: KeptSlice) -> tuple[dict[str, Path], dict[str, Path]]:
+def _lying(kept: EarlierArtifact) -> tuple[dict[str, Path], dict[str, Path]]:
     name = kept.artifact
     tables, figures = (
         {} if file is None else {name: Path(file)} for file in (kept.table, kept.figure)
@@ -101,7 +105,7 @@ def _lying(kept: KeptSlice) -> tuple[dict[str, Path], dict[str, Path]]:
 
 def _part(
     name: str,
-    report: ReportSlice,
+    report: ReportConfig,
     read: Mapping[str, Path],
     drawn: Mapping[str, Path],
     verdicts: Iterable[Verdict],
@@ -128,7 +132,7 @@ def _part(
     )
 
 
-def _picture(figure: ArtifactSlice, path: Path) -> Picture:
+def _picture(figure: ResolvedArtifact, path: Path) -> Picture:
     try:
         verify_file(path, path.with_suffix(SUMS))
         content = path.read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import count, takewhile
 from typing import TYPE_CHECKING, Any
 
-from difftransformer.config.artifact_slices import ReportSlice
+from difftransformer.config.resolved_artifacts import ReportConfig
 from difftransformer.models.config import lambda_metric
 from difftransformer.provenance.masking import without_folders
 from difftransformer.provenance.result import Result
@@ -97,7 +97,7 @@ def cells(table: TableDocument) -> list[dict[str, Any]]:
     ]
 
 
-def runs(report: ReportSlice, found: Results) -> dict[str, Any]:
+def runs(report: ReportConfig, found: Results) -> dict[str, Any]:
     """Runs with what they took, where they ended, and their curves."""
     by_run: dict[str, list[Result]] = {}
     for result in found.trainings.values():
@@ -108,7 +108,7 @@ def runs(report: ReportSlice, found: Results) -> dict[str, Any]:
 
 
 def _run(
-    run: str, report: ReportSlice, results: list[Result], histories: Histories
+    run: str, report: ReportConfig, results: list[Result], histories: Histories
 ) -> dict[str, Any]:
     about = report.runs.get(run)
     seconds = [one.provenance.seconds for one in results]

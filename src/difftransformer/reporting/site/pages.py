@@ -8,8 +8,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from difftransformer.config.artifact_slices import ReportSlice
 from difftransformer.config.registry import DECIDED
+from difftransformer.config.resolved_artifacts import ReportConfig
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.checksums import write_checked
 from difftransformer.provenance.layout import SUMS
@@ -52,7 +52,7 @@ class PageBody(NamedTuple):
 class Site:
     """Everything that the pages are written from."""
 
-    report: ReportSlice
+    report: ReportConfig
     parts: Sequence[SiteArtifact]
     answers: VerdictsDocument
     origins: ProvenanceSummary

@@ -3,19 +3,19 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from difftransformer.config.artifact_slices import (
-    DEVIATION,
-    MARK,
-    ArtifactSlice,
-    ResolvedGridRow,
-    RowSlice,
-    SectionSlice,
-    SweepRow,
-    with_overrides,
-)
 from difftransformer.config.artifacts import ArtifactConfig, Kind, RowConfig, SectionConfig
 from difftransformer.config.evaluation import Fact
 from difftransformer.config.papers import PaperTable, Replication
+from difftransformer.config.resolved_artifacts import (
+    DEVIATION,
+    MARK,
+    ResolvedArtifact,
+    ResolvedGridRow,
+    ResolvedRow,
+    ResolvedSection,
+    SweepRow,
+    with_overrides,
+)
 from difftransformer.errors import ConfigError, lookup
 
 Facts = Mapping[str, Mapping[str, Fact]]
@@ -32,7 +32,7 @@ def _alone(run: str, size_grid: str | None) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Declarations:
+class ArtifactResolver:
     """What the files under ``config/`` declare about artifacts, and the runs they may name."""
 
     artifacts: Mapping[str, ArtifactConfig]
@@ -80,7 +80,7 @@ class Declarations:
             with_values = {key: one for key, one in known if isinstance(one.paper, PaperTable)}
             lookup(with_values, artifact.paper, "artifact with published values", f"{where}: paper")
 
-    def slice(
+    def resolve(
         self,
         name: str,
         kind: Kind,
@@ -90,7 +90,7 @@ class Declarations:
         exploratory_seeds: Sequence[int] = (),
         facts: Facts,
         sweeps: Sweeps | None = None,
-    ) -> ArtifactSlice:
+    ) -> ResolvedArtifact:
         """Resolve one table or figure; ``sweeps`` are for the sections that show one.
 
         Raises:
@@ -104,7 +104,7 @@ class Declarations:
         if form is None:
             raise ConfigError(f"{where}: has no {kind}")
         sections = [self._section(one, facts, sweeps or {}, where) for one in artifact.sections]
-        return ArtifactSlice(
+        return ResolvedArtifact(
             artifact=name,
             kind=kind,
             scale=scale,
@@ -120,7 +120,7 @@ class Declarations:
 
     def _section(
         self, part: SectionConfig, facts: Facts, sweeps: Sweeps, where: str
-    ) -> SectionSlice:
+    ) -> ResolvedSection:
         grid_rows = [self._grid_row(row, part) for row in part.rows]
         members = {grid_row.run: grid_row.members for grid_row in grid_rows}
         rows = [
@@ -136,7 +136,7 @@ class Declarations:
                 f"{where}: the scale sweeps none of {[row.run for row in rows]}; add them to "
                 "`sweeps` in its file"
             )
-        return SectionSlice(
+        return ResolvedSection(
             title=part.title,
             evaluation=part.evaluation,
             options=part.asked,
@@ -176,7 +176,7 @@ class Declarations:
         members: Mapping[str, list[str]],
         facts: Facts,
         sweeps: Sweeps,
-    ) -> Iterator[RowSlice]:
+    ) -> Iterator[ResolvedRow]:
         """Return a row per recipe of the size grid, compared at the same recipe."""
         none: Sequence[str | None] = [None] * len(grid_row.members)
         baseline = none if grid_row.baseline is None else members.get(grid_row.baseline, none)
@@ -187,7 +187,7 @@ class Declarations:
             changed = self._overrides(run, *paired_runs, *swept)
             name = row.label if itself and row.label else self.labels[run]
             label = with_overrides(name, changed)
-            yield RowSlice(
+            yield ResolvedRow(
                 run=run,
                 label=label if known.get(DEVIATION) is None else label + MARK,
                 overrides=changed,
@@ -201,7 +201,7 @@ class Declarations:
 
 
 def _published(
-    artifact: ArtifactConfig, table: PaperTable | None, sections: Sequence[SectionSlice]
+    artifact: ArtifactConfig, table: PaperTable | None, sections: Sequence[ResolvedSection]
 ) -> PaperTable | None:
     """Return the published table with its rows named by the runs that stand beside them.
 

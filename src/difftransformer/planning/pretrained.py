@@ -4,21 +4,21 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from difftransformer.config.evaluation import AnyModel, Suite
-from difftransformer.config.resolve import Catalogue
+from difftransformer.config.resolve import ConfigResolver
 from difftransformer.config.run import PRETRAINED_BASE
 from difftransformer.planning.sizes import Sizes
 
 
 @dataclass(frozen=True, eq=False)
-class Foreign:
+class PretrainedRuns:
     """Models from elsewhere, and what adapting one makes, among the runs of a scale."""
 
-    catalogue: Catalogue
+    resolver: ConfigResolver
     sizes: Sizes
 
     def includes(self, run: str) -> bool:
         """Whether a run is a model from elsewhere, or what adapting one makes."""
-        entry = self.catalogue.entry(run)
+        entry = self.resolver.entry(run)
         return entry.pretrained is not None or entry.init_from == PRETRAINED_BASE
 
     @cached_property
@@ -27,12 +27,12 @@ class Foreign:
 
         One that has room for none is told so where a run is checked.
         """
-        if self.catalogue.project.pretrained is None:
+        if self.resolver.project.pretrained is None:
             return frozenset()
         adapted = (
             run
-            for run in self.catalogue.runs
-            if self.includes(run) and self.catalogue.entry(run).adapt is not None
+            for run in self.resolver.runs
+            if self.includes(run) and self.resolver.entry(run).adapt is not None
         )
         known = {run: self.sizes.run(run) for run in adapted}
         shortest = min((one.training.seq_len for one in known.values()), default=0)
@@ -44,22 +44,22 @@ class Foreign:
 
     def text(self, suite: str, run: str) -> str | None:
         """Name the dataset whose text a suite reads in the place of a run's own; None: its own."""
-        return self.catalogue.suite(suite).asked.read_dataset(foreign=self.includes(run))
+        return self.resolver.suite(suite).asked.read_dataset(pretrained=self.includes(run))
 
     def asked(self, suite: str, run: str) -> Suite:
         """Return a suite as it is asked of a run, which reads one of its datasets."""
-        return _settled(self.catalogue.suite(suite), self.text(suite, run))
+        return _settled(self.resolver.suite(suite), self.text(suite, run))
 
     def refusal(self, suite: str, run: str) -> str | None:
         """Say why a suite cannot measure what a run is; None: it can."""
-        asked = self.catalogue.suite(suite)
+        asked = self.resolver.suite(suite)
         if not self.includes(run):
             return None
         who = f"row '{run}' is a model from elsewhere"
         if not asked.measures_pretrained:
             return f"{who}, which suite '{suite}' (evaluation {asked.kind}) cannot measure"
         if (
-            self.catalogue.pretrained(run)
+            self.resolver.pretrained(run)
             and asked.asked.reads_text
             and self.text(suite, run) is None
         ):

@@ -6,13 +6,13 @@ from pathlib import Path
 from fake_adaptation import METHODS
 from fake_v2 import SWEPT_HOT, VARIANT_FACTS, mechanism
 
-from difftransformer.config.artifact_slices import ArtifactSlice, SweepRow
 from difftransformer.config.artifacts import Kind
-from difftransformer.config.resolve import Catalogue
-from difftransformer.planning.slices import Declarations
+from difftransformer.config.resolve import ConfigResolver
+from difftransformer.config.resolved_artifacts import ResolvedArtifact, SweepRow
+from difftransformer.planning.artifact_resolver import ArtifactResolver
 
 SCALE = "tiny"
-CATALOGUE = Catalogue.load(Path(__file__).parents[3] / "config", {"scale": SCALE})
+RESOLVER = ConfigResolver.load(Path(__file__).parents[3] / "config", {"scale": SCALE})
 SWEPT = (
     "transformer",
     "diff",
@@ -24,24 +24,24 @@ SWEPT = (
 RATES = (1e-3, 2e-3, 4e-3, 8e-3)
 
 
-def declarations() -> Declarations:
+def artifact_resolver() -> ArtifactResolver:
     """What the repository's own config folder declares, at our scale."""
-    return Declarations(
-        artifacts=CATALOGUE.artifacts,
-        labels={run: entry.label for run, entry in CATALOGUE.runs.items()},
+    return ArtifactResolver(
+        artifacts=RESOLVER.artifacts,
+        labels={run: entry.label for run, entry in RESOLVER.runs.items()},
         judges={"hallucination": ["lexical"]},
-        members=CATALOGUE.members,
-        color=lambda run: CATALOGUE.entry(run).color,
-        replications=CATALOGUE.papers.replications,
+        members=RESOLVER.members,
+        color=lambda run: RESOLVER.entry(run).color,
+        replications=RESOLVER.papers.replications,
     )
 
 
-def artifact_slice(
+def resolved_artifact(
     name: str, kind: Kind = "table", seeds: tuple[int, ...] = (0, 1, 2)
-) -> ArtifactSlice:
+) -> ResolvedArtifact:
     """The slice a job of this artifact gets."""
-    declared = declarations()
-    return declared.slice(
+    declared = artifact_resolver()
+    return declared.resolve(
         name,
         kind,
         scale=SCALE,
@@ -58,7 +58,7 @@ def swept_runs() -> tuple[str, ...]:
 
 def timed_rows(name: str, *, trained_sizes: bool) -> list[str]:
     """Rows of all sections that show timings, at the sizes of their own runs or of the scale."""
-    parts = [part for artifact in CATALOGUE.artifacts.values() for part in artifact.sections]
+    parts = [part for artifact in RESOLVER.artifacts.values() for part in artifact.sections]
     shown = [part for part in parts if part.asked.timing == name]
     asked = [part for part in shown if (part.evaluation != name) == trained_sizes]
     return list(dict.fromkeys(row.run for part in asked for row in part.rows))

@@ -22,7 +22,7 @@ DEVIATION, MARK = "deviation_from_paper", " *"
 """Fact of a row whose source leaves something open, and what its label ends in for that."""
 
 
-class RowSlice(Settings):
+class ResolvedRow(Settings):
     """One resolved row."""
 
     run: str = setting(meaning="Run whose results the row shows")
@@ -62,14 +62,14 @@ class SweepRow(Settings):
     chosen: bool = setting(meaning="Whether the configuration gives `run` this learning rate")
 
 
-class SectionSlice(Settings):
+class ResolvedSection(Settings):
     """One section with its resolved rows; ``sweep`` is filled where rates are swept."""
 
     title: str = setting(meaning="Heading")
     evaluation: Name = setting(meaning="What makes its columns and panels")
     options: SerializeAsAny[Options] = setting(meaning="What the evaluation is told")
     suites: list[str] = setting(meaning="Evaluation suites the section reads")
-    rows: list[RowSlice] = setting(meaning="Rows from top to bottom")
+    rows: list[ResolvedRow] = setting(meaning="Rows from top to bottom")
     grid_rows: list[ResolvedGridRow] = setting(
         [],
         meaning="Rows of a section with a size grid; `rows` then has a run for each of its recipes",
@@ -93,7 +93,7 @@ class SectionSlice(Settings):
         return raw | {"options": validate(options, raw["options"], "options")}
 
 
-class ArtifactSlice(Settings):
+class ResolvedArtifact(Settings):
     """A table or a figure, resolved."""
 
     artifact: str = setting(meaning="Id of the artifact")
@@ -105,7 +105,7 @@ class ArtifactSlice(Settings):
     description: str = setting(meaning="One line on what it is")
     caption: str = setting(meaning="Text that stands with it")
     alt: str = setting("", meaning="What the picture shows, in words")
-    sections: list[SectionSlice] = setting(meaning="Groups of rows")
+    sections: list[ResolvedSection] = setting(meaning="Groups of rows")
     paper: PaperTable | None = setting(None, meaning="Published numbers beside ours")
 
     @property
@@ -118,7 +118,7 @@ class ArtifactSlice(Settings):
         return rows | {one.run: one.overrides for one in grid_rows if one.overrides}
 
 
-class RunAbout(Settings):
+class RunDisplay(Settings):
     """What the report says of a run beside its results."""
 
     label: str = setting(meaning="Name for readers")
@@ -126,7 +126,7 @@ class RunAbout(Settings):
     color: int | None = setting(None, meaning="Number of its color; null: any that is free")
 
 
-class KeptSlice(Settings):
+class EarlierArtifact(Settings):
     """An artifact that an earlier call has built and this one did not ask for."""
 
     artifact: str = setting(meaning="Id of the artifact")
@@ -146,7 +146,7 @@ class TestedClaims(Settings):
     not_testable: dict[str, str] = setting(
         {}, meaning="Claims that the scale cannot test whatever comes out, with the reason"
     )
-    tables: list[ArtifactSlice] = setting(meaning="Tables with the numbers of the claims")
+    tables: list[ResolvedArtifact] = setting(meaning="Tables with the numbers of the claims")
     earlier_results: dict[str, list[str]] = setting(
         {}, meaning="Result files by table, for tables that only an earlier call built"
     )
@@ -161,7 +161,7 @@ class TestedClaims(Settings):
         return by_family
 
 
-class ReportSlice(Settings):
+class ReportConfig(Settings):
     """The report: which artifacts it shows and how to rebuild it."""
 
     scale: str = setting(meaning="Scale of everything in the report")
@@ -170,12 +170,12 @@ class ReportSlice(Settings):
     contents: list[PaperStatus] = setting(
         [], meaning="What has become of every table and figure of the papers"
     )
-    tables: list[ArtifactSlice] = setting(meaning="Tables to show, in order")
-    figures: list[ArtifactSlice] = setting(meaning="Figures to show beside the tables")
-    kept: list[KeptSlice] = setting(
+    tables: list[ResolvedArtifact] = setting(meaning="Tables to show, in order")
+    figures: list[ResolvedArtifact] = setting(meaning="Figures to show beside the tables")
+    kept: list[EarlierArtifact] = setting(
         [], meaning="Those of these artifacts that this call did not ask for"
     )
-    runs: dict[str, RunAbout] = setting({}, meaning="Runs behind the artifacts")
+    runs: dict[str, RunDisplay] = setting({}, meaning="Runs behind the artifacts")
     papers: dict[str, str] = setting({}, meaning="Titles of the papers by their short names")
     commands: dict[str, str] = setting({}, meaning="Command that rebuilds each artifact")
     command: str = setting("", meaning="Command that builds what was asked for")
