@@ -28,7 +28,7 @@ def step(operation: str, backend: str, T: int, d: int, sharing: str) -> Callable
     """Forward and backward of one call on random inputs."""
     import torch
 
-    from difftransformer.models.kernels import kernel
+    from difftransformer.models.kernels import get_kernel
 
     H, G = SHARINGS[sharing]
     maps = 2 if operation == "differential_attention" else 1
@@ -40,7 +40,7 @@ def step(operation: str, backend: str, T: int, d: int, sharing: str) -> Callable
     ]
     if maps == 2:
         inputs.append(torch.tensor(0.3, requires_grad=True))
-    call = partial(getattr(kernel(backend), operation), scale=d**-0.5, mask=None)
+    call = partial(getattr(get_kernel(backend), operation), scale=d**-0.5, mask=None)
 
     def run() -> None:
         out = call(*inputs)

@@ -24,7 +24,7 @@ PARTS = {
     "projections": ("_Linear", "_LinearBackward", "aten::linear", f"{_NODE}MmBackward0"),
     "attention": ("_Blocked", "_BlockedBackward"),
     "rotary": ("_SplitHeads", "_SplitHeadsBackward"),
-    "gate": ("_Gated", "_GatedBackward"),
+    "gate": ("_SwiGLU", "_SwiGLUBackward"),
     "norms": ("_RMSNorm", "_RMSNormBackward"),
     "cross-entropy": ("_ChunkedCrossEntropy", "_ChunkedCrossEntropyBackward"),
     "optimizer": ("aten::_fused_adamw_",),
@@ -68,7 +68,7 @@ def limits(one: Subject, shape: Shape, speed: dict[str, float]) -> dict[str, flo
     numbers = {kind: [m for m in parts if isinstance(m, kind)] for kind in (Linear, RMSNorm)}
     head = one.model.output_weight.numel()
     weights = sum(m.weight.numel() for m in numbers[Linear]) - head
-    heads = sum(m.weight.shape[0] for m in numbers[Linear] if "q_proj" in m.parts)
+    heads = sum(m.weight.shape[0] for m in numbers[Linear] if "q_proj" in m.splits)
     of_heads = attention.output_heads * attention.value_dim  # where the gain is one head's
     width = sum(
         config.d_model if m.weight.numel() == config.d_model else of_heads for m in numbers[RMSNorm]

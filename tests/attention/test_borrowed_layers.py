@@ -198,10 +198,10 @@ def test_auto_picks_again_after_a_cast(caplog: pytest.LogCaptureFixture) -> None
 WRONG = [
     (lambda: DifferentialAttention(64), "give num_heads or head_dim"),
     *((lambda index=index: DifferentialAttention(64, num_heads=4, layer_index=index),
-       "DifferentialAttention.layer_index: wanted a whole number from 0 on, got")
+       "DifferentialAttention.layer_index: needs a whole number from 0, got")
       for index in (-1, 1.5, "0")),
     (lambda: DifferentialAttention(64, num_heads=5), r"num_heads: 5 heads of 2d"),
-    (lambda: DifferentialAttention(64, num_heads="4"), r"num_heads: wanted a number of heads"),
+    (lambda: DifferentialAttention(64, num_heads="4"), r"num_heads: needs a number of heads"),
     (lambda: DifferentialAttention(64, num_heads=4, num_kv_heads=3), "3 does not divide"),
     (lambda: DifferentialAttention(64, num_heads=4, lambda_int=1), "did you mean 'lambda_init'"),
     (lambda: DifferentialAttention(64, num_heads=4, variant="dint"), "leave `variant` out"),
@@ -214,7 +214,7 @@ WRONG = [
     (lambda: layer("dint")(torch.randn(1, 3, D), mask=torch.ones(3, 3)), "torch.bool"),
     (lambda: layer("dint")(
         torch.randn(1, 3, D), mask=torch.ones(1, 4, 3, 3, dtype=torch.bool)),
-     r"wanted is torch.bool \[batch or 1, 1, 3, 3\]"),
+     r"expected torch.bool \[batch or 1, 1, 3, 3\]"),
     (lambda: layer("softmax")(torch.randn(1, 3, D), cache=KeyValueCache(2)),
      "capacity of 2 positions and would hold 3"),
     (lambda: SoftmaxAttention(64, num_heads=4)(

@@ -136,10 +136,10 @@ def refusals() -> list[tuple[Any, type[Exception], str]]:
     return [
         (lambda: layer(x, segment_ids=ids[:, :4]), ConfigError, r"\[2, 4\], expected integers"),
         (lambda: layer(x, segment_ids=ids.float()), ConfigError, "torch.float32"),
-        (lambda: layer(x, mask=mask, segment_ids=ids), ConfigError, "pass the one or the other"),
+        (lambda: layer(x, mask=mask, segment_ids=ids), ConfigError, "exclude each other"),
         (lambda: layer(x, cache=cache, segment_ids=ids), ConfigError, "a row of its own"),
         (lambda: model()(tokens, cache=cache, segment_ids=ids), ConfigError, "a row of its own"),
-        (lambda: watched(model(), tokens, ids), BackendError, "each document in a row of its own"),
+        (lambda: watched(model(), tokens, ids), BackendError, "one document per row"),
     ]
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from difftransformer.models.attention.diff_v1 import DifferentialAttention
 from difftransformer.models.attention.grouped_diff import GroupedDifferentialAttention
 from difftransformer.models.attention.maps import attention_maps
-from difftransformer.models.rotary import rotate
+from difftransformer.models.rotary import apply_rope
 
 T, d = 11, 6
 
@@ -35,7 +35,7 @@ def published(layer: DifferentialAttention, x: Tensor, rope: tuple[Tensor, Tenso
     ratio = layer.num_heads // G
     w_q, w_k, w_v = torch.split(layer.qkv_proj.weight, [(ratio + 1) * G * d, 2 * G * d, 2 * G * d])
     q, k = (
-        rotate((x @ w.T).view(B, T, -1, d).transpose(1, 2), rope).transpose(1, 2)
+        apply_rope((x @ w.T).view(B, T, -1, d).transpose(1, 2), rope).transpose(1, 2)
         for w in (w_q, w_k)
     )
     stripes = q.reshape(B, T, G, ratio + 1, d)

@@ -80,7 +80,7 @@ MODELS: dict[str, Case] = {
             slice("run", "training.precision", "bf16"),
             slice("run", "training.backend", "flash_attn"),
         ),
-        pretrain, ["flash_attn", "take sdpa"],
+        pretrain, ["flash_attn", "use sdpa"],
     ),
     "a model larger than the memory": (
         both(anew, slice("run", "model.vocab_size", 2**24), slice("run", "model.d_model", 2**17)),

@@ -109,7 +109,7 @@ def test_code_that_has_run_is_looked_at_once() -> None:
             ran.asm.clear()
             check_code(ran, kernel, tile)
         else:
-            with pytest.raises(BackendError, match=r"keys/1/64/64 with tile .*; take sdpa, or"):
+            with pytest.raises(BackendError, match=r"keys/1/64/64 with tile .*; use sdpa, or"):
                 check_code(ran, kernel, tile)
     check_code(None, kernel, tile)  # the interpreter's
 

@@ -53,7 +53,7 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
     main_input_name = "input_ids"
     _supports_sdpa = True
     _supports_flash_attn = True
-    _no_split_modules = {"Layer"}  # noqa: RUF012
+    _no_split_modules = {"DecoderLayer"}  # noqa: RUF012
     supports_gradient_checkpointing = True
     gradient_checkpointing = False
 

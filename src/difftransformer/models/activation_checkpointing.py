@@ -1,9 +1,9 @@
-"""Computing a layer again in the backward pass, all of it, or all but what is dear to compute.
+"""Activation checkpointing of a layer: full ("layer") or selective.
 
-`torch.utils.checkpoint` keeps a layer's input alone. Selectively (its ``context_fn``) the products
-with the layer's matrices and what attention gives are kept, too, by far the most work; norms,
-gates, rotations and sums are computed again. The maps of attention are never kept: they are the
-larger part of its memory where a kernel writes them out.
+"layer" saves only the layer's input and computes the layer again in the backward pass. "selective"
+also saves the outputs of matrix multiplications and of fused attention, by far the most work;
+norms, gates, RoPE and sums are computed again. Attention maps are never saved: they are the larger
+part of the memory if a backend materializes them.
 """
 
 from functools import partial
@@ -16,7 +16,7 @@ from torch.utils.checkpoint import (
     create_selective_checkpoint_contexts,
 )
 
-KEPT = frozenset(
+SAVED_OPERATIONS = frozenset(
     {
         "aten::mm",
         "aten::addmm",
@@ -32,16 +32,16 @@ KEPT = frozenset(
         "mkldnn::_linear_pointwise",
     }
 )
-"""Operations whose results a selective recomputation keeps."""
+"""Operations whose outputs selective activation checkpointing saves."""
 
 
 def activation_checkpoint(layer: nn.Module, mode: str, *inputs: Any) -> Tensor:
-    """Return ``layer`` of ``inputs``; the backward pass computes it again.
+    """Return ``layer(*inputs)`` with activation checkpointing.
 
     Args:
         layer: A layer.
-        mode: "layer", or "selective" to keep what the operations `KEPT` give.
-        inputs: Of the layer.
+        mode: "layer", or "selective" to save the outputs of `SAVED_OPERATIONS`.
+        inputs: Inputs of the layer.
     """
     options: dict[str, Any] = {"use_reentrant": False}
     if mode == "selective":
@@ -51,5 +51,5 @@ def activation_checkpoint(layer: nn.Module, mode: str, *inputs: Any) -> Tensor:
 
 
 def _policy(_context: Any, operation: Any, *_inputs: Any, **_options: Any) -> CheckpointPolicy:
-    kept = operation._schema.name in KEPT
-    return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+    saved = operation._schema.name in SAVED_OPERATIONS
+    return CheckpointPolicy.MUST_SAVE if saved else CheckpointPolicy.PREFER_RECOMPUTE

@@ -1,8 +1,7 @@
-"""Settings of a model: frozen dataclasses of the standard library, which check their values.
+"""Model settings: frozen dataclasses of the standard library that validate their values.
 
-Only the standard library is needed, so a layer can be borrowed with torch alone. The configuration
-of the pipeline reads the same classes with pydantic, by the types of their fields and by what
-`setting` notes of each: bounds, and what documents a field.
+Without pydantic, so a layer can be used with torch alone. The pipeline's configuration reads the
+same classes with pydantic, from field types and the bounds and documentation of `setting`.
 """
 
 import math
@@ -26,18 +25,18 @@ from typing import (
 from difftransformer.errors import ConfigError, nearest
 
 MODEL_TYPE = "difftransformer"
-"""In config.json, by which transformers and we know it."""
+"""``model_type`` in config.json."""
 LAMBDA = "lambda"
-"""What layers multiply the maps by that they subtract: each has a metric of it."""
+"""Metric of the factor of the subtracted attention maps, one per layer."""
 
 
 def layer_metric(name: str, layer: int) -> str:
-    """Metric of a layer, by that of the whole model; layers count from 0."""
+    """Return the name of a metric of one layer; layers count from 0."""
     return f"{name}_l{layer}"
 
 
 def lambda_metric(layer: int) -> str:
-    """Metric of that in a layer."""
+    """Return the name of the lambda metric of one layer."""
     return layer_metric(LAMBDA, layer)
 
 
@@ -53,12 +52,12 @@ def setting(
     """Declare a field of `Options` with its documentation.
 
     Args:
-        default: Value when the key is left out; without it the key is required.
+        default: Value if the key is left out; without a default the key is required.
         meaning: One sentence on what the setting does.
         unit: Unit of the value, such as "tokens"; None for names and switches.
-        source: Where the default or the definition comes from (paper section, equation).
-        holds: Keys of a mapping that is typed later, for hints to those who write them beside it.
-        **bounds: Of `_BOUNDS`, such as ``gt=0``.
+        source: Source of the default or the definition (paper section, equation).
+        holds: Keys of a mapping that is parsed later, for "did you mean" hints.
+        **bounds: Keys of `_BOUNDS`, such as ``gt=0``.
     """
     return field(default=default, metadata=setting_metadata(meaning, unit, source, holds) | bounds)
 
@@ -66,17 +65,17 @@ def setting(
 def setting_metadata(
     meaning: str, unit: str | None, source: str | None, holds: Iterable[str]
 ) -> dict[str, Any]:
-    """Return the documentation of a setting by pydantic's names; arguments as for `setting`."""
-    extra = {"unit": unit, "source": source, "holds": list(holds)}
-    extra = {key: value for key, value in extra.items() if value}
-    return {"description": meaning, "json_schema_extra": extra or None}
+    """Return a setting's documentation in pydantic's terms; arguments as for `setting`."""
+    schema = {"unit": unit, "source": source, "holds": list(holds)}
+    schema = {key: value for key, value in schema.items() if value}
+    return {"description": meaning, "json_schema_extra": schema or None}
 
 
 _BOUNDS = {
     "gt": (operator.gt, "above"),
     "ge": (operator.ge, "of at least"),
     "lt": (operator.lt, "below"),
-    "below": (operator.lt, "below"),  # of a number or a name, which pydantic's `lt` does not take
+    "below": (operator.lt, "below"),  # for a number or a name, which pydantic's `lt` rejects
     "le": (operator.le, "of at most"),
     "multiple_of": (lambda value, factor: value % factor == 0, "that is a multiple of"),
 }
@@ -84,30 +83,30 @@ _BOUNDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """A frozen group of settings; making one checks the type and the bounds of each value.
+    """A frozen group of settings; the constructor checks the type and bounds of each value.
 
     Raises:
-        ConfigError: Names the key, what was found and what is allowed.
+        ConfigError: Names the key, its value and what is allowed.
     """
 
     __pydantic_config__: ClassVar = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        """Let pydantic read a mapping, strict as its values are."""
+        """Let pydantic accept a mapping, although its values are strict."""
         return {**handler(source), "strict": False}
 
     def __post_init__(self) -> None:
         types = _types(type(self))  # type: ignore[arg-type]  # a class can be hashed
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if not _fits(value, types[one.name]):
-                raise ConfigError(f"{one.name}: needs {_words(types[one.name])}, got {value!r}")
+        for option in fields(self):
+            name, value = option.name, getattr(self, option.name)
+            if not _matches_type(value, types[name]):
+                raise ConfigError(f"{name}: needs {_describe_type(types[name])}, got {value!r}")
             for bound, (holds, words) in _BOUNDS.items():
-                limit = one.metadata.get(bound)
+                limit = option.metadata.get(bound)
                 is_number = isinstance(value, int | float)
                 if limit is not None and is_number and not holds(value, limit):
-                    raise ConfigError(f"{one.name}: needs a number {words} {limit}, got {value!r}")
+                    raise ConfigError(f"{name}: needs a number {words} {limit}, got {value!r}")
 
     @classmethod
     def from_dict(cls, values: Any, location: str) -> Self:
@@ -137,13 +136,13 @@ class Options:
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
-        """Names of all settings."""
-        return tuple(one.name for one in fields(cls))
+        """Return the names of all settings."""
+        return tuple(option.name for option in fields(cls))
 
 
 @cache
-def _types(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
+def _types(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls)
 
 
 _WORDS = {
@@ -156,38 +155,38 @@ _WORDS = {
 }
 
 
-def _fits(value: Any, kind: Any) -> bool:
-    origin = get_origin(kind)
+def _matches_type(value: Any, annotation: Any) -> bool:
+    origin = get_origin(annotation)
     if origin in (Union, UnionType):
-        return any(_fits(value, one) for one in get_args(kind))
+        return any(_matches_type(value, option) for option in get_args(annotation))
     if origin is Literal:
-        return isinstance(value, str) and value in get_args(kind)
-    if kind is AttentionConfig:
-        return True  # which `configure` checks
-    if kind is float:
+        return isinstance(value, str) and value in get_args(annotation)
+    if annotation is AttentionConfig:
+        return True  # `configure` checks it
+    if annotation is float:
         return type(value) in (int, float) and math.isfinite(value)
-    return type(value) is (origin or kind)
+    return type(value) is (origin or annotation)
 
 
-def _words(kind: Any) -> str:
-    """What a value of a type is called."""
-    origin = get_origin(kind)
+def _describe_type(annotation: Any) -> str:
+    """Return a type in words, for error messages."""
+    origin = get_origin(annotation)
     if origin in (Union, UnionType):
-        return " or ".join(map(_words, get_args(kind)))
+        return " or ".join(map(_describe_type, get_args(annotation)))
     if origin is Literal:
-        return " or ".join(map(repr, get_args(kind)))
-    return _WORDS[origin or kind]
+        return " or ".join(map(repr, get_args(annotation)))
+    return _WORDS[origin or annotation]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionConfig(Options):
-    """What every attention variant has; a variant subclasses this in its own file."""
+    """Settings of every attention variant; a variant subclasses this in its own file."""
 
     variant: str = setting(meaning="Name of the variant in models/attention/registry.py.")
     num_heads: int | None = setting(
         None,
         meaning="Output heads of the layer (for DIFF: differential heads, each with two softmax "
-        "maps). Left out: as many as fill d_model.",
+        "maps). Left out: as many as fit d_model.",
         unit="heads",
         source="DIFF paper, section 2.1 (h = d_model / 2d)",
         gt=0,
@@ -195,13 +194,13 @@ class AttentionConfig(Options):
     num_kv_heads: int | None = setting(
         None,
         meaning="Value heads that the output heads share in groups (GQA); each has one key head "
-        "for each softmax map. Left out: one for each output head (MHA).",
+        "per softmax map. Left out: one per output head (MHA).",
         unit="heads",
         source="github microsoft/unilm Diff-Transformer/multihead_flashdiff_1.py",
         gt=0,
     )
     head_dim: int = setting(
-        meaning="Query and key dimension d of one softmax map; even, since rotary pairs need it.",
+        meaning="Query and key dimension d of one softmax map; even, as RoPE needs.",
         unit="dimensions",
         source="DIFF paper, section 3.1 (128)",
         gt=0,
@@ -210,29 +209,29 @@ class AttentionConfig(Options):
     )
     head_dim_multiplier: int = setting(
         1,
-        meaning="Factor on head_dim, so that a run can say 'heads twice as wide' at every scale.",
+        meaning="Factor of head_dim, so that a run can have heads twice as wide at every scale.",
         source="DIFF paper, table 6 (row with 8 heads of 256)",
         gt=0,
     )
 
     num_heads_multiplier: float = setting(
         1,
-        meaning="Factor on the number of output heads alone: key/value heads stay as many, so that "
-        "a run can say 'half as many heads again' at every scale.",
+        meaning="Factor of the number of output heads, not of key/value heads, so that a run can "
+        "have 1.5 times the heads at every scale.",
         source="Differential Transformer V2 (post), design ablation 4 (1.5h heads)",
         gt=0,
     )
     heads_per_kv_head: int = setting(
         1,
-        meaning="Output heads that share a key/value head where num_kv_heads is left out, counted "
-        "before num_heads_multiplier.",
+        meaning="Output heads per key/value head if num_kv_heads is left out, counted before "
+        "num_heads_multiplier.",
         unit="heads",
         gt=0,
     )
 
     @property
     def value_dim(self) -> int:
-        """Dimensions one output head contributes before the output projection."""
+        """Width of one head's output, before the output projection."""
         return self.head_dim
 
     @property
@@ -249,7 +248,7 @@ class AttentionConfig(Options):
 
 
 class _ByVariant:
-    """Tells pydantic that `ModelConfig` reads the options of attention itself, by the variant."""
+    """Tells pydantic that `ModelConfig` parses the attention options itself, by variant."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         return {"type": "any"}
@@ -289,7 +288,7 @@ class ModelConfig(Options):
         holds=AttentionConfig.names(),
     )
     max_positions: int = setting(
-        meaning="Longest sequence the model accepts.", unit="positions", gt=0, le=2**27
+        meaning="Longest sequence that the model accepts.", unit="positions", gt=0, le=2**27
     )
     rope_theta: float = setting(
         10000.0,
@@ -305,18 +304,18 @@ class ModelConfig(Options):
     )
     residual_in_fp32: bool = setting(
         True,
-        meaning="Whether the residual stream is in float32 where products are in bf16, by "
-        "`precision`. Without it, it is in bf16, too: half the bytes that norms and sums move. "
-        "Adaptations keep it in float32.",
+        meaning="Whether the residual stream is in float32 under mixed precision (`precision: "
+        "bf16`). Otherwise it is in bf16, which halves the bytes that norms and sums move. "
+        "Fine-tuning always has it in float32.",
     )
     tie_embeddings: bool = setting(
-        False, meaning="Use the embedding matrix as output projection as well."
+        False, meaning="Use the embedding matrix as the output projection."
     )
     initializer: Literal["fan_in", "normal"] = setting(
         "fan_in",
         meaning="fan_in: std = 1/sqrt(inputs of the matrix); normal: std = init_std. In both, "
         "projections into the residual stream are divided by sqrt(2 num_layers).",
-        source="the paper states none; fan_in lowered both models' loss (project evaluation)",
+        source="the paper states none; fan_in lowered both models' loss (our evaluation)",
     )
     init_std: float = setting(
         0.02, meaning="Standard deviation of the `normal` initializer.", source="GPT-2", gt=0
@@ -324,12 +323,12 @@ class ModelConfig(Options):
     embedding_std: float = setting(
         1.0,
         meaning="Standard deviation of the token embeddings.",
-        source="goes with fan_in; use init_std's value with normal",
+        source="for fan_in; with normal use the value of init_std",
         gt=0,
     )
 
     def __post_init__(self) -> None:
-        """Turn a mapping into the options of its variant, with all numbers of heads."""
+        """Parse the attention options by variant and resolve the head counts."""
         from difftransformer.models.attention.registry import configure
 
         super().__post_init__()

@@ -1,19 +1,14 @@
-"""What DIFF and Dex may be set to: names and a schedule that settings share with models.
-
-Light: torch is not needed.
-"""
+"""Names of the choices of Dex, and the schedule of lambda_init by depth; torch is not needed."""
 
 import math
 from typing import Literal, Protocol
 
 HeadChoice = Literal["entropy", "low_entropy", "importance"]
-"""Ways to choose the heads of Dex by data."""
+"""Criteria to choose the heads of Dex by data."""
 LambdaSchedule = Literal["annealed", "learned", "learned_from_zero", "ramped", "fixed"]
-"""What lambda of Dex is at a step."""
-
-
+"""Schedules of Dex's lambda over training steps."""
 LambdaInit = Literal["exponential"] | float
-"""lambda_init: "exponential" in the depth, see `resolve_lambda_init`, or one number per model."""
+"""lambda_init: "exponential" in depth (see `resolve_lambda_init`), or one number per model."""
 
 
 class _Layer(Protocol):
@@ -22,16 +17,13 @@ class _Layer(Protocol):
 
 
 def lambda_init_of(layer: _Layer, setting: LambdaInit) -> float:
-    """Return the initial lambda of a layer.
-
-    Only the schedule by depth reads the layer's index, which a layer used alone may lack.
-    """
+    """Return lambda_init of a layer; its index, which may be unset, is read for a schedule only."""
     return resolve_lambda_init(setting, layer.layer_index if setting == "exponential" else 0)
 
 
-def resolve_lambda_init(given: LambdaInit, layer: int) -> float:
-    """lambda_init of a layer, counted from 0: a number, or the schedule by depth of DIFF V1.
+def resolve_lambda_init(setting: LambdaInit, layer_index: int) -> float:
+    """Return lambda_init of a layer: the number, or DIFF V1's schedule by 0-based depth.
 
-    That is 0.8 - 0.6 exp(-0.3 layer) (arXiv 2410.05258, section 2.1).
+    The schedule is 0.8 - 0.6 exp(-0.3 layer_index) (arXiv 2410.05258, section 2.1).
     """
-    return 0.8 - 0.6 * math.exp(-0.3 * layer) if given == "exponential" else float(given)
+    return 0.8 - 0.6 * math.exp(-0.3 * layer_index) if setting == "exponential" else float(setting)

@@ -1,4 +1,4 @@
-"""Masks of documents that are packed into one row: no position attends to another document.
+"""Attention masks of packed documents: no position attends to another document.
 
 Shapes: B = batch, T = positions.
 """
@@ -14,13 +14,13 @@ from difftransformer.models.kernels.eager import causal_mask
 def document_mask(
     segment_ids: Tensor, tokens: tuple[int, int], mask: Tensor | None, cache: Cache | None
 ) -> Tensor:
-    """Return which keys each query sees, bool [B or 1, 1, T, T]: earlier ones of its document.
+    """Return the causal mask within documents, bool [B or 1, 1, T, T], True = may attend.
 
     Args:
-        segment_ids: integers [B or 1, T]; positions with equal ids are one document.
+        segment_ids: Integers [B or 1, T]; positions with equal ids are one document.
         tokens: B and T.
-        mask: Another mask, which excludes this one.
-        cache: A key/value cache, which holds no documents.
+        mask: Must be None: the two masks exclude each other.
+        cache: Must be None: packed documents cannot be cached.
 
     Raises:
         ConfigError: The ids have another shape or type, or there is a mask or a cache.
@@ -32,29 +32,26 @@ def document_mask(
             f"[{B} or 1, {T}], one number per document"
         )
     if mask is not None:
-        raise ConfigError("segment_ids and mask exclude each other: pass the one or the other")
+        raise ConfigError("segment_ids and mask exclude each other: pass only one of them")
     if cache is not None:
         raise ConfigError(
             "packed documents (segment_ids, position_ids that restart, cu_seq_lens) take no cache: "
-            "pass use_cache=False, or each document in a row of its own"
+            "pass use_cache=False, or one document per row"
         )
     same = segment_ids[:, None, :, None] == segment_ids[:, None, None, :]
     return same & causal_mask(T, T, segment_ids.device)
 
 
-def segment_ids_from_eos(tokens: Tensor, end: int) -> Tensor:
-    """Return the segment ids [B, T] of packed text [B, T] whose documents close with token `end`.
-
-    The closing token belongs to the document that it closes.
-    """
-    closing = (tokens == end).long()
-    return closing.cumsum(dim=-1) - closing
+def segment_ids_from_eos(tokens: Tensor, eos: int) -> Tensor:
+    """Return segment ids [B, T] of packed text [B, T]; each document ends with token ``eos``."""
+    is_eos = (tokens == eos).long()
+    return is_eos.cumsum(dim=-1) - is_eos
 
 
 def unmask_unattended(mask: Tensor) -> Tensor:
-    """Let queries of a mask [*, 1, T, S] that may look nowhere, as padding, look at themselves.
+    """Let fully masked queries of [*, 1, T, S], such as padding, attend to themselves.
 
-    A softmax over no key is NaN.
+    A softmax over no key would be NaN.
     """
     T, S = mask.shape[-2:]
     itself = torch.ones(T, S, dtype=torch.bool, device=mask.device).tril(S - T).triu(S - T)

@@ -1,4 +1,4 @@
-"""What training and its evaluations need of a model: hidden states, and the matrix after them."""
+"""Interface of language models, and a wrapper of transformers models."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -15,7 +15,7 @@ class LanguageModel(nn.Module, ABC):
     Shapes: B = sequences, T = positions, D = d_model, V = vocabulary.
 
     Attributes:
-        tokenizer: Of transformers, saved beside the model; None: that of its data is.
+        tokenizer: A transformers tokenizer saved with the model; None: the dataset's is used.
     """
 
     tokenizer: Any = None
@@ -28,43 +28,43 @@ class LanguageModel(nn.Module, ABC):
     @property
     @abstractmethod
     def embedding_weight(self) -> Tensor:
-        """[V, D] matrix of the tokens; the same as `output_weight` where they are tied."""
+        """[V, D] matrix of the token embeddings; the same as `output_weight` if tied."""
 
     @property
     @abstractmethod
     def vocab_size(self) -> int:
-        """V, the tokens the model can read and choose from."""
+        """V."""
 
     @property
     @abstractmethod
     def max_positions(self) -> int:
-        """Longest context of the model."""
+        """Longest sequence that the model accepts."""
 
     @property
     @abstractmethod
     def num_layers(self) -> int:
-        """Number of decoder blocks."""
+        """Number of decoder layers."""
 
     @abstractmethod
     def hidden_states(self, tokens: Tensor, *, cache: Cache | None = None) -> Tensor:
-        """Hidden states after the final norm, [B, T] -> [B, T, D].
+        """Return the hidden states after the final norm, [B, T] -> [B, T, D].
 
-        The T positions follow those that the cache holds, and are appended to it.
+        The T positions follow those in the cache, and are appended to it.
         """
 
 
 class HFCausalLM(LanguageModel):
-    """A decoder of transformers, over the same parameters.
+    """A causal language model of transformers as a `LanguageModel`.
 
     Attributes:
-        inner: The model, of its own class; methods of adaptation change its modules in place.
+        inner: The wrapped model; fine-tuning methods change its modules in place.
     """
 
     def __init__(self, inner: Any, tokenizer: Any = None) -> None:
         """Wrap a model.
 
         Raises:
-            ConfigError: Its logits are more than hidden states times a matrix.
+            ConfigError: Its logits are not just hidden states times a matrix.
         """
         super().__init__()
         settings = inner.config.get_text_config()
@@ -72,7 +72,7 @@ class HFCausalLM(LanguageModel):
             if getattr(settings, name, None) not in (None, 1, 1.0):
                 raise ConfigError(
                     f"{type(inner).__name__} has {name} {getattr(settings, name)}, which "
-                    "training here does not apply: take a model without it"
+                    "training does not support: choose a model without it"
                 )
         self.inner, self.tokenizer = inner, tokenizer
 
@@ -84,40 +84,40 @@ class HFCausalLM(LanguageModel):
 
     @property
     def embedding_weight(self) -> Tensor:
-        """[V, D] matrix of the tokens."""
+        """[V, D] matrix of the token embeddings."""
         weight: Tensor = self.inner.get_input_embeddings().weight
         return weight
 
     @property
     def vocab_size(self) -> int:
-        """V, the tokens the model can read and choose from."""
+        """V."""
         return int(self.inner.config.get_text_config().vocab_size)
 
     @property
     def max_positions(self) -> int:
-        """Longest context of the model."""
+        """Longest sequence that the model accepts."""
         return int(self.inner.config.get_text_config().max_position_embeddings)
 
     @property
     def num_layers(self) -> int:
-        """Number of decoder blocks."""
+        """Number of decoder layers."""
         return int(self.inner.config.get_text_config().num_hidden_layers)
 
-    def set_activation_checkpointing(self, again: bool) -> None:
-        """Let training keep a layer's input alone and compute the layer again, or all of it."""
-        if again:
+    def set_activation_checkpointing(self, enabled: bool) -> None:
+        """Enable or disable activation checkpointing of every layer."""
+        if enabled:
             self.inner.activation_checkpointing_enable({"use_reentrant": False})
         else:
             self.inner.activation_checkpointing_disable()
 
     def enable_double_backward(self) -> None:
-        """Make second derivatives possible: float32, and attention that is written out."""
+        """Make second derivatives possible: float32 weights and eager attention."""
         self.inner.float()
         if self.inner.config._attn_implementation != "eager":
             self.inner.set_attn_implementation("eager")
 
     def linear_weight_names(self) -> list[str]:
-        """Names of the matrices of the layers: all but embeddings, output, norms and biases."""
+        """Return the names of the layers' matrices: no embeddings, output, norms or biases."""
         return [
             f"{name}.weight"
             for name, module in self.named_modules()
@@ -125,8 +125,8 @@ class HFCausalLM(LanguageModel):
         ]
 
     def hidden_states(self, tokens: Tensor, *, cache: Cache | None = None) -> Tensor:
-        """Hidden states after the final norm, [B, T] -> [B, T, D]; see `LanguageModel`."""
-        held: dict[str, Any] = {} if cache is None else {"past_key_values": cache}
-        found = self.inner.base_model(input_ids=tokens, use_cache=cache is not None, **held)
-        hidden: Tensor = found.last_hidden_state
+        """See `LanguageModel.hidden_states`."""
+        options: dict[str, Any] = {} if cache is None else {"past_key_values": cache}
+        output = self.inner.base_model(input_ids=tokens, use_cache=cache is not None, **options)
+        hidden: Tensor = output.last_hidden_state
         return hidden

@@ -1,16 +1,16 @@
-"""Matrices without initial values; products with them, on the CPU by oneDNN where torch has it.
+"""Linear layers without initialization, and matrix multiplication by oneDNN on the CPU.
 
-The model draws all values, or a checkpoint brings them: torch's own initialization would be thrown
-away, takes long for large models, advances the global random state, and on the meta device imports
-the compiler (seconds).
+Weights come from the model's initializer or a checkpoint. torch's own initialization would be
+thrown away, is slow for large models, advances the global random state, and imports the compiler
+on the meta device (seconds).
 
-torch multiplies float32 matrices with MKL, which leaves the wide vector units of processors that
-are not Intel's unused: on an AMD EPYC with AVX-512, one thread, MKL does 90 to 115 GFLOP/s at the
-shapes of a small decoder and oneDNN, which torch brings too, 170 to 250; `matmul_backend` is the
-rule. torch has no public function for oneDNN, so this is the one place that names the operation its
-compiler uses; a torch without it, or with another meaning of it, takes its own product.
+torch multiplies float32 matrices with MKL, which does not use the wide vector units of processors
+other than Intel's: on an AMD EPYC with AVX-512, one thread, MKL does 90 to 115 GFLOP/s at the
+shapes of a small decoder and oneDNN, which torch ships too, 170 to 250; `matmul_backend` has the
+rule. torch has no public function for oneDNN, so this module alone calls the operation that its
+compiler uses. With a torch that lacks or redefines it, torch's own matmul is used.
 
-Shapes: N = rows, I = inputs, O = outputs.
+Shapes: N = rows, I = in_features, O = out_features.
 """
 
 import logging
@@ -35,15 +35,15 @@ from difftransformer.models.autograd import (
 
 logger = logging.getLogger(__name__)
 MATMUL = "DIFFTRANSFORMER_MATMUL"
-"""Environment: ``onednn`` or ``torch``, whatever `matmul_backend` would take."""
+"""Environment variable that overrides `matmul_backend`: ``onednn`` or ``torch``."""
 MATMUL_BACKENDS = ("onednn", "torch")
 MIN_ROWS = 16
-"""Below so many rows MKL is the faster one: the preparation of a call costs more than the call."""
+"""With fewer rows MKL is faster: preparing a call of oneDNN costs more than the call."""
 
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
-    """Multiply with gradients, x W': [..., I] and [O, I] -> [..., O]."""
-    if not (use_custom_backward(x) and _by_onednn(x, weight)):
+    """Return x W' with gradients: [..., I] and [O, I] -> [..., O]."""
+    if not (use_custom_backward(x) and _use_onednn(x, weight)):
         return F.linear(x, weight)
     if not torch.is_grad_enabled():
         return linear_no_grad(x, weight)
@@ -52,81 +52,81 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def linear_no_grad(x: Tensor, weight: Tensor) -> Tensor:
-    """Multiply without gradients, for any strides, x W': [..., I] and [O, I] -> [..., O]."""
-    return _onednn(x, weight) if _by_onednn(x, weight) else F.linear(x, weight)
+    """Return x W' without gradients, for any strides: [..., I] and [O, I] -> [..., O]."""
+    return _onednn(x, weight) if _use_onednn(x, weight) else F.linear(x, weight)
 
 
 def weight_grad(grad: Tensor, x: Tensor) -> Tensor:
-    """Return the gradient of a weight, g' x: [..., O] and [..., I] -> [O, I], of any strides.
+    """Return the gradient of a weight, g' x, for any strides: [..., O] and [..., I] -> [O, I].
 
-    oneDNN copies the first of two operands that it gets transposed, so that is the narrower one.
+    oneDNN copies the first of two transposed operands, so the narrower one comes first.
     """
     columns, rows = grad.flatten(0, -2).T, x.flatten(0, -2).T
-    if len(columns) <= len(rows) or not _by_onednn(columns, rows):
+    if len(columns) <= len(rows) or not _use_onednn(columns, rows):
         return linear_no_grad(columns, rows)
     return linear_no_grad(rows, columns).T
 
 
 def weight_grad_fp32(grad: Tensor, x: Tensor) -> Tensor:
-    """`outer` of two dimensions in float32, of factors in half precision, too."""
+    """Return `weight_grad` of 2-dimensional factors in float32, even of half-precision factors."""
     if grad.dtype == torch.float32 and x.dtype == torch.float32:
         return weight_grad(grad, x)
     with no_autocast(grad):
-        if grad.is_cuda and _mm_widens():
+        if grad.is_cuda and _mm_supports_fp32_out():
             return torch.mm(grad.T, x, out_dtype=torch.float32)
         return grad.T.float() @ x.float()
 
 
 def bmm_fp32(x: Tensor, y: Tensor) -> Tensor:
-    """Multiply matrices of a batch, [N, A, I] and [N, I, B] -> [N, A, B], in float32 at least.
+    """Return the batched product of [N, A, I] and [N, I, B] in float32 or wider, [N, A, B].
 
-    Where a card can leave the sums of half precision as they are, no factor is copied: one may be a
-    whole cache. With gradients, which torch does not have of that, both are.
+    On GPUs that can return float32 sums of half-precision factors, no factor (such as a whole
+    cache) is copied. torch has no gradients of that operation, so with gradients both are copied.
     """
     half = x.is_cuda and x.dtype == y.dtype and x.dtype in (torch.bfloat16, torch.float16)
-    learns = torch.is_grad_enabled() and (x.requires_grad or y.requires_grad)
+    needs_grad = torch.is_grad_enabled() and (x.requires_grad or y.requires_grad)
     with no_autocast(x):
-        if half and not learns and _bmm_widens():
+        if half and not needs_grad and _bmm_supports_fp32_out():
             return torch.bmm(x, y, out_dtype=torch.float32)
         return at_least_fp32(x) @ at_least_fp32(y)
 
 
-def _mm_widens() -> bool:
-    return _widens(torch.mm, (16, 16))
+def _mm_supports_fp32_out() -> bool:
+    return _supports_fp32_out(torch.mm, (16, 16))
 
 
-def _bmm_widens() -> bool:
-    return _widens(torch.bmm, (1, 16, 16))
+def _bmm_supports_fp32_out() -> bool:
+    return _supports_fp32_out(torch.bmm, (1, 16, 16))
 
 
-# As `torch.compiler.assume_constant_result` has it, which imports the compiler: seconds.
-_mm_widens._dynamo_marked_constant = True  # type: ignore[attr-defined]
-_bmm_widens._dynamo_marked_constant = True  # type: ignore[attr-defined]
+# What `torch.compiler.assume_constant_result` does, without importing the compiler (seconds).
+_mm_supports_fp32_out._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_bmm_supports_fp32_out._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @cache
-def _widens(multiply: Callable[..., Tensor], shape: tuple[int, ...]) -> bool:
-    """Whether the card's product of half precision can leave its sums as they are, in float32."""
-    one = torch.ones(shape, dtype=torch.bfloat16, device="cuda")
+def _supports_fp32_out(multiply: Callable[..., Tensor], shape: tuple[int, ...]) -> bool:
+    """Return whether the GPU multiplies half-precision matrices into a float32 output."""
+    ones = torch.ones(shape, dtype=torch.bfloat16, device="cuda")
     try:
-        found = multiply(one, one, out_dtype=torch.float32)
+        out = multiply(ones, ones, out_dtype=torch.float32)
     except (RuntimeError, TypeError):
         return False
-    return found.dtype == torch.float32 and bool((found == 16).all())
+    return out.dtype == torch.float32 and bool((out == 16).all())
 
 
 def _onednn(x: Tensor, weight: Tensor) -> Tensor:
-    x, weight = _gapless(x), _gapless(weight)
+    x, weight = _make_contiguous(x), _make_contiguous(weight)
     out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
     return out
 
 
-def _gapless(x: Tensor) -> Tensor:
-    """Copy a part of a wider matrix: transposed, it sends oneDNN to a product 100 times as slow."""
+def _make_contiguous(x: Tensor) -> Tensor:
+    """Copy a slice of a wider matrix, for which oneDNN's transposed product is 100 times slower."""
     return x if x.is_contiguous() or x.mT.is_contiguous() else x.contiguous()
 
 
-def _by_onednn(x: Tensor, weight: Tensor) -> bool:
+def _use_onednn(x: Tensor, weight: Tensor) -> bool:
     return (
         x.numel() >= MIN_ROWS * x.shape[-1]
         and x.dtype == weight.dtype == torch.float32
@@ -140,14 +140,13 @@ def _by_onednn(x: Tensor, weight: Tensor) -> bool:
 def matmul_backend() -> str:
     """Return which library multiplies float32 matrices on the CPU: "onednn" or "torch".
 
-    "torch" is what torch takes by itself, MKL on x86. oneDNN is taken on processors with AVX-512:
-    on AMD EPYC of family 26 it makes a training step 1.5 to 1.7 times as fast, on family 25 it is
-    1.0 to 1.2 times as fast. On those without AVX-512 (family 25 with AVX2) MKL is the faster one.
-    Nothing is timed, so that the bits of a result depend on the processor alone. The environment
-    variable `MATMUL` overrides the rule.
+    "torch" is torch's own choice, MKL on x86. oneDNN is used on processors with AVX-512: on AMD
+    EPYC of family 26 a training step is 1.5 to 1.7 times as fast, on family 25 1.0 to 1.2 times.
+    Without AVX-512 (family 25 with AVX2) MKL is faster. Nothing is timed, so the bits of a result
+    depend only on the processor. The environment variable `MATMUL` overrides the rule.
 
     Raises:
-        ConfigError: The environment asks for a backend that does not exist or cannot run here.
+        ConfigError: The environment names a backend that does not exist or cannot run here.
     """
     forced = os.environ.get(MATMUL, "").strip()
     if forced and forced not in MATMUL_BACKENDS:
@@ -155,12 +154,12 @@ def matmul_backend() -> str:
             f"{MATMUL}: unknown backend {forced!r}{nearest(forced, MATMUL_BACKENDS)}; choose one "
             f"of {', '.join(MATMUL_BACKENDS)}"
         )
-    wanted = forced or ("onednn" if _has_avx512() else "torch")
-    if wanted == "torch" or onednn_works():
-        return wanted
+    backend = forced or ("onednn" if _has_avx512() else "torch")
+    if backend == "torch" or onednn_works():
+        return backend
     if forced:
         raise ConfigError(
-            f"{MATMUL}: onednn cannot run, torch {torch.__version__} has no such product on this "
+            f"{MATMUL}: onednn cannot run, torch {torch.__version__} has no oneDNN matmul on this "
             f"processor; set it to torch, or leave it out"
         )
     return "torch"
@@ -172,28 +171,27 @@ def _has_avx512() -> bool:
 
 @cache
 def onednn_works() -> bool:
-    """Whether torch has the operation, and it is the product: a private one may change its mind."""
-    return run_in_thread(_onednn_is_right)
+    """Return whether torch has its private oneDNN operation and it multiplies correctly."""
+    return run_in_thread(_check_onednn)
 
 
-def _onednn_is_right() -> bool:
+def _check_onednn() -> bool:
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return False
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     x, weight = torch.arange(24.0).view(3, 8) - 11, torch.arange(40.0).view(5, 8) - 20
-    pairs = (x, weight), (x, weight.T.contiguous().T), (x.T, (x + 1).T)  # whole numbers: exact
+    pairs = (x, weight), (x, weight.T.contiguous().T), (x.T, (x + 1).T)  # integers: exact
     try:
-        sound = all(torch.equal(_onednn(*pair), F.linear(*pair)) for pair in pairs)
+        correct = all(torch.equal(_onednn(*pair), F.linear(*pair)) for pair in pairs)
     except (AttributeError, RuntimeError, TypeError):
-        sound = False
-    if not sound:
+        correct = False
+    if not correct:
         logger.warning(
-            f"torch {torch.__version__} has no product by oneDNN that we know: products are "
-            "torch's own, which some processors compute more slowly; a release that was tried is "
-            "in pyproject.toml"
+            f"torch {torch.__version__} has no usable oneDNN matmul: using torch's own, which is "
+            "slower on some processors; pyproject.toml has a tested release"
         )
-    return sound
+    return correct
 
 
 class _Linear(torch.autograd.Function):
@@ -214,10 +212,10 @@ class _Linear(torch.autograd.Function):
 
 
 class Linear(nn.Linear):
-    """x W', without bias; undefined until `Transformer.init_weights` or a checkpoint sets it.
+    """x W' without bias; uninitialized until `Transformer.init_weights` or a checkpoint sets it.
 
-    ``outputs`` of several matrices that are multiplied as one are a mapping: the rows of each, from
-    top to bottom, by the name that it would have beside this one.
+    A fused projection of several matrices gets a mapping ``out_features``: the rows of each matrix,
+    from top to bottom, by the name that it would have as a module of its own.
 
     Attributes:
         uses: Multiplications by the matrix per token in a forward pass, to count FLOPs.
@@ -226,27 +224,27 @@ class Linear(nn.Linear):
     __call__: Callable[..., Tensor]
     uses: int = 1
 
-    def __init__(self, inputs: int, outputs: int | dict[str, int]) -> None:
-        self.parts = outputs if isinstance(outputs, dict) else {"": outputs}
-        super().__init__(inputs, sum(self.parts.values()), bias=False)
+    def __init__(self, in_features: int, out_features: int | dict[str, int]) -> None:
+        self.splits = out_features if isinstance(out_features, dict) else {"": out_features}
+        super().__init__(in_features, sum(self.splits.values()), bias=False)
 
-    def matrices(self, name: str) -> Iterator[tuple[str, Tensor]]:
-        """Qualified names and rows of the matrices in this one, which is called ``name``."""
-        beside = name.rpartition(".")[0]
-        sizes = [*self.parts.values()]
-        for part, rows in zip(self.parts, torch.split(self.weight, sizes), strict=True):
-            yield f"{beside}.{part}" if part else name, rows
+    def named_weights(self, name: str) -> Iterator[tuple[str, Tensor]]:
+        """Yield the qualified name and the rows of each matrix; ``name`` is this module's name."""
+        prefix = name.rpartition(".")[0]
+        weights = torch.split(self.weight, [*self.splits.values()])
+        for matrix, weight in zip(self.splits, weights, strict=True):
+            yield f"{prefix}.{matrix}" if matrix else name, weight
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., inputs] -> [..., outputs]."""
+        """[..., in_features] -> [..., out_features]."""
         return linear(x, self.weight)
 
     def reset_parameters(self) -> None:
-        """Leave the memory as it is."""
+        """Leave the weight uninitialized."""
 
 
 class Embedding(nn.Embedding):
-    """One row for each id; undefined until `Transformer.init_weights` or a checkpoint sets it."""
+    """One row per id; uninitialized until `Transformer.init_weights` or a checkpoint sets it."""
 
     def reset_parameters(self) -> None:
-        """Leave the memory as it is."""
+        """Leave the weight uninitialized."""

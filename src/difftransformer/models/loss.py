@@ -1,4 +1,4 @@
-"""Cross-entropy that never holds the logits of all positions.
+"""Chunked cross-entropy: the logits of all positions never exist at once.
 
 Shapes: N = positions, D = d_model, V = vocabulary, C = positions of one chunk.
 """
@@ -14,12 +14,12 @@ from torch import Tensor
 from difftransformer.models.autograd import no_autocast, no_double_backward
 from difftransformer.models.linear import linear_no_grad, weight_grad_fp32
 
-Differentiate = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+LossesAndGrad = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 CACHED_LOGITS = 2**19
-"""Logits of a chunk on the CPU, so that they stay in a core's cache (2 MiB) ..."""
+"""Logits of a chunk on the CPU that fit into a core's cache (2 MiB) ..."""
 MIN_ROWS = 256
-"""... unless that leaves fewer positions, where products with the weight would be the slow part."""
+"""... but at least so many positions: with fewer, the multiplications by the weight dominate."""
 
 
 def chunked_cross_entropy(
@@ -31,20 +31,20 @@ def chunked_cross_entropy(
     *,
     compiled: bool = False,
 ) -> Tensor:
-    """Return the weighted sum of token losses; without weights their mean.
+    """Return the weighted sum of the token losses, by default their mean.
 
     The gradients are computed chunk by chunk in the forward pass (Liger Kernel, arXiv 2410.10989),
     so at most C x V logits exist at a time, and the logits are computed once. Under autocast the
-    matrix products run in its precision; losses and the weight's gradient, whose products are not
-    rounded chunk by chunk, in float32.
+    matrix multiplications run in its precision; the losses and the weight's gradient, which is not
+    rounded chunk by chunk, are in float32.
 
     Args:
         hidden: [N, D] final hidden states.
         weight: [V, D] output matrix.
         targets: [N] ids.
-        chunk: C, positions whose logits exist at one time at most.
-        weights: [N] factor of each position's loss; None is 1/N.
-        compiled: Let torch.compile fuse what lies between the products; for GPUs.
+        chunk: C, the largest number of positions whose logits exist at a time.
+        weights: [N] factor of each position's loss; None: 1/N.
+        compiled: Let torch.compile fuse the loss and its gradient; for GPUs.
 
     Returns:
         Scalar in nats, float32.
@@ -61,7 +61,7 @@ def chunked_cross_entropy(
 
 @torch.no_grad()
 def token_losses(hidden: Tensor, weight: Tensor, targets: Tensor, chunk: int) -> Tensor:
-    """Return the loss of every position, [N] in nats, float32; arguments as above."""
+    """Return the loss of each position, [N] in nats, float32, as for `chunked_cross_entropy`."""
     hidden, weight = _in_autocast_precision(hidden, weight)
     losses = hidden.new_empty(len(targets), dtype=torch.float32)
     for part in _chunks(hidden, weight, chunk):
@@ -87,18 +87,19 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         hidden, weight = _in_autocast_precision(hidden, weight)
         total = torch.zeros((), device=hidden.device)
         hidden_grad = torch.empty_like(hidden)
-        weighs = ctx.needs_input_grad[1]  # not where the matrix is frozen
+        needs_weight_grad = ctx.needs_input_grad[1]
         weight_grad = None
-        differentiate = _fused() if compiled else _losses_and_slope
+        losses_and_grad = _compiled_losses_and_grad() if compiled else _losses_and_grad
         for part in _chunks(hidden, weight, chunk):
-            losses, slope = differentiate(linear_no_grad(hidden[part], weight), targets[part])
+            logits = linear_no_grad(hidden[part], weight)
+            losses, logits_grad = losses_and_grad(logits, targets[part])
             total += _weighted_sum(losses, weights[part])
-            # The position's weight goes to the other factor of each product: D is less than V.
+            # The position's weight multiplies the [*, D] factor, which is smaller than [*, V].
             factor = weights[part, None]
-            torch.mul(linear_no_grad(slope, weight.T), factor, out=hidden_grad[part])
-            if weighs:
+            torch.mul(linear_no_grad(logits_grad, weight.T), factor, out=hidden_grad[part])
+            if needs_weight_grad:
                 rows = (hidden[part] * factor).to(hidden.dtype)
-                part_grad = weight_grad_fp32(slope, rows)
+                part_grad = weight_grad_fp32(logits_grad, rows)
                 weight_grad = part_grad if weight_grad is None else weight_grad.add_(part_grad)
         ctx.save_for_backward(hidden_grad, weight_grad)
         return total
@@ -107,36 +108,36 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     @no_double_backward
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         hidden_grad, weight_grad = ctx.saved_tensors
-        of_hidden, of_weight = ctx.dtypes
-        hidden_grad = (hidden_grad * grad.to(hidden_grad.dtype)).to(of_hidden)
+        hidden_dtype, weight_dtype = ctx.dtypes
+        hidden_grad = (hidden_grad * grad.to(hidden_grad.dtype)).to(hidden_dtype)
         if weight_grad is not None:
-            weight_grad = (weight_grad.contiguous() * grad).to(of_weight)
+            weight_grad = (weight_grad.contiguous() * grad).to(weight_dtype)
         return hidden_grad, weight_grad, None, None, None, None
 
 
 def _weighted_sum(losses: Tensor, weights: Tensor) -> Tensor:
-    """Sum in float32: autocast would round both to its own precision."""
+    """Return the dot product in float32: autocast would round both factors."""
     with no_autocast(losses):
         return losses @ weights
 
 
-def _losses_and_slope(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Return losses [C] in float32 and d loss / d logits [C, V], softmax - one-hot, as logits are.
+def _losses_and_grad(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Return losses [C] in float32 and their gradients [C, V], softmax - one-hot, in logits' dtype.
 
-    log(sum(exp(x))) is max(x) - log(max(softmax(x))): stable, and free of a second exponential.
-    The slope takes the memory of float32 logits.
+    log(sum(exp(x))) is max(x) - log(max(softmax(x))): stable, without a second exponential. The
+    gradient overwrites the float32 logits.
     """
     dtype, logits = logits.dtype, logits.float()
     rows = targets.unsqueeze(-1)
-    picked, highest = logits.gather(-1, rows).squeeze(-1), logits.amax(-1)
-    slope = torch.softmax(logits, dim=-1, out=logits)
-    losses = (highest - picked) - slope.amax(-1).log()
-    slope.scatter_add_(-1, rows, slope.new_full((), -1.0).expand(rows.shape))
-    return losses, slope.to(dtype)
+    target_logit, max_logit = logits.gather(-1, rows).squeeze(-1), logits.amax(-1)
+    grad = torch.softmax(logits, dim=-1, out=logits)
+    losses = (max_logit - target_logit) - grad.amax(-1).log()
+    grad.scatter_add_(-1, rows, grad.new_full((), -1.0).expand(rows.shape))
+    return losses, grad.to(dtype)
 
 
-def one_pass_losses_and_slope(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """As `_losses_and_slope`, in terms that a compiler makes one kernel of: float32 stays in it."""
+def fused_losses_and_grad(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """As `_losses_and_grad`, in a form that a compiler fuses into one kernel."""
     full = logits.float()
     lse = full.logsumexp(-1, keepdim=True)
     rows = targets.unsqueeze(-1)
@@ -146,13 +147,13 @@ def one_pass_losses_and_slope(logits: Tensor, targets: Tensor) -> tuple[Tensor, 
 
 
 @cache
-def _fused() -> Differentiate:
-    """One graph for all chunks, the short last one, too."""
-    return torch.compile(one_pass_losses_and_slope, dynamic=True, fullgraph=True)
+def _compiled_losses_and_grad() -> LossesAndGrad:
+    """Return one compiled graph for all chunks, including a shorter last one."""
+    return torch.compile(fused_losses_and_grad, dynamic=True, fullgraph=True)
 
 
 def chunk_rows(chunk: int, vocab_size: int, device_type: str) -> int:
-    """Return the positions whose logits exist at one time, where ``chunk`` may."""
+    """Return the positions per chunk, at most ``chunk``; fewer on a CPU, to fit its cache."""
     if device_type == "cpu":
         return min(chunk, max(MIN_ROWS, CACHED_LOGITS // vocab_size))
     return chunk
@@ -165,7 +166,7 @@ def _chunks(hidden: Tensor, weight: Tensor, chunk: int) -> Iterator[slice]:
 
 
 def _in_autocast_precision(*tensors: Tensor) -> list[Tensor]:
-    kind = tensors[0].device.type
-    if not torch.is_autocast_enabled(kind):
+    device_type = tensors[0].device.type
+    if not torch.is_autocast_enabled(device_type):
         return list(tensors)
-    return [tensor.to(torch.get_autocast_dtype(kind)) for tensor in tensors]
+    return [tensor.to(torch.get_autocast_dtype(device_type)) for tensor in tensors]

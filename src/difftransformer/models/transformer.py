@@ -1,4 +1,4 @@
-"""The decoder: pre-RMSNorm, SwiGLU, RoPE, no biases, and no branch on the attention variant.
+"""The decoder: pre-RMSNorm, SwiGLU, RoPE, no biases; independent of the attention variant.
 
 SwiGLU (Shazeer 2020, arXiv 2002.05202) is (swish(x G) * x U) W, with G and U in one matrix.
 
@@ -29,7 +29,7 @@ from difftransformer.models.rotary import Rope, RotaryTable
 
 
 class FeedForward(nn.Module):
-    """The feed-forward half of a layer; rows of ``gate_up_proj``: gate [F], up [F]."""
+    """SwiGLU feed-forward; rows of ``gate_up_proj``: gate [F], up [F]."""
 
     def __init__(self, d_model: int, ffn_dim: int) -> None:
         super().__init__()
@@ -38,21 +38,21 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, D] -> [B, T, D]."""
-        out: Tensor = self.down_proj(gated(self.gate_up_proj(x)))
+        out: Tensor = self.down_proj(swiglu(self.gate_up_proj(x)))
         return out
 
 
-def gated(gate_up: Tensor) -> Tensor:
-    """swish(gate) * up for [..., 2F] holding gate and up side by side: [..., F]."""
+def swiglu(gate_up: Tensor) -> Tensor:
+    """Return swish(gate) * up, [..., F], of concatenated gate and up, [..., 2F]."""
     if use_custom_backward(gate_up):
-        out: Tensor = _Gated.apply(gate_up)  # type: ignore[no-untyped-call]
+        out: Tensor = _SwiGLU.apply(gate_up)  # type: ignore[no-untyped-call]
         return out
     gate, up = gate_up.chunk(2, dim=-1)
     return F.silu(gate) * up
 
 
-class _Gated(torch.autograd.Function):
-    """Keeps its input and swish(gate), and writes both gradients into one tensor."""
+class _SwiGLU(torch.autograd.Function):
+    """Saves its input and swish(gate), and writes both gradients into one tensor."""
 
     @staticmethod
     def forward(ctx: Any, gate_up: Tensor) -> Tensor:
@@ -73,16 +73,16 @@ class _Gated(torch.autograd.Function):
         return out
 
 
-class Layer(nn.Module):
-    """One decoder layer: attention and feed-forward, each behind its norm, each added back."""
+class DecoderLayer(nn.Module):
+    """One pre-norm decoder layer: attention and feed-forward with residual connections."""
 
     def __init__(
-        self, config: ModelConfig, attention: AttentionConfig, index: int, backend: str
+        self, config: ModelConfig, attention: AttentionConfig, layer_index: int, backend: str
     ) -> None:
         super().__init__()
-        kind = attention_class(attention.variant)
         self.attention_norm = RMSNorm(config.d_model, config.norm_eps)
-        self.attention = kind(attention, config.d_model, index, backend)
+        variant = attention_class(attention.variant)
+        self.attention = variant(attention, config.d_model, layer_index, backend)
         self.ffn_norm = RMSNorm(config.d_model, config.norm_eps)
         self.ffn = FeedForward(config.d_model, config.ffn_dim)
 
@@ -97,7 +97,7 @@ class Transformer(LanguageModel):
     """A causal language model.
 
     Attributes:
-        config: The settings, with those of attention resolved to concrete head counts.
+        config: The settings, with head counts resolved.
         backend: Name of the attention backend.
         embedding: Token embedding, [V, D].
         lm_head: Output projection; None when it is the embedding (``tie_embeddings``).
@@ -108,22 +108,22 @@ class Transformer(LanguageModel):
     activation_checkpointing: str = "none"
 
     def __init__(self, config: ModelConfig, backend: str = "sdpa") -> None:
-        """Make the modules; their weights are undefined (see `build` and `checkpoint.load_model`).
+        """Create the modules with uninitialized weights (see `build`, `checkpoint.load_model`).
 
         Args:
             config: Sizes and attention variant.
-            backend: A name that `kernels.choose_backend` settled.
+            backend: A name that `kernels.choose_backend` returned.
 
         Raises:
-            ConfigError: ``config.attention`` cannot be used.
-            BackendError: no such backend.
+            ConfigError: Invalid ``config.attention``.
+            BackendError: No such backend.
         """
         super().__init__()
         self.config, attention = config, config.attention
         self.backend = backend
         self.embedding = Embedding(config.vocab_size, config.d_model)
         self.layers = nn.ModuleList(
-            Layer(config, attention, index, backend) for index in range(config.num_layers)
+            DecoderLayer(config, attention, index, backend) for index in range(config.num_layers)
         )
         self.norm = RMSNorm(config.d_model, config.norm_eps)
         tied = config.tie_embeddings
@@ -132,7 +132,7 @@ class Transformer(LanguageModel):
 
     @classmethod
     def build(cls, config: ModelConfig, backend: str, seed: int) -> Self:
-        """Return a model on the CPU whose weights depend on ``config`` and ``seed`` alone."""
+        """Return an initialized model on the CPU; its weights depend on ``config`` and ``seed``."""
         model = cls(config, backend)
         model.init_weights(seed)
         return model
@@ -144,22 +144,22 @@ class Transformer(LanguageModel):
 
     @property
     def embedding_weight(self) -> Tensor:
-        """[V, D] matrix of the tokens."""
+        """[V, D] matrix of the token embeddings."""
         return self.embedding.weight
 
     @property
     def vocab_size(self) -> int:
-        """V, the tokens the model can read and choose from."""
+        """V."""
         return self.config.vocab_size
 
     @property
     def max_positions(self) -> int:
-        """Longest context of the model."""
+        """Longest sequence that the model accepts."""
         return self.config.max_positions
 
     @property
     def num_layers(self) -> int:
-        """Number of decoder blocks."""
+        """Number of decoder layers."""
         return self.config.num_layers
 
     def hidden_states(
@@ -171,34 +171,34 @@ class Transformer(LanguageModel):
         mask: Tensor | None = None,
         segment_ids: Tensor | None = None,
     ) -> Tensor:
-        """Hidden states after the final norm.
+        """Return the hidden states after the final norm.
 
         Args:
             tokens: [B, T] ids, or [B, T, D] embeddings.
-            positions: [T] or [B, T] rotary positions; None counts on from the cache, or from 0 in
-                each document.
+            positions: [T] or [B, T] rotary positions; None: they continue after the cache, or
+                restart at 0 in each document.
             cache: Keys and values of earlier positions; these T are appended.
-            mask: bool [B or 1, 1, T, S], True = may attend; None is causal attention to all.
-            segment_ids: [B or 1, T] integers, the document of each position where several are
-                packed in a row: attention stays within a document. Excludes ``mask`` and ``cache``.
+            mask: bool [B or 1, 1, T, S], True = may attend; None is the causal mask.
+            segment_ids: [B or 1, T] integers, the document of each position of packed rows:
+                attention stays within a document. Excludes ``mask`` and ``cache``.
 
         Returns:
             [B, T, D].
 
         Raises:
-            ConfigError: no position, more than ``max_positions``, in a document where there are
-                several, or ``segment_ids`` that cannot be used.
+            ConfigError: No position, more than ``max_positions`` (per document if packed), or
+                invalid ``segment_ids``.
         """
         if not tokens.shape[1]:
-            raise ConfigError("a sequence has no positions: give one token at least")
+            raise ConfigError("a sequence has no positions: pass at least one token")
         past = cache.get_seq_length() if cache is not None else 0
         length = past + tokens.shape[1]
         if segment_ids is not None:
             B, T = tokens.shape[:2]
             mask = document_mask(segment_ids, (B, T), mask, cache)
-            if length > self.config.max_positions:  # else there is no need to wait for a GPU
+            if length > self.config.max_positions:  # only then, since it waits for the GPU
                 length = int(mask.sum(dim=-1).max())
-        self._require_room(length)
+        self._check_length(length)
         if positions is not None:
             rope = self._rotary.at(positions)
         elif segment_ids is not None and mask is not None:
@@ -226,7 +226,7 @@ class Transformer(LanguageModel):
         mask: Tensor | None = None,
         segment_ids: Tensor | None = None,
     ) -> Tensor:
-        """Logits [B, T, V] of [B, T] tokens; arguments as for `hidden_states`."""
+        """Return the logits [B, T, V]; arguments as for `hidden_states`."""
         hidden = self.hidden_states(
             tokens, positions=positions, cache=cache, mask=mask, segment_ids=segment_ids
         )
@@ -234,31 +234,31 @@ class Transformer(LanguageModel):
 
     @torch.no_grad()
     def last_token_attention(self, token: Tensor, cache: PrefixCache) -> Iterator[Tensor]:
-        """Yield each layer's weights of one more token over all S positions, [B, H, S], signed.
+        """Yield each layer's attention weights of one more token, signed, [B, H, S].
 
-        Memory is that of one layer's row: the positions before lie in the cache, which is given
-        this token's keys and values.
+        Only one row per head is computed at a time. The token's keys and values are appended to the
+        cache.
 
         Args:
             token: [B, 1] ids.
-            cache: Keys and values of every position before.
+            cache: Keys and values of all earlier positions.
 
         Raises:
-            ConfigError: more positions than ``max_positions``.
+            ConfigError: More positions than ``max_positions``.
         """
         past = cache.get_seq_length()
-        self._require_room(past + 1)
+        self._check_length(past + 1)
         rope = self._rotary.span(past, 1, token.device)
         x = self._residual_stream(token)
         for index, layer in enumerate(self.layers):
-            assert isinstance(layer, Layer)
+            assert isinstance(layer, DecoderLayer)
             normalized = layer.attention_norm(x)
             x = layer(x, rope, None, cache)
             q, _, _, extra = layer.attention.project(normalized, rope)
             yield layer.attention.attention_weights(q, cache.get(index)[0], extra)[:, :, 0]
 
     def init_weights(self, seed: int) -> None:
-        """Draw all weights as ``config.initializer`` says (see `initialization`).
+        """Initialize all weights by ``config.initializer`` (see `models.initialization`).
 
         Projections back into the residual stream are divided by sqrt(2 num_layers), so that its
         variance does not grow with depth (GPT-2, section 2.3).
@@ -267,26 +267,26 @@ class Transformer(LanguageModel):
             self.init_module(name, module, seed)
 
     def init_module(self, name: str, module: nn.Module, seed: int) -> None:
-        """Draw the weights of one module, whose parameters are whole and on the CPU."""
+        """Initialize the weights of one module, whose parameters are unsharded and on the CPU."""
         init_module(
             name,
             module,
             seed,
             std=None if self.config.initializer == "fan_in" else self.config.init_std,
-            residual=(2 * self.config.num_layers) ** -0.5,
+            residual_scale=(2 * self.config.num_layers) ** -0.5,
             embedding_std=self.config.embedding_std,
         )
 
     def _residual_stream(self, tokens: Tensor) -> Tensor:
-        """Embed [B, T] ids, in the precision that the layers add to: [B, T, D]."""
+        """Embed [B, T] ids in the precision of the residual stream: [B, T, D]."""
         x: Tensor = tokens if tokens.dim() == 3 else self.embedding(tokens)
         device = x.device.type
         if not torch.is_autocast_enabled(device):
             return x
-        full = self.config.residual_in_fp32
-        return x.to(torch.float32 if full else torch.get_autocast_dtype(device))
+        fp32 = self.config.residual_in_fp32
+        return x.to(torch.float32 if fp32 else torch.get_autocast_dtype(device))
 
-    def _require_room(self, length: int) -> None:
+    def _check_length(self, length: int) -> None:
         if length > self.config.max_positions:
             raise ConfigError(
                 f"a sequence of {length} positions is longer than model.max_positions "

@@ -1,13 +1,13 @@
-"""Weights of a layer to and from the code that its authors published (github microsoft/unilm).
+"""Convert layer weights to and from the authors' published code (github microsoft/unilm).
 
-V1 is Diff-Transformer/multihead_flashdiff_1.py, V2 Diff-Transformer/Diff-Transformer-V2. Theirs
-turns neighboring dimensions (2i, 2i + 1) together, ours the halves (i, i + d/2), so the rows of a
-head of queries and keys are permuted; ours holds all projections of the input in one matrix. Both
-compute the same function with the authors' settings: lambda_init by depth with ``layer_index`` for
-their ``depth``, norm_eps 1e-5, neighbors paired, sigmoid.
+V1 is Diff-Transformer/multihead_flashdiff_1.py, V2 Diff-Transformer/Diff-Transformer-V2. unilm's
+RoPE rotates neighboring dimensions (2i, 2i + 1), ours the halves (i, i + d/2), so the rows of each
+query and key head are permuted; ours has all input projections in one matrix. Both compute the same
+function with the authors' settings: lambda_init by depth with ``layer_index`` for their ``depth``,
+norm_eps 1e-5, pairs of neighbors, sigmoid.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor
@@ -18,60 +18,63 @@ from difftransformer.models.attention.base import Attention
 
 _NAMES: Mapping[str, Mapping[str, str]] = {
     "diff_v1": {
-        **{f"{part}_proj.weight": f"{part}_proj.weight" for part in "qkv"},
+        **{f"{matrix}_proj.weight": f"{matrix}_proj.weight" for matrix in "qkv"},
         "o_proj.weight": "out_proj.weight",
         "head_norm.weight": "subln.weight",
         **{name: name for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")},
     },
     "diff_v2": {
-        **{f"{part}_proj.weight": f"{part}_proj.weight" for part in "qkvo"},
+        **{f"{matrix}_proj.weight": f"{matrix}_proj.weight" for matrix in "qkvo"},
         "further_proj.weight": "lambda_proj.weight",
     },
 }
-"""The authors' name of each tensor, by variant."""
-_TURNED = ("q_proj.weight", "k_proj.weight")
-_JOINT = "qkv_proj"
+"""unilm's name of each tensor, by variant."""
+_ROTATED = ("q_proj.weight", "k_proj.weight")
+_FUSED = "qkv_proj"
 
 
 def unilm_state_dict(layer: Attention) -> dict[str, Tensor]:
-    """Return a layer's weights by the authors' names, copied.
+    """Return a layer's weights with the names and the layout of unilm, copied.
 
     Raises:
-        CheckpointError: Its authors published no layer, or theirs has tensors that this one lacks.
+        CheckpointError: unilm has no such layer, or its layer has tensors that this one lacks.
     """
-    ours = _tensors(layer)
-    names = _names(layer)
-    _same(ours.keys(), names.keys(), type(layer).__name__, "the authors' layer")
+    tensors, names = _tensors(layer), _names(layer)
+    _require_equal(tensors.keys(), names.keys(), type(layer).__name__, "unilm's layer")
     return {
-        names[name]: (_interleaved(tensor, layer.head_dim) if name in _TURNED else tensor).clone()
-        for name, tensor in ours.items()
+        names[name]: (
+            _to_interleaved(tensor, layer.head_dim) if name in _ROTATED else tensor
+        ).clone()
+        for name, tensor in tensors.items()
     }
 
 
 @torch.no_grad()
-def load_unilm_state_dict(layer: Attention, weights: Mapping[str, Tensor]) -> None:
-    """Copy weights in the authors' layout into a layer.
+def load_unilm_state_dict(layer: Attention, state_dict: Mapping[str, Tensor]) -> None:
+    """Copy weights with the names and the layout of unilm into a layer.
 
     Raises:
-        CheckpointError: Its authors published no layer, or a tensor is missing, unknown or of
-            another shape; the layer is as it was.
+        CheckpointError: unilm has no such layer, or a tensor is missing, unknown or of another
+            shape; the layer is unchanged.
     """
-    ours, names = _tensors(layer), _names(layer)
-    _same(weights.keys(), {names.get(name, name) for name in ours}, "weights", type(layer).__name__)
-    for name, tensor in ours.items():
-        if (found := weights[names[name]]).shape != tensor.shape:
+    tensors, names = _tensors(layer), _names(layer)
+    expected = {names.get(name, name) for name in tensors}
+    _require_equal(state_dict.keys(), expected, "weights", type(layer).__name__)
+    for name, tensor in tensors.items():
+        if (shape := state_dict[names[name]].shape) != tensor.shape:
             raise CheckpointError(
-                f"{names[name]}: has shape {[*found.shape]}, {type(layer).__name__} wants "
-                f"{[*tensor.shape]}; give it the sizes that the weights were trained with"
+                f"{names[name]}: has shape {[*shape]}, {type(layer).__name__} needs "
+                f"{[*tensor.shape]}; make the layer with the sizes that the weights were trained "
+                "with"
             )
-    for name, tensor in ours.items():
-        found = weights[names[name]]
-        tensor.copy_(_halves(found, layer.head_dim) if name in _TURNED else found)
+    for name, tensor in tensors.items():
+        weight = state_dict[names[name]]
+        tensor.copy_(_to_halves(weight, layer.head_dim) if name in _ROTATED else weight)
 
 
 def _names(layer: Attention) -> Mapping[str, str]:
-    """Return the authors' names of a layer's tensors; subclasses of a variant inherit none."""
-    modules = (kind.__module__.rpartition(".") for kind in type(layer).__mro__)
+    """Return unilm's names of a layer's tensors; subclasses of a variant do not inherit them."""
+    modules = (cls.__module__.rpartition(".") for cls in type(layer).__mro__)
     variant = next(name for package, _, name in modules if package == attention.__name__)
     names = _NAMES.get(variant)
     if names is None:
@@ -80,30 +83,31 @@ def _names(layer: Attention) -> Mapping[str, str]:
 
 
 def _tensors(layer: Attention) -> dict[str, Tensor]:
-    """The layer's own tensors by name, those of the joint projection one by one, as views."""
-    found: dict[str, Tensor] = {}
+    """Return the layer's tensors by name, each matrix of the fused projection by itself."""
+    tensors: dict[str, Tensor] = {}
     for name, tensor in layer.state_dict().items():
-        if name == f"{_JOINT}.weight":
-            parts = layer.qkv_proj.matrices(_JOINT)
-            found |= {f"{part}.weight": rows.detach() for part, rows in parts}
+        if name == f"{_FUSED}.weight":
+            weights = layer.qkv_proj.named_weights(_FUSED)
+            tensors |= {f"{matrix}.weight": weight.detach() for matrix, weight in weights}
         else:
-            found[name] = tensor
-    return {name.lstrip("."): tensor for name, tensor in found.items()}
+            tensors[name] = tensor
+    return {name.lstrip("."): tensor for name, tensor in tensors.items()}
 
 
-def _same(found: object, wanted: object, what: str, whose: str) -> None:
-    have, want = set(found), set(wanted)  # type: ignore[call-overload]
-    if more := sorted(have - want):
-        raise CheckpointError(f"{what}: {', '.join(more)} is unknown to {whose}")
-    if less := sorted(want - have):
-        raise CheckpointError(f"{what}: lacks {', '.join(less)}, which {whose} has")
+def _require_equal(
+    names: Collection[str], expected: Collection[str], what: str, layer: str
+) -> None:
+    if unknown := sorted(set(names) - set(expected)):
+        raise CheckpointError(f"{what}: {', '.join(unknown)} is unknown to {layer}")
+    if missing := sorted(set(expected) - set(names)):
+        raise CheckpointError(f"{what}: lacks {', '.join(missing)}, which {layer} has")
 
 
-def _interleaved(rows: Tensor, head_dim: int) -> Tensor:
+def _to_interleaved(weight: Tensor, head_dim: int) -> Tensor:
     """Reorder the rows of each head from halves (i, i + d/2) to neighbors (2i, 2i + 1)."""
-    return rows.reshape(-1, 2, head_dim // 2, rows.shape[-1]).transpose(1, 2).flatten(0, 2)
+    return weight.reshape(-1, 2, head_dim // 2, weight.shape[-1]).transpose(1, 2).flatten(0, 2)
 
 
-def _halves(rows: Tensor, head_dim: int) -> Tensor:
-    """The inverse of `_interleaved`."""
-    return rows.reshape(-1, head_dim // 2, 2, rows.shape[-1]).transpose(1, 2).flatten(0, 2)
+def _to_halves(weight: Tensor, head_dim: int) -> Tensor:
+    """Invert `_to_interleaved`."""
+    return weight.reshape(-1, head_dim // 2, 2, weight.shape[-1]).transpose(1, 2).flatten(0, 2)

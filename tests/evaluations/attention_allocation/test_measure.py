@@ -22,7 +22,7 @@ from difftransformer.evaluations.attention_allocation.measure import (
     region_shares,
 )
 from difftransformer.evaluations.attention_allocation.settings import MAPS, PROMPT, REGIONS, Suite
-from difftransformer.models.transformer import Layer, Transformer
+from difftransformer.models.transformer import DecoderLayer, Transformer
 
 SOFTMAX = {"variant": "softmax", "head_dim": 8}
 DIFF = {"variant": "diff_v1", "head_dim": 4}
@@ -46,7 +46,7 @@ def formula_model(attention: dict[str, Any]) -> Transformer:
             if "lambda" in name:  # makes lambda 0.33, so that some weights are negative
                 parameter.fill_(0.2 if name.endswith("1") else 0.1)
         for layer in [*model.layers, model]:
-            norms = [layer.attention_norm] if isinstance(layer, Layer) else [model.norm]
+            norms = [layer.attention_norm] if isinstance(layer, DecoderLayer) else [model.norm]
             for norm in norms:
                 norm.weight.fill_(1.0)
     return model
@@ -55,7 +55,7 @@ def formula_model(attention: dict[str, Any]) -> Transformer:
 def first_row(model: Transformer, ids: list[int], attention: dict[str, Any]) -> np.ndarray:
     """Return the attention weights of the last token in the first layer by numpy, [H, S]."""
     layer = model.layers[0]
-    assert isinstance(layer, Layer)
+    assert isinstance(layer, DecoderLayer)
     weights = {name: p.detach().double().numpy() for name, p in layer.attention.named_parameters()}
     x = model.embedding.weight.detach().double().numpy()[ids]
     x = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5)

@@ -227,9 +227,9 @@ def test_what_would_be_read_wrongly_is_refused(backward: bool) -> None:
         BackendError, match=r"a mask \[2 or 1, 1, 5, 7\] for all heads, got \[2, 2,"
     ):
         attend(q, k, v, lam, mask=seen)
-    with pytest.raises(BackendError, match=r"got \[2, 1, 1, 7\]; take sdpa"):
+    with pytest.raises(BackendError, match=r"got \[2, 1, 1, 7\]; use sdpa"):
         attend(q, k, v, lam, mask=seen[:, :1, :1])
-    with pytest.raises(BackendError, match=r"one lambda for all heads, got \[2, 1, 1\]; take sdpa"):
+    with pytest.raises(BackendError, match=r"one lambda for all heads, got \[2, 1, 1\]; use sdpa"):
         attend(q, k, v, lam.expand(2, 1, 1), mask=None)
     with pytest.raises(BackendError, match="takes 5 queries of 4 keys with a mask only"):
         attend(q, k[:, :, :4], v[:, :, :4], lam, mask=None)

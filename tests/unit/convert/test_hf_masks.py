@@ -206,7 +206,7 @@ def test_documents_behind_a_cache_and_under_flash_attention_are_refused() -> Non
     from transformers import DynamicCache
 
     model, tokens = ours("diff_v1"), torch.cat(documents())[None]
-    with pytest.raises(UserError, match="a row of its own"):
+    with pytest.raises(UserError, match="use_cache=False"):
         model(tokens, past_key_values=DynamicCache(), **boundaries()["position_ids"])
     model.model.backend = "flash_attn"
     for way in ("position_ids", "bool 4-D"):

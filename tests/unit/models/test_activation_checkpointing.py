@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import difftransformer.models.kernels.flash.flash4
 import difftransformer.models.kernels.fused.operations  # noqa: F401  (both have operations)
-from difftransformer.models.activation_checkpointing import KEPT
+from difftransformer.models.activation_checkpointing import SAVED_OPERATIONS
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.transformer import Transformer
 
@@ -53,4 +53,4 @@ def test_each_attention_of_ours_is_kept() -> None:
         if name.startswith("difftransformer::") and not name.endswith("_backward")
     }  # fmt: skip
     assert {"difftransformer::fused_attention", "difftransformer::flash_attention_4"} <= ours
-    assert ours <= KEPT
+    assert ours <= SAVED_OPERATIONS

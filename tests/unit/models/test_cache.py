@@ -8,7 +8,7 @@ import torch
 from difftransformer.models.attention.maps import attention_maps
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.config import ModelConfig
-from difftransformer.models.transformer import Layer, Transformer
+from difftransformer.models.transformer import DecoderLayer, Transformer
 
 VARIANTS = {
     "softmax": {"variant": "softmax", "head_dim": 4},
@@ -61,7 +61,7 @@ def test_rows_of_one_more_token_are_the_last_rows_of_the_maps(model: Transformer
     rows = list(model.last_token_attention(tokens[:, 11:], cache))
     x, rope = model.embedding(tokens), model._rotary.span(0, 12, torch.device("cpu"))
     for layer, row in zip(model.layers, rows, strict=True):
-        assert isinstance(layer, Layer)
+        assert isinstance(layer, DecoderLayer)
         maps = attention_maps(layer.attention, layer.attention_norm(x), rope)
         torch.testing.assert_close(row, maps[:, :, -1], rtol=1e-5, atol=1e-6)
         x = layer(x, rope, None, None)

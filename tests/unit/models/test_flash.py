@@ -70,8 +70,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Called]:
         module = types.ModuleType(name)
         vars(module).update(functions)
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(flash, "_computes", lambda q: True)
-    monkeypatch.setattr(flash, "_widest", lambda: 0)  # a card that wants values as wide as keys
+    monkeypatch.setattr(flash, "_is_half_on_cuda", lambda q: True)
+    monkeypatch.setattr(
+        flash, "_max_value_dim", lambda: 0
+    )  # a card that wants values as wide as keys
     return calls
 
 
@@ -115,7 +117,7 @@ def test_the_third_generation_is_found_by_its_module(monkeypatch: pytest.MonkeyP
 
 def test_what_it_cannot_compute_is_refused() -> None:
     q = torch.zeros(1, 2, 3, 4)
-    with pytest.raises(BackendError, match="takes no mask; take sdpa"):
+    with pytest.raises(BackendError, match="takes no mask; use sdpa"):
         flash.attention(q, q, q, scale=1.0, mask=torch.ones(1, 1, 3, 3, dtype=torch.bool))
     with pytest.raises(BackendError, match=r"got torch\.float32 on cpu; set precision bf16"):
         flash.attention(q, q, q, scale=1.0, mask=None)
@@ -125,7 +127,7 @@ def test_heads_that_there_is_no_kernel_for_are_refused(
     generation: int, calls: list[Called]
 ) -> None:
     q, v, lam = torch.zeros(1, 2, 3, 192), torch.zeros(1, 1, 3, 384), torch.tensor(0.5)
-    with pytest.raises(BackendError, match="no kernel for heads of 384, 256 at most: take sdpa"):
+    with pytest.raises(BackendError, match="at most 256, got 384: use sdpa"):
         flash.differential_attention(q, q, v, lam, scale=1.0, mask=None)
     assert not calls
 
@@ -192,7 +194,7 @@ def test_wide_values_are_taken_where_they_can_be(
     widths: list[tuple[int, int]],
 ) -> None:
     monkeypatch.setattr(flash, "_installed", lambda: installed)
-    monkeypatch.setattr(flash, "_widest", lambda: widest)
+    monkeypatch.setattr(flash, "_max_value_dim", lambda: widest)
     generator = torch.Generator().manual_seed(0)
     q, k, v = (
         torch.randn(1, heads, 5, width, generator=generator).requires_grad_(graded)
@@ -210,14 +212,14 @@ def test_the_card_says_how_wide_values_may_be(
     monkeypatch: pytest.MonkeyPatch, major: int, widest: int
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (major, 0))
-    assert flash._widest() == widest
+    assert flash._max_value_dim() == widest
 
 
 def test_the_fourth_generation_is_an_operation_of_torch(
     calls: list[Called], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flash, "_installed", lambda: 4)
-    monkeypatch.setattr(flash, "_widest", lambda: 256)
+    monkeypatch.setattr(flash, "_max_value_dim", lambda: 256)
     generator = torch.Generator().manual_seed(0)
     inputs = [
         torch.randn(2, heads, 5, width, generator=generator).requires_grad_()

@@ -39,25 +39,25 @@ def card(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
 
 def test_fused_runs_on_a_card_in_half_precision(card: types.SimpleNamespace) -> None:
     assert choose_backend("fused", "cuda", "bf16") == "fused"
-    with pytest.raises(BackendError, match="half precision only; set precision bf16, or take sdpa"):
+    with pytest.raises(BackendError, match="half precision only; set precision bf16, or use sdpa"):
         choose_backend("fused", "cuda", "fp32")
 
 
 def test_fused_refuses_a_card_that_is_too_old(card: types.SimpleNamespace) -> None:
     card.name, card.major, card.minor = "Tesla V100", 7, 0
-    with pytest.raises(BackendError, match=r"capability 8\.0, Tesla V100 has less; take sdpa"):
+    with pytest.raises(BackendError, match=r"capability 8\.0, Tesla V100 has less; use sdpa"):
         choose_backend("fused", "cuda", "bf16")
 
 
 def test_fused_refuses_a_machine_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(BackendError, match=r"Triton is not installed .*; take sdpa"):
+    with pytest.raises(BackendError, match=r"Triton is not installed .*; use sdpa"):
         choose_backend("fused", "cuda", "bf16")
 
 
 @pytest.mark.skipif(fused.interpreted(), reason="Triton's interpreter runs on a CPU")
 def test_fused_refuses_a_cpu() -> None:
-    with pytest.raises(BackendError, match="needs an NVIDIA GPU and the device is cpu; take sdpa"):
+    with pytest.raises(BackendError, match="needs an NVIDIA GPU and the device is cpu; use sdpa"):
         choose_backend("fused", "cpu", "bf16")
     q = torch.zeros(1, 2, 3, 16, dtype=torch.bfloat16)
     with pytest.raises(BackendError, match=r"got torch\.bfloat16.* on cpu; set precision bf16 and"):
@@ -90,7 +90,7 @@ def test_widths_are_rounded_up_to_blocks(
 
 @pytest.mark.parametrize(("maps", "head_dim", "value_dim"), [(1, 256, 256), (2, 32, 256)])
 def test_widths_without_a_kernel_are_refused(maps: int, head_dim: int, value_dim: int) -> None:
-    with pytest.raises(BackendError, match=f"no kernel for head_dim {head_dim} with .*; take sdpa"):
+    with pytest.raises(BackendError, match=f"no kernel for head_dim {head_dim} with .*; use sdpa"):
         kernel_for("forward", maps, head_dim, value_dim)
 
 

@@ -56,7 +56,7 @@ def test_auto_takes_the_backend_that_the_record_has_as_the_faster_one(
 
 
 def test_what_cannot_run_is_refused_with_the_way_out() -> None:
-    with pytest.raises(BackendError, match=r"needs an NVIDIA GPU and the device is cpu; take sdpa"):
+    with pytest.raises(BackendError, match=r"needs an NVIDIA GPU and the device is cpu; use sdpa"):
         choose_backend("flash_attn", "cpu", "bf16")
     with pytest.raises(BackendError, match="unknown backend 'flash'; did you mean 'flash_attn'"):
         choose_backend("flash", "cpu")
@@ -109,5 +109,5 @@ def test_a_single_query_with_its_log_sum_exp_is_the_formula(groups: int, masked:
     )
     mask = (torch.rand(2, 1, 1, 9, generator=generator) > 0.4).index_fill(-1, torch.tensor(0), True)
     seen = mask if masked else None
-    found = sdpa.one_query_with_lse(q, k, v, 0.3, seen)
+    found = sdpa.single_query_with_lse(q, k, v, 0.3, seen)
     torch.testing.assert_close(found, eager.attention_with_lse(q, k, v, scale=0.3, mask=seen))

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from difftransformer.models.autograd import disable_custom_backward
 from difftransformer.models.normalization import RMSNorm
-from difftransformer.models.rotary import RotaryTable, rotate, split_heads
-from difftransformer.models.transformer import gated
+from difftransformer.models.rotary import RotaryTable, apply_rope, split_heads
+from difftransformer.models.transformer import swiglu
 
 CPU = torch.device("cpu")
 
@@ -39,8 +39,8 @@ def test_rms_norm_of_zeros_is_zero_with_finite_gradients() -> None:
 def test_gated_and_its_gradients() -> None:
     x = torch.randn(5, 14, dtype=torch.double, requires_grad=True)
     gate, up = x.chunk(2, dim=-1)
-    torch.testing.assert_close(gated(x), gate * torch.sigmoid(gate) * up)
-    assert torch.autograd.gradcheck(gated, x)
+    torch.testing.assert_close(swiglu(x), gate * torch.sigmoid(gate) * up)
+    assert torch.autograd.gradcheck(swiglu, x)
 
 
 @pytest.mark.parametrize("further", [0, 3])
@@ -57,8 +57,8 @@ def test_split_heads_and_its_gradients(by_position: bool, further: int) -> None:
     plain = [
         p.unflatten(-1, (n, -1)).transpose(1, 2) for p, n in zip(parts, (4, 2, 2), strict=True)
     ]
-    torch.testing.assert_close(q, rotate(plain[0], rope))
-    torch.testing.assert_close(k, rotate(plain[1], rope))
+    torch.testing.assert_close(q, apply_rope(plain[0], rope))
+    torch.testing.assert_close(k, apply_rope(plain[1], rope))
     torch.testing.assert_close(v, plain[2])
     assert torch.equal(rest, last)
     assert torch.autograd.gradcheck(lambda x: split_heads(x, rope, (4, 2, 2), 9), x)
@@ -79,7 +79,7 @@ def test_scores_depend_on_the_distance_alone(
     q, k = torch.randn(2, 1, 1, 1, 2 * half, generator=generator)
 
     def score(at_q: int, at_k: int) -> float:
-        turned = [rotate(x, table.span(p, 1, CPU)) for x, p in ((q, at_q), (k, at_k))]
+        turned = [apply_rope(x, table.span(p, 1, CPU)) for x, p in ((q, at_q), (k, at_k))]
         return (turned[0] * turned[1]).sum().item()
 
     assert score(first, second) == pytest.approx(score(first + shift, second + shift), abs=2e-3)
@@ -108,7 +108,7 @@ def test_the_plain_formulas_agree_with_the_hand_written_ones() -> None:
 
     def everything() -> list[Tensor]:
         parts = split_heads(x, table.span(0, 5, CPU), (4, 2, 1), 12)
-        return [norm(x[..., :12], 0.5), gated(x), *parts]
+        return [norm(x[..., :12], 0.5), swiglu(x), *parts]
 
     custom = everything()
     with disable_custom_backward():

@@ -138,7 +138,7 @@ def test_products_in_full_leave_factors_where_they_are_if_the_card_can(
 
     x, y = torch.randn(3, 2, 8).to(dtype), torch.randn(3, 8, 40).to(dtype)
     expected = x.double() @ y.double()
-    monkeypatch.setattr(linear, "_bmm_widens", lambda: widens)
+    monkeypatch.setattr(linear, "_bmm_supports_fp32_out", lambda: widens)
     monkeypatch.setattr(torch, "bmm", bmm)
     there = [one.requires_grad_(learns).as_subclass(OnACard) for one in (x, y)]
     found = linear.bmm_fp32(*there)
@@ -152,10 +152,10 @@ def test_what_a_card_can_is_a_constant_of_a_graph(monkeypatch: pytest.MonkeyPatc
     def widens(_multiply: object, shape: tuple[int, ...]) -> bool:
         return len(shape) == 3 and bool(torch.ones(shape).sum() > 0)  # no graph has such a branch
 
-    monkeypatch.setattr(linear, "_widens", widens)
+    monkeypatch.setattr(linear, "_supports_fp32_out", widens)
 
     def told(x: Tensor) -> Tensor:
-        return x + 2 * linear._bmm_widens() + 4 * linear._mm_widens()
+        return x + 2 * linear._bmm_supports_fp32_out() + 4 * linear._mm_supports_fp32_out()
 
     compiled = torch.compile(told, fullgraph=True, backend="eager")
     assert torch.equal(compiled(torch.zeros(3)), torch.full((3,), 2.0))
@@ -212,15 +212,15 @@ def test_without_private_operations_of_torch_numbers_stay(spoiled: str) -> None:
     loss = (out ** 2).mean() + (context ** 2).sum() + (lse ** 2).mean()
     loss.backward()
     sums = [one.detach().abs().sum().item() for one in (loss, x.grad, weight.grad, q.grad, k.grad)]
-    print(linear.matmul_backend(), sdpa._lse_is_sound(), *sums)
+    print(linear.matmul_backend(), sdpa._lse_op_works(), *sums)
     """
     plain = run("import torch\n" + textwrap.dedent(code)).split()
     said = "import logging, sys; logging.basicConfig(stream=sys.stdout, format='%(message)s')\n"
     *warnings, last = run(spoiled + said + textwrap.dedent(code)).strip().splitlines()
     taken = last.split()
-    slower = [("has no attention with", "slower")]
+    slower = [("has no usable attention", "slower")]
     if plain[0] == "onednn":
-        slower.insert(0, ("has no product by oneDNN", "slowly"))
+        slower.insert(0, ("has no usable oneDNN matmul", "slower"))
     for line, parts in zip(warnings, slower, strict=True):
         assert all(part in line for part in (f"torch {torch.__version__}", *parts)), line
     assert plain[1] == "True"

@@ -117,9 +117,9 @@ def test_what_a_compiler_fuses_is_one_graph_with_the_same_gradients(
 ) -> None:
     graphs = CompileCounterWithBackend("aot_eager")
     fused = torch.compile(
-        loss_module.one_pass_losses_and_slope, dynamic=True, fullgraph=True, backend=graphs
+        loss_module.fused_losses_and_grad, dynamic=True, fullgraph=True, backend=graphs
     )
-    monkeypatch.setattr(loss_module, "_fused", lambda: fused)
+    monkeypatch.setattr(loss_module, "_compiled_losses_and_grad", lambda: fused)
     hidden, weight, targets = sample(150, 40)  # the last chunk is short
     for scale in (1.0, 300.0):
         plain, compiled = (

@@ -77,15 +77,15 @@ def test_weights_do_not_depend_on_the_order_in_which_they_are_drawn(variant: str
 
 def test_no_two_matrices_are_drawn_alike() -> None:
     model = Transformer.build(config("softmax", ffn_dim=48), "sdpa", 3)
-    matrices = [
+    weights = [
         rows
         for name, module in model.named_modules()
         if isinstance(module, Linear)
-        for _, rows in module.matrices(name)
+        for _, rows in module.named_weights(name)
         if rows.shape == (48, 48)
     ]
-    assert len(matrices) == 2 * (4 + 3)
-    correlations = torch.corrcoef(torch.stack([one.detach().flatten() for one in matrices]))
+    assert len(weights) == 2 * (4 + 3)
+    correlations = torch.corrcoef(torch.stack([one.detach().flatten() for one in weights]))
     assert (correlations - torch.eye(14)).abs().max() < 0.1
 
 

@@ -25,7 +25,7 @@ def drawn(sizes: Sizes, run: str) -> dict[str, Tensor]:
         part
         for name, module in model.named_modules()
         if isinstance(module, Linear)
-        for part in module.matrices(name)
+        for part in module.named_weights(name)
     ]
     return {**dict(model.named_parameters()), **dict(single)}
 

@@ -25,7 +25,7 @@ from difftransformer.convert.hf_attention.differential import (
 from difftransformer.convert.hf_attention.maps import CapturedAttention, NoiseMap
 from difftransformer.convert.hf_attention.softmax import raise_unreadable
 from difftransformer.models.differential import resolve_lambda_init
-from difftransformer.models.rotary import Rope, rotate
+from difftransformer.models.rotary import Rope, apply_rope
 
 _CHILDREN = {"q_proj", "k_proj", "v_proj", "o_proj", "subln"}
 
@@ -42,7 +42,7 @@ def motif_maps(model: Any, see: Callable[[CapturedAttention], None]) -> Iterator
         q, k = to_heads(module.q_proj(x), width), to_heads(module.k_proj(x), width)
         values = to_heads(module.v_proj(x), 2 * width)
         rope = _rope(model, module, values, given)
-        q, k = rotate(q, rope), rotate(k, rope)
+        q, k = apply_rope(q, rope), apply_rope(k, rope)
         groups = q.view(len(q), noise_heads, -1, *q.shape[2:])  # [B, N, r + 1, T, d]
         noise = NoiseMap(groups[:, :, -1], k[:, 1::2], lambda_full(module, init))
         signal, scale = groups[:, :, :-1].flatten(1, 2), width**-0.5

@@ -21,7 +21,7 @@ from difftransformer.evaluations.outliers.settings import (
     top_metric,
 )
 from difftransformer.models.kernels.eager import logit_hook
-from difftransformer.models.transformer import Layer
+from difftransformer.models.transformer import DecoderLayer
 from difftransformer.provenance.atomic import write_text
 
 
@@ -60,7 +60,7 @@ def _hooked(model: Any, magnitudes: dict[str, Magnitudes]) -> Iterator[None]:
 
     with ExitStack() as stack:
         for module in model.modules():
-            if isinstance(module, Layer):
+            if isinstance(module, DecoderLayer):
                 stack.callback(module.register_forward_hook(add_states).remove)
         stack.enter_context(logit_hook(add_logits, softmax_only=True))
         yield

@@ -24,7 +24,7 @@ from difftransformer.evaluations.quantized.settings import Quantity
 from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.kernels.eager import LogitHook, logit_hook
 from difftransformer.models.linear import Linear
-from difftransformer.models.transformer import Layer
+from difftransformer.models.transformer import DecoderLayer
 
 Granularity = Literal["head", "row"]
 """Logits that share a scale: those of one sequence and softmax map, or those of one query."""
@@ -101,7 +101,7 @@ def fake_quantize_affine(x: Tensor, bits: int) -> Tensor:
 @contextmanager
 def quantized_weights(model: nn.Module, bits: int, _: object = None) -> Iterator[None]:
     """Context in which every matrix [O, I] of the model's layers is quantized."""
-    layers = [module for module in model.modules() if isinstance(module, Layer)]
+    layers = [module for module in model.modules() if isinstance(module, DecoderLayer)]
     matrices = [part for layer in layers for part in layer.modules() if isinstance(part, Linear)]
     exact = [matrix.weight.data for matrix in matrices]
     try:

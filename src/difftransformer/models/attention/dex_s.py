@@ -1,16 +1,16 @@
-"""Dex from scratch (Dex-S of arXiv 2505.16333, appendix D and table 8), an interpretation.
+"""Dex from scratch (Dex-S of arXiv 2505.16333, appendix D and table 8).
 
     O_h = softmax(Q_h K_h' / sqrt(d)) V_h
     eq. 5   O'_h = O_h - lambda O_h W_D      for the selected heads h; O'_h = O_h for the others
     Y = concat(O'_1, ..., O'_H) W_O
 
-One W_D of d x d per layer, or one per selected head; one lambda per layer. Any attention backend
-serves, since only the heads' outputs change. `convert.dex` does the same to trained models.
+One W_D of d x d per layer, or one per selected head; one lambda per layer. It runs with every
+backend, since only the head outputs change. `convert.dex` applies Dex to trained models.
 
-Interpretation: the source says that Dex was attached from the beginning, and no more. Before
-training no data tell heads apart, so ours are all of them, or the first of a layer; no annealing
-has anything to spare, so lambda is learned from equation 4's lambda_init on; W_D is drawn like all
-matrices. Shapes as in `models.attention.base`; k = selected heads.
+Deviation from the paper: it says only that Dex was attached from the beginning. Before training no
+data tell heads apart, so ours selects all heads or the first of a layer; no pretrained function has
+to be preserved by annealing, so lambda is learned from equation 4's lambda_init on; W_D is
+initialized like all matrices. Shapes as in `models.attention.base`; k = selected heads.
 """
 
 from dataclasses import dataclass
@@ -34,40 +34,41 @@ class DexSConfig(AttentionConfig):
 
     share: float = setting(
         1.0,
-        meaning="Share of a layer's heads that are selected, rounded, one at least: the first.",
+        meaning="Share of a layer's heads that are selected (the first ones), rounded, at least "
+        "one.",
         source="ours; not stated",
         gt=0,
         le=1,
     )
     difference: Literal["layer", "head"] = setting(
         "layer",
-        meaning="One W_D for the selected heads of a layer, or one for each.",
+        meaning="One W_D for the selected heads of a layer, or one per head.",
         source=f"{DEX}, figure 9 passes one; ours where it is not",
     )
     lambda_init: Literal["exponential"] | float = setting(
         "exponential",
-        meaning="lambda at the start: `exponential` is 0.8 - 0.6 exp(-0.3 l) in the layer of "
-        "0-based index l, a number is the same in all layers; at 0 a model starts as if without.",
+        meaning="Initial lambda: `exponential` is 0.8 - 0.6 exp(-0.3 l) in the layer of 0-based "
+        "index l, a number is the same in all layers; with 0 a model starts as a Transformer.",
         source=f"{DEX}, equation 4",
     )
 
     @property
     def selected(self) -> int:
-        """Selected heads of a layer."""
+        """Number of selected heads of a layer."""
         return max(round(self.share * self.output_heads), 1)
 
 
 class DexAttention(Attention):
-    """Grouped-query softmax attention; `attention_maps` are those of the softmax.
+    """Grouped-query softmax attention with Dex; `attention_maps` are those of the softmax.
 
-    No map is subtracted, so `lambda_per_head` has none: its lambda is a factor of what W_D makes
-    of a head, and its size means nothing without W_D's.
+    `lambda_per_head` is None: no map is subtracted, and the size of lambda means nothing without
+    the size of W_D.
     """
 
     config_class: ClassVar[type[AttentionConfig]] = DexSConfig
 
-    def __init__(self, config: DexSConfig, d_model: int, index: int, backend: str) -> None:
-        super().__init__(config, d_model, index, backend)
+    def __init__(self, config: DexSConfig, d_model: int, layer_index: int, backend: str) -> None:
+        super().__init__(config, d_model, layer_index, backend)
         self.build_projections()
         self.selected, d = config.selected, self.head_dim
         self.lambda_init = lambda_init_of(self, config.lambda_init)
@@ -83,17 +84,17 @@ class DexAttention(Attention):
         q, k, v, _ = self.project(x, rope)  # [B, H, T, d], [B, G, T, d], [B, G, T, d]
         if cache is not None:
             k, v = cache.update(k, v, self.layer_index)
-        heads = self.kernel.attention(q, k, v, scale=self.scale, mask=mask)  # [B, T, H, d]
-        selected, others = heads.tensor_split((self.selected,), dim=2)
+        attn = self.kernel.attention(q, k, v, scale=self.scale, mask=mask)  # [B, T, H, d]
+        selected, unselected = attn.tensor_split((self.selected,), dim=2)
         if self.num_matrices == 1:
             difference = self.difference_proj(selected)
         else:
             w_d = self.difference_proj.weight.view(self.selected, -1, self.head_dim)
             difference = torch.einsum("btke,kfe->btkf", selected, w_d)
-        changed = selected - self.lambda_learned.to(selected.dtype) * difference  # equation 5
-        heads = torch.cat((changed, others), dim=2)
-        return self.o_proj(heads.flatten(2))
+        selected = selected - self.lambda_learned.to(selected.dtype) * difference  # equation 5
+        attn = torch.cat((selected, unselected), dim=2)
+        return self.o_proj(attn.flatten(2))
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
-        """Set lambda."""
+        """Set lambda to lambda_init."""
         parameter.fill_(self.lambda_init)

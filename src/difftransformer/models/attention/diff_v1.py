@@ -44,15 +44,15 @@ class DiffV1Config(AttentionConfig):
     )
     lambda_fixed: float | Literal["init"] | None = setting(
         None,
-        meaning="lambda as a number that is not learned, the same in all layers, or `init`: it "
-        "stays at the layer's lambda_init. The factor (1 - lambda_init) stays as it is. 0: no "
-        "subtraction; both maps are computed. Left out: lambda is learned.",
+        meaning="A fixed lambda in place of the learned one, the same in all layers, or `init` for "
+        "the layer's lambda_init. The factor (1 - lambda_init) does not change. 0: no subtraction; "
+        "both maps are computed. Left out: lambda is learned.",
         source="0: a control that the papers do not have; init: arXiv 2505.16333, figures 7 and 8",
     )
     norm: bool = setting(
         True,
         meaning="RMSNorm over each head's output of 2d, with one weight shared by all heads. The "
-        "factor (1 - lambda_init) stays when it is off.",
+        "factor (1 - lambda_init) is applied without it, too.",
         source="DIFF paper, equation 3; table 6 (-GroupNorm)",
     )
     norm_eps: float = setting(
@@ -73,19 +73,19 @@ class DifferentialAttention(Attention):
     (`multihead_diffattn.py`) pairs repeated keys otherwise and computes another function under GQA.
 
     The factor (1 - lambda_init) is a constant. It makes the gradients at the start of training like
-    those of a Transformer. It stays when `norm` is off: that ablation removes only the norm.
+    those of a Transformer. It is applied without `norm`, too: that ablation removes only the norm.
     """
 
     config_class: ClassVar[type[AttentionConfig]] = DiffV1Config
 
-    def __init__(self, config: DiffV1Config, d_model: int, index: int, backend: str) -> None:
-        super().__init__(config, d_model, index, backend)
+    def __init__(self, config: DiffV1Config, d_model: int, layer_index: int, backend: str) -> None:
+        super().__init__(config, d_model, layer_index, backend)
         self.num_q_heads, self.num_k_heads = 2 * self.num_heads, 2 * self.num_kv_heads
         self.build_projections()  # W_Q [D, 2H d], W_K [D, 2G d], W_V [D, G 2d], W_O [H 2d, D]
         self.build_lambda_and_norm(config)
 
     def build_lambda_and_norm(self, config: DiffV1Config) -> None:
-        """Make the parameters of lambda in equation 2 and the norm of equation 3."""
+        """Create the parameters of lambda in equation 2 and the norm of equation 3."""
         self.lambda_init = lambda_init_of(self, config.lambda_init)
         self.head_scale = 1 - self.lambda_init
         fixed = config.lambda_fixed
@@ -95,7 +95,7 @@ class DifferentialAttention(Attention):
         self.head_norm = RMSNorm(self.value_dim, config.norm_eps) if config.norm else None
 
     def build_lambda(self) -> None:
-        """Make the parameters of equation 2."""
+        """Create the lambda vectors of equation 2."""
         d = self.head_dim
         self.lambda_q1, self.lambda_k1 = nn.Parameter(torch.empty(d)), nn.Parameter(torch.empty(d))
         self.lambda_q2, self.lambda_k2 = nn.Parameter(torch.empty(d)), nn.Parameter(torch.empty(d))
@@ -104,25 +104,25 @@ class DifferentialAttention(Attention):
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
         """[B, T, D] -> [B, T, D]; arguments as in `Attention.forward`."""
-        # Project and apply RoPE: q [B, 2H, T, d], k [B, 2G, T, d], v [B, G, T, 2d]. The vectors of
-        # the first map are at even indices of q and k, those of the second at odd ones.
-        q, k, v, _ = self.project(x, rope)  # V1 has no extra projection
+        # Project and apply RoPE: q [B, 2H, T, d], k [B, 2G, T, d], v [B, G, T, 2d]. Q1 and K1 are
+        # the even heads of q and k, Q2 and K2 the odd ones.
+        q, k, v, _ = self.project(x, rope)
         if cache is not None:  # with earlier tokens: k [B, 2G, S, d], v [B, G, S, 2d]
             k, v = cache.update(k, v, self.layer_index)
-        # Attend: equation 1, [B, T, H, 2d]; scale is 1 / sqrt(d).
+        # Equation 1, [B, T, H, 2d]; scale is 1 / sqrt(d).
         lam = self.lambda_full()  # equation 2
-        heads = self.kernel.differential_attention(q, k, v, lam, scale=self.scale, mask=mask)
+        attn = self.kernel.differential_attention(q, k, v, lam, scale=self.scale, mask=mask)
         # Equation 3: normalize each head, times (1 - lambda_init); concatenate; project to D.
-        heads = norm_and_scale(heads, self.head_norm, self.head_scale)
-        return self.o_proj(heads.flatten(2))
+        attn = norm_and_scale(attn, self.head_norm, self.head_scale)
+        return self.o_proj(attn.flatten(2))
 
     def lambda_full(self) -> Tensor:
-        """Return lambda by equation 2, or the fixed one: a scalar in float32 or wider."""
+        """Return lambda by equation 2, or the fixed lambda: a scalar in float32 or wider."""
         if self.lambda_fixed is not None:
             return at_least_fp32(self.o_proj.weight.new_empty(())).fill_(self.lambda_fixed)
-        first = (at_least_fp32(self.lambda_q1) * at_least_fp32(self.lambda_k1)).sum().exp()
-        second = (at_least_fp32(self.lambda_q2) * at_least_fp32(self.lambda_k2)).sum().exp()
-        return first - second + self.lambda_init
+        lambda_1 = (at_least_fp32(self.lambda_q1) * at_least_fp32(self.lambda_k1)).sum().exp()
+        lambda_2 = (at_least_fp32(self.lambda_q2) * at_least_fp32(self.lambda_k2)).sum().exp()
+        return lambda_1 - lambda_2 + self.lambda_init
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Draw the lambda vectors from a normal distribution of std 0.1, as unilm does."""
@@ -131,15 +131,16 @@ class DifferentialAttention(Attention):
     # For analysis.
 
     def lambda_per_head(self, x: Tensor) -> Tensor:
-        """Return lambda, learned or fixed, [1, 1, 1]: one for all tokens and heads."""
+        """Return lambda, learned or fixed, [1, 1, 1]: the same for all tokens and heads."""
         return self.lambda_full().view(1, 1, -1)
 
     def component_maps(self, q: Tensor, k: Tensor, extra: Tensor) -> tuple[Tensor, Tensor]:
         """Return the two causal softmax maps of equation 1, [B, H, T, S] each."""
-        first = attention_map(q[:, 0::2], k[:, 0::2], scale=self.scale, mask=None)
-        return first, attention_map(q[:, 1::2], k[:, 1::2], scale=self.scale, mask=None)
+        map1 = attention_map(q[:, 0::2], k[:, 0::2], scale=self.scale, mask=None)
+        map2 = attention_map(q[:, 1::2], k[:, 1::2], scale=self.scale, mask=None)
+        return map1, map2
 
     def attention_weights(self, q: Tensor, k: Tensor, extra: Tensor) -> Tensor:
         """Return the first map minus lambda times the second, [B, H, T, S]."""
-        first, second = self.component_maps(q, k, extra)
-        return first - self.lambda_full() * second
+        map1, map2 = self.component_maps(q, k, extra)
+        return map1 - self.lambda_full() * map2

@@ -1,11 +1,11 @@
-"""Gated attention (github qiuzh20/gated_attention): a sigmoid gate on what the heads gather.
+"""Gated attention (github qiuzh20/gated_attention): a sigmoid gate on the head outputs.
 
     O_h = sigmoid(g_h) * softmax(Q_h K_h' / sqrt(d)) V_h,    g = X W_g
     Y = concat(O_1, ..., O_H) W_O
 
-g has one number for each head (headwise) or for each of its d dimensions (elementwise). The
-authors make it extra rows of the query projection; a matrix of its own computes the same. Shapes
-as in `models.attention.base`.
+g has one number per head (headwise) or one for each of its d dimensions (elementwise). The authors
+compute it by extra rows of the query projection; our separate matrix computes the same. Shapes as
+in `models.attention.base`.
 """
 
 from dataclasses import dataclass
@@ -26,13 +26,13 @@ class GatedConfig(AttentionConfig):
 
     gate: Literal["headwise", "elementwise"] = setting(
         "headwise",
-        meaning="One gate for each head, or one for each dimension of each head.",
+        meaning="One gate per head, or one per dimension of each head.",
         source="github qiuzh20/gated_attention, modeling_qwen3.py",
     )
 
     @property
-    def gates(self) -> int:
-        """Gates of one head."""
+    def gates_per_head(self) -> int:
+        """Number of gates of one head."""
         return 1 if self.gate == "headwise" else self.head_dim
 
 
@@ -41,11 +41,11 @@ class GatedAttention(Attention):
 
     config_class: ClassVar[type[AttentionConfig]] = GatedConfig
 
-    def __init__(self, config: GatedConfig, d_model: int, index: int, backend: str) -> None:
-        super().__init__(config, d_model, index, backend)
+    def __init__(self, config: GatedConfig, d_model: int, layer_index: int, backend: str) -> None:
+        super().__init__(config, d_model, layer_index, backend)
         self.build_projections()
-        self.gates = config.gates
-        self.gate_proj = Linear(d_model, self.num_heads * self.gates)
+        self.gates_per_head = config.gates_per_head
+        self.gate_proj = Linear(d_model, self.num_heads * self.gates_per_head)
 
     def forward(
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
@@ -54,7 +54,7 @@ class GatedAttention(Attention):
         q, k, v, _ = self.project(x, rope)  # [B, H, T, d], [B, G, T, d], [B, G, T, d]
         if cache is not None:
             k, v = cache.update(k, v, self.layer_index)
-        heads = self.kernel.attention(q, k, v, scale=self.scale, mask=mask)  # [B, T, H, d]
+        attn = self.kernel.attention(q, k, v, scale=self.scale, mask=mask)  # [B, T, H, d]
         gates = torch.sigmoid(self.gate_proj(x))
-        heads = heads * gates.view(*heads.shape[:3], self.gates)
-        return self.o_proj(heads.flatten(2))
+        attn = attn * gates.view(*attn.shape[:3], self.gates_per_head)
+        return self.o_proj(attn.flatten(2))

@@ -1,4 +1,4 @@
-"""Softmax with a learned sink for each head (gpt-oss; github huggingface/transformers gpt_oss).
+"""Softmax with a learned sink per head (gpt-oss; github huggingface/transformers gpt_oss).
 
     A_ij = exp(z_ij) / (exp(s_h) + sum_k exp(z_ik))        z = Q_h K_h' / sqrt(d)
     O_h = A V_h,    Y = concat(O_1, ..., O_H) W_O
@@ -19,23 +19,25 @@ from difftransformer.models.kernels.eager import logits
 from difftransformer.models.rotary import Rope
 
 _SINK_STD = 0.02
-"""Standard deviation of the sinks at the start, around 0 (transformers, models/gpt_oss:
+"""Standard deviation of the initial sinks, around 0 (transformers, models/gpt_oss:
 initializer_range)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GptOssSinkConfig(AttentionConfig):
-    """It has no options."""
+    """`gpt_oss_sink` has no options of its own."""
 
 
 class SinkAttention(Attention):
-    """Grouped-query attention whose rows may sum to less than one."""
+    """Grouped-query attention whose weights may sum to less than one."""
 
     config_class: ClassVar[type[AttentionConfig]] = GptOssSinkConfig
     saved_maps_per_head: ClassVar[float] = 2.5
 
-    def __init__(self, config: GptOssSinkConfig, d_model: int, index: int, backend: str) -> None:
-        super().__init__(config, d_model, index, backend)
+    def __init__(
+        self, config: GptOssSinkConfig, d_model: int, layer_index: int, backend: str
+    ) -> None:
+        super().__init__(config, d_model, layer_index, backend)
         self.build_projections()
         self.sinks = nn.Parameter(torch.empty(self.num_heads))
 
@@ -47,16 +49,16 @@ class SinkAttention(Attention):
         if cache is not None:
             k, v = cache.update(k, v, self.layer_index)
         # [B, T, H, d] and [B, T, H]
-        heads, lse = self.kernel.attention_with_lse(q, k, v, scale=self.scale, mask=mask)
-        heads = heads * torch.sigmoid(lse - self.sinks).unsqueeze(-1).to(heads.dtype)
-        return self.o_proj(heads.flatten(2))
+        attn, lse = self.kernel.attention_with_lse(q, k, v, scale=self.scale, mask=mask)
+        attn = attn * torch.sigmoid(lse - self.sinks).unsqueeze(-1).to(attn.dtype)
+        return self.o_proj(attn.flatten(2))
 
     def attention_weights(self, q: Tensor, k: Tensor, extra: Tensor) -> Tensor:
-        """See `Attention.attention_weights`: an extra logit whose weight is dropped."""
+        """Return the softmax over all keys and the sink, without the sink: [B, H, T, S]."""
         z = logits(q, k, scale=self.scale, mask=None)
         sinks = self.sinks.to(z.dtype).view(1, -1, 1, 1).expand(*z.shape[:3], 1)
         return torch.cat((z, sinks), dim=-1).softmax(dim=-1)[..., :-1]
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
-        """Draw the sinks."""
+        """Draw the sinks from a normal distribution."""
         parameter.normal_(0.0, _SINK_STD, generator=generator)

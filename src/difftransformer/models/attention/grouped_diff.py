@@ -1,18 +1,18 @@
-"""Grouped differential attention (arXiv 2510.06949; Motif-2-12.7B), an interpretation.
+"""Grouped differential attention (arXiv 2510.06949; Motif-2-12.7B).
 
     O_h = (softmax(Q1_h K1_g' / sqrt(d)) - lambda softmax(Q2_g K2_g' / sqrt(d))) V_g
     Y = concat(..., (1 - lambda_init) N(O_h), ...) W_O        g = h // (H / G), the group of head h
 
-The H / G signal heads of a group share one noise head, as they share keys and values: the ratio of
-signal to noise is 2:1 with two output heads to a key/value head, and 1:1 is V1. Lambda (one for a
-layer), its start and N are V1's, equations 2 and 3.
+The H / G signal heads of a group share one noise head, as they share keys and values. The ratio of
+signal to noise heads is 2:1 with two output heads per key/value head; 1:1 is V1. Lambda (one per
+layer), its initial value and the norm N are V1's, equations 2 and 3.
 
-Interpretation: of the paper the summary could be read, which has the unequal numbers and the shared
-noise maps alone; the layer is what the authors' code computes for their models (github
-MotifTechnologies/vllm at 477e4d7, models/motif.py). Ours are one noise head to each key/value head,
-as Motif-2-12.7B has it (32 signal and 8 noise heads over 8 values; the code lets key/value heads be
-fewer), and a lambda_init that counts layers from 0 as V1's does: theirs is a layer behind, with
--0.01 in the first. Shapes as in `models.attention.base`.
+Deviation from the paper: only its summary was available (unequal head counts and shared noise
+maps), so the layer follows the authors' code for their models (github MotifTechnologies/vllm at
+477e4d7, models/motif.py). Ours has one noise head per key/value head, as Motif-2-12.7B (32 signal
+and 8 noise heads over 8 values; the code allows fewer key/value heads), and a lambda_init that
+counts layers from 0 as V1's does: theirs is one layer behind, with -0.01 in the first layer. Shapes
+as in `models.attention.base`.
 """
 
 from dataclasses import dataclass
@@ -32,24 +32,26 @@ from difftransformer.models.rotary import Rope
 class GroupedDiffConfig(DiffV1Config):
     """Options of `grouped_diff`, which are V1's; ``num_heads`` counts the signal heads.
 
-    Signal heads for each noise head are ``heads_per_kv_head`` times ``num_heads_multiplier``.
+    There are ``heads_per_kv_head`` times ``num_heads_multiplier`` signal heads per noise head.
     """
 
 
 class GroupedDifferentialAttention(DifferentialAttention):
-    """V1 whose second maps are as many as the key/value heads, two calls of the kernel.
+    """V1 with one subtracted map per key/value head, computed by two calls of the kernel.
 
-    Rows of ``qkv_proj``: queries [G, H / G + 1, d], the noise head of a group behind its signal
-    heads; keys [G, 2, d] and values [G, 2d] as in V1.
+    Rows of ``qkv_proj``: queries [G, H / G + 1, d], the signal heads of a group followed by its
+    noise head; keys [G, 2, d] and values [G, 2d] as in V1.
     """
 
     config_class: ClassVar[type[AttentionConfig]] = GroupedDiffConfig
     saved_maps_per_head: ClassVar[float] = 2.5
 
-    def __init__(self, config: GroupedDiffConfig, d_model: int, index: int, backend: str) -> None:
-        Attention.__init__(self, config, d_model, index, backend)
+    def __init__(
+        self, config: GroupedDiffConfig, d_model: int, layer_index: int, backend: str
+    ) -> None:
+        Attention.__init__(self, config, d_model, layer_index, backend)
         H, G = self.num_heads, self.num_kv_heads
-        self.num_q_heads, self.num_k_heads, self.ratio = H + G, 2 * G, H // G
+        self.num_q_heads, self.num_k_heads, self.heads_per_group = H + G, 2 * G, H // G
         self.build_projections()
         self.build_lambda_and_norm(config)
 
@@ -61,29 +63,29 @@ class GroupedDifferentialAttention(DifferentialAttention):
         if cache is not None:
             k, v = cache.update(k, v, self.layer_index)
         if self.backend == "eager":  # the difference of maps, as in the equation
-            first, second = self._maps(q, k, mask)
-            heads = apply_attention(first - self.lambda_full() * second, v)
+            map1, map2 = self._maps(q, k, mask)
+            attn = apply_attention(map1 - self.lambda_full() * map2, v)
         else:
             signal, noise = self._signal_and_noise(q)
-            first = self.kernel.attention(signal, k[:, 0::2], v, scale=self.scale, mask=mask)
-            second = self.kernel.attention(noise, k[:, 1::2], v, scale=self.scale, mask=mask)
-            second = second.repeat_interleave(self.ratio, dim=2)  # [B, T, G, 2d] -> [B, T, H, 2d]
-            heads = first - self.lambda_full() * second
-        heads = norm_and_scale(heads, self.head_norm, self.head_scale)
-        return self.o_proj(heads.flatten(2))
+            attn1 = self.kernel.attention(signal, k[:, 0::2], v, scale=self.scale, mask=mask)
+            attn2 = self.kernel.attention(noise, k[:, 1::2], v, scale=self.scale, mask=mask)
+            attn2 = attn2.repeat_interleave(self.heads_per_group, dim=2)  # to [B, T, H, 2d]
+            attn = attn1 - self.lambda_full() * attn2
+        attn = norm_and_scale(attn, self.head_norm, self.head_scale)
+        return self.o_proj(attn.flatten(2))
 
     def _signal_and_noise(self, q: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries [B, H + G, T, d] -> [B, H, T, d] and [B, G, T, d]."""
-        groups = q.view(len(q), self.num_kv_heads, self.ratio + 1, *q.shape[2:])
-        return groups[:, :, : self.ratio].flatten(1, 2), groups[:, :, self.ratio]
+        """Split queries [B, H + G, T, d] into signal [B, H, T, d] and noise [B, G, T, d]."""
+        groups = q.view(len(q), self.num_kv_heads, self.heads_per_group + 1, *q.shape[2:])
+        return groups[:, :, :-1].flatten(1, 2), groups[:, :, -1]
 
     def _maps(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the positive and the subtracted map of each head, [B, H, T, S] each."""
         signal, noise = self._signal_and_noise(q)
-        first = attention_map(signal, k[:, 0::2], scale=self.scale, mask=mask)
-        second = attention_map(noise, k[:, 1::2], scale=self.scale, mask=mask)
-        return first, second.repeat_interleave(self.ratio, dim=1)
+        map1 = attention_map(signal, k[:, 0::2], scale=self.scale, mask=mask)
+        map2 = attention_map(noise, k[:, 1::2], scale=self.scale, mask=mask)
+        return map1, map2.repeat_interleave(self.heads_per_group, dim=1)
 
     def component_maps(self, q: Tensor, k: Tensor, extra: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Attention.component_maps`: heads of a group share the subtracted map."""
+        """Return the signal and the noise map of each head; heads of a group share the latter."""
         return self._maps(q, k, None)

@@ -21,7 +21,7 @@ class AttentionBlock(NamedTuple):
         weights: Attention weights of each head, signed, [B, H, b, start + b].
         component_maps: The positive and the subtracted map, each of the shape of ``weights``; None
             for heads with one map, or more than two.
-        seen: Keys that each query attends to, bool [b, start + b]; all other weights are 0.
+        mask: Keys that each query attends to, bool [b, start + b]; all other weights are 0.
         layer: 0-based index of the layer.
     """
 

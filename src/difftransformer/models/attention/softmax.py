@@ -1,11 +1,11 @@
-"""Scaled dot-product attention (Transformer, equation 1), with an optional headwise norm.
+"""Scaled dot-product attention (Transformer, equation 1), with an optional per-head norm.
 
     O_h = softmax(Q_h K_h' / sqrt(d)) V_h          head h of H
     Y = concat(N(O_1), ..., N(O_H)) W_O            N: RMSNorm over d if `norm`, else identity
 
-Rows of the DIFF paper's table 6: Transformer (16 heads of 128), halved heads (8 of 256), and the
-latter with `norm` ("+GroupNorm"). With `gain` N is the product with a vector of d that is learned:
-what the norm has, but for the division. Shapes as in `models.attention.base`.
+Rows of the DIFF paper's table 6: Transformer (16 heads of 128), half-head Transformer (8 of 256),
+and the latter with `norm` ("+GroupNorm"). With `gain`, N multiplies by a learned vector of d: the
+weight of the norm without its division. Shapes as in `models.attention.base`.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class SoftmaxConfig(AttentionConfig):
 
     norm: bool = setting(
         False,
-        meaning="RMSNorm over each head's output, one gain shared by all heads.",
+        meaning="RMSNorm over each head's output, one weight shared by all heads.",
         source="DIFF paper, table 6 (+GroupNorm)",
     )
     norm_eps: float = setting(
@@ -34,9 +34,8 @@ class SoftmaxConfig(AttentionConfig):
     )
     gain: float | None = setting(
         None,
-        meaning="Start of a learned gain of d, shared by all heads, that multiplies each head's "
-        "output and divides by no root mean square; after the norm where there is one. Left out: "
-        "there is none.",
+        meaning="Initial value of a learned gain of d, shared by all heads, that multiplies each "
+        "head's output (after the norm, if any). Left out: there is none.",
         source="ours (a control)",
     )
 
@@ -46,8 +45,8 @@ class SoftmaxAttention(Attention):
 
     config_class: ClassVar[type[AttentionConfig]] = SoftmaxConfig
 
-    def __init__(self, config: SoftmaxConfig, d_model: int, index: int, backend: str) -> None:
-        super().__init__(config, d_model, index, backend)
+    def __init__(self, config: SoftmaxConfig, d_model: int, layer_index: int, backend: str) -> None:
+        super().__init__(config, d_model, layer_index, backend)
         self.build_projections()
         self.head_norm = RMSNorm(self.head_dim, config.norm_eps) if config.norm else None
         self.gain = config.gain
@@ -60,12 +59,12 @@ class SoftmaxAttention(Attention):
         q, k, v, _ = self.project(x, rope)  # [B, H, T, d], [B, G, T, d], [B, G, T, d]
         if cache is not None:
             k, v = cache.update(k, v, self.layer_index)
-        heads = self.kernel.attention(q, k, v, scale=self.scale, mask=mask)  # [B, T, H, d]
+        attn = self.kernel.attention(q, k, v, scale=self.scale, mask=mask)  # [B, T, H, d]
         if self.head_norm is not None:
-            heads = self.head_norm(heads)
+            attn = self.head_norm(attn)
         if self.head_gain is not None:
-            heads = heads * self.head_gain.to(heads.dtype)
-        return self.o_proj(heads.flatten(2))
+            attn = attn * self.head_gain.to(attn.dtype)
+        return self.o_proj(attn.flatten(2))
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Set the gain."""

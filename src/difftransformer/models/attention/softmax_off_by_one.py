@@ -3,7 +3,7 @@
     A_ij = exp(z_ij) / (1 + sum_k exp(z_ik))        z = Q_h K_h' / sqrt(d)
     O_h = A V_h,    Y = concat(O_1, ..., O_H) W_O
 
-A sink of logit 0 that is not learned: sigmoid(lse_i) softmax(z_i). Shapes as in
+This is a fixed attention sink of logit 0: A = sigmoid(lse_i) softmax(z_i). Shapes as in
 `models.attention.base`.
 """
 
@@ -25,13 +25,15 @@ class OffByOneConfig(AttentionConfig):
 
 
 class OffByOneAttention(Attention):
-    """Grouped-query attention that may attend to nothing."""
+    """Grouped-query attention whose weights may sum to less than one."""
 
     config_class: ClassVar[type[AttentionConfig]] = OffByOneConfig
     saved_maps_per_head: ClassVar[float] = 2.5
 
-    def __init__(self, config: OffByOneConfig, d_model: int, index: int, backend: str) -> None:
-        super().__init__(config, d_model, index, backend)
+    def __init__(
+        self, config: OffByOneConfig, d_model: int, layer_index: int, backend: str
+    ) -> None:
+        super().__init__(config, d_model, layer_index, backend)
         self.build_projections()
 
     def forward(
@@ -42,11 +44,11 @@ class OffByOneAttention(Attention):
         if cache is not None:
             k, v = cache.update(k, v, self.layer_index)
         # [B, T, H, d] and [B, T, H]
-        heads, lse = self.kernel.attention_with_lse(q, k, v, scale=self.scale, mask=mask)
-        heads = heads * torch.sigmoid(lse).unsqueeze(-1).to(heads.dtype)
-        return self.o_proj(heads.flatten(2))
+        attn, lse = self.kernel.attention_with_lse(q, k, v, scale=self.scale, mask=mask)
+        attn = attn * torch.sigmoid(lse).unsqueeze(-1).to(attn.dtype)
+        return self.o_proj(attn.flatten(2))
 
     def attention_weights(self, q: Tensor, k: Tensor, extra: Tensor) -> Tensor:
-        """See `Attention.attention_weights`."""
+        """Return sigmoid(lse) softmax(z), [B, H, T, S]."""
         z = logits(q, k, scale=self.scale, mask=None)
         return z.softmax(dim=-1) * z.logsumexp(dim=-1, keepdim=True).sigmoid()

@@ -1,4 +1,4 @@
-"""Attention backends: `choose_backend` picks one, `kernel` returns its operations.
+"""Attention backends: `choose_backend` picks one, `get_kernel` returns its operations.
 
 | name | runs on | implementation |
 |---|---|---|
@@ -28,12 +28,12 @@ logger = logging.getLogger(__name__)
 
 
 class Kernel(Protocol):
-    """The three operations a backend offers.
+    """The three operations of an attention backend.
 
     Shapes: B = batch, T = queries, S = keys, H = output heads, G = key/value heads (H a multiple of
     G; output head h uses key/value head h // (H / G)), d = head_dim, e = width of a value. Without
-    a mask attention is causal and the last query sees the last key; with one (bool [B or 1, 1, T,
-    S], True = may attend) the mask alone decides.
+    a mask attention is causal and the last query attends to the last key; with one (bool [B or 1,
+    1, T, S], True = may attend) only the mask counts.
     """
 
     def attention(
@@ -46,8 +46,8 @@ class Kernel(Protocol):
     ) -> tuple[Tensor, Tensor]:
         """As `attention`, and log(sum(exp(q k' scale))) of each row, [B, T, H], in float32.
 
-        Both carry gradients: with them anything that joins a softmax's denominator, such as a
-        sink s, is a factor sigmoid(lse - s) on the output.
+        Both are differentiable. A term that is added to the softmax's denominator, such as a sink
+        s, is then a factor sigmoid(lse - s) of the output.
         """
 
     def differential_attention(
@@ -55,8 +55,8 @@ class Kernel(Protocol):
     ) -> Tensor:
         """(softmax(q1 k1' scale) - lam softmax(q2 k2' scale)) v.
 
-        q [B, 2H, T, d] and k [B, 2G, S, d] hold the pair of a head side by side, v [B, G, S, e],
-        lam is a scalar -> [B, T, H, e].
+        q [B, 2H, T, d] and k [B, 2G, S, d] have the pair of a head next to each other,
+        v [B, G, S, e], lam is a scalar -> [B, T, H, e].
         """
 
 
@@ -66,38 +66,35 @@ _LOADED: dict[str, Kernel] = {
     "cpu_dispatch": cpu_dispatch,
     "sdpa": sdpa,
 }
-_FOR_GPUS = ("flash_attn", "fused")
+_GPU_BACKENDS = ("flash_attn", "fused")
 
 
 def choose_backend(name: str, device: torch.device | str, precision: str = "fp32") -> str:
-    """Return the attention backend to run.
+    """Return the attention backend to run; "auto" picks one and logs it.
 
     Args:
-        name: A name in the table above; "auto" picks one and logs it.
+        name: A name in the table above, or "auto".
         device: Where the model runs.
         precision: "fp32" or "bf16".
 
-    Returns:
-        The name of a backend that can run here.
-
     Raises:
-        BackendError: unknown, or not usable here; nothing else is tried.
+        BackendError: Unknown, or cannot run on the device; there is no fallback.
     """
-    kind = torch.device(device).type
+    device_type = torch.device(device).type
     if name == "auto":
-        picked = "cpu_dispatch" if kind == "cpu" else "sdpa"
-        logger.info("backend auto: picked %s on %s", picked, kind)
-        return picked
-    if reason := unavailable_reason(name, kind, precision):
+        backend = "cpu_dispatch" if device_type == "cpu" else "sdpa"
+        logger.info("backend auto: picked %s on %s", backend, device_type)
+        return backend
+    if reason := unavailable_reason(name, device_type, precision):
         raise BackendError(f"backend {name} cannot run: {reason}")
     return name
 
 
-def kernel(name: str) -> Kernel:
+def get_kernel(name: str) -> Kernel:
     """Return the operations of a backend.
 
     Raises:
-        BackendError: no backend of that name.
+        BackendError: No backend of that name.
     """
     if name not in _LOADED:
         _LOADED[name] = _load(name)
@@ -108,10 +105,10 @@ def unavailable_reason(name: str, device: str, precision: str) -> str | None:
     """Return why a backend cannot run on a device type, and what to use instead; None if it can.
 
     Raises:
-        BackendError: no backend of that name.
+        BackendError: No backend of that name.
     """
-    backend: Any = kernel(name)
-    if name not in _FOR_GPUS:
+    backend: Any = get_kernel(name)
+    if name not in _GPU_BACKENDS:
         return None
     reason: str | None = backend.unavailable_reason(device, precision)
     return reason
@@ -129,4 +126,6 @@ def _load(name: str) -> Kernel:
         return fused
     if name == "auto":
         raise BackendError("backend auto must be resolved first: call choose_backend")
-    raise BackendError(f"unknown backend {name!r}{nearest(name, [*_LOADED, *_FOR_GPUS, 'auto'])}")
+    raise BackendError(
+        f"unknown backend {name!r}{nearest(name, [*_LOADED, *_GPU_BACKENDS, 'auto'])}"
+    )

@@ -1,15 +1,14 @@
-"""Attention on the CPU by blocks of queries, with hand-written gradients.
+"""Attention on the CPU by blocks of queries, with a custom backward pass.
 
-The maps of one block of queries are written out, which keeps them in cache, skips the keys that no
-query of the block may see, and leaves everything heavy to batched matrix products; where that is
-faster than SDPA stands in `kernels.cpu_dispatch`. The two maps of a differential
-head are combined before they meet the value, so that forward there is one product with the value,
-and backward one each with the value and its gradient: of products of T x T x d, 4 forward and 8
-backward for a head. Two calls of a fused kernel on queries and keys padded to the value's 2d need 8
-and 20; two ordinary heads in such a kernel 4 and 10.
+The maps of one block of queries are materialized: they stay in the CPU's cache, keys that no query
+of the block attends to are skipped, and the work is batched matrix multiplication.
+`kernels.cpu_dispatch` states when that is faster than SDPA. The two maps of a differential head are
+subtracted before they multiply the values, so a head needs 4 multiplications of T x T x d forward
+and 8 backward. Two calls of a fused kernel on queries and keys padded to the value's 2d need 8 and
+20; two ordinary heads in such a kernel 4 and 10.
 
 Shapes as in `models.kernels.Kernel`, and: R = H / G output heads that share a key/value head,
-N = B G, P = 2 N maps (N without a difference), b = queries of a block, K = keys that it sees.
+N = B G, P = 2 N maps (N for single maps), b = queries of a block, K = keys it attends to.
 """
 
 import math
@@ -22,20 +21,20 @@ from difftransformer.models.autograd import at_least_fp32, no_autocast, no_doubl
 from difftransformer.models.kernels import sdpa
 
 BLOCK = 64
-"""Queries of a block: measured best of 32 to 256 for 64 to 1024 positions, d of 32 and 64."""
+"""Queries of a block: fastest of 32 to 256 for 64 to 1024 positions, d of 32 and 64."""
 MAX_SAVED_KEYS = 1024
-"""Up to so many keys the maps are kept for the backward pass, beyond they are computed again."""
+"""Up to so many keys the maps are saved for the backward pass; else they are computed again."""
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
-    """See `Kernel.attention`; computed in float32 at least."""
+    """See `Kernel.attention`; computed in float32 or wider."""
     return _blocked(q, k, v, None, scale, mask)[0]
 
 
 def attention_with_lse(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """See `Kernel.attention_with_lse`; computed in float32 at least."""
+    """See `Kernel.attention_with_lse`; computed in float32 or wider."""
     out, lse = _blocked(q, k, v, None, scale, mask, with_lse=True)
     assert lse is not None
     return out, lse.view(len(q), -1, q.shape[2]).transpose(1, 2)
@@ -44,9 +43,9 @@ def attention_with_lse(
 def differential_attention(
     q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
 ) -> Tensor:
-    """See `Kernel.differential_attention`; computed in float32 at least.
+    """See `Kernel.differential_attention`; computed in float32 or wider.
 
-    A single query has no block: `sdpa` writes it out with fewer calls.
+    A single query is computed by `sdpa` with fewer calls.
     """
     B, G, (T, d) = len(v), v.shape[1], q.shape[2:]
     if T == 1:
@@ -54,7 +53,7 @@ def differential_attention(
             q, k, values = map(at_least_fp32, (q, k, v))
             out = sdpa.differential_attention(q, k, values, lam, scale=scale, mask=mask)
         return out.to(v.dtype)
-    # Query heads come as [G, R, 2], keys as [G, 2].
+    # Query heads are ordered [G, R, 2], key heads [G, 2].
     q = q.view(B, G, -1, 2, T, d).transpose(2, 3)
     return _blocked(q, k, v, lam, scale, mask)[0].contiguous()
 
@@ -69,7 +68,7 @@ def _blocked(
     *,
     with_lse: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """As `Kernel` has it, but for q, whose heads are in the order of the keys, and lse."""
+    """Compute an operation of `Kernel`; query heads are in the order of the key heads."""
     B, _, S, e = v.shape
     T, d = q.shape[-2:]
     k, values = k.reshape(-1, S, d), v.reshape(-1, S, e)
@@ -84,7 +83,7 @@ def _blocked(
 class _Blocked(torch.autograd.Function):
     """q [P, R, T, d], k [P, S, d], v [N, S, e], lam scalar or None -> [N, R, T, e].
 
-    With ``with_lse``, for single maps, also the log-sum-exp [N, R, T] of the scores, else None.
+    With ``with_lse`` (single maps only) also the log-sum-exp [N, R, T] of the scores, else None.
     """
 
     @staticmethod
@@ -101,42 +100,45 @@ class _Blocked(torch.autograd.Function):
         R, T = q.shape[1:3]
         out = v.new_empty(len(v), R, T, v.shape[-1])
         lse = q.new_empty(len(q), R, T) if with_lse else None
-        keep = k.shape[1] <= MAX_SAVED_KEYS and any(ctx.needs_input_grad)
-        kept = []
-        for rows, seen in _blocks(T, k.shape[1], mask):
-            maps = _maps(q, k, rows, seen, scale, mask, lse)
-            out[:, :, rows] = (_difference(maps, lam) @ v[:, seen]).view_as(out[:, :, rows])
-            if keep:
-                kept.append(maps)
-        ctx.save_for_backward(q, k, v, lam, mask, *kept)
+        save_maps = k.shape[1] <= MAX_SAVED_KEYS and any(ctx.needs_input_grad)
+        saved_maps = []
+        for rows, visible in _blocks(T, k.shape[1], mask):
+            maps = _maps(q, k, rows, visible, scale, mask, lse)
+            out[:, :, rows] = (_difference(maps, lam) @ v[:, visible]).view_as(out[:, :, rows])
+            if save_maps:
+                saved_maps.append(maps)
+        ctx.save_for_backward(q, k, v, lam, mask, *saved_maps)
         ctx.scale = scale
         return out, lse
 
     @staticmethod
     @no_double_backward
     def backward(ctx: Any, grad: Tensor, lse_grad: Tensor | None) -> tuple[Tensor | None, ...]:
-        q, k, v, lam, mask, *kept = ctx.saved_tensors
+        q, k, v, lam, mask, *saved_maps = ctx.saved_tensors
         q_grad, k_grad, v_grad = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         lam_grad = None if lam is None else torch.zeros_like(lam)
         with no_autocast(grad):
-            for index, (rows, seen) in enumerate(_blocks(q.shape[2], k.shape[1], mask)):
-                maps = kept[index] if kept else _maps(q, k, rows, seen, ctx.scale, mask)
+            for index, (rows, visible) in enumerate(_blocks(q.shape[2], k.shape[1], mask)):
+                if saved_maps:
+                    maps = saved_maps[index]
+                else:
+                    maps = _maps(q, k, rows, visible, ctx.scale, mask)
                 out_grad = grad[:, :, rows].flatten(1, 2)
-                v_grad[:, seen].baddbmm_(_difference(maps, lam).transpose(1, 2), out_grad)
+                v_grad[:, visible].baddbmm_(_difference(maps, lam).transpose(1, 2), out_grad)
                 scores_grad = _scores_grad(
-                    maps, out_grad @ v[:, seen].transpose(1, 2), lam, lam_grad
+                    maps, out_grad @ v[:, visible].transpose(1, 2), lam, lam_grad
                 )
                 if lse_grad is not None:
                     scores_grad.addcmul_(maps, lse_grad[:, :, rows].flatten(1, 2).unsqueeze(-1))
-                part = torch.bmm(scores_grad, k[:, seen]).mul_(ctx.scale)
-                q_grad[:, :, rows] = part.view_as(q_grad[:, :, rows])
+                block_grad = torch.bmm(scores_grad, k[:, visible]).mul_(ctx.scale)
+                q_grad[:, :, rows] = block_grad.view_as(q_grad[:, :, rows])
                 queries = q[:, :, rows].flatten(1, 2)
-                k_grad[:, seen].baddbmm_(scores_grad.transpose(1, 2), queries, alpha=ctx.scale)
+                k_grad[:, visible].baddbmm_(scores_grad.transpose(1, 2), queries, alpha=ctx.scale)
         return q_grad, k_grad, v_grad, lam_grad, None, None, None
 
 
 def _blocks(T: int, S: int, mask: Tensor | None) -> list[tuple[slice, slice]]:
-    """Blocks of queries, and the keys each may see: with a mask all, else up to its last one."""
+    """Return each block of queries and its keys: all with a mask, else up to its last query."""
     ends = [(start, min(start + BLOCK, T)) for start in range(0, T, BLOCK)]
     return [(slice(a, b), slice(0, S if mask is not None else S - T + b)) for a, b in ends]
 
@@ -145,20 +147,22 @@ def _maps(
     q: Tensor,
     k: Tensor,
     rows: slice,
-    seen: slice,
+    visible: slice,
     scale: float,
     mask: Tensor | None,
     lse: Tensor | None = None,
 ) -> Tensor:
-    """Attention maps [P, R b, K] of one block; writes its rows of ``lse`` [P, R, T]."""
-    queries, keys = q[:, :, rows].flatten(1, 2), k[:, seen].transpose(1, 2)
+    """Return the attention maps [P, R b, K] of one block; fill its rows of ``lse`` [P, R, T]."""
+    queries, keys = q[:, :, rows].flatten(1, 2), k[:, visible].transpose(1, 2)
     scores = torch.baddbmm(queries.new_empty(()), queries, keys, beta=0, alpha=scale)
     b = rows.stop - rows.start
     if mask is None:
-        own = scores.view(len(q), -1, b, seen.stop)[..., seen.stop - b :]
-        own.masked_fill_(torch.ones(b, b, dtype=torch.bool, device=q.device).triu_(1), -math.inf)
+        diagonal = scores.view(len(q), -1, b, visible.stop)[..., visible.stop - b :]
+        diagonal.masked_fill_(
+            torch.ones(b, b, dtype=torch.bool, device=q.device).triu_(1), -math.inf
+        )
     else:
-        by_batch = scores.view(len(mask), -1, b, seen.stop)
+        by_batch = scores.view(len(mask), -1, b, visible.stop)
         by_batch.masked_fill_(~mask[:, :, rows], -math.inf)
     if lse is None:
         return torch.softmax(scores, dim=-1, out=scores)
@@ -170,35 +174,35 @@ def _maps(
 
 
 def _pairs(maps: Tensor) -> tuple[Tensor, Tensor]:
-    """First and second maps, [N, R b, K] each, as views."""
+    """Return views of the first and the second maps, [N, R b, K] each."""
     pairs = maps.view(-1, 2, *maps.shape[1:])
     return pairs[:, 0], pairs[:, 1]
 
 
 def _difference(maps: Tensor, lam: Tensor | None) -> Tensor:
-    """First maps minus lam times second, [N, R b, K]."""
+    """Return the first maps minus lam times the second, [N, R b, K]."""
     if lam is None:
         return maps
-    first, second = _pairs(maps)
-    return torch.addcmul(first, second, lam, value=-1)
+    map1, map2 = _pairs(maps)
+    return torch.addcmul(map1, map2, lam, value=-1)
 
 
 def _scores_grad(maps: Tensor, grad: Tensor, lam: Tensor | None, lam_grad: Tensor | None) -> Tensor:
-    """Gradient of the scores [P, R b, K] from that of the difference; adds to ``lam_grad``."""
+    """Return the scores' gradient [P, R b, K] from that of the difference; add to ``lam_grad``."""
     out = torch.empty_like(maps)
     if lam is None or lam_grad is None:
         _softmax_grad(maps, grad, out)
         return out
-    (first, second), (first_grad, second_grad) = _pairs(maps), _pairs(out)
-    _softmax_grad(first, grad, first_grad)
-    lam_grad -= _softmax_grad(second, grad, second_grad).sum()
-    second_grad.mul_(-lam)
+    (map1, map2), (map1_grad, map2_grad) = _pairs(maps), _pairs(out)
+    _softmax_grad(map1, grad, map1_grad)
+    lam_grad -= _softmax_grad(map2, grad, map2_grad).sum()
+    map2_grad.mul_(-lam)
     return out
 
 
 def _softmax_grad(softmax: Tensor, grad: Tensor, out: Tensor) -> Tensor:
     """Write A * (dA - rowsum(A * dA)) into ``out``; return the row sums."""
-    if torch.compiler.is_compiling():  # which takes no strided ``out=``, and needs none
+    if torch.compiler.is_compiling():  # no strided ``out=`` when compiling
         out.copy_(softmax * grad)
     else:
         torch.mul(softmax, grad, out=out)

@@ -1,4 +1,4 @@
-"""The equations with every attention map written out: slow, quadratic memory, the reference.
+"""The equations with materialized attention maps: slow, quadratic memory, the reference.
 
 Shapes as in `models.kernels.Kernel`.
 """
@@ -12,42 +12,43 @@ from torch import Tensor
 from difftransformer.models.autograd import at_least_fp32, no_autocast
 
 LogitHook = Callable[[Tensor, Tensor], Tensor]
-"""Logits [B, M, T, S] of M softmax maps, and which keys each query may see, to what replaces them.
+"""Maps logits [B, M, T, S] of M attention maps and the bool mask of allowed keys to new logits.
 
-Those of V1 make two calls, one for the first maps of all heads and one for the second.
+V1 calls it twice, for the first maps of all heads and for the second ones.
 """
-_taps: list[tuple[LogitHook, bool]] = []
+_logit_hooks: list[tuple[LogitHook, bool]] = []
 
 
 @contextmanager
-def logit_hook(tap: LogitHook, *, softmax_only: bool = False) -> Iterator[None]:
-    """Let ``tap`` see, and replace, the logits of every map that is written out.
+def logit_hook(hook: LogitHook, *, softmax_only: bool = False) -> Iterator[None]:
+    """Apply ``hook`` to the logits of every materialized attention map within the context.
 
-    With ``softmax_only`` those that go to a softmax: others, as TDA's cosines, have other units.
+    With ``softmax_only``, only to logits of a softmax: others, such as TDA's cosines, have other
+    units.
     """
-    entry = tap, softmax_only
-    _taps.append(entry)
+    entry = hook, softmax_only
+    _logit_hooks.append(entry)
     try:
         yield
     finally:
-        _taps.remove(entry)
+        _logit_hooks.remove(entry)
 
 
 def apply_logit_hooks(logits: Tensor, allowed: Tensor, *, softmax: bool = True) -> Tensor:
-    """Return what the taps that are in place make of logits; whoever writes out a map calls it."""
-    for tap, softmax_only in _taps:
+    """Return the logits after all active hooks; every function that materializes a map calls it."""
+    for hook, softmax_only in _logit_hooks:
         if softmax or not softmax_only:
-            logits = tap(logits, allowed)
+            logits = hook(logits, allowed)
     return logits
 
 
 def attention_map(q: Tensor, k: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
-    """Return softmax(q k' scale) over the allowed keys, computed in float32: [B, H, T, S]."""
+    """Return softmax(q k' scale) over the allowed keys, in float32 or wider: [B, H, T, S]."""
     return logits(q, k, scale=scale, mask=mask).softmax(dim=-1)
 
 
 def logits(q: Tensor, k: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
-    """Return q k' scale in float32, [B, H, T, S], minus infinity for keys that are not allowed."""
+    """Return q k' scale in float32 or wider, [B, H, T, S], minus infinity for masked keys."""
     with no_autocast(q):
         scores = at_least_fp32(q) @ at_least_fp32(repeat_kv(k, q.shape[1])).mT * scale
     allowed = causal_mask(q.shape[-2], k.shape[-2], q.device) if mask is None else mask
@@ -57,10 +58,10 @@ def logits(q: Tensor, k: Tensor, *, scale: float, mask: Tensor | None) -> Tensor
 def differential_map(
     q: Tensor, k: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
 ) -> Tensor:
-    """Return the first map of each pair minus lam times the second, in float32: [B, H, T, S]."""
-    first = attention_map(q[:, 0::2], k[:, 0::2], scale=scale, mask=mask)
-    second = attention_map(q[:, 1::2], k[:, 1::2], scale=scale, mask=mask)
-    return first - lam * second
+    """Return map 1 minus lam times map 2 of each pair, in float32 or wider: [B, H, T, S]."""
+    map1 = attention_map(q[:, 0::2], k[:, 0::2], scale=scale, mask=mask)
+    map2 = attention_map(q[:, 1::2], k[:, 1::2], scale=scale, mask=mask)
+    return map1 - lam * map2
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
@@ -84,16 +85,15 @@ def differential_attention(
 
 
 def apply_attention(weights: Tensor, v: Tensor) -> Tensor:
-    """Apply maps [B, H, T, S] to the values [B, G, S, e]: [B, T, H, e]."""
+    """Multiply attention weights [B, H, T, S] with values [B, G, S, e]: [B, T, H, e]."""
     return (weights.to(v.dtype) @ repeat_kv(v, weights.shape[1])).transpose(1, 2)
 
 
-def causal_mask(queries: int, keys: int, device: torch.device) -> Tensor:
-    """Return bool [T, S]: the last query sees the last key, each earlier one sees one key less."""
-    allowed = torch.ones(queries, keys, dtype=torch.bool, device=device)
-    return allowed.tril(diagonal=keys - queries)
+def causal_mask(T: int, S: int, device: torch.device) -> Tensor:
+    """Return the causal mask of the last T of S positions, bool [T, S], True = may attend."""
+    return torch.ones(T, S, dtype=torch.bool, device=device).tril(diagonal=S - T)
 
 
-def repeat_kv(x: Tensor, heads: int) -> Tensor:
-    """Repeat key/value heads [B, G, S, *] so that there is one for each output head."""
-    return x.repeat_interleave(heads // x.shape[1], dim=1)
+def repeat_kv(x: Tensor, num_heads: int) -> Tensor:
+    """Repeat key/value heads [B, G, S, *] to one per output head, [B, H, S, *]."""
+    return x.repeat_interleave(num_heads // x.shape[1], dim=1)

@@ -1,4 +1,4 @@
-"""FlexAttention, for what needs the log-sum-exp on a GPU: it has gradients through it.
+"""FlexAttention, for the log-sum-exp on a GPU: it is differentiable there.
 
 Shapes as in `models.kernels.Kernel`.
 """
@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 BLOCK = 128
-"""Queries, and keys, of a block that is computed or left out; FlexAttention's own choice."""
+"""Queries, and keys, of a block that is computed or skipped; FlexAttention's default."""
 _TABLES = [
     f"{full}{side}_{what}"
     for side in ("kv", "q")
     for full in ("", "full_")
     for what in ("num_blocks", "indices")
 ]
-"""Of a ``BlockMask``: how many blocks a row of them has, and which."""
+"""Tensors of a ``BlockMask``: the number of blocks in each row of blocks, and their indices."""
 
 
 def attention_with_lse(
@@ -26,66 +26,65 @@ def attention_with_lse(
     """See `Kernel.attention_with_lse`; on the CPU plain PyTorch, without gradients."""
     from torch.nn.attention.flex_attention import AuxRequest  # imports the compiler: seconds
 
-    def allowed(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def apply_mask(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         assert mask is not None
-        seen = mask[b if mask.shape[0] > 1 else 0, 0, i, j]
-        return torch.where(seen, score, -float("inf"))
+        visible = mask[b if mask.shape[0] > 1 else 0, 0, i, j]
+        return torch.where(visible, score, -float("inf"))
 
-    queries, keys = q.shape[-2], k.shape[-2]
+    T, S = q.shape[-2], k.shape[-2]
     options: dict[str, Any] = {"scale": scale, "enable_gqa": q.shape[1] != k.shape[1]}
     if mask is not None:
-        options["score_mod"] = allowed
-    elif queries > 1:
-        options["block_mask"] = causal_blocks(queries, keys, q.device)
+        options["score_mod"] = apply_mask
+    elif T > 1:
+        options["block_mask"] = causal_blocks(T, S, q.device)
     out, aux = _operation(q.is_cuda)(q, k, v, return_aux=AuxRequest(lse=True), **options)
     return out.transpose(1, 2), aux.lse.transpose(1, 2)
 
 
-def causal_blocks(queries: int, keys: int, device: torch.device) -> Any:
-    """Return the ``BlockMask`` of causal attention: the others of its blocks are not computed."""
+def causal_blocks(T: int, S: int, device: torch.device) -> Any:
+    """Return the ``BlockMask`` of causal attention, by which fully masked blocks are skipped."""
     from torch.fx.experimental.symbolic_shapes import has_static_value
     from torch.nn.attention.flex_attention import BlockMask
 
-    past = keys - queries
+    past = S - T
 
-    def seen(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def causal(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return j <= i + past
 
-    fixed = has_static_value(queries) and has_static_value(keys)
-    tables = (_constant_tables if fixed else _causal_tables)(queries, keys, device)
+    fixed = has_static_value(T) and has_static_value(S)
+    tables = (_constant_tables if fixed else _causal_tables)(T, S, device)
     named = dict(zip(_TABLES, tables, strict=True))
-    return BlockMask((queries, keys), BLOCK_SIZE=(BLOCK, BLOCK), mask_mod=seen, **named)
+    return BlockMask((T, S), BLOCK_SIZE=(BLOCK, BLOCK), mask_mod=causal, **named)
 
 
-def _constant_tables(queries: int, keys: int, device: torch.device) -> tuple[Any, ...]:
-    """As `_causal_tables`, which the compiler would look into: a graph has them from the start."""
-    return _causal_tables(queries, keys, device)
+def _constant_tables(T: int, S: int, device: torch.device) -> tuple[Any, ...]:
+    """Return `_causal_tables` as constants of a compiled graph, which does not trace them."""
+    return _causal_tables(T, S, device)
 
 
-# As `torch.compiler.assume_constant_result` has it, which imports the compiler: seconds.
+# What `torch.compiler.assume_constant_result` does, without importing the compiler (seconds).
 _constant_tables._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @lru_cache(maxsize=8)
-@torch.inference_mode(False)  # kept for those that train, too
-def _causal_tables(queries: int, keys: int, device: torch.device) -> tuple[Any, ...]:
-    """Counts and places of the blocks to attend to, by arithmetic: no map is made for them."""
+@torch.inference_mode(False)  # cached, so training must be able to use them
+def _causal_tables(T: int, S: int, device: torch.device) -> tuple[Any, ...]:
+    """Return counts and indices of the blocks to attend to, without materializing a mask."""
     from torch.nn.attention.flex_attention import BlockMask
 
-    past = keys - queries
-    rows = torch.arange(0, queries, BLOCK, device=device)
-    ends = rows + BLOCK
-    touched = (ends.clamp(max=queries) - 1 + past) // BLOCK + 1  # by a row's last query
-    whole = torch.where(ends <= queries, (rows + past + 1) // BLOCK, 0)  # seen by its first
-    columns = torch.arange(-(-keys // BLOCK), device=device)
-    places = (whole[:, None] + columns) % len(columns), columns.expand(len(rows), -1)
-    some, of_some, all_, of_all = (
+    past = S - T
+    starts = torch.arange(0, T, BLOCK, device=device)
+    stops = starts + BLOCK
+    visible = (stops.clamp(max=T) - 1 + past) // BLOCK + 1  # blocks of a row's last query
+    full = torch.where(stops <= T, (starts + past + 1) // BLOCK, 0)  # wholly visible to its first
+    columns = torch.arange(-(-S // BLOCK), device=device)
+    partial_indices = (full[:, None] + columns) % len(columns)
+    full_indices = columns.expand(len(starts), -1)
+    tables = (
         table.to(torch.int32)[None, None].contiguous()
-        for table in (touched - whole, places[0], whole, places[1])
+        for table in (visible - full, partial_indices, full, full_indices)
     )
-    blocks = BlockMask.from_kv_blocks(
-        some, of_some, all_, of_all, BLOCK_SIZE=BLOCK, seq_lengths=(queries, keys)
-    )
+    blocks = BlockMask.from_kv_blocks(*tables, BLOCK_SIZE=BLOCK, seq_lengths=(T, S))
     return tuple(getattr(blocks, name) for name in _TABLES)
 
 

@@ -1,10 +1,10 @@
 """flash-attn (https://github.com/Dao-AILab/flash-attention), for NVIDIA GPUs in half precision.
 
-Its second generation, which has to be compiled, its third, which is for Hopper alone, or its
-fourth, a wheel that needs no compiler and Hopper or later. Shapes as in `models.kernels.Kernel`.
+Version 2 (to be compiled), version 3 (Hopper only) or version 4 (a wheel for Hopper and later).
+Shapes as in `models.kernels.Kernel`.
 
-Where values wider than keys are supported, a differential head is two calls with keys as they are:
-28 products of T x T x d forward and backward. Elsewhere it is one call with keys padded to the
+If values wider than keys are supported, a differential head is two calls with unpadded keys: 28
+multiplications of T x T x d forward and backward. Otherwise it is one call with keys padded to the
 value's width, 40.
 """
 
@@ -19,10 +19,10 @@ from torch import Tensor
 from difftransformer.errors import BackendError
 from difftransformer.models.kernels import flex, sdpa
 
-WIDEST = 256
-"""Of keys, and of values that are no wider, for any generation."""
+MAX_HEAD_DIM = 256
+"""Widest keys, and widest values beside keys as wide, for every version."""
 _COMPUTE_CAPABILITY = {2: (8, 0), 3: (9, 0), 4: (9, 0)}
-"""Lowest compute capability that each generation supports."""
+"""Lowest compute capability that each version supports."""
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
@@ -33,49 +33,52 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
     """
     if mask is not None:
         raise BackendError(
-            "backend flash_attn takes no mask; take sdpa for padded batches and packed documents"
+            "backend flash_attn takes no mask; use sdpa for padded batches and packed documents"
         )
-    if not _computes(q):
+    if not _is_half_on_cuda(q):
         raise BackendError(
             f"backend flash_attn computes in half precision on CUDA, got {q.dtype} on "
-            f"{q.device.type}; set precision bf16 and device cuda, or take sdpa"
+            f"{q.device.type}; set precision bf16 and device cuda, or use sdpa"
         )
-    if v.shape[-1] > q.shape[-1] and not _takes_wide(q, k, v):
+    if v.shape[-1] > q.shape[-1] and not _supports_wide_values(q, k, v):
         q, k = (F.pad(x, (0, v.shape[-1] - q.shape[-1])) for x in (q, k))
-    if q.shape[-1] > WIDEST:
+    if q.shape[-1] > MAX_HEAD_DIM:
         raise BackendError(
-            f"backend flash_attn has no kernel for heads of {q.shape[-1]}, {WIDEST} at most: take "
+            f"backend flash_attn supports heads of at most {MAX_HEAD_DIM}, got {q.shape[-1]}: use "
             "sdpa"
         )
-    rows_first = (x.transpose(1, 2) for x in (q, k, v))
-    repeat = torch.are_deterministic_algorithms_enabled()  # no operation of torch: it cannot refuse
-    out = _function()(*rows_first, softmax_scale=scale, causal=True, deterministic=repeat)
-    return out[0] if isinstance(out, tuple) else out  # the third may give its lse along
+    positions_first = (x.transpose(1, 2) for x in (q, k, v))
+    # Not an operation of torch, which would raise by itself if it were nondeterministic.
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    out = _function()(
+        *positions_first, softmax_scale=scale, causal=True, deterministic=deterministic
+    )
+    return out[0] if isinstance(out, tuple) else out  # version 3 may return the lse, too
 
 
 def unavailable_reason(device: str, precision: str) -> str | None:
     """See `kernels.unavailable_reason`."""
     if device != "cuda":
-        return f"it needs an NVIDIA GPU and the device is {device}; take sdpa or auto"
-    if (installed := generation()) is None:
-        return "flash-attn is not installed; pip install '.[gpu]' in a checkout, or take sdpa"
+        return f"it needs an NVIDIA GPU and the device is {device}; use sdpa or auto"
+    if (version := generation()) is None:
+        return "flash-attn is not installed; pip install '.[gpu]' in a checkout, or use sdpa"
     if precision == "fp32":
-        return "it computes in half precision only; set precision bf16, or take sdpa"
-    needed = _COMPUTE_CAPABILITY[installed]
+        return "it computes in half precision only; set precision bf16, or use sdpa"
+    needed = _COMPUTE_CAPABILITY[version]
     if torch.cuda.is_available() and torch.cuda.get_device_capability() < needed:
         return (
-            f"flash-attn {installed} needs compute capability {needed[0]}.{needed[1]}, "
-            f"{torch.cuda.get_device_name()} has less; take sdpa"
+            f"flash-attn {version} needs compute capability {needed[0]}.{needed[1]}, "
+            f"{torch.cuda.get_device_name()} has less; use sdpa"
         )
     return None
 
 
 def generation() -> int | None:
-    """Return which flash-attn is installed: 2, 3, 4 or none; the first of 2, 4 and 3."""
+    """Return the installed version of flash-attn (of several 2, then 4, then 3), or None."""
     return _installed()
 
 
-# As `torch.compiler.assume_constant_result` has it, which imports the compiler: seconds.
+# What `torch.compiler.assume_constant_result` does, without importing the compiler (seconds).
 generation._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
@@ -83,12 +86,14 @@ generation._dynamo_marked_constant = True  # type: ignore[attr-defined]
 def _installed() -> int | None:
     package = importlib.util.find_spec("flash_attn")
     if package is not None:
-        return 2 if package.origin is not None else 4  # the fourth fills a namespace, with .cute
+        return (
+            2 if package.origin is not None else 4
+        )  # version 4 is a namespace package, flash_attn.cute
     return None if importlib.util.find_spec("flash_attn_interface") is None else 3
 
 
 def _function() -> Callable[..., Tensor | tuple[Tensor, ...]]:
-    # Imported only where it is installed and was chosen.
+    # Imported only if it is installed and chosen.
     if generation() == 4:
         from difftransformer.models.kernels.flash import flash4
 
@@ -101,31 +106,31 @@ def _function() -> Callable[..., Tensor | tuple[Tensor, ...]]:
     return function
 
 
-def _computes(q: Tensor) -> bool:
+def _is_half_on_cuda(q: Tensor) -> bool:
     return q.is_cuda and q.dtype in (torch.bfloat16, torch.float16)
 
 
-def _takes_wide(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether the installed generation computes values wider than keys, with gradients if asked.
+def _supports_wide_values(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Return whether the installed version supports values wider than keys (and their gradients).
 
-    As their sources check it: the fourth takes widths of 8 to 256 on Hopper, with gradients where
-    heads share no keys, and up to 128 on Blackwell, where that is not asked of it either; the
-    third, forward alone, values up to 512 beside keys up to 64.
+    From the checks in its sources. Version 4: widths of 8 to 256 on Hopper and up to 128 on
+    Blackwell, with gradients if heads do not share keys. Version 3: values up to 512 beside keys up
+    to 64, forward only.
     """
     d, e = q.shape[-1], v.shape[-1]
-    graded = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+    needs_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
     if generation() == 4:
         shared = q.shape[1] != k.shape[1]
-        return d % 8 == e % 8 == 0 and e <= _widest() and not (graded and shared)
-    return generation() == 3 and d <= 64 and e <= 512 and not graded
+        return d % 8 == e % 8 == 0 and e <= _max_value_dim() and not (needs_grad and shared)
+    return generation() == 3 and d <= 64 and e <= 512 and not needs_grad
 
 
-def _widest() -> int:
-    """Widest value beside narrower keys of the fourth generation, on the current card."""
+def _max_value_dim() -> int:
+    """Return the widest value beside narrower keys in version 4 on the current GPU."""
     return {9: 256, 10: 128, 11: 128}.get(torch.cuda.get_device_capability()[0], 0)
 
 
-_widest._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_max_value_dim._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def attention_with_lse(
@@ -138,10 +143,9 @@ def attention_with_lse(
 def differential_attention(
     q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
 ) -> Tensor:
-    """See `Kernel.differential_attention`; as SDPA's where values are to be as wide as keys."""
-    first, second = q[:, 0::2], q[:, 1::2]
-    if q.shape[-2] > 1 and _computes(q) and _takes_wide(q, k, v):
-        kept = attention(first, k[:, 0::2], v, scale=scale, mask=mask)
-        other = attention(second, k[:, 1::2], v, scale=scale, mask=mask)
-        return kept - lam.to(kept.dtype) * other
+    """See `Kernel.differential_attention`; as in `sdpa` if values cannot be wider than keys."""
+    if q.shape[-2] > 1 and _is_half_on_cuda(q) and _supports_wide_values(q, k, v):
+        attn1 = attention(q[:, 0::2], k[:, 0::2], v, scale=scale, mask=mask)
+        attn2 = attention(q[:, 1::2], k[:, 1::2], v, scale=scale, mask=mask)
+        return attn1 - lam.to(attn1.dtype) * attn2
     return sdpa.differential_attention(q, k, v, lam, scale=scale, mask=mask, attend=attention)

@@ -1,8 +1,8 @@
-"""flash-attn's fourth generation as an operation of torch, which a compiler takes as it is.
+"""flash-attn 4 as a custom operation of torch, which torch.compile does not trace into.
 
-The package offers an autograd Function that compiles kernels as it goes: torch.compile would look
-into that. Shapes: B = batch, T = queries, S = keys, H = heads, G = key/value heads, d = width of a
-key, e = of a value; as flash-attn has them, rows before heads.
+The package offers an autograd Function that compiles kernels as it runs. Shapes: B = batch,
+T = queries, S = keys, H = heads, G = key/value heads, d = width of a key, e = of a value; positions
+before heads, as in flash-attn.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from difftransformer.models.autograd import no_double_backward
 def attention(
     q: Tensor, k: Tensor, v: Tensor, *, softmax_scale: float, causal: bool, deterministic: bool
 ) -> Tensor:
-    """As ``flash_attn_func`` of q [B, T, H, d], k [B, S, G, d], v [B, S, G, e]: [B, T, H, e]."""
+    """``flash_attn_func``: q [B, T, H, d], k [B, S, G, d], v [B, S, G, e] -> [B, T, H, e]."""
     assert causal
     out: Tensor = _attend(q, k, v, softmax_scale, deterministic)[0]
     return out
@@ -26,7 +26,7 @@ def attention(
 def _attend(
     q: Tensor, k: Tensor, v: Tensor, scale: float, deterministic: bool
 ) -> tuple[Tensor, Tensor]:
-    """Returns the output and its log-sum-exp [B, H, T], in float32."""
+    """Return the output and its log-sum-exp [B, H, T], in float32."""
     from flash_attn.cute.interface import _flash_attn_fwd
 
     out, lse, *_ = _flash_attn_fwd(q, k, v, softmax_scale=scale, causal=True, return_lse=True)
@@ -50,13 +50,13 @@ def _differentiate(
     scale: float,
     deterministic: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of q, k and v."""
+    """Return the gradients of q, k and v."""
     from flash_attn.cute.interface import _flash_attn_bwd
 
-    made = q_grad, k_grad, v_grad = tuple(torch.empty_like(x) for x in (q, k, v))
-    given: dict[str, Any] = dict(zip(("dq", "dk", "dv"), made, strict=True))
-    given |= {"softmax_scale": scale, "causal": True, "deterministic": deterministic}
-    _flash_attn_bwd(q, k, v, out, grad, lse, **given)
+    grads = q_grad, k_grad, v_grad = tuple(torch.empty_like(x) for x in (q, k, v))
+    options: dict[str, Any] = dict(zip(("dq", "dk", "dv"), grads, strict=True))
+    options |= {"softmax_scale": scale, "causal": True, "deterministic": deterministic}
+    _flash_attn_bwd(q, k, v, out, grad, lse, **options)
     return q_grad, k_grad, v_grad
 
 
@@ -66,7 +66,7 @@ def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, T
     return q_grad, k_grad, v_grad
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     q, k, v, ctx.scale, ctx.deterministic = inputs
     ctx.save_for_backward(q, k, v, *output)
     ctx.mark_non_differentiable(output[1])
@@ -82,4 +82,4 @@ def _backward(ctx: Any, grad: Tensor | None, _: None) -> tuple[Tensor | None, ..
     return *grads, None, None
 
 
-_attend.register_autograd(_backward, setup_context=_keep)
+_attend.register_autograd(_backward, setup_context=_setup_context)

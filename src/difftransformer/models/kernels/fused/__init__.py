@@ -66,15 +66,15 @@ def unavailable_reason(device: str, precision: str) -> str | None:
     if device == "cpu" and interpreted():
         return None
     if device != "cuda":
-        return f"it needs an NVIDIA GPU and the device is {device}; take sdpa or auto"
+        return f"it needs an NVIDIA GPU and the device is {device}; use sdpa or auto"
     if importlib.util.find_spec("triton") is None:
-        return "Triton is not installed (torch for CUDA on Linux brings it along); take sdpa"
+        return "Triton is not installed (torch for CUDA on Linux brings it along); use sdpa"
     if precision == "fp32":
-        return "it computes in half precision only; set precision bf16, or take sdpa"
+        return "it computes in half precision only; set precision bf16, or use sdpa"
     if torch.cuda.is_available() and torch.cuda.get_device_capability() < NEEDED:
         return (
             f"it needs compute capability {NEEDED[0]}.{NEEDED[1]}, "
-            f"{torch.cuda.get_device_name()} has less; take sdpa"
+            f"{torch.cuda.get_device_name()} has less; use sdpa"
         )
     return None
 
@@ -104,7 +104,7 @@ def _refuse_others(q: Tensor, k: Tensor, v: Tensor) -> None:
     if q.dtype not in takes.get(q.device.type, ()) or not q.dtype == k.dtype == v.dtype:
         raise BackendError(
             f"backend fused computes in half precision on CUDA, got {q.dtype}, {k.dtype} and "
-            f"{v.dtype} on {q.device.type}; set precision bf16 and device cuda, or take sdpa"
+            f"{v.dtype} on {q.device.type}; set precision bf16 and device cuda, or use sdpa"
         )
 
 
@@ -113,7 +113,7 @@ def _refuse_shapes(q: Tensor, k: Tensor, lam: Tensor | None, mask: Tensor | None
     B, T, S = len(q), q.shape[2], k.shape[2]
     if lam is not None and lam.ndim:
         raise BackendError(
-            f"backend fused takes one lambda for all heads, got {[*lam.shape]}; take sdpa"
+            f"backend fused takes one lambda for all heads, got {[*lam.shape]}; use sdpa"
         )
     if mask is None and T > S:
         raise BackendError(
@@ -123,5 +123,5 @@ def _refuse_shapes(q: Tensor, k: Tensor, lam: Tensor | None, mask: Tensor | None
     if mask is not None and mask.shape not in ((1, 1, T, S), (B, 1, T, S)):
         raise BackendError(
             f"backend fused takes a mask [{B} or 1, 1, {T}, {S}] for all heads, got "
-            f"{[*mask.shape]}; take sdpa"
+            f"{[*mask.shape]}; use sdpa"
         )

@@ -224,7 +224,7 @@ def check_code(ran: Any, kernel: Kernel, tile: Tile) -> None:
     if overwritten(ran.asm.get("ttgir", ""), tile.stages):
         raise WrongCodeError(
             f"backend fused: Triton {triton.__version__} compiles {kernel} with tile "
-            f"{tile.numbers} to code that overwrites what it is reading; take sdpa, or another "
+            f"{tile.numbers} to code that overwrites what it is reading; use sdpa, or another "
             "Triton"
         )
     _checked.add(ran.hash)

@@ -132,7 +132,7 @@ def kernel_for(
     if head_dim > WIDEST_HEAD or e not in (d, 2 * d):
         raise BackendError(
             f"backend fused has no kernel for head_dim {head_dim} with values of {value_dim}: it "
-            f"takes up to {WIDEST_HEAD}, and values up to twice as wide; take sdpa"
+            f"takes up to {WIDEST_HEAD}, and values up to twice as wide; use sdpa"
         )
     return Kernel(name, maps, d, e, masked)
 
@@ -217,7 +217,7 @@ def _on_card(kernel: Kernel, index: int) -> Tile:
             return Tile(*tile)
     raise BackendError(
         f"backend fused has no tile of {kernel} for {card.name} with {most} bytes of shared memory "
-        "a block; take sdpa"
+        "a block; use sdpa"
     )
 
 
