@@ -46,7 +46,7 @@ def compare(setting: Setting, shape: tuple[int, ...], dtype: str, operation: str
     import torch
 
     from difftransformer.errors import BackendError
-    from difftransformer.models.kernels import choose_backend, eager, kernel
+    from difftransformer.models.kernels import choose_backend, eager, get_kernel
     from difftransformer.models.kernels.fused.tiles import trying, ways_of
 
     inputs, mask, probe = tensors(setting, shape, getattr(torch, dtype))
@@ -58,7 +58,7 @@ def compare(setting: Setting, shape: tuple[int, ...], dtype: str, operation: str
         precision = "fp32" if dtype == "float32" else "bf16"
         try:
             choose_backend(backend, setting.device, precision)
-            operations = kernel(backend)
+            operations = get_kernel(backend)
             with trying({}, way=way or None):
                 first, second = run(operations, inputs), run(operations, inputs)
         except Exception as error:  # of a kernel or a compiler; the others go on

@@ -11,7 +11,7 @@ from difftransformer.models.kernels import (
     choose_backend,
     cpu_dispatch,
     eager,
-    kernel,
+    get_kernel,
     sdpa,
 )
 
@@ -41,7 +41,7 @@ def test_auto_takes_the_backend_that_the_record_has_as_the_faster_one(
         name = module.__name__.rsplit(".", maxsplit=1)[-1]
         monkeypatch.setattr(module, "attention", lambda *_, name=name, **__: taken.append(name))
     q, k = torch.zeros(1, 1, queries, 4), torch.zeros(1, 1, keys, 4)
-    kernel(choose_backend("auto", "cpu")).attention(q, k, k, scale=1.0, mask=None)
+    get_kernel(choose_backend("auto", "cpu")).attention(q, k, k, scale=1.0, mask=None)
     record = max(RECORDS.glob("attention_backends-*.json"))
     means = json.loads(record.read_text())["means"]
     if queries == keys:
@@ -61,7 +61,7 @@ def test_what_cannot_run_is_refused_with_the_way_out() -> None:
     with pytest.raises(BackendError, match="unknown backend 'flash'; did you mean 'flash_attn'"):
         choose_backend("flash", "cpu")
     with pytest.raises(BackendError, match="auto must be resolved first: call choose_backend"):
-        kernel("auto")
+        get_kernel("auto")
 
 
 @pytest.mark.parametrize("queries", [1, 3])
@@ -75,7 +75,7 @@ def test_half_precision_does_not_round_the_logits(backend: str, queries: int) ->
     given = {"lam": torch.tensor(0.3), "scale": 1.0, "mask": None}  # logits up to 40
     exact = eager.differential_attention(*(x.double() for x in (q, k, v)), **given)
     with torch.autocast("cpu", torch.bfloat16):
-        found = kernel(backend).differential_attention(q, k, v, **given)
+        found = get_kernel(backend).differential_attention(q, k, v, **given)
     error = (found.double() - exact).norm() / exact.norm()
     assert error < 2**-8
 
@@ -95,7 +95,7 @@ def test_one_query_is_answered_from_keys_that_stay_where_they_are(
     lam = torch.tensor(0.7)
     expected = eager.differential_attention(q, k, v, lam, **given)
     torch.testing.assert_close(
-        kernel(backend).differential_attention(q, k, v, lam, **given), expected
+        get_kernel(backend).differential_attention(q, k, v, lam, **given), expected
     )
 
 
