@@ -196,7 +196,7 @@ def test_auto_picks_again_after_a_cast(caplog: pytest.LogCaptureFixture) -> None
 
 
 WRONG = [
-    (lambda: DifferentialAttention(64), "give num_heads or head_dim"),
+    (lambda: DifferentialAttention(64), "pass num_heads or head_dim"),
     *((lambda index=index: DifferentialAttention(64, num_heads=4, layer_index=index),
        "DifferentialAttention.layer_index: needs a whole number from 0, got")
       for index in (-1, 1.5, "0")),

@@ -21,7 +21,7 @@ def test_rows_sum_to_one() -> None:
 def test_the_running_mean_is_the_mean_over_what_a_causal_mask_shows() -> None:
     rows = torch.randn(2, 9, 4, 3, generator=torch.Generator().manual_seed(0))
     mask = causal_mask(5, 9, rows.device).view(1, 1, 5, 9)
-    torch.testing.assert_close(dint._row_means(rows, 5, None), dint._row_means(rows, 5, mask))
+    torch.testing.assert_close(dint._running_mean(rows, 5, None), dint._running_mean(rows, 5, mask))
 
 
 def test_the_mean_counts_no_padding_while_decoding() -> None:

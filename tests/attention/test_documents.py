@@ -137,8 +137,8 @@ def refusals() -> list[tuple[Any, type[Exception], str]]:
         (lambda: layer(x, segment_ids=ids[:, :4]), ConfigError, r"\[2, 4\], expected integers"),
         (lambda: layer(x, segment_ids=ids.float()), ConfigError, "torch.float32"),
         (lambda: layer(x, mask=mask, segment_ids=ids), ConfigError, "exclude each other"),
-        (lambda: layer(x, cache=cache, segment_ids=ids), ConfigError, "a row of its own"),
-        (lambda: model()(tokens, cache=cache, segment_ids=ids), ConfigError, "a row of its own"),
+        (lambda: layer(x, cache=cache, segment_ids=ids), ConfigError, "use_cache=False"),
+        (lambda: model()(tokens, cache=cache, segment_ids=ids), ConfigError, "use_cache=False"),
         (lambda: watched(model(), tokens, ids), BackendError, "one document per row"),
     ]
 

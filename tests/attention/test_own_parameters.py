@@ -81,7 +81,7 @@ def test_diff_v1_with_lambda_fixed_at_0_is_its_first_maps_with_its_own_factor() 
     options = {"variant": "diff_v1", "lambda_fixed": 0.0, **HEADS}
     layer = build(options, "sdpa")
     assert isinstance(layer, DifferentialAttention)
-    assert layer.factor == pytest.approx(0.2 + 0.6 * math.exp(-0.3))  # that of layer 1
+    assert layer.head_scale == pytest.approx(0.2 + 0.6 * math.exp(-0.3))  # that of layer 1
     x, rope = inputs(layer, 9)
     maps = exact_maps(options, dict(layer.named_parameters()), x)
     first = torch.stack([first for first, _ in maps], dim=1)

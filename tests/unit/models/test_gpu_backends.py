@@ -151,7 +151,7 @@ def test_a_layer_that_is_moved_to_a_card_takes_what_is_for_cards(
     del layer.o_proj
     weight = types.SimpleNamespace(is_meta=False, device=torch.device("cuda"), dtype=torch.float32)
     layer.__dict__["o_proj"] = types.SimpleNamespace(weight=weight)
-    layer._settle_backend()
+    layer._select_backend()
     assert layer.backend == "sdpa"
 
 

@@ -149,4 +149,4 @@ def test_what_a_source_leaves_open_is_told() -> None:
     assert told == {"dint", "shared_diff", "tda", "grouped_diff", "dex_s"}
     for name in variants():
         docstring = sys.modules[attention_class(name).__module__].__doc__ or ""
-        assert ("nterpretation" in docstring) == (name in told), name
+        assert ("Deviation from the paper" in docstring) == (name in told), name
