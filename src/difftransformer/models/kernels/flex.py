@@ -80,11 +80,13 @@ def _causal_tables(T: int, S: int, device: torch.device) -> tuple[Any, ...]:
     columns = torch.arange(-(-S // BLOCK), device=device)
     partial_indices = (full[:, None] + columns) % len(columns)
     full_indices = columns.expand(len(starts), -1)
-    tables = (
+    num_partial, partial, num_full, full = (
         table.to(torch.int32)[None, None].contiguous()
         for table in (visible - full, partial_indices, full, full_indices)
     )
-    blocks = BlockMask.from_kv_blocks(*tables, BLOCK_SIZE=BLOCK, seq_lengths=(T, S))
+    blocks = BlockMask.from_kv_blocks(
+        num_partial, partial, num_full, full, BLOCK_SIZE=BLOCK, seq_lengths=(T, S)
+    )
     return tuple(getattr(blocks, name) for name in _TABLES)
 
 
