@@ -6,9 +6,10 @@ linear interpolation between two rates of a method.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
-from difftransformer.config.resolved_artifacts import ResolvedRow
+from difftransformer.config.resolved_artifacts import ResolvedRow, SweepRow
 from difftransformer.evaluations.adaptation.settings import Options
 from difftransformer.reporting.cells import (
     DIFFERENCE_SUFFIX,
@@ -16,7 +17,6 @@ from difftransformer.reporting.cells import (
     CellKey,
     mean_cell,
     paired_differences,
-    seed_values,
 )
 from difftransformer.reporting.charts import Point, draw_lines
 from difftransformer.reporting.collect import require_metric
@@ -110,10 +110,9 @@ def _by_tokens(context: SectionContext[Options]) -> Figure:
             for run in grid_row.members:
                 tokens = require_metric(context.train_results(rows[run])[0], "tokens")
                 losses = [metric.value(result) for result in domain_view.eval_results(rows[run])]
-                if None not in losses:  # no mean over only the seeds that did not diverge
-                    points += [
-                        Point(grid_row.run, tokens, loss) for loss in losses if loss is not None
-                    ]
+                finite = [loss for loss in losses if loss is not None]
+                if len(finite) == len(losses):  # a mean without the diverged seeds would be too low
+                    points += [Point(grid_row.run, tokens, loss) for loss in finite]
         draw_lines(axes, points, look, marker_size=4.5)
         set_decade_ticks(axes, lambda x, _: format_count(x))
         label_axes(
@@ -174,13 +173,8 @@ def _draw_frontier(axes: Axes, context: SectionContext[Options]) -> None:
             if target.value is not None and source.value is not None
         ]
         for point, lr in (*curve[:1], *curve[-1:]):
-            axes.annotate(
-                format_learning_rate(lr),
-                (point.x, point.y),
-                (4, 4),
-                textcoords="offset points",
-                fontsize=7,
-            )
+            position, label = (point.x, point.y), format_learning_rate(lr)
+            axes.annotate(label, position, (4, 4), textcoords="offset points", fontsize=7)
         points += [point for point, _ in curve]
     draw_lines(axes, points, context.styles, marker_size=6, sort=False, estimator=None)
 
@@ -205,22 +199,13 @@ def target_loss_at(curve: Sequence[Losses], source_loss: float) -> float | None:
 
 
 def _sweep_cells(context: SectionContext[Options], row: ResolvedRow) -> SweepCells:
-    def cell(run: str, lr: float, domain: int) -> Cell:
+    def cell(entry: SweepRow, domain: int) -> Cell:
         suite, metric = context.section.suites[domain], DOMAINS[domain]
-        results = [context.results.evaluation(suite, run, seed) for seed in context.seeds]
-        by_seed = [(result, metric.value(result)) for result in results]
-        values = seed_values(by_seed, DECIMALS, terms=metric.terms)
-        return mean_cell(
-            CellKey(row.run, f"{metric.id}@{format_learning_rate(lr)}"),
-            values,
-            DECIMALS,
-            context.published,
-        )
+        metric = replace(metric, id=f"{metric.id}@{format_learning_rate(entry.learning_rate)}")
+        results = [context.results.evaluation(suite, entry.run_id, seed) for seed in context.seeds]
+        return metric.cell(row.run, results, DECIMALS, context.published)
 
-    return [
-        (cell(entry.run_id, entry.learning_rate, 0), cell(entry.run_id, entry.learning_rate, 1))
-        for entry in context.sweep_rows(row)
-    ]
+    return [(cell(entry, 0), cell(entry, 1)) for entry in context.sweep_rows(row)]
 
 
 def _equal_source_cells(

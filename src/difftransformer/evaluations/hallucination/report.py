@@ -16,13 +16,7 @@ from difftransformer.evaluations.hallucination.settings import (
     set_metric,
 )
 from difftransformer.provenance.result import Result
-from difftransformer.reporting.cells import (
-    UNDEFINED,
-    CellKey,
-    PublishedValues,
-    mean_cell,
-    seed_values,
-)
+from difftransformer.reporting.cells import UNDEFINED, CellKey, PublishedValues, mean_cell
 from difftransformer.reporting.charts import cell_estimates, draw_estimates, make_estimates
 from difftransformer.reporting.collect import require_metric
 from difftransformer.reporting.document import Cell, Column, Section, SeedValue
@@ -102,23 +96,12 @@ def judged_view(context: SectionContext[Options], judge: str) -> SectionContext[
     return context.replace(suites=[judged_suite(context.section.suites[0], judge)])
 
 
-def share(name: str) -> Callable[[Result], float | None]:
-    """Return a function that reads a set's share of faithful answers; None for an absent set."""
-
-    def read_share(result: Result) -> float | None:
-        value = result.metrics.get(set_metric("faithful", name))
-        return None if value is None else float(value)
-
-    return read_share
-
-
 def _share(results: Sequence[Result], run: str, name: str) -> Cell:
-    """Mean share over the judged seeds with its interval; for a single seed Wilson's interval."""
-    by_seed = [(result, share(name)(result)) for result in results]
-    seeds = seed_values(by_seed, DECIMALS, terms={set_metric("faithful", name): 1.0})
-    cell = mean_cell(CellKey(run, name), seeds, DECIMALS, PublishedValues(None))
+    """Return the mean share over the judged seeds; a single seed has Wilson's interval."""
+    metric = set_metric("faithful", name)
+    cell = MetricColumn(name, "", metric).cell(run, results, DECIMALS, PublishedValues(None))
     if cell.value is not None and cell.n == 1:
-        (judged,) = (result for result, value in by_seed if value is not None)
+        (judged,) = (result for result in results if result.metrics[metric] is not None)
         answers = int(require_metric(judged, set_metric("judged", name)))
         low, high = wilson_interval(round(cell.value * answers), answers)
         cell = cell.model_copy(update={"ci_low": low, "ci_high": high})
@@ -188,11 +171,9 @@ def _agreement(context: SectionContext[Options], judges: tuple[str, str], suite:
             for seed, (jobs, verdicts) in by_seed.items():
                 pairs = [pair for name, pair in verdicts if ending in ("", f"_{name}")]
                 value = measure(pairs) if pairs else None
-                text = (
-                    UNDEFINED
-                    if value is None
-                    else f"{format_number(value, DECIMALS)} of {len(pairs)}"
-                )
+                text = UNDEFINED
+                if value is not None:
+                    text = f"{format_number(value, DECIMALS)} of {len(pairs)}"
                 seeds.append(SeedValue(seed=seed, value=value, text=text, job_ids=jobs))
             cells.append(
                 mean_cell(CellKey(row.run, label + ending), seeds, DECIMALS, PublishedValues(None))
@@ -216,13 +197,13 @@ def _pairs(
     context: SectionContext[Options], judges: tuple[str, str], run: str, seed: int
 ) -> tuple[list[str], list[tuple[str, tuple[bool, bool]]]]:
     """Return the jobs of two judges, and (set, both verdicts) of every answer that both judged."""
-    judge_views = [judged_view(context, judge) for judge in judges]
+    views = [judged_view(context, judge) for judge in judges]
     first, second = (
         {
             (judgment.set, judgment.index): judgment.faithful
-            for judgment in read_judgments(judge_view.detail(run, seed, JUDGMENTS))
+            for judgment in read_judgments(view.detail(run, seed, JUDGMENTS))
         }
-        for judge_view in judge_views
+        for view in views
     )
     jobs = [
         context.results.judgment(context.section.suites[0], judge, run, seed).job_id
@@ -272,7 +253,7 @@ def _notes(suite: Suite, judge: str, results: Sequence[Result]) -> list[str]:
     absent = [
         set_label(name)
         for name in suite.set_tasks
-        if any(share(name)(result) is None for result in results)
+        if any(result.metrics.get(set_metric("faithful", name)) is None for result in results)
     ]
     if absent:
         notes.append(f"n/a, {', '.join(absent)}: no items in {suite.data}, or none was judged.")

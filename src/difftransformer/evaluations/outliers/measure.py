@@ -12,14 +12,7 @@ from torch import Tensor, nn
 
 from difftransformer.evaluation.context import EvalContext, Metrics, validation_inputs
 from difftransformer.evaluations.outliers.magnitudes import MEDIAN_ERROR, Magnitudes
-from difftransformer.evaluations.outliers.settings import (
-    HISTOGRAMS,
-    KINDS,
-    RANKS,
-    Suite,
-    median_metric,
-    top_metric,
-)
+from difftransformer.evaluations.outliers.settings import HISTOGRAMS, KINDS, RANKS, Suite
 from difftransformer.models.kernels.eager import logit_hook
 from difftransformer.models.transformer import DecoderLayer
 from difftransformer.provenance.atomic import write_text
@@ -69,8 +62,8 @@ def _hooked(model: Any, magnitudes: dict[str, Magnitudes]) -> Iterator[None]:
 def _metrics(magnitudes: dict[str, Magnitudes]) -> Metrics:
     metrics: Metrics = {}
     for kind, summary in magnitudes.items():
-        metrics |= {top_metric(kind, rank): summary.largest(rank) for rank in RANKS}
-        metrics[median_metric(kind)] = summary.median()
+        metrics |= {f"{kind}_top{rank}": summary.largest(rank) for rank in RANKS}
+        metrics[f"{kind}_median"] = summary.median()
         metrics[f"{kind}_values"] = summary.number
     return metrics
 

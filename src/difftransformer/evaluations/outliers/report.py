@@ -6,13 +6,7 @@ from statistics import fmean
 
 from difftransformer.config.resolved_artifacts import ResolvedRow
 from difftransformer.errors import DataError
-from difftransformer.evaluations.outliers.settings import (
-    HISTOGRAMS,
-    RANKS,
-    Options,
-    median_metric,
-    top_metric,
-)
+from difftransformer.evaluations.outliers.settings import HISTOGRAMS, RANKS, Options
 from difftransformer.reporting.charts import Point, draw_lines
 from difftransformer.reporting.collect import get_metric, require_metric
 from difftransformer.reporting.document import Section
@@ -35,10 +29,10 @@ def section(context: SectionContext[Options]) -> Section:
     """Build the section of one kind of activation."""
     first, kind = context.eval_results()[0], context.options.activation
     metrics = [
-        MetricColumn(top_metric(kind, rank), f"Top-{rank} ↓", show_difference=rank == 1)
+        MetricColumn(f"{kind}_top{rank}", f"Top-{rank} ↓", show_difference=rank == 1)
         for rank in RANKS
     ]
-    metrics.append(MetricColumn(median_metric(kind), "Median"))
+    metrics.append(MetricColumn(f"{kind}_median", "Median"))
     notes = [
         f"Absolute values over {format_count(require_metric(first, 'tokens'))} held-out tokens; "
         "the largest are "
@@ -55,7 +49,7 @@ def figure(context: SectionContext[Options]) -> Figure:
         for row_index, row in enumerate(part.rows):
             draw_lines(axes, _curve(part, row), context.styles)
             tops = [
-                get_metric(result, top_metric(part.options.activation, 1))
+                get_metric(result, f"{part.options.activation}_top1")
                 for result in part.eval_results(row)
             ]
             mark_x_values(

@@ -13,16 +13,6 @@ HISTOGRAMS = "histograms.json"
 """File in the details: edges and counts of bins, by kind."""
 
 
-def top_metric(kind: str, rank: int) -> str:
-    """Return the metric name of the ``rank``-th largest value."""
-    return f"{kind}_top{rank}"
-
-
-def median_metric(kind: str) -> str:
-    """Return the metric name of a median."""
-    return f"{kind}_median"
-
-
 class Suite(WindowSuite):
     """Largest and median absolute activations: attention logits, and outputs of the layers.
 
