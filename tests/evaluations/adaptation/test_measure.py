@@ -1,4 +1,4 @@
-"""Loss by document, of any dataset with the run's token ids."""
+"""Loss per document on any dataset with the run's tokenizer."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def suite(**changes: int | None) -> Suite:
     )
 
 
-def test_it_is_the_mean_over_all_targets_and_by_document(text: Path) -> None:
+def test_loss_is_the_mean_over_all_targets_with_sums_per_document(text: Path) -> None:
     data = PackedDataset.open(text)
     scored = scorer(Transformer.build(model_config(VOCAB), "sdpa", 0))
     measured = measure(suite(), eval_context(scored, data))
@@ -62,7 +62,7 @@ def test_a_suite_reads_the_dataset_that_it_names(repository: Path, config_folder
     ("dataset", "message"),
     [("stdlb_text", "did you mean 'stdlib_text'"), ("recall", "has other token ids than")],
 )
-def test_a_dataset_that_cannot_be_read_is_one_line(
+def test_an_incompatible_dataset_gives_a_one_line_error(
     config_folder: Path, dataset: str, message: str
 ) -> None:
     path = config_folder / "evaluations.yaml"

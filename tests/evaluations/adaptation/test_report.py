@@ -20,7 +20,7 @@ from difftransformer.reporting.number_format import format_learning_rate
 WRITTEN = [format_learning_rate(lr) for lr in RATES]
 
 
-def test_the_table_has_both_losses_and_what_trained(fake: FakeResults, tmp_path: Path) -> None:
+def test_the_table_has_both_losses_and_parameter_counts(fake: FakeResults, tmp_path: Path) -> None:
     cells = build_and_read(fake, "dex_methods", tmp_path)
     for method, (new, old, trained, extra) in METHODS.items():
         assert float(cells[method, "target"]["value"]) == pytest.approx(new, abs=0.03)
@@ -44,10 +44,8 @@ def test_the_frontier_has_a_point_for_each_rate(fake: FakeResults, tmp_path: Pat
     assert new[1] < new[0] - 0.4 and old[1] > old[0] + 0.4
 
 
-def test_rows_are_compared_where_they_have_forgotten_as_much(
-    fake: FakeResults, tmp_path: Path
-) -> None:
-    """Made-up losses add up to the same at every rate of a row."""
+def test_rows_are_compared_at_equal_source_loss(fake: FakeResults, tmp_path: Path) -> None:
+    """Synthetic losses have the same sum at every rate of a row."""
     cells = build_and_read(fake, "dex_equal_forgetting", tmp_path)
     sums = {run: sum(METHODS[run][:2]) for run in ("adapted_dex", "adapted_lora_matched")}
     reached = [METHODS[run][1] for run in ("adapted_dex", "adapted_kvo", "adapted_lora_matched")]
@@ -59,7 +57,7 @@ def test_rows_are_compared_where_they_have_forgotten_as_much(
     assert difference == pytest.approx(sums["adapted_dex"] - sums["adapted_lora_matched"], abs=0.1)
 
 
-def test_equal_forgetting_is_on_the_curves_or_nowhere() -> None:
+def test_equal_source_loss_is_on_all_curves_or_undefined() -> None:
     falling = [(3.0, 1.0), (2.0, 2.0), (1.0, 4.0)]
     short = [(5.0, 1.5), (4.0, 1.5), (4.5, 2.5)]
     assert shared_source_loss([falling, short]) == 2.0
@@ -110,7 +108,7 @@ def test_losses_by_tokens_are_a_curve_for_each_method(fake: FakeResults, tmp_pat
             assert len(tokens) == 4 and tokens == sorted(tokens)
 
 
-def test_by_tokens_it_needs_a_family() -> None:
+def test_the_view_by_tokens_needs_a_family() -> None:
     section = {
         "title": "t", "evaluation": "adaptation", "options": {"by": "tokens"},
         "suites": ["adaptation_target", "adaptation_source"], "rows": [{"run": "adapted_dex"}],

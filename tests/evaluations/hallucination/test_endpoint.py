@@ -45,7 +45,7 @@ def verdicts(judgments: list[Judgment]) -> list[bool | None]:
     return [judgment.faithful for judgment in judgments]
 
 
-def test_every_answer_is_judged_in_its_place(server: JudgingServer, tmp_path: Path) -> None:
+def test_judgments_keep_the_order_of_the_answers(server: JudgingServer, tmp_path: Path) -> None:
     judged = endpoint(tmp_path).judge(ANSWERS)
     assert verdicts(judged) == [True, False, False]
     assert [request.index for request in judged] == [31, 1, 2]
@@ -55,7 +55,7 @@ def test_every_answer_is_judged_in_its_place(server: JudgingServer, tmp_path: Pa
     assert {request["temperature"] for request in server.requests} == {0}
 
 
-def test_what_was_judged_once_is_never_sent_again(
+def test_a_cached_judgment_is_never_requested_again(
     server: JudgingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = endpoint(tmp_path).judge(ANSWERS)
@@ -71,7 +71,7 @@ def test_what_was_judged_once_is_never_sent_again(
     assert len(server.requests) == 10
 
 
-def test_two_that_ask_for_the_same_at_once_pay_once(server: JudgingServer, tmp_path: Path) -> None:
+def test_concurrent_equal_requests_are_sent_once(server: JudgingServer, tmp_path: Path) -> None:
     judges = [endpoint(tmp_path) for _ in range(4)]
     with ThreadPoolExecutor(len(judges)) as pool:
         judgments = list(pool.map(lambda judge: judge.judge(ANSWERS), judges))
@@ -89,7 +89,7 @@ def test_two_that_ask_for_the_same_at_once_pay_once(server: JudgingServer, tmp_p
     ],
     ids=["429", "500", "503", "timeout"],
 )
-def test_passing_trouble_is_waited_out(
+def test_temporary_errors_are_retried(
     trouble: Reply, server: JudgingServer, tmp_path: Path
 ) -> None:
     server.script = [trouble]
@@ -112,7 +112,7 @@ def test_passing_trouble_is_waited_out(
         Reply("Verdict: maybe"),
     ],
 )
-def test_an_unclear_reply_is_asked_again_then_unjudged(
+def test_a_malformed_reply_is_retried_then_unjudged(
     malformed: Reply, server: JudgingServer, tmp_path: Path
 ) -> None:
     server.script = [malformed]
@@ -128,7 +128,7 @@ def test_an_unclear_reply_is_asked_again_then_unjudged(
     assert len(server.requests) == 5
 
 
-def test_a_dead_endpoint_is_one_line_and_loses_nothing(
+def test_a_failing_endpoint_gives_one_line_and_keeps_the_cache(
     server: JudgingServer, tmp_path: Path
 ) -> None:
     server.script = [HALLUCINATED] + [Reply(status=500, headers=QUICK)] * 3
@@ -139,7 +139,9 @@ def test_a_dead_endpoint_is_one_line_and_loses_nothing(
     assert len(server.requests) == before + 2
 
 
-def test_a_refused_connection_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_connection_gives_a_one_line_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with pytest.raises(EndpointError, match="APIConnectionError after 1 tries") as caught:
@@ -147,9 +149,7 @@ def test_a_refused_connection_is_one_line(tmp_path: Path, monkeypatch: pytest.Mo
     assert KEY not in str(caught.value) and "127.0.0.1" not in str(caught.value)
 
 
-def test_a_server_that_echoes_the_key_does_not_get_it_into_a_message(
-    server: JudgingServer, tmp_path: Path
-) -> None:
+def test_an_echoed_key_is_masked_in_the_message(server: JudgingServer, tmp_path: Path) -> None:
     server.script = [Reply(status=401, body=f'{{"error": "wrong key {KEY} at {server.url}"}}')]
     with pytest.raises(EndpointError, match=r"status 401: .*wrong key <OPENAI_API_KEY>") as caught:
         endpoint(tmp_path, parallel=1).judge(ANSWERS)
@@ -157,9 +157,7 @@ def test_a_server_that_echoes_the_key_does_not_get_it_into_a_message(
     assert len(server.requests) == 1
 
 
-def test_a_key_at_the_end_of_what_is_quoted_is_masked_whole(
-    server: JudgingServer, tmp_path: Path
-) -> None:
+def test_a_truncated_key_is_masked_too(server: JudgingServer, tmp_path: Path) -> None:
     server.script = [Reply(status=401, body="x" * 195 + KEY)]
     with pytest.raises(EndpointError) as caught:
         endpoint(tmp_path, parallel=1).judge(ANSWERS)
@@ -194,7 +192,7 @@ def test_an_empty_output_costs_nothing(server: JudgingServer, tmp_path: Path) ->
     assert not server.requests
 
 
-def test_the_estimate_counts_what_is_not_kept_and_sends_nothing(
+def test_the_estimate_counts_uncached_requests_and_sends_nothing(
     server: JudgingServer, tmp_path: Path
 ) -> None:
     judge = endpoint(tmp_path, price_prompt=2.0, price_completion=8.0, max_tokens=100)
@@ -216,7 +214,7 @@ def test_a_damaged_judgment_is_named(server: JudgingServer, tmp_path: Path) -> N
         endpoint(tmp_path).judge(ANSWERS[:1])
 
 
-def test_two_jobs_keep_one_pace(
+def test_two_jobs_share_the_rate_limit(
     server: JudgingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept: list[float] = []
@@ -229,7 +227,7 @@ def test_two_jobs_keep_one_pace(
     assert sorted(slept) == pytest.approx([turn_index / 10 for turn_index in range(7)], abs=1e-4)
 
 
-def test_a_pace_of_hours_is_kept_and_a_clock_that_is_put_back_costs_no_time(
+def test_the_rate_limit_works_over_hours_and_when_the_clock_is_set_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept: list[float] = []
@@ -267,5 +265,5 @@ def test_the_judge_sees_document_reference_and_output(answer: Answer) -> None:
         ("", None),
     ],
 )
-def test_replies_are_read_strictly(reply: str, read: bool | None) -> None:
+def test_verdicts_are_parsed_strictly(reply: str, read: bool | None) -> None:
     assert verdict(reply) is read

@@ -1,4 +1,4 @@
-"""What is counted of judgments: shares are of what was judged, averages of sets."""
+"""Aggregated judgments: shares over judged answers, averages over sets."""
 
 import pytest
 from small_answers import of_facts, of_text
@@ -13,7 +13,7 @@ TASKS_OF: dict[str, Task] = {
 }  # fmt: skip
 
 
-def test_unjudged_answers_are_counted_apart() -> None:
+def test_unjudged_answers_are_excluded_from_shares() -> None:
     answers = [
         *(of_facts("v31 k02 v05", index=index) for index in range(5)),
         *(of_facts("v31", index=index) for index in range(2)),
@@ -49,7 +49,7 @@ def test_unjudged_answers_are_counted_apart() -> None:
     assert sizes(measured.per_item["average"]) == sets
 
 
-def test_two_answers_about_a_document_are_one_unit() -> None:
+def test_answers_about_the_same_document_are_one_sampling_unit() -> None:
     answers = [
         of_facts(output, index=index) for output in ("v31 k02 v05", "v31") for index in range(3)
     ]

@@ -1,4 +1,4 @@
-"""The judge that looks words up: exact about generated facts, documented about English."""
+"""The lexical judge: exact for generated facts, as documented for English."""
 
 import math
 from pathlib import Path
@@ -42,11 +42,13 @@ def judge(answer: Answer, **settings: float) -> tuple[bool | None, str]:
         ("", (None, "empty")),
     ],
 )
-def test_stated_pairs_are_true_or_false(output: str, expected: tuple[bool | None, str]) -> None:
+def test_every_stated_pair_must_be_in_the_document(
+    output: str, expected: tuple[bool | None, str]
+) -> None:
     assert judge(of_facts(output, "k07")) == expected
 
 
-def test_the_truth_of_rows_is_what_they_were_made_of() -> None:
+def test_the_lexical_judge_is_exact_on_generated_rows() -> None:
     words = recall_words(RECALL)
     rows, _ = recall_batch(RECALL, needles=2, queries=1, samples=50, seed=1)
     wrong = np.random.default_rng(0)
@@ -70,13 +72,15 @@ def test_the_truth_of_rows_is_what_they_were_made_of() -> None:
         ("Ann Reed said the mill closed. Bakers mourn loudly.", False),
     ],
 )
-def test_a_summary_may_not_have_foreign_numbers_and_names(output: str, faithful: bool) -> None:
+def test_a_summary_with_unsupported_numbers_or_names_is_not_faithful(
+    output: str, faithful: bool
+) -> None:
     assert judge(of_text(output), content_share=0.6)[0] is faithful
 
 
 @pytest.mark.parametrize("share", [0.55, 0.6, 0.7, 0.8, 0.9])
 @pytest.mark.parametrize("words", [5, 10, 20, 30, 60])
-def test_a_share_that_is_met_exactly_is_met(share: float, words: int) -> None:
+def test_rounding_does_not_fail_the_exact_threshold(share: float, words: int) -> None:
     letters = [f"{chr(97 + number // 26)}{chr(97 + number % 26)}x" for number in range(words)]
     least = math.ceil(round(share * words, 6))
     for supported, faithful in ((least, True), (least - 1, False)):
@@ -86,14 +90,14 @@ def test_a_share_that_is_met_exactly_is_met(share: float, words: int) -> None:
         assert judge(answer, content_share=share)[0] is faithful, supported
 
 
-def test_an_answer_has_no_foreign_word_but_those_of_its_question() -> None:
+def test_an_answer_may_use_words_of_document_and_question_only() -> None:
     answer = of_text("mill", task="answer", question="When did the famous mill close?")
     assert judge(answer)[0] is True
     assert judge(answer.model_copy(update={"output": "the famous mill"}))[0] is True
     assert judge(answer.model_copy(update={"output": "the old mill"}))[0] is False
 
 
-def test_words_are_sorted_by_what_they_are() -> None:
+def test_words_are_sorted_into_numbers_names_and_content() -> None:
     words = content_words('In 1931, Ann said: "The U.S. paid 2.5 million to Ann Reed." He left it.')
     assert words.numbers == ["1931", "2.5"]
     assert words.names == ["ann", "u", "s", "ann", "reed"]

@@ -1,4 +1,4 @@
-"""The suite that generates what is judged: every prompt and answer, the same for all models."""
+"""Generated answers: prompts are the same for all models, and documents are truncated to fit."""
 
 import gzip
 import json
@@ -43,7 +43,7 @@ def suite(**changes: Any) -> Suite:
 
 
 def faithful(tokens: Tensor) -> Tensor:
-    """After a key the value behind its first occurrence, after all else the row's first key."""
+    """Predict the value after a key's first occurrence; after other tokens the first key."""
     row = tokens[0].tolist()
     out = torch.zeros_like(tokens)
     first = next(token for token in row if token in VOCABULARY.keys)
@@ -52,7 +52,7 @@ def faithful(tokens: Tensor) -> Tensor:
 
 
 def mixing(tokens: Tensor) -> Tensor:
-    """After a key the last value of the row, whichever key it belongs to."""
+    """Predict after a key the last value of the row, whichever key it belongs to."""
     row, out = tokens[0].tolist(), faithful(tokens)
     if row[-1] in VOCABULARY.keys:
         out[0, -1] = next(token for token in row[::-1] if token in VOCABULARY.values)
@@ -62,7 +62,7 @@ def mixing(tokens: Tensor) -> Tensor:
 def run(
     rule: Any, dataset: PackedDataset, folder: Path, **changes: Any
 ) -> tuple[Metrics, list[Answer], Metrics]:
-    """Metrics of the suite, its answers, and what the lexical judge aggregate."""
+    """Return the suite's metrics, its answers, and the lexical judge's metrics."""
     folder.mkdir()
     model = scorer(Remembering(rule, RECALL.vocab_size))
     settings = suite(**changes)
@@ -103,16 +103,14 @@ def test_a_faithful_model_and_one_that_mixes_facts(rows: PackedDataset, tmp_path
     )
 
 
-def test_the_order_and_the_content_of_answers_is_the_same_again(
-    rows: PackedDataset, tmp_path: Path
-) -> None:
+def test_generation_is_deterministic(rows: PackedDataset, tmp_path: Path) -> None:
     for name in ("a", "b"):
         run(faithful, rows, tmp_path / name)
     first, second = ((tmp_path / name / ANSWERS).read_bytes() for name in ("a", "b"))
     assert first == second
 
 
-def test_documents_are_as_long_as_is_said(rows: PackedDataset, tmp_path: Path) -> None:
+def test_documents_have_the_configured_length(rows: PackedDataset, tmp_path: Path) -> None:
     for length in (None, 30):
         _, answers, judged = run(faithful, rows, tmp_path / str(length), haystack_length=length)
         expected = RECALL.haystack_length if length is None else length
@@ -129,7 +127,9 @@ def test_documents_are_as_long_as_is_said(rows: PackedDataset, tmp_path: Path) -
         ({"format": "text"}, "format: text needs another dataset"),
     ],
 )
-def test_what_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_settings_that_do_not_fit_the_context_are_refused(
+    changes: dict[str, Any], message: str
+) -> None:
     assert message in (suite(**changes).incompatibility(40, RECALL) or "")
 
 
@@ -163,7 +163,7 @@ def of_text(folder: Path, **changes: Any) -> Suite:
     return suite(format="text", data=str(folder), **changes)
 
 
-def test_documents_of_a_folder_are_truncated_asked_and_recorded(
+def test_answers_about_documents_of_a_folder_are_recorded(
     folder: Path, english: PackedDataset, tmp_path: Path
 ) -> None:
     model = Transformer.build(model_config(english.manifest.vocab_size, 120), "sdpa", 0)
@@ -174,8 +174,8 @@ def test_documents_of_a_folder_are_truncated_asked_and_recorded(
     assert metrics["samples_hotpotqa"] == 1 and metrics["truncated_qasper"] == 0.0
     assert metrics["samples_cnn_dailymail"] == 0 and metrics["truncated_cnn_dailymail"] is None
     answers = read_answers(tmp_path / "details")
-    assert [one.set for one in answers] == ["xsum"] * 4 + ["qasper", "hotpotqa"]
-    by_set = {one.set: one for one in answers}
+    assert [answer.set for answer in answers] == ["xsum"] * 4 + ["qasper", "hotpotqa"]
+    by_set = {answer.set: answer for answer in answers}
     assert by_set["qasper"].prompt == "C\n\nQuestion: Q\nAnswer:"
     assert by_set["qasper"].reference == "A"
     assert by_set["hotpotqa"].document.startswith("A mill\nThe mill at Aldbury")
@@ -184,13 +184,13 @@ def test_documents_of_a_folder_are_truncated_asked_and_recorded(
     assert by_set["xsum"].truncated and "\n" not in by_set["hotpotqa"].output
 
 
-def test_documents_are_drawn_by_seed_alone(folder: Path) -> None:
+def test_sampled_documents_depend_only_on_the_seed(folder: Path) -> None:
     drawn = [item.id for item in load_items(of_text(folder))["xsum"]]
     assert drawn == [item.id for item in load_items(of_text(folder))["xsum"]]
     assert len(set(drawn)) == 4 and drawn != sorted(drawn)
 
 
-def test_changed_items_are_another_input(folder: Path) -> None:
+def test_edited_items_change_the_digest(folder: Path) -> None:
     before = named_digest(of_text(folder).files().items())
     write(folder / "qasper" / "test.jsonl", {"context": "D", "input": "Q", "answers": ["A"]})
     assert named_digest(of_text(folder).files().items()) != before and not suite().files()
@@ -211,7 +211,7 @@ def test_a_damaged_item_is_named(items: list[Any], message: str, tmp_path: Path)
         load_items(of_text(tmp_path))
 
 
-def test_damaged_compression_is_named(tmp_path: Path) -> None:
+def test_a_damaged_gzip_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "xsum" / "test.jsonl.gz"
     path.parent.mkdir()
     data = bytearray(gzip.compress(b'{"document": "D", "summary": "S"}\n' * 99, mtime=0))
@@ -221,7 +221,7 @@ def test_damaged_compression_is_named(tmp_path: Path) -> None:
         load_items(of_text(tmp_path))
 
 
-def test_answers_and_judgments_with_any_line_end_in_a_text_are_read_back(tmp_path: Path) -> None:
+def test_unicode_line_separators_survive_a_round_trip(tmp_path: Path) -> None:
     text = "one\u2028two\u2029three\x85four\x0cfive"
     answer = Answer(
         set="xsum", index=0, id="1", task="summary", format="text", document=text, truncated=False,
@@ -234,7 +234,7 @@ def test_answers_and_judgments_with_any_line_end_in_a_text_are_read_back(tmp_pat
     assert read_judgments(tmp_path / JUDGMENTS) == [judgment]
 
 
-def test_an_empty_folder_and_none_are_named(tmp_path: Path) -> None:
+def test_an_empty_or_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"contains none of the sets xsum, cnn_dailymail"):
         load_items(of_text(tmp_path))
     with pytest.raises(DataError, match=r"no such folder"):

@@ -28,7 +28,7 @@ def judged_by(*judges: str) -> ResolvedArtifact:
     return artifact.model_copy(update={"sections": [part]})
 
 
-def test_columns_are_means_over_seeds_and_the_paper_stands_apart(
+def test_columns_are_means_over_seeds_with_published_values(
     fake: FakeResults, tmp_path: Path
 ) -> None:
     artifact = resolved_artifact("table4")
@@ -49,9 +49,7 @@ def test_columns_are_means_over_seeds_and_the_paper_stands_apart(
     assert "Cohen" not in text
 
 
-def test_two_judges_stand_side_by_side_with_their_agreement(
-    small: FakeResults, tmp_path: Path
-) -> None:
+def test_two_judges_are_shown_with_their_agreement(small: FakeResults, tmp_path: Path) -> None:
     small.everything()
     for seed in SEEDS:
         second_judge(small, seed, lambda draw: draw.random() < 0.15)
@@ -76,19 +74,17 @@ def test_a_difference_is_by_the_first_judge(small: FakeResults) -> None:
     small.everything()
     for seed in SEEDS:
         second_judge(small, seed, lambda draw: True)  # always the opposite
-    found = []
+    differences = []
     for judges in (("lexical", "endpoint"), ("endpoint", "lexical")):
         artifact = judged_by(*judges)
         table = make_table(artifact, load_results(small.results, artifact.scale))
         cell = table.find("recall_diff", "average_difference")
         assert cell is not None and cell.value is not None
-        found.append(cell.value)
-    assert found[0] > 0 > found[1]
+        differences.append(cell.value)
+    assert differences[0] > 0 > differences[1]
 
 
-def test_english_sets_fill_the_papers_columns_and_absent_ones_say_why(
-    small: FakeResults, tmp_path: Path
-) -> None:
+def test_text_sets_fill_the_columns_of_the_paper(small: FakeResults, tmp_path: Path) -> None:
     suite = Suite(kind="hallucination", format="text", samples=3, data="a/folder")
     small.everything()
     small.results = [path for path in small.results if "/judgments/" not in str(path)]
@@ -110,7 +106,7 @@ def test_english_sets_fill_the_papers_columns_and_absent_ones_say_why(
     assert "XSum" in places[0] and "XSum" in places[1]
 
 
-def test_sets_that_are_not_asked_are_said_to_be_that(small: FakeResults, tmp_path: Path) -> None:
+def test_sets_without_evaluation_get_a_note(small: FakeResults, tmp_path: Path) -> None:
     suite = Suite(kind="hallucination", format="text", sets=["xsum"], samples=3, data="a/folder")
     small.everything()
     small.results = [path for path in small.results if "/judgments/" not in str(path)]
@@ -123,9 +119,7 @@ def test_sets_that_are_not_asked_are_said_to_be_that(small: FakeResults, tmp_pat
     assert "recall corpus" not in text
 
 
-def test_one_judged_seed_of_several_has_wilsons_interval_of_its_own_answers(
-    fake: FakeResults,
-) -> None:
+def test_a_single_judged_seed_has_wilsons_interval(fake: FakeResults) -> None:
     results = load_results(fake.results, SCALE)
     evaluations = dict(results.evaluations)
     for seed, judged in ((0, 0), (1, 0), (2, 15)):
@@ -153,7 +147,7 @@ def test_a_missing_judgment_is_named_with_its_command(small: FakeResults, tmp_pa
 
 
 @pytest.mark.parametrize("counts", [(7, 2, 3, 8), (1, 0, 0, 1), (0, 5, 5, 0), (4, 4, 0, 0)])
-def test_kappa_is_sklearns(counts: tuple[int, int, int, int]) -> None:
+def test_kappa_equals_sklearns(counts: tuple[int, int, int, int]) -> None:
     kinds = ((True, True), (True, False), (False, True), (False, False))
     pairs = [kind for kind, n in zip(kinds, counts, strict=True) for _ in range(n)]
     wanted = cohen_kappa_score([answer for answer, _ in pairs], [two for _, two in pairs])
@@ -161,5 +155,5 @@ def test_kappa_is_sklearns(counts: tuple[int, int, int, int]) -> None:
     assert agreement(pairs) == (counts[0] + counts[3]) / sum(counts)
 
 
-def test_kappa_of_judges_that_always_say_the_same_is_undefined() -> None:
+def test_kappa_is_undefined_for_constant_verdicts() -> None:
     assert cohen_kappa([(True, True)] * 5) is None

@@ -1,4 +1,4 @@
-"""What a program that a model wrote can and cannot do."""
+"""Generated programs run with limits of resources and access."""
 
 import os
 import resource
@@ -35,13 +35,13 @@ def test_a_program_that_fails_or_ends_early_does_not_pass(program: str) -> None:
     assert not passes(program)
 
 
-def test_a_program_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_program_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generated_code, "WALL_SECONDS", 1.0)
     assert not passes("import time\ntime.sleep(10_000)")
     assert not passes("while True: pass")
 
 
-def test_the_limits_are_set(tmp_path: Path) -> None:
+def test_resource_limits_are_set(tmp_path: Path) -> None:
     limits = {
         "RLIMIT_CPU": generated_code.SECONDS,
         "RLIMIT_AS": generated_code.MEMORY,
@@ -56,7 +56,7 @@ def test_the_limits_are_set(tmp_path: Path) -> None:
     assert resource.getrlimit(resource.RLIMIT_NPROC)[0] != 0  # of the program alone
 
 
-def test_it_gets_neither_environment_nor_folder(
+def test_a_program_sees_neither_environment_nor_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
@@ -81,8 +81,8 @@ def test_it_gets_neither_environment_nor_folder(
     assert {path.name for path in tmp_path.iterdir()} == {"mine.py"}
 
 
-def test_what_a_program_starts_ends_with_it(tmp_path: Path) -> None:
-    """A limit of processes does not hold for root, so that the group is ended."""
+def test_child_processes_are_killed_with_the_program(tmp_path: Path) -> None:
+    """RLIMIT_NPROC does not bind root, so the process group is killed."""
     record = tmp_path / "pid"
     program = (
         "import os, time\n"

@@ -1,4 +1,4 @@
-"""What is loaded of lm-eval, and what is refused in one line."""
+"""Loading of lm-eval tasks, and one-line errors for damaged inputs."""
 
 import json
 from pathlib import Path
@@ -53,7 +53,7 @@ def test_allowed_programs_are_run_without_the_environment(
 
 
 def test_ifeval_scores_an_answer_the_same_each_time(tmp_path: Path) -> None:
-    """Its languages are guessed by langdetect, which draws at random unless it has a seed."""
+    """langdetect, which guesses the language of an answer, is random unless it has a seed."""
     loaded = load_task(task_manager(["ifeval"]), suite(tasks=["ifeval"]), "ifeval", tmp_path)
     item = {
         "key": 1, "prompt": "p", "instruction_id_list": ["change_case:english_lowercase"],
@@ -64,7 +64,7 @@ def test_ifeval_scores_an_answer_the_same_each_time(tmp_path: Path) -> None:
     assert len({score["prompt_level_strict_acc"] for score in scores}) == 1
 
 
-def test_sentences_of_ifeval_need_the_data_of_nltk(
+def test_ifeval_sentence_counts_need_nltk_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nltk.data.path", [])
@@ -79,7 +79,7 @@ def test_sentences_of_ifeval_need_the_data_of_nltk(
         load_task(task_manager(["ifeval"]), settings, "ifeval", tmp_path / "cache")
 
 
-def test_a_folder_has_all_subjects_and_no_others(tmp_path: Path) -> None:
+def test_a_folder_must_have_exactly_the_subjects_of_the_group(tmp_path: Path) -> None:
     path = copy_items(tmp_path, "mmlu")
     settings, manager = suite(tasks=["mmlu"], data=str(tmp_path)), task_manager(["mmlu"])
     with pytest.raises(DataError, match=r"has no items of mmlu_abstract_algebra, .* the mean over"):
@@ -89,8 +89,8 @@ def test_a_folder_has_all_subjects_and_no_others(tmp_path: Path) -> None:
         load_task(manager, settings, "mmlu", tmp_path / "cache")
 
 
-def test_items_with_a_byte_order_mark_and_null_columns_are_asked(tmp_path: Path) -> None:
-    """As spreadsheets and tables of several tasks are exported."""
+def test_items_with_a_byte_order_mark_and_null_columns_are_read(tmp_path: Path) -> None:
+    """Spreadsheets and merged tables are exported like this."""
     path = copy_items(tmp_path, "piqa")
     first, *rest = path.read_text().splitlines()
     others = {"choices": None, "sentence": None, "endings": None, "hypothesis": None}

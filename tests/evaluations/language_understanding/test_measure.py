@@ -1,4 +1,4 @@
-"""Language understanding: lm-eval's own numbers, resumed by task, of our models and of others."""
+"""Accuracies equal lm-eval's own, for our models and external ones; jobs resume by task."""
 
 import json
 import math
@@ -115,7 +115,7 @@ def test_our_model_scores_as_the_lm_eval_command_on_what_is_published(
 
 
 @pytest.mark.slow
-def test_a_killed_job_goes_on_with_the_next_task(
+def test_a_killed_job_resumes_with_the_next_task(
     tmp_path: Path, llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uninterrupted = measure(tmp_path / "whole", llama, limit=6)
@@ -139,7 +139,7 @@ def test_a_killed_job_goes_on_with_the_next_task(
 
 
 @pytest.mark.slow
-def test_the_average_is_over_tasks_and_long_requests_are_counted(
+def test_the_average_is_over_tasks_and_truncated_requests_are_counted(
     tmp_path: Path, llama: Path
 ) -> None:
     metrics = measure(tmp_path, llama, num_fewshot=5)
@@ -156,7 +156,7 @@ def test_the_average_is_over_tasks_and_long_requests_are_counted(
     assert short["winogrande_truncated"] == 0
 
 
-def test_no_item_is_among_its_own_solved_examples(tmp_path: Path) -> None:
+def test_no_item_is_among_its_own_fewshot_examples(tmp_path: Path) -> None:
     settings = suite(num_fewshot=5)
     for task, field in (("hellaswag", "query"), ("winogrande", "sentence")):
         loaded = load_task(task_manager([task]), settings, task, tmp_path)["tasks"][task]
@@ -177,7 +177,7 @@ def test_no_item_is_among_its_own_solved_examples(tmp_path: Path) -> None:
                 assert request.doc["sentence"].replace("_", answer) not in solved
 
 
-def test_a_model_that_cannot_be_had_is_one_line(
+def test_an_unavailable_model_gives_a_one_line_error(
     tmp_path: Path, llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
@@ -197,7 +197,7 @@ def test_a_model_that_cannot_be_had_is_one_line(
     ("named", "why"),
     [({}, "has no bos_token or eos_token"), ({"bos_token": "<|endoftext|>"}, "has no eos_token")],
 )
-def test_a_tokenizer_that_ends_no_text_is_one_line(
+def test_a_tokenizer_without_special_tokens_gives_a_one_line_error(
     named: dict[str, str], why: str, tmp_path: Path, llama: Path
 ) -> None:
     folder = shutil.copytree(llama, tmp_path / "endless")
@@ -210,9 +210,7 @@ def test_a_tokenizer_that_ends_no_text_is_one_line(
 
 
 @pytest.mark.slow
-def test_a_model_from_elsewhere_ends_in_a_result_of_no_training(
-    tmp_path: Path, llama: Path
-) -> None:
+def test_the_result_of_an_external_model_has_no_training_job(tmp_path: Path, llama: Path) -> None:
     config = suite(tasks=["piqa"], limit=4)
     slice = EvaluationConfig(
         scale="unit",
@@ -234,14 +232,14 @@ def test_a_model_from_elsewhere_ends_in_a_result_of_no_training(
 
 
 @pytest.mark.slow
-def test_accuracies_are_known_by_item(tmp_path: Path, llama: Path) -> None:
+def test_accuracies_come_with_scores_per_item(tmp_path: Path, llama: Path) -> None:
     measured = evaluation.measure(suite(limit=6), elsewhere(llama, tmp_path))
     assert {*measured.per_item} == {*TASKS, "average"}
     assert sizes(measured.per_item[TASKS[0]]) == [(TASKS[0], 6)]
     assert sizes(measured.per_item["average"]) == [(task, 6) for task in TASKS]
 
 
-def test_the_share_of_the_answer_given_most_is_counted(tmp_path: Path, llama: Path) -> None:
+def test_the_share_of_the_most_common_answer(tmp_path: Path, llama: Path) -> None:
     scores = [(-1.0, -2.0, -3.0), (-1.0, -3.0, -2.0), (-3.0, -1.0, -2.0)]  # answers 0, 0 and 1
     items = [
         {"filtered_resps": [[score, False] for score in item_scores]} for item_scores in scores
@@ -252,13 +250,13 @@ def test_the_share_of_the_answer_given_most_is_counted(tmp_path: Path, llama: Pa
     assert metrics["mnli_most_common_share"] == most_common / 21
 
 
-def test_the_answer_given_is_that_of_the_metric() -> None:
+def test_acc_and_acc_norm_choose_different_answers() -> None:
     longer = {"arguments": [["q", " no"], ["q", " by far the longest"], ["q", " "]]}
     sample = longer | {"filtered_resps": [[-2.0, True], [-3.0, False], [-0.1, False]]}
     assert [evaluation._model_answer(sample, metric) for metric in ("acc", "acc_norm")] == [2, 1]
 
 
-def test_a_suite_may_ask_for_another_metric(tmp_path: Path, llama: Path) -> None:
+def test_a_suite_can_set_another_metric(tmp_path: Path, llama: Path) -> None:
     plain = measure(tmp_path / "acc", llama, tasks=["arc_easy"])
     normed = measure(tmp_path / "norm", llama, tasks=["arc_easy"], metrics={"arc_easy": "acc_norm"})
     outcomes = samples(tmp_path / "norm" / "details", "arc_easy")

@@ -1,4 +1,4 @@
-"""Tables 1 and 8: what the cells hold, and which models stand in the table without a job."""
+"""Tables 1 and 8: cells, published rows, notes and the figure."""
 
 import json
 
@@ -18,13 +18,13 @@ from difftransformer.reporting.table_job import make_table
 
 
 @pytest.mark.parametrize("excluded", [["gsmk"], ["wsc", "wsc"]])
-def test_what_an_average_leaves_out_are_tasks(excluded: list[str]) -> None:
+def test_excluded_tasks_must_be_known_and_distinct(excluded: list[str]) -> None:
     with pytest.raises(ValueError, match=r"unknown task .gsmk.|wsc"):
         Options(excluded_tasks=excluded)
 
 
 @pytest.mark.parametrize("excluded", [["wsc"], [*DIFF_TASKS]])
-def test_an_average_leaves_out_some_of_what_is_asked(
+def test_excluded_tasks_must_be_some_of_the_evaluated_tasks(
     excluded: list[str], fake: FakeResults
 ) -> None:
     artifact = resolved_artifact("table8")
@@ -58,7 +58,7 @@ def test_a_cell_is_the_mean_in_percent_with_interval_and_standard_error(
     assert error is not None and error.value == pytest.approx(3.0)
 
 
-def test_an_accuracy_without_a_standard_error_stands_alone(fake: FakeResults) -> None:
+def test_a_missing_standard_error_is_not_shown(fake: FakeResults) -> None:
     results = load_results(fake.results, "tiny")
     results = changed(results, "language_understanding_5shot", piqa_stderr=None)
     table = make_table(resolved_artifact("table8"), results)
@@ -78,7 +78,7 @@ def test_differences_are_paired(table8: TableDocument) -> None:
     assert difference.value == pytest.approx(sum(expected) / 3)
 
 
-def test_models_left_out_stand_as_published_and_guessing_as_measured(fake: FakeResults) -> None:
+def test_other_published_models_and_guessing_get_rows(fake: FakeResults) -> None:
     table = make_table(resolved_artifact("table1"), load_results(fake.results, "tiny"))
     (section,) = table.sections
     assert [row.run for row in section.rows] == [
@@ -93,14 +93,14 @@ def test_models_left_out_stand_as_published_and_guessing_as_measured(fake: FakeR
     assert guessing is not None and guessing.text == "50.0" and guessing.job_ids()
 
 
-def test_the_notes_say_which_items_were_asked_and_what_was_cut(table8: TableDocument) -> None:
+def test_notes_name_the_items_and_truncated_requests(table8: TableDocument) -> None:
     zero, five = (" ".join(section.notes) for section in table8.sections)
     assert "in the benchmarks' schemas, not the benchmarks" in zero
     assert "200 per task" in zero and "lose their first tokens" not in zero
     assert "lose their first tokens: 50% to 50%" in five
 
 
-def test_rows_that_were_asked_different_items_do_not_share_a_table(small: FakeResults) -> None:
+def test_rows_with_different_items_cannot_share_a_table(small: FakeResults) -> None:
     for run, data in (("transformer", "hub"), ("diff", "builtin")):
         small.language_model(run, 0)
         for shots in (0, 5):
@@ -109,7 +109,7 @@ def test_rows_that_were_asked_different_items_do_not_share_a_table(small: FakeRe
         make_table(resolved_artifact("table8", seeds=(0,)), load_results(small.results, "tiny"))
 
 
-def test_the_panels_of_the_figure_share_limits_that_hold_every_point(fake: FakeResults) -> None:
+def test_panels_share_limits_that_contain_every_point(fake: FakeResults) -> None:
     results, shares = load_results(fake.results, "tiny"), {0: 0.2, 5: 0.9}
     for shots, share in shares.items():
         suite = f"language_understanding_{shots}shot"
@@ -122,7 +122,7 @@ def test_the_panels_of_the_figure_share_limits_that_hold_every_point(fake: FakeR
 
 
 @pytest.mark.parametrize("data", ["builtin", "hub"])
-def test_published_accuracies_stand_beside_the_benchmarks_alone(
+def test_published_accuracies_are_drawn_only_for_the_benchmarks(
     data: str, fake: FakeResults
 ) -> None:
     results = changed(load_results(fake.results, "tiny"), "language_understanding_0shot", data)
@@ -140,7 +140,7 @@ def test_published_accuracies_stand_beside_the_benchmarks_alone(
         assert axes.get_title("left").endswith("(stand-in: a few items of our own)")
 
 
-def test_a_model_from_elsewhere_has_one_value_for_all_seeds(small: FakeResults) -> None:
+def test_an_external_model_has_a_single_value_for_all_seeds(small: FakeResults) -> None:
     for seed in (0, 1, 2):
         for run in ("transformer", "diff"):
             small.language_model(run, seed)
@@ -164,7 +164,7 @@ def test_a_model_from_elsewhere_has_one_value_for_all_seeds(small: FakeResults) 
     assert legend_of(figure)[0] == "E"
 
 
-def test_the_tables_of_dex_leave_wsc_out_and_name_constant_answers(fake: FakeResults) -> None:
+def test_tables_of_dex_exclude_wsc_and_name_constant_predictions(fake: FakeResults) -> None:
     results = load_results(fake.results, "tiny")
     (section,) = make_table(resolved_artifact("dex_table1"), results).sections
     full, subset = (section.cell("adapted_dex", f"average{part}_0shot") for part in ("", "_subset"))
@@ -180,7 +180,7 @@ def test_the_tables_of_dex_leave_wsc_out_and_name_constant_answers(fake: FakeRes
     assert note.count("WSC:") == 1 and "Dex" in note and "COPA" not in note
 
 
-def test_what_was_not_asked_is_blank_beside_what_is_published(fake: FakeResults) -> None:
+def test_a_skipped_task_is_blank_with_its_published_value(fake: FakeResults) -> None:
     table = make_table(resolved_artifact("dex_table7"), load_results(fake.results, "tiny"))
     section = table.sections[1]
     blank, average = (section.cell("adapted_tuned_dex", name) for name in ("mbpp_plus", "average"))

@@ -28,7 +28,7 @@ def items(task: str) -> list[dict]:
 
 
 @pytest.mark.parametrize("task", [task for task in LANGUAGE_TASKS if task not in DEX_TASKS])
-def test_our_items_of_the_six_benchmarks_can_be_asked_and_are_distinct(task: str) -> None:
+def test_our_items_of_the_six_benchmarks_are_valid_and_distinct(task: str) -> None:
     check_items(task, task_files(task, "builtin")["test"])
     task_items, spec = items(task), LANGUAGE_TASKS[task]
     assert len({json.dumps({**item, "key": 0, "task_id": 0}) for item in task_items}) == len(
@@ -43,13 +43,13 @@ def test_our_items_of_the_six_benchmarks_can_be_asked_and_are_distinct(task: str
 
 
 @pytest.mark.parametrize("task", ["winogrande", "gsm8k"])
-def test_a_metric_that_lm_eval_does_not_give_is_refused(task: str) -> None:
+def test_a_metric_that_lm_eval_lacks_is_refused(task: str) -> None:
     with pytest.raises(ValueError, match=f"metrics: .*{task} .*acc"):
         suite(tasks=[task], metrics={task: "acc_norm"})
 
 
 @pytest.mark.parametrize("task", LANGUAGE_TASKS)
-def test_a_task_is_what_lm_eval_says_of_it(task: str) -> None:
+def test_task_specs_match_lm_eval(task: str) -> None:
     spec, bundled = LANGUAGE_TASKS[task], Path(lm_eval.tasks.__file__).parent
     texts = [path.read_text() for path in (bundled / spec.folder).glob("*[!0-9]*")
              if path.is_file() and path.suffix in ("", ".yaml")]  # fmt: skip
@@ -70,7 +70,7 @@ def test_a_task_is_what_lm_eval_says_of_it(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", DEX_TASKS)
-def test_our_items_are_whole_distinct_and_their_answers_balanced(task: str) -> None:
+def test_our_items_are_complete_distinct_and_balanced(task: str) -> None:
     check_items(task, task_files(task, "builtin")["validation"])
     task_items = items(task)
     assert len(task_items) == (21 if task == "mnli" else 20)
@@ -83,7 +83,7 @@ def test_our_items_are_whole_distinct_and_their_answers_balanced(task: str) -> N
     assert len(set(answers.values())) == 1, answers
 
 
-def test_our_items_are_those_that_were_published(
+def test_a_changed_builtin_item_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = shutil.copytree(tasks._BUILTIN, tmp_path / "items")

@@ -26,9 +26,7 @@ def test_sweep_marks_best_and_chosen_and_says_when_they_differ(
     assert cells["diff", "chosen_learning_rate"]["value"] == "0.002"
 
 
-def test_a_rate_with_the_survivors_alone_is_not_the_best(
-    small: FakeResults, tmp_path: Path
-) -> None:
+def test_a_rate_with_diverged_seeds_is_not_the_best(small: FakeResults, tmp_path: Path) -> None:
     small.everything()
     artifact = resolved_artifact("lr_sweep")
     part = artifact.sections[0]

@@ -210,7 +210,7 @@ def test_a_missing_folder_is_named_when_planning(tmp_path: Path) -> None:
     assert suite().files() == files(tmp_path, data="hub").files() == {}
 
 
-def test_changed_items_are_another_input(tmp_path: Path) -> None:
+def test_edited_items_change_the_digest(tmp_path: Path) -> None:
     settings = files(trec(tmp_path, train=SIX, test=SIX[:1]))
     before = named_digest(settings.files().items())
     (tmp_path / "trec" / "test.jsonl").write_text(json.dumps(question(1)) + "\n")

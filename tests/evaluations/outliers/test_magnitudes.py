@@ -1,4 +1,4 @@
-"""The summary of many values is that of all of them at once."""
+"""A running summary equals the summary of all values."""
 
 import math
 
@@ -35,7 +35,7 @@ def test_largest_are_exact_and_the_median_is_within_its_error(
     assert magnitudes.median() == pytest.approx(float(together.median()), rel=1.001 * MEDIAN_ERROR)
 
 
-def test_zeros_count_and_nothing_has_no_median() -> None:
+def test_zeros_count_and_an_empty_summary_has_no_median() -> None:
     magnitudes = summary([torch.zeros(3, 2), torch.tensor([5.0])])
     assert (magnitudes.median(), magnitudes.largest(1), magnitudes.largest(2)) == (0.0, 5.0, 0.0)
     magnitudes = summary([torch.zeros(2), torch.tensor([1.0, 2.0, 3.0])])
@@ -48,8 +48,8 @@ def test_zeros_count_and_nothing_has_no_median() -> None:
 
 
 @pytest.mark.parametrize("odd", [float("inf"), float("-inf"), float("nan")])
-def test_what_is_not_finite_is_the_largest(odd: float) -> None:
-    """The job says then what is wrong with the model."""
+def test_nonfinite_values_rank_as_largest(odd: float) -> None:
+    """The job then reports the nonfinite metric."""
     largest = summary([torch.tensor([1.0, odd, 2.0])]).largest(1)
     assert largest is not None and not math.isfinite(largest)
 

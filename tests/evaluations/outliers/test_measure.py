@@ -1,4 +1,4 @@
-"""Suite equal torch's own topk and median over everything that a small model computes."""
+"""Metrics equal torch's topk and median over all activations of a small model."""
 
 import json
 from dataclasses import replace
@@ -31,7 +31,7 @@ def measured(text: Path, text_run: Path, tmp_path: Path) -> EvalContext:
 
 
 def everything(measured: EvalContext) -> dict[str, torch.Tensor]:
-    """All logits and all layer outputs, by hand from the layers' own parts."""
+    """Return all logits and layer outputs, computed by hand from the layers' parts."""
     model = measured.scorer.model
     assert isinstance(model, Transformer)
     logits, states = [], []
@@ -50,7 +50,7 @@ def everything(measured: EvalContext) -> dict[str, torch.Tensor]:
 
 
 @torch.no_grad()
-def test_numbers_are_those_of_all_activations_together(measured: EvalContext) -> None:
+def test_metrics_equal_those_of_all_activations(measured: EvalContext) -> None:
     metrics = measure(suite(), measured)
     for kind, values in everything(measured).items():
         top = values.topk(10).values
@@ -63,7 +63,7 @@ def test_numbers_are_those_of_all_activations_together(measured: EvalContext) ->
     assert sum(counts) == metrics["hidden_states_values"]
 
 
-def test_watching_changes_nothing_and_ends(measured: EvalContext) -> None:
+def test_hooks_change_nothing_and_are_removed(measured: EvalContext) -> None:
     tokens = torch.arange(16)[None] % 8
     before = measured.scorer.hidden_states(tokens)
     first = measure(suite(), measured)
@@ -71,7 +71,7 @@ def test_watching_changes_nothing_and_ends(measured: EvalContext) -> None:
     assert measure(suite(batch_size=1), measured)["tokens"] == first["tokens"]
 
 
-def test_logits_that_go_to_no_softmax_are_not_counted(text: Path, tmp_path: Path) -> None:
+def test_logits_without_softmax_are_not_counted(text: Path, tmp_path: Path) -> None:
     dataset = PackedDataset.open(text)
     config = model_config(dataset.manifest.vocab_size)
     attention = {"variant": "tda", "head_dim": 4}

@@ -1,4 +1,4 @@
-"""Rounded logits, weights and caches: bounds, agreement with torchao itself, restoration."""
+"""Quantized logits, weights and caches: error bounds, agreement with torchao, restoration."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ from difftransformer.models.cache import PrefixCache
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.transformer import Transformer
 
-SEEN = torch.ones(5, 5, dtype=torch.bool).tril()
+CAUSAL_MASK = torch.ones(5, 5, dtype=torch.bool).tril()
 GROUPS: dict[Granularity, tuple[int, ...]] = {"head": (2, 3), "row": (3,)}
 TOKENS = torch.arange(12).view(2, 6) % 11
 
@@ -56,7 +56,7 @@ def test_error_is_at_most_half_a_step_of_the_row(seed: int, bits: int) -> None:
 
 
 @pytest.mark.parametrize("bits", [4, 6, 8])
-def test_rounded_weights_are_those_of_torchao(bits: int) -> None:
+def test_quantized_weights_equal_torchaos(bits: int) -> None:
     matrix = nn.Linear(32, 8, bias=False)
     exact = matrix.weight.detach().clone()
     config = IntxWeightOnlyConfig(
@@ -71,7 +71,7 @@ def test_rounded_weights_are_those_of_torchao(bits: int) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("variant", ["softmax", "diff_v1"])
-def test_weights_are_rounded_inside_and_exact_afterwards(variant: str) -> None:
+def test_weights_are_quantized_in_the_context_and_restored(variant: str) -> None:
     model = small(variant)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     exact = model(TOKENS)
@@ -85,28 +85,28 @@ def test_weights_are_rounded_inside_and_exact_afterwards(variant: str) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("variant", ["softmax", "diff_v1"])
-def test_the_cache_is_rounded_inside_and_exact_afterwards(variant: str) -> None:
+def test_the_cache_is_quantized_in_the_context_and_restored(variant: str) -> None:
     model = small(variant)
     exact = model(TOKENS)
     with quantized_cache(model, 16):
         torch.testing.assert_close(model(TOKENS), exact, rtol=0, atol=2e-3)
     with quantized_cache(model, 4):
-        whole = model(TOKENS)
-        held = PrefixCache(TOKENS.shape[1])
-        parts = [model(TOKENS[:, t : t + 1], cache=held) for t in range(TOKENS.shape[1])]
-    assert not torch.allclose(whole, exact, atol=1e-3)
-    torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=1e-4, atol=1e-4)
+        output = model(TOKENS)
+        cache = PrefixCache(TOKENS.shape[1])
+        parts = [model(TOKENS[:, t : t + 1], cache=cache) for t in range(TOKENS.shape[1])]
+    assert not torch.allclose(output, exact, atol=1e-3)
+    torch.testing.assert_close(torch.cat(parts, dim=1), output, rtol=1e-4, atol=1e-4)
     assert torch.equal(model(TOKENS), exact)
 
 
-def test_what_a_cache_holds_is_on_the_grid() -> None:
-    held = PrefixCache(5)
+def test_cached_values_are_on_the_grid() -> None:
+    inner = PrefixCache(5)
     keys, values = numbers(0)[None], numbers(1)[None]
-    cache = QuantizingCache(held, 4)
+    cache = QuantizingCache(inner, 4)
     quantized = cache.update(keys, values, 0)
     for exact, rounded in zip((keys, values), quantized, strict=True):
         assert torch.equal(rounded, fake_quantize_affine(exact, 4))
-    assert cache.get_seq_length() == held.get_seq_length() == 4
+    assert cache.get_seq_length() == inner.get_seq_length() == 4
     for row in torch.cat(quantized).flatten(0, 2):
         assert len(torch.unique(row)) <= 16
 
@@ -120,12 +120,12 @@ def logits(seed: int) -> Tensor:
 def test_error_of_logits_is_at_most_half_a_step_of_the_group(
     seed: int, bits: int, granularity: Granularity
 ) -> None:
-    exact = torch.where(SEEN, logits(seed), 0.0)
-    quantized = absmax_quantizer(bits, granularity)(logits(seed), SEEN)
+    exact = torch.where(CAUSAL_MASK, logits(seed), 0.0)
+    quantized = absmax_quantizer(bits, granularity)(logits(seed), CAUSAL_MASK)
     step = exact.abs().amax(GROUPS[granularity], keepdim=True) / (2 ** (bits - 1) - 1)
     rounding = 4 * torch.finfo(torch.float32).eps * exact.abs()
     assert ((quantized - exact).abs() <= 0.5 * step + rounding).all()
-    levels = (quantized / step)[SEEN.expand_as(quantized)]
+    levels = (quantized / step)[CAUSAL_MASK.expand_as(quantized)]
     torch.testing.assert_close(levels, levels.round(), rtol=1e-5, atol=1e-5)
     assert levels.abs().max().round() == 2 ** (bits - 1) - 1
 
@@ -133,14 +133,15 @@ def test_error_of_logits_is_at_most_half_a_step_of_the_group(
 @pytest.mark.parametrize("granularity", ["head", "row"])
 def test_other_sequences_of_the_batch_change_nothing(granularity: Granularity) -> None:
     tap, both = absmax_quantizer(4, granularity), logits(1)
-    assert torch.equal(tap(both, SEEN)[:1], tap(both[:1], SEEN))
+    assert torch.equal(tap(both, CAUSAL_MASK)[:1], tap(both[:1], CAUSAL_MASK))
 
 
-def test_what_is_not_attended_to_sets_no_scale_and_zeros_stay() -> None:
-    hidden = torch.where(SEEN, logits(2), 1e6)
+def test_masked_logits_set_no_scale_and_zeros_stay() -> None:
+    hidden = torch.where(CAUSAL_MASK, logits(2), 1e6)
     assert torch.equal(
-        absmax_quantizer(6, "row")(hidden, SEEN), absmax_quantizer(6, "row")(logits(2), SEEN)
+        absmax_quantizer(6, "row")(hidden, CAUSAL_MASK),
+        absmax_quantizer(6, "row")(logits(2), CAUSAL_MASK),
     )
     assert torch.equal(
-        absmax_quantizer(4, "row")(torch.zeros(1, 1, 5, 5), SEEN), torch.zeros(1, 1, 5, 5)
+        absmax_quantizer(4, "row")(torch.zeros(1, 1, 5, 5), CAUSAL_MASK), torch.zeros(1, 1, 5, 5)
     )

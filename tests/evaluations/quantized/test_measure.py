@@ -44,7 +44,7 @@ def measured(
     )
 
 
-def test_16_bits_change_no_accuracy_and_nothing_stays_rounded(
+def test_16_bits_change_no_accuracy_and_the_model_is_restored(
     recall_run: Path, recall: Path, tmp_path: Path
 ) -> None:
     context = measured(recall_run, recall, None, tmp_path)
@@ -68,9 +68,7 @@ def test_losses_move_further_from_the_exact_one_with_fewer_bits(
         assert away[0] < 1e-4 and away[0] < away[1] < away[2], (what, away)
 
 
-def test_hellaswag_is_asked_by_lm_eval_with_rounded_numbers(
-    english: PackedDataset, tmp_path: Path
-) -> None:
+def test_lm_eval_scores_the_quantized_model(english: PackedDataset, tmp_path: Path) -> None:
     run = save_run(tmp_path / "run", english.manifest.vocab_size, dataset=english.folder)
     context = measured(run, english, None, tmp_path)
     metrics = metrics_of(measure(suite(HELLASWAG, "hellaswag", bits=[16, 2]), context))
@@ -83,20 +81,20 @@ def test_hellaswag_is_asked_by_lm_eval_with_rounded_numbers(
         assert metrics[f"score_{what}_b16"] == metrics["score_unquantized"]
 
 
-def test_a_score_that_is_not_measured(recall_run: Path, recall: Path, tmp_path: Path) -> None:
+def test_an_unknown_score_is_named(recall_run: Path, recall: Path, tmp_path: Path) -> None:
     context = measured(recall_run, recall, None, tmp_path)
     with pytest.raises(ConfigError, match=r"no metric 'acuracy_n2'; did you mean 'accuracy_n2'"):
         measure(suite(RECALL, "acuracy_n2"), context)
 
 
-def test_it_runs_as_what_it_repeats() -> None:
+def test_settings_are_inherited_from_the_repeated_suite() -> None:
     settings = suite(RECALL | {"device": "cpu", "batch_size": 3, "backend": "sdpa"}, "accuracy_n2")
     assert (settings.device, settings.batch_size, settings.backend) == ("cpu", 3, "eager")
     assert validate(Suite, settings.model_dump(mode="json"), "read back") == settings
     with pytest.raises(ConfigError, match=r"device: .*'other', cpu"):
         suite(RECALL | {"device": "cpu"}, "accuracy_n2", device="cuda")
-    shown = Suite.model_json_schema()["properties"]
-    assert not {"suite", "device", "precision", "batch_size", "backend"} & set(shown)
+    properties = Suite.model_json_schema()["properties"]
+    assert not {"suite", "device", "precision", "batch_size", "backend"} & set(properties)
 
 
 def test_as_a_job_its_result_is_written_with_eager_attention(
@@ -127,7 +125,7 @@ def test_a_scale_fills_in_the_suite_that_is_repeated() -> None:
         resolver.suite("quantized_loss")
 
 
-def test_scores_are_known_by_what_the_repeated_suite_knows(
+def test_scores_come_with_items_of_the_repeated_suite(
     text_run: Path, text: Path, ngrams: Path, tmp_path: Path
 ) -> None:
     context = measured(text_run, text, ngrams, tmp_path)

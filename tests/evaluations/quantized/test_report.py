@@ -1,4 +1,4 @@
-"""Figure 8 as a table: what its sections say of score and rounding."""
+"""Figure 8 as a table: notes on score and granularity, scores in %."""
 
 import json
 from pathlib import Path
@@ -12,9 +12,7 @@ from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.table_job import build_table, make_table
 
 
-def test_sections_say_what_is_scored_and_what_shares_a_scale(
-    fake: FakeResults, tmp_path: Path
-) -> None:
+def test_notes_name_score_and_granularity(fake: FakeResults, tmp_path: Path) -> None:
     build_table(resolved_artifact("figure8"), fake.results, tmp_path / "figure8")
     text = (tmp_path / "figure8.md").read_text()
     for note in (

@@ -1,4 +1,4 @@
-"""Attention on sentences: which tokens are marked, and what they get."""
+"""Attention on sentences: marked tokens and their shares."""
 
 import json
 from dataclasses import replace
@@ -38,7 +38,7 @@ def context_of(
     return replace(eval_context(scorer(model), dataset), details=details)
 
 
-def test_tokens_of_every_place_of_a_word_are_marked() -> None:
+def test_tokens_of_every_occurrence_of_a_word_are_marked() -> None:
     sentence = Sentence("Al saw Bo. Al hid", relevant="Bo", distractor="Al")
     offsets = [(0, 1), (1, 2), (2, 6), (6, 9), (9, 10), (10, 13), (13, 17)]
     labels = word_labels(sentence, offsets)
@@ -70,7 +70,7 @@ def test_every_sentence_has_its_words(english: PackedDataset, name: str) -> None
 
 
 @pytest.mark.parametrize("variant", variants())
-def test_shares_are_those_of_the_rows_that_are_left(
+def test_shares_follow_from_the_stored_attention(
     english: PackedDataset, tmp_path: Path, variant: str
 ) -> None:
     context = context_of(english, tmp_path, variant)
@@ -91,7 +91,9 @@ def test_shares_are_those_of_the_rows_that_are_left(
         assert metrics[f"{name}_distractor_lowest"] == pytest.approx(shares.min())
 
 
-def test_rows_are_those_of_the_whole_map(english: PackedDataset, tmp_path: Path) -> None:
+def test_stored_attention_is_the_last_row_of_the_map(
+    english: PackedDataset, tmp_path: Path
+) -> None:
     context = context_of(english, tmp_path, "diff_v1")
     measure(suite(sentences=["object_1"]), context)
     dataset = context.dataset
@@ -105,7 +107,7 @@ def test_rows_are_those_of_the_whole_map(english: PackedDataset, tmp_path: Path)
     torch.testing.assert_close(load_file(tmp_path / ROWS)["object_1"][0], maps[0, :, -1])
 
 
-def test_what_a_model_cannot_read_is_said(english: PackedDataset, tmp_path: Path) -> None:
+def test_sentences_that_do_not_fit_are_named(english: PackedDataset, tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"object_1 has \d+ tokens, .* max_positions 8: remove it"
     ):

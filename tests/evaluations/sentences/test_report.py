@@ -1,4 +1,4 @@
-"""Figures 4 and 18 of Dex, of made-up results."""
+"""Figures 4 and 18 of Dex, from synthetic results."""
 
 import csv
 from pathlib import Path

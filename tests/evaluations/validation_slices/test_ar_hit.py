@@ -17,7 +17,7 @@ NONE = np.empty(0, dtype=np.uint64)
 
 
 def naive(window: list[int], frequent: set[tuple[int, ...]], n: int) -> list[bool]:
-    """The definition, read aloud."""
+    """Return AR-Hits by their definition."""
     hits = []
     for target in range(1, len(window)):
         context = window[:target]

@@ -1,4 +1,4 @@
-"""Losses of the slices, by hand and by law."""
+"""Losses of the slices against hand-computed values and invariants."""
 
 import math
 from collections.abc import Callable
