@@ -115,7 +115,7 @@ adopt(PLAN.resolver.project.tracking.uri)
 rule default_targets:
     """Build `default_targets` of config.yaml and the report (the default)"""
     input:
-        PLAN.built_for(PLAN.asked([])),
+        PLAN.built_for(PLAN.requested_artifacts([])),
 
 
 include: "workflow/rules/common.smk"

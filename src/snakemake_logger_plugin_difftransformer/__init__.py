@@ -107,7 +107,7 @@ def _read_settings_strictly() -> None:
     from snakemake import cli
     from snakemake.settings import types
 
-    from difftransformer.config.project import settings_given
+    from difftransformer.config.project import parse_settings
     from difftransformer.config.yaml_files import read_yaml
 
     def with_one_line_errors(read: Callable[[Any], dict[str, Any]]) -> Callable[[Any], Any]:
@@ -119,7 +119,7 @@ def _read_settings_strictly() -> None:
 
         return reader
 
-    cli.parse_config = with_one_line_errors(lambda words: settings_given(words or ()))
+    cli.parse_config = with_one_line_errors(lambda words: parse_settings(words or ()))
     types.load_configfile = with_one_line_errors(lambda path: read_yaml(Path(path)))
 
 

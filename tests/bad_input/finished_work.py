@@ -13,7 +13,7 @@ from steps import step_words
 from typer.testing import CliRunner
 
 from difftransformer.cli import app
-from difftransformer.config.project import settings_given
+from difftransformer.config.project import parse_settings
 from difftransformer.planning.plan import Plan
 from difftransformer.provenance.command_errors import report_errors
 
@@ -120,7 +120,7 @@ class Work:
         )
         try:
             with contextlib.redirect_stderr(said), report_errors():
-                Plan.load(Path("config"), settings_given(words))
+                Plan.load(Path("config"), parse_settings(words))
         except SystemExit as stop:
             assert isinstance(stop.code, int)
             return Ended(stop.code, said.getvalue())

@@ -49,14 +49,14 @@ def closures(plan: Plan) -> Iterator[dict[tuple[str, ...], set[str]]]:
     patch.setattr(artifacts, "code_fingerprint", closure)
     patch.setattr(artifacts, "config_fingerprint", lambda parts: parts[0])
     found: dict[tuple[str, ...], str] = {}
-    for name in plan.artifacts.known:
+    for name in plan.artifacts.available:
         for suite, run in plan.artifacts.evaluations(name):
             found["evaluate", suite] = plan.jobs.code("evaluate", suite, run)
             for judge in plan.jobs.judges(suite):
                 found["judge", suite, judge] = plan.jobs.code("judge_answers", judge, suite)
-        if plan.artifacts.known[name].table:
+        if plan.artifacts.available[name].table:
             found["table", name] = plan.artifacts.code("table", name)
-        if plan.artifacts.known[name].figure:
+        if plan.artifacts.available[name].figure:
             found["figure", name] = plan.artifacts.code("figure", name)
         for run in plan.artifacts.runs(name):
             found["train", run] = plan.jobs.code("pretrain", run)
@@ -71,13 +71,13 @@ def closures(plan: Plan) -> Iterator[dict[tuple[str, ...], set[str]]]:
 def owners(plan: Plan) -> dict[tuple[str, ...], set[str]]:
     """Evaluations that a job may depend on: its own, those it repeats, those a table shows."""
     found: dict[tuple[str, ...], set[str]] = {}
-    for name, artifact in plan.artifacts.known.items():
+    for name, artifact in plan.artifacts.available.items():
         shown = {part.evaluation for part in artifact.sections}
         forms = {"table": artifact.table, "figure": artifact.figure}
         found |= {(form, name): shown for form, made in forms.items() if made is not None}
         for suite, _ in plan.artifacts.evaluations(name):
             asked = plan.resolver.suite(suite)
-            found["evaluate", suite] = {asked.kind, asked.asked.kind}
+            found["evaluate", suite] = {asked.kind, asked.base_suite.kind}
             for judge in plan.jobs.judges(suite):
                 found["judge", suite, judge] = {asked.kind}
     return found | {("timing", name): {name} for name in plan.artifacts.timings()}

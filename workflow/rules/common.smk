@@ -26,7 +26,7 @@ wildcard_constraints:
     seed=r"\d+",
     suite=r"\w+",
     judge=r"\w+",
-    artifact="|".join(ARTIFACTS.known),
+    artifact="|".join(ARTIFACTS.available),
     timing=r"\w+",
 
 
@@ -66,7 +66,9 @@ def files(wildcards, input, output):
 
 def requested():
     """Artifacts that the command line names; the report is about these."""
-    return PLAN.asked(workflow.dag_settings.targets if workflow.dag_settings else ())
+    return PLAN.requested_artifacts(
+        workflow.dag_settings.targets if workflow.dag_settings else ()
+    )
 
 
 def any_of(names):
@@ -80,7 +82,7 @@ def run_config(wildcards):
         PLAN.require_room([wildcards.run])
     except UserError as error:
         sys.exit(f"error: {describe_error(error)}")
-    return JOBS.write("run", JOBS.run(wildcards.run))
+    return JOBS.run_config_file(wildcards.run)
 
 
 def on_this_machine(listings):

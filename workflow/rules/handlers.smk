@@ -32,7 +32,7 @@ onstart:
     ]
     forced += ["pretrain", "extend_context", "adapt"] if settings.forceall else []
     os.environ.update(DIFFTRANSFORMER_FROM_SCRATCH=" ".join(forced))
-    for name in filter(ARTIFACTS.known.__contains__, forced):
+    for name in filter(ARTIFACTS.available.__contains__, forced):
         print(
             f"{name}: a target has no work of its own to force; `make rerun ABLATION={name}` trains"
             " and evaluates it again",

@@ -12,7 +12,7 @@ DESCRIPTIONS |= {
     if name in PLAN.groups
 }
 DESCRIPTIONS |= {
-    name: artifact.description for name, artifact in ARTIFACTS.known.items()
+    name: artifact.description for name, artifact in ARTIFACTS.available.items()
 }
 
 set_targets(["default_targets", *DESCRIPTIONS], PLAN.other_scales(), PLAN.lacking())
@@ -23,6 +23,6 @@ for _name, _description in DESCRIPTIONS.items():
         name:
             _name
         input:
-            PLAN.built_for(PLAN.asked([_name])),
+            PLAN.built_for(PLAN.requested_artifacts([_name])),
 
     getattr(rules, _name).rule.docstring = _description

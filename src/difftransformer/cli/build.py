@@ -19,7 +19,7 @@ from difftransformer.cli.command_group import (
     complete_target,
     load_plan,
 )
-from difftransformer.config.project import settings_given
+from difftransformer.config.project import parse_settings
 from difftransformer.config.yaml_files import as_settings
 from difftransformer.errors import UserError
 from difftransformer.provenance.command_errors import report_errors
@@ -87,17 +87,20 @@ def rerun(
     are passed on to Snakemake.
     """
     with report_errors():
-        from difftransformer.planning.built import built_users, kept_seeds
+        from difftransformer.planning.built import built_seeds, built_users
 
         config, files, others = _split_settings(context, context.args)
-        settings = {"scale": scale, "seeds": seeds} | settings_given(config)
+        settings = {"scale": scale, "seeds": seeds} | parse_settings(config)
         plan = load_plan(Path("config"), files=files, **settings)
-        if "seeds" not in plan.given and (built_seeds := kept_seeds(plan, artifact)) is not None:
-            settings["seeds"] = built_seeds
+        if (
+            "seeds" not in plan.call_settings
+            and (earlier_seeds := built_seeds(plan, artifact)) is not None
+        ):
+            settings["seeds"] = earlier_seeds
             plan = load_plan(Path("config"), files=files, **settings)
         words = [*built_users(plan, artifact), "--cores", str(cores)]
         words += [*(["--dry-run"] if dry_run else []), *others]
-        words += ["--forcerun", *plan.owned_runs(artifact)]
+        words += ["--forcerun", *plan.owned_trainings(artifact)]
         _run_snakemake(words, as_settings(settings), files)
 
 

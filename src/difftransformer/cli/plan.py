@@ -31,7 +31,7 @@ def check_config(scale: Scale = None, config_dir: ConfigDir = Path("config")) ->
         typer.echo(
             f"{config_dir}: valid at scale {plan.resolver.project.scale}: "
             f"{len(plan.resolver.runs)} runs, {len(plan.resolver.suites)} suites, artifacts "
-            f"{', '.join(plan.artifacts.known)}"
+            f"{', '.join(plan.artifacts.available)}"
         )
 
 
@@ -108,12 +108,12 @@ def estimate_cost(
         plan = load_plan(config_dir, scale, seeds=seeds, pretrained=model)
         if as_planned and plan.resolver.scale.machine is None:
             return
-        names = {**plan.groups, **plan.artifacts.known}
+        names = {**plan.groups, **plan.artifacts.available}
         for target in targets or []:
             if target in plan.resolver.artifacts:
                 plan.require(target, "estimate-cost")
             lookup(names, target, "artifact or group", "estimate-cost")
-        artifacts = plan.asked(targets or [])
+        artifacts = plan.requested_artifacts(targets or [])
         plan.require_room(plan.trainings(artifacts))
         for line in lines(plan, artifacts):
             typer.echo(line)
@@ -136,7 +136,7 @@ def estimate_judge_cost(
         plan.require(artifact, "estimate-judge-cost")
         folders_by_kind = plan.artifacts.answer_folders(artifact)
         if not folders_by_kind:
-            judged = filter(plan.artifacts.answer_folders, plan.artifacts.known)
+            judged = filter(plan.artifacts.answer_folders, plan.artifacts.available)
             raise UserError(
                 f"{artifact}: has no answers to judge; artifacts with answers: {', '.join(judged)}"
             )

@@ -33,7 +33,7 @@ def list_artifacts(
         else:
             from difftransformer.planning.built import built, seeds_of
 
-            artifacts, states = plan.artifacts.known, dict.fromkeys(built(plan), "built")
+            artifacts, states = plan.artifacts.available, dict.fromkeys(built(plan), "built")
             for name, seeds in seeds_of(plan, states).items():
                 states[name] = f"{len(seeds)} seed{'s' * (len(seeds) > 1)}"
             lines = {name: (item.title, states.get(name, "-")) for name, item in artifacts.items()}

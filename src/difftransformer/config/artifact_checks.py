@@ -15,7 +15,7 @@ def check_artifacts(
     claims: Iterable[str],
     scale: ScaleConfig,
     file: str,
-    place: str,
+    location: str,
 ) -> None:
     """Check what the scale says of artifacts and claims, and that rows differ.
 
@@ -25,13 +25,13 @@ def check_artifacts(
         claims: Ids of the registered claims.
         scale: The scale in use.
         file: The scale's file.
-        place: The folder of the artifacts.
+        location: The folder of the artifacts.
 
     Raises:
         ConfigError: One line with the key path, the unknown name and the nearest one.
     """
     _check_scale(scale, artifacts, claims, file)
-    _check_labels(artifacts, labels, place)
+    _check_labels(artifacts, labels, location)
 
 
 def _check_scale(
@@ -52,16 +52,20 @@ def _check_scale(
             raise ConfigError(f"{file}: not_testable.{name}: say why, the report shows it")
 
 
-def _check_labels(artifacts: Artifacts, labels: Mapping[str, str], place: str) -> None:
+def _check_labels(artifacts: Artifacts, labels: Mapping[str, str], location: str) -> None:
     """A reader can tell the rows of each section apart: by their labels, or by their twins."""
-    sections = [(name, *one) for name in artifacts for one in enumerate(artifacts[name].sections)]
+    sections = [
+        (name, *index_and_section)
+        for name in artifacts
+        for index_and_section in enumerate(artifacts[name].sections)
+    ]
     for name, index, part in sections:
-        shown: dict[tuple[str | None, str | None], str] = {}
+        runs_by_label: dict[tuple[str | None, str | None], str] = {}
         for number, row in enumerate(part.rows):
             label = row.label or labels.get(row.run)  # an unknown run is refused by its name
-            other = shown.setdefault((label, row.paired_run), row.run)
-            if label is not None and other != row.run and not part.asked.swept:
+            other = runs_by_label.setdefault((label, row.paired_run), row.run)
+            if label is not None and other != row.run and not part.typed_options.swept:
                 raise ConfigError(
-                    f"{place}/{name}.yaml: sections[{index}].rows[{number}]: {row.run} is shown as "
-                    f"'{label}', as {other} is; give one of them a `label`"
+                    f"{location}/{name}.yaml: sections[{index}].rows[{number}]: {row.run} is "
+                    f"shown as '{label}', as {other} is; give one of them a `label`"
                 )

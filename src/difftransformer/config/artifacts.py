@@ -67,7 +67,7 @@ class SectionConfig(Settings):
     )
 
     @property
-    def asked(self) -> Options:
+    def typed_options(self) -> Options:
         """Its options, typed by the evaluation."""
         assert isinstance(self.options, Options), self.title
         return self.options
@@ -119,7 +119,7 @@ class ArtifactConfig(Settings):
     @property
     def tunes(self) -> bool:
         """Whether it only shows how learning rates were chosen."""
-        return all(part.asked.tuning for part in self.sections)
+        return all(part.typed_options.tuning for part in self.sections)
 
     def runs(self) -> list[str]:
         """List the runs that rows name, in order; size_grids and sweeps train others too."""
@@ -143,54 +143,54 @@ def read_artifacts(folder: Path, papers: PapersFile) -> dict[str, ArtifactConfig
     for name in order:
         if not re.fullmatch(r"\w{1,100}", name, re.ASCII):
             raise ConfigError(f"{paths[name]}: a name has letters, digits and _ alone; rename it")
-        if taken := "a paper" if name in papers.papers else TARGETS.get(name):
-            raise ConfigError(f"{paths[name]}: {name} is the name of {taken}; rename the file")
+        if reserved := "a paper" if name in papers.papers else TARGETS.get(name):
+            raise ConfigError(f"{paths[name]}: {name} is the name of {reserved}; rename the file")
         artifacts[name] = typed_artifact(read_yaml(paths[name]), str(paths[name]))
         for index, part in enumerate(artifacts[name].sections):
-            if part.asked.replicated is not None:
-                place = f"{paths[name]}: sections[{index}].options"
-                lookup(papers.papers, part.asked.replicated, "paper", place)
+            if part.typed_options.replicated is not None:
+                location = f"{paths[name]}: sections[{index}].options"
+                lookup(papers.papers, part.typed_options.replicated, "paper", location)
     return artifacts
 
 
-def typed_artifact(raw: Mapping[str, Any], place: str) -> ArtifactConfig:
+def typed_artifact(raw: Mapping[str, Any], location: str) -> ArtifactConfig:
     """Return an artifact with the options of its sections typed by their evaluations.
 
     Raises:
-        ConfigError: What cannot be used, in one line that begins with ``place``, its file.
+        ConfigError: What cannot be used, in one line that begins with ``location``, its file.
     """
-    artifact = validate(ArtifactConfig, raw, place)
+    artifact = validate(ArtifactConfig, raw, location)
     sections = [
-        _typed_section(part, f"{place}: sections[{index}]")
+        _typed_section(part, f"{location}: sections[{index}]")
         for index, part in enumerate(artifact.sections)
     ]
     for key, function, parts in (
         ("table", "section", sections),
         ("figure", "figure", sections[:1]),
     ):
-        for one in (part.evaluation for part in parts if getattr(artifact, key)):
-            if function not in evaluation(one).makes:
+        for name in (part.evaluation for part in parts if getattr(artifact, key)):
+            if function not in evaluation(name).makes:
                 raise ConfigError(
-                    f"{place}: {key}: evaluation {one} makes none, its report.py has no "
+                    f"{location}: {key}: evaluation {name} makes none, its report.py has no "
                     f"{function}(context); remove the key or write that function"
                 )
     return artifact.model_copy(update={"sections": sections})
 
 
-def _typed_section(part: SectionConfig, place: str) -> SectionConfig:
-    found = evaluation(part.evaluation, f"{place}.evaluation")
-    options = validate(found.options, part.options, f"{place}.options")
+def _typed_section(part: SectionConfig, location: str) -> SectionConfig:
+    definition = evaluation(part.evaluation, f"{location}.evaluation")
+    options = validate(definition.options, part.options, f"{location}.options")
     if len(part.suites) != options.suites:
         number = {0: "none", 1: "exactly one"}.get(options.suites, str(options.suites))
         raise ConfigError(
-            f"{place}.suites: evaluation {found.name} reads {number}, got {part.suites}"
+            f"{location}.suites: evaluation {definition.name} reads {number}, got {part.suites}"
         )
     for index, row in enumerate(part.rows):
         if (row.paired_run is not None) != options.paired:
             needs = "needs" if options.paired else "has no use for"
             raise ConfigError(
-                f"{place}.rows[{index}].paired_run: evaluation {found.name} {needs} one"
+                f"{location}.rows[{index}].paired_run: evaluation {definition.name} {needs} one"
             )
     if options.needs_size_grid and part.size_grid is None:
-        raise ConfigError(f"{place}.size_grid: evaluation {found.name} needs one")
+        raise ConfigError(f"{location}.size_grid: evaluation {definition.name} needs one")
     return part.model_copy(update={"options": options})

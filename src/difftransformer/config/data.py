@@ -303,12 +303,12 @@ class DatasetConfig(Settings):
         return self
 
 
-def require_same_text(changes: Mapping[str, Any], where: str, other_text: bool) -> None:
+def require_same_text(changes: Mapping[str, Any], location: str, other_text: bool) -> None:
     """Refuse changes to a base that alter token ids, or train on what the base holds out, which a
     dataset with sources of its own (``other_text``) cannot.
 
     Raises:
-        ConfigError: A key that must be as in the base; the line begins with ``where``.
+        ConfigError: A key that must be as in the base; the line begins with ``location``.
     """
     sources = changes.get("sources")
     split = [
@@ -321,6 +321,6 @@ def require_same_text(changes: Mapping[str, Any], where: str, other_text: bool) 
     for key in changed:
         if key == "tokenizer" or not other_text:
             raise ConfigError(
-                f"{where}: {key}: a dataset with a base has the base's, so that token ids and "
+                f"{location}: {key}: a dataset with a base has the base's, so that token ids and "
                 f"held-out documents stay the same; remove it, or change it in the base"
             )

@@ -102,7 +102,7 @@ class Suite(Settings):
         return self
 
     @property
-    def asked(self) -> "Suite":
+    def base_suite(self) -> "Suite":
         """What is asked of a model: itself, or the suite that it repeats."""
         return self
 
@@ -114,7 +114,7 @@ class Suite(Settings):
         return None
 
     @property
-    def reads_kept(self) -> bool:
+    def reads_intermediate(self) -> bool:
         """Whether it reads a run's weights at steps before the last, too."""
         return False
 
@@ -246,8 +246,8 @@ class LossSuite(WindowSuite):
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
         """Whole windows, a batch at a time, and the logits of a chunk of them."""
-        found = super().reading(model, longest)
-        return found._replace(rows=self.batch_size * found.new, loss_chunk=self.loss_chunk)
+        windows = super().reading(model, longest)
+        return windows._replace(rows=self.batch_size * windows.new, loss_chunk=self.loss_chunk)
 
 
 class PromptSuite(Suite):
@@ -339,5 +339,5 @@ def log_spaced(first: int, last: int, number: int) -> list[int]:
         number: How many, two or more.
     """
     step = (last / first) ** (1 / (number - 1))
-    found = {round(first * step**index) for index in range(number - 1)}
-    return [*sorted(found - {last}), last]
+    positions = {round(first * step**index) for index in range(number - 1)}
+    return [*sorted(positions - {last}), last]

@@ -53,14 +53,14 @@ def _folders() -> frozenset[str]:
     return frozenset(path.name for path in folders if path.name[0] not in "._")
 
 
-def evaluation(name: str, where: str = "evaluation") -> Evaluation:
+def evaluation(name: str, location: str = "evaluation") -> Evaluation:
     """Return an evaluation; only its folder is checked and its ``settings.py`` imported.
 
     Raises:
         ConfigError: There is none of this name, offers the nearest; or it breaks the contract.
     """
     if name not in _folders():
-        lookup(dict.fromkeys(evaluations()), name, "evaluation", where)
+        lookup(dict.fromkeys(evaluations()), name, "evaluation", location)
     return _read(name)
 
 
@@ -70,8 +70,10 @@ def _read(name: str) -> Evaluation:
     settings = import_module(module_of(name, "settings"))
     options = getattr(settings, "Options", Options)
     suite, timing = getattr(settings, "Suite", None), getattr(settings, "Timing", None)
-    for kind, own in ((Options, options), (Suite, suite), (Timing, timing)):
-        if own is not None and not (isinstance(own, type) and issubclass(own, kind)):
+    for kind, candidate in ((Options, options), (Suite, suite), (Timing, timing)):
+        if candidate is not None and not (
+            isinstance(candidate, type) and issubclass(candidate, kind)
+        ):
             raise ConfigError(
                 f"evaluations/{name}/settings.py: {kind.__name__} is not that of "
                 f"config.{kind.__module__.rpartition('.')[2]}; {_PAGE}"
@@ -86,7 +88,7 @@ def module_of(name: str, role: Role) -> str:
     return f"difftransformer.evaluations.{name}.{role}"
 
 
-def suite_class(kind: object, where: str) -> type[Suite]:
+def suite_class(kind: object, location: str) -> type[Suite]:
     """Return the settings of the suites of a kind.
 
     Raises:
@@ -96,27 +98,27 @@ def suite_class(kind: object, where: str) -> type[Suite]:
     if name in _folders() and (suite := evaluation(name).suite):
         return suite  # without importing the settings of all other evaluations
     suites = {name: suite for name in evaluations() if (suite := evaluation(name).suite)}
-    return lookup(suites, name, "kind", where)
+    return lookup(suites, name, "kind", location)
 
 
-def timing_class(name: str, where: str = "evaluation") -> type[Timing]:
+def timing_class(name: str, location: str = "evaluation") -> type[Timing]:
     """Return the settings of the timings of an evaluation.
 
     Raises:
         ConfigError: There is no evaluation of this name, or it times nothing.
     """
-    found = evaluation(name, where).timing
-    if found is None:
-        raise ConfigError(f"{where}: {name} times nothing; remove the entry")
-    return found
+    timing = evaluation(name, location).timing
+    if timing is None:
+        raise ConfigError(f"{location}: {name} times nothing; remove the entry")
+    return timing
 
 
 def _check_suite(suite: type[Suite], name: str) -> None:
-    place = f"evaluations/{name}/settings.py: Suite"
+    location = f"evaluations/{name}/settings.py: Suite"
     if get_args(suite.model_fields["kind"].annotation) != (name,):
-        raise ConfigError(f'{place} needs the line `kind: Literal["{name}"] = ...`; {_PAGE}')
+        raise ConfigError(f'{location} needs the line `kind: Literal["{name}"] = ...`; {_PAGE}')
     if not suite.repeats and suite.reading is Suite.reading:
-        raise ConfigError(f"{place} has no reading(self, model, longest); {_PAGE}")
+        raise ConfigError(f"{location} has no reading(self, model, longest); {_PAGE}")
 
 
 def _check_folder(folder: Path) -> frozenset[str]:
@@ -125,20 +127,25 @@ def _check_folder(folder: Path) -> frozenset[str]:
     Returns:
         Which of the functions section and figure ``report.py`` has.
     """
-    place = f"evaluations/{folder.name}"
+    location = f"evaluations/{folder.name}"
     for file in ("__init__.py", "settings.py", "report.py"):
         if not (folder / file).is_file():
-            raise ConfigError(f"{place}: lacks {file}; {_PAGE}")
+            raise ConfigError(f"{location}: lacks {file}; {_PAGE}")
     classes = _defined(folder / "settings.py")
-    asked, measured = {"Suite", "Timing"} & classes, "measure" in _defined(folder / "measure.py")
-    if asked and not measured:
-        raise ConfigError(f"{place}: measure.py has no function measure; {_PAGE}")
-    if measured and not asked:
-        raise ConfigError(f"{place}: settings.py has no class Suite for what is measured; {_PAGE}")
+    suite_classes, measured = (
+        {"Suite", "Timing"} & classes,
+        "measure" in _defined(folder / "measure.py"),
+    )
+    if suite_classes and not measured:
+        raise ConfigError(f"{location}: measure.py has no function measure; {_PAGE}")
+    if measured and not suite_classes:
+        raise ConfigError(
+            f"{location}: settings.py has no class Suite for what is measured; {_PAGE}"
+        )
     makes = frozenset({"section", "figure"} & _defined(folder / "report.py"))
     if not makes:
         raise ConfigError(
-            f"{place}/report.py: has neither section(context) nor figure(context); {_PAGE}"
+            f"{location}/report.py: has neither section(context) nor figure(context); {_PAGE}"
         )
     return makes
 
@@ -151,9 +158,9 @@ def _defined(path: Path) -> set[str]:
         body = ast.parse(path.read_bytes()).body
     except SyntaxError as error:
         raise ConfigError(f"{path}:{error.lineno}: not valid Python: {error.msg}") from None
-    names = {one.name for one in body if isinstance(one, ast.ClassDef | ast.FunctionDef)}
-    imported = (one for one in body if isinstance(one, ast.ImportFrom))
-    return names | {alias.asname or alias.name for one in imported for alias in one.names}
+    names = {node.name for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    imported = (node for node in body if isinstance(node, ast.ImportFrom))
+    return names | {alias.asname or alias.name for node in imported for alias in node.names}
 
 
 # --- what an evaluation job, and one of timings, gets

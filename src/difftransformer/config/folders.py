@@ -52,17 +52,17 @@ def read_folder(folder: Path, root: Path | None = None) -> FolderContents:
     root, contents = root or folder, FolderContents([], [], [])
     waiting, visited = [folder] if folder.is_dir() else [], set[Path]()
     for top in waiting:
-        for here, folders, names in os.walk(top, onerror=_refuse):
-            if (real := Path(here).resolve()) in visited:
+        for folder_path, folders, names in os.walk(top, onerror=_refuse):
+            if (real := Path(folder_path).resolve()) in visited:
                 folders.clear()
                 continue
             visited.add(real)
-            contents.hidden.extend(_hidden(here, [*folders, *names]))
+            contents.hidden.extend(_hidden(folder_path, [*folders, *names]))
             folders[:] = sorted(name for name in folders if not name.startswith("."))
-            for path in (Path(here, name) for name in folders):
+            for path in (Path(folder_path, name) for name in folders):
                 if path.is_symlink():
                     (waiting if is_inside(path, root) else contents.outside).append(path)
-            for path in (Path(here, name) for name in names if not name.startswith(".")):
+            for path in (Path(folder_path, name) for name in names if not name.startswith(".")):
                 if path.is_file():
                     inside = not path.is_symlink() or is_inside(path, root)
                     (contents.files if inside else contents.outside).append(path)
@@ -91,9 +91,9 @@ def require_inside(path: Path, root: Path, cure: str = "copy it there") -> None:
         raise DataError(f"{path}: is a link to {path.resolve()}, outside {root}: {cure}")
 
 
-def _hidden(here: str, names: list[str]) -> Iterator[Path]:
+def _hidden(parent: str, names: list[str]) -> Iterator[Path]:
     for name in names:
-        path = Path(here, name)
+        path = Path(parent, name)
         if name.startswith(".") or not path.exists():
             yield path
 
@@ -104,5 +104,5 @@ def _refuse(error: OSError) -> None:
 
 def as_named(path: Path) -> Path:
     """Return a path from the working directory on, if it is below it: it stays when that moves."""
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
+    cwd = Path.cwd()
+    return path.relative_to(cwd) if path.is_relative_to(cwd) else path

@@ -17,28 +17,28 @@ class Inheriting(Protocol):
 E = TypeVar("E", bound=Inheriting)
 
 
-def ancestry(entries: Mapping[str, E], name: str, where: str) -> dict[str, E]:
+def ancestry(entries: Mapping[str, E], name: str, location: str) -> dict[str, E]:
     """Return the chain of entries by name, from the root base down to ``name`` itself.
 
     Raises:
         ConfigError: If a base is unknown or the bases form a circle.
     """
-    names = lineage(entries, name, where, "base", lambda entry: entries[entry].base)
+    names = lineage(entries, name, location, "base", lambda entry: entries[entry].base)
     return {member: entries[member] for member in names}
 
 
 def lineage(
-    known: Mapping[str, Any],
+    entries: Mapping[str, Any],
     name: str,
-    where: str,
+    location: str,
     key: str,
     parent: Callable[[str], str | None],
     noun: str = "base",
 ) -> list[str]:
     """Return the names from the first ancestor down to ``name`` itself.
 
-    ``parent`` gives the name of an entry's parent, None for a first one. For errors: ``where`` is
-    file and section, ``key`` what names the parent there, ``noun`` what a parent is.
+    ``parent`` gives the name of an entry's parent, None for a first one. For errors: ``location``
+    is file and section, ``key`` what names the parent there, ``noun`` what a parent is.
 
     Raises:
         ConfigError: If a parent is unknown or the parents form a circle.
@@ -48,15 +48,15 @@ def lineage(
     while current is not None:
         if not isinstance(current, str):
             raise ConfigError(
-                f"{where}.{visited[-1]}.{key}: needs the name of a {noun}, got {current!r}"
+                f"{location}.{visited[-1]}.{key}: needs the name of a {noun}, got {current!r}"
             )
         if current in visited:
             circle = " -> ".join([*visited, current])
-            raise ConfigError(f"{where}.{name}.{key}: {noun}s form a circle: {circle}")
-        if current not in known:
+            raise ConfigError(f"{location}.{name}.{key}: {noun}s form a circle: {circle}")
+        if current not in entries:
             owner = visited[-1] if visited else name
             raise ConfigError(
-                f"{where}.{owner}.{key}: unknown {noun} '{current}'{nearest(current, known)}"
+                f"{location}.{owner}.{key}: unknown {noun} '{current}'{nearest(current, entries)}"
             )
         visited.append(current)
         current = parent(current)
@@ -71,9 +71,9 @@ class Layers:
         self._origins: dict[tuple[str, ...], str] = {}
         self._changes: dict[tuple[str, ...], str] = {}
 
-    def add(self, layer: Mapping[str, Any], place: str) -> "Layers":
-        """Merge a layer over what is there; ``place`` is where its keys stand, for errors."""
-        self._merge(self.values, layer, place, ())
+    def add(self, layer: Mapping[str, Any], location: str) -> "Layers":
+        """Merge a layer over what is there; ``location`` is where its keys stand, for errors."""
+        self._merge(self.values, layer, location, ())
         return self
 
     def origin(self, path: tuple[str, ...]) -> str:
@@ -84,27 +84,27 @@ class Layers:
         if path in self._changes:
             return f"{self._origins[path]}, changed by {self._changes[path]}"
         for length in range(len(path), 0, -1):
-            place = self._origins.get(path[:length])
-            if place:
-                return place
+            location = self._origins.get(path[:length])
+            if location:
+                return location
         return ""
 
     def origins(self) -> dict[str, str]:
         """Return the place that set each value, by paths as in `flat`."""
-        return {".".join(path): place for path, place in self._origins.items()}
+        return {".".join(path): location for path, location in self._origins.items()}
 
     def _merge(
-        self, into: dict[str, Any], layer: Mapping[str, Any], place: str, path: tuple[str, ...]
+        self, into: dict[str, Any], layer: Mapping[str, Any], location: str, path: tuple[str, ...]
     ) -> None:
         for key, value in layer.items():
-            here, nested = (*path, key), isinstance(value, Mapping)
+            nested_path, nested = (*path, key), isinstance(value, Mapping)
             if nested and isinstance(into.get(key), dict):
-                self._changes[here] = place
+                self._changes[nested_path] = location
             else:
-                self._origins[here] = place
+                self._origins[nested_path] = location
                 into[key] = {} if nested else value
             if nested:
-                self._merge(into[key], value, place, here)
+                self._merge(into[key], value, location, nested_path)
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -12,7 +12,7 @@ def beside(schema: Schema, path: Sequence[int | str]) -> set[str]:
     groups = list(branches(schema, schema))
     for key in path[:-1]:
         parts = (inner(group, key) for group in groups)
-        groups = [one for part in parts if part for one in branches(part, schema)]
+        groups = [branch for part in parts if part for branch in branches(part, schema)]
     return {name for group in groups for name in group.get("properties", {})}
 
 
@@ -24,11 +24,11 @@ def anywhere(schema: Schema) -> set[str]:
 
 def inside(schema: Schema, key: str) -> str:
     """Hint for a key that belongs into one of the groups beside it; '' for any other."""
-    for group, one in schema.get("properties", {}).items():
-        if key in one.get("holds", ()):
+    for group, group_schema in schema.get("properties", {}).items():
+        if key in group_schema.get("holds", ()):
             return f"; did you mean '{group}.{key}'?"
-        found = referred(one, schema)
-        for name, field in found.get("properties", {}).items():
+        part = referred(group_schema, schema)
+        for name, field in part.get("properties", {}).items():
             if key in (name, *field.get("holds", ())):
                 path = f"{group}.{key}" if key == name else f"{group}.{name}.{key}"
                 return f"; did you mean '{path}'?"
@@ -40,8 +40,8 @@ def branches(part: Schema, schema: Schema) -> Iterator[Schema]:
     if "$ref" in part:
         yield from branches(referred(part, schema), schema)
     elif kinds := part.get("anyOf", part.get("oneOf")):
-        for one in kinds:
-            yield from branches(one, schema)
+        for kind in kinds:
+            yield from branches(kind, schema)
     else:
         yield part
 
@@ -51,12 +51,12 @@ def inner(group: Schema, key: int | str) -> Schema | None:
     if isinstance(key, int):
         return group.get("items")
     named = group.get("patternProperties", {}).values()  # one pattern, that of names
-    found = group.get("properties", {}).get(key, next(iter(named), None))
-    found = group.get("additionalProperties") if found is None else found
-    return found if isinstance(found, dict) else None
+    part = group.get("properties", {}).get(key, next(iter(named), None))
+    part = group.get("additionalProperties") if part is None else part
+    return part if isinstance(part, dict) else None
 
 
 def referred(part: Schema, schema: Schema) -> Schema:
     """What a part refers to; nothing where it stands for itself."""
-    found: Schema = schema.get("$defs", {}).get(part.get("$ref", "").rpartition("/")[2], {})
-    return found
+    part_schema: Schema = schema.get("$defs", {}).get(part.get("$ref", "").rpartition("/")[2], {})
+    return part_schema

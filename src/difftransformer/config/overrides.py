@@ -16,25 +16,25 @@ def overrides(resolver: ConfigResolver, run: str) -> str:
     if not resolver.project.overrides:
         return ""
     configured = replace(resolver, project=resolver.project.model_copy(update={"overrides": {}}))
-    found = []
-    for one in _behind(resolver, run):
-        if one in resolver.project.overrides:
-            before = dict(flat(configured.run(one).model_dump(mode="json")))
-            before |= flat(configured.layers(one).values)  # sizes before factors are multiplied in
-            after = flat(resolver.project.overrides[one])
+    changes = []
+    for name in _behind(resolver, run):
+        if name in resolver.project.overrides:
+            before = dict(flat(configured.run(name).model_dump(mode="json")))
+            before |= flat(configured.layers(name).values)  # sizes before factors are multiplied in
+            after = flat(resolver.project.overrides[name])
             changed = [f"{key} = {new}" for key, new in after if before.get(key) != new]
-            found += [change if one == run else f"{one}: {change}" for change in changed]
-    return ", ".join(found)
+            changes += [change if name == run else f"{name}: {change}" for change in changed]
+    return ", ".join(changes)
 
 
 def _behind(resolver: ConfigResolver, run: str) -> list[str]:
     """A run, those that it continues, and those that these are sized after."""
-    found, waiting = dict[str, None](), [run]
+    names, waiting = dict[str, None](), [run]
     while waiting:
-        one = waiting.pop(0)
-        if one in found or resolver.runs[one].pretrained is not None:
+        name = waiting.pop(0)
+        if name in names or resolver.runs[name].pretrained is not None:
             continue
-        found[one] = None
-        parent, match = resolver.entry(one).init_from, resolver.entry(one).match
+        names[name] = None
+        parent, match = resolver.entry(name).init_from, resolver.entry(name).match
         waiting += [other for other in (parent, match.to if match else None) if other is not None]
-    return list(found)
+    return list(names)

@@ -78,7 +78,7 @@ class PaperSeries(Settings):
     def _is_a_curve(self) -> Self:
         if len(self.x) != len(self.y):
             raise ValueError(f"{len(self.x)} values of x, but {len(self.y)} of y")
-        if any(one >= two for one, two in pairwise(self.x)):
+        if any(left >= right for left, right in pairwise(self.x)):
             raise ValueError(f"x must ascend, got {self.x}")
         return self
 
@@ -168,8 +168,8 @@ class PaperConfig(Settings):
 class Replication(Settings):
     """What others found of a paper's central difference, in trainings of their own."""
 
-    who: str = setting(meaning="Who trained, and which of their experiments it is")
-    of: str = setting(meaning="Paper of `papers` whose comparison it repeats")
+    study: str = setting(meaning="Who trained, and which of their experiments it is")
+    paper: str = setting(meaning="Paper of `papers` whose comparison it repeats")
     model: str = setting(meaning="Size of the model")
     tokens: float | None = setting(
         None, meaning="Tokens of a training; null: not stated", unit="tokens", gt=0
@@ -191,13 +191,13 @@ class Replication(Settings):
 
     @model_validator(mode="after")
     def _spreads_around_the_mean(self) -> Self:
-        spread = [one for one in (self.low, self.difference, self.high) if one is not None]
+        spread = [value for value in (self.low, self.difference, self.high) if value is not None]
         if spread != sorted(spread) or len({self.low is None, self.high is None}) > 1:
             raise ValueError(
-                f"{self.who}: give low and high, with difference between them, or none"
+                f"{self.study}: give low and high, with difference between them, or none"
             )
         if self.seeds == 1 and (self.low, self.deviation) != (None, None):
-            raise ValueError(f"{self.who}: one seed has no deviation, no low and no high")
+            raise ValueError(f"{self.study}: one seed has no deviation, no low and no high")
         return self
 
 
@@ -218,7 +218,7 @@ class ItemStatus(Settings):
     shows: str = setting(meaning="What it shows")
     artifact: str | None = setting(None, meaning="Artifact that rebuilds it")
     states: list[State] = setting(meaning="What has become of it")
-    words: str = setting("", meaning="What is missing, and how to get it")
+    note: str = setting("", meaning="What is missing, and how to get it")
 
 
 class PaperStatus(Settings):
@@ -229,7 +229,7 @@ class PaperStatus(Settings):
     items: list[ItemStatus] = setting(meaning="One line for each table and figure")
 
 
-def check_papers(papers: PapersFile, artifacts: Mapping[str, object], place: str) -> None:
+def check_papers(papers: PapersFile, artifacts: Mapping[str, object], location: str) -> None:
     """Check that artifacts and papers that are named exist, and none has the name of a target.
 
     Raises:
@@ -237,10 +237,14 @@ def check_papers(papers: PapersFile, artifacts: Mapping[str, object], place: str
     """
     for name, paper in papers.papers.items():
         if name in TARGETS:
-            raise ConfigError(f"{place}: papers.{name} is the name of {TARGETS[name]}; rename it")
+            raise ConfigError(
+                f"{location}: papers.{name} is the name of {TARGETS[name]}; rename it"
+            )
         for index, item in enumerate(paper.items):
             if item.artifact is not None:
-                where = f"{place}: papers.{name}.items[{index}]"
-                lookup(artifacts, item.artifact, "artifact", where)
-    for index, one in enumerate(papers.replications):
-        lookup(papers.papers, one.of, "paper", f"{place}: replications[{index}].of")
+                item_location = f"{location}: papers.{name}.items[{index}]"
+                lookup(artifacts, item.artifact, "artifact", item_location)
+    for index, replication in enumerate(papers.replications):
+        lookup(
+            papers.papers, replication.paper, "paper", f"{location}: replications[{index}].paper"
+        )

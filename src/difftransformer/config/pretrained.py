@@ -37,21 +37,21 @@ class PretrainedBase(PretrainedModel):
     )
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """Its name in tables and figures."""
         return self.label or self.name.rstrip("/").rpartition("/")[2] or self.name
 
-    def planned(self, place: str) -> ModelConfig:
+    def planned(self, location: str) -> ModelConfig:
         """Return its sizes: those that are given, or those of its files.
 
-        ``place`` is where they are given, for errors.
+        ``location`` is where they are given, for errors.
 
         Raises:
             ConfigError: Sizes that no model can have.
             CheckpointError: As `sizes`.
         """
         if self.sizes is not None:
-            return validate(ModelConfig, self.sizes, place)
+            return validate(ModelConfig, self.sizes, location)
         return sizes(self)
 
 
@@ -174,7 +174,7 @@ def _strings(value: Any) -> Iterator[str]:
 def unreadable(model: PretrainedModel, error: Exception) -> CheckpointError:
     """Say in one line why a model from elsewhere cannot be loaded, and what to look at."""
     local = model.folder is not None
-    where = "" if local else " from the Hugging Face hub"
+    location = "" if local else " from the Hugging Face hub"
     cure = (
         "is it a causal language model with its tokenizer?"
         if local
@@ -184,7 +184,9 @@ def unreadable(model: PretrainedModel, error: Exception) -> CheckpointError:
         cure = "its weights have other sizes than its config.json says"
     if model.folder is not None and (model.folder / "adapter_config.json").is_file():
         cure = "it is an adapter alone: name the model that it changes, or the two merged"
-    return CheckpointError(f"{model.name}: cannot be loaded{where} ({in_one_line(error)}); {cure}")
+    return CheckpointError(
+        f"{model.name}: cannot be loaded{location} ({in_one_line(error)}); {cure}"
+    )
 
 
 def sizes(model: PretrainedModel) -> ModelConfig:
@@ -215,10 +217,10 @@ def sizes(model: PretrainedModel) -> ModelConfig:
 def model_type(folder: Path) -> str | None:
     """Return what kind of model config.json says it is of; None where it cannot be read."""
     try:
-        found: str | None = json.loads((folder / "config.json").read_text("utf-8"))["model_type"]
+        kind: str | None = json.loads((folder / "config.json").read_text("utf-8"))["model_type"]
     except (OSError, ValueError, KeyError, TypeError):
         return None  # which whoever reads it says better
-    return found
+    return kind
 
 
 def sizes_of(config: "PreTrainedConfig", name: str) -> ModelConfig:
@@ -230,11 +232,11 @@ def sizes_of(config: "PreTrainedConfig", name: str) -> ModelConfig:
     """
     text: Any = config.get_text_config(decoder=True)
     if config.is_encoder_decoder or getattr(config, "architectures", None) in (None, []):
-        what = "has an encoder" if config.is_encoder_decoder else "names no architecture"
-        raise CheckpointError(f"{name}: {what}: name a causal language model")
-    if not any(one.endswith("ForCausalLM") for one in config.architectures or []):
-        found = ", ".join(config.architectures or [])
-        raise CheckpointError(f"{name}: is a {found}: name a model ...ForCausalLM")
+        problem = "has an encoder" if config.is_encoder_decoder else "names no architecture"
+        raise CheckpointError(f"{name}: {problem}: name a causal language model")
+    if not any(architecture.endswith("ForCausalLM") for architecture in config.architectures or []):
+        names = ", ".join(config.architectures or [])
+        raise CheckpointError(f"{name}: is a {names}: name a model ...ForCausalLM")
     if subtracting := _SUBTRACTING.intersection(config.architectures or []):
         raise CheckpointError(
             f"{name}: is a {subtracting.pop()}, whose heads subtract maps already: name a model "

@@ -201,19 +201,19 @@ class RunEntry(PretrainedOptions):
 
     def differs_only_in_recipe(self, base: "RunEntry") -> bool:
         """Return whether the run differs from its base only in recipe, label and color."""
-        others = ("init_from", "adapt", "match")
-        alike = all(getattr(self, key) == getattr(base, key) for key in others)
+        keys = ("init_from", "adapt", "match")
+        alike = all(getattr(self, key) == getattr(base, key) for key in keys)
         return alike and not self.overrides and not self.save_checkpoints_at
 
     def alone(self, inherited: Mapping[str, Any]) -> dict[str, Any]:
         """Return what this run has beside settings that it inherits, and nothing inherits."""
         if not self.save_checkpoints_at:
             return {}
-        kept = {
+        fractions = {
             *inherited.get("training", {}).get("save_checkpoints_at", []),
             *self.save_checkpoints_at,
         }
-        return {"training": {"save_checkpoints_at": sorted(kept)}}
+        return {"training": {"save_checkpoints_at": sorted(fractions)}}
 
     def pretrained_model(self) -> PretrainedModel | None:
         """Return the model from elsewhere; None for a run that is trained here."""
@@ -298,36 +298,36 @@ def load_project(
     Raises:
         ConfigError: An unknown key, or a value that cannot be used.
     """
-    file, known = folder / "config.yaml", ProjectConfig.model_fields
-    given = [(read_yaml(path), str(path), f"{path}: ") for path in files]
-    given += [(dict(overrides), "--config", "--config ")]
+    file, fields = folder / "config.yaml", ProjectConfig.model_fields
+    sources = [(read_yaml(path), str(path), f"{path}: ") for path in files]
+    sources += [(dict(overrides), "--config", "--config ")]
     if not file.exists():
         raise ConfigError(
             f"{file}: no such file: this command runs in a checkout of the project; go to its "
             "folder, or name the folder of a configuration"
         )
     layers = Layers().add(read_yaml(file), str(file))
-    for values, place, where in given:
+    for values, origin, prefix in sources:
         for key in values:
-            if key not in known:
-                shown = key if key.isprintable() else repr(key)
-                raise ConfigError(f"{where}{shown}: unknown key{nearest(key, known)}")
-        layers.add(values, place)
+            if key not in fields:
+                key_text = key if key.isprintable() else repr(key)
+                raise ConfigError(f"{prefix}{key_text}: unknown key{nearest(key, fields)}")
+        layers.add(values, origin)
     return validate(ProjectConfig, layers.values, str(file), layers.origin), layers
 
 
-def settings_given(words: Iterable[str]) -> dict[str, Any]:
+def parse_settings(arguments: Iterable[str]) -> dict[str, Any]:
     """Return the keys of config.yaml that ``key=value`` words set, values read as YAML.
 
     Raises:
         ConfigError: A word is no such pair or no YAML, or a key is given twice.
     """
-    found: dict[str, Any] = {}
-    for word in words:
+    settings: dict[str, Any] = {}
+    for word in arguments:
         key, equals, text = word.partition("=")
         if not equals:
             raise ConfigError(f"--config {key}: takes key=value")
-        if key in found:
+        if key in settings:
             raise ConfigError(f"--config {key}: is given twice; remove one")
-        found[key] = parse_value(text, f"--config {key}")
-    return found
+        settings[key] = parse_value(text, f"--config {key}")
+    return settings

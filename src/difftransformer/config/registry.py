@@ -195,16 +195,16 @@ def check_registry(registry: Registry, artifacts: Mapping[str, ArtifactConfig], 
         ConfigError: One line with the key path, the unknown name and the nearest one.
     """
     for name, claim in registry.claims.items():
-        where = f"{file}: claims.{name}"
-        artifact = lookup(artifacts, claim.artifact, "artifact", f"{where}.artifact")
+        location = f"{file}: claims.{name}"
+        artifact = lookup(artifacts, claim.artifact, "artifact", f"{location}.artifact")
         for index, contrast in enumerate(claim.contrasts):
-            key, runs = f"{where}.contrasts[{index}]", dict.fromkeys(artifact.runs())
+            key, runs = f"{location}.contrasts[{index}]", dict.fromkeys(artifact.runs())
             for run in contrast.sides.values():
                 lookup(runs, run, f"row of {claim.artifact}", key)
             columns = {
                 column: None
                 for section in artifact.sections
                 if {row.run for row in section.rows}.issuperset(contrast.sides.values())
-                for column in section.asked.claim_columns
+                for column in section.typed_options.claim_columns
             }
             lookup(columns, contrast.metric, f"column of {claim.artifact}", f"{key}.metric")

@@ -52,7 +52,7 @@ class ConfigResolver:
     artifacts: dict[str, ArtifactConfig]
     registry: Registry
     papers: PapersFile
-    said: Layers
+    key_origins: Layers
     """Where each key of the project was set, for errors."""
 
     @classmethod
@@ -60,13 +60,15 @@ class ConfigResolver:
         cls, folder: Path, overrides: Mapping[str, Any] | None = None, files: Sequence[Path] = ()
     ) -> "ConfigResolver":
         """Read the configuration folder; arguments and errors as of `load_project`."""
-        project, said = load_project(folder, overrides or {}, files)
-        known = yaml_files(folder / "scales")
-        file = lookup(known, project.scale, "scale", f"{said.origin(('scale',))}: scale")
-        place = str(file)
+        project, key_origins = load_project(folder, overrides or {}, files)
+        scale_files = yaml_files(folder / "scales")
+        file = lookup(
+            scale_files, project.scale, "scale", f"{key_origins.origin(('scale',))}: scale"
+        )
+        location = str(file)
         scale = validate_yaml(ScaleConfig, file)
         runs = dict(validate_yaml(RunsFile, folder / "runs.yaml").runs)
-        runs |= scales.scale_runs(runs, scale, place)
+        runs |= scales.scale_runs(runs, scale, location)
         papers = validate_yaml(PapersFile, folder / "papers.yaml")
         artifacts = read_artifacts(folder / "artifacts", papers)
         check_papers(papers, artifacts, str(folder / "papers.yaml"))
@@ -74,17 +76,17 @@ class ConfigResolver:
         registry = read_registry(folder / "registry.yaml", papers)
         check_registry(registry, artifacts, str(folder / "registry.yaml"))
         artifacts_folder = str(folder / "artifacts")
-        check_artifacts(artifacts, labels, registry.claims, scale, place, artifacts_folder)
-        artifacts = scales.with_proxies(scale.proxies, artifacts, runs, place)
-        runs_place = f"{folder / 'runs.yaml'}: runs"
+        check_artifacts(artifacts, labels, registry.claims, scale, location, artifacts_folder)
+        artifacts = scales.with_proxies(scale.proxies, artifacts, runs, location)
+        runs_location = f"{folder / 'runs.yaml'}: runs"
         if project.pretrained is not None:
             runs, artifacts = scales.adapt_pretrained(
-                project.pretrained, runs, artifacts, runs_place
+                project.pretrained, runs, artifacts, runs_location
             )
-        runs = scales.inherited(runs, runs_place)
-        runs |= scales.size_grid_runs(runs, artifacts, scale, place, str(folder / "artifacts"))
-        runs |= scales.sweep_runs(runs, scale, place)
-        runs = scales.inherited(runs, runs_place)
+        runs = scales.inherited(runs, runs_location)
+        runs |= scales.size_grid_runs(runs, artifacts, scale, location, str(folder / "artifacts"))
+        runs |= scales.sweep_runs(runs, scale, location)
+        runs = scales.inherited(runs, runs_location)
         resolver = cls(
             folder=folder,
             project=project,
@@ -95,7 +97,7 @@ class ConfigResolver:
             artifacts=artifacts,
             registry=registry,
             papers=papers,
-            said=said,
+            key_origins=key_origins,
         )
         resolver._check_entries()
         return resolver
@@ -107,19 +109,21 @@ class ConfigResolver:
         scales.check_entries(scale, file, self.runs, runs_file, self.datasets, self.suites)
         for key in ("corpus", "second_corpus"):
             if (named := getattr(self.project, key)) is not None:
-                lookup(self.datasets, named, "dataset", f"{self.said.origin((key,))}: {key}")
+                lookup(self.datasets, named, "dataset", f"{self.key_origins.origin((key,))}: {key}")
         for name in self.datasets:
             self.dataset(name)
         for name, changes in self.project.overrides.items():
-            place = f"{self.said.origin(('overrides', name))}: overrides"
-            if lookup(self.runs, name, "run", place).pretrained is not None:
-                raise ConfigError(f"{place}.{name}: a pretrained model is not trained; remove it")
-            check_settings(changes, f"{place}.{name}")
+            location = f"{self.key_origins.origin(('overrides', name))}: overrides"
+            if lookup(self.runs, name, "run", location).pretrained is not None:
+                raise ConfigError(
+                    f"{location}.{name}: a pretrained model is not trained; remove it"
+                )
+            check_settings(changes, f"{location}.{name}")
         for name in scale.timings:
             self.timing(name)
 
     @cached_property
-    def runs_place(self) -> str:
+    def runs_location(self) -> str:
         """Place of the runs, for errors."""
         return f"{self.folder / 'runs.yaml'}: runs"
 
@@ -143,21 +147,21 @@ class ConfigResolver:
             assert model is not None
             text = self.dataset(retokenized.text_of(name, reader))
             return retokenized.in_ids_of(text, model, trained=reader == PRETRAINED_BASE)
-        place = f"{self.folder / 'datasets.yaml'}: datasets"
-        lookup(self.datasets, name, "dataset", place)
+        location = f"{self.folder / 'datasets.yaml'}: datasets"
+        lookup(self.datasets, name, "dataset", location)
         layers = Layers()
         for member in self._dataset_chain(name):
-            for entry, where in (
-                (self.datasets[member], f"{place}.{member}"),
+            for entry, layer_location in (
+                (self.datasets[member], f"{location}.{member}"),
                 (self.scale.datasets.get(member, {}), f"{self.scale_file}: datasets.{member}"),
             ):
-                own = {key: value for key, value in entry.items() if key != "base"}
+                changes = {key: value for key, value in entry.items() if key != "base"}
                 if member in self._derived:
-                    require_same_text(own, where, "sources" in self.datasets[member])
-                if entry is self.datasets[member] and "sources" in own:
+                    require_same_text(changes, layer_location, "sources" in self.datasets[member])
+                if entry is self.datasets[member] and "sources" in changes:
                     layers.values.pop("sources", None)  # other text in the base's token ids
-                layers.add(own, where)
-        return validate(DatasetConfig, layers.values, f"{place}.{name}", layers.origin)
+                layers.add(changes, layer_location)
+        return validate(DatasetConfig, layers.values, f"{location}.{name}", layers.origin)
 
     def tokenizer_owner(self, dataset: str) -> str:
         """Return the dataset whose tokenizer a dataset uses: the first of its bases, or itself."""
@@ -170,26 +174,28 @@ class ConfigResolver:
         Raises:
             ConfigError: An unknown suite, kind or key, or a value that cannot be used.
         """
-        place = f"{self.folder / 'evaluations.yaml'}: suites"
-        entry = lookup(self.suites, name, "suite", place)
-        layers = Layers().add(entry, f"{place}.{name}")
+        location = f"{self.folder / 'evaluations.yaml'}: suites"
+        entry = lookup(self.suites, name, "suite", location)
+        layers = Layers().add(entry, f"{location}.{name}")
         layers.add(self.scale.suites.get(name, {}), f"{self.scale_file}: suites.{name}")
-        kind = suite_class(layers.values.get("kind"), f"{place}.{name}.kind")
+        kind = suite_class(layers.values.get("kind"), f"{location}.{name}.kind")
         benchmarks = self.project.benchmarks
         if benchmarks is not None and kind.takes_benchmarks(layers.values, benchmarks):
             layers.add({"data": benchmarks}, "benchmarks")
         if kind.repeats is not None and kind.repeats in layers.values:
-            repeated = self._repeated(layers.values[kind.repeats], f"{place}.{name}.{kind.repeats}")
+            repeated = self._repeated(
+                layers.values[kind.repeats], f"{location}.{name}.{kind.repeats}"
+            )
             layers.add({"suite": repeated}, kind.repeats)
-        return validate(kind, layers.values, f"{place}.{name}", layers.origin)
+        return validate(kind, layers.values, f"{location}.{name}", layers.origin)
 
-    def _repeated(self, name: Any, place: str) -> dict[str, Any]:
+    def _repeated(self, name: Any, location: str) -> dict[str, Any]:
         """Return the settings of the suite that another one repeats."""
-        lookup(self.suites, name, "suite", place)
+        lookup(self.suites, name, "suite", location)
         repeated = self.suite(name)
         if not repeated.repeatable:
             raise ConfigError(
-                f"{place}: '{name}' measures {repeated.kind}, which cannot be repeated; name a "
+                f"{location}: '{name}' measures {repeated.kind}, which cannot be repeated; name a "
                 "suite with one number that a model is better or worse by"
             )
         return repeated.model_dump(mode="json")
@@ -198,8 +204,8 @@ class ConfigResolver:
         """Return what the scale says of timings of an evaluation; None if it makes none."""
         if name not in self.scale.timings:
             return None
-        place = f"{self.scale_file}: timings.{name}"
-        return validate(timing_class(name, place), self.scale.timings[name], place)
+        location = f"{self.scale_file}: timings.{name}"
+        return validate(timing_class(name, location), self.scale.timings[name], location)
 
     def entry(self, name: str) -> RunEntry:
         """Return a run with what it has from its bases, all but `overrides`.
@@ -207,7 +213,7 @@ class ConfigResolver:
         Raises:
             ConfigError: An unknown run; offers the nearest name.
         """
-        return lookup(self.runs, name, "run", self.runs_place)
+        return lookup(self.runs, name, "run", self.runs_location)
 
     def pretrained(self, name: str) -> PretrainedModel | None:
         """Return the model from elsewhere that a run is; None for one that is trained here."""
@@ -219,63 +225,70 @@ class ConfigResolver:
         It is as the training job gets it, but that one with `match` is not sized yet.
         """
         layers = self.layers(name, recipe)
-        return validate(RunConfig, layers.values, self._place_of_model(name), layers.origin)
+        return validate(RunConfig, layers.values, self._model_location(name), layers.origin)
 
     def layers(self, name: str, recipe: str | None = None) -> Layers:
         """Return the settings of a run, merged and not checked; arguments as for `run`."""
         entry = self.entry(name)
         recipe = recipe or entry.recipe
-        place = f"{self.runs_place}.{name}"
+        location = f"{self.runs_location}.{name}"
         if recipe is None:
-            raise ConfigError(f"{place}: no recipe, neither here nor in a base; add `recipe: ...`")
-        lookup(self.scale.recipes, recipe, "recipe", f"{place}.recipe: scale {self.project.scale}")
+            raise ConfigError(
+                f"{location}: no recipe, neither here nor in a base; add `recipe: ...`"
+            )
+        lookup(
+            self.scale.recipes, recipe, "recipe", f"{location}.recipe: scale {self.project.scale}"
+        )
         layers = Layers()
         recipes = f"{self.scale_file}: recipes"
         for member, shared in ancestry(self.scale.recipes, recipe, recipes).items():
             changes = shared.model_dump(exclude={"base"}, exclude_none=True)
             layers.add(changes, f"{recipes}.{member}")
-        tuned = scales.tuned_as(self.runs, self.scale.learning_rates, name, recipe, self.runs_place)
+        tuned = scales.tuned_as(
+            self.runs, self.scale.learning_rates, name, recipe, self.runs_location
+        )
         if tuned is not None:
             rate = {"training": {"lr": self.scale.learning_rates[tuned]}}
             layers.add(rate, f"{self.scale_file}: learning_rates.{tuned}")
-        for ancestor, one in ancestry(self.runs, name, self.runs_place).items():
-            layers.add(one.overrides, f"{self.runs_place}.{ancestor}.overrides")
-        layers.add(entry.alone(layers.values), f"{place}.save_checkpoints_at")
-        layers.add(self.project.overrides.get(name, {}), self._place_of_override(name))
-        layers.values |= self._references(name, layers, place)
+        for ancestor, ancestor_entry in ancestry(self.runs, name, self.runs_location).items():
+            layers.add(ancestor_entry.overrides, f"{self.runs_location}.{ancestor}.overrides")
+        layers.add(entry.alone(layers.values), f"{location}.save_checkpoints_at")
+        layers.add(self.project.overrides.get(name, {}), self._override_location(name))
+        layers.values |= self._references(name, layers, location)
         return layers
 
-    def _place_of_model(self, name: str) -> str:
+    def _model_location(self, name: str) -> str:
         """Where the model of a run is set, for errors; the call may change it."""
         changed = "model" in self.project.overrides.get(name, {})
         return (
-            f"{self.runs_place}.{name}" + f", changed by {self._place_of_override(name)}" * changed
+            f"{self.runs_location}.{name}"
+            + f", changed by {self._override_location(name)}" * changed
         )
 
-    def _place_of_override(self, name: str) -> str:
-        return f"{self.said.origin(('overrides', name))}: overrides.{name}"
+    def _override_location(self, name: str) -> str:
+        return f"{self.key_origins.origin(('overrides', name))}: overrides.{name}"
 
-    def _references(self, name: str, layers: Layers, place: str) -> dict[str, Any]:
+    def _references(self, name: str, layers: Layers, location: str) -> dict[str, Any]:
         """What a run has of other entries than its bases, with the size of its vocabulary."""
         values = layers.values
-        lineage(self.runs, name, self.runs_place, "init_from", self._parent, "run")
+        lineage(self.runs, name, self.runs_location, "init_from", self._parent, "run")
         if "dataset" not in values:
-            raise ConfigError(f"{place}: its recipe names no dataset; add `dataset: ...`")
+            raise ConfigError(f"{location}: its recipe names no dataset; add `dataset: ...`")
         entry = self.entry(name)
         parent = entry.init_from
         dataset = self.read_by(name, str(values["dataset"]))
         size = self.dataset(dataset).vocab_size
-        foreign = self.project.pretrained if parent == PRETRAINED_BASE else None
-        model = dict(values.get("model", {})) if foreign is None else self._pretrained_sizes
+        base = self.project.pretrained if parent == PRETRAINED_BASE else None
+        model = dict(values.get("model", {})) if base is None else self._pretrained_sizes
         if size is not None:
-            place_of_size = layers.origin(("model", "vocab_size"))
-            model["vocab_size"] = vocabulary(model.get("vocab_size"), size, dataset, place_of_size)
+            size_location = layers.origin(("model", "vocab_size"))
+            model["vocab_size"] = vocabulary(model.get("vocab_size"), size, dataset, size_location)
         return {
             "scale": self.project.scale,
             "run": name,
             "dataset": dataset,
             "init_from": parent,
-            "pretrained": None if foreign is None else self.pretrained(PRETRAINED_BASE),
+            "pretrained": None if base is None else self.pretrained(PRETRAINED_BASE),
             "adapt": entry.adapt,
             "model": model,
         }
@@ -303,22 +316,26 @@ class ConfigResolver:
 
     def read_by(self, run: str, dataset: str) -> str:
         """Return the dataset that stands in for ``dataset`` in the token ids of a run."""
-        found, owners = self.dataset_of(dataset), (run, self._parent(run))
-        foreign = [one for one in owners if one is not None and self.pretrained(one) is not None]
-        return retokenized.name_of(found, foreign[0]) if foreign else found
+        resolved, owners = self.dataset_of(dataset), (run, self._parent(run))
+        pretrained_owners = [
+            owner for owner in owners if owner is not None and self.pretrained(owner) is not None
+        ]
+        return (
+            retokenized.name_of(resolved, pretrained_owners[0]) if pretrained_owners else resolved
+        )
 
     def _reader(self, dataset: str) -> str | None:
         """Return the model from elsewhere whose token ids a dataset is in, by its run."""
-        foreign = (run for run, entry in self.runs.items() if entry.pretrained is not None)
-        return retokenized.reader_of(dataset, foreign)
+        pretrained_runs = (run for run, entry in self.runs.items() if entry.pretrained is not None)
+        return retokenized.reader_of(dataset, pretrained_runs)
 
     @cached_property
     def _pretrained_sizes(self) -> dict[str, Any]:
         """Sizes of the model from elsewhere that is adapted, as `model` of a run has them."""
         base = self.project.pretrained
         assert base is not None
-        place = f"{self.said.origin(('pretrained',))}: pretrained.sizes"
-        return asdict(base.planned(place))
+        location = f"{self.key_origins.origin(('pretrained',))}: pretrained.sizes"
+        return asdict(base.planned(location))
 
     @cached_property
     def _derived(self) -> dict[str, str]:
@@ -333,8 +350,8 @@ class ConfigResolver:
         """Return a dataset's bases from the first on, and itself; `corpus` replaces the first."""
 
         def base(member: str) -> str | None:
-            found = self._derived.get(member)
-            return self.dataset_of(found) if found in self.datasets else found
+            parent = self._derived.get(member)
+            return self.dataset_of(parent) if parent in self.datasets else parent
 
-        place = f"{self.folder / 'datasets.yaml'}: datasets"
-        return lineage(self.datasets, name, place, "base", base)
+        location = f"{self.folder / 'datasets.yaml'}: datasets"
+        return lineage(self.datasets, name, location, "base", base)

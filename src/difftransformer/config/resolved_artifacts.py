@@ -114,8 +114,10 @@ class ResolvedArtifact(Settings):
         rows = {
             row.run: row.overrides for part in self.sections for row in part.rows if row.overrides
         }
-        grid_rows = (one for part in self.sections for one in part.grid_rows)
-        return rows | {one.run: one.overrides for one in grid_rows if one.overrides}
+        grid_rows = (grid_row for part in self.sections for grid_row in part.grid_rows)
+        return rows | {
+            grid_row.run: grid_row.overrides for grid_row in grid_rows if grid_row.overrides
+        }
 
 
 class RunDisplay(Settings):
@@ -172,11 +174,13 @@ class ReportConfig(Settings):
     )
     tables: list[ResolvedArtifact] = setting(meaning="Tables to show, in order")
     figures: list[ResolvedArtifact] = setting(meaning="Figures to show beside the tables")
-    kept: list[EarlierArtifact] = setting(
+    earlier: list[EarlierArtifact] = setting(
         [], meaning="Those of these artifacts that this call did not ask for"
     )
     runs: dict[str, RunDisplay] = setting({}, meaning="Runs behind the artifacts")
     papers: dict[str, str] = setting({}, meaning="Titles of the papers by their short names")
     commands: dict[str, str] = setting({}, meaning="Command that rebuilds each artifact")
     command: str = setting("", meaning="Command that builds what was asked for")
-    given: str = setting("", meaning="What a command that rebuilds a file has to give --config")
+    config_option: str = setting(
+        "", meaning="What a command that rebuilds a file has to give --config"
+    )

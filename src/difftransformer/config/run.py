@@ -93,8 +93,8 @@ def _with_options(model: Any) -> Any:
     options = model.get("attention") if isinstance(model, dict) else None
     if not isinstance(options, dict):
         return model
-    place = "model.attention"
-    return model | {"attention": validate(options_class(options, place), options, place)}
+    location = "model.attention"
+    return model | {"attention": validate(options_class(options, location), options, location)}
 
 
 class RunSettings(Settings):
@@ -106,7 +106,7 @@ class RunSettings(Settings):
     training: TrainingConfig = setting(meaning="How it is trained.")
 
 
-def check_settings(layer: Mapping[str, Any], where: str) -> None:
+def check_settings(layer: Mapping[str, Any], location: str) -> None:
     """Check the keys that one of the mappings of a run's settings has, which others complete.
 
     Options of attention are checked with all of them, which name the variant.
@@ -118,11 +118,11 @@ def check_settings(layer: Mapping[str, Any], where: str) -> None:
     if isinstance(model, Mapping):
         if not isinstance(attention := model.get("attention", {}), Mapping):
             raise ConfigError(
-                f"{where}: model.attention: needs a mapping of keys, got {attention!r}"
+                f"{location}: model.attention: needs a mapping of keys, got {attention!r}"
             )
-        own = {key: value for key, value in model.items() if key != "attention"}
-        layer = {**layer, "model": own}
-    validate_part(RunSettings, layer, where)
+        without_attention = {key: value for key, value in model.items() if key != "attention"}
+        layer = {**layer, "model": without_attention}
+    validate_part(RunSettings, layer, location)
 
 
 class RunConfig(RunSettings):
@@ -180,10 +180,10 @@ class ResolvedDataset(Settings):
     config: DatasetConfig = setting(meaning="Sources, mixture, tokenizer and budgets.")
 
 
-def require_same_model(child: ModelConfig, parent: ModelConfig, where: str, name: str) -> None:
+def require_same_model(child: ModelConfig, parent: ModelConfig, location: str, name: str) -> None:
     """Check that weights of ``parent`` are weights of ``child``; both are resolved.
 
-    ``where`` is the place of the mistake and ``name`` the run of the parent, for errors.
+    ``location`` is the place of the mistake and ``name`` the run of the parent, for errors.
 
     Raises:
         ConfigError: They differ in more than `NOT_OF_WEIGHTS`; names the first key.
@@ -192,16 +192,17 @@ def require_same_model(child: ModelConfig, parent: ModelConfig, where: str, name
     for key in {**ours, **theirs}:
         if key not in NOT_OF_WEIGHTS and ours.get(key) != theirs.get(key):
             raise ConfigError(
-                f"{where}: model.{key} is {ours.get(key)}, in run {name} it is {theirs.get(key)}: "
+                f"{location}: model.{key} is {ours.get(key)}, in run {name} it is "
+                f"{theirs.get(key)}: "
                 f"a run can continue another one if their models differ in nothing but "
                 f"{', '.join(NOT_OF_WEIGHTS)}"
             )
 
 
-def same_token_ids(one: DatasetConfig, other: DatasetConfig) -> bool:
+def same_token_ids(config: DatasetConfig, other: DatasetConfig) -> bool:
     """Whether ids mean the same in two datasets that share no tokenizer file."""
-    if one.generated is not None and other.generated is not None:
-        same_kind = type(one.generated) is type(other.generated)
-        return same_kind and one.generated.vocabulary == other.generated.vocabulary
-    fixed = one.tokenizer.kind in ("tiktoken", "huggingface")
-    return fixed and one.tokenizer == other.tokenizer
+    if config.generated is not None and other.generated is not None:
+        same_kind = type(config.generated) is type(other.generated)
+        return same_kind and config.generated.vocabulary == other.generated.vocabulary
+    fixed = config.tokenizer.kind in ("tiktoken", "huggingface")
+    return fixed and config.tokenizer == other.tokenizer

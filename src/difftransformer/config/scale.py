@@ -105,8 +105,8 @@ class ScaleConfig(Settings):
 
     def listed_seeds(self, artifact: str) -> list[int]:
         """Return the seeds that an artifact has by name; empty: it has as many as `seeds` says."""
-        own = self.seeds.get(artifact)
-        return own if isinstance(own, list) else []
+        entry = self.seeds.get(artifact)
+        return entry if isinstance(entry, list) else []
 
     def first_seeds(self, artifact: str, number: int | None) -> list[int]:
         """Return the first seeds of an artifact, those of its list before larger ones.
@@ -115,8 +115,8 @@ class ScaleConfig(Settings):
             artifact: Table or figure.
             number: How many; None: as many as the scale gives it.
         """
-        own, listed = self.seeds.get(artifact, 1), self.listed_seeds(artifact)
+        entry, listed = self.seeds.get(artifact, 1), self.listed_seeds(artifact)
         looked_at = set(self.exploratory_seeds)
         larger = (seed for seed in count(max(listed, default=-1) + 1) if seed not in looked_at)
-        default = own if isinstance(own, int) else len(own)
+        default = entry if isinstance(entry, int) else len(entry)
         return list(islice(chain(listed, larger), number or default))

@@ -30,32 +30,36 @@ claims on it stay the same, and a scale says which of its runs stand in for the 
 
 def scale_runs(runs: Runs, scale: ScaleConfig, scale_file: str) -> dict[str, RunEntry]:
     """Return the runs that a scale changes or adds."""
-    found = {}
+    entries = {}
     for name, changes in scale.runs.items():
-        place, layers = f"{scale_file}: runs.{name}", Layers()
+        location, layers = f"{scale_file}: runs.{name}", Layers()
         if name in runs:
             layers.add(runs[name].model_dump(exclude_unset=True), f"runs.yaml: runs.{name}")
-        layers.add(changes, place)
-        found[name] = validate(RunEntry, layers.values, place, layers.origin)
-    return found
+        layers.add(changes, location)
+        entries[name] = validate(RunEntry, layers.values, location, layers.origin)
+    return entries
 
 
-def inherited(runs: Runs, where: str) -> dict[str, RunEntry]:
+def inherited(runs: Runs, location: str) -> dict[str, RunEntry]:
     """Return the runs with what each has from its bases, be it null in the nearest one.
 
     Raises:
         ConfigError: A base is unknown, or the bases form a circle.
     """
-    found = {}
+    entries = {}
     for name, entry in runs.items():
-        chain = ancestry(runs, name, where).values()
-        own = {key: getattr(one, key) for one in chain for key in INHERITED & one.model_fields_set}
-        found[name] = entry.model_copy(update=own)
-    return found
+        chain = ancestry(runs, name, location).values()
+        values = {
+            key: getattr(ancestor, key)
+            for ancestor in chain
+            for key in INHERITED & ancestor.model_fields_set
+        }
+        entries[name] = entry.model_copy(update=values)
+    return entries
 
 
 def tuned_as(
-    runs: Runs, rates: Mapping[str, float], name: str, recipe: str, where: str
+    runs: Runs, rates: Mapping[str, float], name: str, recipe: str, location: str
 ) -> str | None:
     """Return whose tuned learning rate a run has at a recipe; None: that of the recipe.
 
@@ -65,10 +69,10 @@ def tuned_as(
     def method(run: str) -> Any:
         return (runs[run].adapt or {}).get("method")
 
-    for one in reversed(ancestry(runs, name, where)):
-        alike = runs[one].recipe == recipe and method(one) == method(name)
-        if one in rates and (one == name or alike):
-            return one
+    for ancestor in reversed(ancestry(runs, name, location)):
+        alike = runs[ancestor].recipe == recipe and method(ancestor) == method(name)
+        if ancestor in rates and (ancestor == name or alike):
+            return ancestor
     return None
 
 
@@ -78,14 +82,14 @@ def members(runs: Runs, run: str, recipes: Sequence[str]) -> dict[str, str]:
     At its own recipe a run is itself, and at one at which a run of its own name stands, that one,
     so nothing is trained twice.
     """
-    own = runs[run]
+    base_entry = runs[run]
     named = {
         entry.recipe: name
         for name, entry in reversed(list(runs.items()))
-        if entry.base == run and entry.differs_only_in_recipe(own)
+        if entry.base == run and entry.differs_only_in_recipe(base_entry)
     }
     return {
-        run if recipe == own.recipe else named.get(recipe, f"{run}_{recipe}"): recipe
+        run if recipe == base_entry.recipe else named.get(recipe, f"{run}_{recipe}"): recipe
         for recipe in recipes
     }
 
@@ -101,20 +105,23 @@ def size_grid_runs(
         ConfigError: an unknown size grid, recipe or run; offers the nearest name.
     """
     added: dict[str, RunEntry] = {}
-    sections = [(name, part) for name, one in artifacts.items() for part in one.sections]
+    sections = [(name, part) for name, artifact in artifacts.items() for part in artifact.sections]
     for name, part in sections:
         if part.size_grid is None:
             continue
-        where, place = f"{folder}/{name}.yaml", f"{file}: size_grids.{part.size_grid}"
+        artifact_location, location = (
+            f"{folder}/{name}.yaml",
+            f"{file}: size_grids.{part.size_grid}",
+        )
         recipes = lookup(scale.size_grids, part.size_grid, "size grid", f"{file}: size_grids")
         try:
-            part.asked.check_size_grid(recipes)
+            part.typed_options.check_size_grid(recipes)
         except ValueError as error:
-            raise ConfigError(f"{place}: {error}") from None
+            raise ConfigError(f"{location}: {error}") from None
         for recipe in recipes:
-            lookup(scale.recipes, recipe, "recipe", place)
+            lookup(scale.recipes, recipe, "recipe", location)
         for row in part.rows:
-            entry = lookup(runs, row.run, "run", where)
+            entry = lookup(runs, row.run, "run", artifact_location)
             for member, recipe in members(runs, row.run, recipes).items():
                 if member not in runs:
                     label = f"{entry.label}, {recipe}"
@@ -126,7 +133,7 @@ def sweep_runs(runs: Runs, scale: ScaleConfig, scale_file: str) -> dict[str, Run
     """Return a run for each learning rate of the grids of all sweeps."""
     expanded: dict[str, RunEntry] = {}
     grids: dict[str, list[float]] = {}
-    for name, rates in (one for sweep in scale.sweeps.values() for one in sweep.rates().items()):
+    for name, rates in (grid for sweep in scale.sweeps.values() for grid in sweep.rates().items()):
         if grids.setdefault(name, rates) != rates:
             raise ConfigError(
                 f"{scale_file}: sweeps: {name} has the rates {grids[name]} in one and {rates} in "
@@ -149,7 +156,7 @@ def sweep_run(run: str, index: int) -> str:
 
 
 def with_proxies(
-    proxies: Proxies, artifacts: Mapping[str, ArtifactConfig], runs: Runs, place: str
+    proxies: Proxies, artifacts: Mapping[str, ArtifactConfig], runs: Runs, location: str
 ) -> dict[str, ArtifactConfig]:
     """Return all artifacts, those with the rows replaced that others stand in for.
 
@@ -159,19 +166,21 @@ def with_proxies(
     """
     replaced = dict(artifacts)
     for name, rows in proxies.items():
-        artifact = lookup(artifacts, name, "artifact", f"{place}: proxies")
-        known, where = artifact.runs(), f"{place}: proxies.{name}"
+        artifact = lookup(artifacts, name, "artifact", f"{location}: proxies")
+        row_runs, artifact_location = artifact.runs(), f"{location}: proxies.{name}"
         for run, other in rows.items():
-            if run not in known:
-                raise ConfigError(f"{where}: '{run}' is none of its rows{nearest(run, known)}")
+            if run not in row_runs:
+                raise ConfigError(
+                    f"{artifact_location}: '{run}' is none of its rows{nearest(run, row_runs)}"
+                )
             if other is not None:
-                lookup(runs, other, "run", f"{where}.{run}")
+                lookup(runs, other, "run", f"{artifact_location}.{run}")
         replaced[name] = _replaced(artifact, rows)
         for part in replaced[name].sections:
             left = [row.run for row in part.rows]
             if not left or len(set(left)) < len(left):
-                what = "no rows are left" if not left else f"a run stands twice among {left}"
-                raise ConfigError(f"{where}: section '{part.title}': {what}")
+                problem = "no rows are left" if not left else f"a run stands twice among {left}"
+                raise ConfigError(f"{artifact_location}: section '{part.title}': {problem}")
     return replaced
 
 
@@ -219,7 +228,7 @@ def _section(part: SectionConfig, runs: Mapping[str, str | None]) -> SectionConf
 
 
 def adapt_pretrained(
-    base: PretrainedBase, runs: Runs, artifacts: Mapping[str, ArtifactConfig], where: str
+    base: PretrainedBase, runs: Runs, artifacts: Mapping[str, ArtifactConfig], location: str
 ) -> tuple[dict[str, RunEntry], dict[str, ArtifactConfig]]:
     """Let adaptations start from a model from elsewhere, and show it where their base is shown.
 
@@ -227,24 +236,24 @@ def adapt_pretrained(
         base: The model, which becomes a run.
         runs: All runs; those with `adapt` come back with another `init_from`.
         artifacts: All artifacts; in those with adapted rows the base's rows show the model.
-        where: File and section of the runs, for errors.
+        location: File and section of the runs, for errors.
     """
     options = {name: getattr(base, name) for name in PretrainedOptions.model_fields}
-    itself = RunEntry(label=base.shown, color=0, pretrained=base.name, **options)
+    itself = RunEntry(label=base.display_name, color=0, pretrained=base.name, **options)
     changed, bases = {**runs, PRETRAINED_BASE: itself}, set()
     for name, entry in runs.items():
         if entry.adapt is not None and entry.init_from is not None:
             bases.add(entry.init_from)
             changed[name] = entry.model_copy(update={"init_from": PRETRAINED_BASE})
-    known = inherited(runs, where).items()
-    adapted = {name for name, entry in known if entry.adapt is not None}
-    shown = {
+    entries = inherited(runs, location).items()
+    adapted = {name for name, entry in entries if entry.adapt is not None}
+    changed_artifacts = {
         name: _replaced(artifact, dict.fromkeys(bases, PRETRAINED_BASE))
         if any(run in adapted for run in artifact.runs())
         else artifact
         for name, artifact in artifacts.items()
     }
-    return changed, shown
+    return changed, changed_artifacts
 
 
 # --- what its entries and those of runs.yaml must be by themselves, used or overridden
@@ -261,15 +270,15 @@ def check_entries(
         ConfigError: an unknown name or key, or a value of a wrong type or size.
     """
     for name, recipe in scale.recipes.items():
-        own = recipe.model_dump(include={"model", "training"}, exclude_unset=True)
-        check_settings(own, f"{file}: recipes.{name}")
+        values = recipe.model_dump(include={"model", "training"}, exclude_unset=True)
+        check_settings(values, f"{file}: recipes.{name}")
     for name, entry in runs.items():
         owner = file if name in scale.runs else runs_file
         check_settings(entry.overrides, f"{owner}: runs.{name}.overrides")
-    for key, what, changed, known in (
+    for key, noun, changed, entries in (
         ("datasets", "dataset", scale.datasets, datasets),
         ("suites", "suite", scale.suites, suites),
         ("learning_rates", "run", scale.learning_rates, runs),
     ):
         for name in changed:
-            lookup(known, name, what, f"{file}: {key}")
+            lookup(entries, name, noun, f"{file}: {key}")

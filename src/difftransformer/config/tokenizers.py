@@ -78,23 +78,23 @@ TokenizerConfig = Annotated[
 ]
 
 
-def vocabulary(given: Any, ids: int, dataset: str, place: str) -> Any:
+def vocabulary(vocab_size: Any, ids: int, dataset: str, location: str) -> Any:
     """Return the vocabulary of a model that reads a dataset: what is given, else its ids, padded.
 
     Args:
-        given: `vocab_size` as it was set, not yet checked; None: it was not.
+        vocab_size: Setting of the model, not yet checked; None: it was not.
         ids: How many token ids the dataset has.
         dataset: Its name, for the message.
-        place: Where ``given`` was set, for the message.
+        location: Where ``vocab_size`` was set, for the message.
 
     Raises:
         ConfigError: There are more ids.
     """
-    if given is None:
+    if vocab_size is None:
         return -(-ids // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
-    if isinstance(given, int) and given < ids:
+    if isinstance(vocab_size, int) and vocab_size < ids:
         raise ConfigError(
-            f"{place}: model.vocab_size: {given} is less than the {ids} token ids of dataset "
-            f"{dataset}; raise it, or leave it out"
+            f"{location}: model.vocab_size: {vocab_size} is less than the {ids} token ids of "
+            f"dataset {dataset}; raise it, or leave it out"
         )
-    return given
+    return vocab_size

@@ -21,25 +21,25 @@ _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 """The adapter of a type, made once: pydantic would build its schema each time."""
 
 
-def known_names(allowed: Collection[str], what: str) -> Callable[[list[str]], list[str]]:
+def names_from(allowed: Collection[str], noun: str) -> Callable[[list[str]], list[str]]:
     """Return what checks a list of names: each must be ``allowed``, and stand there once."""
 
     def check(names: list[str]) -> list[str]:
         for name in names:
             if name not in allowed:
-                raise ValueError(f"unknown {what} '{name}'{nearest(name, allowed)}")
+                raise ValueError(f"unknown {noun} '{name}'{nearest(name, allowed)}")
         return distinct(names)
 
     return check
 
 
-def validate(kind: type[T], raw: Any, where: str, origin: Origin | None = None) -> T:
+def validate(kind: type[T], raw: Any, location: str, origin: Origin | None = None) -> T:
     """Return ``raw`` as an instance of ``kind``.
 
     Args:
         kind: A pydantic model, or any other type.
         raw: Plain data as read from YAML, or the bytes of a JSON file.
-        where: File and key path that errors name when ``origin`` does not know better.
+        location: File and key path that errors name when ``origin`` does not know better.
         origin: Maps the path of a bad key inside ``raw`` to the place that set it.
 
     Raises:
@@ -51,13 +51,13 @@ def validate(kind: type[T], raw: Any, where: str, origin: Origin | None = None) 
             return adapter.validate_json(raw)
         return adapter.validate_python(raw)
     except ConfigError as error:  # of settings inside, typed by what they name
-        raise ConfigError(f"{where}: {error}") from None
+        raise ConfigError(f"{location}: {error}") from None
     except ValidationError as error:
         details = error.errors(include_url=False)
-    raise ConfigError(_describe(details, raw, adapter, where, origin))
+    raise ConfigError(_describe(details, raw, adapter, location, origin))
 
 
-def validate_part(kind: type[BaseModel], raw: Any, where: str) -> None:
+def validate_part(kind: type[BaseModel], raw: Any, location: str) -> None:
     """Check the keys that ``raw`` has, where others may be missing: a later layer gives them.
 
     Raises:
@@ -67,12 +67,16 @@ def validate_part(kind: type[BaseModel], raw: Any, where: str) -> None:
     try:
         adapter.validate_python(raw)
     except ValidationError as error:
-        kept = [one for one in error.errors(include_url=False) if one["type"] not in _OF_THE_WHOLE]
-        if kept:
-            raise ConfigError(_describe(kept, raw, adapter, where)) from None
+        details = [
+            detail
+            for detail in error.errors(include_url=False)
+            if detail["type"] not in _OF_ALL_KEYS
+        ]
+        if details:
+            raise ConfigError(_describe(details, raw, adapter, location)) from None
 
 
-_OF_THE_WHOLE = ("missing", "value_error")
+_OF_ALL_KEYS = ("missing", "value_error")
 """Errors that speak of all keys together."""
 
 
@@ -80,7 +84,7 @@ def _describe(
     details: list[ErrorDetails],
     raw: Any,
     adapter: TypeAdapter[Any],
-    where: str,
+    location: str,
     origin: Origin | None = None,
 ) -> str:
     if isinstance(raw, bytes):
@@ -91,30 +95,34 @@ def _describe(
     # An unknown key explains a missing one better than the other way round.
     detail = min(details, key=lambda item: item["type"] == "missing")
     path = _path_in(raw, detail["loc"])
-    place = (origin(tuple(map(str, path))) if origin else "") or where
+    key_location = (origin(tuple(map(str, path))) if origin else "") or location
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     key = key.removeprefix(".")
-    here = [one for one in details if one is detail or _is_beside(one, detail, raw)]
-    text = f"{place}: {key + ': ' if key else ''}{_any_of(here, path, adapter)}"
-    rest = len(details) - len(here)
-    return text + (f" (and {rest} more)" if rest else "")
+    same_value = [
+        candidate
+        for candidate in details
+        if candidate is detail or _is_beside(candidate, detail, raw)
+    ]
+    text = f"{key_location}: {key + ': ' if key else ''}{_any_of(same_value, path, adapter)}"
+    num_others = len(details) - len(same_value)
+    return text + (f" (and {num_others} more)" if num_others else "")
 
 
-def _is_beside(one: ErrorDetails, other: ErrorDetails, raw: Any) -> bool:
+def _is_beside(detail: ErrorDetails, other: ErrorDetails, raw: Any) -> bool:
     """Whether errors are of one value, which is none of what a union of types takes."""
-    of_keys = "[key]" in (*one["loc"], *other["loc"])
-    return not of_keys and _path_in(raw, one["loc"]) == _path_in(raw, other["loc"])
+    of_keys = "[key]" in (*detail["loc"], *other["loc"])
+    return not of_keys and _path_in(raw, detail["loc"]) == _path_in(raw, other["loc"])
 
 
 def _any_of(
     details: list[ErrorDetails], path: tuple[int | str, ...], adapter: TypeAdapter[Any]
 ) -> str:
     """Say what each type of a union wants of a value, and once what was found."""
-    found = f", got {_short(details[0].get('input'))}"
-    told = [_problem(one, path, adapter).partition(found) for one in details]
-    wanted, hints = (dict.fromkeys(part[index] for part in told) for index in (0, 2))
-    got = found if any(part[1] for part in told) else ""
-    return ", or ".join(wanted) + got + "".join(hints)
+    received = f", got {_short(details[0].get('input'))}"
+    parts = [_problem(detail, path, adapter).partition(received) for detail in details]
+    expected, hints = (dict.fromkeys(part[index] for part in parts) for index in (0, 2))
+    got = received if any(part[1] for part in parts) else ""
+    return ", or ".join(expected) + got + "".join(hints)
 
 
 def _path_in(raw: Any, loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
@@ -152,13 +160,13 @@ _NEEDED = {
 
 
 def _problem(detail: ErrorDetails, path: tuple[int | str, ...], adapter: TypeAdapter[Any]) -> str:
-    found, kind = detail.get("input"), detail["type"]
-    got = f"got {_short(found)}"
+    value, kind = detail.get("input"), detail["type"]
+    got = f"got {_short(value)}"
     match kind:
         case "extra_forbidden" | "unexpected_keyword_argument":
-            return f"unknown key{_known_key(adapter.json_schema(), path)}"
-        case "missing" if isinstance(found, list | tuple):
-            text = f"an item is missing, got {_short(list(found))}"
+            return f"unknown key{_nearest_key(adapter.json_schema(), path)}"
+        case "missing" if isinstance(value, list | tuple):
+            text = f"an item is missing, got {_short(list(value))}"
         case "missing":
             text = "required key is missing"
         case "value_error":
@@ -168,15 +176,15 @@ def _problem(detail: ErrorDetails, path: tuple[int | str, ...], adapter: TypeAda
         case "string_pattern_mismatch" if "A-Za-z" not in detail["ctx"]["pattern"]:
             text = f"needs text of the form {detail['ctx']['pattern']}, {got}"
         case "string_pattern_mismatch":
-            text = f"{_short(found)} is no name: take 1 to {LONGEST_NAME} letters, digits and _"
+            text = f"{_short(value)} is no name: take 1 to {LONGEST_NAME} letters, digits and _"
         case _ if kind in _NEEDED:
-            text = f"needs {_NEEDED[kind]}, {got}{_hint(kind, found) or _only_key(adapter, detail)}"
+            text = f"needs {_NEEDED[kind]}, {got}{_hint(kind, value) or _only_key(adapter, detail)}"
         case _:
             text = f"{detail['msg'][0].lower()}{detail['msg'][1:]}, {got}"
     return text
 
 
-def _known_key(schema: Schema, path: tuple[int | str, ...]) -> str:
+def _nearest_key(schema: Schema, path: tuple[int | str, ...]) -> str:
     """Hint for an unknown key: one of its mapping, or of any that is much like it."""
     key = str(path[-1])
     if belongs := inside(schema, key):
@@ -185,26 +193,26 @@ def _known_key(schema: Schema, path: tuple[int | str, ...]) -> str:
     return nearest(key, near if closest(key, near) or not closest(key, all_keys) else all_keys)
 
 
-def _hint(kind: str, found: Any) -> str:
+def _hint(kind: str, value: Any) -> str:
     """How to write a value that is right but for its type."""
-    if kind in ("dict_type", "model_type") and found is None:
+    if kind in ("dict_type", "model_type") and value is None:
         return "; indent what belongs to it below it"
-    if kind == "string_type" and isinstance(found, bool):
+    if kind == "string_type" and isinstance(value, bool):
         return "; YAML reads no, off, yes and on as false and true: put the text in quotes"
-    if kind == "bool_type" and str(found).lower() in ("no", "off", "yes", "on", "true", "false"):
+    if kind == "bool_type" and str(value).lower() in ("no", "off", "yes", "on", "true", "false"):
         return "; take the quotes away"
-    if kind in ("float_type", "int_type") and isinstance(found, str | float):
-        return _number_hint(str(found), whole=kind == "int_type")
+    if kind in ("float_type", "int_type") and isinstance(value, str | float):
+        return _number_hint(str(value), integer=kind == "int_type")
     return ""
 
 
-def _number_hint(text: str, *, whole: bool) -> str:
+def _number_hint(text: str, *, integer: bool) -> str:
     number = _number(text)
     if number is None:
         return "; write a plain number without unit or separator" if _DIGIT.search(text) else ""
-    if whole:
-        is_whole = number == int(number)
-        return f"; write {int(number)}" if is_whole else "; fractions are not allowed"
+    if integer:
+        is_integer = number == int(number)
+        return f"; write {int(number)}" if is_integer else "; fractions are not allowed"
     if "e" in text.lower():
         return f"; YAML reads a number like 1e-4 as text: write {_with_point(text)}"
     return f"; write {number!r} without quotes"
@@ -212,10 +220,10 @@ def _number_hint(text: str, *, whole: bool) -> str:
 
 def _only_key(adapter: TypeAdapter[Any], detail: ErrorDetails) -> str:
     """How to write a mapping whose one required key got its value in the mapping's place."""
-    name, found = detail.get("ctx", {}).get("class_name"), detail.get("input")
+    name, value = detail.get("ctx", {}).get("class_name"), detail.get("input")
     required = adapter.json_schema().get("$defs", {}).get(name, {}).get("required", [])
-    if detail["type"] == "model_type" and isinstance(found, str) and len(required) == 1:
-        return f"; write {{{required[0]}: {_short(found)[1:-1]}}}"
+    if detail["type"] == "model_type" and isinstance(value, str) and len(required) == 1:
+        return f"; write {{{required[0]}: {_short(value)[1:-1]}}}"
     return ""
 
 

@@ -48,7 +48,7 @@ class _Strict(yaml.constructor.SafeConstructor):
         return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
+        keys: set[Any] = set()
         for key_node, value_node in node.value:
             is_merge = key_node.tag == "tag:yaml.org,2002:merge"
             key = "<<" if is_merge else self.construct_object(key_node, deep=True)
@@ -62,9 +62,9 @@ class _Strict(yaml.constructor.SafeConstructor):
                 raise _fault(
                     key_node, f"key {key_node.value!r} is read as {key!r}; put it in quotes"
                 )
-            if key in seen:
+            if key in keys:
                 raise _fault(key_node, f"key '{key}' stands twice; remove one")
-            seen.add(key)
+            keys.add(key)
         return super().construct_mapping(node, deep)
 
     def construct_number(self, node: yaml.ScalarNode) -> int | float:
@@ -172,23 +172,23 @@ def _parse(text: str) -> Any:
     return yaml.load(text, Loader=_FastLoader)
 
 
-def _count(node: yaml.Node, known: dict[int, int], depth: int) -> int:
+def _count(node: yaml.Node, counts: dict[int, int], depth: int) -> int:
     """Number of values below a node with its aliases expanded; none is walked twice."""
     if depth > DEEPEST:
         raise _fault(node, f"nested deeper than {DEEPEST} levels; flatten it")
-    if id(node) in known:
-        if known[id(node)] < 0:
+    if id(node) in counts:
+        if counts[id(node)] < 0:
             raise _fault(node, "an anchor contains itself; write the values out")
-        return known[id(node)]
-    known[id(node)] = -1
+        return counts[id(node)]
+    counts[id(node)] = -1
     total = 1
     if isinstance(node, yaml.CollectionNode):
         for entry in node.value:
             for part in entry if isinstance(entry, tuple) else (entry,):
-                total += _count(part, known, depth + 1)
+                total += _count(part, counts, depth + 1)
     if total > MOST_VALUES:
         raise _fault(node, f"its aliases expand to over {MOST_VALUES} values; write them out")
-    known[id(node)] = total
+    counts[id(node)] = total
     return total
 
 
@@ -200,14 +200,14 @@ def _one_line(error: BaseException) -> str:
     if not isinstance(error, yaml.MarkedYAMLError):
         return f"not valid YAML: {' '.join(str(error).split())}"
     mark = error.problem_mark
-    where = f"line {mark.line + 1}: " if mark else ""
+    location = f"line {mark.line + 1}: " if mark else ""
     hint = "; indent with spaces" if "'\\t'" in (error.problem or "") else ""
-    return f"{where}{error.problem or error.context or 'not valid YAML'}{hint}"
+    return f"{location}{error.problem or error.context or 'not valid YAML'}{hint}"
 
 
-def as_settings(given: Mapping[str, Any]) -> list[str]:
+def as_settings(settings: Mapping[str, Any]) -> list[str]:
     """Return keys of config.yaml as --config takes and reads them; None: not given."""
-    return [f"{key}={_as_text(value)}" for key, value in given.items() if value is not None]
+    return [f"{key}={_as_text(value)}" for key, value in settings.items() if value is not None]
 
 
 def _as_text(value: Any) -> str:

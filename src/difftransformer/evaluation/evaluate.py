@@ -86,7 +86,7 @@ def evaluate(
     pretrained = eval_config.pretrained
     if pretrained is None and model is not None and config.measures_pretrained:
         pretrained = finetuned_model(model)
-    if pretrained is not None and not config.asked.reads_text:
+    if pretrained is not None and not config.base_suite.reads_text:
         context = PretrainedContext(pretrained, device, details=partial, state=state)
         resolved: dict[str, Any] = {"device": str(device)}
     else:
@@ -101,7 +101,7 @@ def evaluate(
         else:
             scorer, resolved = _load_pretrained(pretrained, dataset, config, device)
         rows = dataset.manifest.recall or dataset.manifest.classification
-        if reason := config.asked.incompatibility(scorer.model.max_positions, rows):
+        if reason := config.base_suite.incompatibility(scorer.model.max_positions, rows):
             raise ConfigError(
                 f"suite {eval_config.suite} on {eval_config.run} and {dataset.folder}: {reason}"
             )

@@ -58,7 +58,7 @@ def identify(
         inputs |= {"dataset": dataset.digest, "model": trained.provenance.fingerprint}
         inputs["ngrams"] = None if ngrams is None else _digest_of_ngrams(ngrams)
         upstream = (trained.job_id,)
-    items = eval_config.config.asked.files()
+    items = eval_config.config.base_suite.files()
     inputs["items"] = named_digest(items.items()) if items else None
     return JobIdentity(
         rule="evaluate",

@@ -54,7 +54,7 @@ def estimate_evaluation(
 
     ``backend`` is a resolved one (`kernels.choose_backend`), ``row_length`` that of generated rows.
     """
-    asked = suite.asked
+    asked = suite.base_suite
     reading = asked.reading(model, row_length or model.max_positions)
     rows = reading.rows
     if reading.loss_chunk is not None:

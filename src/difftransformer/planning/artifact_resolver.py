@@ -38,7 +38,7 @@ class ArtifactResolver:
     artifacts: Mapping[str, ArtifactConfig]
     labels: Mapping[str, str]
     """Run id -> label, of every run there is."""
-    place: str = "config/artifacts"
+    location: str = "config/artifacts"
     """The folder of the artifacts, for errors."""
     pretrained: frozenset[str] = frozenset()
     """Runs that are models from elsewhere."""
@@ -63,22 +63,26 @@ class ArtifactResolver:
         Raises:
             ConfigError: one line with the key path, the unknown name and the nearest one.
         """
-        artifact = lookup(self.artifacts, name, "artifact", self.place)
-        where = f"{self.place}/{name}.yaml"
+        artifact = lookup(self.artifacts, name, "artifact", self.location)
+        location = f"{self.location}/{name}.yaml"
         for index, part in enumerate(artifact.sections):
             try:
-                part.asked.check_rows([row.run for row in part.rows])
+                part.typed_options.check_rows([row.run for row in part.rows])
             except ValueError as error:
-                raise ConfigError(f"{where}: sections[{index}].options: {error}") from None
+                raise ConfigError(f"{location}: sections[{index}].options: {error}") from None
             for number, row in enumerate(part.rows):
-                place = f"{where}: sections[{index}].rows[{number}]"
-                lookup(self.labels, row.run, "run", f"{place}.run")
+                row_location = f"{location}: sections[{index}].rows[{number}]"
+                lookup(self.labels, row.run, "run", f"{row_location}.run")
                 if row.paired_run is not None:
-                    lookup(self.labels, row.paired_run, "run", f"{place}.paired_run")
+                    lookup(self.labels, row.paired_run, "run", f"{row_location}.paired_run")
         if isinstance(artifact.paper, str):
-            known = self.artifacts.items()
-            with_values = {key: one for key, one in known if isinstance(one.paper, PaperTable)}
-            lookup(with_values, artifact.paper, "artifact with published values", f"{where}: paper")
+            others = self.artifacts.items()
+            with_values = {
+                key: other for key, other in others if isinstance(other.paper, PaperTable)
+            }
+            lookup(
+                with_values, artifact.paper, "artifact with published values", f"{location}: paper"
+            )
 
     def resolve(
         self,
@@ -99,11 +103,13 @@ class ArtifactResolver:
         """
         self.check(name)
         artifact = self.artifacts[name]
-        where = f"{self.place}/{name}.yaml"
+        location = f"{self.location}/{name}.yaml"
         form = artifact.table if kind == "table" else artifact.figure
         if form is None:
-            raise ConfigError(f"{where}: has no {kind}")
-        sections = [self._section(one, facts, sweeps or {}, where) for one in artifact.sections]
+            raise ConfigError(f"{location}: has no {kind}")
+        sections = [
+            self._section(section, facts, sweeps or {}, location) for section in artifact.sections
+        ]
         return ResolvedArtifact(
             artifact=name,
             kind=kind,
@@ -119,7 +125,7 @@ class ArtifactResolver:
         )
 
     def _section(
-        self, part: SectionConfig, facts: Facts, sweeps: Sweeps, where: str
+        self, part: SectionConfig, facts: Facts, sweeps: Sweeps, location: str
     ) -> ResolvedSection:
         grid_rows = [self._grid_row(row, part) for row in part.rows]
         members = {grid_row.run: grid_row.members for grid_row in grid_rows}
@@ -129,22 +135,26 @@ class ArtifactResolver:
             for member in self._rows(row, grid_row, members, facts, sweeps)
         ]
         # The scale decides what is swept; the artifact only orders it.
-        swept = part.asked.swept
-        shown = [row for row in rows if not swept or row.run in sweeps]
-        if not shown:
+        swept = part.typed_options.swept
+        swept_rows = [row for row in rows if not swept or row.run in sweeps]
+        if not swept_rows:
             raise ConfigError(
-                f"{where}: the scale sweeps none of {[row.run for row in rows]}; add them to "
+                f"{location}: the scale sweeps none of {[row.run for row in rows]}; add them to "
                 "`sweeps` in its file"
             )
         return ResolvedSection(
             title=part.title,
             evaluation=part.evaluation,
-            options=part.asked,
+            options=part.typed_options,
             suites=part.suites,
-            rows=shown,
+            rows=swept_rows,
             grid_rows=grid_rows if part.size_grid is not None else [],
-            sweep=[rate for row in shown for rate in sweeps[row.run]] if swept else [],
-            replications=[one for one in self.replications if one.of == part.asked.replicated],
+            sweep=[rate for row in swept_rows for rate in sweeps[row.run]] if swept else [],
+            replications=[
+                replication
+                for replication in self.replications
+                if replication.paper == part.typed_options.replicated
+            ],
             judges=[judge for suite in part.suites for judge in self.judges.get(suite, ())],
         )
 
@@ -161,13 +171,15 @@ class ArtifactResolver:
             members=members,
         )
 
-    def _overrides(self, run: str, *others: str) -> str:
+    def _overrides(self, run: str, *behind: str) -> str:
         """What `overrides` changes of a run, and of others behind its row after their names."""
-        found = [self.overrides(run)]
-        found += [
-            f"{one}: {changed}" for one in others if one != run and (changed := self.overrides(one))
+        changes = [self.overrides(run)]
+        changes += [
+            f"{other}: {changed}"
+            for other in behind
+            if other != run and (changed := self.overrides(other))
         ]
-        return ", ".join(filter(None, found))
+        return ", ".join(filter(None, changes))
 
     def _rows(
         self,
@@ -181,18 +193,18 @@ class ArtifactResolver:
         none: Sequence[str | None] = [None] * len(grid_row.members)
         baseline = none if grid_row.baseline is None else members.get(grid_row.baseline, none)
         for run, other in zip(grid_row.members, baseline, strict=True):
-            itself, known = run == row.run, dict(facts.get(run, {}))
-            swept = [one.run_id for one in sweeps.get(run, ())]
+            itself, run_facts = run == row.run, dict(facts.get(run, {}))
+            swept = [rate.run_id for rate in sweeps.get(run, ())]
             paired_runs = [row.paired_run] if row.paired_run is not None and itself else []
             changed = self._overrides(run, *paired_runs, *swept)
             name = row.label if itself and row.label else self.labels[run]
             label = with_overrides(name, changed)
             yield ResolvedRow(
                 run=run,
-                label=label if known.get(DEVIATION) is None else label + MARK,
+                label=label if run_facts.get(DEVIATION) is None else label + MARK,
                 overrides=changed,
                 baseline=other,
-                facts=known,
+                facts=run_facts,
                 paired_run=row.paired_run if itself else None,
                 color=self.color(run),
                 paper=row.paper if itself else None,
@@ -214,20 +226,20 @@ def _published(
     rows = {run: row for run, row in table.rows.items() if run not in beside.values()}
     rows |= {run: table.rows[paper] for run, paper in beside.items() if paper is not None}
     changed = {row.run for part in sections for row in part.rows if row.overrides}
-    changed |= {one.run for part in sections for one in part.grid_rows if one.overrides}
+    changed |= {row.run for part in sections for row in part.grid_rows if row.overrides}
     if not changed:
         return table.model_copy(update={"rows": rows})
-    kept = {
+    unchanged = {
         run: row.model_copy(
             update={
                 "differences": {
-                    column: one
-                    for column, one in row.differences.items()
-                    if one.baseline not in changed
+                    column: difference
+                    for column, difference in row.differences.items()
+                    if difference.baseline not in changed
                 }
             }
         )
         for run, row in rows.items()
         if run not in changed
     }
-    return table.model_copy(update={"rows": kept})
+    return table.model_copy(update={"rows": unchanged})

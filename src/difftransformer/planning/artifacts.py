@@ -35,7 +35,7 @@ class Artifacts:
     jobs: Jobs
 
     @cached_property
-    def known(self) -> dict[str, ArtifactConfig]:
+    def available(self) -> dict[str, ArtifactConfig]:
         """Tables, figures and ablations by id, those that the scale can build."""
         swept = set(self.jobs.resolver.scale.sweeps)
         return {
@@ -43,9 +43,11 @@ class Artifacts:
             for name, artifact in self.jobs.resolver.artifacts.items()
             if (
                 name in swept
-                or not any(part.asked.swept or self._untimed(part) for part in artifact.sections)
+                or not any(
+                    part.typed_options.swept or self._untimed(part) for part in artifact.sections
+                )
             )
-            and self.unfit(artifact) is None
+            and self.unavailable_reason(artifact) is None
         }
 
     def check(self, name: str) -> None:
@@ -54,18 +56,18 @@ class Artifacts:
         Raises:
             ConfigError: one line with the key path, the unknown name and the nearest one.
         """
-        place = f"{self._artifact_resolver.place}/{name}.yaml"
+        location = f"{self._artifact_resolver.location}/{name}.yaml"
         self._artifact_resolver.check(name)
-        for index, part in enumerate(self.known[name].sections):
-            check_suites(self.jobs.resolver, part, f"{place}: sections[{index}].suites")
+        for index, part in enumerate(self.available[name].sections):
+            check_suites(self.jobs.resolver, part, f"{location}: sections[{index}].suites")
         for suite, run in self.evaluations(name):
-            lookup(self.jobs.resolver.suites, suite, "suite", place)
+            lookup(self.jobs.resolver.suites, suite, "suite", location)
             trained = self.jobs.run(run) if self.jobs.trained(run) else None
-            check_evaluation(self.jobs.pretrained_runs, suite, run, trained, place)
+            check_evaluation(self.jobs.pretrained_runs, suite, run, trained, location)
 
     def resolve(self, name: str, kind: Kind) -> ResolvedArtifact:
         """Return a table or a figure, resolved."""
-        parts = self.known[name].sections
+        parts = self.available[name].sections
         return self._artifact_resolver.resolve(
             name,
             kind,
@@ -82,7 +84,7 @@ class Artifacts:
 
     def code(self, kind: Kind, name: str) -> str:
         """Return the fingerprint of what makes a table or a figure, with its templates."""
-        reports = {module_of(part.evaluation, "report") for part in self.known[name].sections}
+        reports = {module_of(part.evaluation, "report") for part in self.available[name].sections}
         code = code_fingerprint(ENTRIES[kind], tuple(reports))
         return config_fingerprint([code, templates()])
 
@@ -92,10 +94,10 @@ class Artifacts:
         sweep = scale.sweeps.get(name)
         if sweep is not None and sweep.seeds is not None:
             return sweep.seeds
-        asked = self.jobs.resolver.project.seeds
-        if isinstance(asked, list):
-            return asked
-        return scale.first_seeds(name, asked)
+        requested = self.jobs.resolver.project.seeds
+        if isinstance(requested, list):
+            return requested
+        return scale.first_seeds(name, requested)
 
     def exploratory(self) -> list[int]:
         """Return the requested seeds that are exploratory, and so test no claim at this scale."""
@@ -106,9 +108,9 @@ class Artifacts:
     def runs(self, name: str) -> list[str]:
         """Return the trained runs behind an artifact: rows, their size grids, or a sweep's runs."""
         swept = [row.run_id for rows in self._sweep_rows(name).values() for row in rows]
-        parts = [part for part in self.known[name].sections if part.asked.trained]
-        shown = [run for part in parts for run in (*self._rows(part), *_paired_runs(part))]
-        return swept or list(dict.fromkeys(shown))
+        parts = [part for part in self.available[name].sections if part.typed_options.trained]
+        row_runs = [run for part in parts for run in (*self._rows(part), *_paired_runs(part))]
+        return swept or list(dict.fromkeys(row_runs))
 
     # --- files behind it ---
 
@@ -120,13 +122,15 @@ class Artifacts:
             seeds: Its seeds, where an earlier call built it; None: those of this call.
         """
         layout = self.jobs.layout
-        found = [layout.training(run, seed) for run, seed in self._trainings(name, seeds)]
+        files = [layout.training(run, seed) for run, seed in self._trainings(name, seeds)]
         for suite, run, seed in self._evaluated(name, seeds):
-            found.append(layout.evaluation(suite, run, seed))
+            files.append(layout.evaluation(suite, run, seed))
             judges = self.jobs.judges(suite)
-            found += [layout.judgment(judge, suite, run, seed) for judge in judges]
-        shown = map(self._timing_of, self.known[name].sections)
-        return found + [layout.timings(one) for one in dict.fromkeys(shown) if one is not None]
+            files += [layout.judgment(judge, suite, run, seed) for judge in judges]
+        timings = map(self._timing_of, self.available[name].sections)
+        return files + [
+            layout.timings(timing) for timing in dict.fromkeys(timings) if timing is not None
+        ]
 
     def histories(self, name: str) -> list[str]:
         """Return the curves behind a figure."""
@@ -134,45 +138,49 @@ class Artifacts:
 
     def table_histories(self, name: str) -> list[str]:
         """Return the curves behind a table: most are made of final numbers alone."""
-        parts = self.known[name].sections
-        return self.histories(name) if any(part.asked.reads_histories for part in parts) else []
+        parts = self.available[name].sections
+        return (
+            self.histories(name)
+            if any(part.typed_options.reads_histories for part in parts)
+            else []
+        )
 
     def details(self, name: str) -> list[str]:
         """Return the folders that a figure may read beside the results of its evaluations."""
-        return [self.jobs.layout.details(*one) for one in self._evaluated(name)]
+        return [self.jobs.layout.details(*evaluation) for evaluation in self._evaluated(name)]
 
     def answer_folders(self, name: str) -> dict[str, list[str]]:
         """Return the folders of answers that judges read, by the evaluation that asks for them."""
-        found = dict[str, list[str]]()
+        folders = dict[str, list[str]]()
         for suite, run, seed in self._evaluated(name):
             if self.jobs.judges(suite):
                 kind = self.jobs.resolver.suite(suite).kind
-                found.setdefault(kind, []).append(self.jobs.layout.details(suite, run, seed))
-        return found
+                folders.setdefault(kind, []).append(self.jobs.layout.details(suite, run, seed))
+        return folders
 
     def judgment_details(self, name: str) -> list[str]:
         """Return the folders of single judgments behind a table, where judges are compared."""
         return [
-            self.jobs.layout.judgment_details(judge, *one)
-            for one in self._evaluated(name)
-            for judge in self.jobs.judges(one[0])
-            if len(self.jobs.judges(one[0])) > 1
+            self.jobs.layout.judgment_details(judge, *evaluation)
+            for evaluation in self._evaluated(name)
+            for judge in self.jobs.judges(evaluation[0])
+            if len(self.jobs.judges(evaluation[0])) > 1
         ]
 
     def evaluations(self, name: str) -> Iterator[tuple[str, str]]:
         """Every (suite, run) that an artifact reads, in the order of its rows."""
-        for part in self.known[name].sections:
+        for part in self.available[name].sections:
             for run, suite in product(self._measured(name, part), part.suites):
                 yield suite, run
-            for run, suite in product(_paired_runs(part), part.asked.paired_suites):
+            for run, suite in product(_paired_runs(part), part.typed_options.paired_suites):
                 yield suite, run
 
     # --- timings ---
 
     def timings(self) -> list[str]:
         """Return the evaluations that the scale times."""
-        shown = (self._timing_of(part) for part in self._parts())
-        return list(dict.fromkeys(name for name in shown if name is not None))
+        names = (self._timing_of(part) for part in self._parts())
+        return list(dict.fromkeys(name for name in names if name is not None))
 
     def timing(self, name: str) -> BenchmarkConfig:
         """Return what a job of timings gets, for all artifacts together.
@@ -182,8 +190,11 @@ class Artifacts:
         """
         config = self.jobs.resolver.timing(name)
         assert config is not None, name
-        rows, own = self._timed(name, own=False), self._timed(name, own=True)
-        models = self.jobs.sizes.timed(config, rows, own)
+        rows, trained_sizes = (
+            self._timed(name, trained_sizes=False),
+            self._timed(name, trained_sizes=True),
+        )
+        models = self.jobs.sizes.timed(config, rows, trained_sizes)
         return BenchmarkConfig(scale=self.jobs.scale, evaluation=name, config=config, models=models)
 
     def timing_file(self, name: str) -> str:
@@ -192,36 +203,45 @@ class Artifacts:
 
     def timing_code(self, name: str) -> str:
         """Return the fingerprint of what times, with the attention of all rows."""
-        slice, result = self.timing(name), self.jobs.layout.timings(name)
-        models = [model for found in slice.models.values() for model in found.values()]
+        benchmark, result = self.timing(name), self.jobs.layout.timings(name)
+        models = [model for by_shape in benchmark.models.values() for model in by_shape.values()]
         variants = {variant_location(model.attention.variant) for model in models}
         modules = (module_of(name, "settings"), module_of(name, "measure"))
-        on_gpu = computes_on_gpu(slice.config.device, slice.config.backends, result)
+        on_gpu = computes_on_gpu(benchmark.config.device, benchmark.config.backends, result)
         return code_fingerprint(ENTRIES["benchmark"], (*modules, *variants), on_gpu=on_gpu)
 
     def _parts(self) -> list[SectionConfig]:
-        return [part for artifact in self.known.values() for part in artifact.sections]
+        return [part for artifact in self.available.values() for part in artifact.sections]
 
-    def _timed(self, name: str, *, own: bool) -> list[str]:
+    def _timed(self, name: str, *, trained_sizes: bool) -> list[str]:
         """Rows that are timed at the sizes of their own runs, or at those of the scale."""
         parts = [part for part in self._parts() if self._timing_of(part) == name]
-        rows = (row.run for part in parts if (part.evaluation != name) == own for row in part.rows)
+        rows = (
+            row.run
+            for part in parts
+            if (part.evaluation != name) == trained_sizes
+            for row in part.rows
+        )
         return list(dict.fromkeys(rows))
 
     def _timing_of(self, part: SectionConfig) -> str | None:
         """Evaluation whose timings a section shows, where the scale makes them."""
-        name = part.asked.timing
+        name = part.typed_options.timing
         config = None if name is None else self.jobs.resolver.timing(name)
-        own = part.evaluation != name
-        return None if config is None or (own and TRAINED_SIZES not in config.calls()) else name
+        trained_sizes = part.evaluation != name
+        return (
+            None
+            if config is None or (trained_sizes and TRAINED_SIZES not in config.calls())
+            else name
+        )
 
     def _untimed(self, part: SectionConfig) -> bool:
         """Whether a section shows timings of its own evaluation, of which the scale makes none."""
-        return part.asked.timing == part.evaluation and self._timing_of(part) is None
+        return part.typed_options.timing == part.evaluation and self._timing_of(part) is None
 
     # --- parts ---
 
-    def unfit(self, artifact: ArtifactConfig) -> str | None:
+    def unavailable_reason(self, artifact: ArtifactConfig) -> str | None:
         """Say why an artifact is not built of the model from elsewhere; None: it is."""
         resolver, pretrained_runs, runs = (
             self.jobs.resolver,
@@ -232,16 +252,16 @@ class Artifacts:
             return None  # an unknown run is named where the artifact is checked
         if all(resolver.runs[run].adapt is None for run in runs):
             return None
-        if others := [run for run in runs if not pretrained_runs.includes(run)]:
-            return f"it shows {others[0]} beside what adapting it makes"
+        if not_pretrained := [run for run in runs if not pretrained_runs.includes(run)]:
+            return f"it shows {not_pretrained[0]} beside what adapting it makes"
         suites = dict.fromkeys(suite for part in artifact.sections for suite in part.suites)
         for suite in suites:
-            if any(pretrained_runs.refusal(suite, run) for run in runs):
+            if any(pretrained_runs.incompatibility(suite, run) for run in runs):
                 return f"suite {suite} cannot be asked of it"
         if longer := [run for run in runs if run in pretrained_runs.too_long]:
-            wanted = self.jobs.sizes.run(longer[0])
-            needed, has = wanted.training.seq_len, wanted.model.max_positions
-            return f"{longer[0]} reads {needed} positions, and it has {has}"
+            longest = self.jobs.sizes.run(longer[0])
+            needed, available = longest.training.seq_len, longest.model.max_positions
+            return f"{longer[0]} reads {needed} positions, and it has {available}"
         return None
 
     @cached_property
@@ -250,7 +270,7 @@ class Artifacts:
         return ArtifactResolver(
             artifacts=resolver.artifacts,
             labels={name: entry.label for name, entry in resolver.runs.items()},
-            place=str(resolver.folder / "artifacts"),
+            location=str(resolver.folder / "artifacts"),
             pretrained=frozenset(
                 name for name, entry in resolver.runs.items() if entry.pretrained is not None
             ),
@@ -264,29 +284,29 @@ class Artifacts:
     def _facts(self, run: str, part: SectionConfig) -> dict[str, Fact]:
         if not self.jobs.trained(run):
             return {}
-        slice = self.jobs.run(run)
-        attention = slice.model.attention
-        facts = part.asked.facts(slice) | {"norm": has_head_norm(attention)}
-        if part.asked.timing is not None:
+        run_config = self.jobs.run(run)
+        attention = run_config.model.attention
+        facts = part.typed_options.facts(run_config) | {"norm": has_head_norm(attention)}
+        if part.typed_options.timing is not None:
             facts["timed"] = self._timing_of(part) is not None
         reason = deviation_from_paper(attention.variant)
         return facts if reason is None else facts | {DEVIATION: reason}
 
     def _sweep_rows(self, name: str) -> dict[str, list[SweepRow]]:
         sweep = self.jobs.resolver.scale.sweeps.get(name)
-        found: dict[str, list[SweepRow]] = {}
+        swept: dict[str, list[SweepRow]] = {}
         for run, rates in () if sweep is None else sweep.rates().items():
-            own = self.jobs.run(run).training.lr  # a run at its own rate is itself
-            found[run] = [
+            configured = self.jobs.run(run).training.lr  # a run at its own rate is itself
+            swept[run] = [
                 SweepRow(
                     run=run,
-                    run_id=run if rate == own else sweep_run(run, index),
+                    run_id=run if rate == configured else sweep_run(run, index),
                     learning_rate=rate,
-                    chosen=rate == own,
+                    chosen=rate == configured,
                 )
                 for index, rate in enumerate(rates)
             ]
-        return found
+        return swept
 
     def _rows(self, part: SectionConfig) -> list[str]:
         """Runs of a section's rows, each at every recipe of the size grid if it has one."""
@@ -295,10 +315,10 @@ class Artifacts:
 
     def _measured(self, name: str, part: SectionConfig) -> list[str]:
         """Runs that a section's suites are asked of: those of the sweep where rates are swept."""
-        if not part.asked.swept:
+        if not part.typed_options.swept:
             return self._rows(part)
         swept = self._sweep_rows(name)
-        return [one.run_id for row in part.rows for one in swept.get(row.run, [])]
+        return [rate.run_id for row in part.rows for rate in swept.get(row.run, [])]
 
     def _trainings(self, name: str, seeds: Sequence[int] | None = None) -> list[tuple[str, int]]:
         trained = [run for run in self.runs(name) if self.jobs.trained(run)]

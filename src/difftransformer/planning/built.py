@@ -12,18 +12,18 @@ def built(plan: Plan) -> list[str]:
     """Return the artifacts that have a table or a figure."""
     return [
         name
-        for name in plan.artifacts.known
+        for name in plan.artifacts.available
         if any(Path(file).is_file() for file in plan.files([name]))
     ]
 
 
 def built_users(plan: Plan, artifact: str) -> list[str]:
     """Return the artifact and every built one that shows any of its own runs."""
-    own, there = set(plan.own_runs(artifact)), set(built(plan))
+    owned, existing = set(plan.owned_runs(artifact)), set(built(plan))
     return [
         name
-        for name in plan.artifacts.known
-        if name == artifact or (name in there and own & set(plan.artifacts.runs(name)))
+        for name in plan.artifacts.available
+        if name == artifact or (name in existing and owned & set(plan.artifacts.runs(name)))
     ]
 
 
@@ -34,17 +34,17 @@ def seeds_of(plan: Plan, artifacts: Iterable[str]) -> dict[str, list[int]]:
     return {table.artifact: table.seeds for table in tables}
 
 
-def kept_seeds(plan: Plan, artifact: str) -> list[int] | None:
+def built_seeds(plan: Plan, artifact: str) -> list[int] | None:
     """Return the seeds of the built tables that show an artifact's runs; None: those asked for.
 
     Raises:
         UserError: They have other seeds than those asked for, and not all the same.
     """
-    found = seeds_of(plan, built_users(plan, artifact))
-    if all(seeds == plan.artifacts.seeds(name) for name, seeds in found.items()):
+    seeds_by_table = seeds_of(plan, built_users(plan, artifact))
+    if all(seeds == plan.artifacts.seeds(name) for name, seeds in seeds_by_table.items()):
         return None
-    first, *others = found.values()
+    first, *others = seeds_by_table.values()
     if any(seeds != first for seeds in others):
-        said = ", ".join(f"{name} {seeds}" for name, seeds in found.items())
-        raise UserError(f"built tables have other seeds than asked for: {said}; say --seeds")
+        listing = ", ".join(f"{name} {seeds}" for name, seeds in seeds_by_table.items())
+        raise UserError(f"built tables have other seeds than asked for: {listing}; say --seeds")
     return first

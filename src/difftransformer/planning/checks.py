@@ -14,118 +14,123 @@ from difftransformer.planning.pretrained import PretrainedRuns
 from difftransformer.training.methods import configure
 
 
-def check_run(resolver: ConfigResolver, slice: RunConfig, parent: RunConfig | None = None) -> None:
+def check_run(
+    resolver: ConfigResolver, run_config: RunConfig, parent: RunConfig | None = None
+) -> None:
     """Check that a run's batches fit its data and its model, and that it can start as asked.
 
     Args:
         resolver: The configuration.
-        slice: The run.
+        run_config: The run.
         parent: The run that it continues, if that is trained here.
 
     Raises:
         ConfigError: What does not fit.
     """
-    place = f"{resolver.scale_file}: run {slice.run}"
-    if slice.adapt is not None:
-        _check_adaptation(slice, f"{resolver.runs_place}.{slice.run}")
-    elif slice.pretrained is not None:
+    location = f"{resolver.scale_file}: run {run_config.run}"
+    if run_config.adapt is not None:
+        _check_adaptation(run_config, f"{resolver.runs_location}.{run_config.run}")
+    elif run_config.pretrained is not None:
         raise ConfigError(
-            f"{resolver.runs_place}.{slice.run}: a model from elsewhere is only adapted: name a "
-            "method in `adapt`, or a run of ours in init_from"
+            f"{resolver.runs_location}.{run_config.run}: a model from elsewhere is only adapted: "
+            "name a method in `adapt`, or a run of ours in init_from"
         )
-    training, dataset = slice.training, resolver.dataset(slice.dataset)
+    training, dataset = run_config.training, resolver.dataset(run_config.dataset)
     tokens, batch = dataset.tokens, training.tokens_per_step
     if dataset.generated is None:
         batch += 1  # windows of text share a token; budgets of rows count targets alone
     if tokens is not None and tokens < batch:
         raise ConfigError(
-            f"{resolver.folder / 'datasets.yaml'}: datasets.{slice.dataset}.tokens: "
-            f"{tokens} is less than one batch of {batch} tokens (run {slice.run})"
+            f"{resolver.folder / 'datasets.yaml'}: datasets.{run_config.dataset}.tokens: "
+            f"{tokens} is less than one batch of {batch} tokens (run {run_config.run})"
         )
     if dataset.generated is None:  # of generated rows there is at least a whole one
-        _check_validation(resolver, slice, dataset)
-    if training.seq_len > slice.model.max_positions:
+        _check_validation(resolver, run_config, dataset)
+    if training.seq_len > run_config.model.max_positions:
         raise ConfigError(
-            f"{place}: seq_len {training.seq_len} is longer than max_positions "
-            f"{slice.model.max_positions}"
+            f"{location}: seq_len {training.seq_len} is longer than max_positions "
+            f"{run_config.model.max_positions}"
         )
-    _check_rows(slice, dataset.generated, place)
+    _check_rows(run_config, dataset.generated, location)
     if parent is not None:
-        start = f"{resolver.runs_place}.{slice.run}.init_from"
-        require_same_model(slice.model, parent.model, start, parent.run)
-        check_token_ids(resolver, slice.dataset, parent, start)
+        start = f"{resolver.runs_location}.{run_config.run}.init_from"
+        require_same_model(run_config.model, parent.model, start, parent.run)
+        check_token_ids(resolver, run_config.dataset, parent, start)
 
 
-def _check_validation(resolver: ConfigResolver, slice: RunConfig, dataset: DatasetConfig) -> None:
-    budget, window = dataset.validation_budget, slice.training.seq_len + 1
+def _check_validation(
+    resolver: ConfigResolver, run_config: RunConfig, dataset: DatasetConfig
+) -> None:
+    budget, window = dataset.validation_budget, run_config.training.seq_len + 1
     if budget is not None and budget < window:
         derived = " (validation_share of `tokens`)" if dataset.validation_tokens is None else ""
         raise ConfigError(
-            f"{resolver.folder / 'datasets.yaml'}: datasets.{slice.dataset}.validation_tokens: "
-            f"{budget}{derived} is less than one window of {window} tokens (run {slice.run}): set "
-            "more, or a shorter training.seq_len"
+            f"{resolver.folder / 'datasets.yaml'}: "
+            f"datasets.{run_config.dataset}.validation_tokens: "
+            f"{budget}{derived} is less than one window of {window} tokens (run "
+            f"{run_config.run}): set more, or a shorter training.seq_len"
         )
 
 
-def _check_rows(slice: RunConfig, rows: GeneratedRows | None, place: str) -> None:
+def _check_rows(run_config: RunConfig, rows: GeneratedRows | None, location: str) -> None:
     """Generated rows are trained on whole; a probe is made of recall rows that there can be."""
-    length, probe = slice.training.seq_len, slice.training.probe
+    length, probe = run_config.training.seq_len, run_config.training.probe
     if rows is not None and length != rows.row_length - 1:
         raise ConfigError(
-            f"{place}: seq_len {length}: rows of dataset {slice.dataset} have {rows.row_length} "
-            f"tokens: set training.seq_len to {rows.row_length - 1}"
+            f"{location}: seq_len {length}: rows of dataset {run_config.dataset} have "
+            f"{rows.row_length} tokens: set training.seq_len to {rows.row_length - 1}"
         )
-    if rows is not None and slice.training.document_mask:
+    if rows is not None and run_config.training.document_mask:
         raise ConfigError(
-            f"{place}: training.document_mask is for packed text: each row of dataset "
-            f"{slice.dataset} is a document of its own; leave it out"
+            f"{location}: training.document_mask is for packed text: each row of dataset "
+            f"{run_config.dataset} is a document of its own; leave it out"
         )
     if probe is None:
         return
     if not isinstance(rows, RecallConfig):
         raise ConfigError(
-            f"{place}: training.probe measures recall, dataset {slice.dataset} has no recall rows: "
-            "leave training.probe out, or choose a dataset that has some"
+            f"{location}: training.probe measures recall, dataset {run_config.dataset} has no "
+            "recall rows: leave training.probe out, or choose a dataset that has some"
         )
     needles, most = max(probe.needles), rows.most_needles(rows.haystack_length)
     if needles > most:
         raise ConfigError(
-            f"{place}: training.probe.needles: {needles} do not fit into a row of dataset "
-            f"{slice.dataset}: at most {most}"
+            f"{location}: training.probe.needles: {needles} do not fit into a row of dataset "
+            f"{run_config.dataset}: at most {most}"
         )
     probed = rows.haystack_length + 2 * probe.queries
-    if probed - 1 > slice.model.max_positions:
+    if probed - 1 > run_config.model.max_positions:
         raise ConfigError(
-            f"{place}: training.probe.queries: {probe.queries} make rows of {probed} tokens, "
-            f"max_positions is {slice.model.max_positions}: ask fewer"
+            f"{location}: training.probe.queries: {probe.queries} make rows of {probed} tokens, "
+            f"max_positions is {run_config.model.max_positions}: ask fewer"
         )
 
 
-def _check_adaptation(slice: RunConfig, place: str) -> None:
-    assert slice.adapt is not None
-    if slice.init_from is None:
-        raise ConfigError(f"{place}.adapt: there is nothing to adapt; name a run in init_from")
-    method = configure(slice.adapt, f"{place}.adapt")
+def _check_adaptation(run_config: RunConfig, location: str) -> None:
+    assert run_config.adapt is not None
+    if run_config.init_from is None:
+        raise ConfigError(f"{location}.adapt: there is nothing to adapt; name a run in init_from")
+    method = configure(run_config.adapt, f"{location}.adapt")
     try:
-        method.require_fit(slice.model)
+        method.require_fit(run_config.model)
     except ValueError as error:
-        raise ConfigError(f"{place}.adapt.{error}") from None
+        raise ConfigError(f"{location}.adapt.{error}") from None
     try:
-        if slice.pretrained is None:
-            llama_config_kwargs(slice.model, "llama")
+        if run_config.pretrained is None:
+            llama_config_kwargs(run_config.model, "llama")
     except CheckpointError as error:
         raise ConfigError(
-            f"{place}.adapt: run {slice.init_from} is no plain Llama: {error}"
+            f"{location}.adapt: run {run_config.init_from} is no plain Llama: {error}"
         ) from None
-    for key, given in (
-        ("save_checkpoints_at", slice.training.save_checkpoints_at),
-        ("compile", slice.training.compile),
+    for key, is_set in (
+        ("save_checkpoints_at", run_config.training.save_checkpoints_at),
+        ("compile", run_config.training.compile),
     ):
-        if given:
-            raise ConfigError(f"{place}: training.{key} has no meaning with adapt; leave it out")
+        if is_set:
+            raise ConfigError(f"{location}: training.{key} has no meaning with adapt; leave it out")
 
 
-def check_token_ids(resolver: ConfigResolver, dataset: str, run: RunConfig, place: str) -> None:
+def check_token_ids(resolver: ConfigResolver, dataset: str, run: RunConfig, location: str) -> None:
     """Check that ids mean the same in a dataset as in that of a run.
 
     Raises:
@@ -136,13 +141,13 @@ def check_token_ids(resolver: ConfigResolver, dataset: str, run: RunConfig, plac
     shared = resolver.tokenizer_owner(dataset) == owner and ours.generated is None
     if not shared and not same_token_ids(ours, theirs):
         raise ConfigError(
-            f"{place}: dataset {dataset} has other token ids than {run.dataset} of "
+            f"{location}: dataset {dataset} has other token ids than {run.dataset} of "
             f"run {run.run}: give it `base: {owner}`, or use a dataset that has it as base"
         )
 
 
 def check_evaluation(
-    pretrained_runs: PretrainedRuns, suite: str, run: str, trained: RunConfig | None, place: str
+    pretrained_runs: PretrainedRuns, suite: str, run: str, trained: RunConfig | None, location: str
 ) -> None:
     """Check that a suite can evaluate a run, as far as settings alone show it.
 
@@ -152,20 +157,20 @@ def check_evaluation(
         run: Name of the run.
         trained: The run if it is trained here; None for a pretrained model, whose context is known
             once it is loaded.
-        place: Where the evaluation is requested, for messages.
+        location: Where the evaluation is requested, for messages.
 
     Raises:
         ConfigError: The suite does not fit the run's model or data, or cannot measure a pretrained
             model.
     """
-    if reason := pretrained_runs.refusal(suite, run):
-        raise ConfigError(f"{place}: {reason}")
-    resolver, text = pretrained_runs.resolver, pretrained_runs.text(suite, run)
+    if reason := pretrained_runs.incompatibility(suite, run):
+        raise ConfigError(f"{location}: {reason}")
+    resolver, text = pretrained_runs.resolver, pretrained_runs.dataset_of(suite, run)
     at = f"{resolver.folder / 'evaluations.yaml'}: suites.{suite}"
     positions, rows = sys.maxsize, None
     if trained is not None:
         if text is not None:
-            check_token_ids(resolver, resolver.read_by(run, text), trained, place)
+            check_token_ids(resolver, resolver.read_by(run, text), trained, location)
         positions = trained.model.max_positions
         rows = resolver.dataset(trained.dataset).generated
     elif text is not None and resolver.dataset(resolver.dataset_of(text)).generated:
@@ -173,11 +178,11 @@ def check_evaluation(
             f"{at}: dataset {text} is generated, which the external model '{run}' "
             "cannot read: name a dataset of text"
         )
-    if reason := resolver.suite(suite).asked.incompatibility(positions, rows):
+    if reason := resolver.suite(suite).base_suite.incompatibility(positions, rows):
         raise ConfigError(f"{at} on run {run} at scale {resolver.project.scale}: {reason}")
 
 
-def check_suites(resolver: ConfigResolver, part: SectionConfig, place: str) -> None:
+def check_suites(resolver: ConfigResolver, part: SectionConfig, location: str) -> None:
     """Check that a section's suites are of its evaluation, if that has suites of its own.
 
     Raises:
@@ -186,10 +191,10 @@ def check_suites(resolver: ConfigResolver, part: SectionConfig, place: str) -> N
     kinds = {suite: resolver.suite(suite).kind for suite in resolver.suites}
     has_own = evaluation(part.evaluation).suite is not None
     for suite in part.suites:
-        kind = lookup(kinds, suite, "suite", place)
+        kind = lookup(kinds, suite, "suite", location)
         if has_own and kind != part.evaluation:
-            own = [name for name, kind in kinds.items() if kind == part.evaluation]
+            of_evaluation = [name for name, kind in kinds.items() if kind == part.evaluation]
             raise ConfigError(
-                f"{place}: '{suite}' is a suite of {kind}, not of {part.evaluation}"
-                f"{nearest(suite, own)}"
+                f"{location}: '{suite}' is a suite of {kind}, not of {part.evaluation}"
+                f"{nearest(suite, of_evaluation)}"
             )

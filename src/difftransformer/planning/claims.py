@@ -60,7 +60,7 @@ class Claims:
 
     def code(self) -> str:
         """Return the fingerprint of the code for verdicts, with the reports of their tables."""
-        artifacts = self.artifacts.known
+        artifacts = self.artifacts.available
         answering = (artifacts[name] for name in self.answering(artifacts))
         kinds = {section.evaluation for artifact in answering for section in artifact.sections}
         reports = {module_of(kind, "report") for kind in kinds}

@@ -16,14 +16,16 @@ def paper_contents(artifacts: Artifacts, reported: Collection[str]) -> list[Pape
     """
 
     def status(item: PaperItem) -> ItemStatus:
-        states, words = _become(item, artifacts, reported)
-        shown = item.model_dump(include={"item", "shows", "artifact"})
-        return ItemStatus(**shown, states=states, words=words)
+        states, note = _become(item, artifacts, reported)
+        fields = item.model_dump(include={"item", "shows", "artifact"})
+        return ItemStatus(**fields, states=states, note=note)
 
     papers = artifacts.jobs.resolver.papers.papers.values()
     return [
-        PaperStatus(title=one.title, source=one.source, items=[status(item) for item in one.items])
-        for one in papers
+        PaperStatus(
+            title=paper.title, source=paper.source, items=[status(item) for item in paper.items]
+        )
+        for paper in papers
     ]
 
 
@@ -36,7 +38,7 @@ def _become(
     if name is None:
         state: State = "nothing to measure" if item.missing is None else "not built yet"
         return [state], f"{item.reason or item.missing}."
-    if name not in artifacts.known:
+    if name not in artifacts.available:
         return ["needs scale"], f"{lacking(artifacts, name)}."
     if name not in reported:
         command = f"snakemake {name} --config scale={scale}"
@@ -54,6 +56,6 @@ def lacking(artifacts: Artifacts, name: str) -> str:
     """Say why an artifact that is declared cannot be built."""
     resolver = artifacts.jobs.resolver
     declared = resolver.artifacts.get(name)
-    if declared is not None and (why := artifacts.unfit(declared)) is not None:
+    if declared is not None and (why := artifacts.unavailable_reason(declared)) is not None:
         return f"Not of the model that `pretrained` names: {without_folders(why)}"
     return f"Scale {resolver.project.scale} has no setting for it"

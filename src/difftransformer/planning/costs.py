@@ -62,21 +62,21 @@ def training_costs(plan: Plan, artifacts: Sequence[str]) -> list[TrainingCost]:
     """
     machine, seeds = plan.machine, plan.trainings(artifacts)
     costs = [_cost(plan, run, len(some), machine) for run, some in seeds.items()]
-    return sorted(costs, key=lambda one: -one.gpu_hours * one.seeds)
+    return sorted(costs, key=lambda cost: -cost.gpu_hours * cost.seeds)
 
 
-def lines(plan: Plan, artifacts: Sequence[str], shown: int = 20) -> Iterator[str]:
+def lines(plan: Plan, artifacts: Sequence[str], num_lines: int = 20) -> Iterator[str]:
     """Say what artifacts cost, the dearest trainings by name.
 
     Raises:
         ConfigError: The scale states no machine.
     """
     machine, costs = plan.machine, training_costs(plan, artifacts)
-    hours = sum(one.gpu_hours * one.seeds for one in costs)
-    disk = sum(one.disk_gib * one.seeds for one in costs)
+    hours = sum(cost.gpu_hours * cost.seeds for cost in costs)
+    disk = sum(cost.disk_gib * cost.seeds for cost in costs)
     yield (
-        f"{sum(one.seeds for one in costs)} trainings, {hours:,.0f} GPU-hours on {machine.gpu} at "
-        f"{machine.mfu:.0%} of {machine.peak_tflops:g} TFLOP/s ({machine.mfu_source}), "
+        f"{sum(cost.seeds for cost in costs)} trainings, {hours:,.0f} GPU-hours on {machine.gpu} "
+        f"at {machine.mfu:.0%} of {machine.peak_tflops:g} TFLOP/s ({machine.mfu_source}), "
         f"{disk:,.0f} GiB of weights and checkpoints, {_data_gib(plan, costs):,.0f} GiB of tokens"
     )
     days = ", ".join(f"{hours / gpus / 24:,.0f} on {gpus}" for gpus in WORLDS)
@@ -85,18 +85,21 @@ def lines(plan: Plan, artifacts: Sequence[str], shown: int = 20) -> Iterator[str
         f"{'run':40} {'seeds':>5} {'param':>7} {'tokens':>7} {'GPUs':>4} {'GPU-h':>9} {'days':>6} "
         f"{'GiB of ' + format(machine.memory_gib, 'g'):>9}"
     )
-    for one in costs[:shown]:
+    for cost in costs[:num_lines]:
         yield (
-            f"{one.run:40} {one.seeds:5} {format_count(one.parameters):>7} "
-            f"{format_count(one.tokens):>7} "
-            f"{one.world_size:4} {one.gpu_hours:9,.0f} {one.days:6,.1f} {one.memory_gib:9,.0f}"
+            f"{cost.run:40} {cost.seeds:5} {format_count(cost.parameters):>7} "
+            f"{format_count(cost.tokens):>7} "
+            f"{cost.world_size:4} {cost.gpu_hours:9,.0f} {cost.days:6,.1f} {cost.memory_gib:9,.0f}"
         )
-    rest = costs[shown:]
-    if rest:
-        others = sum(one.gpu_hours * one.seeds for one in rest)
-        largest = max(one.memory_gib for one in rest)
-        yield f"and {len(rest)} runs more, {others:,.0f} GPU-hours, {largest:,.0f} GiB at most"
-    yield from epochs(plan, [one.run for one in costs])
+    remaining = costs[num_lines:]
+    if remaining:
+        remaining_hours = sum(cost.gpu_hours * cost.seeds for cost in remaining)
+        largest = max(cost.memory_gib for cost in remaining)
+        yield (
+            f"and {len(remaining)} runs more, {remaining_hours:,.0f} GPU-hours, "
+            f"{largest:,.0f} GiB at most"
+        )
+    yield from epochs(plan, [cost.run for cost in costs])
     yield from _communication(plan, costs, machine)
     yield from _published(published_costs(plan, artifacts, machine))
 
@@ -106,11 +109,11 @@ def _communication(
 ) -> Iterator[str]:
     """Say what each size of a model sends, that several GPUs train."""
     sizes: dict[tuple[str, int, int], str] = {}
-    for one in costs:
-        training = plan.jobs.run(one.run).training
-        if one.world_size > 1:
-            key = (format_count(one.parameters), training.seq_len, training.batch_size)
-            sizes.setdefault(key, one.run)
+    for cost in costs:
+        training = plan.jobs.run(cost.run).training
+        if cost.world_size > 1:
+            key = (format_count(cost.parameters), training.seq_len, training.batch_size)
+            sizes.setdefault(key, cost.run)
     if not sizes:
         return
     yield (
@@ -119,46 +122,48 @@ def _communication(
         f"nodes, {machine.hop_us:g} us a hop, nothing hidden; *: a sequence for each GPU"
     )
     for run in sizes.values():
-        slice = plan.jobs.run(run)
-        found = [step_cost(slice.model, slice.training, gpus, machine) for gpus in WORLDS]
-        said = (
-            f"{one.gpus}{'*' if one.sequences > slice.training.batch_size else ''} GPUs "
-            f"{one.communication:.2f} ({one.share:.0%})"
-            for one in found
+        run_config = plan.jobs.run(run)
+        step_costs = [
+            step_cost(run_config.model, run_config.training, gpus, machine) for gpus in WORLDS
+        ]
+        by_gpus = (
+            f"{step.gpus}{'*' if step.sequences > run_config.training.batch_size else ''} GPUs "
+            f"{step.communication:.2f} ({step.share:.0%})"
+            for step in step_costs
         )
-        yield f"{run:40} {', '.join(said)}"
+        yield f"{run:40} {', '.join(by_gpus)}"
 
 
 def _published(costs: Sequence[PublishedCost]) -> Iterator[str]:
     """Say what models from elsewhere cost."""
-    known = [one for one in costs if one.parameters is not None]
-    if known:
-        hours = sum(one.gpu_hours for one in known)
-        size = sum(one.download_gib for one in known)
+    stated = [cost for cost in costs if cost.parameters is not None]
+    if stated:
+        hours = sum(cost.gpu_hours for cost in stated)
+        size = sum(cost.download_gib for cost in stated)
         yield (
-            f"{len(known)} models from elsewhere, {hours:,.1f} GPU-hours as they are, "
+            f"{len(stated)} models from elsewhere, {hours:,.1f} GPU-hours as they are, "
             f"{size:,.0f} GiB to download"
         )
-    for one in known:
-        unknown = f", and {', '.join(one.unknown)}" if one.unknown else ""
-        large = format_count(one.parameters or 0)
+    for cost in stated:
+        unknown = f", and {', '.join(cost.unknown)}" if cost.unknown else ""
+        large = format_count(cost.parameters or 0)
         yield (
-            f"{one.run:40} {'':5} {large:>7} {format_count(one.tokens):>7}{unknown} "
-            f"{one.gpu_hours:,.2f} GPU-h, {one.download_gib:,.1f} GiB"
+            f"{cost.run:40} {'':5} {large:>7} {format_count(cost.tokens):>7}{unknown} "
+            f"{cost.gpu_hours:,.2f} GPU-h, {cost.download_gib:,.1f} GiB"
         )
-    for one in costs:
-        if one.parameters is None:
-            yield f"{one.run}: nobody says how large it is: give it `parameters` in runs.yaml"
+    for cost in costs:
+        if cost.parameters is None:
+            yield f"{cost.run}: nobody says how large it is: give it `parameters` in runs.yaml"
 
 
 def _data_gib(plan: Plan, costs: Sequence[TrainingCost]) -> float:
     """Packed tokens of all data sets that are trained on."""
     sizes: dict[str, float] = {}
-    for one in costs:
-        slice = plan.jobs.run(one.run)
-        config = plan.resolver.dataset(slice.dataset)
-        width = 2 if slice.model.vocab_size <= 2**16 else 4
-        sizes[slice.dataset] = width * ((config.tokens or 0) + (config.validation_budget or 0))
+    for cost in costs:
+        run_config = plan.jobs.run(cost.run)
+        config = plan.resolver.dataset(run_config.dataset)
+        width = 2 if run_config.model.vocab_size <= 2**16 else 4
+        sizes[run_config.dataset] = width * ((config.tokens or 0) + (config.validation_budget or 0))
     return sum(sizes.values()) / _GIB
 
 
@@ -166,28 +171,34 @@ def epochs(plan: Plan, runs: Iterable[str]) -> Iterator[str]:
     """Say how often the longest training on each data set goes through it, the oftenest first."""
     longest: dict[str, float] = {}
     for run in runs:
-        slice = plan.jobs.run(run)
-        has = plan.resolver.dataset(slice.dataset).tokens
-        if has is not None:
-            asked = slice.training.total_steps * slice.training.tokens_per_step / has
-            longest[slice.dataset] = max(asked, longest.get(slice.dataset, 0.0))
-    for dataset, times in sorted(longest.items(), key=lambda one: -one[1]):
+        run_config = plan.jobs.run(run)
+        dataset_tokens = plan.resolver.dataset(run_config.dataset).tokens
+        if dataset_tokens is not None:
+            epochs_of_run = (
+                run_config.training.total_steps
+                * run_config.training.tokens_per_step
+                / dataset_tokens
+            )
+            longest[run_config.dataset] = max(epochs_of_run, longest.get(run_config.dataset, 0.0))
+    for dataset, times in sorted(longest.items(), key=lambda item: -item[1]):
         yield f"{dataset}: its longest training goes through it {times:.2g} times"
 
 
 def _cost(plan: Plan, run: str, seeds: int, machine: MachineConfig) -> TrainingCost:
-    slice = plan.jobs.run(run)
-    config, parameters = slice.training, count_parameters(slice.model)
+    run_config = plan.jobs.run(run)
+    config, parameters = run_config.training, count_parameters(run_config.model)
     tokens = config.total_steps * config.tokens_per_step
-    flops = operations(slice.model, config) * tokens
+    flops = operations(run_config.model, config) * tokens
     weights = _BYTES * parameters
     checkpoint = 3 * weights
-    if slice.adapt is not None:
-        counts = configure(slice.adapt, run).parameter_counts(slice.model)
+    if run_config.adapt is not None:
+        counts = configure(run_config.adapt, run).parameter_counts(run_config.model)
         checkpoint = _BYTES * (counts.trained + counts.optimizer)
     # Kept weights lie with the checkpoints and with what is published; one checkpoint is written
     # while the others are there.
-    kept = weights * (1 + 2 * len(config.intermediate_steps)) + checkpoint * (KEPT_CHECKPOINTS + 1)
+    stored = weights * (1 + 2 * len(config.intermediate_steps)) + checkpoint * (
+        KEPT_CHECKPOINTS + 1
+    )
     return TrainingCost(
         run=run,
         seeds=seeds,
@@ -195,6 +206,6 @@ def _cost(plan: Plan, run: str, seeds: int, machine: MachineConfig) -> TrainingC
         tokens=tokens,
         world_size=config.world_size,
         gpu_hours=flops / machine.speed / 3600,
-        memory_gib=estimate_memory(slice, "cuda").peak / _GIB,
-        disk_gib=kept / _GIB,
+        memory_gib=estimate_memory(run_config, "cuda").peak / _GIB,
+        disk_gib=stored / _GIB,
     )

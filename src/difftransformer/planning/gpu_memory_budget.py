@@ -24,18 +24,18 @@ def host_mb(model: ModelConfig) -> int:
     return max(_HOST_MB, _HOST_MB // 2 + round(24e-6 * count_parameters(model)))
 
 
-def require_gpu_memory(slice: RunConfig, machine: MachineConfig, place: str) -> None:
+def require_gpu_memory(run_config: RunConfig, machine: MachineConfig, location: str) -> None:
     """Check that a training fits the GPU of a machine.
 
     Raises:
         ConfigError: It does not; the line says what to change.
     """
-    config, budget = slice.training, machine.memory_gib * _GIB
-    found = estimate_memory(slice, "cuda")
-    if config.device == "cpu" or found.peak <= budget:
+    config, budget = run_config.training, machine.memory_gib * _GIB
+    estimate = estimate_memory(run_config, "cuda")
+    if config.device == "cpu" or estimate.peak <= budget:
         return
-    cures = [f"raise training.world_size ({config.world_size})"] if slice.adapt is None else []
-    if found.states <= budget or not cures:
+    cures = [f"raise training.world_size ({config.world_size})"] if run_config.adapt is None else []
+    if estimate.states <= budget or not cures:
         checkpointing = ["set training.activation_checkpointing to layer"] * (
             config.activation_checkpointing != "layer"
         )
@@ -45,7 +45,7 @@ def require_gpu_memory(slice: RunConfig, machine: MachineConfig, place: str) -> 
         )
         cures = [*checkpointing, lower, *cures]
     raise ConfigError(
-        f"{place}: run {slice.run} needs {found.peak / _GIB:.0f} GiB on each of its "
+        f"{location}: run {run_config.run} needs {estimate.peak / _GIB:.0f} GiB on each of its "
         f"{config.world_size} GPUs, a {machine.gpu} has {machine.memory_gib:g}: "
         f"{'; or '.join(cures)}"
     )

@@ -79,10 +79,10 @@ class Jobs:
     @cache  # noqa: B019 - a plan lives as long as the process
     def run(self, name: str) -> RunConfig:
         """Return a run with its attention checked and all sizes filled in."""
-        slice = self.sizes.run(name)
-        parent = slice.init_from if slice.pretrained is None else None
-        check_run(self.resolver, slice, None if parent is None else self.run(parent))
-        return slice
+        run_config = self.sizes.run(name)
+        parent = run_config.init_from if run_config.pretrained is None else None
+        check_run(self.resolver, run_config, None if parent is None else self.run(parent))
+        return run_config
 
     def stage(self, run: str) -> str:
         """Return the rule that trains a run: `adapt`, or `extend_context`, or else `pretrain`.
@@ -102,12 +102,12 @@ class Jobs:
         return [run for run in self.resolver.runs if self.trained(run) and self.stage(run) == rule]
 
     @cache  # noqa: B019 - a plan lives as long as the process
-    def run_slice(self, run: str) -> str:
-        """Return the file of a training job's slice."""
+    def run_config_file(self, run: str) -> str:
+        """Return the file with the config of a training job."""
         return self.write("run", self.run(run))
 
     def dataset_config_file(self, dataset: str) -> str:
-        """Return the file of a data job's slice."""
+        """Return the file with the config of a data job."""
         config = self.resolver.dataset(dataset)
         return self.write(
             "dataset", ResolvedDataset(scale=self.scale, dataset=dataset, config=config)
@@ -115,8 +115,8 @@ class Jobs:
 
     @cache  # noqa: B019 - a plan lives as long as the process
     def evaluation_config_file(self, suite: str, run: str) -> str:
-        """Return the file of an evaluation's slice."""
-        config, base = self.pretrained_runs.asked(suite, run), self.resolver.pretrained(run)
+        """Return the file with the config of an evaluation job."""
+        config, base = self.pretrained_runs.suite_for(suite, run), self.resolver.pretrained(run)
         names = {"scale": self.scale, "run": run, "suite": suite}
         return self.write("evaluation", EvaluationConfig(**names, config=config, pretrained=base))
 
@@ -125,18 +125,20 @@ class Jobs:
         return self.resolver.project.judge if self.resolver.suite(suite).judged else []
 
     def judgment_config_file(self, judge: str, suite: str, run: str) -> str:
-        """Return the file of a judging job's slice."""
+        """Return the file with the config of a judging job."""
         kind = self.resolver.suite(suite).kind
         config = getattr(self.resolver.project.judges, judge)
-        slice = JudgmentConfig(scale=self.scale, run=run, suite=suite, kind=kind, judge=config)
-        return self.write("judgment", slice)
+        judgment_config = JudgmentConfig(
+            scale=self.scale, run=run, suite=suite, kind=kind, judge=config
+        )
+        return self.write("judgment", judgment_config)
 
     def ngrams_config_file(self, dataset: str, suite: str) -> str:
         """Return the file that says which n-grams are too frequent for a suite."""
-        ngrams = self.resolver.suite(suite).asked.ngrams
+        ngrams = self.resolver.suite(suite).base_suite.ngrams
         assert ngrams is not None, suite
-        slice = NgramsConfig(scale=self.scale, dataset=dataset, suite=suite, ngrams=ngrams)
-        return self.write("ngrams", slice)
+        ngrams_config = NgramsConfig(scale=self.scale, dataset=dataset, suite=suite, ngrams=ngrams)
+        return self.write("ngrams", ngrams_config)
 
     def timing_gpus(self, name: str) -> int:
         """Return the GPUs that a job of timings asks for."""
@@ -171,8 +173,8 @@ class Jobs:
 
     def modules(self, rule: str, *parts: str) -> list[str]:
         """Return the modules that a job imports beside what all do; arguments as for `code`."""
-        found = (name.partition(":")[0] for name in self._selected(rule, parts))
-        return list(dict.fromkeys([ENTRIES[rule], *found]))
+        selected = (name.partition(":")[0] for name in self._selected(rule, parts))
+        return list(dict.fromkeys([ENTRIES[rule], *selected]))
 
     @cache  # noqa: B019 - a plan lives as long as the process
     def gpus(self, run: str, suite: str | None = None) -> int:
@@ -183,7 +185,7 @@ class Jobs:
                 return _gpus(device)
         if not self.trained(run):  # measured where what adapting makes of it is trained
             adapted = self.trained_by("adapt")
-            children = (one for one in adapted if self.resolver.entry(one).init_from == run)
+            children = (name for name in adapted if self.resolver.entry(name).init_from == run)
             if (child := next(children, None)) is None:
                 return 0
             run = child
@@ -227,10 +229,10 @@ class Jobs:
 
     def measured_manifest(self, suite: str, run: str) -> list[str]:
         """Return the manifest of the data that a suite reads: its own, or a trained run's."""
-        asked = self.pretrained_runs.text(suite, run)
-        if asked is None:
+        dataset = self.pretrained_runs.dataset_of(suite, run)
+        if dataset is None:
             return self.manifest(run)
-        return [self.layout.manifest(self.resolver.read_by(run, asked))]
+        return [self.layout.manifest(self.resolver.read_by(run, dataset))]
 
     def training_file(self, run: str, seed: int) -> list[str]:
         """Return the result of the training behind a model, if it is trained here."""
@@ -239,10 +241,10 @@ class Jobs:
     @cache  # noqa: B019 - a plan lives as long as the process
     def weights(self, run: str, seed: int) -> list[str]:
         """Return the weights of a run, or a list of the files of a pretrained model's folder."""
-        known = self.resolver.pretrained(run)
-        if known is None:
+        pretrained = self.resolver.pretrained(run)
+        if pretrained is None:
             return [self.layout.weights(run, seed)]
-        return self.user_files.listing(f"run-{run}", model_files(known))
+        return self.user_files.listing(f"run-{run}", model_files(pretrained))
 
     def beside_weights(self, suite: str | None, run: str, seed: int) -> list[str]:
         """Return what else is read of a model that is trained here.
@@ -257,22 +259,22 @@ class Jobs:
         names = ["config.json", "tokenizer.json"]
         if suite is not None and self.resolver.entry(run).adapt is not None:
             names.append("adapter.safetensors")
-        if suite is not None and self.resolver.suite(suite).asked.reads_kept:
+        if suite is not None and self.resolver.suite(suite).base_suite.reads_intermediate:
             names.append(INTERMEDIATE)
         return [self.layout.model(run, seed, name) for name in names]
 
     @cache  # noqa: B019 - a plan lives as long as the process
     def benchmarks(self, suite: str) -> list[str]:
         """List the user's files with the items of a suite."""
-        files = self.resolver.suite(suite).asked.files()
+        files = self.resolver.suite(suite).base_suite.files()
         return self.user_files.listing(f"suite-{suite}", files.values())
 
     def ngrams_file(self, suite: str, run: str) -> list[str]:
         """Return the frequent n-grams that a suite needs, if it needs them."""
-        asked = self.resolver.suite(suite)
-        if asked.asked.ngrams is None:
+        settings = self.resolver.suite(suite)
+        if settings.base_suite.ngrams is None:
             return []
-        owner = suite if asked.repeats is None else getattr(asked, asked.repeats)
+        owner = suite if settings.repeats is None else getattr(settings, settings.repeats)
         return [self.layout.ngrams(self.run(run).dataset, owner)]
 
     # --- parts ---
@@ -299,19 +301,19 @@ class Jobs:
                     yield method_module(run.adapt["method"])
             case "evaluate":
                 suite = self.resolver.suite(parts[0])
-                for kind in sorted({suite.kind, suite.asked.kind}):
+                for kind in sorted({suite.kind, suite.base_suite.kind}):
                     yield from (module_of(kind, "settings"), module_of(kind, "measure"))
                 if self.trained(parts[1]):
                     yield variant_location(self.run(parts[1]).model.attention.variant)
-                if self.pretrained_runs.includes(parts[1]) and suite.asked.reads_text:
+                if self.pretrained_runs.includes(parts[1]) and suite.base_suite.reads_text:
                     yield from reader_locations()
 
-    def write(self, kind: str, slice: BaseModel) -> str:
+    def write(self, kind: str, config: BaseModel) -> str:
         """Write a slice under a name made of its content; what is there already is the same."""
-        path = Path(f"{self.layout.plan}/{kind}-{config_fingerprint(slice)[:16]}.json")
+        path = Path(f"{self.layout.plan}/{kind}-{config_fingerprint(config)[:16]}.json")
         if not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_text(path, slice.model_dump_json(indent=2) + "\n")
+            write_text(path, config.model_dump_json(indent=2) + "\n")
         return str(path)
 
 

@@ -46,7 +46,7 @@ class Plan:
     """Everything that can be built at one scale."""
 
     resolver: ConfigResolver
-    given: Mapping[str, Any] = field(default_factory=dict)
+    call_settings: Mapping[str, Any] = field(default_factory=dict)
     """Keys of config.yaml that the call sets."""
 
     @cached_property
@@ -82,22 +82,22 @@ class Plan:
         """
         resolver = ConfigResolver.load(folder, overrides, files)
         keys = dict.fromkeys(chain(*map(read_yaml, files), overrides or {}))
-        plan = cls(resolver, {key: resolver.said.values[key] for key in keys})
+        plan = cls(resolver, {key: resolver.key_origins.values[key] for key in keys})
         plan.check()
         return plan
 
     def check(self) -> None:
         """Resolve everything that any target could need."""
-        place = self.resolver.folder / "config.yaml"
-        check_uri(self.resolver.project.tracking.uri, f"{place}: tracking.uri")
+        location = self.resolver.folder / "config.yaml"
+        check_uri(self.resolver.project.tracking.uri, f"{location}: tracking.uri")
         if "endpoint" in self.resolver.project.judge:
             require_environment(self.resolver.project.judges.endpoint)
         for name in self.resolver.suites:
             self.resolver.suite(name)
-        for name in self.artifacts.known:
+        for name in self.artifacts.available:
             self.artifacts.check(name)
         for name in self.groups[DEFAULT_TARGETS]:
-            self.require(name, f"{place}: default_targets")
+            self.require(name, f"{location}: default_targets")
         for name in self.resolver.runs:
             if name not in self.jobs.pretrained_runs.too_long and self.jobs.trained(name):
                 self.jobs.run(name)
@@ -112,8 +112,10 @@ class Plan:
             ConfigError: It states no machine.
         """
         if (machine := self.resolver.scale.machine) is None:
-            place = self.resolver.scale_file
-            raise ConfigError(f"{place}: no `machine` to reckon with: add one, as paper.yaml has")
+            location = self.resolver.scale_file
+            raise ConfigError(
+                f"{location}: no `machine` to reckon with: add one, as paper.yaml has"
+            )
         return machine
 
     def require_room(self, runs: Iterable[str]) -> None:
@@ -144,9 +146,9 @@ class Plan:
         """
         by_training = dict[str, list[str]]()
         for run in self.trainings(artifacts):
-            slice = self.jobs.run(run)
-            kept = slice.training.model_copy(update={"save_checkpoints_at": []})
-            alike = slice.model_copy(update={"run": "", "training": kept})
+            run_config = self.jobs.run(run)
+            training = run_config.training.model_copy(update={"save_checkpoints_at": []})
+            alike = run_config.model_copy(update={"run": "", "training": training})
             by_training.setdefault(alike.model_dump_json(), []).append(run)
         return [runs for runs in by_training.values() if len(runs) > 1]
 
@@ -156,8 +158,8 @@ class Plan:
         Raises:
             OSError: They cannot.
         """
-        wanted = Path(self.jobs.layout.plan)
-        nearest = next(one for one in (wanted, *wanted.parents) if os.path.lexists(one))
+        folder = Path(self.jobs.layout.plan)
+        nearest = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
         nearest.mkdir(exist_ok=True)  # a file is in its way, or a link to nowhere
         try:
             TemporaryFile(dir=nearest).close()
@@ -169,27 +171,29 @@ class Plan:
     @cached_property
     def groups(self) -> dict[str, list[str]]:
         """Targets that stand for several artifacts: default_targets, all, sweeps, the papers."""
-        known = self.artifacts.known
-        sweeps = [name for name, artifact in known.items() if artifact.tunes]
+        available = self.artifacts.available
+        sweeps = [name for name, artifact in available.items() if artifact.tunes]
         papers = {
-            name: [one for one in dict.fromkeys(i.artifact for i in paper.items) if one in known]
+            name: [
+                one for one in dict.fromkeys(i.artifact for i in paper.items) if one in available
+            ]
             for name, paper in self.resolver.papers.papers.items()
         }
         return {
             DEFAULT_TARGETS: self.resolver.project.default_targets,
-            "all": [name for name in known if name not in sweeps],
+            "all": [name for name in available if name not in sweeps],
             "sweeps": sweeps,
-            **{name: found for name, found in papers.items() if found},
+            **{name: artifacts for name, artifacts in papers.items() if artifacts},
         }
 
-    def asked(self, targets: Sequence[str]) -> list[str]:
+    def requested_artifacts(self, targets: Sequence[str]) -> list[str]:
         """Return the artifacts that targets of a command line name, those of a group one by one.
 
         Without any they are those of a bare call; rules and files are no artifacts.
         """
-        known = self.groups | {name: [name] for name in self.artifacts.known}
-        names = [name for name in targets if name in known] or [DEFAULT_TARGETS]
-        return list(dict.fromkeys(one for name in names for one in known[name]))
+        artifacts = self.groups | {name: [name] for name in self.artifacts.available}
+        names = [name for name in targets if name in artifacts] or [DEFAULT_TARGETS]
+        return list(dict.fromkeys(artifact for name in names for artifact in artifacts[name]))
 
     def files(self, artifacts: Sequence[str]) -> list[str]:
         """Return the files that artifacts consist of: tables and figures."""
@@ -204,12 +208,12 @@ class Plan:
         verdicts = [f"{stem}{ending}" for ending in (".csv", ".md", ".json")]
         return [*self.files(artifacts), *verdicts, layout.report, layout.report_sums]
 
-    def kept(self, asked: Sequence[str]) -> list[str]:
+    def earlier_artifacts(self, requested: Sequence[str]) -> list[str]:
         """Return the artifacts that lie there whole though this call does not ask for them."""
         return [
             name
-            for name in self.artifacts.known
-            if name not in asked
+            for name in self.artifacts.available
+            if name not in requested
             and all(Path(file).is_file() for file in (*self.tables([name]), *self.figures([name])))
         ]
 
@@ -227,47 +231,55 @@ class Plan:
 
     def histories(self, artifacts: Sequence[str]) -> list[str]:
         """Return the curves of every training behind artifacts."""
-        found = (file for name in artifacts for file in self.artifacts.histories(name))
-        return list(dict.fromkeys(found))
+        files = (file for name in artifacts for file in self.artifacts.histories(name))
+        return list(dict.fromkeys(files))
 
     def browsed(self, artifacts: Sequence[str]) -> list[str]:
         """Return the folders with maps on prompts behind artifacts."""
-        known = [(name, self.artifacts.known[name].sections) for name in artifacts]
-        names = [name for name, parts in known if any(part.asked.browsed for part in parts)]
-        return list(dict.fromkeys(one for name in names for one in self.artifacts.details(name)))
+        sections = [(name, self.artifacts.available[name].sections) for name in artifacts]
+        names = [
+            name for name, parts in sections if any(part.typed_options.browsed for part in parts)
+        ]
+        return list(
+            dict.fromkeys(folder for name in names for folder in self.artifacts.details(name))
+        )
 
     def report_config_file(self, artifacts: Sequence[str]) -> str:
         """Return the file of the slice of the report on artifacts and on those that are kept."""
-        scale, kept = self.resolver.project.scale, self.kept(artifacts)
-        shown = self._in_order([*artifacts, *kept])
-        runs = dict.fromkeys(run for name in shown for run in self.artifacts.runs(name))
-        slice = ReportConfig(
+        scale, earlier = self.resolver.project.scale, self.earlier_artifacts(artifacts)
+        names = self._in_order([*artifacts, *earlier])
+        runs = dict.fromkeys(run for name in names for run in self.artifacts.runs(name))
+        report_config = ReportConfig(
             scale=scale,
             scale_description=self.resolver.scale.description,
             seeds=sorted({seed for name in artifacts for seed in self.artifacts.seeds(name)}),
-            contents=paper_contents(self.artifacts, shown),
-            tables=[self.artifacts.resolve(a, "table") for a in self._with("table", shown)],
-            figures=[self.artifacts.resolve(a, "figure") for a in self._with("figure", shown)],
-            kept=[self._as_it_lies(name) for name in kept],
+            contents=paper_contents(self.artifacts, names),
+            tables=[self.artifacts.resolve(a, "table") for a in self._with("table", names)],
+            figures=[self.artifacts.resolve(a, "figure") for a in self._with("figure", names)],
+            earlier=[self._earlier(name) for name in earlier],
             runs={run: self._about(run) for run in runs},
-            papers={name: one.title for name, one in self.resolver.papers.papers.items()},
-            commands={name: f"snakemake {name} {self._config()}" for name in shown},
-            command=f"snakemake {' '.join(self._as_asked(artifacts))} {self._config()}",
-            given=self._config(without=("seeds",)),
+            papers={name: paper.title for name, paper in self.resolver.papers.papers.items()},
+            commands={name: f"snakemake {name} {self._config()}" for name in names},
+            command=f"snakemake {' '.join(self._target_names(artifacts))} {self._config()}",
+            config_option=self._config(without=("seeds",)),
         )
-        return self.jobs.write("report", slice)
+        return self.jobs.write("report", report_config)
 
     def verdicts_config_file(self, artifacts: Sequence[str]) -> str:
         """Return the file of claims for requested artifacts and those of earlier calls."""
         from difftransformer.planning.built import seeds_of
 
-        earlier = seeds_of(self, self.claims.answering(self.kept(artifacts)))
+        earlier = seeds_of(self, self.claims.answering(self.earlier_artifacts(artifacts)))
         return self.jobs.write("verdicts", self.claims.tested(artifacts, earlier))
 
     def report_code(self) -> str:
         """Return the fingerprint of what writes pages."""
-        parts = (part for one in self.artifacts.known.values() for part in one.sections)
-        browsed = {module_of(one.evaluation, "report") for one in parts if one.asked.browsed}
+        parts = (
+            part for artifact in self.artifacts.available.values() for part in artifact.sections
+        )
+        browsed = {
+            module_of(part.evaluation, "report") for part in parts if part.typed_options.browsed
+        }
         code = code_fingerprint(ENTRIES["report"], tuple(sorted(browsed)))
         return config_fingerprint([code, templates("site/assets")])
 
@@ -282,57 +294,58 @@ class Plan:
 
     # --- rerunning one ---
 
-    def own_runs(self, artifact: str) -> list[str]:
-        """Return the runs that exist for an artifact alone; without any, all that it shows."""
-        known = self.require(artifact, "rerun")
-        return known.owned_runs or self.artifacts.runs(artifact)
-
     def owned_runs(self, artifact: str) -> list[str]:
+        """Return the runs that exist for an artifact alone; without any, all that it shows."""
+        config = self.require(artifact, "rerun")
+        return config.owned_runs or self.artifacts.runs(artifact)
+
+    def owned_trainings(self, artifact: str) -> list[str]:
         """Return the trainings that exist for an artifact alone: what rerunning it trains."""
-        runs = [run for run in self.own_runs(artifact) if self.jobs.trained(run)]
+        runs = [run for run in self.owned_runs(artifact) if self.jobs.trained(run)]
         seeds = self.artifacts.seeds(artifact)
         return [self.jobs.layout.training(run, seed) for run in runs for seed in seeds]
 
-    def require(self, name: str, place: str) -> ArtifactConfig:
+    def require(self, name: str, location: str) -> ArtifactConfig:
         """Return an artifact that can be built.
 
         Raises:
-            ConfigError: It is unknown, or cannot be built, and why; the line begins with ``place``.
+            ConfigError: It is unknown, or cannot be built, and why; the line begins with
+            ``location``.
         """
         if (why := self.lacking().get(name)) is not None:
-            raise ConfigError(f"{place}: '{name}' cannot be built: {why}")
-        return lookup(self.artifacts.known, name, "artifact", place)
+            raise ConfigError(f"{location}: '{name}' cannot be built: {why}")
+        return lookup(self.artifacts.available, name, "artifact", location)
 
     def lacking(self) -> dict[str, str]:
         """Return why artifacts cannot be built, of those that are declared and cannot."""
-        declared = sorted(self.resolver.artifacts.keys() - self.artifacts.known.keys())
+        declared = sorted(self.resolver.artifacts.keys() - self.artifacts.available.keys())
         return {name: lacking(self.artifacts, name) for name in declared}
 
     def other_scales(self) -> dict[str, str]:
         """Return the scales but this one, by the folders that they are built in."""
-        own = self.jobs.layout
+        layout = self.jobs.layout
         names = (path.stem for path in (self.resolver.folder / "scales").glob("*.yaml"))
-        return {Layout(own.root, name).home: name for name in names if name != own.scale}
+        return {Layout(layout.root, name).home: name for name in names if name != layout.scale}
 
     def _with(self, kind: Kind, artifacts: Sequence[str]) -> list[str]:
-        return [name for name in artifacts if getattr(self.artifacts.known[name], kind)]
+        return [name for name in artifacts if getattr(self.artifacts.available[name], kind)]
 
     def _in_order(self, artifacts: Sequence[str]) -> list[str]:
         """Sort artifacts: those of `default_targets`, then as the papers' groups have them."""
-        found = [one for group in self.groups.values() for one in group if one in artifacts]
-        return list(dict.fromkeys([*found, *artifacts]))
+        grouped = [name for group in self.groups.values() for name in group if name in artifacts]
+        return list(dict.fromkeys([*grouped, *artifacts]))
 
-    def _as_asked(self, artifacts: Sequence[str]) -> list[str]:
+    def _target_names(self, artifacts: Sequence[str]) -> list[str]:
         """Artifacts by the name of the group that they are, else one by one."""
-        names = (name for name, found in self.groups.items() if set(found) == set(artifacts))
+        names = (name for name, members in self.groups.items() if set(members) == set(artifacts))
         return next(([name] for name in names), list(artifacts))
 
     def _config(self, without: Collection[str] = ()) -> str:
         """The --config of this call, with its scale; folders are shortened to their names."""
-        given = {"scale": self.resolver.project.scale} | {
-            key: value for key, value in self.given.items() if key not in without
+        settings = {"scale": self.resolver.project.scale} | {
+            key: value for key, value in self.call_settings.items() if key not in without
         }
-        return f"--config {shlex.join(as_settings(without_folders(given)))}"
+        return f"--config {shlex.join(as_settings(without_folders(settings)))}"
 
     def _about(self, run: str) -> RunDisplay:
         entry = self.resolver.runs.get(run)
@@ -341,7 +354,7 @@ class Plan:
         label = with_overrides(entry.label, overrides(self.resolver, run))
         return RunDisplay(label=label, base=entry.base, color=entry.color)
 
-    def _as_it_lies(self, name: str) -> EarlierArtifact:
+    def _earlier(self, name: str) -> EarlierArtifact:
         table, figure = self.tables([name]), self.figures([name])
         return EarlierArtifact(
             artifact=name,

@@ -34,43 +34,43 @@ class PretrainedRuns:
             for run in self.resolver.runs
             if self.includes(run) and self.resolver.entry(run).adapt is not None
         )
-        known = {run: self.sizes.run(run) for run in adapted}
-        shortest = min((one.training.seq_len for one in known.values()), default=0)
+        configs = {run: self.sizes.run(run) for run in adapted}
+        shortest = min((config.training.seq_len for config in configs.values()), default=0)
         return frozenset(
             run
-            for run, one in known.items()
-            if one.training.seq_len > max(shortest, one.model.max_positions)
+            for run, config in configs.items()
+            if config.training.seq_len > max(shortest, config.model.max_positions)
         )
 
-    def text(self, suite: str, run: str) -> str | None:
+    def dataset_of(self, suite: str, run: str) -> str | None:
         """Name the dataset whose text a suite reads in the place of a run's own; None: its own."""
-        return self.resolver.suite(suite).asked.read_dataset(pretrained=self.includes(run))
+        return self.resolver.suite(suite).base_suite.read_dataset(pretrained=self.includes(run))
 
-    def asked(self, suite: str, run: str) -> Suite:
+    def suite_for(self, suite: str, run: str) -> Suite:
         """Return a suite as it is asked of a run, which reads one of its datasets."""
-        return _settled(self.resolver.suite(suite), self.text(suite, run))
+        return _settled(self.resolver.suite(suite), self.dataset_of(suite, run))
 
-    def refusal(self, suite: str, run: str) -> str | None:
+    def incompatibility(self, suite: str, run: str) -> str | None:
         """Say why a suite cannot measure what a run is; None: it can."""
-        asked = self.resolver.suite(suite)
+        config = self.resolver.suite(suite)
         if not self.includes(run):
             return None
-        who = f"row '{run}' is a model from elsewhere"
-        if not asked.measures_pretrained:
-            return f"{who}, which suite '{suite}' (evaluation {asked.kind}) cannot measure"
+        subject = f"row '{run}' is a model from elsewhere"
+        if not config.measures_pretrained:
+            return f"{subject}, which suite '{suite}' (evaluation {config.kind}) cannot measure"
         if (
             self.resolver.pretrained(run)
-            and asked.asked.reads_text
-            and self.text(suite, run) is None
+            and config.base_suite.reads_text
+            and self.dataset_of(suite, run) is None
         ):
-            own = f"suite '{suite}' reads what a run was trained on"
-            return f"{who}, and {own}: name a `dataset` or `pretrained_dataset`"
+            problem = f"suite '{suite}' reads what a run was trained on"
+            return f"{subject}, and {problem}: name a `dataset` or `pretrained_dataset`"
         return None
 
 
 def _settled(suite: Suite, text: str | None) -> Suite:
     if isinstance(suite, AnyModel):
         return suite.model_copy(update={"dataset": text, "pretrained_dataset": None})
-    if suite.asked is suite:
+    if suite.base_suite is suite:
         return suite
-    return suite.model_copy(update={"suite": _settled(suite.asked, text)})
+    return suite.model_copy(update={"suite": _settled(suite.base_suite, text)})

@@ -51,18 +51,21 @@ def published_costs(
         for suite, run in plan.artifacts.evaluations(artifact):
             if not plan.jobs.trained(run):
                 suites.setdefault(run, {})[suite] = None
-    return [_cost(plan, run, list(asked), machine) for run, asked in suites.items()]
+    return [_cost(plan, run, list(names), machine) for run, names in suites.items()]
 
 
 def _cost(plan: Plan, run: str, suites: Sequence[str], machine: MachineConfig) -> PublishedCost:
     planned = {suite: plan.resolver.suite(suite).planned_tokens for suite in suites}
-    tokens, parameters = sum(one or 0 for one in planned.values()), _parameters(plan, run)
+    tokens, parameters = (
+        sum(tokens_read or 0 for tokens_read in planned.values()),
+        _parameters(plan, run),
+    )
     flops = _OPERATIONS * (parameters or 0.0) * tokens
     return PublishedCost(
         run=run,
         parameters=parameters,
         tokens=tokens,
-        unknown=tuple(suite for suite, one in planned.items() if one is None),
+        unknown=tuple(suite for suite, tokens_read in planned.items() if tokens_read is None),
         gpu_hours=flops / machine.speed / 3600,
     )
 

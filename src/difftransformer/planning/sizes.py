@@ -34,31 +34,33 @@ class Sizes:
         """Return what was chosen for a run; None for one that is as its recipe says."""
         return self._sized(name, None)[1]
 
-    def timed(self, config: Timing, rows: Sequence[str], own: Sequence[str]) -> Models:
+    def timed(self, config: Timing, rows: Sequence[str], trained: Sequence[str]) -> Models:
         """Return the models to time: ``rows`` as ``config`` sizes them, ``own`` as their runs do.
 
         Raises:
             ConfigError: Sizes that the model of a row cannot have.
         """
-        found: Models = {row: {} for row in rows}
+        models_by_row: Models = {row: {} for row in rows}
         for name, (key, changes) in config.sizes().items():
-            place = f"{self.resolver.scale_file}: timings.{key}"
-            models = {row: self._changed(row, changes, place) for row in rows}
+            location = f"{self.resolver.scale_file}: timings.{key}"
+            models = {row: self._changed(row, changes, location) for row in rows}
             for row, model in models.items():
-                found[row][name] = model
+                models_by_row[row][name] = model
                 if config.matched and self.resolver.entry(row).match is not None:
                     sized = match_ffn(model, models[rows[0]], "parameters", 1)
-                    found[row][name] = replace(model, ffn_dim=sized.ffn_dim)
-        for row in own:
+                    models_by_row[row][name] = replace(model, ffn_dim=sized.ffn_dim)
+        for row in trained:
             positions = config.calls()[TRAINED_SIZES].seq_len
             model = replace(self.run(row).model, max_positions=positions)
-            found.setdefault(row, {})[TRAINED_SIZES] = model
-        return found
+            models_by_row.setdefault(row, {})[TRAINED_SIZES] = model
+        return models_by_row
 
-    def _changed(self, row: str, changes: Mapping[str, Any], place: str) -> ModelConfig:
-        own = self.resolver.layers(row).values["model"]
-        layers = Layers().add(own, f"runs.yaml: runs.{row}").add(dict(changes), f"{place}.model")
-        return validate(ModelConfig, layers.values, f"{place}: row {row}", layers.origin)
+    def _changed(self, row: str, changes: Mapping[str, Any], location: str) -> ModelConfig:
+        values = self.resolver.layers(row).values["model"]
+        layers = (
+            Layers().add(values, f"runs.yaml: runs.{row}").add(dict(changes), f"{location}.model")
+        )
+        return validate(ModelConfig, layers.values, f"{location}: row {row}", layers.origin)
 
     @cache  # noqa: B019 - lives as long as the plan
     def _sized(self, name: str, recipe: str | None) -> tuple[RunConfig, FFNMatch | None]:
@@ -66,20 +68,27 @@ class Sizes:
         entry = self.resolver.entry(name).match
         if entry is None:
             return run, None
-        place = f"{self.resolver.runs_place}.{name}.match"
+        location = f"{self.resolver.runs_location}.{name}.match"
         lineage(
-            self.resolver.runs, name, self.resolver.runs_place, "match.to", self._matched_to, "run"
+            self.resolver.runs,
+            name,
+            self.resolver.runs_location,
+            "match.to",
+            self._matched_to,
+            "run",
         )
         if self.resolver.pretrained(entry.to) is not None:
-            raise ConfigError(f"{place}.to: '{entry.to}' is not trained here; name a run that is")
-        wanted, _ = self._sized(entry.to, recipe or self.resolver.entry(name).recipe)
+            raise ConfigError(
+                f"{location}.to: '{entry.to}' is not trained here; name a run that is"
+            )
+        target, _ = self._sized(entry.to, recipe or self.resolver.entry(name).recipe)
         seq_len = 1 if entry.by == "parameters" else run.training.seq_len
         try:
-            found = _match(run.model, wanted.model, entry.by, seq_len)
+            match = _match(run.model, target.model, entry.by, seq_len)
         except ConfigError as error:
-            raise ConfigError(f"{place}: {error}") from None
-        model = replace(run.model, ffn_dim=found.ffn_dim)
-        return run.model_copy(update={"model": model}), found
+            raise ConfigError(f"{location}: {error}") from None
+        model = replace(run.model, ffn_dim=match.ffn_dim)
+        return run.model_copy(update={"model": model}), match
 
     def _matched_to(self, run: str) -> str | None:
         entry = self.resolver.entry(run).match

@@ -34,13 +34,13 @@ class UserFiles:
     folder: Path
     """Where both are stored; created when needed."""
 
-    def listing(self, what: str, files: Iterable[Path]) -> list[str]:
+    def listing(self, name: str, files: Iterable[Path]) -> list[str]:
         """Write the listing of files, and return its path; an empty list for no files.
 
         A digest is computed once, and again when inode, size or a time of the file changes.
 
         Args:
-            what: Names the set of files; letters, digits, ``_`` and ``-``.
+            name: Of the set of files; letters, digits, ``_`` and ``-``.
             files: The files.
 
         Raises:
@@ -49,51 +49,51 @@ class UserFiles:
         paths = list(files)
         if not paths:
             return []
-        entries = zip(paths, self._entries(what, paths), strict=True)
+        entries = zip(paths, self._entries(name, paths), strict=True)
         lines = [[str(as_named(path)), *entry] for path, entry in entries]
         text = "".join(f"{json.dumps(line)}\n" for line in lines)
         # In a folder of its own: Snakemake looks once what a folder holds, and maybe earlier.
-        own = f"files-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-        listing = self.folder / own / f"{what}.jsonl"
+        content_id = f"files-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        listing = self.folder / content_id / f"{name}.jsonl"
         if not listing.is_file():
             self._write(listing, text)
         return [str(listing)]
 
-    def _entries(self, what: str, paths: list[Path]) -> list[tuple[int, str]]:
+    def _entries(self, name: str, paths: list[Path]) -> list[tuple[int, str]]:
         """Return size and digest of each file."""
-        cache = self.folder / f"digests-{what}.json"
-        known: dict[str, list[object]] = {}
+        cache = self.folder / f"digests-{name}.json"
+        cached: dict[str, list[object]] = {}
         with suppress(OSError, ValueError, AttributeError):
             read = json.loads(cache.read_text(encoding="utf-8")).items()
-            known = {path: entry for path, entry in read if isinstance(entry, list) and entry}
+            cached = {path: entry for path, entry in read if isinstance(entry, list) and entry}
         try:
             states = [list(file_state(path)) for path in paths]
             new = [
                 state[1]
                 for path, state in zip(paths, states, strict=True)
-                if known.get(str(path), [])[:-1] != state
+                if cached.get(str(path), [])[:-1] != state
             ]
             if sum(new) > _WORTH_SAYING:
                 print(
-                    f"reading {len(new)} files of {what}, {sum(new) / 1e9:.0f} GB, to know them by "
+                    f"reading {len(new)} files of {name}, {sum(new) / 1e9:.0f} GB, to know them by "
                     "their content; the next call reads only what has changed",
                     file=sys.stderr,
                 )
             entries, settled = [], {}
             for path, state in zip(paths, states, strict=True):
-                *before, found = known.get(str(path), [None])
+                *before, file_digest = cached.get(str(path), [None])
                 started = time.time()
-                if before != state or not isinstance(found, str):
-                    found = digest(path)
-                entries.append((state[1], found))
+                if before != state or not isinstance(file_digest, str):
+                    file_digest = digest(path)
+                entries.append((state[1], file_digest))
                 if before == state or state[3] / 1e9 < started - _SETTLED:
-                    settled[str(path)] = [*state, found]
+                    settled[str(path)] = [*state, file_digest]
         except OSError as error:
             reason = (error.strerror or "unreadable").lower()
             raise DataError(
                 f"{error.filename}: cannot be read ({reason}); make it readable, or take it away"
             ) from None
-        if settled != known:
+        if settled != cached:
             self._write(cache, json.dumps(settled))
         return entries
 

@@ -45,7 +45,7 @@ def build_report(
     """
     answers = read_verdicts(verdicts)
     parts = read_artifacts(report, tables, figures, answers.verdicts)
-    earlier = [path for one in report.kept for path in readable_results(one.results)]
+    earlier = [path for one in report.earlier for path in readable_results(one.results)]
     found = load_results([*results, *earlier], report.scale)
     everything = found.everything()
     _require_origins(parts, {one.job_id for one in everything})

@@ -110,11 +110,11 @@ def test_published_differences_stand_beside_ours(fake: FakeResults) -> None:
 def test_others_stand_in_the_table_as_they_print_it(fake: FakeResults) -> None:
     *_, section = made(load_results(fake.results, SCALE)).sections
     published = RESOLVER.papers.replications
-    assert [row.label for row in section.rows] == [one.who for one in published]
+    assert [row.label for row in section.rows] == [one.study for one in published]
     assert all(cell.value is None and not cell.seeds for cell in section.cells)
     texts = {row.label: section.cell(row.run, "difference") for row in section.rows}
     for one in published:
-        cell = texts[one.who]
+        cell = texts[one.study]
         assert cell is not None
         expected = "–" if one.difference is None else f"{one.difference:+.3f}".replace("-", "−")
         assert cell.text == expected
@@ -170,7 +170,7 @@ def test_every_published_difference_and_ours_has_its_line(fake: FakeResults) -> 
     assert {"Published", "Found by others", "Here, scale tiny"} <= places.keys()
     others = RESOLVER.papers.replications
     for one in others:
-        place = next(p for label, p in places.items() if label.replace("\n", " ") == one.who)
+        place = next(p for label, p in places.items() if label.replace("\n", " ") == one.study)
         expected = {} if one.difference is None else {one.difference: one.seeds == 1}
         assert marks(axes, place) == expected
         written = {text.get_text() for text in side.texts if text.get_position()[1] == place}

@@ -54,7 +54,9 @@ def test_16_bits_change_no_accuracy_and_the_model_is_restored(
     for what in QUANTITIES:
         assert metrics[f"score_{what}_b16"] == metrics["score_unquantized"], what
     exact = json.loads((context.details / "unquantized" / METRICS).read_text())
-    assert exact == metrics_of(measure_recall(settings.asked, context))  # the model is as it was
+    assert exact == metrics_of(
+        measure_recall(settings.base_suite, context)
+    )  # the model is as it was
 
 
 def test_losses_move_further_from_the_exact_one_with_fewer_bits(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from difftransformer.config.project import load_project, settings_given
+from difftransformer.config.project import load_project, parse_settings
 from difftransformer.config.yaml_files import as_settings
 from difftransformer.errors import ConfigError, UserError
 from difftransformer.planning.plan import Plan
@@ -51,7 +51,7 @@ def test_a_wrong_override_is_one_line(
 
 
 def test_settings_for_one_call_win_over_all_others(config_folder: Path) -> None:
-    plan = Plan.load(config_folder, settings_given(["overrides={diff: {training: {lr: 0.002}}}"]))
+    plan = Plan.load(config_folder, parse_settings(["overrides={diff: {training: {lr: 0.002}}}"]))
     assert plan.jobs.run("diff").training.lr == 0.002
     assert plan.jobs.run("transformer") == Plan.load(config_folder).jobs.run("transformer")
 
@@ -64,7 +64,7 @@ def test_seeds_are_a_list_or_a_count_that_passes_over_exploratory_ones(
     lines = scale.read_text().splitlines()
     others = [line for line in lines if not line.startswith("exploratory_seeds")]
     scale.write_text("\n".join([*others, "exploratory_seeds: [1, 3]\n"]))
-    artifacts = Plan.load(config_folder, settings_given([f"seeds={given}"])).artifacts
+    artifacts = Plan.load(config_folder, parse_settings([f"seeds={given}"])).artifacts
     assert artifacts.seeds("table6") == artifacts.resolve("table6", "table").seeds == meant
     assert artifacts.resolve("table6", "table").exploratory_seeds == [1, 3]
     assert artifacts.exploratory() == ([1] if 1 in meant else [])
@@ -125,7 +125,10 @@ def test_later_files_and_the_command_line_win(config_folder: Path, tmp_path: Pat
     training = plan.jobs.run("diff").training
     assert (training.lr, training.weight_decay) == (0.002, 0.2)
     both = {"diff": {"training": {"lr": 0.002, "weight_decay": 0.2}}}
-    assert plan.given == {"seeds": [7], "overrides": both}  # what commands in the report repeat
+    assert plan.call_settings == {
+        "seeds": [7],
+        "overrides": both,
+    }  # what commands in the report repeat
 
 
 @pytest.mark.parametrize(
@@ -140,9 +143,9 @@ def test_later_files_and_the_command_line_win(config_folder: Path, tmp_path: Pat
 )
 def test_words_of_the_command_line_are_read_strictly(words: list[str], said: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        settings_given(words)
+        parse_settings(words)
     assert said in str(caught.value)
-    assert settings_given(["seeds=3", "corpus=", "pretrained=./a=b"]) == {
+    assert parse_settings(["seeds=3", "corpus=", "pretrained=./a=b"]) == {
         "seeds": 3, "corpus": None, "pretrained": "./a=b",
     }  # fmt: skip
 
@@ -204,9 +207,9 @@ def test_elsewhere_than_in_a_project_the_line_says_where_to_go(tmp_path: Path) -
     ],
 )
 def test_a_text_in_quotes_is_read_once(word: str, read: Any, config_folder: Path) -> None:
-    given = settings_given([word])
+    given = parse_settings([word])
     (key,) = given
     assert given[key] == read
-    assert settings_given(as_settings(given)) == given  # as `rerun` passes it on to Snakemake
+    assert parse_settings(as_settings(given)) == given  # as `rerun` passes it on to Snakemake
     if key == "benchmarks":
         assert load_project(config_folder, given)[0].benchmarks == read

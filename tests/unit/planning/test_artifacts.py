@@ -12,10 +12,10 @@ def test_small_scales_train_nothing_new_for_tables_1_and_8(repository: Path) -> 
     for scale in ("smoke", "tiny", "small"):
         plan = Plan.load(repository / "config", {"scale": scale})
         for table in ("table1", "table8"):
-            assert set(plan.artifacts.known[table].runs()) == {"transformer", "diff"}
+            assert set(plan.artifacts.available[table].runs()) == {"transformer", "diff"}
     paper = Plan.load(repository / "config", {"scale": "paper"})
     assert paper.jobs.run("diff_3b_1t").training.total_steps == 250_000
-    assert paper.artifacts.known["table8"].runs() == ["transformer_3b", "diff_3b"]
+    assert paper.artifacts.available["table8"].runs() == ["transformer_3b", "diff_3b"]
 
 
 def test_models_of_text_stand_in_where_prompts_are_english(
@@ -23,7 +23,7 @@ def test_models_of_text_stand_in_where_prompts_are_english(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     plan = Plan.load(repository / "config", {"scale": "gpu"})
-    assert plan.artifacts.known["table2"].runs() == [
+    assert plan.artifacts.available["table2"].runs() == [
         "transformer", "transformer_halved_heads_groupnorm", "diff",
     ]  # fmt: skip
     slice = ResolvedArtifact.model_validate_json(
@@ -39,11 +39,11 @@ def test_models_of_text_stand_in_where_prompts_are_english(
     assert tested.digests["V1.needles"] == registered.digest  # of the definition, at any scale
     assert slice.paper is not None and slice.paper.rows["diff"].values["n6_r2"] == 0.85
     tiny = Plan.load(repository / "config", {"scale": "tiny"})
-    assert tiny.artifacts.known["table2"].runs()[0] == "recall_transformer"
+    assert tiny.artifacts.available["table2"].runs()[0] == "recall_transformer"
 
 
 def test_where_nothing_is_learned_no_claim_is_tested(plan: Plan) -> None:
-    tested = plan.claims.tested(list(plan.artifacts.known), {})
+    tested = plan.claims.tested(list(plan.artifacts.available), {})
     if plan.jobs.scale == "smoke":
         assert set(tested.not_testable) == set(tested.claims)
     elif plan.jobs.scale == "tiny":

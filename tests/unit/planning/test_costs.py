@@ -72,7 +72,7 @@ def test_a_large_training_asks_its_node_for_room_to_copy_a_checkpoint(plan: Plan
 
 @pytest.mark.slow
 def test_no_model_is_trained_twice_and_all_fit(plan: Plan) -> None:
-    asked = plan.asked(["all"])
+    asked = plan.requested_artifacts(["all"])
     plan.require_room(plan.trainings(asked))
     costs = training_costs(plan, asked)
     alike = [
@@ -125,7 +125,7 @@ def test_a_published_base_is_planned_by_its_sizes(repository: Path) -> None:
     }  # fmt: skip
     base = {"name": "meta-llama/Llama-3.2-3B", "revision": "main", "sizes": sizes}
     plan = Plan.load(repository / "config", {"scale": "paper", "pretrained": base})
-    asked = plan.asked(["dex_table1"])
+    asked = plan.requested_artifacts(["dex_table1"])
     plan.require_room(plan.trainings(asked))
     found = {one.run: one for one in training_costs(plan, asked)}
     parameters = 3_212_749_824  # 3.21B by its model card

@@ -20,7 +20,7 @@ def test_what_is_ours_reaches_every_table_and_figure(
     monkeypatch.chdir(tmp_path)
     plan = Plan.load(repository / "config", {"scale": "tiny"})
     shown: dict[str, set[str]] = {}
-    for name, artifact in plan.artifacts.known.items():
+    for name, artifact in plan.artifacts.available.items():
         if (artifact.table if kind == "table" else artifact.figure) is None:
             continue
         file = Path(plan.artifacts.config_file(name, kind))

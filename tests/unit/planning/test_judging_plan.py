@@ -96,7 +96,7 @@ def test_an_unknown_judge_is_one_line(judge: Any, repository: Path) -> None:
 def test_every_scale_has_rows_for_its_documents(scale: str, repository: Path) -> None:
     plan = load(repository, scale=scale)
     text = plan.resolver.suite("hallucination").format == "text"
-    for run in plan.artifacts.known["table4"].runs():
+    for run in plan.artifacts.available["table4"].runs():
         assert (plan.resolver.dataset(plan.jobs.run(run).dataset).recall is None) == text
 
 

@@ -30,15 +30,15 @@ def test_every_table_and_figure_of_the_papers_has_a_status(plan: Plan) -> None:
     for paper_status in paper_contents(plan.artifacts, ["table1"]):
         for item in paper_status.items:
             if item.artifact is None:
-                assert item.states in (["nothing to measure"], ["not built yet"]) and item.words
-            elif item.artifact not in plan.artifacts.known:
+                assert item.states in (["nothing to measure"], ["not built yet"]) and item.note
+            elif item.artifact not in plan.artifacts.available:
                 assert item.states == ["needs scale"] and item.artifact == "v2_stability"
             elif item.artifact == "table1":
                 assert item.states[0] == "built here"
                 assert ("needs scale" in item.states) == (plan.jobs.scale not in ("gpu", "paper"))
             else:
                 assert item.states == ["not in this report"]
-                assert f"snakemake {item.artifact} --config scale={plan.jobs.scale}" in item.words
+                assert f"snakemake {item.artifact} --config scale={plan.jobs.scale}" in item.note
 
 
 def test_a_paper_is_a_target_and_a_report(repository: Path) -> None:
@@ -47,12 +47,14 @@ def test_a_paper_is_a_target_and_a_report(repository: Path) -> None:
     assert {f"table{n}" for n in range(1, 11)} < set(printed) < set(plan.groups["all"])
     assert {"v2_loss", "v2_ablations", "v2_decoding"} < set(plan.groups["diff_v2"])
     assert "dex_figure7" in plan.groups["dex"]
-    assert plan.asked(["diff_v1", "v2_loss", "table6"]) == [*printed, "v2_loss"]
+    assert plan.requested_artifacts(["diff_v1", "v2_loss", "table6"]) == [*printed, "v2_loss"]
     assert (
-        plan.asked([]) == plan.groups["default_targets"] == plan.asked(["report", "results/x.svg"])
+        plan.requested_artifacts([])
+        == plan.groups["default_targets"]
+        == plan.requested_artifacts(["report", "results/x.svg"])
     )
     assert plan.groups["sweeps"] == ["lr_sweep", "lr_sweep_sizes", "lr_sweep_v2"]
-    assert sorted(plan.groups["all"] + plan.groups["sweeps"]) == sorted(plan.artifacts.known)
+    assert sorted(plan.groups["all"] + plan.groups["sweeps"]) == sorted(plan.artifacts.available)
 
 
 def test_a_table_without_a_language_model_as_judge_says_so(repository: Path) -> None:
@@ -67,7 +69,7 @@ def test_what_a_scale_lacks_and_leaves_out_is_told_apart(repository: Path) -> No
     plan = Plan.load(repository / "config", {"scale": "tiny"})
     shown = ["table1", "table4", "table8"]
     paper, *_ = paper_contents(_without_timings(plan.resolver), shown)
-    found = {item.artifact: (item.states, item.words) for item in paper.items}
+    found = {item.artifact: (item.states, item.note) for item in paper.items}
     assert found["table7"] == (["needs scale"], "Scale tiny has no setting for it.")
     states, words = found["table1"]
     assert states == ["built here", "needs scale"]
@@ -95,11 +97,11 @@ def test_what_lies_there_whole_is_kept(repository: Path, tmp_path: Path) -> None
     (table,), (figure,) = plan.tables(["figure8"]), plan.figures(["figure8"])
     Path(table).parent.mkdir(parents=True)
     Path(table).touch()
-    assert plan.kept(["table6"]) == []
+    assert plan.earlier_artifacts(["table6"]) == []
     Path(figure).parent.mkdir(parents=True, exist_ok=True)
     Path(figure).touch()
-    assert plan.kept(["table6"]) == ["figure8"]
-    assert plan.kept(["figure8"]) == []
+    assert plan.earlier_artifacts(["table6"]) == ["figure8"]
+    assert plan.earlier_artifacts(["figure8"]) == []
 
 
 def test_a_place_that_cannot_be_written_is_named_and_nothing_is_made(

@@ -65,7 +65,7 @@ def test_adaptations_start_from_its_files_on_text_in_its_token_ids(
 
 
 def test_it_is_the_base_wherever_adaptations_are_shown(plan: Plan) -> None:
-    known = plan.artifacts.known
+    known = plan.artifacts.available
     assert {f"dex_table{n}" for n in (1, 4, 5, 6)} | {"dex_methods", "dex_frontier"} < known.keys()
     assert known["dex_table1"].sections[0].baseline == PRETRAINED_BASE
     assert known["dex_methods"].sections[0].rows[0].run == PRETRAINED_BASE
@@ -83,7 +83,7 @@ def test_what_is_not_built_of_it_says_why(plan: Plan) -> None:
     said = "'dex_table7' cannot be built: Not of the model that `pretrained` names: it shows"
     with pytest.raises(UserError, match=said):
         plan.require("dex_table7", "rerun")
-    assert plan.require("dex_table1", "rerun") is plan.artifacts.known["dex_table1"]
+    assert plan.require("dex_table1", "rerun") is plan.artifacts.available["dex_table1"]
     with pytest.raises(UserError, match="unknown artifact 'dex_tabel1'; did you mean 'dex_table1"):
         plan.require("dex_tabel1", "rerun")
 
@@ -97,7 +97,7 @@ def test_where_questions_are_text_it_is_asked_them_too(repository: Path, scale: 
     asked = ("dex_figure10", "dex_table2", "dex_table3")
     long = plan(max_positions=131072)
     for name in asked:
-        runs = long.artifacts.known[name].runs()
+        runs = long.artifacts.available[name].runs()
         assert runs[0] == PRETRAINED_BASE and "adapted_long_dex" in runs
         for suite, run in long.artifacts.evaluations(name):
             text = {"gpu": "fineweb_edu_32k", "paper": "fineweb_edu"}[scale]
@@ -105,9 +105,9 @@ def test_where_questions_are_text_it_is_asked_them_too(repository: Path, scale: 
             assert long.jobs.measured_manifest(suite, run) == [manifest]  # the same for all rows
             assert long.jobs.gpus(run, suite) == 1  # of a head without a card, too
     short = plan(max_positions=2048)  # has no room for what is adapted at greater length
-    assert set(long.artifacts.known) - set(short.artifacts.known) == set(asked)
+    assert set(long.artifacts.available) - set(short.artifacts.available) == set(asked)
     (dex,) = (one for one in paper_contents(short.artifacts, []) if "2505" in one.source)
-    (words,) = (one.words for one in dex.items if one.artifact == "dex_table2")
+    (words,) = (one.note for one in dex.items if one.artifact == "dex_table2")
     assert "reads 8192 positions, and it has 2048" in words or scale == "paper"
     assert words.startswith("Not of the model that `pretrained` names: adapted_long_")
 

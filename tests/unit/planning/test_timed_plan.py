@@ -25,16 +25,16 @@ def timed(plan: Plan, evaluation: str) -> Any:
 
 def test_rows_of_table_7_differ_in_their_attention_alone(plan: Plan) -> None:
     slice = timed(plan, "throughput")
-    assert set(plan.artifacts.known["table7"].runs()) <= set(slice.models)
+    assert set(plan.artifacts.available["table7"].runs()) <= set(slice.models)
     for shape, sizes in slice.config.shapes.items():
-        models = [slice.models[row][shape] for row in plan.artifacts.known["table7"].runs()]
+        models = [slice.models[row][shape] for row in plan.artifacts.available["table7"].runs()]
         others = [asdict(one) | {"attention": None} for one in models]
         assert all(one == others[0] for one in others)
         assert models[0].max_positions == sizes.seq_len
         widths = {one.attention.head_dim for one in models}
         assert widths == {min(widths), 2 * min(widths)}  # halved heads are twice as wide
     assert plan.artifacts.results("table7") == [plan.jobs.layout.timings("throughput")]
-    assert plan.owned_runs("table7") == [] and plan.artifacts.histories("table7") == []
+    assert plan.owned_trainings("table7") == [] and plan.artifacts.histories("table7") == []
     assert plan.jobs.timing_gpus("throughput") == int(plan.jobs.scale in ("small", "gpu", "paper"))
 
 
@@ -51,7 +51,7 @@ def test_variants_are_timed_with_the_sizes_of_their_runs(plan: Plan) -> None:
     found = {row: one[TRAINED_SIZES] for row, one in slice.models.items() if TRAINED_SIZES in one}
     is_timed = slice.config.trained_sizes is not None
     assert is_timed == (plan.jobs.scale != "paper")
-    rows = {row.run for part in plan.artifacts.known["variants"].sections for row in part.rows}
+    rows = {row.run for part in plan.artifacts.available["variants"].sections for row in part.rows}
     assert set(found) == (rows if is_timed else set())
     assert all(model.ffn_dim == plan.jobs.run(row).model.ffn_dim for row, model in found.items())
     assert all(one.max_positions == slice.config.trained_sizes.seq_len for one in found.values())
@@ -61,7 +61,7 @@ def test_variants_are_timed_with_the_sizes_of_their_runs(plan: Plan) -> None:
 
 
 def test_rows_with_matched_flops_have_them_whether_sized_for_them_or_not(plan: Plan) -> None:
-    matched = plan.artifacts.known["variants"].sections[1]
+    matched = plan.artifacts.available["variants"].sections[1]
     assert "FLOPs" in matched.title
     first, *others = (plan.jobs.run(row.paper or row.run) for row in matched.rows)  # no stand-ins
     wanted = training_flops(first.model, first.training.seq_len)
@@ -72,7 +72,7 @@ def test_rows_with_matched_flops_have_them_whether_sized_for_them_or_not(plan: P
 
 def test_rows_that_decode_have_the_parameters_of_the_first(plan: Plan) -> None:
     slice = timed(plan, "decoding")
-    asked = (plan.artifacts.known[name].runs() for name in ("v2_decoding", "dex_figure12"))
+    asked = (plan.artifacts.available[name].runs() for name in ("v2_decoding", "dex_figure12"))
     assert list(slice.models) == list(dict.fromkeys(chain.from_iterable(asked)))
     models = {row: one[MODEL] for row, one in slice.models.items()}
     first, *others = models.values()
@@ -98,4 +98,4 @@ def test_a_scale_without_timings_has_no_table_7(repository: Path, tmp_path: Path
         Plan.load(config, {"scale": "smoke"})
     del raw["timings"]["throughput"]
     file.write_text(yaml.safe_dump(raw))
-    assert "table7" not in Plan.load(config, {"scale": "smoke"}).artifacts.known
+    assert "table7" not in Plan.load(config, {"scale": "smoke"}).artifacts.available

@@ -59,7 +59,7 @@ def swept_runs() -> tuple[str, ...]:
 def timed_rows(name: str, *, trained_sizes: bool) -> list[str]:
     """Rows of all sections that show timings, at the sizes of their own runs or of the scale."""
     parts = [part for artifact in RESOLVER.artifacts.values() for part in artifact.sections]
-    shown = [part for part in parts if part.asked.timing == name]
+    shown = [part for part in parts if part.typed_options.timing == name]
     asked = [part for part in shown if (part.evaluation != name) == trained_sizes]
     return list(dict.fromkeys(row.run for part in asked for row in part.rows))
 

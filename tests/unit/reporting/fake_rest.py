@@ -45,7 +45,7 @@ def left_out(name: str) -> str | None:
     for part in fake_configs.RESOLVER.artifacts[name].sections:
         if part.evaluation in LEFT_OUT:
             return f"tests/evaluations/{LEFT_OUT[part.evaluation]} builds {part.evaluation}"
-        if part.asked.swept and not any(row.run in swept for row in part.rows):
+        if part.typed_options.swept and not any(row.run in swept for row in part.rows):
             return "swept_runs of fake_configs.py has none of its rows"
     return None
 
@@ -76,14 +76,14 @@ def _read(part: SectionConfig, runs: Sequence[str]) -> Iterator[tuple[str | None
 
     Sweeps are made up from `fake_configs.sweep`, timings from all rows that are timed.
     """
-    if part.asked.swept:
+    if part.typed_options.swept:
         return
     paired_runs = [row.paired_run for row in part.rows if row.paired_run is not None]
     judges = fake_configs.artifact_resolver().judges
     for run in (*runs, *paired_runs):
-        if part.asked.trained:
+        if part.typed_options.trained:
             yield None, run
-        for suite in part.asked.paired_suites if run in paired_runs else part.suites:
+        for suite in part.typed_options.paired_suites if run in paired_runs else part.suites:
             said = judges.get(suite)
             yield from ((name, run) for name in _judged(suite, said) or [suite])
 

@@ -85,5 +85,5 @@ def report_config(
         papers={name: one.title for name, one in RESOLVER.papers.papers.items()},
         commands={name: f"snakemake {name} --config scale={SCALE}" for name in tables},
         command=f"snakemake {' '.join(tables)} --config scale={SCALE}",
-        given=f"--config scale={SCALE}",
+        config_option=f"--config scale={SCALE}",
     )

@@ -14,7 +14,7 @@ CLAIMS = claims_on_proxies(RESOLVER.scale.proxies, RESOLVER.registry.claims)
 TABLES = [
     name
     for name in made_up("table")
-    if any(part.asked.claim_columns for part in RESOLVER.artifacts[name].sections)
+    if any(part.typed_options.claim_columns for part in RESOLVER.artifacts[name].sections)
 ]
 
 
@@ -41,4 +41,4 @@ def test_a_table_has_every_column_that_a_claim_may_be_about(
 ) -> None:
     columns = {cell.column for cell in tables[name].cells()}
     for part in RESOLVER.artifacts[name].sections:
-        assert columns.issuperset(part.asked.claim_columns), part.evaluation
+        assert columns.issuperset(part.typed_options.claim_columns), part.evaluation

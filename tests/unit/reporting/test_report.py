@@ -57,7 +57,7 @@ def build(
 
 
 def write(slice: ReportConfig, built: Path, fake: FakeResults, output: Path) -> dict[str, str]:
-    kept = {one.artifact for one in slice.kept}
+    kept = {one.artifact for one in slice.earlier}
     build_report(
         slice,
         tables=[

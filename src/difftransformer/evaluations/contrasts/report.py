@@ -133,9 +133,9 @@ def _replicated(context: SectionContext[Options]) -> Iterator[Section]:
     yield Section(
         title="Found by others",
         columns=[Column(id=name, header=header) for name, header in _THEIRS.items()],
-        rows=[Row(run=f"replication_{i}", label=one.who) for i, one in enumerate(found)],
+        rows=[Row(run=f"replication_{i}", label=one.study) for i, one in enumerate(found)],
         cells=cells,
-        notes=[f"{one.who}: {one.note} Source: {one.source}." for one in found]
+        notes=[f"{one.study}: {one.note} Source: {one.source}." for one in found]
         + [f"{_UNKNOWN}: not stated, or one seed."],
     )
 
@@ -185,7 +185,7 @@ def _lines(context: SectionContext[Options]) -> Iterator[Line]:
         yield Line("Found by others")
         for one in context.section.replications:
             columns = (*_found_on(one), _number(context, one.difference))
-            yield Line(one.who, columns, _replication_cell(one), _GREY, one.seeds == 1)
+            yield Line(one.study, columns, _replication_cell(one), _GREY, one.seeds == 1)
     yield Line(f"Here, scale {context.artifact.scale}")
     for pair, cell in found.items():
         (row,) = (row for row in context.rows if row.run == pair.row)
@@ -208,7 +208,7 @@ def _replication_cell(one: Replication) -> Cell | None:
         low, high = Contrast(one.difference, one.seeds, one.deviation**2).interval()
     ends = [end for end in (one.low, one.high) if end is not None]
     return Cell(
-        row=one.who, column="", text="", value=one.difference, ci_low=low, ci_high=high,
+        row=one.study, column="", text="", value=one.difference, ci_low=low, ci_high=high,
         seeds=[SeedValue(seed=i, value=end, text="", job_ids=[]) for i, end in enumerate(ends)],
     )  # fmt: skip
 

@@ -96,7 +96,7 @@ class Suite(AnyModel, SplitSuite):
         return self
 
     @property
-    def reads_kept(self) -> bool:
+    def reads_intermediate(self) -> bool:
         """Whether the suite reads intermediate checkpoints."""
         return bool(self.phases)
 

@@ -10,7 +10,7 @@ from difftransformer.config.base import Sizes, setting
 from difftransformer.config.evaluation import PromptSuite
 from difftransformer.config.folders import require_inside
 from difftransformer.config.generated_rows import GeneratedRows, RecallConfig
-from difftransformer.config.validation import known_names
+from difftransformer.config.validation import names_from
 from difftransformer.evaluation.item_files import BUILTIN, ENDINGS, HUB, items_folder
 
 Task = Literal["summary", "answer"]
@@ -122,7 +122,7 @@ class Suite(PromptSuite):
         "an answer is the value of the key in the prompt, a summary continues with pairs that the "
         "model chooses, and the judge knows the truth exactly.",
     )
-    sets: Annotated[list[str], AfterValidator(known_names(HALLUCINATION_SETS, "set"))] = setting(
+    sets: Annotated[list[str], AfterValidator(names_from(HALLUCINATION_SETS, "set"))] = setting(
         list(HALLUCINATION_SETS),
         meaning="Sets of format text, by name.",
         source="arXiv 2410.05258v2, table 4",

@@ -11,7 +11,7 @@ from difftransformer.config.base import setting
 from difftransformer.config.evaluation import LONGEST_ITEM, Reading
 from difftransformer.config.evaluation import Suite as Base
 from difftransformer.config.generated_rows import GeneratedRows
-from difftransformer.config.validation import known_names
+from difftransformer.config.validation import names_from
 from difftransformer.evaluation.item_files import BUILTIN
 from difftransformer.evaluations.language_understanding.tasks import (
     DIFF_TASKS,
@@ -29,7 +29,7 @@ def task_metric(task: str, part: str = "") -> str:
 class Options(evaluation.Options):
     """Columns of a section besides the tasks and their average."""
 
-    excluded_tasks: Annotated[list[str], AfterValidator(known_names(LANGUAGE_TASKS, "task"))] = (
+    excluded_tasks: Annotated[list[str], AfterValidator(names_from(LANGUAGE_TASKS, "task"))] = (
         setting([], meaning="Tasks that a second average excludes; empty: no second average")
     )
     fewshot_in_columns: bool = setting(
@@ -54,7 +54,7 @@ class Suite(Base):
     repeatable: ClassVar[bool] = True
 
     kind: Literal["language_understanding"] = setting(meaning="Which evaluation the suite is.")
-    tasks: Annotated[list[str], AfterValidator(known_names(LANGUAGE_TASKS, "task"))] = setting(
+    tasks: Annotated[list[str], AfterValidator(names_from(LANGUAGE_TASKS, "task"))] = setting(
         list(DIFF_TASKS),
         meaning="Tasks by lm-eval's names; the average is over all of them.",
         source="arXiv 2410.05258, tables 1 and 8",

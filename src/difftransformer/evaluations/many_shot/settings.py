@@ -10,7 +10,7 @@ from difftransformer.config.base import Sizes, setting
 from difftransformer.config.evaluation import AnyModel, PromptSuite
 from difftransformer.config.evaluation import Options as AnyOptions
 from difftransformer.config.generated_rows import ClassificationConfig, GeneratedRows
-from difftransformer.config.validation import known_names
+from difftransformer.config.validation import names_from
 from difftransformer.errors import DataError
 from difftransformer.evaluation.item_files import BUILTIN, HUB, items_folder, jsonl_file
 from difftransformer.evaluations.many_shot.tasks import CLASSIFICATION_TASKS
@@ -27,7 +27,7 @@ def accuracy_metric(number: int, order: int | None = None) -> str:
 
 
 def _known_task(task: str) -> str:
-    return known_names(CLASSIFICATION_TASKS, "task")([task])[0]
+    return names_from(CLASSIFICATION_TASKS, "task")([task])[0]
 
 
 class Suite(AnyModel, PromptSuite):

@@ -12,7 +12,7 @@ from difftransformer.config.evaluation import Options as BaseOptions
 from difftransformer.config.evaluation import Suite as BaseSuite
 from difftransformer.config.generated_rows import GeneratedRows
 from difftransformer.config.training import TrainingConfig
-from difftransformer.config.validation import known_names
+from difftransformer.config.validation import names_from
 from difftransformer.data.math_sets import MATH_SETS
 from difftransformer.evaluation.item_files import BUILTIN
 from difftransformer.evaluations.mathematics.set_items import set_files
@@ -48,7 +48,7 @@ class Suite(BaseSuite):
     """
 
     kind: Literal["mathematics"] = setting(meaning="Which evaluation the suite is.")
-    tasks: Annotated[list[str], AfterValidator(known_names(MATH_SETS, "set"))] = setting(
+    tasks: Annotated[list[str], AfterValidator(names_from(MATH_SETS, "set"))] = setting(
         list(MATH_SETS),
         meaning="Sets; the average is over all of them.",
         source="arXiv 2410.05258v2, figure 10",
@@ -90,7 +90,7 @@ class Suite(BaseSuite):
         return "generated arithmetic" if self.data == BUILTIN else None
 
     @property
-    def reads_kept(self) -> bool:
+    def reads_intermediate(self) -> bool:
         """Whether it is asked of them, too."""
         return self.intermediate_checkpoints
 

@@ -66,10 +66,10 @@ def _repeat(
     details = context.details / name
     details.mkdir(parents=True, exist_ok=True)
     inner_context = replace(context, details=details, state=context.state / name)
-    evaluation = import_module(module_of(suite.asked.kind, "measure"))
+    evaluation = import_module(module_of(suite.base_suite.kind, "measure"))
     with quantized:
-        returned = evaluation.measure(suite.asked, inner_context)
-    result = as_eval_result(returned, suite.asked.kind)
+        returned = evaluation.measure(suite.base_suite, inner_context)
+    result = as_eval_result(returned, suite.base_suite.kind)
     write_text(details / METRICS, json.dumps(result.metrics, indent=1) + "\n")
     logger.info("%s: %s %s", name, suite.score, result.metrics.get(suite.score))
     return result

@@ -128,7 +128,7 @@ def _percent(result: Result) -> Result:
 
 
 def _score(context: SectionContext[Options]) -> str:
-    words: str = context.suite.asked.metric_words(context.suite.score)
+    words: str = context.suite.base_suite.metric_words(context.suite.score)
     return f"{words}, %" if context.options.percent else words
 
 

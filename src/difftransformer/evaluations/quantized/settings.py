@@ -88,7 +88,7 @@ class Suite(evaluation.Suite):
         return {**raw, **inherited}
 
     @property
-    def asked(self) -> evaluation.Suite:
+    def base_suite(self) -> evaluation.Suite:
         """The suite that is repeated."""
         assert self.suite is not None, f"{self.repeated_suite} is not resolved"
         return self.suite

@@ -8,7 +8,7 @@ from difftransformer.config import evaluation
 from difftransformer.config.base import setting
 from difftransformer.config.evaluation import AnyModel, PromptSuite, Reading
 from difftransformer.config.generated_rows import GeneratedRows
-from difftransformer.config.validation import known_names
+from difftransformer.config.validation import names_from
 from difftransformer.evaluations.sentences.sentences import SENTENCES
 from difftransformer.models.config import ModelConfig
 
@@ -19,7 +19,7 @@ ROWS, MAPS, TOKENS = "rows.safetensors", "maps.safetensors", "tokens.json"
 """Files in the details, by sentence: attention of the last token [L, H, S], full attention maps
 [L, H, S, S] in half precision, and the tokens with the word that each belongs to."""
 
-Names = Annotated[list[str], AfterValidator(known_names(SENTENCES, "sentence"))]
+Names = Annotated[list[str], AfterValidator(names_from(SENTENCES, "sentence"))]
 
 
 def share_metric(sentence: str, word: str, *, lowest: bool = False) -> str:

@@ -67,7 +67,7 @@ def read_artifacts(
         UserError: A table or a figure that was asked for is missing; names it and the command.
         DataError: One of them is damaged.
     """
-    kept = {one.artifact: one for one in report.kept}
+    kept = {one.artifact: one for one in report.earlier}
     read = {path.stem: path for path in tables}
     drawn = {path.stem: path for path in figures}
     answers, found = list(verdicts), []
@@ -125,7 +125,7 @@ def _part(
         title=about.title,
         description=about.description,
         command=report.commands.get(name, f"snakemake {name} --config scale={report.scale}"),
-        kept=any(one.artifact == name for one in report.kept),
+        kept=any(one.artifact == name for one in report.earlier),
         table=read_table(read[name]) if table is not None else None,
         picture=_picture(figure, drawn[name]) if figure is not None else None,
         verdicts=[one for one in verdicts if one.about.artifact == name],

@@ -84,7 +84,7 @@ class Site:
             "jobs": data.jobs(self.origins),
             "settings": data.settings(self.found.trainings.values()),
             "runs": data.runs(self.report, self.found),
-            "site": {"given": self.report.given},
+            "site": {"config_option": self.report.config_option},
         }
         if self.maps:
             found["attention"] = data.attention(self.maps, self.found.trainings.values())

@@ -78,7 +78,7 @@
       differences && heading("Settings that differ from its neighbors"), differences,
       heading(ids.length === 1 ? "Job" : "Jobs"), ...ids.map((id) => job(id, ids.length === 1)),
       files.length ? heading("Exactly this again") : null,
-      files.length ? copied(`snakemake ${files.join(" ")} --force ${report.site.given}`) : null,
+      files.length ? copied(`snakemake ${files.join(" ")} --force ${report.site.config_option}`) : null,
     ].filter(Boolean));
     close();
     // The page makes room for the panel; its table scrolls and keeps the width of its columns.
