@@ -66,7 +66,7 @@ def test_sweep_says_when_its_rates_are_too_few(fake: FakeResults, tmp_path: Path
     line = next(entry for entry in text.splitlines() if entry.startswith("| DIFF "))
     assert "★" in line
     assert [entry.strip() for entry in line.split("|")[-3:-1]] == ["4e-3", "not swept"]
-    assert "at the edge of the grid, a wider grid may find a better one" in text
+    assert "at the edge of the grid, a wider grid may have a better one" in text
 
 
 def test_a_rate_without_the_seeds_that_diverged_is_hollow(fake: FakeResults) -> None:
