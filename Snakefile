@@ -13,7 +13,7 @@ from difftransformer.machine import relax_gc
 relax_gc()  # before any import of torch
 
 from difftransformer.config.folders import as_named
-from difftransformer.config.project import settings_given
+from difftransformer.config.project import parse_settings
 from difftransformer.errors import UserError
 from difftransformer.machine import warm
 from difftransformer.machine.gpus import gpu_slots
@@ -79,7 +79,7 @@ BUCKET = None  # address of the results in object storage
 try:
     PLAN = Plan.load(
         Path("config"),
-        settings_given(workflow.config_settings.config_args),
+        parse_settings(workflow.config_settings.config_args),
         [as_named(Path(file)) for file in workflow.config_settings.configfiles],
     )
     if not {"--list-target-rules", "--list-rules", "--lint"} & set(sys.argv):

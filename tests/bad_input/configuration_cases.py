@@ -220,7 +220,7 @@ CONFIGURATION: dict[str, Case] = {
         recipe("training: {save_checkpoints_at: [0.5], on_divergence: record}"), check,
         ["save_checkpoints_at and on_divergence: record exclude each other"],
     ),
-    "a model from elsewhere that continues ours": (
+    "a pretrained model that continues ours": (
         run("{label: Spoilt, pretrained: models/x, init_from: diff}"), check,
         ["runs.spoilt", "a pretrained model is not trained: take out ['init_from']"],
     ),

@@ -1,4 +1,4 @@
-"""Code and files that a model from elsewhere may name: its own, at the commit that is given."""
+"""Code and files that a pretrained model may name: its own, at the commit that is given."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Pickled weights of a model from elsewhere: refused, or read without running what they hold."""
+"""Pickled weights of a pretrained model: refused, or read without running what they hold."""
 
 from pathlib import Path
 from typing import Any

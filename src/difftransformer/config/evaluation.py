@@ -72,10 +72,10 @@ class Suite(Settings):
     """
 
     measures_pretrained: ClassVar[bool] = False
-    """Whether it measures models from elsewhere too: one that reads text on that in their token
+    """Whether it measures pretrained models too: one that reads text on that in their token
     ids, which `read_dataset` names, another one as it likes, on a `PretrainedContext`."""
     reads_text: ClassVar[bool] = False
-    """Whether it reads packed text or its tokenizer, of models from elsewhere, too."""
+    """Whether it reads packed text or its tokenizer, of pretrained models, too."""
     judged: ClassVar[bool] = False
     """Whether it leaves answers that ``judge.py`` of its folder judges."""
     repeats: ClassVar[str | None] = None
@@ -165,7 +165,7 @@ class Suite(Settings):
 
 
 class AnyModel(Settings):
-    """What a suite has beside that measures models from elsewhere on text."""
+    """What a suite has beside that measures pretrained models on text."""
 
     measures_pretrained: ClassVar[bool] = True
     reads_text: ClassVar[bool] = True
@@ -173,13 +173,12 @@ class AnyModel(Settings):
     dataset: str | None = setting(
         None,
         meaning="Dataset of datasets.yaml whose held-out text is read; its token ids are the "
-        "run's. null: what the run was trained on, which a model from elsewhere does not tell.",
+        "run's. null: what the run was trained on, which a pretrained model does not tell.",
     )
 
     pretrained_dataset: str | None = setting(
         None,
-        meaning="The same, of models from elsewhere and of what adapting them makes; null: "
-        "`dataset`.",
+        meaning="The same, of pretrained models and of what adapting them makes; null: `dataset`.",
     )
 
     def read_dataset(self, *, pretrained: bool) -> str | None:

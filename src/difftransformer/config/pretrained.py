@@ -1,4 +1,4 @@
-"""Models from elsewhere: where transformers finds them, and their sizes.
+"""Pretrained models: where transformers finds them, and their sizes.
 
 Importing this does not import transformers, calling it does.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PretrainedBase(PretrainedModel):
-    """A model from elsewhere that is adapted."""
+    """A pretrained model that is adapted."""
 
     label: str | None = setting(
         None,
@@ -172,7 +172,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def unreadable(model: PretrainedModel, error: Exception) -> CheckpointError:
-    """Say in one line why a model from elsewhere cannot be loaded, and what to look at."""
+    """Say in one line why a pretrained model cannot be loaded, and what to look at."""
     local = model.folder is not None
     location = "" if local else " from the Hugging Face hub"
     cure = (

@@ -100,7 +100,7 @@ class ProjectConfig(Settings):
     )
     pretrained: Annotated[PretrainedBase | None, BeforeValidator(named)] = setting(
         None,
-        meaning="Model from elsewhere that is adapted in the place of the pipeline's own: an id of "
+        meaning="Pretrained model that is adapted in the place of the pipeline's own: an id of "
         "the Hugging Face hub, a folder, or a mapping with more, see `pretrained` below",
     )
     benchmarks: str | None = setting(
@@ -132,7 +132,7 @@ class MatchEntry(Settings):
 class RunEntry(PretrainedOptions):
     """One entry of ``runs.yaml``: a model row of some table, as a base and what it changes.
 
-    An entry with `pretrained` is a model from elsewhere instead: nothing trains it.
+    An entry with `pretrained` is a pretrained model instead: nothing trains it.
     """
 
     base: str | None = setting(None, meaning="Run that this one starts from")
@@ -216,7 +216,7 @@ class RunEntry(PretrainedOptions):
         return {"training": {"save_checkpoints_at": sorted(fractions)}}
 
     def pretrained_model(self) -> PretrainedModel | None:
-        """Return the model from elsewhere; None for a run that is trained here."""
+        """Return the pretrained model; None for a run that is trained here."""
         if self.pretrained is None:
             return None
         options = {name: getattr(self, name) for name in PretrainedOptions.model_fields}
@@ -292,7 +292,7 @@ def load_project(
 
     Args:
         folder: Folder of the configuration.
-        overrides: Keys of config.yaml by the command line, as `settings_given` reads them.
+        overrides: Keys of config.yaml by the command line, as `parse_settings` reads them.
         files: YAML files with keys of config.yaml: over its own, below ``overrides``.
 
     Raises:

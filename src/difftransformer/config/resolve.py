@@ -136,7 +136,7 @@ class ConfigResolver:
     def dataset(self, name: str) -> DatasetConfig:
         """Return a dataset with what its base gives and with the scale's changes.
 
-        In the token ids of a model from elsewhere that nothing trains it is as long as what is held
+        In the token ids of a pretrained model that nothing trains it is as long as what is held
         out of it.
 
         Raises:
@@ -216,7 +216,7 @@ class ConfigResolver:
         return lookup(self.runs, name, "run", self.runs_location)
 
     def pretrained(self, name: str) -> PretrainedModel | None:
-        """Return the model from elsewhere that a run is; None for one that is trained here."""
+        """Return the pretrained model that a run is; None for one that is trained here."""
         return self.entry(name).pretrained_model()
 
     def run(self, name: str, recipe: str | None = None) -> RunConfig:
@@ -325,13 +325,13 @@ class ConfigResolver:
         )
 
     def _reader(self, dataset: str) -> str | None:
-        """Return the model from elsewhere whose token ids a dataset is in, by its run."""
+        """Return the pretrained model whose token ids a dataset is in, by its run."""
         pretrained_runs = (run for run, entry in self.runs.items() if entry.pretrained is not None)
         return retokenized.reader_of(dataset, pretrained_runs)
 
     @cached_property
     def _pretrained_sizes(self) -> dict[str, Any]:
-        """Sizes of the model from elsewhere that is adapted, as `model` of a run has them."""
+        """Sizes of the pretrained model that is adapted, as `model` of a run has them."""
         base = self.project.pretrained
         assert base is not None
         location = f"{self.key_origins.origin(('pretrained',))}: pretrained.sizes"

@@ -1,4 +1,4 @@
-"""Text in the token ids of a model from elsewhere: a dataset of its own, named after both."""
+"""Text in the token ids of a pretrained model: a dataset of its own, named after both."""
 
 from collections.abc import Iterable
 from typing import Any

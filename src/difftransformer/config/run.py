@@ -1,4 +1,4 @@
-"""Runs and datasets, resolved: what data and training jobs get, and models from elsewhere."""
+"""Runs and datasets, resolved: what data and training jobs get, and pretrained models."""
 
 import re
 from collections.abc import Mapping
@@ -20,14 +20,14 @@ from difftransformer.models.config import ModelConfig
 PRETRAINED_BASE = "pretrained_base"
 """Run that `pretrained` of config.yaml adds: what adaptations start from in its place."""
 PRETRAINED_SEED = 0
-"""Seed under which a model from elsewhere is evaluated: every seed would give the same."""
+"""Seed under which a pretrained model is evaluated: every seed would give the same."""
 _COMMIT = re.compile("[0-9a-f]{40}")
 NOT_OF_WEIGHTS = ("rope_theta", "max_positions", "residual_in_fp32")
 """Settings of the model that its weights do not depend on."""
 
 
 class PretrainedOptions(Settings):
-    """How a model from elsewhere is loaded; the defaults run no code of a model's author."""
+    """How a pretrained model is loaded; the defaults run no code of a model's author."""
 
     revision: str | None = setting(
         None,
@@ -67,7 +67,7 @@ class PretrainedOptions(Settings):
 
 
 class PretrainedModel(PretrainedOptions):
-    """A model from elsewhere, resolved."""
+    """A pretrained model, resolved."""
 
     name: str = setting(meaning="Id on the Hugging Face hub, or a folder", min_length=1)
 
@@ -135,7 +135,7 @@ class RunConfig(RunSettings):
         None, meaning="Run whose trained weights it starts from; null: from scratch."
     )
     pretrained: PretrainedModel | None = setting(
-        None, meaning="Model from elsewhere that is adapted; null: the run of `init_from`."
+        None, meaning="Pretrained model that is adapted; null: the run of `init_from`."
     )
     adapt: dict[str, Any] | None = setting(
         None,

@@ -224,13 +224,13 @@ def _section(part: SectionConfig, runs: Mapping[str, str | None]) -> SectionConf
     return part.model_copy(update={"rows": rows, "baseline": baseline})
 
 
-# --- a model from elsewhere in the place of the run that is adapted
+# --- a pretrained model in the place of the run that is adapted
 
 
 def adapt_pretrained(
     base: PretrainedBase, runs: Runs, artifacts: Mapping[str, ArtifactConfig], location: str
 ) -> tuple[dict[str, RunEntry], dict[str, ArtifactConfig]]:
-    """Let adaptations start from a model from elsewhere, and show it where their base is shown.
+    """Let adaptations start from a pretrained model, and show it where their base is shown.
 
     Args:
         base: The model, which becomes a run.

@@ -124,7 +124,7 @@ def read_config(folder: Path) -> ModelConfig:
     except (KeyError, TypeError):
         if (kind := model_type(folder)) not in (None, MODEL_TYPE):
             raise CheckpointError(
-                f"{path}: is a {kind}: a model from elsewhere, adapted or not, keeps its format, "
+                f"{path}: is a {kind}: a pretrained model, adapted or not, keeps its format, "
                 "and programs that know it take the folder as it is"
             ) from None
         raise CheckpointError(

@@ -3,7 +3,7 @@
 Formats: `huggingface` keeps every variant as it is and needs this package where it is loaded (with
 `--trust_remote_code` or after importing `difftransformer.convert.hf`); `llama` and `diffllama` need
 transformers alone. All three are written without it. `gguf` is llama.cpp's. `peft` is the adapter
-of an adapted run, for its base in the format llama, or for the model from elsewhere that it is of;
+of an adapted run, for its base in the format llama, or for the pretrained model that it is of;
 Dex needs `difftransformer.convert.dex` imported.
 """
 

@@ -1,4 +1,4 @@
-"""The model from elsewhere that is adapted, as it is: nothing of it is converted."""
+"""The pretrained model that is adapted, as it is: nothing of it is converted."""
 
 from typing import Any
 

@@ -78,7 +78,7 @@ def write_tokenizer(
 
 
 def require_same_tokenizer_as_model(tokenizer: Any, dataset: PackedDataset, name: str) -> None:
-    """Check that a dataset is in the token ids of a model from elsewhere.
+    """Check that a dataset is in the token ids of a pretrained model.
 
     Args:
         tokenizer: That of the model, of transformers.

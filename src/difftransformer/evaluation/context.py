@@ -81,7 +81,7 @@ class EvalContext:
 
 @dataclass(frozen=True)
 class PretrainedContext:
-    """A model from elsewhere, for the suites that measure any causal language model.
+    """A pretrained model, for the suites that measure any causal language model.
 
     The suite loads it onto the device; the folders are those of a `EvalContext`.
     """

@@ -41,7 +41,7 @@ class ArtifactResolver:
     location: str = "config/artifacts"
     """The folder of the artifacts, for errors."""
     pretrained: frozenset[str] = frozenset()
-    """Runs that are models from elsewhere."""
+    """Runs that are pretrained models."""
     judges: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Suite -> who judges what it generates, of the suites that generate something to judge."""
     members: Members = _alone

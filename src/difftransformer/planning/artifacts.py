@@ -242,7 +242,7 @@ class Artifacts:
     # --- parts ---
 
     def unavailable_reason(self, artifact: ArtifactConfig) -> str | None:
-        """Say why an artifact is not built of the model from elsewhere; None: it is."""
+        """Say why an artifact is not built of the pretrained model; None: it is."""
         resolver, pretrained_runs, runs = (
             self.jobs.resolver,
             self.jobs.pretrained_runs,

@@ -32,7 +32,7 @@ def check_run(
         _check_adaptation(run_config, f"{resolver.runs_location}.{run_config.run}")
     elif run_config.pretrained is not None:
         raise ConfigError(
-            f"{resolver.runs_location}.{run_config.run}: a model from elsewhere is only adapted: "
+            f"{resolver.runs_location}.{run_config.run}: a pretrained model is only adapted: "
             "name a method in `adapt`, or a run of ours in init_from"
         )
     training, dataset = run_config.training, resolver.dataset(run_config.dataset)

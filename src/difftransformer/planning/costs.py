@@ -135,13 +135,13 @@ def _communication(
 
 
 def _published(costs: Sequence[PublishedCost]) -> Iterator[str]:
-    """Say what models from elsewhere cost."""
+    """Say what pretrained models cost."""
     stated = [cost for cost in costs if cost.parameters is not None]
     if stated:
         hours = sum(cost.gpu_hours for cost in stated)
         size = sum(cost.download_gib for cost in stated)
         yield (
-            f"{len(stated)} models from elsewhere, {hours:,.1f} GPU-hours as they are, "
+            f"{len(stated)} pretrained models, {hours:,.1f} GPU-hours as they are, "
             f"{size:,.0f} GiB to download"
         )
     for cost in stated:

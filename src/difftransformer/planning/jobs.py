@@ -57,7 +57,7 @@ class Jobs:
 
     @cached_property
     def pretrained_runs(self) -> PretrainedRuns:
-        """Which runs are models from elsewhere, or made of one."""
+        """Which runs are pretrained models, or made of one."""
         return PretrainedRuns(self.resolver, self.sizes)
 
     @cached_property
@@ -71,7 +71,7 @@ class Jobs:
         return self.resolver.project.scale
 
     def trained(self, run: str) -> bool:
-        """Whether a run is trained here; it is a model from elsewhere else."""
+        """Whether a run is trained here; it is a pretrained model else."""
         return self.resolver.pretrained(run) is None
 
     # --- what a job gets ---

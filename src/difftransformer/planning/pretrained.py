@@ -1,4 +1,4 @@
-"""Which runs are models from elsewhere, or made of one, and what can be asked of them."""
+"""Which runs are pretrained models, or made of one, and what can be asked of them."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,19 +11,19 @@ from difftransformer.planning.sizes import Sizes
 
 @dataclass(frozen=True, eq=False)
 class PretrainedRuns:
-    """Models from elsewhere, and what adapting one makes, among the runs of a scale."""
+    """Pretrained models, and what adapting one makes, among the runs of a scale."""
 
     resolver: ConfigResolver
     sizes: Sizes
 
     def includes(self, run: str) -> bool:
-        """Whether a run is a model from elsewhere, or what adapting one makes."""
+        """Whether a run is a pretrained model, or what adapting one makes."""
         entry = self.resolver.entry(run)
         return entry.pretrained is not None or entry.init_from == PRETRAINED_BASE
 
     @cached_property
     def too_long(self) -> frozenset[str]:
-        """Adaptations of a model from elsewhere that has room for shorter ones, and not for these.
+        """Adaptations of a pretrained model that has room for shorter ones, and not for these.
 
         One that has room for none is told so where a run is checked.
         """
@@ -55,7 +55,7 @@ class PretrainedRuns:
         config = self.resolver.suite(suite)
         if not self.includes(run):
             return None
-        subject = f"row '{run}' is a model from elsewhere"
+        subject = f"row '{run}' is a pretrained model"
         if not config.measures_pretrained:
             return f"{subject}, which suite '{suite}' (evaluation {config.kind}) cannot measure"
         if (

@@ -1,4 +1,4 @@
-"""What models from elsewhere cost: their download, and what they are asked as they are.
+"""What pretrained models cost: their download, and what they are asked as they are.
 
 A plan has none of their files: their sizes are stated, in `parameters` of a row or in `sizes` of
 `pretrained`. Adapting one is a training like others.
@@ -20,7 +20,7 @@ _OPERATIONS = 2
 
 @dataclass(frozen=True)
 class PublishedCost:
-    """What a model from elsewhere costs.
+    """What a pretrained model costs.
 
     Attributes:
         run: Its row.
@@ -45,7 +45,7 @@ class PublishedCost:
 def published_costs(
     plan: Plan, artifacts: Sequence[str], machine: MachineConfig
 ) -> list[PublishedCost]:
-    """Return what the models from elsewhere cost that artifacts show, in their order."""
+    """Return what the pretrained models cost that artifacts show, in their order."""
     suites: dict[str, dict[str, None]] = {}
     for artifact in artifacts:
         for suite, run in plan.artifacts.evaluations(artifact):

@@ -1,4 +1,4 @@
-"""The files of a model from elsewhere, and what identifies it. Light: torch is not needed."""
+"""The files of a pretrained model, and what identifies it. Light: torch is not needed."""
 
 import hashlib
 from importlib.util import find_spec

@@ -36,13 +36,13 @@ def publish(
         run: Folder of a trained run, or of a model of ours that transformers saved, which has no
             training.json.
         output: Folder to make; it has a card only when it is complete.
-        format: One of transformers that `export` knows; a model from elsewhere that was
+        format: One of transformers that `export` knows; a pretrained model that was
             adapted stays as it is.
         license: Identifier of the license of the weights, for the card; None is mit, which nobody
-            can give to what is made of a model from elsewhere.
+            can give to what is made of a pretrained model.
 
     Raises:
-        ConfigError: ``format`` is none of transformers; or a model from elsewhere was adapted, and
+        ConfigError: ``format`` is none of transformers; or a pretrained model was adapted, and
             no license is given or a format.
         DataError: ``run`` has no model, or is damaged.
         CheckpointError: The format cannot express it, or ``output`` is not empty, or the file
@@ -109,7 +109,7 @@ def _card(run: Path, output: Path, format: str, license: str | None) -> str:
     elsewhere, as_it_is = finetuned_model(run) is not None, format == "huggingface"
     if elsewhere and not as_it_is:
         raise ConfigError(
-            f"{run}: adapts a model from elsewhere, which stays of its class: publish it without "
+            f"{run}: adapts a pretrained model, which stays of its class: publish it without "
             "--format"
         )
     own_code = as_it_is and not elsewhere

@@ -27,7 +27,7 @@ class SeedValue(Settings):
     text: str
     job_ids: list[str]
     for_all_seeds: bool = Field(
-        default=False, exclude=True, description="Of a model from elsewhere: beside every seed"
+        default=False, exclude=True, description="Of a pretrained model: beside every seed"
     )
     censored_at: float | None = Field(
         default=None, exclude=True, description="What an absent value is known to exceed"

@@ -67,7 +67,7 @@ class SectionContext(Generic[O]):
         return self.artifact.seeds
 
     def seeds_of(self, row: ResolvedRow) -> list[int]:
-        """Seeds that a row was measured with; of a model from elsewhere there is one."""
+        """Seeds that a row was measured with; of a pretrained model there is one."""
         return [PRETRAINED_SEED] if row.pretrained else self.seeds
 
     @property
@@ -140,7 +140,7 @@ class SectionContext(Generic[O]):
             require_metric(result, name)
 
     def train_results(self, *rows: ResolvedRow) -> list[Result]:
-        """Training results of some rows or all; of models from elsewhere there are none."""
+        """Training results of some rows or all; of pretrained models there are none."""
         return [
             self.results.training(row.run, seed)
             for row in rows or self.rows
@@ -176,7 +176,7 @@ class SectionContext(Generic[O]):
         ours = [row for row in self.rows if not row.pretrained]
         notes = [training_note(ours, self.train_results(*ours))] if ours else []
         if len(ours) < len(self.rows):
-            notes.append("Models from elsewhere have one value for all seeds.")
+            notes.append("Pretrained models have one value for all seeds.")
         return " ".join(notes)
 
     def difference_formula(self) -> str:

@@ -156,7 +156,7 @@ def test_an_external_model_has_a_single_value_for_all_seeds(small: FakeResults) 
     assert cell is not None and cell.n == 1 and cell.ci_low is None
     assert " ± " not in cell.text and cell.text.endswith("(3.0)")
     notes = " ".join(table.sections[0].notes)
-    assert "Models from elsewhere have one value for all seeds." in notes
+    assert "Pretrained models have one value for all seeds." in notes
     figure = picture_of(artifact, load_results(small.results, "tiny"), small)
     bars = [line.get_ydata() for line in figure.axes[0].lines if line.get_linewidth() == 1.6]
     reach = 1.96 * 3.0  # of its standard errors over items

@@ -1,4 +1,4 @@
-"""Models from elsewhere that cannot be adapted: one line before any job."""
+"""Pretrained models that cannot be adapted: one line before any job."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a scale leaves out, and what stands in; runs that are models from elsewhere."""
+"""What a scale leaves out, and what stands in; runs that are pretrained models."""
 
 from pathlib import Path
 

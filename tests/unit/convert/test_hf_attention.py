@@ -1,4 +1,4 @@
-"""Maps of models from elsewhere, against what their own code makes of random weights."""
+"""Maps of pretrained models, against what their own code makes of random weights."""
 
 from dataclasses import replace
 from typing import Any

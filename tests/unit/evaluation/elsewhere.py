@@ -1,4 +1,4 @@
-"""Text, jobs and random weights for measuring models from elsewhere."""
+"""Text, jobs and random weights for measuring pretrained models."""
 
 from pathlib import Path
 from typing import Any

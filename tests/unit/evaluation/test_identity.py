@@ -1,4 +1,4 @@
-"""Folders of models from elsewhere: what one lacks is said in one line."""
+"""Folders of pretrained models: what one lacks is said in one line."""
 
 import json
 from pathlib import Path

@@ -82,7 +82,7 @@ def test_no_model_is_trained_twice_and_all_fit(plan: Plan) -> None:
     assert all(one.memory_gib < 78 for one in costs)
     said = "\n".join(lines(plan, asked))
     assert "transformer_3b " in said and "communication of a step" in said
-    assert "6 models from elsewhere" in said
+    assert "6 pretrained models" in said
 
 
 def test_what_does_not_fit_is_refused_before_the_first_job(

@@ -121,7 +121,7 @@ def test_open_weights_are_read_on_text_in_their_own_token_ids(repository: Path, 
 @pytest.mark.parametrize(
     ("dataset", "said"),
     [
-        ("null", "'motif_2_6b' is a model from elsewhere, and suite 'attention_maps_open' reads"),
+        ("null", "'motif_2_6b' is a pretrained model, and suite 'attention_maps_open' reads"),
         ("recall", "dataset recall is generated, which the external model 'motif_2_6b'"),
         ("finweb_edu", "did you mean 'fineweb_edu'"),
     ],
@@ -170,7 +170,7 @@ def test_a_row_from_a_folder_depends_on_its_files(
     names = ["mine/config.json", "mine/model.safetensors", "mine/tokenizer.json"]
     assert listed(listing) == names
     add_below(artifacts / "table6.yaml", "- {run: diff}\n", mine)
-    with pytest.raises(ConfigError, match="'mine' is a model from elsewhere, which suite 'valid"):
+    with pytest.raises(ConfigError, match="'mine' is a pretrained model, which suite 'valid"):
         Plan.load(tmp_path / "config", {"scale": "smoke"})
 
 

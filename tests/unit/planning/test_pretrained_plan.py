@@ -1,4 +1,4 @@
-"""A model from elsewhere in the place of what is adapted: what is planned, and what is refused."""
+"""A pretrained model in the place of what is adapted: what is planned, and what is refused."""
 
 import json
 import shutil
@@ -195,7 +195,7 @@ def test_a_run_cannot_be_trained_on_from_it(config_folder: Path, folder: Path) -
     entry = "  further: {label: Further, base: transformer, init_from: pretrained_base}\n"
     runs.write_text(runs.read_text() + entry)
     with pytest.raises(
-        UserError, match=r"runs\.further: a model from elsewhere is only adapted"
+        UserError, match=r"runs\.further: a pretrained model is only adapted"
     ) as refusal:
         Plan.load(config_folder, {"scale": "tiny", "pretrained": str(folder)})
     assert "\n" not in str(refusal.value)

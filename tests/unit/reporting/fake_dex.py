@@ -53,7 +53,7 @@ def results_of_dex(fake: Any, seed: int) -> None:
 
 
 def _open(fake: Any, run: str, seed: int) -> None:
-    """What is measured of models from elsewhere as well."""
+    """What is measured of pretrained models as well."""
     attention_maps(fake, run, seed, suite="attention_maps_open")
     head_features(fake, run, seed, suite="head_features_open")
     sinks(fake, run, seed, suite="sinks_open")

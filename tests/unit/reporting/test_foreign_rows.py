@@ -1,4 +1,4 @@
-"""Every evaluation of models from elsewhere with one of them, measured once, beside our seeds."""
+"""Every evaluation of pretrained models with one of them, measured once, beside our seeds."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ from difftransformer.reporting.table_job import make_table
 
 
 def foreign(name: str, kind: Kind) -> tuple[ResolvedArtifact, str]:
-    """An artifact whose first row is a model from elsewhere, with seeds that it does not have."""
+    """An artifact whose first row is a pretrained model, with seeds that it does not have."""
     artifact = resolved_artifact(name, kind, seeds=(1, 2))
     run = artifact.sections[0].rows[0].run
     changes = {"pretrained": True, "facts": {}, "baseline": None, "paired_run": None}
@@ -40,7 +40,7 @@ def foreign(name: str, kind: Kind) -> tuple[ResolvedArtifact, str]:
 
 
 def once(results: Results, run: str) -> Results:
-    """Results with those alone of a run that a model from elsewhere has."""
+    """Results with those alone of a run that a pretrained model has."""
 
     def kept(one: tuple[str, str, int]) -> bool:
         return one[1] != run or one[2] == PRETRAINED_SEED

@@ -1,4 +1,4 @@
-"""Adapting models from elsewhere: five architectures as they are, and what is refused."""
+"""Adapting pretrained models: five architectures as they are, and what is refused."""
 
 import json
 import re
@@ -204,7 +204,7 @@ def test_it_and_what_adapting_made_are_asked_for_needles_in_the_same_text(
 def test_what_adapting_made_is_asked_in_words_as_any_folder_is(
     train: Train, base: Path, tmp_path: Path
 ) -> None:
-    """The same scores as of a copy that is a model from elsewhere itself."""
+    """The same scores as of a copy that is a pretrained model itself."""
     data = write_data(tmp_path / "data", base)
     out = train(child(base, "lora"), "lora", dataset=data, seed=3) / "out"
     copy = shutil.copytree(out, tmp_path / "copy")

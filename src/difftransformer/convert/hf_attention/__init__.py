@@ -1,1 +1,1 @@
-"""Attention maps of models from elsewhere: one file an architecture."""
+"""Attention maps of pretrained models: one file an architecture."""

@@ -1,4 +1,4 @@
-"""Who reads the maps of a model from elsewhere. Lazy: a reader is imported only when it is needed.
+"""Who reads the maps of a pretrained model. Lazy: a reader is imported only when it is needed.
 
 Adding an architecture: write a file here with a `Reader`, and one line below. An architecture that
 is not named is read where it hands queries and keys to transformers, as `softmax` says.
