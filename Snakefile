@@ -25,7 +25,7 @@ from difftransformer.provenance.layout import Layout
 from difftransformer.provenance.storage import require_writable
 from difftransformer.provenance.command_errors import describe_error
 from difftransformer.provenance.shared_records import fetch_records, share_records
-from difftransformer.tracking.address import adopt
+from difftransformer.tracking.address import set_default_uri
 from difftransformer.tracking.run_context import hold
 from difftransformer.training.mirror import forget_finished
 from snakemake_logger_plugin_difftransformer import set_targets
@@ -108,7 +108,7 @@ except (UserError, OSError) as error:
     sys.exit(f"error: {describe_error(error)}")
 
 # The environment takes precedence over config.yaml.
-adopt(PLAN.resolver.project.tracking.uri)
+set_default_uri(PLAN.resolver.project.tracking.uri)
 
 
 # A bare call takes the first rule of this file; included ones are never the default.

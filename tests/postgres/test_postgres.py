@@ -142,7 +142,7 @@ def test_four_writers_on_a_database_that_has_no_tables_yet(
 MISTAKES = {
     "a wrong password": ("mlflow", {"PGPASSWORD": f"{CANARY}-wrong"}, "password are refused"),
     "no password": ("mlflow", {"PGPASSWORD": ""}, "password are refused"),
-    "no such database": ("nosuch", {}, "there is no such database; make it (createdb)"),
+    "no such database": ("nosuch", {}, "the database does not exist; create it (createdb)"),
 }
 
 
@@ -187,7 +187,9 @@ def test_a_database_that_is_down_is_one_line(
 ) -> None:
     address = f"postgresql://team:{CANARY}-in-address@127.0.0.1:{free_port()}/mlflow"
     said = said_when_asked(address, tmp_path, capfd)
-    assert re.fullmatch(r"warning: tracking: [^\n]* \(nothing listens there\)[^\n]*", said), said
+    assert re.fullmatch(
+        r"warning: tracking: [^\n]* \(nothing listens at this address\)[^\n]*", said
+    ), said
 
 
 def test_the_command_says_it_too_and_keeps_what_it_has(

@@ -14,7 +14,7 @@ from difftransformer.config.papers import GROUPS
 from difftransformer.config.project import load_project
 from difftransformer.config.yaml_files import parse_value, read_yaml
 from difftransformer.errors import ConfigError, nearest
-from difftransformer.tracking.address import OFF, adopt, check_uri, resolve_uri
+from difftransformer.tracking.address import OFF, check_uri, resolve_uri, set_default_uri
 
 if TYPE_CHECKING:
     from difftransformer.planning.plan import Plan
@@ -217,6 +217,6 @@ def find_results(config_dir: Path, results: Path | None, tracking: str) -> tuple
         project, _ = load_project(config_dir, {})
         results = results or Path(project.results)
         check_uri(project.tracking.uri, f"{config_dir / 'config.yaml'}: tracking.uri")
-        adopt(project.tracking.uri)
+        set_default_uri(project.tracking.uri)
     root = results or Path("results")
     return root, resolve_uri(tracking or None, root) or OFF

@@ -1,4 +1,4 @@
-"""The address of the MLflow store: where it is configured, which are valid, and no secrets."""
+"""The address of the MLflow store (tracking URI): its sources, validation, and no secrets in it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ VARIABLE = "MLFLOW_TRACKING_URI"
 _SCHEMES = ("sqlite", "postgresql", "mysql", "mssql", "http", "https", "databricks")
 
 
-def disk_passes() -> bool:
-    """Return whether the disk is lost with the job, as in a pod; envs/Containerfile sets it."""
+def is_disk_ephemeral() -> bool:
+    """Return whether the disk is lost with the job, as in a pod; set by envs/Containerfile."""
     return os.environ.get("DIFFTRANSFORMER_DISK") == "passing"
 
 
-def adopt(configured: str | None) -> None:
+def set_default_uri(configured: str | None) -> None:
     """Use the configured address in this process and its jobs, unless the environment has one."""
     if configured and not os.environ.get(VARIABLE, "").strip():
         os.environ[VARIABLE] = configured
@@ -32,11 +32,13 @@ def resolve_uri(uri: str | None, root: Path = ROOT) -> str | None:
     Returns None for "off", and where the SQLite file would be lost with the disk of a pod.
 
     Raises:
-        ConfigError: a kind of address that MLflow cannot write runs to.
+        ConfigError: MLflow cannot write runs to this kind of address.
     """
     address = uri or os.environ.get(VARIABLE, "").strip()
     if not address:
-        return None if disk_passes() else f"sqlite:///{tracking_store(root.resolve())}/mlflow.db"
+        return (
+            None if is_disk_ephemeral() else f"sqlite:///{tracking_store(root.resolve())}/mlflow.db"
+        )
     _check_scheme(address, "tracking uri" if uri else f"environment variable {VARIABLE}")
     return None if address == OFF else address
 
@@ -45,8 +47,8 @@ def check_uri(uri: str | None, key: str) -> None:
     """Check the address in the configuration at ``key``, and that in the environment.
 
     Raises:
-        ConfigError: a kind of address that MLflow cannot write runs to, or one that contains or
-            may contain a user, password or token, which would end up in files and logs.
+        ConfigError: MLflow cannot write runs to this kind of address, or the address may contain
+            a user, password or token, which would end up in files and logs.
     """
     resolve_uri(None)
     if not uri:
@@ -77,6 +79,6 @@ def sqlite_file(uri: str) -> Path | None:
 def _check_scheme(uri: str, key: str) -> None:
     if uri != OFF and uri.partition(":")[0].partition("+")[0] not in _SCHEMES:
         raise ConfigError(
-            f"{key}: {mask_addresses(uri)!r} is no address of a store: use off, sqlite:///<file>, "
+            f"{key}: {mask_addresses(uri)!r} is not a tracking URI: use off, sqlite:///<file>, "
             f"or one of {', '.join(_SCHEMES[1:])}"
         )

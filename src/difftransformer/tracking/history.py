@@ -1,10 +1,9 @@
-"""The history of a job: what it tracks, written to disk first, so no store can slow or stop it.
+"""The history of a job: an append-only log of what it tracks, which `sync` sends to MLflow.
 
-``tracking.jsonl`` in the state folder of a job is append-only. Its first line identifies the run,
-the others are params, tags, metric points, artifacts and statuses. The job holds a lock on the file
-while it runs, so other processes know. Next to it are copies of the artifacts, and for each store
-the position up to which the history was sent (`Sent`). `sync` sends it; this module imports no
-mlflow.
+The job writes only to disk, so no store can slow or stop it. The first line of ``tracking.jsonl``
+in its state folder identifies the run; the others are params, tags, metric points, artifacts and
+statuses. The job locks the file while it runs. Next to it are copies of the artifacts, and for each
+store the position up to which the history was sent (`Sent`). This module imports no mlflow.
 
 A point has the time of its creation, so MLflow stores it once even if it is sent twice. A training
 writes its points every half minute and *before* each checkpoint. When it resumes, it repeats the
@@ -57,7 +56,7 @@ class Sent:
         try:
             return cls(**json.loads(_sent_file(state, store).read_text(encoding="utf-8")))
         except (FileNotFoundError, ValueError, TypeError):
-            return cls()  # sending again from the start is harmless: the store keeps no point twice
+            return cls()  # sending again is harmless: the store has no duplicates
 
     def save(self, state: Path, store: str) -> None:
         """Write the position for ``store`` atomically."""
@@ -65,8 +64,8 @@ class Sent:
 
     def is_behind(self, state: Path) -> bool:
         """Return whether there is something to send: records, or the end of a killed job."""
-        size = whole_size(state)
-        return self.offset < size or (size > 0 and not (self.ended or is_written(state)))
+        size = complete_size(state)
+        return self.offset < size or (size > 0 and not (self.ended or is_running(state)))
 
 
 def _sent_file(state: Path, store: str) -> Path:
@@ -107,12 +106,12 @@ def _parsed(line: bytes) -> Record:
     return record
 
 
-def whole_size(state: Path) -> int:
+def complete_size(state: Path) -> int:
     """Return the bytes of a history's complete lines: a kill may have cut the last one."""
     return (state / HISTORY_FILE).read_bytes().rfind(b"\n") + 1
 
 
-def is_written(state: Path) -> bool:
+def is_running(state: Path) -> bool:
     """Return whether a running process writes the history."""
     with (state / HISTORY_FILE).open("r+b") as file:  # NFS locks no file that is only read
         return not try_lock(file.fileno())

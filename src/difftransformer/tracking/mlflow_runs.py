@@ -46,10 +46,10 @@ from difftransformer.tracking.history import (  # noqa: E402
     TERMINAL,
     Record,
     Sent,
+    complete_size,
     header,
-    is_written,
+    is_running,
     read_records,
-    whole_size,
 )
 from difftransformer.tracking.store import PREFIX, WORKSPACE, artifact_location, open_store  # noqa: E402
 from difftransformer.tracking.views import (  # noqa: E402
@@ -72,7 +72,7 @@ resumed after its machine was lost."""
 
 for _name in ("mlflow", "alembic"):
     _library = logging.getLogger(_name)
-    _library.setLevel(logging.WARNING)  # hides the messages of migrations
+    _library.setLevel(logging.WARNING)  # hides messages of migrations
     _library.handlers.clear()  # our handlers mask secrets
     _library.propagate = True
 logger = logging.getLogger(__name__)
@@ -96,9 +96,10 @@ class MlflowRuns:
         """Return the id of a stage's experiment, created if missing."""
         if stage not in self._experiments:
             name = f"{PREFIX}/{stage}"
-            found = self.client.get_experiment_by_name(name) or self._create_experiment(name, stage)
-            self._show(found, ())
-            self._experiments[stage] = found.experiment_id
+            experiment = self.client.get_experiment_by_name(name)
+            experiment = experiment or self._create_experiment(name, stage)
+            self._show(experiment, ())
+            self._experiments[stage] = experiment.experiment_id
         return self._experiments[stage]
 
     def send(self, state: Path) -> None:
@@ -118,31 +119,33 @@ class MlflowRuns:
                     "delete the file to continue without it"
                 )
             if (run := self._find_run(job)) is None:
-                if sent.offset >= whole_size(state):  # sent by the folder this one was copied from
+                if sent.offset >= complete_size(
+                    state
+                ):  # sent by the folder this one was copied from
                     replace(sent, ended=True).save(state, self._uri)
                     return
                 run = self._create_run(job)
-            is_running, run_id = is_written(state), run.info.run_id
+            running, run_id = is_running(state), run.info.run_id
             records, end = read_records(state, sent.offset if run_id == sent.run_id else 0)
-            of: dict[str, list[Record]] = defaultdict(list)
+            by_kind: dict[str, list[Record]] = defaultdict(list)
             for record in records:
-                of[record["kind"]].append(record)
+                by_kind[record["kind"]].append(record)
             params, tags = (
-                {name: text for record in of[kind] for name, text in record["values"].items()}
+                {name: text for record in by_kind[kind] for name, text in record["values"].items()}
                 for kind in ("params", "tags")
             )
             metrics = [
                 Metric(name, value, record["at"], record["step"])
-                for record in of["metrics"]
+                for record in by_kind["metrics"]
                 for name, value in record["values"].items()
             ]
-            status = of["status"][-1] if of["status"] else {}
-            if not is_running and status.get("status") not in TERMINAL:  # it was killed
+            status = by_kind["status"][-1] if by_kind["status"] else {}
+            if not running and status.get("status") not in TERMINAL:  # it was killed
                 at = int((state / HISTORY_FILE).stat().st_mtime * 1000)
                 status = {"status": "KILLED", "at": at}
             tags |= _ending_tags(status)
             self._log(run_id, tags, params, metrics)
-            for name in dict.fromkeys(record["path"] for record in of["artifact"]):
+            for name in dict.fromkeys(record["path"] for record in by_kind["artifact"]):
                 self._send_artifact(run_id, state / name)
             if status:
                 self._set_status(run, run.data.tags | tags, job, status)
@@ -153,9 +156,9 @@ class MlflowRuns:
 
         In a copy of a results folder it can be a run of the original folder.
         """
-        ids, same = list(self._search_experiments()), f"tags.job_id = '{job_id}'"
+        ids, condition = list(self._search_experiments()), f"tags.job_id = '{job_id}'"
         for mine in (f" and {self._mine}", "") if ids else ():
-            for run in self.client.search_runs(ids, same + mine, ViewType.ALL, 1):
+            for run in self.client.search_runs(ids, condition + mine, ViewType.ALL, 1):
                 return run_path(run.info.experiment_id, run.info.run_id)
         return None
 
@@ -171,10 +174,12 @@ class MlflowRuns:
         Runs whose history was deleted are ended, superseded ones are deleted softly, key metrics
         become columns, and runs get the names of the tables and figures that show them.
         """
-        with locked(tracking_store(self._root) / "lock"):  # nobody else retires the same runs
+        with locked(
+            tracking_store(self._root) / "lock"
+        ):  # no other process supersedes the same runs
             experiments = self._search_experiments()
             active = self._own_runs(list(experiments))
-            self._end_forgotten(active)
+            self._end_orphaned(active)
             active = self._supersede(active)
             for key, experiment in experiments.items():
                 runs = (run for run in active if run.info.experiment_id == key)
@@ -189,21 +194,21 @@ class MlflowRuns:
         try:
             return self.client.get_experiment(self.client.create_experiment(name, location, tags))
         except MlflowException:  # another process was faster
-            if (found := self.client.get_experiment_by_name(name)) is None:
+            if (experiment := self.client.get_experiment_by_name(name)) is None:
                 raise
-            return found
+            return experiment
 
-    def _end_forgotten(self, active: list[Run]) -> None:
+    def _end_orphaned(self, active: list[Run]) -> None:
         # A history exists before its run does, so histories are searched after runs.
-        known = {header(path.parent).get(HISTORY_ID) for path in self._root.rglob(HISTORY_FILE)}
+        ids = {header(path.parent).get(HISTORY_ID) for path in self._root.rglob(HISTORY_FILE)}
         for run in active:
-            if run.info.status == "RUNNING" and run.data.tags.get(_HISTORY) not in known:
+            if run.info.status == "RUNNING" and run.data.tags.get(_HISTORY) not in ids:
                 self.client.set_tag(run.info.run_id, "resumable", "true")
                 self.client.set_terminated(run.info.run_id, "KILLED")
 
     def _supersede(self, active: list[Run]) -> list[Run]:
         """Delete runs of jobs that finished later with other settings; return the others."""
-        last, others = dict[tuple[str, str], Run](), list[Run]()
+        last, remaining = dict[tuple[str, str], Run](), list[Run]()
         for run in sorted(active, key=_last_seen):
             if run.info.status == "FINISHED":
                 last[_job_key(run)] = run
@@ -211,14 +216,14 @@ class MlflowRuns:
             newest = last.get(_job_key(run), run)
             successor = newest.data.tags["job_id"]
             if run.data.tags["job_id"] == successor or _last_seen(run) > _last_seen(newest):
-                others.append(run)
+                remaining.append(run)
             else:
                 self.client.set_tag(run.info.run_id, _SUPERSEDED, successor)
                 self.client.delete_run(run.info.run_id)
         for run in last.values():
             for tag in {_SUPERSEDED, _CONTINUED} & run.data.tags.keys():
                 self.client.delete_tag(run.info.run_id, tag)
-        return others
+        return remaining
 
     def _show(self, experiment: Experiment, key_metrics: Iterable[str]) -> None:
         """Add metrics to the columns of an experiment, and update its other tags."""
@@ -239,8 +244,8 @@ class MlflowRuns:
 
     def _search_experiments(self) -> dict[str, Experiment]:
         """Return the experiments of this package by their ids."""
-        found = self.client.search_experiments(filter_string=f"name LIKE '{PREFIX}/%'")
-        return {experiment.experiment_id: experiment for experiment in found}
+        experiments = self.client.search_experiments(filter_string=f"name LIKE '{PREFIX}/%'")
+        return {experiment.experiment_id: experiment for experiment in experiments}
 
     def _own_runs(self, experiments: list[str]) -> list[Run]:
         """Return all active runs of this results folder."""
@@ -254,9 +259,9 @@ class MlflowRuns:
 
     def _find_run(self, job: Record) -> Run | None:
         """Return the run of a history, restored if it was deleted softly."""
-        same = f"tags.`{_HISTORY}` = '{job[HISTORY_ID]}' and {self._mine}"
+        condition = f"tags.`{_HISTORY}` = '{job[HISTORY_ID]}' and {self._mine}"
         experiments = [self.experiment(job["stage"])]
-        for run in self.client.search_runs(experiments, same, ViewType.ALL, 1):
+        for run in self.client.search_runs(experiments, condition, ViewType.ALL, 1):
             if run.info.lifecycle_stage == "deleted":
                 self.client.restore_run(run.info.run_id)
             return run
@@ -283,21 +288,21 @@ class MlflowRuns:
         first = record.get("first") if status == "FINISHED" else None
         self.client.set_terminated(run_id, status, end_time=first or record["at"])
         if status == "FINISHED" and COPY in tags:
-            self._end_left_behind(run_id, tags[COPY], job, record.get("began", 0))
+            self._end_lost_runs(run_id, tags[COPY], job, record.get("began", 0))
 
-    def _end_left_behind(self, run_id: str, copy: str, job: Record, began: int) -> None:
+    def _end_lost_runs(self, run_id: str, copy: str, job: Record, began: int) -> None:
         """End the runs of this training that machines left RUNNING when they were lost.
 
         They have the same job and URL of copied checkpoints, and began before this attempt.
         Such machines share no lock: if one is still running, it corrects its status when it ends.
         """
-        same = f"tags.`{COPY}` = '{copy}' and tags.job_id = '{job['job_id']}'"
-        running = f"{same} and attributes.status = 'RUNNING'"
-        for other in self.client.search_runs([self.experiment(job["stage"])], running):
-            left = other.info.run_id
-            if left != run_id and other.info.start_time < began:
-                self._log(left, {_CONTINUED: run_id, "resumable": "false"})
-                self.client.set_terminated(left, "KILLED", end_time=began)
+        condition = f"tags.`{COPY}` = '{copy}' and tags.job_id = '{job['job_id']}'"
+        condition += " and attributes.status = 'RUNNING'"
+        for run in self.client.search_runs([self.experiment(job["stage"])], condition):
+            lost_id = run.info.run_id
+            if lost_id != run_id and run.info.start_time < began:
+                self._log(lost_id, {_CONTINUED: run_id, "resumable": "false"})
+                self.client.set_terminated(lost_id, "KILLED", end_time=began)
 
 
 def _ending_tags(record: Record) -> dict[str, str]:

@@ -1,7 +1,4 @@
-"""The context in which a command runs a job: its lock, log, tracking, provenance and exit.
-
-The kernel releases the locks of a process however it ends.
-"""
+"""The context in which a command runs a job: lock, log, tracking, provenance and exit."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from difftransformer.machine.locks import open_lock, sign, wait_for_lock
 from difftransformer.provenance.command_errors import report_errors
 from difftransformer.provenance.environment import Environment, capture
 from difftransformer.provenance.result import PerItemScores, Result, job_id, origin, write_result
-from difftransformer.tracking.address import ROOT, VARIABLE, disk_passes, resolve_uri
+from difftransformer.tracking.address import ROOT, VARIABLE, is_disk_ephemeral, resolve_uri
 from difftransformer.tracking.history import KEY_METRIC
 from difftransformer.tracking.sync import SyncConfig, live_sync
 from difftransformer.tracking.tracker import NullTracker, RunTracker, Tracker
@@ -62,9 +59,9 @@ class JobIdentity:
     @property
     def description(self) -> str:
         """One line on the job, shown by MLflow."""
-        of = f" of {self.suite}" if self.suite else ""
+        suite = f" of {self.suite}" if self.suite else ""
         seed = "" if self.seed is None else f", seed {self.seed}"
-        return f"`{self.rule}`{of}: {self.run}{seed}, at scale {self.scale}"
+        return f"`{self.rule}`{suite}: {self.run}{seed}, at scale {self.scale}"
 
     def tags(self) -> dict[str, Any]:
         """Return the tags of the MLflow run: the identity and the environment."""
@@ -162,7 +159,7 @@ def run_context(
         SystemExit: in place of any exception, after its ``error:`` line.
     """
     mode = "a" if slurm.was_requeued() else "w"  # keeps the log from before the requeue
-    with report_errors(log, mode=mode), _termination(), ExitStack() as stack:
+    with report_errors(log, mode=mode), _sigterm_as_exit(), ExitStack() as stack:
         store = resolve_uri(uri, root)
         stack.enter_context(exclusive(state))
         state.mkdir(exist_ok=True)
@@ -201,7 +198,7 @@ def start_run(
     KeyboardInterrupt end it as KILLED. All of them propagate.
     """
     if store is None:
-        if disk_passes() and not os.environ.get(VARIABLE, "").strip():
+        if is_disk_ephemeral() and not os.environ.get(VARIABLE, "").strip():
             logger.warning(
                 "tracking is off: this disk is lost with the job, and no %s is set", VARIABLE
             )
@@ -229,11 +226,11 @@ def start_run(
 
 class _Terminated(SystemExit):
     def __str__(self) -> str:
-        return "SIGTERM; the same command starts again where it can"
+        return "SIGTERM; the same command resumes if it can"
 
 
 @contextmanager
-def _termination() -> Iterator[None]:
+def _sigterm_as_exit() -> Iterator[None]:
     """Turn SIGTERM into SystemExit, so that the run gets a status; training handles it itself."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -250,7 +247,7 @@ def _termination() -> Iterator[None]:
 
 
 @contextmanager
-def _requeued_in_time() -> Iterator[None]:
+def _requeue_while_waiting() -> Iterator[None]:
     """Requeue the job if its time limit is near while the block waits; a no-op without Slurm."""
     if slurm.job_id() is None or threading.current_thread() is not threading.main_thread():
         yield
@@ -276,9 +273,9 @@ def exclusive(state: Path) -> Iterator[None]:
     try:
         if holder is not None:
             logger.warning(
-                "process %s is doing this job (%s): waiting until it ends", holder, state.parent
+                "process %s is running this job (%s): waiting until it ends", holder, state.parent
             )
-            with _requeued_in_time():
+            with _requeue_while_waiting():
                 wait_for_lock(descriptor)
         sign(descriptor)
         yield
@@ -290,7 +287,7 @@ def hold(path: Path, doing: str) -> int:
     """Lock ``path`` until this process ends, and return its descriptor.
 
     Raises:
-        UserError: another process has it; the line names it, its host and what it is ``doing``.
+        UserError: Another process holds it; the message has its id, host and what it is ``doing``.
     """
     descriptor, holder = open_lock(path)
     if holder is not None:

@@ -95,17 +95,17 @@ def _update_locations(uri: str, root: Path, workspace: str, original: str) -> No
         for tags in (SqlTag, SqlExperimentTag) if is_copy else ():
             originals = (tags.key == WORKSPACE, tags.value == original)
             store.execute(sqlalchemy.update(tags).where(*originals).values(value=workspace))
-        found = sqlalchemy.select(SqlExperiment.experiment_id, SqlExperiment.artifact_location)
-        elsewhere = found.join(SqlExperimentTag).where(
+        columns = sqlalchemy.select(SqlExperiment.experiment_id, SqlExperiment.artifact_location)
+        outdated = columns.join(SqlExperimentTag).where(
             SqlExperimentTag.key == WORKSPACE,
             SqlExperimentTag.value == workspace,
             SqlExperiment.artifact_location != location,
         )
-        for experiment, old in store.execute(elsewhere).all():
+        for experiment, old in store.execute(outdated).all():
             moved = sqlalchemy.func.replace(SqlRun.artifact_uri, f"{old}/", f"{location}/")
             for table, new in (
                 (SqlRun, {"artifact_uri": moved}),
                 (SqlExperiment, {"artifact_location": location}),
             ):
-                same = sqlalchemy.update(table).where(table.experiment_id == experiment)
-                store.execute(same.values(new))
+                update = sqlalchemy.update(table).where(table.experiment_id == experiment)
+                store.execute(update.values(new))

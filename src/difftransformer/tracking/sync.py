@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING
 
 from difftransformer.extras import install_hint
 from difftransformer.provenance.masking import mask_addresses, mask_secrets
-from difftransformer.tracking.address import ROOT, disk_passes, resolve_uri, sqlite_file
-from difftransformer.tracking.history import HISTORY_FILE, Sent, whole_size
+from difftransformer.tracking.address import ROOT, is_disk_ephemeral, resolve_uri, sqlite_file
+from difftransformer.tracking.history import HISTORY_FILE, Sent, complete_size
 
 if TYPE_CHECKING:
     from difftransformer.tracking.mlflow_runs import MlflowRuns
 
-_LONGEST_PAUSE = 300.0  # seconds between attempts while a store is down
-_LONGEST_WAIT = 60.0  # seconds that a job waits at its end if its disk is lost with it
-_SECONDS_BETWEEN_LINES = 15.0
-_MOST_FAILURES = 3  # in a row; then the store counts as down and the rest is not tried
+_MAX_PAUSE = 300.0  # seconds between attempts while a store is down
+_MAX_WAIT = 60.0  # seconds that a job waits at its end if its disk is lost with it
+_LOG_INTERVAL = 15.0
+_MAX_FAILURES = 3  # in a row; then the store counts as down
 _CHECK_LOGIN = (
     "check MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or PGPASSWORD of a database"
 )
@@ -37,22 +37,20 @@ _REASONS = {
     r"password authentication failed|no password supplied|Access denied for user|error code 401": (
         f"user name or password are refused; {_CHECK_LOGIN}"
     ),
-    r"error code 403": "this user may not write there; ask for MANAGE on its experiments",
+    r"error code 403": "this user has no write permission; ask for MANAGE on its experiments",
     r'database "[^"]*" does not exist|Unknown database': (
-        "there is no such database; make it (createdb) or change the address"
+        "the database does not exist; create it (createdb) or change the address"
     ),
-    r"no pg_hba.conf entry": "the database admits nobody from here; add this host to pg_hba.conf",
+    r"no pg_hba.conf entry": "the database refuses this host; add it to pg_hba.conf",
     r"file is not a database|database disk image is malformed": (
-        "the file is damaged; remove it, and all that is tracked here goes into a new one"
+        "the file is damaged; delete it, and all histories are sent to a new one"
     ),
     r"Could not parse SQLAlchemy URL|invalid literal for int|Can't load plugin": (
-        "no address of a database; write postgresql://<user>@<host>:<port>/<database>"
+        "not an address of a database; write postgresql://<user>@<host>:<port>/<database>"
     ),
-    "Connection refused": "nothing listens there",
-    r"could not translate host name|Failed to resolve|Name or service not known": (
-        "its host is not known"
-    ),
-    r"too many 50\d error responses": "the server has an error of its own, its database perhaps",
+    "Connection refused": "nothing listens at this address",
+    r"could not translate host name|Failed to resolve|Name or service not known": ("unknown host"),
+    r"too many 50\d error responses": "internal error of the server, perhaps of its database",
     r"timed out|timeout expired": "no answer in time",
 }
 
@@ -83,12 +81,12 @@ def live_sync(state: Path, uri: str, config: SyncConfig) -> Iterator[None]:
         yield
     finally:
         closed.set()
-        if disk_passes() or time.monotonic() - started >= config.live_after:
-            thread.join(_LONGEST_WAIT if disk_passes() else config.close_wait)
-            if Sent.load(state, uri).offset < whole_size(state):
+        if is_disk_ephemeral() or time.monotonic() - started >= config.live_after:
+            thread.join(_MAX_WAIT if is_disk_ephemeral() else config.close_wait)
+            if Sent.load(state, uri).offset < complete_size(state):
                 logger.warning(
-                    f"tracking: the store was not reached in time; {state / HISTORY_FILE} keeps "
-                    "the rest: send it with `difftransformer sync-tracking --results "
+                    f"tracking: the store was not reached in time; {state / HISTORY_FILE} has "
+                    "the unsent records: send them with `difftransformer sync-tracking --results "
                     f"{config.root}`"
                 )
 
@@ -96,7 +94,7 @@ def live_sync(state: Path, uri: str, config: SyncConfig) -> Iterator[None]:
 def send_live(closed: threading.Event, state: Path, uri: str, config: SyncConfig) -> None:
     """Send the history in ``state`` until the job has ``closed`` it."""
     last = closed.wait(config.live_after)
-    if last and not disk_passes():
+    if last and not is_disk_ephemeral():
         return
     runs: MlflowRuns | None = None
     pause = config.live_every
@@ -111,7 +109,7 @@ def send_live(closed: threading.Event, state: Path, uri: str, config: SyncConfig
                 runs.tidy()
         except Exception as error:  # no error of a store stops the job
             logger.warning("tracking: not sent, will try again (%s)", reason_of(error))
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = min(2 * pause, _MAX_PAUSE)
         if last:
             return
         last = closed.wait(pause)
@@ -154,9 +152,9 @@ def sync_tracking(root: Path = ROOT, uri: str | None = None) -> SyncReport:
                 failures = 0
             except Exception as error:  # of one run; the next may succeed
                 reason, failures = reason_of(error), failures + 1
-                if failures == _MOST_FAILURES:
+                if failures == _MAX_FAILURES:
                     break
-            if time.monotonic() - logged >= _SECONDS_BETWEEN_LINES:
+            if time.monotonic() - logged >= _LOG_INTERVAL:
                 logger.info("tracking: %d of %d runs left to send", len(unsent), number)
                 logged = time.monotonic()
         else:

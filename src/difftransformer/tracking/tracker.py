@@ -25,8 +25,8 @@ from difftransformer.tracking.history import (
     HISTORY_ID,
     TERMINAL,
     Record,
+    complete_size,
     read_records,
-    whole_size,
 )
 
 _CHARACTERS = r"\w\-./: "
@@ -41,10 +41,10 @@ logger = logging.getLogger(__name__)
 class NullTracker:
     """Tracking switched off: the methods of `RunTracker`, doing nothing."""
 
-    def _nothing(self, *_args: Any, **_named: Any) -> None:
+    def _ignore(self, *_args: Any, **_kwargs: Any) -> None:
         """Do nothing."""
 
-    log_params = log_metrics = log_artifact = set_tags = rewind = flush = close = _nothing
+    log_params = log_metrics = log_artifact = set_tags = rewind = flush = close = _ignore
 
 
 class RunTracker:
@@ -53,7 +53,7 @@ class RunTracker:
     No method fails or waits because of a store.
 
     Args:
-        state: Folder of this job and fingerprint alone.
+        state: Folder of this job and fingerprint.
         stage: Name of the experiment.
         name: Name of the job within its stage, without its fingerprint.
         job_id: Id of the job.
@@ -78,7 +78,7 @@ class RunTracker:
         path = state / HISTORY_FILE
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         wait_for_lock(self._descriptor)
-        self._size = whole_size(state)  # the next write removes a line cut by a kill
+        self._size = complete_size(state)  # the next write removes a line cut by a kill
         self._buffer: list[Record] = []
         self._points: dict[tuple[str, int], float] = {}
         self._texts: dict[tuple[str, str], str] = {}
@@ -90,7 +90,7 @@ class RunTracker:
         if self._size == 0:
             job = {"stage": stage, "name": name, "job_id": job_id, HISTORY_ID: uuid.uuid4().hex}
             self._buffer.append({"kind": "job", **job, "at": self._began})
-        self._recall()
+        self._load_recorded()
         self._append("status", status="RUNNING")
 
     def log_params(self, params: Mapping[str, Any]) -> None:
@@ -117,7 +117,7 @@ class RunTracker:
         try:
             link(path, self._state / ARTIFACTS / path.name)
         except OSError as error:
-            logger.warning("tracking: artifact %s is not kept (%s)", path, error.strerror)
+            logger.warning("tracking: artifact %s cannot be copied (%s)", path, error.strerror)
             return
         self._append("artifact", path=f"{ARTIFACTS}/{path.name}")
 
@@ -138,17 +138,17 @@ class RunTracker:
         if not self._buffer:
             return
         lines = "".join(json.dumps(record, separators=(",", ":")) + "\n" for record in self._buffer)
-        left = data = lines.encode()
+        remaining = data = lines.encode()
         try:
             os.ftruncate(self._descriptor, self._size)
-            while left:
-                left = left[os.write(self._descriptor, left) :]
+            while remaining:
+                remaining = remaining[os.write(self._descriptor, remaining) :]
             os.fsync(self._descriptor)
         except OSError as error:
             with suppress(OSError):  # half a line would count as not sent
                 os.ftruncate(self._descriptor, self._size)
             path = self._state / HISTORY_FILE
-            logger.warning("tracking: cannot write %s (%s); kept in memory", path, error)
+            logger.warning("tracking: cannot write %s (%s); will try again", path, error)
             return
         self._size += len(data)
         self._buffer.clear()
@@ -188,7 +188,7 @@ class RunTracker:
         if new:
             self._append(kind, values=new)
 
-    def _recall(self) -> None:
+    def _load_recorded(self) -> None:
         """Read the points, texts and statuses that earlier attempts of the job recorded."""
         attempts, status = 0, None
         for record in read_records(self._state)[0]:
@@ -217,7 +217,7 @@ class RunTracker:
 
 
 Tracker = RunTracker | NullTracker
-"""Where a job reports to."""
+"""Tracker of a job."""
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

@@ -34,24 +34,24 @@ _TRAINING = {
     "metrics": ("loss", "validation_loss", "tokens_per_second"),
     "attributes": ("Duration",),
 }
-_MEASURED = {"tags": ("run", "suite", "seed", "scale"), "attributes": ("Duration",)}
-_BUILT = {"tags": ("run", "scale", "rule"), "attributes": ("Duration",)}
+_EVALUATION = {"tags": ("run", "suite", "seed", "scale"), "attributes": ("Duration",)}
+_OUTPUT = {"tags": ("run", "scale", "rule"), "attributes": ("Duration",)}
 STAGES = {
-    "train_tokenizer": Stage("Tokenizers, trained or copied.", _BUILT),
-    "tokenize": Stage("Corpora, tokenized into memory-mapped shards.", _BUILT),
-    "count_ngrams": Stage("N-grams that are frequent in the training text.", _MEASURED),
+    "train_tokenizer": Stage("Tokenizers, trained or copied.", _OUTPUT),
+    "tokenize": Stage("Corpora, tokenized into memory-mapped shards.", _OUTPUT),
+    "count_ngrams": Stage("N-grams that are frequent in the training text.", _EVALUATION),
     "pretrain": Stage(
         "Trainings, from scratch or from the weights of another run: losses by step.", _TRAINING
     ),
     "extend_context": Stage("Trained models whose context is extended: losses by step.", _TRAINING),
     "adapt": Stage("Trained models adapted by Dex, LoRA and others: losses by step.", _TRAINING),
-    "evaluate": Stage("Evaluations: one run per model and suite.", _MEASURED),
-    "judge_answers": Stage("Judgments of models' answers.", _MEASURED),
-    "benchmark": Stage("Models timed side by side on one machine.", _BUILT),
-    "table": Stage("Tables, and the runs behind each: its tag `upstream`.", _BUILT),
-    "figure": Stage("Figures, and the runs behind each: its tag `upstream`.", _BUILT),
-    "verdicts": Stage("Registered claims, tested on the tables of a scale.", _BUILT),
-    "report": Stage("Reports, by the digests of their pages.", _BUILT),
+    "evaluate": Stage("Evaluations: one run per model and suite.", _EVALUATION),
+    "judge_answers": Stage("Judgments of models' answers.", _EVALUATION),
+    "benchmark": Stage("Models timed side by side on one machine.", _OUTPUT),
+    "table": Stage("Tables, and the runs behind each: its tag `upstream`.", _OUTPUT),
+    "figure": Stage("Figures, and the runs behind each: its tag `upstream`.", _OUTPUT),
+    "verdicts": Stage("Registered claims, tested on the tables of a scale.", _OUTPUT),
+    "report": Stage("Reports, by the digests of their pages.", _OUTPUT),
 }
 """By name; the experiment of each is ``difftransformer/<stage>``."""
 
@@ -59,7 +59,7 @@ STAGES = {
 def experiment_tags(
     stage: str, tags: Mapping[str, str] = MappingProxyType({}), key_metrics: Iterable[str] = ()
 ) -> dict[str, str]:
-    """Return the tags of a stage's experiment that it lacks; none for a stage not in `STAGES`.
+    """Return the tags of a stage's experiment that must change; none for a stage not in `STAGES`.
 
     Args:
         stage: Name of the stage.
@@ -70,15 +70,15 @@ def experiment_tags(
         return {}
     note, columns = STAGES[stage]
     metrics = sorted({*json.loads(tags.get(KEY_METRICS, "[]")), *key_metrics})
-    shown = [f"{kind}.`{name}`" for kind, names in columns.items() for name in names]
-    shown += [f"metrics.`{name}`" for name in metrics]
-    wanted = {
+    selected = [f"{kind}.`{name}`" for kind, names in columns.items() for name in names]
+    selected += [f"metrics.`{name}`" for name in metrics]
+    updated = {
         NOTE: f"{note} {_SUPERSEDED}",
         "mlflow.experimentKind": "custom_model_development",
-        f"mlflow.sharedViewState.{_NAME}": json.dumps({"selectedColumns": shown}),
+        f"mlflow.sharedViewState.{_NAME}": json.dumps({"selectedColumns": selected}),
         KEY_METRICS: json.dumps(metrics),
     }
-    return {name: value for name, value in wanted.items() if tags.get(name) != value}
+    return {name: value for name, value in updated.items() if tags.get(name) != value}
 
 
 def view_path(experiment: str) -> str:

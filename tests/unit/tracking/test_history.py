@@ -14,7 +14,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from difftransformer.tracking.history import HISTORY_FILE, Sent, is_written, read_records
+from difftransformer.tracking.history import HISTORY_FILE, Sent, is_running, read_records
 from difftransformer.tracking.run_context import start_run
 from difftransformer.tracking.tracker import NullTracker, RunTracker
 
@@ -98,12 +98,12 @@ def test_two_processes_never_write_one_history(tmp_path: Path) -> None:
     waiting = threading.Thread(target=lambda: others.append(tracker(tmp_path)))
     waiting.start()
     waiting.join(0.2)
-    assert not others and is_written(tmp_path)
+    assert not others and is_running(tmp_path)
     one.close("FINISHED")
     waiting.join()
-    assert is_written(tmp_path)
+    assert is_running(tmp_path)
     others[0].close("FINISHED")
-    assert not is_written(tmp_path)
+    assert not is_running(tmp_path)
 
 
 def test_a_full_disk_stops_nothing_and_loses_nothing(
@@ -232,7 +232,7 @@ def test_a_disk_that_refuses_all_loses_nothing_that_is_written_later(
         assert (tmp_path / HISTORY_FILE).stat().st_size == whole  # what is behind it is not sent
         full.setattr("os.ftruncate", refused)
         one.flush()
-    assert "kept in memory" in caplog.text
+    assert "will try again" in caplog.text
     one.flush()
     kinds = [record["kind"] for record in read_records(tmp_path)[0]]
     assert kinds == ["job", "status", "tags"]

@@ -46,7 +46,7 @@ def test_everything_of_a_job_arrives(
             one.log_metrics({"loss": 1 / step, "undefined": float("nan")}, step)
         one.log_artifact(table)
         one.log_artifact(tmp_path / "results" / "gone.csv")
-    assert "gone.csv is not kept (No such file or directory)" in caplog.text
+    assert "gone.csv cannot be copied (No such file or directory)" in caplog.text
     table.unlink()  # as where the workflow has moved it into object storage
     report = sync_tracking(tmp_path / "results", uri)
     assert report.unsent == () and "sending 1 runs" in caplog.text
@@ -324,4 +324,4 @@ def test_a_history_that_does_not_say_whose_it_is_stays_unsent_and_is_named(
     assert not Sent.load(torn.parent, uri).run_id
     assert sync_tracking(tmp_path, uri).unsent == (damaged.parent,)
     assert f"{damaged}: its first line is damaged" in caplog.text
-    assert f"sync_tracking --results {tmp_path}" in caplog.text
+    assert f"sync-tracking --results {tmp_path}" in caplog.text

@@ -148,7 +148,7 @@ def test_the_second_process_waits_for_the_first(
     with caplog.at_level(logging.WARNING), exclusive(tmp_path / "newer"):
         assert time.monotonic() - started >= 0.3
         assert (tmp_path / LOCK).read_text().strip() == f"{os.getpid()} on {gethostname()}"
-    assert f"process {process.pid} on {gethostname()} is doing this job" in caplog.text
+    assert f"process {process.pid} on {gethostname()} is running this job" in caplog.text
     timer.join()
     process.join()
 
