@@ -65,11 +65,11 @@ def test_a_training_job_does_not_import_the_compiler(text: Path, tmp_path: Path)
 import sys
 from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-from tiny_training import make_slice
+from tiny_training import make_run_config
 from difftransformer.tracking.tracker import NullTracker
 from difftransformer.training.pretrain import pretrain
 here = Path({str(tmp_path)!r})
-pretrain(make_slice(), dataset=Path({str(text)!r}), output=here / "out", state=here / "state",
+pretrain(make_run_config(), dataset=Path({str(text)!r}), output=here / "out", state=here / "state",
          seed=0, threads=1, tracker=NullTracker(), code="")
 heavy = {{"torch._dynamo", "sympy", "transformers", "mlflow", "pandas", "scipy", "seaborn"}}
 print(sorted(heavy & set(sys.modules)))

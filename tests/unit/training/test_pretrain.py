@@ -129,7 +129,7 @@ def test_what_does_not_fit_is_one_line(
         (wider, {}, ConfigError, "model.d_model is 64, in run diff_v1 it is 32"),
         (other_attention, {}, ConfigError, "model.attention.variant is softmax, in run diff_v1"),
         (longer(), {"seed": 1}, CheckpointError, "with seed 0, expected diff_v1 with seed 1"),
-        (longer("softmax"), {}, CheckpointError, "holds run diff_v1.*asked for softmax"),
+        (longer("softmax"), {}, CheckpointError, "holds run diff_v1.*expected softmax"),
         (longer(), {"model": unfinished}, CheckpointError, "training has not finished"),
         (longer(), {"model": tmp_path / "no"}, CheckpointError, "no such model folder"),
         (longer(), {"model": other_ids}, CheckpointError, "was trained with another tokenizer"),
@@ -137,7 +137,7 @@ def test_what_does_not_fit_is_one_line(
         with pytest.raises(kind, match=said) as error:
             extend(run_config, "refused", **options)
         assert "\n" not in str(error.value)
-    with pytest.raises(ConfigError, match="continues diff_v1: give that run"):
+    with pytest.raises(ConfigError, match=r"continues diff_v1: give that training\.json"):
         train(longer(), "fresh")
 
 

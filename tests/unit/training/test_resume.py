@@ -208,10 +208,11 @@ def test_what_had_finished_starts_from_scratch_where_asked(
     assert "resuming from the checkpoint of step 8" in again and "from scratch" not in again
     again = said()
     assert (
-        "resuming from the checkpoint of step 8" in again and "forcing it in the workflow" in again
+        "resuming from the checkpoint of step 8" in again
+        and "without training; force the rule" in again
     )
     again = said(from_scratch=True)
-    assert "starts from scratch" in again and "resuming" not in again
+    assert "starting from scratch" in again and "resuming" not in again
 
 
 @pytest.mark.parametrize("asked", [True, False])
