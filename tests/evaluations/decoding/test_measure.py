@@ -11,8 +11,8 @@ from difftransformer.config.evaluations import BenchmarkConfig
 from difftransformer.config.validation import validate
 from difftransformer.errors import BackendError, ConfigError, UserError
 from difftransformer.evaluations.decoding import measure
-from difftransformer.evaluations.decoding.measure import filled_cache, turn
-from difftransformer.evaluations.decoding.settings import MODEL, Load, Timing
+from difftransformer.evaluations.decoding.measure import filled_cache, make_decode
+from difftransformer.evaluations.decoding.settings import MODEL, DecodingShape, Timing
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.transformer import Transformer
 
@@ -37,8 +37,8 @@ def model(variant: str) -> ModelConfig:
     )  # fmt: skip
 
 
-def load(context: int = 8) -> Load:
-    return Load(label="", seq_len=4, batch_size=3, context=context)
+def load(context: int = 8) -> DecodingShape:
+    return DecodingShape(label="", seq_len=4, batch_size=3, context=context)
 
 
 def timing(**changes: Any) -> BenchmarkConfig:
@@ -53,7 +53,7 @@ def timing(**changes: Any) -> BenchmarkConfig:
 @torch.no_grad()
 def test_a_turn_writes_what_the_whole_forward_pass_chooses(variant: str, backend: str) -> None:
     built = Transformer.build(model(variant), "eager", 0)
-    step = turn(built, backend, filled_cache(built, load()), load())
+    step = make_decode(built, backend, filled_cache(built, load()), load())
     written = step()
     assert torch.equal(step(), written)  # from the same context again
     tokens = torch.randint(32, (3, 8), generator=torch.Generator().manual_seed(0))
@@ -66,7 +66,7 @@ def test_a_turn_writes_what_the_whole_forward_pass_chooses(variant: str, backend
 
 @torch.no_grad()
 def test_a_long_context_repeats_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "_READ", 3)
+    monkeypatch.setattr(measure, "_PREFILL", 3)
     cache = filled_cache(Transformer.build(model("diff_v2"), "sdpa", 0), load(context=11))
     for layer in range(2):
         for held in cache.get(layer):
@@ -88,9 +88,9 @@ def test_the_speed_of_memory_is_that_of_the_device_by_its_name(
     names = {"NVIDIA H100 PCIe": 2.0e12, "NVIDIA H100 80GB HBM3": 3.35e12, "GH100": None}
     for name, peak in names.items():
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda _, name=name: name)
-        assert measure.memory_speed(config(), torch.device("cuda")) == peak
+        assert measure.memory_bandwidth_of(config(), torch.device("cuda")) == peak
     ticks = iter(float(one) for one in range(100))  # a second for each turn
-    assert measure.reading_speed(lambda: next(ticks), rows=2) == 2 * 4096 * 4
+    assert measure.cpu_read_bandwidth(lambda: next(ticks), rows=2) == 2 * 4096 * 4
 
 
 @pytest.mark.parametrize("tied", [False, True])

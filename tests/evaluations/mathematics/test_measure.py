@@ -20,7 +20,7 @@ from difftransformer.errors import CheckpointError, DataError
 from difftransformer.evaluation.context import EvalContext, Metrics
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluations.mathematics import measure as evaluation
-from difftransformer.evaluations.mathematics.measure import judge, math_task
+from difftransformer.evaluations.mathematics.measure import grade_answer, math_task
 from difftransformer.evaluations.mathematics.set_items import set_items
 from difftransformer.evaluations.mathematics.settings import Suite
 from difftransformer.provenance.fingerprint import named_digest
@@ -80,10 +80,10 @@ def outputs(folder: Path, name: str) -> list[str]:
 def test_an_answer_is_right_if_it_means_the_same(
     output: str, answer: str, parsed: str | None, correct: bool
 ) -> None:
-    verdict = judge(output, answer)
-    assert verdict.correct is correct
+    grade = grade_answer(output, answer)
+    assert grade.correct is correct
     if parsed is not None:
-        assert verdict.parsed == parsed
+        assert grade.parsed == parsed
 
 
 def test_a_box_is_read_with_its_braces() -> None:
@@ -100,7 +100,7 @@ def test_items_of_a_folder_are_asked_as_generated_ones(tmp_path: Path) -> None:
         problem = held_out_problems(name, 4, 0)[1]
         assert len(task.test_docs()) == 2
         assert task.doc_to_text(task.test_docs()[1]) == f"Question: {problem.question}\nAnswer:"
-        assert judge(
+        assert grade_answer(
             rf"\boxed{{{problem.steps[-1].result}}}", task.test_docs()[1]["answer"]
         ).correct
     settings = suite(tasks=list(MATH_SETS), data=str(tmp_path))

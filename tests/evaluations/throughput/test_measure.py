@@ -13,7 +13,7 @@ from difftransformer.config.evaluations import BenchmarkConfig, Models
 from difftransformer.config.validation import validate
 from difftransformer.errors import BackendError, ConfigError
 from difftransformer.evaluations.throughput import measure
-from difftransformer.evaluations.throughput.measure import FLOPS, device_peak, step
+from difftransformer.evaluations.throughput.measure import FLOPS, make_step, peak_flops_of
 from difftransformer.evaluations.throughput.settings import Timing
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.kernels import blocked
@@ -115,9 +115,9 @@ def test_training_makes_the_gradients_of_the_loss_by_every_backend() -> None:
     for backend in ("eager", "blocked"):
         one = Transformer.build(model("diff_v1"), "eager", 0)
         tokens = torch.arange(18).view(2, 9)
-        step(one, backend, "forward", tokens, config())()
+        make_step(one, backend, "forward", tokens, config())()
         assert all(part.grad is None for part in one.parameters())
-        call = step(one, backend, "training", tokens, config())
+        call = make_step(one, backend, "training", tokens, config())
         call()
         call()  # gradients of a call do not add to those of the one before
         found.append([part.grad for part in one.parameters()])
@@ -128,13 +128,13 @@ def test_training_makes_the_gradients_of_the_loss_by_every_backend() -> None:
 def test_the_peak_is_that_of_the_device_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H100 80GB HBM3")
     for precision, peak in (("bf16", 9.89e14), ("fp32", None)):
-        assert device_peak(config(precision=precision), torch.device("cuda")) == peak
+        assert peak_flops_of(config(precision=precision), torch.device("cuda")) == peak
 
 
 def test_a_share_is_of_the_peak_by_the_operations_of_a_token(
     measured: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measure, "device_peak", lambda config, device: 1e9)
+    monkeypatch.setattr(measure, "peak_flops_of", lambda config, device: 1e9)
     metrics = measured(backends=["eager"])
     for mode in FLOPS:
         speed, flops, share = (

@@ -65,5 +65,5 @@ def test_rows_that_others_stand_in_for_are_named(fake: FakeResults) -> None:
     artifact = artifact.model_copy(update={"sections": sections})
     throughput(fake)
     parameters, flops = make_table(artifact, load_results(fake.results, "tiny")).sections
-    assert not any("stand in" in note for note in parameters.notes)
-    assert any(note.endswith(f"sizes: {one.run} for larger.") for note in flops.notes)
+    assert not any("proxies" in note for note in parameters.notes)
+    assert any(note.endswith(f"proxies: {one.run} for larger.") for note in flops.notes)

@@ -1,1 +1,1 @@
-"""Contrasts: paired differences of a metric between chosen rows, beside what others found."""
+"""Contrasts: paired differences of a metric between chosen rows, beside replications by others."""

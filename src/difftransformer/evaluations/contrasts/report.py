@@ -1,4 +1,4 @@
-"""Contrasts as a table, and as a forest plot with the paper's and what others found of them."""
+"""Table of contrasts, and a forest plot with published differences and replications."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -27,20 +27,20 @@ from difftransformer.reporting.section_context import SectionContext
 from difftransformer.reporting.sections import MetricColumn, metric_section
 from difftransformer.reporting.statistics import Contrast
 
-_OURS = {
+_STATISTICS = {
     "interval": "95% interval", "half_width": "Half-width", "deviation": "Deviation over seeds",
     "seeds": "Seeds",
 }  # fmt: skip
-_THEIRS = {
+_REPLICATION_COLUMNS = {
     "difference": "Difference", "spread": "Lowest to highest seed",
     "deviation": "Deviation over seeds", "seeds": "Seeds", "model": "Model", "tokens": "Tokens",
 }  # fmt: skip
-_UNKNOWN = "–"
+_NOT_STATED = "–"
 _GREY = RowStyle(SOFT, (), "s")
 
 
 class Line(NamedTuple):
-    """A line of the forest plot, or its heading, which has a label alone."""
+    """A line of the forest plot; a heading has only a label."""
 
     label: str
     columns: tuple[str, ...] = ()
@@ -50,41 +50,41 @@ class Line(NamedTuple):
 
 
 def section(context: SectionContext[Options]) -> list[Section]:
-    """Make the sections: rows, their contrasts, and what others found where that is asked.
+    """Make the sections of rows, their contrasts, and replications by others if declared.
 
     Raises:
         UserError: A result is missing or lacks the metric.
-        DataError: Seeds were asked different things.
+        DataError: Seeds were measured on different items.
     """
     rows = _rows(context)
-    return [rows, _contrasts(context, rows), *_replicated(context)]
+    return [rows, _contrasts(context, rows), *_replications(context)]
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw published differences, those of others and ours, with what each was found on."""
+    """Draw published differences, replications and ours, each with seeds, size and tokens."""
     lines = list(_lines(context))
     drawn, ((axes, side),) = subplot_grid(
         1, 2, (11, 1.5 + 0.36 * len(lines)), width_ratios=(1.6, 1), sharey=True
     )
     axes.axvline(0, color=INK, lw=0.8)
-    places = {str(place): escape_label(line.label, 42) for place, line in enumerate(lines)}
-    look = {place: line.look for place, line in zip(places, lines, strict=True)}
+    labels = {str(row): escape_label(line.label, 42) for row, line in enumerate(lines)}
+    look = {row: line.look for row, line in zip(labels, lines, strict=True)}
     for single in (False, True):
         cells = [
-            line.cell.model_copy(update={"row": place})
-            for place, line in zip(places, lines, strict=True)
+            line.cell.model_copy(update={"row": row})
+            for row, line in zip(labels, lines, strict=True)
             if line.cell is not None and line.single == single
         ]
-        found = cell_estimates(cells, by="row")
-        draw_estimates(axes, found, look, places, along="y", dodge=False, hollow=single)
+        marks = cell_estimates(cells, by="row")
+        draw_estimates(axes, marks, look, labels, along="y", dodge=False, hollow=single)
     label_axes(axes, x=context.options.axis, y="", title=context.title)
     for name, line in zip(axes.get_yticklabels(), lines, strict=True):
         name.set_fontweight("normal" if line.columns else "bold")
     _write_columns(side, lines)
     signs = [
-        legend_handle("mean over seeds, 95% interval where known", line_width=1.8),
-        legend_handle("one seed; of others the lowest and highest", marker_size=2.5),
-        legend_handle("one seed alone, or not stated", hollow=True),
+        legend_handle("mean over seeds, 95% interval if stated", line_width=1.8),
+        legend_handle("one seed; for replications the lowest and highest", marker_size=2.5),
+        legend_handle("only one seed, or not stated", hollow=True),
     ]
     legend_below(drawn, signs)
     return drawn
@@ -102,53 +102,69 @@ def _rows(context: SectionContext[Options]) -> Section:
 
 def _contrasts(context: SectionContext[Options], rows: Section) -> Section:
     options, labels = context.options, _labels(context)
-    found = {pair: _difference(context, pair, rows) for pair in options.pairs}
+    cells = {pair: _difference(context, pair, rows) for pair in options.pairs}
     return Section(
         title="Contrasts",
         columns=[
             Column(id=options.column + DIFFERENCE_SUFFIX, header="Difference"),
-            *(Column(id=name, header=header) for name, header in _OURS.items()),
+            *(Column(id=name, header=header) for name, header in _STATISTICS.items()),
         ],
-        rows=[Row(run=_id(pair), label=labels[pair]) for pair in found],
-        cells=[cell for one in found.values() for cell in (one, *_about(one, options.decimals))],
+        rows=[Row(run=_pair_id(pair), label=labels[pair]) for pair in cells],
+        cells=[
+            cell
+            for difference in cells.values()
+            for cell in (difference, *_statistics_cells(difference, options.decimals))
+        ],
         notes=["Paired differences, seed by seed."],
     )
 
 
-def _replicated(context: SectionContext[Options]) -> Iterator[Section]:
-    """What others found, as they print it: no number of ours, and none that ours depend on."""
-    found = context.section.replications
-    if not found:
+def _replications(context: SectionContext[Options]) -> Iterator[Section]:
+    """Yield the section of replications by others, with their numbers as they print them."""
+    replications = context.section.replications
+    if not replications:
         return
     cells, decimals = [], context.options.decimals
-    for index, one in enumerate(found):
-        low, high = (_number(context, end) for end in (one.low, one.high))
-        spread = _UNKNOWN if one.low is None else f"{low} to {high}"
-        deviation = _UNKNOWN if one.deviation is None else format_number(one.deviation, decimals)
-        texts = (_number(context, one.difference), spread, deviation, *_found_on(one))
+    for index, replica in enumerate(replications):
+        low, high = (_format_difference(context, end) for end in (replica.low, replica.high))
+        spread = _NOT_STATED if replica.low is None else f"{low} to {high}"
+        deviation = (
+            _NOT_STATED if replica.deviation is None else format_number(replica.deviation, decimals)
+        )
+        texts = (
+            _format_difference(context, replica.difference),
+            spread,
+            deviation,
+            *_sample_texts(replica),
+        )
         cells += [
             Cell(row=f"replication_{index}", column=column, text=text)
-            for column, text in zip(_THEIRS, texts, strict=True)
+            for column, text in zip(_REPLICATION_COLUMNS, texts, strict=True)
         ]
     yield Section(
         title="Found by others",
-        columns=[Column(id=name, header=header) for name, header in _THEIRS.items()],
-        rows=[Row(run=f"replication_{i}", label=one.study) for i, one in enumerate(found)],
+        columns=[Column(id=name, header=header) for name, header in _REPLICATION_COLUMNS.items()],
+        rows=[
+            Row(run=f"replication_{i}", label=replica.study)
+            for i, replica in enumerate(replications)
+        ],
         cells=cells,
-        notes=[f"{one.study}: {one.note} Source: {one.source}." for one in found]
-        + [f"{_UNKNOWN}: not stated, or one seed."],
+        notes=[
+            f"{replica.study}: {replica.note} Source: {replica.source}." for replica in replications
+        ]
+        + [f"{_NOT_STATED}: not stated, or one seed."],
     )
 
 
 def _difference(context: SectionContext[Options], pair: Pair, rows: Section) -> Cell:
     compared = ResolvedRow(run=pair.row, label="", baseline=pair.baseline)
     column, decimals = context.options.column, context.options.decimals
-    (found,) = paired_differences([compared], [column], rows.cells, decimals)
-    return found.model_copy(update={"row": _id(pair)})
+    (difference,) = paired_differences([compared], [column], rows.cells, decimals)
+    return difference.model_copy(update={"row": _pair_id(pair)})
 
 
-def _about(mean: Cell, decimals: int) -> Iterator[Cell]:
-    """What stands beside a difference, with the jobs behind it."""
+def _statistics_cells(mean: Cell, decimals: int) -> Iterator[Cell]:
+    """Yield interval, half-width, standard deviation and seeds of a difference."""
     half = None
     texts = {"interval": UNDEFINED, "seeds": str(mean.n)}
     if mean.ci_low is not None and mean.ci_high is not None:
@@ -157,7 +173,7 @@ def _about(mean: Cell, decimals: int) -> Iterator[Cell]:
         )
         half = (mean.ci_high - mean.ci_low) / 2
     numbers = {"half_width": half, "deviation": mean.std, "seeds": float(mean.n)}
-    for column in _OURS:
+    for column in _STATISTICS:
         value = numbers.get(column)
         text = UNDEFINED if value is None else format_number(value, decimals + 1)
         yield Cell(
@@ -171,23 +187,27 @@ def _about(mean: Cell, decimals: int) -> Iterator[Cell]:
 
 def _lines(context: SectionContext[Options]) -> Iterator[Line]:
     rows = _rows(context)
-    found = {pair: _difference(context, pair, rows) for pair in context.options.pairs}
+    differences = {pair: _difference(context, pair, rows) for pair in context.options.pairs}
     paper, labels = context.artifact.paper, _labels(context)
-    published = {pair: cell.paper_value for pair, cell in found.items()}
+    published = {pair: cell.paper_value for pair, cell in differences.items()}
     if paper is not None and any(value is not None for value in published.values()):
         yield Line("Published")
-        on = (_UNKNOWN, paper.model or _UNKNOWN, _tokens(paper.tokens))
+        on = (_NOT_STATED, paper.model or _NOT_STATED, _format_tokens(paper.tokens))
         for pair, value in published.items():
             if value is not None:
-                cell = Cell(row=_id(pair), column="", text="", value=value)
-                yield Line(labels[pair], (*on, _number(context, value)), cell, _GREY, True)
+                cell = Cell(row=_pair_id(pair), column="", text="", value=value)
+                yield Line(
+                    labels[pair], (*on, _format_difference(context, value)), cell, _GREY, True
+                )
     if context.section.replications:
         yield Line("Found by others")
-        for one in context.section.replications:
-            columns = (*_found_on(one), _number(context, one.difference))
-            yield Line(one.study, columns, _replication_cell(one), _GREY, one.seeds == 1)
+        for replica in context.section.replications:
+            columns = (*_sample_texts(replica), _format_difference(context, replica.difference))
+            yield Line(
+                replica.study, columns, _replication_cell(replica), _GREY, replica.seeds == 1
+            )
     yield Line(f"Here, scale {context.artifact.scale}")
-    for pair, cell in found.items():
+    for pair, cell in differences.items():
         (row,) = (row for row in context.rows if row.run == pair.row)
         trained = context.train_results(row)[0]
         size, tokens = (
@@ -195,20 +215,20 @@ def _lines(context: SectionContext[Options]) -> Iterator[Line]:
         )
         label = labels[pair]
         columns = (str(cell.n), size, tokens, cell.text)
-        shown = cell.model_copy(update={"paper_value": None})
-        yield Line(label, columns, shown, context.styles[pair.row], cell.n == 1)
+        unpublished = cell.model_copy(update={"paper_value": None})
+        yield Line(label, columns, unpublished, context.styles[pair.row], cell.n == 1)
 
 
-def _replication_cell(one: Replication) -> Cell | None:
-    """A replication as a mean with what is known of its seeds; None: it has no number."""
-    if one.difference is None:
+def _replication_cell(replica: Replication) -> Cell | None:
+    """Return a replication as a cell with its interval and seeds, or None without a number."""
+    if replica.difference is None:
         return None
     low, high = None, None
-    if one.deviation is not None:
-        low, high = Contrast(one.difference, one.seeds, one.deviation**2).interval()
-    ends = [end for end in (one.low, one.high) if end is not None]
+    if replica.deviation is not None:
+        low, high = Contrast(replica.difference, replica.seeds, replica.deviation**2).interval()
+    ends = [end for end in (replica.low, replica.high) if end is not None]
     return Cell(
-        row=one.study, column="", text="", value=one.difference, ci_low=low, ci_high=high,
+        row=replica.study, column="", text="", value=replica.difference, ci_low=low, ci_high=high,
         seeds=[SeedValue(seed=i, value=end, text="", job_ids=[]) for i, end in enumerate(ends)],
     )  # fmt: skip
 
@@ -216,17 +236,17 @@ def _replication_cell(one: Replication) -> Cell | None:
 def _write_columns(side: Axes, lines: list[Line]) -> None:
     side.set_xlim(0, 1)
     side.axis("off")
-    headers = (*(_THEIRS[name] for name in ("seeds", "model", "tokens")), "Difference")
-    # The first line is a heading, so that there is room for theirs.
-    for place, texts in enumerate([headers, *(line.columns for line in lines[1:])]):
+    headers = (*(_REPLICATION_COLUMNS[name] for name in ("seeds", "model", "tokens")), "Difference")
+    # The first line is a heading, which leaves room for those of the columns.
+    for y, texts in enumerate([headers, *(line.columns for line in lines[1:])]):
         for x, text in zip((0.0, 0.2, 0.4, 0.6), texts, strict=False):
-            side.text(x, place, text, va="center", color=INK if place else SOFT)
+            side.text(x, y, text, va="center", color=INK if y else SOFT)
 
 
 # --- words
 
 
-def _id(pair: Pair) -> str:
+def _pair_id(pair: Pair) -> str:
     return f"{pair.row}_minus_{pair.baseline}"
 
 
@@ -235,13 +255,13 @@ def _labels(context: SectionContext[Options]) -> dict[Pair, str]:
     return {pair: f"{names[pair.row]} − {names[pair.baseline]}" for pair in context.options.pairs}
 
 
-def _number(context: SectionContext[Options], value: float | None) -> str:
-    return _UNKNOWN if value is None else format_signed(value, context.options.decimals)
+def _format_difference(context: SectionContext[Options], value: float | None) -> str:
+    return _NOT_STATED if value is None else format_signed(value, context.options.decimals)
 
 
-def _tokens(tokens: float | None) -> str:
-    return _UNKNOWN if tokens is None else format_count(tokens)
+def _format_tokens(tokens: float | None) -> str:
+    return _NOT_STATED if tokens is None else format_count(tokens)
 
 
-def _found_on(one: Replication) -> tuple[str, str, str]:
-    return str(one.seeds), one.model, _tokens(one.tokens)
+def _sample_texts(replica: Replication) -> tuple[str, str, str]:
+    return str(replica.seeds), replica.model, _format_tokens(replica.tokens)

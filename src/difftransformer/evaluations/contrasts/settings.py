@@ -1,4 +1,4 @@
-"""Which rows are contrasted, by which metric, and whose replications stand beside them."""
+"""Report options of contrasts: rows, metric and replications."""
 
 from collections.abc import Sequence
 
@@ -8,30 +8,29 @@ from difftransformer.errors import nearest
 
 
 class Pair(Settings):
-    """Two rows of the section."""
+    """A contrast between two rows of the section."""
 
     row: str = setting(meaning="Run of a row.")
     baseline: str = setting(meaning="Run of the row that is subtracted, seed by seed.")
 
 
 class Options(BaseOptions):
-    """What a section contrasts; nothing is measured but what its suite measures."""
+    """Report options; the numbers are those of the section's suite."""
 
     metric: str = setting(meaning="Metric of the suite's results.")
     column: Name = setting(meaning="Id of its column, also in claims and published tables.")
-    header: str = setting(meaning="What stands above it.")
+    header: str = setting(meaning="Header of the column.")
     decimals: int = setting(meaning="Decimals of a mean and of a difference.", ge=0)
-    axis: str = setting(meaning="What the axis of the figure says, with the unit and the sides.")
+    axis: str = setting(meaning="Label of the figure's axis, with unit and direction.")
     pairs: list[Pair] = setting(meaning="Contrasts from top to bottom.", min_length=1)
     replications_of: Name | None = setting(
-        None,
-        meaning="Paper of papers.yaml whose replications by others stand beside them; null: none.",
+        None, meaning="Paper of papers.yaml whose replications by others are shown; null: none."
     )
-    notes: list[str] = setting([], meaning="What a reader is told of the protocol.")
+    notes: list[str] = setting([], meaning="Notes on the protocol.")
 
     @property
     def claim_columns(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The column of its metric."""
+        """Columns that claims may test: the metric."""
         return (self.column,)
 
     @property
@@ -40,7 +39,7 @@ class Options(BaseOptions):
         return self.replications_of
 
     def check_rows(self, runs: Sequence[str]) -> None:
-        """Both rows of every pair are there, each pair once."""
+        """Check that pairs are of two rows of the section, each pair once."""
         for index, pair in enumerate(self.pairs):
             for key in ("row", "baseline"):
                 if (run := getattr(pair, key)) not in runs:
@@ -48,4 +47,6 @@ class Options(BaseOptions):
                         f"pairs[{index}].{key}: '{run}' is none of its rows{nearest(run, runs)}"
                     )
             if pair.row == pair.baseline or pair in self.pairs[:index]:
-                raise ValueError(f"pairs[{index}]: needs two rows, and other ones than before")
+                raise ValueError(
+                    f"pairs[{index}]: needs two different rows, and each pair only once"
+                )

@@ -1,4 +1,4 @@
-"""Decoded tokens per second by batch size and context length, ratios, and bytes of the cache."""
+"""Tables of decoding speed, its ratios, KV cache size and memory bandwidth utilization."""
 
 from collections.abc import Callable
 from itertools import product
@@ -21,46 +21,48 @@ _SHARES = "Bytes that a step must read, per second, over the memory bandwidth; 1
 
 
 def section(context: SectionContext[Options]) -> list[Section]:
-    """Make speeds and bytes of the first section's rows; between them stand all ratios."""
-    first, *further = context.sibling_contexts
+    """Make the sections of speed, ratios, KV cache and bandwidth; the first holds them all."""
+    first, *ratio_contexts = context.sibling_contexts
     if context.section is not first.section:
-        return []  # its ratios stand among the first one's
+        return []  # the first section has its ratios
     timings = TimingResults(context.results, context.options.timing)
     result, peak = timings.result, timings.result.metrics.get("memory_bandwidth")
-    loads = timings.config.calls()
+    shapes = timings.config.calls()
 
-    def mib(row: str, load: str) -> float:
-        positions: int = loads[load].batch_size * loads[load].context
+    def mib(row: str, shape: str) -> float:
+        positions: int = shapes[shape].batch_size * shapes[shape].context
         return require_metric(result, f"cache_bytes/{row}") * positions / 2**20
 
     sections = [
         _speeds(first, timings),
         _ratios(first, timings, "Ratio to the Transformer"),
-        *(_ratios(part, timings, part.title) for part in further),
-        _by_load(first, timings, "KV cache, MiB", timings.columns("_mib", "↓"), mib, 1),
+        *(_ratios(part, timings, part.title) for part in ratio_contexts),
+        _by_shape(first, timings, "KV cache, MiB", timings.columns("_mib", "↓"), mib, 1),
     ]
     if peak is not None:
 
-        def share(row: str, load: str) -> float:
-            speed = float(np.median(timings.fastest(load, row, MODE)))
-            return speed * require_metric(result, f"min_bytes_read/{load}/{row}") / peak
+        def share(row: str, shape: str) -> float:
+            speed = float(np.median(timings.fastest(shape, row, MODE)))
+            return speed * require_metric(result, f"min_bytes_read/{shape}/{row}") / peak
 
         columns, title = timings.columns("_mbu", "↑"), "Memory bandwidth utilization"
-        sections.append(_by_load(first, timings, title, columns, share, 3, _SHARES))
+        sections.append(_by_shape(first, timings, title, columns, share, 3, _SHARES))
     return sections
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw the first section by context: medians, with the quartiles of the rounds as bands."""
+    """Draw median tokens per second by context, with quartiles of the rounds as bands."""
     timings = TimingResults(context.results, context.options.timing)
     contexts, batches = timings.config.contexts, timings.config.batches
-    figure, (places,) = subplot_grid(1, len(batches), (4.2 * len(batches), 3.9))
-    for axes, batch in zip(places, batches, strict=True):
-        loads = [load for load, one in timings.calls.items() if one.batch_size == batch]
+    figure, (panel_axes,) = subplot_grid(1, len(batches), (4.2 * len(batches), 3.9))
+    for axes, batch in zip(panel_axes, batches, strict=True):
+        shapes = [
+            shape for shape, batch_shape in timings.calls.items() if batch_shape.batch_size == batch
+        ]
         points = [
             Point(row.run, context, speed)
-            for row, (context, load) in product(context.rows, zip(contexts, loads, strict=True))
-            for speed in timings.fastest(load, row.run, MODE).ravel().tolist()
+            for row, (context, shape) in product(context.rows, zip(contexts, shapes, strict=True))
+            for speed in timings.fastest(shape, row.run, MODE).ravel().tolist()
         ]
         draw_lines(axes, points, context.styles, estimator="median", errorbar=("pi", 50))
         set_log_ticks(axes, contexts, list(map(str, contexts)))
@@ -73,23 +75,23 @@ def figure(context: SectionContext[Options]) -> Figure:
 
 
 def _speeds(context: SectionContext[Options], timings: TimingResults) -> Section:
-    """Bytes of the cache for each position, and tokens per second of every round."""
-    columns = [Column(id="cache_bytes", header="KV bytes a token ↓"), *timings.columns("", "↑")]
+    """Make the section of cache bytes per token and tokens per second."""
+    columns = [Column(id="cache_bytes", header="KV bytes per token ↓"), *timings.columns("", "↑")]
     cells = []
     for row in context.rows:
         size = require_metric(timings.result, f"cache_bytes/{row.run}")
         cells.append(timings.one_cell(CellKey(row.run, "cache_bytes"), size, f"{size:,.0f}"))
     cells += [
-        timings.speed_cell(CellKey(row.run, load), timings.fastest(load, row.run, MODE))
-        for row, load in product(context.rows, timings.calls)
+        timings.speed_cell(CellKey(row.run, shape), timings.fastest(shape, row.run, MODE))
+        for row, shape in product(context.rows, timings.calls)
     ]
     return make_section(context, columns, cells, _notes(context, timings))
 
 
 def _ratios(context: SectionContext[Options], timings: TimingResults, title: str) -> Section:
-    """Speed of every row over that of the row it is compared with, round by round.
+    """Make the section of speed ratios to the baseline within rounds.
 
-    The first column has the geometric mean over all batch sizes and context lengths.
+    The first column is the geometric mean over all batch sizes and context lengths.
     """
     ratio = f"ratio{context.difference_suffix()}"
     columns = [Column(id=ratio, header="All ↑"), *timings.columns(f"_{ratio}", "↑")]
@@ -98,7 +100,7 @@ def _ratios(context: SectionContext[Options], timings: TimingResults, title: str
     return make_section(context, columns, cells, title=title, rows=rows)
 
 
-def _by_load(
+def _by_shape(
     context: SectionContext[Options],
     timings: TimingResults,
     title: str,
@@ -107,10 +109,10 @@ def _by_load(
     decimals: int,
     *notes: str,
 ) -> Section:
-    """A number of every row by load; ``number`` takes the row and the load."""
+    """Make the section of a number by shape; ``number`` takes the row and the shape."""
     cells = []
-    for row, (column, load) in product(context.rows, zip(columns, timings.calls, strict=True)):
-        value = number(row.run, load)
+    for row, (column, shape) in product(context.rows, zip(columns, timings.calls, strict=True)):
+        value = number(row.run, shape)
         cells.append(
             timings.one_cell(CellKey(row.run, column.id), value, format_number(value, decimals))
         )

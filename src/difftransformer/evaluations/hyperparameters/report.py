@@ -1,4 +1,4 @@
-"""The resolved settings of every row, published ones beside them."""
+"""Table of the resolved settings of every row, beside published ones."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +29,7 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "batch_tokens": ("Batch tokens", format_count),
     "tokens": ("Tokens", format_count),
 }
-"""Header of each column, and how its values are written."""
+"""Header and number format of each column."""
 
 
 def section(context: SectionContext[Options]) -> Section:
@@ -42,5 +42,5 @@ def section(context: SectionContext[Options]) -> Section:
             for row in context.rows
             for key, (_, write) in _COLUMNS.items()
         ],
-        ["Settings as the training jobs get them; what the paper leaves open is ours."],
+        ["Settings as the training jobs get them; the paper leaves some of them open."],
     )

@@ -1,4 +1,4 @@
-"""What a run is made with, as facts of a table's row."""
+"""Report options of the hyperparameters table."""
 
 from typing import ClassVar
 
@@ -8,13 +8,13 @@ from difftransformer.config.run import RunConfig
 
 
 class Options(BaseOptions):
-    """Nothing is measured, and nothing has to be trained."""
+    """Report options; the table needs no measurement and no training."""
 
     suites: ClassVar[int] = 0
     trained: ClassVar[bool] = False
 
     def facts(self, run: RunConfig) -> dict[str, Fact]:
-        """Return the settings that tables 9 and 10 print, by the id of their column."""
+        """Return the settings of tables 9 and 10 by column id."""
         model, training = run.model, run.training
         return {
             "layers": model.num_layers,

@@ -88,11 +88,16 @@ def _spread(context: SectionContext[Options]) -> tuple[list[MetricColumn], str]:
     orders = [(f"o{n}", f"Order {n}", itemgetter(n)) for n in range(suite.order_seeds)]
     metrics = [
         MetricColumn(f"{order_column(suite)}_mean", "Mean ↑", {accuracy_metric(number): 100.0}),
-        column("margin", "Best − worst ↓", lambda values: max(values) - min(values), compared=True),
-        column("deviation", "SD ↓", stdev, compared=True),
+        column(
+            "margin",
+            "Best − worst ↓",
+            lambda values: max(values) - min(values),
+            show_difference=True,
+        ),
+        column("deviation", "SD ↓", stdev, show_difference=True),
         column("best", "Best", max),
         column("worst", "Worst", min),
-        *(column(*order, hidden=True) for order in orders),
+        *(column(*order, csv_only=True) for order in orders),
     ]
     return metrics, (
         f"{suite.order_seeds} orders of the same {number} demonstrations. SD: standard "

@@ -1,9 +1,8 @@
-"""Accuracy and length of output on sets of mathematics, by lm-eval's own evaluator.
+"""Accuracy and output length on mathematics sets, by lm-eval's evaluator.
 
-Each set is one call of it, and each finished one is kept, so a killed job goes on with the next.
-Where training kept weights on its way, all of them can be measured, the final ones last. Answers
-are compared by `math_verify`, which bounds its time by signals, so they are judged in the main
-thread, where lm-eval does it.
+Each set is a call of lm-eval, and finished sets are saved, so a killed job resumes with the next.
+The intermediate checkpoints of a training can be measured before its final weights. `math_verify`
+bounds its time by signals, so answers are graded in the main thread, as lm-eval does.
 """
 
 import logging
@@ -36,9 +35,9 @@ from difftransformer.evaluation.harness import (
 from difftransformer.evaluations.mathematics.set_items import set_items
 from difftransformer.evaluations.mathematics.settings import (
     Suite,
-    ending_of,
-    kept_tokens,
-    metric_of,
+    checkpoint_suffix,
+    intermediate_tokens,
+    metric_name,
 )
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.layout import TRAINING
@@ -49,54 +48,52 @@ logger = logging.getLogger(__name__)
 
 METRIC = "exact_match"
 UNTIL = "Question:"
-"""Ends an output, as the end of the document does."""
+"""Stop string of an output, besides the end-of-document token."""
 
 
-class Point(NamedTuple):
-    """Weights of a training: the ending of their metrics, and their file."""
+class ModelWeights(NamedTuple):
+    """Weights of a training: the suffix of their metrics, and their file."""
 
-    ending: str
+    suffix: str
     weights: Path
 
     def kept(self, context: EvalContext, name: str) -> TaskCheckpoint:
-        """What is kept of a set with these weights."""
-        return TaskCheckpoint(context.state, f"{name}{self.ending}")
+        """Return the saved results of a set with these weights."""
+        return TaskCheckpoint(context.state, f"{name}{self.suffix}")
 
 
 def measure(suite: Suite, context: EvalContext) -> EvalResult:
-    """Accuracies with lm-eval's standard errors, their unweighted mean, and lengths of output.
+    """Measure accuracies with lm-eval's standard errors, their mean, and output lengths.
 
-    The details of ``context`` get ``{set}{ending}.jsonl``, every item with its prompt, output, the
-    answer read from it and the verdict.
+    ``{set}{suffix}.jsonl`` in the details of ``context`` has every item with its prompt, output,
+    parsed answer and grade.
 
     Returns:
-        For each set: {set} (share of right answers), {set}_stderr (None of one item),
-        {set}_samples, {set}_tokens (mean length of the output in tokens of the model's tokenizer),
-        {set}_reached_limit (share of outputs that reach max_new_tokens, mostly unfinished) and
-        {set}_truncated (share of prompts too long for the context, which lose their first tokens).
-        Over sets: average,
-        average_stderr and average_tokens. With kept weights the same for each of them, ending in
-        _t{tokens trained}, before those of the final ones. Accuracies and lengths are known by
-        item, too.
+        For each set: {set} (share of correct answers), {set}_stderr (None for one item),
+        {set}_samples, {set}_tokens (mean output length in the model's tokens), {set}_reached_limit
+        (share of outputs that reach max_new_tokens, mostly unfinished) and {set}_truncated (share
+        of prompts too long for the context, which lose their first tokens). Over sets: average,
+        average_stderr and average_tokens. Intermediate checkpoints add the same with suffix
+        _t{tokens trained}. Accuracies and lengths also have values by item.
 
     Raises:
-        CheckpointError: Kept weights are missing, or the model's tokenizer cannot be loaded.
+        CheckpointError: Intermediate checkpoints or the tokenizer are missing.
         DataError: Items are missing or damaged, or the hub cannot be reached.
     """
     silence_lm_eval()
     context.state.mkdir(parents=True, exist_ok=True)
-    points = _points(suite, context)
-    _evaluate(suite, context, points)
+    weights = _weights_to_measure(suite, context)
+    _measure_missing(suite, context, weights)
     metrics: Metrics = {}
     per_item: dict[str, PerItemScores] = {}
-    for point in points:
-        kept = {name: point.kept(context, name) for name in suite.tasks}
-        found: Metrics = {}
-        for one in kept.values():
-            found |= one.copy_to(context.details)
-        found |= macro_average(suite.tasks, found, "tokens")
-        metrics |= {f"{name}{point.ending}": value for name, value in found.items()}
-        items = {name: one.items() for name, one in kept.items()}
+    for model_weights in weights:
+        checkpoints = {name: model_weights.kept(context, name) for name in suite.tasks}
+        set_metrics: Metrics = {}
+        for one in checkpoints.values():
+            set_metrics |= one.copy_to(context.details)
+        set_metrics |= macro_average(suite.tasks, set_metrics, "tokens")
+        metrics |= {f"{name}{model_weights.suffix}": value for name, value in set_metrics.items()}
+        items = {name: one.items() for name, one in checkpoints.items()}
         for part, field in (("", "correct"), ("tokens", "tokens")):
             by_set = {
                 name: per_item_scores("items", (item[field] for item in some), item_set=name)
@@ -104,52 +101,49 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
             }
             by_set[AVERAGE] = mean_of_tasks(by_set.values())
             per_item |= {
-                f"{metric_of(name, part)}{point.ending}": one for name, one in by_set.items()
+                f"{metric_name(name, part)}{model_weights.suffix}": one
+                for name, one in by_set.items()
             }
     return EvalResult(metrics, per_item)
 
 
-class Verdict(NamedTuple):
-    """What became of an output: the answer read from it, None without one, and if it is right."""
+class Grade(NamedTuple):
+    """The answer parsed from an output (None without one), and whether it is correct."""
 
     parsed: str | None
     correct: bool
 
 
-def judge(output: str, answer: str) -> Verdict:
+def grade_answer(output: str, answer: str) -> Grade:
     r"""Compare an output with the published answer.
 
-    The answer of an output is what its last ``\boxed{}`` holds, else the last formula or number
-    that `math_verify` finds. Answers in words, which it cannot read, are right if they are the same
-    text but for case and white space.
+    The answer of an output is its last ``\boxed{}``, else the last formula or number that
+    `math_verify` finds. Answers in words are correct if equal but for case and white space.
     """
     box = boxed(output)
-    # Of several boxes math_verify would make one set.
-    found = parse(output if box is None else rf"\boxed{{{box}}}")
-    words = _words(output)
+    # math_verify would parse several boxes as a set.
+    extracted = parse(output if box is None else rf"\boxed{{{box}}}")
+    worded_answer = _worded_answer(output)
     gold = parse(answer if "$" in answer else f"${answer}$")
-    right = bool(gold and found and verify(gold, found))
-    same = words is not None and _folded(words) == _folded(answer)
-    read = words if same or not found else str(found[-1])
-    return Verdict(read, right or same)
+    equal_math = bool(gold and extracted and verify(gold, extracted))
+    equal_words = worded_answer is not None and _normalized(worded_answer) == _normalized(answer)
+    read = worded_answer if equal_words or not extracted else str(extracted[-1])
+    return Grade(read, equal_math or equal_words)
 
 
 def math_task(
-    name: str, items: list[Item], suite: Suite, verdicts: dict[int, Verdict]
+    name: str, items: list[Item], suite: Suite, grades: dict[int, Grade]
 ) -> ConfigurableTask:
-    """Make a task of lm-eval of the items of a set, each asked without solved examples.
-
-    ``verdicts`` gets what became of each output, by item, once lm-eval has it judged.
-    """
-    known = MATH_SETS[name]
+    """Return a zero-shot lm-eval task of a set's items; it fills ``grades`` by item."""
+    math_set = MATH_SETS[name]
     documents = [
-        {"index": index, "question": known.question(item), "answer": known.answer(item)}
+        {"index": index, "question": math_set.question(item), "answer": math_set.answer(item)}
         for index, item in enumerate(items)
     ]
 
     def score(doc: Mapping[str, Any], results: list[str]) -> dict[str, float]:
-        verdicts[doc["index"]] = verdict = judge(results[0], doc["answer"])
-        return {METRIC: float(verdict.correct)}
+        grades[doc["index"]] = grade = grade_answer(results[0], doc["answer"])
+        return {METRIC: float(grade.correct)}
 
     return ConfigurableTask(
         config={
@@ -173,96 +167,107 @@ def _prompt(document: Mapping[str, Any]) -> str:
     return PROMPT.format(question=document["question"])
 
 
-def _points(suite: Suite, context: EvalContext) -> list[Point]:
-    """Return the weights to measure, in the order of training; the final ones have no ending."""
+def _weights_to_measure(suite: Suite, context: EvalContext) -> list[ModelWeights]:
+    """Return the weights to measure in the order of training, the final weights last."""
     folder = context.model
     assert folder is not None, "this suite needs the folder of the model"
-    final = Point("", folder / WEIGHTS)
+    final = ModelWeights("", folder / WEIGHTS)
     if not suite.intermediate_checkpoints:
         return [final]
     training = TrainingConfig.model_validate(read_result(folder / TRAINING).settings["training"])
-    kept = [
-        Point(ending_of(tokens), intermediate_checkpoint(folder, step))
-        for step, tokens in zip(training.intermediate_steps, kept_tokens(training), strict=True)
+    intermediate = [
+        ModelWeights(checkpoint_suffix(tokens), intermediate_checkpoint(folder, step))
+        for step, tokens in zip(
+            training.intermediate_steps, intermediate_tokens(training), strict=True
+        )
     ]
-    return [*kept, final]
+    return [*intermediate, final]
 
 
-def _evaluate(suite: Suite, context: EvalContext, points: list[Point]) -> None:
-    """Measure what is not measured yet; the summary of a set is written last."""
+def _measure_missing(suite: Suite, context: EvalContext, weights: list[ModelWeights]) -> None:
+    """Measure the sets that have no saved results; a set's summary is written last."""
     todo = {
-        point: names
-        for point in points
-        if (names := [name for name in suite.tasks if not point.kept(context, name).finished])
+        model_weights: names
+        for model_weights in weights
+        if (
+            names := [
+                name for name in suite.tasks if not model_weights.kept(context, name).finished
+            ]
+        )
     }
     if not todo:
         return
-    wanted = {name for names in todo.values() for name in names}
+    needed = {name for names in todo.values() for name in names}
     items = {
-        name: set_items(name, suite.data, suite.limit) for name in suite.tasks if name in wanted
+        name: set_items(name, suite.data, suite.limit) for name in suite.tasks if name in needed
     }
     model = wrap_for_lm_eval(suite, context)
-    ours = context.scorer.model
-    assert isinstance(ours, Transformer), type(ours)
-    for point, names in todo.items():
-        load_weights(ours, point.weights)
+    transformer = context.scorer.model
+    assert isinstance(transformer, Transformer), type(transformer)
+    for model_weights, names in todo.items():
+        load_weights(transformer, model_weights.weights)
         for name in names:
             started = monotonic()
-            verdicts = dict[int, Verdict]()
-            task = math_task(name, items[name], suite, verdicts)
+            grades = dict[int, Grade]()
+            task = math_task(name, items[name], suite, grades)
             with hide_progress_bars():
-                found = evaluate_task(model, task, None)
-            lines = [_line(model, verdicts, one) for one in found["samples"][task.task_name]]
-            summary = _summary(suite, name, lines, found["results"][task.task_name], model)
-            point.kept(context, name).save(lines, summary)
+                output = evaluate_task(model, task, None)
+            records = [
+                _record(model, grades, sample) for sample in output["samples"][task.task_name]
+            ]
+            summary = _summary(suite, name, records, output["results"][task.task_name], model)
+            model_weights.kept(context, name).save(records, summary)
             seconds = monotonic() - started
-            logger.info("%s%s: %d items in %.1f s", name, point.ending, len(items[name]), seconds)
+            logger.info(
+                "%s%s: %d items in %.1f s", name, model_weights.suffix, len(items[name]), seconds
+            )
 
 
 def _summary(
     suite: Suite,
     name: str,
-    lines: list[dict[str, Any]],
+    records: list[dict[str, Any]],
     results: dict[str, Any],
     model: TruncationCountingLM,
 ) -> Metrics:
-    """Metrics of a set."""
-    longest, count = model.max_length - suite.max_new_tokens, len(lines)
+    """Return the metrics of a set."""
+    longest, count = model.max_length - suite.max_new_tokens, len(records)
     values = {
         "": results[f"{METRIC},none"],
         "stderr": standard_error(results, METRIC, "none"),
         "samples": count,
-        "tokens": sum(line["tokens"] for line in lines) / count,
-        "reached_limit": sum(line["tokens"] >= suite.max_new_tokens for line in lines) / count,
-        "truncated": sum(line["prompt_tokens"] > longest for line in lines) / count,
+        "tokens": sum(record["tokens"] for record in records) / count,
+        "reached_limit": sum(record["tokens"] >= suite.max_new_tokens for record in records)
+        / count,
+        "truncated": sum(record["prompt_tokens"] > longest for record in records) / count,
     }
-    return {metric_of(name, part): value for part, value in values.items()}
+    return {metric_name(name, part): value for part, value in values.items()}
 
 
-def _line(
-    model: TruncationCountingLM, verdicts: dict[int, Verdict], sample: dict[str, Any]
+def _record(
+    model: TruncationCountingLM, grades: dict[int, Grade], sample: dict[str, Any]
 ) -> dict[str, Any]:
     document, output = sample["doc"], sample["filtered_resps"][0]
-    prompt, verdict = _prompt(document), verdicts[document["index"]]
+    prompt, grade = _prompt(document), grades[document["index"]]
     return {
         "item": document["index"],
         "prompt": prompt,
         "answer": document["answer"],
         "output": output,
-        **verdict._asdict(),
+        **grade._asdict(),
         "tokens": len(model.tok_encode(output)),
         "prompt_tokens": len(model.tok_encode(prompt)),
         "lm_eval": lm_eval.__version__,
     }
 
 
-def _words(output: str) -> str | None:
-    """What an output presents as its answer: in a box, or behind the last `answer is`."""
-    found = boxed(output)
-    if found is None and "answer is" in output:
-        found = output.rpartition("answer is")[2].partition("\n")[0]
-    return None if found is None else found.strip(" :$.")
+def _worded_answer(output: str) -> str | None:
+    """Return the answer in a box or behind the last `answer is`, or None."""
+    answer = boxed(output)
+    if answer is None and "answer is" in output:
+        answer = output.rpartition("answer is")[2].partition("\n")[0]
+    return None if answer is None else answer.strip(" :$.")
 
 
-def _folded(text: str) -> str:
+def _normalized(text: str) -> str:
     return " ".join(text.strip(" $.").casefold().split())

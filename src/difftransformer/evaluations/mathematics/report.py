@@ -1,4 +1,4 @@
-"""Mathematics: accuracy by set with lengths of output, and its mean by tokens of training."""
+"""Tables and figures of mathematics: accuracy and output length by set, or mean by tokens."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -8,7 +8,12 @@ from difftransformer.config.training import TrainingConfig
 from difftransformer.config.validation import validate
 from difftransformer.data.math_sets import MATH_SETS
 from difftransformer.errors import UserError
-from difftransformer.evaluations.mathematics.settings import Options, Suite, kept_tokens, metric_of
+from difftransformer.evaluations.mathematics.settings import (
+    Options,
+    Suite,
+    intermediate_tokens,
+    metric_name,
+)
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import PublishedValues
 from difftransformer.reporting.charts import (
@@ -31,7 +36,7 @@ from difftransformer.reporting.table_notes import format_range, proxy_title
 
 DECIMALS = 1
 FINAL = "final"
-"""Column of the average after all of stage 1."""
+"""Column of the average after stage 1."""
 
 
 def section(context: SectionContext[Options]) -> Section:
@@ -43,7 +48,7 @@ def section(context: SectionContext[Options]) -> Section:
         metrics += [_length(name, f"{_label(name)}, output tokens", hidden=True) for name in sets]
     else:
         metrics = []
-        for tokens in (*_kept(context), None):
+        for tokens in (*_checkpoint_tokens(context), None):
             name, when = (
                 (FINAL, "all tokens") if tokens is None else (f"t{tokens}", format_count(tokens))
             )
@@ -51,24 +56,28 @@ def section(context: SectionContext[Options]) -> Section:
             ending = ", all tokens" if tokens is None else ""
             metrics += [
                 _accuracy(
-                    metric_of(one, tokens=tokens), _label(one) + ending, one, tokens, hidden=True
+                    metric_name(task, tokens=tokens),
+                    _label(task) + ending,
+                    task,
+                    tokens,
+                    hidden=True,
                 )
-                for one in sets
+                for task in sets
             ]
-    standing = context.as_proxy(context.suite.proxy)
-    return metric_section(standing, metrics, decimals=DECIMALS, notes=_notes(context))
+    proxy_context = context.as_proxy(context.suite.proxy)
+    return metric_section(proxy_context, metrics, decimals=DECIMALS, notes=_notes(context))
 
 
 def figure(context: SectionContext[Options]) -> Figure:
     """Draw the first section."""
-    return _points(context) if context.options.by == "set" else _curves(context)
+    return _by_set(context) if context.options.by == "set" else _curves(context)
 
 
 def accuracy(result: Result, name: str) -> float:
-    """Accuracy in % under a name of the suite's metrics.
+    """Return the accuracy in % of a metric of the suite.
 
     Raises:
-        UserError: it was not measured.
+        UserError: It was not measured.
     """
     return 100 * require_metric(result, name)
 
@@ -77,23 +86,23 @@ def _label(name: str) -> str:
     return "Avg" if name == AVERAGE else MATH_SETS[name].label
 
 
-def _kept(context: SectionContext[Options]) -> list[int]:
-    """Tokens after which all rows were measured, ascending, the last ones left out."""
-    seen: dict[tuple[int, ...], Result] = {}
+def _checkpoint_tokens(context: SectionContext[Options]) -> list[int]:
+    """Return the trained tokens of the rows' intermediate checkpoints, ascending."""
+    results_by_tokens: dict[tuple[int, ...], Result] = {}
     for result in context.train_results():
-        raw, place = result.settings["training"], f"{result.job_id}: settings.training"
-        training = validate(TrainingConfig, raw, place)
-        seen.setdefault(tuple(kept_tokens(training)), result)
-    if len(seen) > 1:
-        one, two, *_ = seen.values()
+        raw, location = result.settings["training"], f"{result.job_id}: settings.training"
+        training = validate(TrainingConfig, raw, location)
+        results_by_tokens.setdefault(tuple(intermediate_tokens(training)), result)
+    if len(results_by_tokens) > 1:
+        first, second, *_ = results_by_tokens.values()
         raise UserError(
-            f"{one.job_id} and {two.job_id} kept weights after different tokens, but share a "
-            "table: rerun the older one"
+            f"{first.job_id} and {second.job_id} have checkpoints after different tokens, "
+            "but share a table: rerun the older one"
         )
-    (tokens,) = seen
+    (tokens,) = results_by_tokens
     if not (tokens and context.suite.intermediate_checkpoints):
         raise UserError(
-            f"{context.eval_results()[0].job_id} was measured at the end alone: give its run "
+            f"{context.eval_results()[0].job_id} was measured only at the end: give its run "
             "`training.save_checkpoints_at`, and the suite `intermediate_checkpoints: true`"
         )
     return list(tokens)
@@ -103,74 +112,96 @@ def _accuracy(
     id: str, header: str, name: str, tokens: int | None = None, *, hidden: bool = False
 ) -> MetricColumn:
     def remark(result: Result) -> str:
-        error = get_metric(result, metric_of(name, "stderr", tokens))
+        error = get_metric(result, metric_name(name, "stderr", tokens))
         return "" if error is None else f"(s.e. {format_number(100 * error, DECIMALS)})"
 
     return MetricColumn(
-        id, header, {metric_of(name, tokens=tokens): 100.0}, remark, hidden,
+        id, header, {metric_name(name, tokens=tokens): 100.0}, remark, hidden,
         show_difference=id in (AVERAGE, FINAL),
     )  # fmt: skip
 
 
 def _length(name: str, header: str, *, hidden: bool) -> MetricColumn:
     return MetricColumn(
-        metric_of(name, "tokens"), header, csv_only=hidden, show_difference=not hidden
+        metric_name(name, "tokens"), header, csv_only=hidden, show_difference=not hidden
     )
 
 
 def _notes(context: SectionContext[Options]) -> list[str]:
     suite: Suite = context.suite
-    found, sets = context.eval_results(), suite.tasks
+    results, sets = context.eval_results(), suite.tasks
     words = {
         "hub": "the sets, from a pinned commit",
-        "builtin": "generated arithmetic in the fields of the sets, not the sets: do not compare "
-        "with published numbers",
+        "builtin": "generated arithmetic, a proxy of the sets: do not compare with published "
+        "numbers",
     }
     amounts = [
-        f"{_label(name)} {require_metric(found[0], metric_of(name, 'samples')):.0f}"
+        f"{_label(name)} {require_metric(results[0], metric_name(name, 'samples')):.0f}"
         for name in sets
     ]
-    verifier = {one.provenance.versions.get("math-verify", "unknown") for one in found}
+    verifier = {result.provenance.versions.get("math-verify", "unknown") for result in results}
     notes = [
         f"Accuracy in %; Avg is the unweighted mean over sets. Items: "
-        f"{words.get(suite.data, 'the sets, from local files')}; {', '.join(amounts)}. No solved "
-        f"examples; answers read and compared by math_verify {', '.join(sorted(verifier))}. A cell "
+        f"{words.get(suite.data, 'the sets, from local files')}; {', '.join(amounts)}. Zero-shot; "
+        f"answers parsed and compared by math_verify {', '.join(sorted(verifier))}. A cell "
         "opens to its seeds with lm-eval's standard error.",
         f"Outputs are decoded greedily up to {suite.max_new_tokens} tokens of the models' own "
-        f"tokenizer; {_span(found, sets, 'reached_limit')} of a set's outputs reach that limit.",
+        f"tokenizer; {_share_range(results, sets, 'reached_limit')} of a set's outputs "
+        "reach that limit.",
         context.training_note(),
     ]
-    if any(get_metric(result, metric_of(name, "truncated")) for result in found for name in sets):
+    if any(
+        get_metric(result, metric_name(name, "truncated")) for result in results for name in sets
+    ):
         notes.append(
             f"Prompts too long for the context lose their first tokens: "
-            f"{_span(found, sets, 'truncated')} of a set's prompts."
+            f"{_share_range(results, sets, 'truncated')} of a set's prompts."
         )
     return notes
 
 
-def _span(found: Sequence[Result], sets: Sequence[str], part: str) -> str:
-    shares = [require_metric(result, metric_of(name, part)) for result in found for name in sets]
+def _share_range(results: Sequence[Result], sets: Sequence[str], part: str) -> str:
+    shares = [
+        require_metric(result, metric_name(name, part)) for result in results for name in sets
+    ]
     return format_range(shares, "{:.0%}".format)
 
 
 def _curves(context: SectionContext[Options]) -> Figure:
-    """Mean accuracy by tokens; published curves have axes of their own."""
-    paper, look, kept = context.artifact.paper, context.styles, _kept(context)
+    """Draw mean accuracy by tokens; published curves have axes of their own."""
+    paper, look, checkpoint_tokens = (
+        context.artifact.paper,
+        context.styles,
+        _checkpoint_tokens(context),
+    )
     number = 1 + (paper is not None)
-    figure, ((ours, *others),) = subplot_grid(1, number, (1 + 4.4 * number, 3.9))
-    names = [*(metric_of(AVERAGE, tokens=tokens) for tokens in kept), metric_of(AVERAGE)]
+    figure, ((measured_axes, *published_axes),) = subplot_grid(1, number, (1 + 4.4 * number, 3.9))
+    names = [
+        *(metric_name(AVERAGE, tokens=tokens) for tokens in checkpoint_tokens),
+        metric_name(AVERAGE),
+    ]
     for row in context.rows:
         last = int(require_metric(context.results.training(row.run, context.seeds[0]), "tokens"))
-        by_seed = [[accuracy(one, name) for name in names] for one in context.eval_results(row)]
-        draw_lines(ours, seed_points(row.run, [*kept, last], by_seed), look, marker_size=5.5)
+        by_seed = [
+            [accuracy(result, name) for name in names] for result in context.eval_results(row)
+        ]
+        draw_lines(
+            measured_axes,
+            seed_points(row.run, [*checkpoint_tokens, last], by_seed),
+            look,
+            marks=5.5,
+        )
         if paper is not None and (published := paper.series.get(row.run)) is not None:
             draw_lines(
-                others[0], seed_points(row.run, published.x, [published.y]), look, **PUBLISHED_STYLE
+                published_axes[0],
+                seed_points(row.run, published.x, [published.y]),
+                look,
+                **PUBLISHED_STYLE,
             )
-    _by_tokens(ours, proxy_title("Mean over the sets", context.suite.proxy))
-    for axes in others:
+    _by_tokens(measured_axes, proxy_title("Mean over the sets", context.suite.proxy))
+    for axes in published_axes:
         _by_tokens(axes, f"Published: {paper.scale if paper is not None else ''}")
-    signs = [legend_handle("published", hollow=True)] if others else []
+    signs = [legend_handle("published", hollow=True)] if published_axes else []
     legend_below(figure, [*row_legend(context.rows, look, marker_size=5.5), *signs])
     return figure
 
@@ -181,47 +212,50 @@ def _by_tokens(axes: Axes, title: str) -> None:
     label_axes(axes, x="tokens of stage 1", y="mean accuracy, %", title=title)
 
 
-def _points(context: SectionContext[Options]) -> Figure:
-    """Accuracies by set above, lengths of output below."""
+def _by_set(context: SectionContext[Options]) -> Figure:
+    """Draw accuracies by set above, output lengths below."""
     suite: Suite = context.suite
     look, paper = (
         context.styles,
         PublishedValues(context.artifact.paper if suite.proxy is None else None),
     )
     names = [*suite.tasks, AVERAGE]
-    lengths = [metric_of(name, "tokens") for name in names]
-    context.require_defined([*map(metric_of, names), *lengths])
-    measured = section(context)
+    lengths = [metric_name(name, "tokens") for name in names]
+    context.require_defined([*map(metric_name, names), *lengths])
+    table = section(context)
     figure, ((top,), (bottom,)) = subplot_grid(2, 1, (11, 6.4), height_ratios=(3, 2))
     accuracies = [
-        one._replace(number=min(100.0, max(0.0, one.number)))
-        for one in cell_estimates(select_cells(measured, names), ends=partial(_ends, context))
-        if one.kind != "published" or suite.proxy is None
+        estimate._replace(number=min(100.0, max(0.0, estimate.number)))
+        for estimate in cell_estimates(select_cells(table, names), ends=partial(_ends, context))
+        if estimate.kind != "published" or suite.proxy is None
     ]
     draw_estimates(top, accuracies, look, {name: _label(name) for name in names})
-    of_length = cell_estimates(select_cells(measured, lengths))
-    places = {metric_of(name, "tokens"): _label(name) for name in names}
+    of_length = cell_estimates(select_cells(table, lengths))
+    labels = {metric_name(name, "tokens"): _label(name) for name in names}
     draw_estimates(
-        bottom, [one for one in of_length if one.kind in ("value", "seed")], look, places
+        bottom,
+        [estimate for estimate in of_length if estimate.kind in ("value", "seed")],
+        look,
+        labels,
     )
     for axes in (top, bottom):
         axes.set_ylim(bottom=0)
-    known = [
+    published_lengths = [
         f"{row.label} {value:.0f}"
         for row in context.rows
         if (value := paper.number(row.run, lengths[-1])) is not None
     ]
-    beside = f" (published: {', '.join(known)})" if known else ""
+    suffix = f" (published: {', '.join(published_lengths)})" if published_lengths else ""
     label_axes(top, x="", y="accuracy, %", title=proxy_title(context.title, suite.proxy))
-    label_axes(bottom, x="", y="tokens", title=f"Mean length of output{beside}")
+    label_axes(bottom, x="", y="tokens", title=f"Mean output length{suffix}")
     signs = [legend_handle("published", hollow=True)] if suite.proxy is None else []
     legend_below(figure, [*row_legend(context.rows, look, line_width=0, marker_size=6), *signs])
     return figure
 
 
 def _ends(context: SectionContext[Options], cell: Cell) -> tuple[float, float] | None:
-    """Interval in %, of a single seed by its standard error over items."""
+    """Return the interval in %, for a single seed from its standard error over items."""
     suite, seed = context.section.suites[0], context.seeds[0]
     result = context.results.evaluation(suite, cell.row, seed)
-    error = get_metric(result, metric_of(cell.column, "stderr"))
+    error = get_metric(result, metric_name(cell.column, "stderr"))
     return cell_interval(cell, None if error is None else 100 * error)

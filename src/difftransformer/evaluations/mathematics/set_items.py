@@ -1,4 +1,4 @@
-"""Items of the sets of mathematics: where they lie, and that each one can be asked. Light."""
+"""Read or generate the items of mathematics sets, and check their fields. Imports no lm-eval."""
 
 from collections.abc import Iterator
 from itertools import chain, islice
@@ -24,7 +24,7 @@ _SECONDS = 60
 
 
 def set_files(name: str, data: str) -> list[Path]:
-    """Return the files of a set; none where it is generated or comes from the hub.
+    """Return the files of a set; none if it is generated or comes from the hub.
 
     Raises:
         DataError: The folder is missing, or it holds no items of the set.
@@ -42,16 +42,18 @@ def set_files(name: str, data: str) -> list[Path]:
 
 
 def set_items(name: str, data: str, limit: int | None) -> list[Item]:
-    """Return the first items of a set, or all, each with a question and an answer.
+    """Return the first items of a set (None: all), each with a question and an answer.
 
     Raises:
-        DataError: An item in a file cannot be asked, or the hub cannot be reached.
+        DataError: An item lacks a question or answer, or the hub cannot be reached.
     """
     if data == BUILTIN:
         problems = held_out_problems(name, limit or _GENERATED, _ITEMS_SEED)
         return [problem.item for problem in problems]
-    found = _from_hub(name) if data == HUB else chain(*map(read_items, set_files(name, data)))
-    items = [_checked(name, place, item) for place, item in islice(found, limit)]
+    items_by_location = (
+        _from_hub(name) if data == HUB else chain(*map(read_items, set_files(name, data)))
+    )
+    items = [_checked(name, location, item) for location, item in islice(items_by_location, limit)]
     if not items:
         raise DataError(f"benchmarks: {data}: {name} holds no items")
     return items
@@ -69,22 +71,24 @@ def _from_hub(name: str) -> Iterator[tuple[str, Item]]:
         ) from None
     for number, line in enumerate(split_lines(text), start=1):
         if line.strip():
-            place = f"{address}: line {number}"
-            yield place, parse_item(line.encode(), place)
+            location = f"{address}: line {number}"
+            yield location, parse_item(line.encode(), location)
 
 
-def _checked(name: str, place: str, item: Item) -> Item:
-    known = MATH_SETS[name]
-    for field in known.fields:
+def _checked(name: str, location: str, item: Item) -> Item:
+    math_set = MATH_SETS[name]
+    for field in math_set.fields:
         if not isinstance(item, dict) or item.get(field) in (None, ""):
             raise DataError(
-                f"{place}: field '{field}' is missing; {name} needs {', '.join(known.fields)}"
+                f"{location}: field '{field}' is missing; {name} needs {', '.join(math_set.fields)}"
             )
     try:
-        known.question(item)
-        answer = known.answer(item)
+        math_set.question(item)
+        answer = math_set.answer(item)
     except (AttributeError, TypeError) as error:
-        raise DataError(f"{place}: a field has another type than {name} needs ({error})") from None
+        raise DataError(
+            f"{location}: a field has another type than {name} needs ({error})"
+        ) from None
     if not answer:
-        raise DataError(f"{place}: field '{known.fields[-1]}' holds no answer")
+        raise DataError(f"{location}: field '{math_set.fields[-1]}' holds no answer")
     return item

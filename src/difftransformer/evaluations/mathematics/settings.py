@@ -1,4 +1,4 @@
-"""What is asked about mathematics."""
+"""Settings of the mathematics evaluation: suite and report options."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,44 +19,40 @@ from difftransformer.evaluations.mathematics.set_items import set_files
 from difftransformer.models.config import ModelConfig
 
 
-def metric_of(name: str, part: str = "", tokens: int | None = None) -> str:
-    """Metric of a set or of the average over them: its accuracy, or a part beside that.
+def metric_name(name: str, part: str = "", tokens: int | None = None) -> str:
+    """Return the metric of a set or the average: accuracy, or a part such as stderr.
 
-    Args:
-        name: The set.
-        part: Such as stderr.
-        tokens: Of the weights kept after so many tokens of training; None: of the final ones.
+    ``tokens`` are those trained at an intermediate checkpoint; None means the final weights.
     """
-    return f"{name}{part and f'_{part}'}{ending_of(tokens)}"
+    return f"{name}{part and f'_{part}'}{checkpoint_suffix(tokens)}"
 
 
-def ending_of(tokens: int | None) -> str:
-    """What the metrics of weights end in that were kept after so many tokens of training."""
+def checkpoint_suffix(tokens: int | None) -> str:
+    """Return the suffix of metrics of the checkpoint after a number of trained tokens."""
     return "" if tokens is None else f"_t{tokens}"
 
 
-def kept_tokens(training: TrainingConfig) -> list[int]:
-    """Tokens after which a training keeps its weights, ascending, the last ones left out."""
+def intermediate_tokens(training: TrainingConfig) -> list[int]:
+    """Return the trained tokens at the intermediate checkpoints of a training, ascending."""
     return [step * training.tokens_per_step for step in training.intermediate_steps]
 
 
 class Suite(BaseSuite):
-    """Questions with one answer, asked without examples; the model writes its steps and answers.
+    """Zero-shot mathematics: accuracy of greedy outputs, compared with answers by `math_verify`.
 
-    The output is generated greedily, and its answer compared with the published one by
-    `math_verify`. Sets are lm-eval tasks of ours, by its own evaluator.
+    Sets are lm-eval tasks of ours, run by lm-eval's evaluator.
     """
 
     kind: Literal["mathematics"] = setting(meaning="Which evaluation the suite is.")
     tasks: Annotated[list[str], AfterValidator(names_from(MATH_SETS, "set"))] = setting(
         list(MATH_SETS),
-        meaning="Sets; the average is over all of them.",
+        meaning="Sets, all of which the average is over.",
         source="arXiv 2410.05258v2, figure 10",
         min_length=1,
     )
     limit: int | None = setting(
         None,
-        meaning="First so many items of each set; null: all, and of generated sets 100.",
+        meaning="First items of each set; null: all, or 100 of generated sets.",
         unit="items",
         ge=2,
     )
@@ -68,7 +64,7 @@ class Suite(BaseSuite):
     )
     max_new_tokens: int = setting(
         1024,
-        meaning="Room for an output.",
+        meaning="Maximum length of an output.",
         unit="tokens",
         source="arXiv 2410.05258v2, appendix C: 1K in stage 1, 16K in stage 2",
         gt=0,
@@ -86,21 +82,21 @@ class Suite(BaseSuite):
 
     @property
     def proxy(self) -> str | None:
-        """What stands in for the sets; None where the items are theirs."""
+        """The proxy that replaces the sets; None if the items are those of the sets."""
         return "generated arithmetic" if self.data == BUILTIN else None
 
     @property
     def reads_intermediate(self) -> bool:
-        """Whether it is asked of them, too."""
+        """See `evaluation.Suite`: whether intermediate checkpoints are measured."""
         return self.intermediate_checkpoints
 
     @classmethod
     def takes_benchmarks(cls, entry: Mapping[str, Any], benchmarks: str) -> bool:
-        """It always does."""
+        """See `evaluation.Suite.takes_benchmarks`: always."""
         return True
 
     def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
-        """A prompt must fit before the output."""
+        """Check that a prompt fits before the output."""
         if self.max_new_tokens < max_positions:
             return None
         return (
@@ -109,7 +105,7 @@ class Suite(BaseSuite):
         )
 
     def files(self) -> dict[str, Path]:
-        """Files of all sets."""
+        """Return the files of all sets."""
         return {
             f"{name}/{path.name.partition('.jsonl')[0]}": path
             for name in self.tasks
@@ -117,14 +113,14 @@ class Suite(BaseSuite):
         }
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """Prompts with room for their outputs, a batch at a time."""
+        """See `evaluation.Suite.reading`: a batch of prompts with room for their outputs."""
         batch, lower = self.batch_size, self.lower("max_new_tokens")
         total = min(model.max_positions, LONGEST_ITEM + self.max_new_tokens)
         return Reading(batch, min(total, LONGEST_ITEM), total, batch, lower, cached=True)
 
 
 class Options(BaseOptions):
-    """What is in the columns."""
+    """What a section of the report shows."""
 
     by: Literal["set", "tokens"] = setting(
         "set", meaning="Accuracy by set, or its mean over the sets by tokens of training"

@@ -1,4 +1,4 @@
-"""Training and forward passes of every row at every shape, by every backend.
+"""Time training and forward passes of every row at every shape with every backend.
 
 Shapes: B = batch_size, T = seq_len.
 """
@@ -32,49 +32,51 @@ from difftransformer.training.compiled import compiled_states
 from difftransformer.training.process import keep_freed_memory
 
 FLOPS = {"training": training_flops, "forward": forward_flops}
-"""What is timed, and its operations for each token, by formula."""
+"""Timed modes, with their FLOPs per token by formula."""
 
 
 def measure(slice: BenchmarkConfig, device: torch.device, process: int) -> Metrics:
-    """Time every row at every shape, in the order of turns of a process by its number.
+    """Time every row at every shape, in the order of a process.
 
     Returns:
-        {what}/{shape}/{row}/{backend}/{mode}: those of `time_shape`; peak_bytes that one call
-        allocates beside the weights, of the first process alone, since they are the same in all;
-        flops_per_token by formula, of the pairs that a causal model has; mfu (model
-        FLOPs utilization), their share of the device's peak_flops where those are known.
-
-    The peak of a GPU is that of its data sheet, of a CPU the speed of a large product in this job.
+        {metric}/{shape}/{row}/{backend}/{mode}: those of `time_shape`; peak_bytes that a call
+        allocates beside the weights, from the first process only, as it is the same in all;
+        flops_per_token by formula, of the pairs under a causal mask; mfu (model FLOPs utilization),
+        their share of the device's peak_flops where that is known.
     """
     config = slice.config
     assert isinstance(config, Timing), slice.evaluation
     if device.type == "cpu":
         keep_freed_memory()
-    peak = device_peak(config, device)
+    peak = peak_flops_of(config, device)
     metrics: Metrics = {"peak_flops": peak}
     for shape, call in config.calls().items():
-        rows = {row: one[shape] for row, one in slice.models.items() if shape in one}
-        metrics |= _measure(shape, call, rows, config, device, peak, process)
+        rows = {
+            row: models_by_shape[shape]
+            for row, models_by_shape in slice.models.items()
+            if shape in models_by_shape
+        }
+        metrics |= _time_rows(shape, call, rows, config, device, peak, process)
     return metrics
 
 
-def device_peak(config: Timing, device: torch.device) -> float | None:
-    """FLOP/s of a GPU in bf16, None where its name is not known, or that a CPU reaches."""
+def peak_flops_of(config: Timing, device: torch.device) -> float | None:
+    """Return peak FLOP/s: of a GPU in bf16 by data sheet (None if unknown), of a CPU timed."""
     if device.type == "cpu":
         dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
-        return product_speed(dtype, CLOCKS[config.clock])
+        return matmul_flops_per_second(dtype, CLOCKS[config.clock])
     return bf16_peak(torch.cuda.get_device_name(device)) if config.precision == "bf16" else None
 
 
-def product_speed(dtype: torch.dtype, clock: Clock) -> float:
-    """FLOP/s of the quickest of some products of two matrices of 1024 x 1024, on the CPU."""
+def matmul_flops_per_second(dtype: torch.dtype, clock: Clock) -> float:
+    """Return FLOP/s of the fastest of nine 1024 x 1024 matrix multiplications on the CPU."""
     square = torch.randn(1024, 1024, generator=torch.Generator().manual_seed(0)).to(dtype)
     work = {"product": lambda: matmul(square, square)}
     seconds = time_interleaved(work, warmup=2, repeats=9, clock=clock)
     return float(2 * 1024**3 / min(seconds["product"]))
 
 
-def _measure(
+def _time_rows(
     shape: str,
     call: BatchConfig,
     rows: dict[str, ModelConfig],
@@ -83,37 +85,40 @@ def _measure(
     peak: float | None,
     process: int,
 ) -> Metrics:
-    """Time all rows at one shape; their models exist together, and no longer than this."""
+    """Time all rows at a shape, with all their models in memory."""
     size = (call.batch_size, call.seq_len + 1)
-    vocab_size = min(one.vocab_size for one in rows.values())
+    vocab_size = min(model_config.vocab_size for model_config in rows.values())
     tokens = torch.randint(vocab_size, size, generator=torch.Generator().manual_seed(0)).to(device)
-    models = {row: Transformer.build(one, "eager", 0).to(device) for row, one in rows.items()}
+    models = {
+        row: Transformer.build(model_config, "eager", 0).to(device)
+        for row, model_config in rows.items()
+    }
     if config.compile:
         torch.compiler.reset()  # the graphs of the shape before
         for model in models.values():
             compiled_states(model)  # in place, as in training
     steps = {
-        f"{shape}/{row}/{backend}/{mode}": step(model, backend, mode, tokens, config)
+        f"{shape}/{row}/{backend}/{mode}": make_step(model, backend, mode, tokens, config)
         for (row, model), backend, mode in product(models.items(), config.backends, FLOPS)
     }
     metrics = time_shape(steps, call, config, device, process)
-    for place, run in steps.items():
-        _, row, _, mode = place.split("/")
-        if (speed := metrics[f"tokens_per_second/{place}"]) is None:
+    for key, run in steps.items():
+        _, row, _, mode = key.split("/")
+        if (speed := metrics[f"tokens_per_second/{key}"]) is None:
             continue
         flops = FLOPS[mode](rows[row], call.seq_len, causal=True)
-        metrics[f"flops_per_token/{place}"] = flops
-        metrics[f"mfu/{place}"] = None if peak is None else speed * flops / peak
+        metrics[f"flops_per_token/{key}"] = flops
+        metrics[f"mfu/{key}"] = None if peak is None else speed * flops / peak
         if process == 0:
             models[row].zero_grad(set_to_none=True)
-            metrics[f"peak_bytes/{place}"] = peak_memory(run, device)
+            metrics[f"peak_bytes/{key}"] = peak_memory(run, device)
     return metrics
 
 
-def step(
+def make_step(
     model: Transformer, backend: str, mode: str, tokens: Tensor, config: Timing
 ) -> Callable[[], None]:
-    """Return one call of a model on tokens [B, T + 1] with one of its backends."""
+    """Return a function that runs a model on tokens [B, T + 1] with one of its backends."""
     layers = attention_layers(model)
     targets = tokens[:, 1:].flatten()
     on_gpu = config.compile and tokens.is_cuda

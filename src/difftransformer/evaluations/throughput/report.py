@@ -1,4 +1,4 @@
-"""Tokens per second, memory and ratios, by shape and over shapes."""
+"""Tables and figure of tokens per second, memory, MFU and ratios."""
 
 from collections.abc import Iterable, Iterator
 from itertools import product
@@ -21,7 +21,7 @@ MODES = {"training": "Training", "forward": "Forward"}
 
 
 def section(context: SectionContext[Options]) -> list[Section]:
-    """Make a section over shapes, by the fastest backends, and one for each shape with them all."""
+    """Make a section of the fastest backends over shapes, and one per shape with all backends."""
     timings = TimingResults(context.results, context.options.timing)
     shapes = timings.config.shapes
     return [
@@ -31,23 +31,23 @@ def section(context: SectionContext[Options]) -> list[Section]:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw ratios, a panel for each mode: shapes from left to right, then the published ones."""
+    """Draw ratios, a panel per mode: our shapes from left to right, then published ones."""
     timings = TimingResults(context.results, context.options.timing)
     compared = [row for part in context.sibling_contexts for row in part.rows_with_baseline]
     look = row_styles({row.run: row.color for row in (context.rows[0], *compared)})
-    shapes = _drawn_shapes(context, timings)
+    shapes = _shape_labels(context, timings)
     figure, ((left, right),) = subplot_grid(1, len(MODES), (11, 4.2), sharey=True)
     for axes, (mode, title) in zip((left, right), MODES.items(), strict=True):
         axes.axhline(1.0, color=INK, lw=0.9)
-        found = [
-            one
+        ratios = [
+            ratio
             for row in compared
-            for one in (
+            for ratio in (
                 *_measured_ratios(timings, row, mode),
-                *_printed(context, row, mode, shapes),
+                *_published_ratios(context, row, mode, shapes),
             )
         ]
-        draw_estimates(axes, found, look, shapes)
+        draw_estimates(axes, ratios, look, shapes)
         label_axes(axes, x="", y="tokens/s, ratio" if axes is left else "", title=title)
     legend_below(figure, row_legend(compared, look, line_width=0, marker_size=6))
     return figure
@@ -56,9 +56,9 @@ def figure(context: SectionContext[Options]) -> Figure:
 def _over_shapes(context: SectionContext[Options], timings: TimingResults) -> Section:
     shapes = timings.config.shapes
     columns = [Column(id=f"{mode}_ratio", header=f"{MODES[mode]}, ratio ↑") for mode in MODES]
-    for shape, known in shapes.items():
+    for shape, batch in shapes.items():
         for mode, name in MODES.items():
-            header = f"{known.label}: {name}"
+            header = f"{batch.label}: {name}"
             columns.append(Column(id=f"{shape}_{mode}", header=f"{header} ↑"))
             columns.append(Column(id=f"{shape}_{mode}_ratio", header=f"{header}, ratio ↑"))
     cells = list[Cell]()
@@ -66,39 +66,42 @@ def _over_shapes(context: SectionContext[Options], timings: TimingResults) -> Se
         cells += timings.ratio_cells(row, shapes, mode, f"{mode}_ratio")
         for shape in shapes:
             speeds = timings.fastest(shape, row.run, mode)
-            place = CellKey(row.run, f"{shape}_{mode}")
-            cells.append(timings.speed_cell(place, speeds, context.published))
+            key = CellKey(row.run, f"{shape}_{mode}")
+            cells.append(timings.speed_cell(key, speeds, context.published))
     return make_section(context, columns, cells, _notes(context, timings))
 
 
 def _by_backend(context: SectionContext[Options], timings: TimingResults, shape: str) -> Section:
-    """Every row by every backend at one shape."""
-    known, columns, cells = timings.calls[shape], [], list[Cell]()
-    turns = list(product(context.rows, timings.config.backends))
+    """Make the section of every row and backend at a shape."""
+    batch, columns, cells = timings.calls[shape], [], list[Cell]()
+    combinations = list(product(context.rows, timings.config.backends))
     for mode, header in MODES.items():
         column = f"{shape}_{mode}"
         columns.append(Column(id=column, header=f"{header}, tokens/s ↑"))
         columns.append(Column(id=f"{column}_memory", header="Memory, MB ↓"))
-        shares = list[Cell]()
-        for row, backend in turns:
-            turn, name = (shape, row.run, backend, mode), f"{row.run}/{backend}"
-            if not timings.is_timed(*turn):
+        utilizations = list[Cell]()
+        for row, backend in combinations:
+            timed_call, name = (shape, row.run, backend, mode), f"{row.run}/{backend}"
+            if not timings.is_timed(*timed_call):
                 continue
-            cells.append(timings.speed_cell(CellKey(name, column), timings.speeds(*turn)))
-            for what, ending, unit, decimals, into in (
+            cells.append(timings.speed_cell(CellKey(name, column), timings.speeds(*timed_call)))
+            for metric, suffix, unit, decimals, target in (
                 ("peak_bytes", "memory", 1e6, 1, cells),
-                ("mfu", "mfu", 1, DECIMALS, shares),
+                ("mfu", "mfu", 1, DECIMALS, utilizations),
             ):
-                if (value := timings.number(what, *turn)) is not None:
-                    place, value = CellKey(name, f"{column}_{ending}"), value / unit
-                    into.append(timings.one_cell(place, value, format_number(value, decimals)))
-        if shares:
+                if (value := timings.number(metric, *timed_call)) is not None:
+                    key, value = CellKey(name, f"{column}_{suffix}"), value / unit
+                    target.append(timings.one_cell(key, value, format_number(value, decimals)))
+        if utilizations:
             columns.append(Column(id=f"{column}_mfu", header="MFU ↑"))
-            cells += shares
+            cells += utilizations
     return Section(
-        title=f"{context.title}: {known.label}, batch of {known.batch_size}",
+        title=f"{context.title}: {batch.label}, batch of {batch.batch_size}",
         columns=columns,
-        rows=[Row(run=f"{row.run}/{one}", label=f"{row.label}, {one}") for row, one in turns],
+        rows=[
+            Row(run=f"{row.run}/{row_backend}", label=f"{row.label}, {row_backend}")
+            for row, row_backend in combinations
+        ],
         cells=cells,
         notes=[_sizes(context.rows[0], timings, shape)],
     )
@@ -108,9 +111,8 @@ def _notes(context: SectionContext[Options], timings: TimingResults) -> list[str
     return [
         timings.machine_note(),
         f"Tokens per second: {timings.rounds_note('row, backend and mode')}",
-        f"Ratio to {' and '.join(sorted(context.baseline_labels))}, within a round; the first two "
-        "are "
-        "geometric means over the shapes.",
+        f"Ratio to {' and '.join(sorted(context.baseline_labels))}, within a round; "
+        "the first two are geometric means over the shapes.",
     ]
 
 
@@ -123,20 +125,20 @@ def _sizes(row: ResolvedRow, timings: TimingResults, shape: str) -> str:
     )
 
 
-def _drawn_shapes(context: SectionContext[Options], timings: TimingResults) -> dict[str, str]:
-    """Shapes with the names they are drawn under, the published ones last."""
-    shown = {name: shape.label for name, shape in timings.config.shapes.items()}
+def _shape_labels(context: SectionContext[Options], timings: TimingResults) -> dict[str, str]:
+    """Return labels of the shapes in the figure, the published ones last."""
+    labels = {name: shape.label for name, shape in timings.config.shapes.items()}
     paper = context.artifact.paper
     for row in [] if paper is None else paper.rows.values():
         for name in row.values:
             if not name.endswith("_forward"):
                 shape = name.removesuffix("_training")
-                shown.setdefault(shape, f"{shape.upper().replace('_', ', ')}\npublished")
-    return shown
+                labels.setdefault(shape, f"{shape.upper().replace('_', ', ')}\npublished")
+    return labels
 
 
 def _measured_ratios(timings: TimingResults, row: ResolvedRow, mode: str) -> Iterator[Estimate]:
-    """Median and quartiles of the rounds at each shape."""
+    """Yield median and quartiles of the ratios within rounds at each shape."""
     for shape in timings.config.shapes:
         ratios = timings.ratios(shape, row.run, str(row.baseline), mode).ravel().tolist()
         yield from make_estimates(
@@ -144,13 +146,13 @@ def _measured_ratios(timings: TimingResults, row: ResolvedRow, mode: str) -> Ite
         )
 
 
-def _printed(
+def _published_ratios(
     context: SectionContext[Options], row: ResolvedRow, mode: str, shapes: Iterable[str]
 ) -> Iterator[Estimate]:
-    """Ratios of the printed tokens per second."""
+    """Yield ratios of the published tokens per second."""
     for shape in shapes:
         pair = [
             context.published.number(str(run), f"{shape}_{mode}") for run in (row.run, row.baseline)
         ]
-        if (one := pair[0]) is not None and (two := pair[1]) is not None:
-            yield from make_estimates(shape, row.run, None, published=one / two)
+        if (speed := pair[0]) is not None and (baseline_speed := pair[1]) is not None:
+            yield from make_estimates(shape, row.run, None, published=speed / baseline_speed)

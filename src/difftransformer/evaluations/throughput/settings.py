@@ -1,4 +1,4 @@
-"""What is timed in training and forward passes."""
+"""Settings of the throughput benchmark."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -11,7 +11,7 @@ from difftransformer.config.timing import TRAINED_SIZES, BatchConfig
 
 
 class ShapeConfig(BatchConfig):
-    """Sizes that all rows are timed at."""
+    """Batch and model sizes that all rows are timed at."""
 
     model: dict[str, Any] = setting(
         {}, meaning="Settings of the model that differ from the rows' own, see ModelConfig."
@@ -19,24 +19,24 @@ class ShapeConfig(BatchConfig):
 
 
 class Timing(timing.Timing):
-    """What is timed at a scale: all rows, at each shape, by each backend.
+    """Settings at a scale: all rows at each shape with each backend.
 
-    Training is forward, loss and backward, without the optimizer; forward has the loss, too.
+    Training is forward, loss and backward, without the optimizer; forward includes the loss.
     """
 
     shapes: dict[Name, ShapeConfig] = setting(
-        meaning="Shapes by id, one after the other; within one all rows take turns.", min_length=1
+        meaning="Shapes by id, in turn; rows are interleaved within a shape.", min_length=1
     )
     compile: bool = setting(
-        False, meaning="Compile the layers, on a GPU the loss, too, as training does."
+        False, meaning="Compile the layers, and the loss on a GPU, as training does."
     )
     loss_chunk: int = setting(
-        1024, meaning="Positions whose logits exist at one time.", unit="tokens", gt=0
+        1024, meaning="Positions whose logits are in memory at a time.", unit="tokens", gt=0
     )
     trained_sizes: BatchConfig | None = setting(
         None,
-        meaning="What rows of other evaluations are given, each with the sizes of its run, in "
-        "rounds of their own; null: they are not timed, and their tables have no speeds.",
+        meaning="Batch for rows of other evaluations, timed with the sizes of their runs in rounds "
+        "of their own; null: they are not timed, and their tables have no speeds.",
     )
 
     @model_validator(mode="after")
@@ -54,7 +54,7 @@ class Timing(timing.Timing):
         return self.shapes | {TRAINED_SIZES: self.trained_sizes}
 
     def sizes(self) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
-        """A model for each shape, with its positions."""
+        """Return a model for each shape, with its positions."""
         return {
             name: (f"throughput.shapes.{name}", shape.model | {"max_positions": shape.seq_len})
             for name, shape in self.shapes.items()
@@ -62,6 +62,6 @@ class Timing(timing.Timing):
 
 
 class Options(timing.Options):
-    """What a section shows."""
+    """Report options."""
 
     timing: ClassVar[str] = "throughput"

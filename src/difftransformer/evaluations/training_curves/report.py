@@ -1,4 +1,4 @@
-"""Columns of histories: at equal parts of the training, and as a panel each."""
+"""Table of history columns at fractions of training, and a figure with a panel each."""
 
 from difftransformer.config.resolved_artifacts import ResolvedRow
 from difftransformer.evaluations.training_curves.settings import CurveConfig, Options
@@ -12,32 +12,35 @@ from difftransformer.reporting.panels import row_legend, subplot_grid
 from difftransformer.reporting.section_context import SectionContext
 from difftransformer.reporting.sections import make_section
 
-PARTS = (10, 25, 50, 100)
-"""Parts of the training in % with a column each: what was logged nearest to it."""
+PERCENTS = (10, 25, 50, 100)
+"""Fractions of training in %, a column each with the nearest logged value."""
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Make the section: for each curve its values along training."""
+    """Make the section of each curve's values along training."""
     columns = [
-        Column(id=f"{curve.column}_{part}", header=f"{curve.header}, {part}%")
+        Column(id=f"{curve.column}_{percent}", header=f"{curve.header}, {percent}%")
         for curve in context.options.curves
-        for part in PARTS
+        for percent in PERCENTS
     ]
     cells = [
         cell
         for row in context.rows
-        for one in context.options.curves
-        for cell in _at(context, row, one)
+        for curve in context.options.curves
+        for cell in _curve_cells(context, row, curve)
     ]
-    notes = ["What was logged nearest to these parts of the training.", context.training_note()]
+    notes = [
+        "Values are those logged nearest to these fractions of training.",
+        context.training_note(),
+    ]
     return make_section(context, columns, cells, notes)
 
 
 def figure(context: SectionContext[Options]) -> Figure:
     """Draw a panel for each curve of the first section."""
     curves = context.options.curves
-    drawn, (places,) = subplot_grid(1, len(curves), (4.6 * len(curves), 3.9))
-    for axes, curve in zip(places, curves, strict=True):
+    drawn, (panel_axes,) = subplot_grid(1, len(curves), (4.6 * len(curves), 3.9))
+    for axes, curve in zip(panel_axes, curves, strict=True):
         for row in context.rows:
             points = token_points(context.results.histories, row.run, context.seeds, curve.column)
             draw_lines(axes, points, context.styles)
@@ -46,19 +49,21 @@ def figure(context: SectionContext[Options]) -> Figure:
     return drawn
 
 
-def _at(context: SectionContext[Options], row: ResolvedRow, curve: CurveConfig) -> list[Cell]:
-    found: list[tuple[Result, Series]] = [
+def _curve_cells(
+    context: SectionContext[Options], row: ResolvedRow, curve: CurveConfig
+) -> list[Cell]:
+    results: list[tuple[Result, Series]] = [
         (result, context.results.histories.series(row.run, result.seed, curve.column))
         for result in context.train_results(row)
     ]
     cells = []
-    for part in PARTS:
+    for percent in PERCENTS:
         values = [
-            # Of a training that diverged before the first evaluation there is none.
-            (result, one.values[one.nearest(part, 100)] if one.tokens else None)
-            for result, one in found
+            # A training that diverged before the first evaluation has no value.
+            (result, series.values[series.nearest(percent, 100)] if series.tokens else None)
+            for result, series in results
         ]
-        place = CellKey(row.run, f"{curve.column}_{part}")
+        key = CellKey(row.run, f"{curve.column}_{percent}")
         seeds = seed_values(values, curve.decimals)
-        cells.append(mean_cell(place, seeds, curve.decimals, context.published))
+        cells.append(mean_cell(key, seeds, curve.decimals, context.published))
     return cells

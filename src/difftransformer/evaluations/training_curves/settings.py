@@ -1,4 +1,4 @@
-"""What a section of curves along training is told."""
+"""Report options of training curves."""
 
 from typing import ClassVar
 
@@ -7,15 +7,15 @@ from difftransformer.config.base import Settings, setting
 
 
 class CurveConfig(Settings):
-    """One column of the histories."""
+    """A column of the histories."""
 
     column: str = setting(meaning="Column of history.csv")
-    header: str = setting(meaning="What it is, above columns of the table and beside its panel")
+    header: str = setting(meaning="Header of the table's columns and label of the panel")
     decimals: int = setting(3, meaning="Decimals of its numbers", ge=0, le=9)
 
 
 class Options(evaluation.Options):
-    """Which columns, a panel each."""
+    """Columns of the histories, a panel each."""
 
     suites: ClassVar[int] = 0
 
@@ -23,5 +23,5 @@ class Options(evaluation.Options):
 
     @property
     def reads_histories(self) -> bool:
-        """The table is made of them."""
+        """Whether histories are needed: always."""
         return True

@@ -1,4 +1,4 @@
-"""Validation loss along training: at equal parts of the budget, and as curves."""
+"""Table of validation loss at fractions of the budget, and its curves."""
 
 from difftransformer.errors import DataError
 from difftransformer.evaluations.training_loss.settings import Options
@@ -22,30 +22,34 @@ from difftransformer.reporting.panels import row_legend, subplot_grid
 from difftransformer.reporting.section_context import SectionContext
 from difftransformer.reporting.sections import make_section
 
-PARTS = (25, 50, 75, 100)
-"""Parts of the budget in % with a column each: the validation nearest to it."""
+PERCENTS = (25, 50, 75, 100)
+"""Fractions of the budget in %, a column each with the nearest validation."""
 _DECIMALS = 3
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Make the section; the learning rate has finished its decay at the last column alone."""
+    """Make the section of validation losses and their paired differences."""
     trained = context.train_results()
     curves = [context.results.histories.series(r.run, r.seed, VALIDATION_LOSS) for r in trained]
     first = require_same_steps(context.artifact.artifact, curves)[0]
     tokens = first.tokens
     if not tokens:
         raise DataError(f"{context.artifact.artifact}: its runs have no validation losses")
-    places = {f"loss_{part}": first.nearest(part, 100) for part in PARTS}
+    indices = {f"loss_{percent}": first.nearest(percent, 100) for percent in PERCENTS}
     cells = []
     for row in context.rows:
-        own = [(r, one.values) for r, one in zip(trained, curves, strict=True) if r.run == row.run]
-        for name, place in places.items():
-            seeds = seed_values([(result, values[place]) for result, values in own], _DECIMALS)
+        row_curves = [
+            (r, one.values) for r, one in zip(trained, curves, strict=True) if r.run == row.run
+        ]
+        for name, index in indices.items():
+            seeds = seed_values(
+                [(result, values[index]) for result, values in row_curves], _DECIMALS
+            )
             cells.append(mean_cell(CellKey(row.run, name), seeds, _DECIMALS, context.published))
     ending = context.difference_suffix()
-    cells += paired_differences(context.rows, list(places), cells, _DECIMALS, ending)
+    cells += paired_differences(context.rows, list(indices), cells, _DECIMALS, ending)
     columns = [
-        Column(id=n, header=f"{format_count(tokens[place])} ↓") for n, place in places.items()
+        Column(id=n, header=f"{format_count(tokens[index])} ↓") for n, index in indices.items()
     ]
     notes = [
         "Validation loss in nats per token while training, by training tokens. Only at the last "
@@ -63,13 +67,13 @@ def section(context: SectionContext[Options]) -> Section:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw the curves of the first section, and the differences of all that follow training."""
-    parts = context.sibling_contexts
-    look = row_styles({row.run: row.color for part in parts for row in part.rows})
-    number = 1 + len(parts)
-    figure, ((first, *others),) = subplot_grid(1, number, (3.9 * number, 3.9))
-    draw_loss_curves(first, parts[0], look)
-    for axes, part in zip(others, parts, strict=True):
+    """Draw the curves of the first section, and the differences of every section."""
+    contexts = context.sibling_contexts
+    look = row_styles({row.run: row.color for part in contexts for row in part.rows})
+    number = 1 + len(contexts)
+    figure, ((first, *difference_axes),) = subplot_grid(1, number, (3.9 * number, 3.9))
+    draw_loss_curves(first, contexts[0], look)
+    for axes, part in zip(difference_axes, contexts, strict=True):
         draw_loss_differences(axes, part, look)
     legend_below(figure, row_legend(context.rows, look))
     return figure

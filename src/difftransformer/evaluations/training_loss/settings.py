@@ -1,4 +1,4 @@
-"""What a section of losses along training needs."""
+"""Report options of losses along training."""
 
 from typing import ClassVar
 
@@ -6,11 +6,11 @@ from difftransformer.config import evaluation
 
 
 class Options(evaluation.Options):
-    """No suite: it is made of the histories."""
+    """Report options; the numbers come from histories, not from a suite."""
 
     suites: ClassVar[int] = 0
 
     @property
     def reads_histories(self) -> bool:
-        """Its columns are points of the curves."""
+        """Whether histories are needed: always."""
         return True

@@ -1,1 +1,1 @@
-"""What variants cost and what they score, by several suites, their twins' among them."""
+"""What variants cost and what they score, by several suites, their paired runs' among them."""

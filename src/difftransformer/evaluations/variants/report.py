@@ -1,4 +1,4 @@
-"""What each variant costs and what it scores as columns, and as a forest plot."""
+"""Table and forest plot of the cost and scores of each variant."""
 
 from typing import NamedTuple
 
@@ -42,15 +42,15 @@ from difftransformer.reporting.timing_rounds import TimingResults
 _FACTS = {
     "parameters": "Parameters",
     "ffn_dim": "FFN",
-    "kv_bytes": "KV bytes a token",
-    "training_flops": "Training FLOPs a token",
+    "kv_bytes": "KV bytes per token",
+    "training_flops": "Training FLOPs per token",
 }
 SPEED_RATIO = "speed_ratio"
 _SPEEDS = {"speed": "Training tokens/s ↑", SPEED_RATIO: "Speed, ratio ↑"}
 
 
 class Panel(NamedTuple):
-    """A column of the table, and the value that the first row has or is compared at."""
+    """A panel of the figure: title, unit, and the value of no difference if it has one."""
 
     title: str
     unit: str
@@ -58,10 +58,10 @@ class Panel(NamedTuple):
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Make the section; each row is a run and its twin."""
+    """Make the section; a row is a run and its paired run."""
     scores = context.options.scores
-    cells = [cell for row in context.rows for cell in _row(context, row)]
-    speeds, how = _speeds(context)
+    cells = [cell for row in context.rows for cell in _row_cells(context, row)]
+    speeds, timing_notes = _speeds(context)
     headers = _FACTS | (_SPEEDS if speeds else {})
     headers |= {name: score.header for name, score in scores.items()}
     for name, score in scores.items():
@@ -69,59 +69,61 @@ def section(context: SectionContext[Options]) -> Section:
             cells += paired_differences(context.rows, [name], cells, score.decimals)
             headers[name + DIFFERENCE_SUFFIX] = f"Δ {score.name}"
     columns = [Column(id=name, header=header) for name, header in headers.items()]
-    return make_section(context, columns, [*cells, *speeds], [*_notes(context), *how])
+    return make_section(context, columns, [*cells, *speeds], [*_notes(context), *timing_notes])
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw a panel for each column; rows that a section has anew stand hollow below the first's."""
+    """Draw a panel per column; new rows of later sections are hollow below those of the first."""
     sections = [section(part) for part in context.sibling_contexts]
-    shown = _panels(context.options, {column.id for column in sections[0].columns})
-    firsts = {row.run for row in sections[0].rows}
-    places, look = dict[str, str](), dict[str, RowStyle]()
-    for first, *others in zip(*(one.rows for one in sections), strict=True):
-        anew = [row.run for row in others if row.run not in firsts]
-        places |= {first.run: escape_label(first.label, 28)} | dict.fromkeys(anew, "")
-        look |= dict.fromkeys((first.run, *anew), context.styles[first.run])
-    figure, (panel_axes,) = subplot_grid(1, len(shown), (11, 1.4 + 0.3 * len(places)), sharey=True)
-    for axes, (key, panel) in zip(panel_axes, shown.items(), strict=True):
+    panels = _panels(context.options, {column.id for column in sections[0].columns})
+    first_runs = {row.run for row in sections[0].rows}
+    labels, look = dict[str, str](), dict[str, RowStyle]()
+    for first, *others in zip(*(table.rows for table in sections), strict=True):
+        new_runs = [row.run for row in others if row.run not in first_runs]
+        labels |= {first.run: escape_label(first.label, 28)} | dict.fromkeys(new_runs, "")
+        look |= dict.fromkeys((first.run, *new_runs), context.styles[first.run])
+    figure, (panel_axes,) = subplot_grid(1, len(panels), (11, 1.4 + 0.3 * len(labels)), sharey=True)
+    for axes, (key, panel) in zip(panel_axes, panels.items(), strict=True):
         if panel.reference is not None:
             axes.axvline(panel.reference, color=INK, lw=0.8)
-        for number, one in enumerate(sections):
-            cells = [c for c in select_cells(one, [key]) if not number or c.row not in firsts]
-            found = cell_estimates(cells, by="row")
-            draw_estimates(axes, found, look, places, along="y", dodge=False, hollow=number > 0)
+        for number, table in enumerate(sections):
+            cells = [c for c in select_cells(table, [key]) if not number or c.row not in first_runs]
+            marks = cell_estimates(cells, by="row")
+            draw_estimates(axes, marks, look, labels, along="y", dodge=False, hollow=number > 0)
         label_axes(axes, x=panel.unit, y="", title=panel.title)
     signs = seed_legend(context.seeds)
-    signs += [legend_handle(one.title, hollow=number > 0) for number, one in enumerate(sections)]
+    signs += [
+        legend_handle(table.title, hollow=number > 0) for number, table in enumerate(sections)
+    ]
     legend_below(figure, signs)
     return figure
 
 
-def _row(context: SectionContext[Options], row: ResolvedRow) -> list[Cell]:
-    trained, nothing = context.train_results(row), PublishedValues(None)
+def _row_cells(context: SectionContext[Options], row: ResolvedRow) -> list[Cell]:
+    trained, unpublished = context.train_results(row), PublishedValues(None)
     cells = [
-        fact_cell(CellKey(row.run, name), row.facts.get(name), trained, nothing, _written)
+        fact_cell(CellKey(row.run, name), row.facts.get(name), trained, unpublished, _format_fact)
         for name in _FACTS
     ]
     for name, score in context.options.scores.items():
         run = row.paired_run if score.of_paired_run else row.run
         assert run is not None, row.run
-        found = [context.results.evaluation(score.suite, run, seed) for seed in context.seeds]
+        results = [context.results.evaluation(score.suite, run, seed) for seed in context.seeds]
         values = seed_values(
-            [(one, get_metric(one, score.metric)) for one in found], score.decimals,
+            [(result, get_metric(result, score.metric)) for result in results], score.decimals,
             terms={score.metric: 1.0},
         )  # fmt: skip
-        cells.append(mean_cell(CellKey(row.run, name), values, score.decimals, nothing))
+        cells.append(mean_cell(CellKey(row.run, name), values, score.decimals, unpublished))
     return cells
 
 
 def _speeds(context: SectionContext[Options]) -> tuple[list[Cell], list[str]]:
-    """Speeds of training and how they were timed; nothing where the scale times no variants."""
+    """Return training speeds and notes on timing; empty if the scale times no variants."""
     timing = context.options.timing
     if timing is None or not context.rows[0].facts.get("timed"):
         return [], []
     timings, cells = TimingResults(context.results, timing), []
-    timed = timings.calls[TRAINED_SIZES]
+    shape = timings.calls[TRAINED_SIZES]
     for row in context.rows:
         speeds = timings.fastest(TRAINED_SIZES, row.run, "training")
         cells.append(timings.speed_cell(CellKey(row.run, "speed"), speeds))
@@ -132,33 +134,33 @@ def _speeds(context: SectionContext[Options]) -> tuple[list[Cell], list[str]]:
                 timings.one_cell(CellKey(row.run, SPEED_RATIO), ratio, format_number(ratio, 2))
             )
     return cells, [
-        f"Training tokens/s: forward, loss and backward at {timed.label}, batch of "
-        f"{timed.batch_size}, {timings.rounds_note('row, backend and mode')} Ratio to "
+        f"Training tokens/s: forward, loss and backward at {shape.label}, batch of "
+        f"{shape.batch_size}, {timings.rounds_note('row, backend and mode')} Ratio to "
         f"{' and '.join(context.baseline_labels)}: median of those within rounds. "
         f"{timings.machine_note()}"
     ]
 
 
-def _written(fact: float) -> str:
+def _format_fact(fact: float) -> str:
     return format_count(fact) if fact >= 10_000 else f"{fact:,.0f}"
 
 
 def _notes(context: SectionContext[Options]) -> list[str]:
     notes = [
-        "KV bytes a token: what the caches of all layers grow by, in 16 bits. Training FLOPs: by "
+        "KV bytes per token: growth of the caches of all layers, in 16 bits. Training FLOPs: by "
         f"formula, forward and backward, without norms and softmax. {context.options.note}",
         context.training_note(),
     ]
-    others = [
+    substitutes = [
         f"{row.run} for {row.paper}" for row in context.rows if row.paper not in (None, row.run)
     ]
-    if others:
-        notes.append(f"At this scale other runs stand in, of other sizes: {', '.join(others)}.")
+    if substitutes:
+        notes.append(f"At this scale runs of other sizes are proxies: {', '.join(substitutes)}.")
     return notes + context.difference_note()
 
 
-def _panels(options: Options, known: set[str]) -> dict[str, Panel]:
-    """Panels by the column that they show."""
+def _panels(options: Options, column_ids: set[str]) -> dict[str, Panel]:
+    """Return panels by the column they show."""
     panels = {}
     for name, score in options.scores.items():
         if score.panel == "difference":
@@ -166,4 +168,4 @@ def _panels(options: Options, known: set[str]) -> dict[str, Panel]:
         elif score.panel == "value":
             panels[name] = Panel(score.name, score.unit, None)
     panels[SPEED_RATIO] = Panel("Training speed", "tokens/s, ratio, median of rounds", 1.0)
-    return {key: panel for key, panel in panels.items() if key in known}
+    return {key: panel for key, panel in panels.items() if key in column_ids}

@@ -1,4 +1,4 @@
-"""Which scores stand beside the costs of a variant, and what its sizes come to."""
+"""Report options of variants: scores by suite, and sizes of a model."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Literal
@@ -9,49 +9,53 @@ from difftransformer.config.evaluation import Options as BaseOptions
 from difftransformer.config.run import RunConfig
 
 CACHE_BYTES = 2
-"""Bytes of a number in the cache: 16 bits, as models are served."""
+"""Bytes of a number in the KV cache: 16 bits, as in serving."""
 
 
 class Score(Settings):
     """A metric of a suite, as a column."""
 
-    header: str = setting(meaning="What stands above it.")
-    suite: Name = setting(meaning="Suite of the section, or one that the rows' twins are asked.")
+    header: str = setting(meaning="Header of the column.")
+    suite: Name = setting(meaning="Suite of the section, or one of the rows' paired runs.")
     metric: str = setting(meaning="Metric of the suite's results.")
     decimals: int = setting(meaning="Decimals of a mean.", ge=0)
-    of_paired_run: bool = setting(False, meaning="Whether it is of the row's twin.")
+    of_paired_run: bool = setting(
+        False, meaning="Whether the metric is that of the row's paired run."
+    )
     compared: bool = setting(
-        False, meaning="Whether its paired difference to the compared row is a column, too."
+        False, meaning="Whether its paired difference to the baseline is a column."
     )
     panel: Literal["value", "difference"] | None = setting(
-        None, meaning="What of it has a panel of the figure; null: nothing."
+        None, meaning="What a panel of the figure shows; null: no panel."
     )
     unit: str = setting("", meaning="Unit on the axis of its panel.")
 
     @property
     def name(self) -> str:
-        """Its header without the arrow to what is better."""
+        """The header without its arrow."""
         return self.header.rstrip(" ↑↓")
 
 
 class Options(BaseOptions):
-    """What a section shows beside parameters, feed-forward, cache and operations."""
+    """Scores that a section shows beside parameters, feed-forward, cache and FLOPs."""
 
     suites: ClassVar[int] = 2
     paired: ClassVar[bool] = True
 
     scores: dict[str, Score] = setting(meaning="Columns by id, from left to right.", min_length=1)
-    note: str = setting(meaning="What a reader is told of the scores.")
+    note: str = setting(meaning="Note on the scores.")
     timed_by: Name | None = setting(
         None,
         meaning="Evaluation whose timings of the rows, each with the sizes of its run, are shown "
-        "where the scale makes them; null: none.",
+        "if the scale has them; null: none.",
     )
 
     @property
     def paired_suites(self) -> Sequence[str]:
-        """Suites of the scores of twins."""
-        return list(dict.fromkeys(one.suite for one in self.scores.values() if one.of_paired_run))
+        """Suites of the scores of paired runs."""
+        return list(
+            dict.fromkeys(score.suite for score in self.scores.values() if score.of_paired_run)
+        )
 
     @property
     def timing(self) -> str | None:  # type: ignore[override]
@@ -59,7 +63,7 @@ class Options(BaseOptions):
         return self.timed_by
 
     def facts(self, run: RunConfig) -> dict[str, Fact]:
-        """Parameters, bytes of KV cache and operations of training a token."""
+        """Return parameters, FFN size, and KV cache bytes and training FLOPs per token."""
         from difftransformer.models.sizes import (
             count_parameters,
             kv_cache_numel_per_token,
