@@ -189,7 +189,7 @@ def _curves(context: SectionContext[Options]) -> Figure:
             measured_axes,
             seed_points(row.run, [*checkpoint_tokens, last], by_seed),
             look,
-            marks=5.5,
+            marker_size=5.5,
         )
         if paper is not None and (published := paper.series.get(row.run)) is not None:
             draw_lines(
