@@ -20,7 +20,7 @@ CEILING = 5.0
 """Vague identifiers per 1,000 lines of the package; names, arguments and attributes count."""
 BRITISH = re.compile(
     r"(?:token|normal|optim|initial|quant|serial|summar|regular|parallel|general)is(?:e|ing|ation)"
-    r"|[ck]olour|neighbour|behaviour|favour|licence|judgement|resolver|(?:^|_)(?:centre|grey)"
+    r"|[ck]olour|neighbour|behaviour|favour|licence|judgement|catalogue|(?:^|_)(?:centre|grey)"
 )
 PHRASES = {
     r"\bafresh\b": "from scratch",

@@ -1,4 +1,4 @@
-"""Whether artifacts fit the runs and the scale in use, beyond what each file says by itself."""
+"""Check artifacts against the runs and the scale in use."""
 
 from collections.abc import Iterable, Mapping
 
@@ -17,10 +17,10 @@ def check_artifacts(
     file: str,
     location: str,
 ) -> None:
-    """Check what the scale says of artifacts and claims, and that rows differ.
+    """Check a scale's references to artifacts and claims, and that row labels are unique.
 
     Args:
-        artifacts: As they are written; what a scale makes of them may name several rows alike.
+        artifacts: As in the YAML files, before proxies of a scale.
         labels: Run id -> label.
         claims: Ids of the registered claims.
         scale: The scale in use.
@@ -53,7 +53,7 @@ def _check_scale(
 
 
 def _check_labels(artifacts: Artifacts, labels: Mapping[str, str], location: str) -> None:
-    """A reader can tell the rows of each section apart: by their labels, or by their twins."""
+    """Check that no two rows of a section have the same label and paired run."""
     sections = [
         (name, *index_and_section)
         for name in artifacts

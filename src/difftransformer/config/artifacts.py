@@ -1,6 +1,6 @@
 """A table, a figure or both over the same rows, as declared in ``artifacts/<id>.yaml``.
 
-What a job gets of it is an `ResolvedArtifact` (see `difftransformer.config.resolved_artifacts`),
+A job gets it as a `ResolvedArtifact` (see `difftransformer.config.resolved_artifacts`),
 which refers to nothing else.
 """
 
@@ -41,7 +41,7 @@ class RowConfig(Settings):
         None, meaning="Row of the published table beside it; null: that of the row's own run"
     )
     paired_run: str | None = setting(
-        None, meaning="Run of the same architecture on another task, where an evaluation asks it"
+        None, meaning="Run of the same architecture on another task, shown in the same row"
     )
 
 
@@ -53,17 +53,17 @@ class SectionConfig(Settings):
         meaning="Folder of difftransformer.evaluations that makes its columns and its panels"
     )
     options: SerializeAsAny[Options] | dict[str, Any] = setting(
-        {}, meaning="What the evaluation is told beside rows and suites, see its own options"
+        {}, meaning="Options of the evaluation, see its settings"
     )
     suites: list[str] = setting(
         [], meaning="Evaluation suites of evaluations.yaml that every row of the section needs"
     )
     rows: list[RowConfig] = setting(meaning="Rows from top to bottom", min_length=1)
     size_grid: str | None = setting(
-        None, meaning="Size grid of the scale: each row stands for its run at every recipe of it"
+        None, meaning="Size grid of the scale: each row becomes a run per recipe of the grid"
     )
     baseline: str | None = setting(
-        None, meaning="Row that the others are compared with; null: no column of differences"
+        None, meaning="Row with which the others are compared; null: no column of differences"
     )
 
     @property
@@ -84,7 +84,7 @@ class SectionConfig(Settings):
 
 
 class FormConfig(Settings):
-    """What stands with a table or a figure."""
+    """Caption and alternative text of a table or a figure."""
 
     caption: str = setting(meaning="Text that stands with it")
     alt: str = setting("", meaning="What the picture shows, for those who cannot see it")
@@ -101,7 +101,7 @@ class ArtifactConfig(Settings):
         None, meaning="The figure, drawn by the first section's evaluation; null: there is none"
     )
     owned_runs: list[str] = setting(
-        [], meaning="Runs that exist for this artifact: what rerunning exactly this one trains"
+        [], meaning="Runs that only this artifact needs; rerunning it trains exactly these"
     )
     paper: PaperTable | str | None = setting(
         None, meaning="Published numbers beside ours, or the artifact that has them"
@@ -122,14 +122,14 @@ class ArtifactConfig(Settings):
         return all(part.typed_options.tuning for part in self.sections)
 
     def runs(self) -> list[str]:
-        """List the runs that rows name, in order; size_grids and sweeps train others too."""
+        """List the runs that rows name; size grids and sweeps add others."""
         rows = [row for part in self.sections for row in part.rows]
         named = [name for row in rows for name in (row.run, row.paired_run) if name is not None]
         return list(dict.fromkeys(named))
 
 
 def read_artifacts(folder: Path, papers: PapersFile) -> dict[str, ArtifactConfig]:
-    """Read every file of ``artifacts/``: those of the papers in their order, then the others.
+    """Read all artifacts: those of the papers in their order, then the others.
 
     Raises:
         ConfigError: A file that cannot be used, or that names an unknown paper.

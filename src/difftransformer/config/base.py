@@ -1,4 +1,4 @@
-"""What every configuration model shares: strictness, and fields that explain themselves."""
+"""Base class of all settings: strict, frozen, with documented fields."""
 
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, TypeVar
@@ -16,7 +16,7 @@ LONGEST_NAME = 100
 Backend = Literal["eager", "blocked", "sdpa", "flash_attn", "fused"]
 """Ways to compute attention; `models.kernels` has a file for each."""
 _HALF = ("flash_attn", "fused")
-"""Those that compute in half precision alone."""
+"""Backends that only compute in half precision."""
 Name = Annotated[
     str, StringConstraints(pattern=rf"^[A-Za-z0-9_]{{1,{LONGEST_NAME}}}$", strict=True)
 ]
@@ -43,7 +43,7 @@ def setting(
 
 
 def require_half(backends: Iterable[str], precision: str, device: str) -> None:
-    """Hold backends that compute in half precision alone to it; on a CPU `fused` is interpreted.
+    """Require half precision for backends that support nothing else (`fused` on a CPU does).
 
     Raises:
         ValueError: Another precision is set.
@@ -55,10 +55,10 @@ def require_half(backends: Iterable[str], precision: str, device: str) -> None:
 
 
 def distinct(values: list[Value]) -> list[Value]:
-    """Return the values.
+    """Return values that must be unique.
 
     Raises:
-        ValueError: One of them stands twice.
+        ValueError: A value occurs twice.
     """
     if len(set(values)) < len(values):
         raise ValueError(f"must be distinct, got {values}")

@@ -113,7 +113,7 @@ class HubSource(Settings):
 
     @property
     def files(self) -> list[Path]:
-        """What lies in the local folder; nothing for a name on the hub, which has a revision."""
+        """Files in the local folder; empty for a name on the hub."""
         return sorted(files_below(Path(self.dataset)))
 
 
@@ -121,7 +121,7 @@ SourceConfig = Annotated[BuiltinSource | FilesSource | HubSource, Field(discrimi
 
 
 class LengthUpsampling(Settings):
-    """Long documents more often, for training on long contexts.
+    """Upsampling of long documents, for training on long contexts.
 
     A training document of n tokens is kept whole with probability (min(n, L) / L)^power, else left
     out. Nothing is repeated within one reading of the corpus, for a copy right behind its original
@@ -304,8 +304,9 @@ class DatasetConfig(Settings):
 
 
 def require_same_text(changes: Mapping[str, Any], location: str, other_text: bool) -> None:
-    """Refuse changes to a base that alter token ids, or train on what the base holds out, which a
-    dataset with sources of its own (``other_text``) cannot.
+    """Refuse changes to a base dataset that alter token ids or train on its held-out documents.
+
+    A dataset with its own sources (``other_text``) cannot train on the latter.
 
     Raises:
         ConfigError: A key that must be as in the base; the line begins with ``location``.

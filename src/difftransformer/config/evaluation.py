@@ -1,4 +1,4 @@
-"""What an evaluation says of itself; `difftransformer.config.evaluations` finds it.
+"""Base classes of the settings of evaluations.
 
 An evaluation is a folder of ``difftransformer.evaluations``: ``settings.py`` has a `Suite` or a
 `Timing` where models are asked something, and `Options` where its sections are told more;
@@ -25,7 +25,7 @@ LONGEST_ITEM = 512
 
 
 class Reading(NamedTuple):
-    """What a suite has in memory at one time.
+    """Sizes that determine the memory of a suite.
 
     Attributes:
         sequences: B, sequences in memory.
@@ -50,7 +50,7 @@ class Reading(NamedTuple):
 
 
 class Ngrams(Settings):
-    """Which n-grams are too frequent in training to count."""
+    """Definition of frequent n-grams."""
 
     n: int = setting(meaning="Length of the n-grams.", unit="tokens")
     max_count: int = setting(meaning="Most occurrences of one that counts.", unit="occurrences")
@@ -66,7 +66,7 @@ class NgramsConfig(Settings):
 
 
 class Suite(Settings):
-    """What one suite asks of a model: the base of every evaluation's own ``Suite``.
+    """Settings of an evaluation suite: base of every evaluation's own ``Suite``.
 
     ``kind`` is a Literal with the name of the folder.
     """
@@ -103,11 +103,11 @@ class Suite(Settings):
 
     @property
     def base_suite(self) -> "Suite":
-        """What is asked of a model: itself, or the suite that it repeats."""
+        """The evaluated suite: this one, or the suite that it repeats."""
         return self
 
     def read_dataset(self, *, pretrained: bool) -> str | None:
-        """Dataset whose text it reads in the place of the run's own; None: the run's own.
+        """Return the dataset to read instead of the run's own; None: the run's own.
 
         ``pretrained``: the model is pretrained elsewhere, or adapted from such a model.
         """
@@ -115,17 +115,17 @@ class Suite(Settings):
 
     @property
     def reads_intermediate(self) -> bool:
-        """Whether it reads a run's weights at steps before the last, too."""
+        """Whether it evaluates intermediate checkpoints."""
         return False
 
     @property
     def ngrams(self) -> Ngrams | None:
-        """N-grams frequent in training that it must be given; None for none."""
+        """Definition of the frequent n-grams that it needs; None: it needs none."""
         return None
 
     @classmethod
     def takes_benchmarks(cls, entry: Mapping[str, Any], benchmarks: str) -> bool:
-        """Whether `benchmarks` of config.yaml says where the items of an entry come from."""
+        """Whether `benchmarks` of config.yaml sets the source of the items."""
         return False
 
     def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
@@ -138,7 +138,7 @@ class Suite(Settings):
         return None
 
     def files(self) -> Mapping[str, Path]:
-        """Files with its items, by names that do not change with the folder they lie in.
+        """Return files with its items, by names that do not depend on their folder.
 
         Raises:
             DataError: A folder is missing, or lacks something.
@@ -147,25 +147,25 @@ class Suite(Settings):
 
     @property
     def planned_tokens(self) -> int | None:
-        """Tokens that a model reads for it, about; None where settings do not say."""
+        """Approximate tokens that a model reads; None: settings do not tell."""
         return None
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """Say what it has in memory; ``longest``: positions of the longest row of the data."""
+        """Return its sizes in memory; ``longest``: positions of the longest row of the data."""
         raise NotImplementedError(type(self).__name__)
 
     def lower(self, *keys: str) -> str:
-        """Name the settings to lower where memory is short, with their values."""
+        """Name the settings to lower when memory runs out, with their values."""
         names = ("batch_size", *keys)
         return " or ".join(f"{self.kind}.{key} ({getattr(self, key)})" for key in names)
 
     def metric_words(self, name: str) -> str:
-        """Say in words what one of its metrics is, for suites that repeat it."""
+        """Describe one of its metrics, for suites that repeat it."""
         return f"{name}, share right"
 
 
 class AnyModel(Settings):
-    """What a suite has beside that measures pretrained models on text."""
+    """Settings of suites that also evaluate pretrained models on text."""
 
     measures_pretrained: ClassVar[bool] = True
     reads_text: ClassVar[bool] = True
@@ -187,7 +187,7 @@ class AnyModel(Settings):
 
 
 class SplitSuite(Suite):
-    """What is measured on windows of the validation split, wherever they lie in it."""
+    """Suite on windows of the validation split."""
 
     reads_text: ClassVar[bool] = True
 
@@ -205,7 +205,7 @@ class SplitSuite(Suite):
 
 
 class WindowSuite(SplitSuite):
-    """What is measured on windows of tokens from the start of the validation split."""
+    """Suite on consecutive windows from the start of the validation split."""
 
     map_bytes: ClassVar[float] = 0.0
     """See `Reading`."""
@@ -231,7 +231,7 @@ class WindowSuite(SplitSuite):
 
 
 class LossSuite(WindowSuite):
-    """What is measured of the losses in windows from the start of the validation split."""
+    """Suite on losses in consecutive windows of the validation split."""
 
     max_tokens: int | None = setting(
         None,
@@ -250,7 +250,7 @@ class LossSuite(WindowSuite):
 
 
 class PromptSuite(Suite):
-    """What is asked in long prompts, one at a time."""
+    """Suite with long prompts, one at a time."""
 
     chunk: int = setting(
         4096, meaning="Positions of a prompt computed at one time.", unit="tokens", gt=0
@@ -263,7 +263,7 @@ class PromptSuite(Suite):
 
 
 class Options(Settings):
-    """What a section of an artifact tells its evaluation beside rows and suites."""
+    """Options that a section of an artifact gives its evaluation."""
 
     suites: ClassVar[int] = 1
     """How many suites of evaluations.yaml a section reads."""
@@ -286,17 +286,17 @@ class Options(Settings):
 
     @property
     def swept(self) -> bool:
-        """Whether the scale sweeps the rows' learning rates for it."""
+        """Whether rows are replaced by a learning-rate sweep of the scale."""
         return False
 
     @property
     def reads_histories(self) -> bool:
-        """Whether its table is made of curves, not of final numbers alone."""
+        """Whether its table reads training curves."""
         return False
 
     @property
     def paired_suites(self) -> Sequence[str]:
-        """Suites that the twins of the rows are measured by."""
+        """Suites that evaluate the paired runs of the rows."""
         return ()
 
     @property
@@ -305,7 +305,7 @@ class Options(Settings):
         return None
 
     def check_rows(self, runs: Sequence[str]) -> None:
-        """Check what it says of the section's rows, by their runs.
+        """Check its references to the section's rows.
 
         Raises:
             ValueError: It names one that is not there.
@@ -319,7 +319,7 @@ class Options(Settings):
         """
 
     def facts(self, run: RunConfig) -> dict[str, Fact]:
-        """What a row is, shown and not measured, beside what its variant says of itself."""
+        """Return properties of a run that tables show, such as its heads."""
         attention = run.model.attention
         return {
             "d_model": run.model.d_model,
@@ -330,7 +330,7 @@ class Options(Settings):
 
 
 def log_spaced(first: int, last: int, number: int) -> list[int]:
-    """Return positions evenly spaced on a logarithmic axis, ascending, of equal ones one.
+    """Return distinct positions, ascending and evenly spaced on a logarithmic axis.
 
     Args:
         first: The smallest; below ``last``.

@@ -1,7 +1,4 @@
-"""Evaluations found by the names of their folders, and the settings of jobs that these type.
-
-Nothing here knows which evaluations there are.
-"""
+"""Discovery of evaluations by their folders, and the configs of their jobs."""
 
 import ast
 from functools import cache
@@ -25,7 +22,7 @@ _PAGE = "see docs/adding_an_evaluation.md"
 
 
 class Evaluation(NamedTuple):
-    """An evaluation as its folder has it."""
+    """The classes and functions of an evaluation's folder."""
 
     name: str
     options: type[Options]
@@ -84,7 +81,7 @@ def _read(name: str) -> Evaluation:
 
 
 def module_of(name: str, role: Role) -> str:
-    """Name of an evaluation's module: loaded by name, so fingerprints add it."""
+    """Return the name of an evaluation's module."""
     return f"difftransformer.evaluations.{name}.{role}"
 
 
@@ -122,7 +119,7 @@ def _check_suite(suite: type[Suite], name: str) -> None:
 
 
 def _check_folder(folder: Path) -> frozenset[str]:
-    """Check what can be seen without an import, so that a half-made folder is named at once.
+    """Check the files and functions of an evaluation's folder without importing it.
 
     Returns:
         Which of the functions section and figure ``report.py`` has.
@@ -151,7 +148,7 @@ def _check_folder(folder: Path) -> frozenset[str]:
 
 
 def _defined(path: Path) -> set[str]:
-    """Names that a module defines or imports at its top; none where there is no module."""
+    """Return the names that a module defines or imports; empty without the file."""
     if not path.is_file():
         return set()
     try:
@@ -167,25 +164,25 @@ def _defined(path: Path) -> set[str]:
 
 
 def _typed(raw: Any) -> Any:
-    """A suite as its ``kind`` says; what is no mapping goes on to pydantic's own complaint."""
+    """Validate a suite by the class that its ``kind`` names."""
     if not isinstance(raw, dict):
         return raw
     return validate(suite_class(raw.get("kind"), "config.kind"), raw, "config")
 
 
 AnySuite = Annotated[SerializeAsAny[Suite], BeforeValidator(_typed)]
-"""A suite of whichever evaluation its ``kind`` names."""
+"""A suite, validated by the evaluation that its ``kind`` names."""
 
 
 class EvaluationConfig(Settings):
-    """One suite on one run at one scale, resolved: nothing in it refers to another entry."""
+    """Resolved config of an evaluation job: a suite on a run at a scale."""
 
     scale: str = setting(meaning="Name of the scale the run was resolved at.")
     run: str = setting(meaning="Name of the run in runs.yaml.")
     suite: str = setting(meaning="Name of the suite in evaluations.yaml.")
     config: AnySuite = setting(meaning="What the suite measures.")
     pretrained: PretrainedModel | None = setting(
-        None, meaning="The model where it comes from elsewhere; null: the run's own."
+        None, meaning="The pretrained model; null: the run is trained."
     )
 
 
@@ -194,7 +191,7 @@ Models = dict[str, dict[str, ModelConfig]]
 
 
 class BenchmarkConfig(Settings):
-    """A job of timings at one scale, resolved; ``evaluation`` types ``config``."""
+    """Resolved config of a benchmark job; ``evaluation`` determines the type of ``config``."""
 
     scale: str = setting(meaning="Name of the scale.")
     evaluation: Name = setting(meaning="Which evaluation it is.")

@@ -1,4 +1,4 @@
-"""Folders and paths of the user's."""
+"""Reading of folders with the user's files, without following links out of them."""
 
 import os
 from collections.abc import Iterator
@@ -103,6 +103,6 @@ def _refuse(error: OSError) -> None:
 
 
 def as_named(path: Path) -> Path:
-    """Return a path from the working directory on, if it is below it: it stays when that moves."""
+    """Return a path relative to the working directory if it is inside."""
     cwd = Path.cwd()
     return path.relative_to(cwd) if path.is_relative_to(cwd) else path

@@ -1,4 +1,4 @@
-"""Entries that build on one another: ``entry = base + set``, merged key by key."""
+"""Inheritance between entries: ``entry = base + overrides``, merged key by key."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
@@ -72,14 +72,14 @@ class Layers:
         self._changes: dict[tuple[str, ...], str] = {}
 
     def add(self, layer: Mapping[str, Any], location: str) -> "Layers":
-        """Merge a layer over what is there; ``location`` is where its keys stand, for errors."""
+        """Merge a layer over the values so far; ``location`` is its file and key, for errors."""
         self._merge(self.values, layer, location, ())
         return self
 
     def origin(self, path: tuple[str, ...]) -> str:
-        """Return the place that set the value at ``path`` or its nearest parent, or ''.
+        """Return the location that set the value at ``path`` or its nearest parent, or ''.
 
-        Of a mapping it names the last that changed it, too: what does not fit may be of either.
+        For a mapping, also the last location that changed it: either may be the cause of an error.
         """
         if path in self._changes:
             return f"{self._origins[path]}, changed by {self._changes[path]}"
@@ -90,7 +90,7 @@ class Layers:
         return ""
 
     def origins(self) -> dict[str, str]:
-        """Return the place that set each value, by paths as in `flat`."""
+        """Return the location that set each value, by paths as in `flat`."""
         return {".".join(path): location for path, location in self._origins.items()}
 
     def _merge(

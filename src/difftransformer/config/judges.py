@@ -96,14 +96,14 @@ JudgeConfig = Annotated[LexicalJudge | EndpointJudge, Field(discriminator="kind"
 
 
 class JudgesConfig(Settings):
-    """Settings of every judge there is, whether `judge` asks for it or not."""
+    """Settings of all judges; `judge` selects which are used."""
 
     lexical: LexicalJudge = setting(LexicalJudge(), meaning="The offline judge")
     endpoint: EndpointJudge = setting(EndpointJudge(), meaning="The language model as a judge")
 
 
 class JudgmentConfig(Settings):
-    """One judge on the answers of one run at one scale, resolved."""
+    """Resolved config of a judging job."""
 
     scale: str = setting(meaning="Name of the scale the run was resolved at.")
     run: str = setting(meaning="Name of the run in runs.yaml.")
@@ -113,10 +113,10 @@ class JudgmentConfig(Settings):
 
 
 def judge_module(kind: str, name: str) -> str:
-    """Name of a judge's module, of an evaluation: loaded by name, so fingerprints add it."""
+    """Return the name of a judge's module."""
     return f"difftransformer.evaluations.{kind}.judges.{name}"
 
 
 def judged_suite(suite: str, judge: str) -> str:
-    """Name under which a judge's results of a suite stand."""
+    """Return the name of a suite's results by one judge."""
     return f"{suite}_by_{judge}"

@@ -1,4 +1,4 @@
-"""What a JSON schema that pydantic makes says of a type: its parts, and which keys it may have."""
+"""Allowed keys by the JSON schema of a type, for hints in errors."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ Schema = dict[str, Any]
 
 
 def beside(schema: Schema, path: Sequence[int | str]) -> set[str]:
-    """Return the keys that may stand in the mapping that the last key of ``path`` stands in."""
+    """Return the allowed keys of the mapping that holds the last key of ``path``."""
     groups = list(branches(schema, schema))
     for key in path[:-1]:
         parts = (inner(group, key) for group in groups)
@@ -23,7 +23,7 @@ def anywhere(schema: Schema) -> set[str]:
 
 
 def inside(schema: Schema, key: str) -> str:
-    """Hint for a key that belongs into one of the groups beside it; '' for any other."""
+    """Return a hint if a key belongs to a nested group, else ''."""
     for group, group_schema in schema.get("properties", {}).items():
         if key in group_schema.get("holds", ()):
             return f"; did you mean '{group}.{key}'?"
@@ -36,7 +36,7 @@ def inside(schema: Schema, key: str) -> str:
 
 
 def branches(part: Schema, schema: Schema) -> Iterator[Schema]:
-    """What a part may be: itself, what it refers to, or each type of a union."""
+    """Yield the alternatives of a schema: its reference resolved, or each type of a union."""
     if "$ref" in part:
         yield from branches(referred(part, schema), schema)
     elif kinds := part.get("anyOf", part.get("oneOf")):
@@ -47,7 +47,7 @@ def branches(part: Schema, schema: Schema) -> Iterator[Schema]:
 
 
 def inner(group: Schema, key: int | str) -> Schema | None:
-    """What a list holds, or a mapping below a key; None: nothing is known of it."""
+    """Return the schema of the items of a list or of a key of a mapping; None: unknown."""
     if isinstance(key, int):
         return group.get("items")
     named = group.get("patternProperties", {}).values()  # one pattern, that of names
@@ -57,6 +57,6 @@ def inner(group: Schema, key: int | str) -> Schema | None:
 
 
 def referred(part: Schema, schema: Schema) -> Schema:
-    """What a part refers to; nothing where it stands for itself."""
+    """Return the schema to which a part refers; empty without a reference."""
     part_schema: Schema = schema.get("$defs", {}).get(part.get("$ref", "").rpartition("/")[2], {})
     return part_schema

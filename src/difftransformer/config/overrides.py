@@ -1,4 +1,4 @@
-"""Settings of runs that `overrides` overrides; tables name them in the labels of the rows."""
+"""Description of overridden settings, for the labels of rows."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ from difftransformer.config.resolve import ConfigResolver
 
 
 def overrides(resolver: ConfigResolver, run: str) -> str:
-    """Return what `overrides` changes of a run, and of runs that it continues or is sized after.
+    """Describe the overrides of a run, and of the runs that it continues or matches.
 
     Returns:
         Settings with their new values, "model.attention.lambda_init = 0.3"; those of another run
@@ -28,7 +28,7 @@ def overrides(resolver: ConfigResolver, run: str) -> str:
 
 
 def _behind(resolver: ConfigResolver, run: str) -> list[str]:
-    """A run, those that it continues, and those that these are sized after."""
+    """Return a run, the runs that it continues, and the runs that these match."""
     names, waiting = dict[str, None](), [run]
     while waiting:
         name = waiting.pop(0)

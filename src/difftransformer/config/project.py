@@ -79,83 +79,79 @@ class ProjectConfig(Settings):
     )
     overrides: dict[Name, dict[str, Any]] = setting(
         {},
-        meaning="Settings of single runs for this call, over all others: run, then keys of `model` "
-        "and `training`, such as {diff: {training: {lr: 0.002}}}",
+        meaning="Overrides of single runs for this call: run, then keys of `model` and `training`, "
+        "such as {diff: {training: {lr: 0.002}}}",
     )
     results: Annotated[str, AfterValidator(_plain_path)] = setting(
         "results",
-        meaning="Folder of everything that is built; it stands in the commands of all jobs, so "
-        "its path has no blanks or signs that mean something to a shell",
+        meaning="Folder of all results; it is part of shell commands, so its path must not contain "
+        "blanks or special characters",
         unit="path",
     )
     corpus: str | None = setting(
         None,
-        meaning="Entry of datasets.yaml that language-modelling recipes train on instead of "
-        "their scale's own corpus",
+        meaning="Entry of datasets.yaml on which language-modelling recipes train instead of the "
+        "scale's corpus",
     )
     second_corpus: str | None = setting(
         None,
-        meaning="Entry of datasets.yaml that stands in for `second_text`, which trained models are "
-        "adapted to; it has the first corpus as its base",
+        meaning="Entry of datasets.yaml that replaces `second_text`, to which trained models are "
+        "adapted; its base is the first corpus",
     )
     pretrained: Annotated[PretrainedBase | None, BeforeValidator(named)] = setting(
         None,
-        meaning="Pretrained model that is adapted in the place of the pipeline's own: an id of "
-        "the Hugging Face hub, a folder, or a mapping with more, see `pretrained` below",
+        meaning="Pretrained model to adapt instead of the pipeline's own: an id of the Hugging "
+        "Face hub, a folder, or a mapping with more options, see `pretrained` below",
     )
     benchmarks: str | None = setting(
         None,
-        meaning="Where suites of language understanding, mathematics, hallucination and, but for "
-        "builtin and generated items, many-shot learning take their items instead of what their "
-        "scale says: 'hub', 'builtin', or a folder with <task>/<split>.jsonl or .jsonl.gz",
+        meaning="Source of the items of suites of language understanding, mathematics, "
+        "hallucination and many-shot learning (unless generated), over the scale's: 'hub', "
+        "'builtin', or a folder with <task>/<split>.jsonl or .jsonl.gz",
     )
     judge: Judges = setting(
         ["lexical"],
-        meaning="Who judges contextual hallucination: 'lexical', 'endpoint', 'both', or a list of "
-        "them; columns without a judge's name are the first one's",
+        meaning="Judges of contextual hallucination: 'lexical', 'endpoint', 'both', or a list; "
+        "columns without a judge's name belong to the first",
     )
     judges: JudgesConfig = setting(JudgesConfig(), meaning="Settings of the judges")
     tracking: TrackingConfig = setting(TrackingConfig(), meaning="Mirroring of runs to MLflow")
 
 
 class MatchEntry(Settings):
-    """Make a run as large, or as expensive to train, as another one, by its ffn_dim."""
+    """Match the parameters or training FLOPs of another run by choosing ffn_dim."""
 
-    to: Name = setting(meaning="Run whose size counts, taken at the recipe of the matched run")
+    to: Name = setting(meaning="Reference run, sized at the recipe of the matched run")
     by: Literal["parameters", "training_flops"] = setting(
         "parameters",
-        meaning="What is equal: parameters, or operations of training for each token at the run's "
-        "seq_len",
+        meaning="Quantity to match: parameters, or training FLOPs per token at the run's seq_len",
     )
 
 
 class RunEntry(PretrainedOptions):
-    """One entry of ``runs.yaml``: a model row of some table, as a base and what it changes.
+    """An entry of ``runs.yaml``: a base run and its overrides, or a pretrained model."""
 
-    An entry with `pretrained` is a pretrained model instead: nothing trains it.
-    """
-
-    base: str | None = setting(None, meaning="Run that this one starts from")
+    base: str | None = setting(None, meaning="Run whose settings this one inherits")
     recipe: str | None = setting(
-        None, meaning="Recipe of the scale that gives sizes, data and budget; inherited from base"
+        None, meaning="Training recipe of the scale: sizes, data, budget. Inherited from base"
     )
     init_from: str | None = setting(
         None,
-        meaning="Run that this one continues: it starts from the weights of that run's training "
-        "with the same seed; null: from scratch. Inherited from base",
+        meaning="Run whose trained weights of the same seed initialize this one; null: random "
+        "weights. Inherited from base",
     )
     adapt: dict[str, Any] | None = setting(
         None,
-        meaning="How the run of init_from is adapted, in the place of training it on: `method`, a "
-        "file of training/methods, and its settings. Inherited from base as a whole",
+        meaning="Adaptation method for the run of init_from: `method`, a file of training/methods, "
+        "and its settings; null: all weights are trained. Inherited from base as a whole",
     )
     label: str = setting(meaning="Name of the row in tables and figures", min_length=1)
     color: int | None = setting(
         None,
-        meaning="Number of its color, dash and marker, the same in every figure: 0 gray, 1 blue, "
-        "2 green, 3 red, 4 orange, 5 purple, 6 brown, from 7 on these again with other dashes and "
-        "markers. A row that is second with it in a figure, or has none, takes the next free one. "
-        "Inherited from base",
+        meaning="Index of color, dash and marker in all figures: 0 gray, 1 blue, 2 green, 3 red, "
+        "4 orange, 5 purple, 6 brown; from 7 on the same colors with other dashes and markers. "
+        "Where "
+        "a figure has it already, or without one, the next free index is used. Inherited from base",
         ge=0,
         lt=28,
     )
@@ -164,12 +160,12 @@ class RunEntry(PretrainedOptions):
     )
     save_checkpoints_at: list[Annotated[float, Field(gt=0, lt=1)]] = setting(
         [],
-        meaning="Shares of training after which its weights are kept, beside those of its recipe. "
-        "Not inherited from base",
+        meaning="Fractions of training at which intermediate checkpoints are saved, in addition to "
+        "those of its recipe. Not inherited from base",
     )
     match: MatchEntry | None = setting(
         None,
-        meaning="Run that this one is sized after, by its ffn_dim; null: as its recipe says. "
+        meaning="Run whose size this one matches by its ffn_dim; null: ffn_dim of the recipe. "
         "Inherited from base",
     )
     pretrained: str | None = setting(
@@ -177,7 +173,7 @@ class RunEntry(PretrainedOptions):
     )
     parameters: float | None = setting(
         None,
-        meaning="With `pretrained`: how many it has, for the plan of its costs alone",
+        meaning="With `pretrained`: number of parameters, for cost estimates only",
         unit="parameters",
         gt=0,
     )
@@ -205,8 +201,8 @@ class RunEntry(PretrainedOptions):
         alike = all(getattr(self, key) == getattr(base, key) for key in keys)
         return alike and not self.overrides and not self.save_checkpoints_at
 
-    def alone(self, inherited: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what this run has beside settings that it inherits, and nothing inherits."""
+    def own_training(self, inherited: Mapping[str, Any]) -> dict[str, Any]:
+        """Return training settings that no other run inherits: all intermediate checkpoints."""
         if not self.save_checkpoints_at:
             return {}
         fractions = {
@@ -224,7 +220,7 @@ class RunEntry(PretrainedOptions):
 
 
 def _indented(runs: Any) -> Any:
-    """Refuse a key of an entry that stands where only names of runs can stand."""
+    """Refuse keys of a run at the level of run names: they need indentation."""
     strayed = set(RunEntry.model_fields) & set(runs) if isinstance(runs, Mapping) else set()
     for key in sorted(strayed):
         raise ValueError(f"'{key}' is a key of a run, not a run: indent it below the run it is of")
@@ -242,7 +238,9 @@ class RunsFile(Settings):
 class RecipeEntry(Settings):
     """What all runs of one experiment share at one scale: data, sizes, budget."""
 
-    base: str | None = setting(None, meaning="Recipe of the same file that this one starts from")
+    base: str | None = setting(
+        None, meaning="Recipe of the same file whose settings this one inherits"
+    )
     dataset: str | None = setting(None, meaning="Entry of datasets.yaml; inherited from base")
     model: dict[str, Any] = setting({}, meaning="Settings of the model, see ModelConfig")
     training: dict[str, Any] = setting({}, meaning="Settings of training, see TrainingConfig")

@@ -252,7 +252,7 @@ class ConfigResolver:
             layers.add(rate, f"{self.scale_file}: learning_rates.{tuned}")
         for ancestor, ancestor_entry in ancestry(self.runs, name, self.runs_location).items():
             layers.add(ancestor_entry.overrides, f"{self.runs_location}.{ancestor}.overrides")
-        layers.add(entry.alone(layers.values), f"{location}.save_checkpoints_at")
+        layers.add(entry.own_training(layers.values), f"{location}.save_checkpoints_at")
         layers.add(self.project.overrides.get(name, {}), self._override_location(name))
         layers.values |= self._references(name, layers, location)
         return layers

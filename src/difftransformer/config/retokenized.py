@@ -1,4 +1,4 @@
-"""Text in the token ids of a pretrained model: a dataset of its own, named after both."""
+"""Datasets retokenized for a pretrained model, named after both."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,17 +11,17 @@ _BETWEEN = "_of_"
 
 
 def name_of(text: str, run: str) -> str:
-    """Return the name of a dataset in the token ids of the model that a run is."""
+    """Return the name of a dataset retokenized for the model of a run."""
     return text + _BETWEEN + run
 
 
 def text_of(dataset: str, run: str) -> str:
-    """Return the name of the dataset whose text it is."""
+    """Return the name of the original dataset."""
     return dataset.removesuffix(_BETWEEN + run)
 
 
 def reader_of(dataset: str, runs: Iterable[str]) -> str | None:
-    """Return the run, of these, whose token ids a dataset is in by its name."""
+    """Return the run for whose model a dataset is retokenized; None: for none of these."""
     return next((run for run in runs if dataset.endswith(_BETWEEN + run)), None)
 
 

@@ -1,4 +1,4 @@
-"""Runs and datasets, resolved: what data and training jobs get, and pretrained models."""
+"""Resolved configs of training and data jobs, and pretrained models."""
 
 import re
 from collections.abc import Mapping
@@ -18,9 +18,9 @@ from difftransformer.models.attention.registry import options_class
 from difftransformer.models.config import ModelConfig
 
 PRETRAINED_BASE = "pretrained_base"
-"""Run that `pretrained` of config.yaml adds: what adaptations start from in its place."""
+"""Run of the model that `pretrained` of config.yaml names, from which adaptations start."""
 PRETRAINED_SEED = 0
-"""Seed under which a pretrained model is evaluated: every seed would give the same."""
+"""Seed under which a pretrained model is evaluated; it has only one result."""
 _COMMIT = re.compile("[0-9a-f]{40}")
 NOT_OF_WEIGHTS = ("rope_theta", "max_positions", "residual_in_fp32")
 """Settings of the model that its weights do not depend on."""
@@ -89,7 +89,7 @@ def _model_folder(name: str) -> Path | None:
 
 
 def _with_options(model: Any) -> Any:
-    """A model with the options of its attention typed by their variant."""
+    """Validate the options of attention by the class of their variant."""
     options = model.get("attention") if isinstance(model, dict) else None
     if not isinstance(options, dict):
         return model
@@ -98,7 +98,7 @@ def _with_options(model: Any) -> Any:
 
 
 class RunSettings(Settings):
-    """What the `overrides` of a run and the recipes of a scale may hold, each a part of it."""
+    """Model and training; overrides of runs and recipes each hold a part of it."""
 
     model: Annotated[ModelConfig, BeforeValidator(_with_options)] = setting(
         meaning="The architecture."
@@ -107,7 +107,7 @@ class RunSettings(Settings):
 
 
 def check_settings(layer: Mapping[str, Any], location: str) -> None:
-    """Check the keys that one of the mappings of a run's settings has, which others complete.
+    """Check the keys of a partial mapping of a run's settings.
 
     Options of attention are checked with all of them, which name the variant.
 
@@ -126,7 +126,7 @@ def check_settings(layer: Mapping[str, Any], location: str) -> None:
 
 
 class RunConfig(RunSettings):
-    """One run at one scale, resolved: nothing in it refers to another entry."""
+    """Resolved config of a training job: a run at a scale."""
 
     scale: str = setting(meaning="Name of the scale the run was resolved at.")
     run: str = setting(meaning="Name of the run in runs.yaml.")
@@ -144,7 +144,7 @@ class RunConfig(RunSettings):
     )
 
     def decisive(self) -> dict[str, Any]:
-        """Return what decides the numbers of the run, up to the rounding of their sums.
+        """Return the settings that determine the run's results, up to rounding.
 
         Not by how many processes they are computed, nor how often, nor when a checkpoint is kept:
         a training goes on from the same checkpoints whatever these become.
@@ -173,7 +173,7 @@ class RunConfig(RunSettings):
 
 
 class ResolvedDataset(Settings):
-    """One dataset at one scale, resolved: what the data jobs get."""
+    """Resolved config of the data jobs of a dataset at a scale."""
 
     scale: str = setting(meaning="Name of the scale the dataset was resolved at.")
     dataset: str = setting(meaning="Name of the dataset in datasets.yaml.")
@@ -200,7 +200,7 @@ def require_same_model(child: ModelConfig, parent: ModelConfig, location: str, n
 
 
 def same_token_ids(config: DatasetConfig, other: DatasetConfig) -> bool:
-    """Whether ids mean the same in two datasets that share no tokenizer file."""
+    """Whether two datasets without a common tokenizer file have the same token ids."""
     if config.generated is not None and other.generated is not None:
         same_kind = type(config.generated) is type(other.generated)
         return same_kind and config.generated.vocabulary == other.generated.vocabulary

@@ -1,4 +1,4 @@
-"""A scale: its sizes and budgets, and the machine that its costs are foreseen for."""
+"""A scale: its sizes, budgets, seeds, and the machine for which costs are estimated."""
 
 from itertools import chain, count, islice
 from typing import Annotated, Any
@@ -10,7 +10,7 @@ from difftransformer.config.project import MOST_SEEDS, RecipeEntry, Seeds, Sweep
 
 
 class MachineConfig(Settings):
-    """The machine that an expensive scale is planned for; nothing of it reaches a job."""
+    """The machine for which an expensive scale is planned; jobs do not read it."""
 
     gpu: str = setting(meaning="Name of the GPU, for people")
     memory_gib: float = setting(meaning="Memory of one GPU", unit="GiB", gt=0)
@@ -42,7 +42,7 @@ class MachineConfig(Settings):
 
     @property
     def speed(self) -> float:
-        """Operations that training does on one GPU in a second."""
+        """FLOP/s of training on one GPU."""
         return self.mfu * self.peak_tflops * 1e12
 
 
@@ -51,11 +51,11 @@ class ScaleConfig(Settings):
 
     description: str = setting(meaning="What the scale is for, and on which machine")
     machine: MachineConfig | None = setting(
-        None, meaning="Machine that `difftransformer estimate-cost` reckons with"
+        None, meaning="Machine for which `difftransformer estimate-cost` estimates"
     )
-    recipes: dict[Name, RecipeEntry] = setting(meaning="Experiments by name")
+    recipes: dict[Name, RecipeEntry] = setting(meaning="Training recipes by name")
     runs: dict[Name, dict[str, Any]] = setting(
-        {}, meaning="Changes to entries of runs.yaml at this scale, and runs of this scale alone"
+        {}, meaning="Changes to entries of runs.yaml at this scale, and runs that only it has"
     )
     datasets: dict[str, dict[str, Any]] = setting(
         {}, meaning="Changes to entries of datasets.yaml at this scale"
@@ -65,51 +65,48 @@ class ScaleConfig(Settings):
     )
     learning_rates: dict[str, float] = setting(
         {},
-        meaning="Peak learning rate of single runs, chosen by the sweep; others use that of their "
-        "nearest base at the same recipe, or their recipe's",
+        meaning="Tuned peak learning rate by run; other runs use that of their nearest base at the "
+        "same recipe, else their recipe's",
         unit="per step",
     )
     timings: dict[Name, dict[str, Any]] = setting(
         {},
-        meaning="What is timed, by evaluation, see its settings; what is not here is not built at "
-        "this scale",
+        meaning="Timing settings by evaluation; artifacts whose evaluation is missing here are not "
+        "built at this scale",
     )
     size_grids: dict[str, list[str]] = setting(
         {},
-        meaning="Recipes at which the rows of a section with that `size_grid` are trained, "
-        "ascending: "
-        "model sizes, or budgets. A run at the recipe it has anyway is itself, at another one it "
-        "is called {run}_{recipe}",
+        meaning="Recipes, ascending in model size or budget, at which every row of a section with "
+        "that `size_grid` is trained. At its own recipe a run keeps its name; at another it is "
+        "called {run}_{recipe}",
     )
     sweeps: dict[str, SweepEntry] = setting({}, meaning="Learning-rate sweeps by artifact")
     proxies: dict[str, dict[str, str | None]] = setting(
         {},
-        meaning="Runs that stand in for rows of artifacts at this scale: artifact, then run of the "
-        "row, then the run it shows here, or null to leave it out; published values follow",
+        meaning="Proxies for rows of artifacts at this scale: artifact, then run of the row, then "
+        "the run shown in its place, or null to leave the row out; published values stay",
     )
     seeds: dict[str, Annotated[int, Field(ge=1, le=MOST_SEEDS)] | Seeds] = setting(
         {},
-        meaning="Seeds that an artifact has where nobody says: how many of those that are not "
-        "exploratory, or a list, which a larger count continues; those not here have one",
+        meaning="Default seeds by artifact: a count of seeds that are not exploratory, or a list, "
+        "which a larger count extends; other artifacts have one seed",
     )
     exploratory_seeds: list[int] = setting(
         [],
-        meaning="Seeds whose results have been looked at, such as those that choices were made on: "
-        "a count passes over them, and they test no claim",
+        meaning="Seeds whose results have informed choices, such as tuning: counts skip them, and "
+        "they test no claim",
     )
     not_testable: dict[str, str] = setting(
-        {},
-        meaning="Claims that the scale cannot test whatever comes out, with the reason: by claim, "
-        "by artifact, or `all`",
+        {}, meaning="Reasons why the scale cannot test claims, by claim, by artifact, or for `all`"
     )
 
     def listed_seeds(self, artifact: str) -> list[int]:
-        """Return the seeds that an artifact has by name; empty: it has as many as `seeds` says."""
+        """Return the seeds that `seeds` lists for an artifact; empty if it gives a count."""
         entry = self.seeds.get(artifact)
         return entry if isinstance(entry, list) else []
 
     def first_seeds(self, artifact: str, number: int | None) -> list[int]:
-        """Return the first seeds of an artifact, those of its list before larger ones.
+        """Return the first seeds of an artifact: listed ones, then larger ones.
 
         Args:
             artifact: Table or figure.

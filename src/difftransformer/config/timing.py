@@ -1,4 +1,4 @@
-"""How timings are taken: the settings that all jobs of timings have."""
+"""Settings of all benchmark jobs."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -9,7 +9,7 @@ from difftransformer.config.base import Backend, Settings, distinct, require_hal
 from difftransformer.config.evaluation import Options as BaseOptions
 
 TRAINED_SIZES = "trained_sizes"
-"""Name of the shape that has the sizes of the runs themselves."""
+"""Shape with the sizes of the runs themselves."""
 
 
 class BatchConfig(Settings):
@@ -21,7 +21,7 @@ class BatchConfig(Settings):
 
 
 class Timing(Settings):
-    """Where and how often something is timed, in rounds in which everything has its turns."""
+    """Where and how often models are timed, in interleaved rounds."""
 
     matched: ClassVar[bool] = False
     """Whether rows whose run has a `match` get the parameters of the first."""

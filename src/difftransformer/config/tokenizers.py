@@ -79,7 +79,7 @@ TokenizerConfig = Annotated[
 
 
 def vocabulary(vocab_size: Any, ids: int, dataset: str, location: str) -> Any:
-    """Return the vocabulary of a model that reads a dataset: what is given, else its ids, padded.
+    """Return a model's vocabulary size: as set, else the dataset's number of token ids, padded.
 
     Args:
         vocab_size: Setting of the model, not yet checked; None: it was not.

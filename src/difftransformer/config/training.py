@@ -79,9 +79,9 @@ class TrainingConfig(Settings):
     )
     activation_checkpointing: Literal["none", "layer", "selective"] = setting(
         "none",
-        meaning="layer: a layer keeps its input alone and is computed again in the backward pass, "
-        "a third more work for a fraction of the memory. selective: it keeps its products and what "
-        "attention gives, too, and computes the rest again. The numbers are the same.",
+        meaning="layer: only a layer's input is kept for the backward pass, which recomputes the "
+        "rest: a third more work for a fraction of the memory. selective: matrix products and "
+        "attention outputs are kept as well. Results are identical.",
     )
     lr: float = setting(
         meaning="Peak learning rate.",
@@ -175,8 +175,8 @@ class TrainingConfig(Settings):
     )
     save_checkpoints_at: list[Annotated[float, Field(gt=0, lt=1)]] = setting(
         [],
-        meaning="Shares of the budget after which the weights are kept beside the final ones, for "
-        "suites that measure a model as it learns; rounded to whole steps.",
+        meaning="Fractions of the budget at which intermediate checkpoints are saved, for suites "
+        "that evaluate a model during training; rounded to whole steps.",
     )
     log_every: int = setting(
         10,

@@ -1,4 +1,4 @@
-"""Turning raw mappings into typed settings, and pydantic's complaints into one readable line."""
+"""Validation of mappings into typed settings, with one-line errors."""
 
 import json
 import re
@@ -22,7 +22,7 @@ _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 def names_from(allowed: Collection[str], noun: str) -> Callable[[list[str]], list[str]]:
-    """Return what checks a list of names: each must be ``allowed``, and stand there once."""
+    """Return a validator of lists of names: each is ``allowed`` and occurs once."""
 
     def check(names: list[str]) -> list[str]:
         for name in names:
@@ -58,7 +58,7 @@ def validate(kind: type[T], raw: Any, location: str, origin: Origin | None = Non
 
 
 def validate_part(kind: type[BaseModel], raw: Any, location: str) -> None:
-    """Check the keys that ``raw`` has, where others may be missing: a later layer gives them.
+    """Check the keys of a partial mapping; missing keys are allowed.
 
     Raises:
         ConfigError: As `validate`, for an unknown key or a value of a wrong type or size.
