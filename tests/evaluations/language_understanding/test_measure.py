@@ -119,7 +119,7 @@ def test_a_killed_job_resumes_with_the_next_task(
     tmp_path: Path, llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uninterrupted = measure(tmp_path / "whole", llama, limit=6)
-    evaluate_task, evaluated = evaluation.ask, []
+    evaluate_task, evaluated = evaluation.evaluate_task, []
 
     def dies_at_the_second(model: Any, task: Any, limit: int | None, **options: Any) -> Any:
         evaluated.append(next(iter(task["tasks"])))
