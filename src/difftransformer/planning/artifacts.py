@@ -1,4 +1,4 @@
-"""What tables and figures are made of: their slices, and the files they are read from."""
+"""Tables and figures of a scale: their resolved configs and input files."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from difftransformer.provenance.fingerprint import code_fingerprint, config_fing
 
 @dataclass(frozen=True, eq=False)
 class Artifacts:
-    """Tables and figures of one scale, over its jobs."""
+    """Tables and figures of one scale."""
 
     jobs: Jobs
 
@@ -51,10 +51,10 @@ class Artifacts:
         }
 
     def check(self, name: str) -> None:
-        """Check everything that an artifact names.
+        """Check that all names in an artifact exist and that its suites fit its runs.
 
         Raises:
-            ConfigError: one line with the key path, the unknown name and the nearest one.
+            ConfigError: The first error; names key, value and the most similar name.
         """
         location = f"{self._artifact_resolver.location}/{name}.yaml"
         self._artifact_resolver.check(name)
@@ -66,7 +66,7 @@ class Artifacts:
             check_evaluation(self.jobs.pretrained_runs, suite, run, trained, location)
 
     def resolve(self, name: str, kind: Kind) -> ResolvedArtifact:
-        """Return a table or a figure, resolved."""
+        """Return the resolved config of a table or figure."""
         parts = self.available[name].sections
         return self._artifact_resolver.resolve(
             name,
@@ -79,17 +79,17 @@ class Artifacts:
         )
 
     def config_file(self, name: str, kind: Kind) -> str:
-        """Return the file of a table's or a figure's slice."""
+        """Write the resolved config of a table or figure; return its path."""
         return self.jobs.write(kind, self.resolve(name, kind))
 
     def code(self, kind: Kind, name: str) -> str:
-        """Return the fingerprint of what makes a table or a figure, with its templates."""
+        """Return the fingerprint of the code and templates of a table or figure."""
         reports = {module_of(part.evaluation, "report") for part in self.available[name].sections}
         code = code_fingerprint(ENTRIES[kind], tuple(reports))
         return config_fingerprint([code, templates()])
 
     def seeds(self, name: str) -> list[int]:
-        """Return the seeds of an artifact's trainings; a sweep that chooses has its own."""
+        """Return the seeds of an artifact; a sweep that selects learning rates has its own."""
         scale = self.jobs.resolver.scale
         sweep = scale.sweeps.get(name)
         if sweep is not None and sweep.seeds is not None:
@@ -100,7 +100,7 @@ class Artifacts:
         return scale.first_seeds(name, requested)
 
     def exploratory(self) -> list[int]:
-        """Return the requested seeds that are exploratory, and so test no claim at this scale."""
+        """Return the requested seeds that are exploratory and therefore excluded from tests."""
         seeds = self.jobs.resolver.project.seeds
         exploratory = self.jobs.resolver.scale.exploratory_seeds
         return [seed for seed in seeds if seed in exploratory] if isinstance(seeds, list) else []
@@ -115,11 +115,11 @@ class Artifacts:
     # --- files behind it ---
 
     def results(self, name: str, seeds: Sequence[int] | None = None) -> list[str]:
-        """Return the result files behind a table or figure: trainings, then evaluations.
+        """Return the result files behind a table or figure: trainings, evaluations, timings.
 
         Args:
             name: The table or figure.
-            seeds: Its seeds, where an earlier call built it; None: those of this call.
+            seeds: Seeds of an earlier build; None: seeds of this call.
         """
         layout = self.jobs.layout
         files = [layout.training(run, seed) for run, seed in self._trainings(name, seeds)]
@@ -133,11 +133,11 @@ class Artifacts:
         ]
 
     def histories(self, name: str) -> list[str]:
-        """Return the curves behind a figure."""
+        """Return the history files behind a figure."""
         return [self.jobs.layout.history(run, seed) for run, seed in self._trainings(name)]
 
     def table_histories(self, name: str) -> list[str]:
-        """Return the curves behind a table: most are made of final numbers alone."""
+        """Return the history files behind a table; most tables need none."""
         parts = self.available[name].sections
         return (
             self.histories(name)
@@ -146,11 +146,11 @@ class Artifacts:
         )
 
     def details(self, name: str) -> list[str]:
-        """Return the folders that a figure may read beside the results of its evaluations."""
+        """Return the folders with details of the evaluations of a figure."""
         return [self.jobs.layout.details(*evaluation) for evaluation in self._evaluated(name)]
 
     def answer_folders(self, name: str) -> dict[str, list[str]]:
-        """Return the folders of answers that judges read, by the evaluation that asks for them."""
+        """Return the folders of answers for the judges, by evaluation."""
         folders = dict[str, list[str]]()
         for suite, run, seed in self._evaluated(name):
             if self.jobs.judges(suite):
@@ -159,7 +159,7 @@ class Artifacts:
         return folders
 
     def judgment_details(self, name: str) -> list[str]:
-        """Return the folders of single judgments behind a table, where judges are compared."""
+        """Return the folders of single judgments behind a table that compares judges."""
         return [
             self.jobs.layout.judgment_details(judge, *evaluation)
             for evaluation in self._evaluated(name)
@@ -168,7 +168,7 @@ class Artifacts:
         ]
 
     def evaluations(self, name: str) -> Iterator[tuple[str, str]]:
-        """Every (suite, run) that an artifact reads, in the order of its rows."""
+        """Yield the (suite, run) pairs of an artifact, in the order of its rows."""
         for part in self.available[name].sections:
             for run, suite in product(self._measured(name, part), part.suites):
                 yield suite, run
@@ -178,15 +178,15 @@ class Artifacts:
     # --- timings ---
 
     def timings(self) -> list[str]:
-        """Return the evaluations that the scale times."""
+        """Return the evaluations with timings at this scale."""
         names = (self._timing_of(part) for part in self._parts())
         return list(dict.fromkeys(name for name in names if name is not None))
 
     def timing(self, name: str) -> BenchmarkConfig:
-        """Return what a job of timings gets, for all artifacts together.
+        """Return the config of a benchmark job, for all artifacts together.
 
         Raises:
-            ConfigError: Sizes that the model of a row cannot have.
+            ConfigError: The model of a row cannot have the sizes of the benchmark.
         """
         config = self.jobs.resolver.timing(name)
         assert config is not None, name
@@ -198,11 +198,11 @@ class Artifacts:
         return BenchmarkConfig(scale=self.jobs.scale, evaluation=name, config=config, models=models)
 
     def timing_file(self, name: str) -> str:
-        """Return the file of the slice of a job of timings."""
+        """Write the config of a benchmark job; return its path."""
         return self.jobs.write("timings", self.timing(name))
 
     def timing_code(self, name: str) -> str:
-        """Return the fingerprint of what times, with the attention of all rows."""
+        """Return the fingerprint of the code of a benchmark, with the attention of all rows."""
         benchmark, result = self.timing(name), self.jobs.layout.timings(name)
         models = [model for by_shape in benchmark.models.values() for model in by_shape.values()]
         variants = {variant_location(model.attention.variant) for model in models}
@@ -214,7 +214,7 @@ class Artifacts:
         return [part for artifact in self.available.values() for part in artifact.sections]
 
     def _timed(self, name: str, *, trained_sizes: bool) -> list[str]:
-        """Rows that are timed at the sizes of their own runs, or at those of the scale."""
+        """Return rows timed at the sizes of their runs (``own``), or at those of the scale."""
         parts = [part for part in self._parts() if self._timing_of(part) == name]
         rows = (
             row.run
@@ -225,7 +225,7 @@ class Artifacts:
         return list(dict.fromkeys(rows))
 
     def _timing_of(self, part: SectionConfig) -> str | None:
-        """Evaluation whose timings a section shows, where the scale makes them."""
+        """Return the evaluation whose timings a section shows, if the scale has timings."""
         name = part.typed_options.timing
         config = None if name is None else self.jobs.resolver.timing(name)
         trained_sizes = part.evaluation != name
@@ -236,7 +236,7 @@ class Artifacts:
         )
 
     def _untimed(self, part: SectionConfig) -> bool:
-        """Whether a section shows timings of its own evaluation, of which the scale makes none."""
+        """Return whether a section needs timings that the scale does not measure."""
         return part.typed_options.timing == part.evaluation and self._timing_of(part) is None
 
     # --- parts ---
@@ -309,12 +309,12 @@ class Artifacts:
         return swept
 
     def _rows(self, part: SectionConfig) -> list[str]:
-        """Runs of a section's rows, each at every recipe of the size grid if it has one."""
+        """Return the runs of a section's rows, for each recipe of its size grid."""
         members = self.jobs.resolver.members
         return [run for row in part.rows for run in members(row.run, part.size_grid)]
 
     def _measured(self, name: str, part: SectionConfig) -> list[str]:
-        """Runs that a section's suites are asked of: those of the sweep where rates are swept."""
+        """Return the runs that a section's suites evaluate; for a sweep those at each rate."""
         if not part.typed_options.swept:
             return self._rows(part)
         swept = self._sweep_rows(name)
@@ -327,7 +327,7 @@ class Artifacts:
     def _evaluated(
         self, name: str, seeds: Sequence[int] | None = None
     ) -> list[tuple[str, str, int]]:
-        """Every suite, run and seed that an artifact reads."""
+        """Return all (suite, run, seed) that an artifact reads."""
         elsewhere = [PRETRAINED_SEED]  # one result for all
         seeds = seeds or self.seeds(name)
         return [
@@ -338,13 +338,13 @@ class Artifacts:
 
 
 def _paired_runs(part: SectionConfig) -> Sequence[str]:
-    """Runs on another task that stand beside a section's rows."""
+    """Return the paired runs (on another task) of a section's rows."""
     return [row.paired_run for row in part.rows if row.paired_run is not None]
 
 
 @cache
 def templates(folder: str = "templates") -> dict[str, str]:
-    """Return the ``templates`` of tables, or the ``site/assets`` of the report."""
+    """Return the content of the files in a folder of `reporting`, by name."""
     return {
         entry.name: entry.read_text(encoding="utf-8")
         for entry in (files("difftransformer.reporting") / folder).iterdir()

@@ -1,4 +1,4 @@
-"""What of a plan is built already: tables and figures on the disk, and the seeds that they have."""
+"""Existing tables and figures of a plan, and their seeds."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,7 +18,7 @@ def built(plan: Plan) -> list[str]:
 
 
 def built_users(plan: Plan, artifact: str) -> list[str]:
-    """Return the artifact and every built one that shows any of its own runs."""
+    """Return an artifact and all existing artifacts that show one of its own runs."""
     owned, existing = set(plan.owned_runs(artifact)), set(built(plan))
     return [
         name
@@ -28,7 +28,7 @@ def built_users(plan: Plan, artifact: str) -> list[str]:
 
 
 def seeds_of(plan: Plan, artifacts: Iterable[str]) -> dict[str, list[int]]:
-    """Return the seeds of those of some artifacts whose table is built."""
+    """Return the seeds of existing tables among some artifacts."""
     paths = (Path(f"{plan.jobs.layout.table(name)}.json") for name in artifacts)
     tables = read_earlier_tables(path for path in paths if path.is_file())
     return {table.artifact: table.seeds for table in tables}

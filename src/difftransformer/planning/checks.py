@@ -1,4 +1,4 @@
-"""What no entry shows by itself: whether runs fit their data and parents, suites their runs."""
+"""Checks across entries: whether runs fit their data and parent runs, and suites their runs."""
 
 import sys
 
@@ -73,7 +73,7 @@ def _check_validation(
 
 
 def _check_rows(run_config: RunConfig, rows: GeneratedRows | None, location: str) -> None:
-    """Generated rows are trained on whole; a probe is made of recall rows that there can be."""
+    """Check that seq_len fits generated rows and that a probe fits recall rows."""
     length, probe = run_config.training.seq_len, run_config.training.probe
     if rows is not None and length != rows.row_length - 1:
         raise ConfigError(
@@ -131,10 +131,10 @@ def _check_adaptation(run_config: RunConfig, location: str) -> None:
 
 
 def check_token_ids(resolver: ConfigResolver, dataset: str, run: RunConfig, location: str) -> None:
-    """Check that ids mean the same in a dataset as in that of a run.
+    """Check that a dataset has the same token ids as the training data of a run.
 
     Raises:
-        ConfigError: They do not.
+        ConfigError: The ids differ.
     """
     owner = resolver.tokenizer_owner(run.dataset)
     ours, theirs = resolver.dataset(dataset), resolver.dataset(run.dataset)
@@ -183,10 +183,10 @@ def check_evaluation(
 
 
 def check_suites(resolver: ConfigResolver, part: SectionConfig, location: str) -> None:
-    """Check that a section's suites are of its evaluation, if that has suites of its own.
+    """Check that a section's suites belong to its evaluation, if the evaluation has suites.
 
     Raises:
-        ConfigError: One is not, or is unknown.
+        ConfigError: A suite is unknown or belongs to another evaluation.
     """
     kinds = {suite: resolver.suite(suite).kind for suite in resolver.suites}
     has_own = evaluation(part.evaluation).suite is not None

@@ -1,4 +1,4 @@
-"""What has become of each table and figure of the papers at a scale."""
+"""Status of each table and figure of the papers at a scale."""
 
 from collections.abc import Collection
 
@@ -10,9 +10,11 @@ _OFFLINE = "The offline judge decides; judge=endpoint asks a language model, as 
 
 
 def paper_contents(artifacts: Artifacts, reported: Collection[str]) -> list[PaperStatus]:
-    """Return one line for each table and figure that the papers print, in their order.
+    """Return the status of each table and figure of the papers, in their order.
 
-    ``reported`` are the artifacts that the report shows, of those that the scale can build.
+    Args:
+        artifacts: Artifacts of the scale.
+        reported: Artifacts that the report shows.
     """
 
     def status(item: PaperItem) -> ItemStatus:

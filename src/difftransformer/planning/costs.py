@@ -1,7 +1,7 @@
-"""What the trainings of an expensive scale cost, from their settings alone.
+"""Estimated cost of training runs, from their configuration.
 
-Operations are those of `models.sizes`, each token's forward and backward pass; hours are these over
-the peak of a GPU times the share of it that the scale states.
+FLOPs are those of forward and backward pass per token (`models.sizes`); GPU-hours are FLOPs divided
+by peak FLOP/s times the MFU of the scale's machine.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,25 +18,26 @@ from difftransformer.training.methods import configure
 from difftransformer.training.state_folder import KEPT_CHECKPOINTS
 
 WORLDS = (8, 64, 512)
-"""GPUs that wall time and communication are said for."""
+"""Numbers of GPUs for which wall time and communication are estimated."""
 _GIB = 2**30
 _BYTES = 4
-"""Of a published weight; a checkpoint has three such numbers for each, with AdamW's moments."""
+"""Bytes per weight; a checkpoint has three numbers per weight, with AdamW's moments."""
 
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """What one training costs.
+    """Cost of one training run.
 
     Attributes:
-        run: Its name; of its ``seeds`` each costs this.
-        parameters: Of the model.
-        tokens: Of the whole training.
-        world_size: GPUs that train it together.
-        gpu_hours: Of all of these.
-        memory_gib: Of one of them at its peak: weights, gradients, moments, activations, logits.
-        disk_gib: Final and kept weights, and as many checkpoints as stay, with the one that is
-            being written.
+        run: Name of the run.
+        seeds: Number of seeds; the other values are per seed.
+        parameters: Parameters of the model.
+        tokens: Training tokens.
+        world_size: Number of GPUs.
+        gpu_hours: GPU-hours over all GPUs.
+        memory_gib: Peak memory per GPU: weights, gradients, moments, activations, logits.
+        disk_gib: Disk space: final and intermediate weights, and checkpoints with the one being
+            written.
     """
 
     run: str
@@ -50,15 +51,15 @@ class TrainingCost:
 
     @property
     def days(self) -> float:
-        """How long it takes."""
+        """Wall time in days."""
         return self.gpu_hours / self.world_size / 24
 
 
 def training_costs(plan: Plan, artifacts: Sequence[str]) -> list[TrainingCost]:
-    """Return what every training costs that artifacts need, the dearest first.
+    """Return the cost of each training behind artifacts, most expensive first.
 
     Raises:
-        ConfigError: The scale states no machine.
+        ConfigError: The scale has no machine.
     """
     machine, seeds = plan.machine, plan.trainings(artifacts)
     costs = [_cost(plan, run, len(some), machine) for run, some in seeds.items()]
@@ -66,10 +67,15 @@ def training_costs(plan: Plan, artifacts: Sequence[str]) -> list[TrainingCost]:
 
 
 def lines(plan: Plan, artifacts: Sequence[str], num_lines: int = 20) -> Iterator[str]:
-    """Say what artifacts cost, the dearest trainings by name.
+    """Yield the report of `estimate-cost`: totals and the most expensive trainings.
+
+    Args:
+        plan: The plan.
+        artifacts: Artifacts to build.
+        num_lines: Number of trainings to list.
 
     Raises:
-        ConfigError: The scale states no machine.
+        ConfigError: The scale has no machine.
     """
     machine, costs = plan.machine, training_costs(plan, artifacts)
     hours = sum(cost.gpu_hours * cost.seeds for cost in costs)
@@ -107,7 +113,7 @@ def lines(plan: Plan, artifacts: Sequence[str], num_lines: int = 20) -> Iterator
 def _communication(
     plan: Plan, costs: Sequence[TrainingCost], machine: MachineConfig
 ) -> Iterator[str]:
-    """Say what each size of a model sends, that several GPUs train."""
+    """Yield the communication time per step of each model size that several GPUs train."""
     sizes: dict[tuple[str, int, int], str] = {}
     for cost in costs:
         training = plan.jobs.run(cost.run).training
@@ -157,7 +163,7 @@ def _published(costs: Sequence[PublishedCost]) -> Iterator[str]:
 
 
 def _data_gib(plan: Plan, costs: Sequence[TrainingCost]) -> float:
-    """Packed tokens of all data sets that are trained on."""
+    """Return the GiB of the packed tokens of all training datasets."""
     sizes: dict[str, float] = {}
     for cost in costs:
         run_config = plan.jobs.run(cost.run)
@@ -168,7 +174,7 @@ def _data_gib(plan: Plan, costs: Sequence[TrainingCost]) -> float:
 
 
 def epochs(plan: Plan, runs: Iterable[str]) -> Iterator[str]:
-    """Say how often the longest training on each data set goes through it, the oftenest first."""
+    """Yield the number of epochs of the longest training on each dataset, largest first."""
     longest: dict[str, float] = {}
     for run in runs:
         run_config = plan.jobs.run(run)

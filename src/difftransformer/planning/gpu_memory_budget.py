@@ -1,7 +1,4 @@
-"""The memory of the GPU that a scale is planned for, against what each training needs on it.
-
-So a training that cannot fit is refused before its first job, on a machine without a GPU.
-"""
+"""Check of GPU memory when planning: training runs that do not fit fail before the first job."""
 
 from difftransformer.config.run import RunConfig
 from difftransformer.config.scale import MachineConfig
@@ -12,14 +9,14 @@ from difftransformer.training.memory import estimate_memory
 
 _GIB = 2**30
 _HOST_MB = 16_000
-"""What profiles ask for any job; half of it is for a training's process and its data."""
+"""Memory that profiles request for any job; half of it is for the process and its data."""
 
 
 def host_mb(model: ModelConfig) -> int:
-    """Return the MB of its node's own memory that a training asks for.
+    """Return the MB of host memory that a training requests.
 
-    A checkpoint is copied there before it is written, weights and two moments in float32; in the
-    end one process has the whole model, twice while it is written.
+    A checkpoint (weights and two moments in float32) is copied to host memory before it is
+    written; at the end one process has the full model, twice while writing.
     """
     return max(_HOST_MB, _HOST_MB // 2 + round(24e-6 * count_parameters(model)))
 
@@ -28,7 +25,7 @@ def require_gpu_memory(run_config: RunConfig, machine: MachineConfig, location: 
     """Check that a training fits the GPU of a machine.
 
     Raises:
-        ConfigError: It does not; the line says what to change.
+        ConfigError: It does not fit; the message says what to change.
     """
     config, budget = run_config.training, machine.memory_gib * _GIB
     estimate = estimate_memory(run_config, "cuda")

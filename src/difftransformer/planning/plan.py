@@ -1,7 +1,4 @@
-"""What there is to do at one scale: its jobs, its artifacts, and the targets they make up.
-
-The workflow asks a `Plan` and holds no knowledge of its own.
-"""
+"""The plan of one scale: jobs, artifacts and targets; the Snakefile only queries it."""
 
 import os
 import shlex
@@ -51,7 +48,7 @@ class Plan:
 
     @cached_property
     def jobs(self) -> Jobs:
-        """Data, training, evaluation and timings."""
+        """Jobs for data, training, evaluation and benchmarks."""
         return Jobs(self.resolver)
 
     @cached_property
@@ -68,17 +65,17 @@ class Plan:
     def load(
         cls, folder: Path, overrides: Mapping[str, Any] | None = None, files: Sequence[Path] = ()
     ) -> "Plan":
-        """Read, resolve and check the whole configuration.
+        """Read, resolve and validate the whole configuration.
 
-        The user's files are checked where a target reads them.
+        Files of the user are checked when a target reads them.
 
         Args:
-            folder: Of the configuration.
+            folder: Folder of the YAML configuration.
             overrides: Keys of its config.yaml.
-            files: YAML files with such keys, below ``overrides``.
+            files: YAML files with keys of config.yaml; ``overrides`` take precedence.
 
         Raises:
-            ConfigError: At the first thing that cannot be used, in one line.
+            ConfigError: The first error, in one line.
         """
         resolver = ConfigResolver.load(folder, overrides, files)
         keys = dict.fromkeys(chain(*map(read_yaml, files), overrides or {}))
@@ -87,7 +84,7 @@ class Plan:
         return plan
 
     def check(self) -> None:
-        """Resolve everything that any target could need."""
+        """Validate everything that any target could need."""
         location = self.resolver.folder / "config.yaml"
         check_uri(self.resolver.project.tracking.uri, f"{location}: tracking.uri")
         if "endpoint" in self.resolver.project.judge:
@@ -106,10 +103,10 @@ class Plan:
 
     @property
     def machine(self) -> MachineConfig:
-        """The machine that the scale is planned for.
+        """The machine for which the scale estimates costs.
 
         Raises:
-            ConfigError: It states no machine.
+            ConfigError: The scale has none.
         """
         if (machine := self.resolver.scale.machine) is None:
             location = self.resolver.scale_file
@@ -129,7 +126,7 @@ class Plan:
                 require_gpu_memory(self.jobs.run(run), machine, self.resolver.scale_file)
 
     def trainings(self, artifacts: Sequence[str]) -> dict[str, set[int]]:
-        """Return the seeds of each run that must train for artifacts, those continued included."""
+        """Return the seeds of each training behind artifacts, including parent runs."""
         seeds: dict[str, set[int]] = {}
         for artifact in artifacts:
             for run in self.artifacts.runs(artifact):
@@ -140,9 +137,9 @@ class Plan:
         return seeds
 
     def equal_trainings(self, artifacts: Sequence[str]) -> list[list[str]]:
-        """Return the runs of artifacts that train the same under several names, by training.
+        """Return groups of runs that are the same training under different names.
 
-        Weights that are kept on the way change no step.
+        Intermediate checkpoints do not change a training.
         """
         by_training = dict[str, list[str]]()
         for run in self.trainings(artifacts):
@@ -153,10 +150,10 @@ class Plan:
         return [runs for runs in by_training.values() if len(runs) > 1]
 
     def require_writable(self) -> None:
-        """Check that results can be written where they are to lie; nothing is made.
+        """Check that the results folder is writable, without creating it.
 
         Raises:
-            OSError: They cannot.
+            OSError: It is not writable.
         """
         folder = Path(self.jobs.layout.plan)
         nearest = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
@@ -170,7 +167,7 @@ class Plan:
 
     @cached_property
     def groups(self) -> dict[str, list[str]]:
-        """Targets that stand for several artifacts: default_targets, all, sweeps, the papers."""
+        """Targets that contain several artifacts: default_targets, all, sweeps, each paper."""
         available = self.artifacts.available
         sweeps = [name for name, artifact in available.items() if artifact.tunes]
         papers = {
@@ -196,7 +193,7 @@ class Plan:
         return list(dict.fromkeys(artifact for name in names for artifact in artifacts[name]))
 
     def files(self, artifacts: Sequence[str]) -> list[str]:
-        """Return the files that artifacts consist of: tables and figures."""
+        """Return the files of artifacts: tables and figures."""
         tables = (self.tables(artifacts, ending) for ending in ENDINGS["table"])
         figures = (self.figures(artifacts, ending) for ending in (*ENDINGS["figure"], SUMS))
         return [*chain.from_iterable(tables), *chain.from_iterable(figures)]
@@ -218,24 +215,24 @@ class Plan:
         ]
 
     def tables(self, artifacts: Sequence[str], ending: str = ".json") -> list[str]:
-        """Return the tables of artifacts, as data unless another ending is given."""
+        """Return the table files of artifacts, by default JSON."""
         return [f"{self.jobs.layout.table(a)}{ending}" for a in self._with("table", artifacts)]
 
     def figures(self, artifacts: Sequence[str], ending: str = ".svg") -> list[str]:
-        """Return the pictures of artifacts, for pages unless another ending is given."""
+        """Return the figure files of artifacts, by default SVG."""
         return [f"{self.jobs.layout.figure(a)}{ending}" for a in self._with("figure", artifacts)]
 
     def results(self, artifacts: Sequence[str]) -> list[str]:
-        """Return every result file behind artifacts."""
+        """Return all result files behind artifacts."""
         return list(dict.fromkeys(f for name in artifacts for f in self.artifacts.results(name)))
 
     def histories(self, artifacts: Sequence[str]) -> list[str]:
-        """Return the curves of every training behind artifacts."""
+        """Return the history files of all trainings behind artifacts."""
         files = (file for name in artifacts for file in self.artifacts.histories(name))
         return list(dict.fromkeys(files))
 
     def browsed(self, artifacts: Sequence[str]) -> list[str]:
-        """Return the folders with maps on prompts behind artifacts."""
+        """Return the folders with attention maps behind artifacts."""
         sections = [(name, self.artifacts.available[name].sections) for name in artifacts]
         names = [
             name for name, parts in sections if any(part.typed_options.browsed for part in parts)
@@ -245,7 +242,7 @@ class Plan:
         )
 
     def report_config_file(self, artifacts: Sequence[str]) -> str:
-        """Return the file of the slice of the report on artifacts and on those that are kept."""
+        """Write the config of the report on requested and earlier artifacts; return its path."""
         scale, earlier = self.resolver.project.scale, self.earlier_artifacts(artifacts)
         names = self._in_order([*artifacts, *earlier])
         runs = dict.fromkeys(run for name in names for run in self.artifacts.runs(name))
@@ -266,14 +263,14 @@ class Plan:
         return self.jobs.write("report", report_config)
 
     def verdicts_config_file(self, artifacts: Sequence[str]) -> str:
-        """Return the file of claims for requested artifacts and those of earlier calls."""
+        """Write the config of the verdicts on requested and earlier artifacts; return its path."""
         from difftransformer.planning.built import seeds_of
 
         earlier = seeds_of(self, self.claims.answering(self.earlier_artifacts(artifacts)))
         return self.jobs.write("verdicts", self.claims.tested(artifacts, earlier))
 
     def report_code(self) -> str:
-        """Return the fingerprint of what writes pages."""
+        """Return the fingerprint of the code and templates of the report."""
         parts = (
             part for artifact in self.artifacts.available.values() for part in artifact.sections
         )
@@ -284,7 +281,7 @@ class Plan:
         return config_fingerprint([code, templates("site/assets")])
 
     def ending(self) -> list[str]:
-        """Return what a build comes to, for who watched it: the verdicts, and where all is."""
+        """Return the last lines of a build: summary of the verdicts, path of the report."""
         from difftransformer.reporting.verdict_job import read_verdicts
 
         layout = self.jobs.layout
@@ -322,7 +319,7 @@ class Plan:
         return {name: lacking(self.artifacts, name) for name in declared}
 
     def other_scales(self) -> dict[str, str]:
-        """Return the scales but this one, by the folders that they are built in."""
+        """Return the other scales by their results folders."""
         layout = self.jobs.layout
         names = (path.stem for path in (self.resolver.folder / "scales").glob("*.yaml"))
         return {Layout(layout.root, name).home: name for name in names if name != layout.scale}
@@ -331,7 +328,7 @@ class Plan:
         return [name for name in artifacts if getattr(self.artifacts.available[name], kind)]
 
     def _in_order(self, artifacts: Sequence[str]) -> list[str]:
-        """Sort artifacts: those of `default_targets`, then as the papers' groups have them."""
+        """Sort artifacts: the default targets, then in the order of the papers."""
         grouped = [name for group in self.groups.values() for name in group if name in artifacts]
         return list(dict.fromkeys([*grouped, *artifacts]))
 
@@ -341,7 +338,7 @@ class Plan:
         return next(([name] for name in names), list(artifacts))
 
     def _config(self, without: Collection[str] = ()) -> str:
-        """The --config of this call, with its scale; folders are shortened to their names."""
+        """Return the --config of this call with its scale; folders are shortened to their names."""
         settings = {"scale": self.resolver.project.scale} | {
             key: value for key, value in self.call_settings.items() if key not in without
         }

@@ -13,7 +13,7 @@ from difftransformer.models.sizes import count_parameters
 from difftransformer.planning.plan import Plan
 
 _BYTES = 2
-"""Of a published weight: all of them are published in 16 bits."""
+"""Bytes per weight: all these models are published in 16 bits."""
 _OPERATIONS = 2
 """For each parameter and token of a forward pass; maps of short prompts add little."""
 
@@ -38,7 +38,7 @@ class PublishedCost:
 
     @property
     def download_gib(self) -> float:
-        """Its files on the hub, which is what it takes on a card, too."""
+        """Size of its files on the hub."""
         return (self.parameters or 0.0) * _BYTES / 2**30
 
 
