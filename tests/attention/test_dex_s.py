@@ -7,7 +7,7 @@ import torch
 from oracles import exact_output, exact_weights, softmax_heads
 from small_layers import D_MODEL, build, inputs
 
-from difftransformer.convert.dex.tuner import changed
+from difftransformer.convert.dex.tuner import subtract_difference
 from difftransformer.evaluations.quantized.fake_quantization import quantized_weights
 from difftransformer.models.attention.dex_s import DexAttention
 from difftransformer.models.config import ModelConfig
@@ -38,7 +38,7 @@ def test_it_changes_heads_as_dex_changes_those_of_trained_models(
     heads = torch.stack([*softmax_heads(options, dict(plain.named_parameters()), x)], dim=2)
     weight = layer.difference_proj.weight.view(-1, 6, 6).mT
     w_d = weight if difference == "head" else weight[0]
-    own = changed(heads[:, :, :selected], w_d, layer.lambda_learned)
+    own = subtract_difference(heads[:, :, :selected], w_d, layer.lambda_learned)
     joined = torch.cat((own, heads[:, :, selected:]), dim=2).flatten(2)
     torch.testing.assert_close(layer(x, rope), joined @ layer.o_proj.weight.T, rtol=1e-5, atol=1e-5)
     assert (layer(x, rope) - plain(x, rope)).abs().max() > 0.1

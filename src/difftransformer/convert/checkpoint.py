@@ -1,6 +1,6 @@
-"""A model as a folder: model.safetensors, and a config.json that transformers' Auto classes read.
+"""Save and load models: model.safetensors, and a config.json for transformers' Auto classes.
 
-Nothing here imports transformers: a training job writes the folder, an evaluation loads it.
+It does not import transformers: training jobs write the folder, evaluations load it.
 """
 
 import errno
@@ -30,8 +30,8 @@ from difftransformer.provenance.layout import TRAINING
 
 WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
 ADAPTER = "adapter.safetensors"
-"""What a method of adaptation has beside the model; its settings are in the file's head."""
-_MISFIT = "it belongs to another config.json than the one beside it"
+"""File of a fine-tuning method beside the model; its settings are in the file's metadata."""
+_MISMATCH = "it does not belong to the config.json beside it"
 ARCHITECTURE = "DiffTransformerForCausalLM"
 STUB_MODULE = "modeling_difftransformer"
 STUB = f'''"""Lets `trust_remote_code` find this model's classes in the package difftransformer.
@@ -56,10 +56,10 @@ def save_model(
     """Write the model into ``folder``, each file atomically, config.json last.
 
     Args:
-        folder: Made where it is missing.
+        folder: Created if missing.
         model: The model, on any device.
-        config: Settings to store beside the weights, usually ``model.config``.
-        eos_token_id: Id of the token that ends a generation, for transformers.
+        config: Settings for config.json, usually ``model.config``.
+        eos_token_id: Id of the end-of-sequence token, for transformers.
     """
     save_weights(folder / WEIGHTS, model.state_dict())
     write_text(folder / f"{STUB_MODULE}.py", STUB)
@@ -78,8 +78,8 @@ def save_model(
 def save_language_model(folder: Path, model: LanguageModel) -> None:
     """Write a model of any class into ``folder``, each file atomically, config.json last.
 
-    One of transformers comes with its own tokenizer, but for tokenizer.json, and generation
-    settings; its weights are one file, whatever its size.
+    A transformers model is saved with its tokenizer (except tokenizer.json) and generation
+    settings, and its weights in a single file.
     """
     if isinstance(model, Transformer):
         save_model(folder, model, model.config)
@@ -88,7 +88,7 @@ def save_language_model(folder: Path, model: LanguageModel) -> None:
     with TemporaryDirectory(dir=folder, prefix=".") as aside:
         try:
             model.inner.save_pretrained(aside, max_shard_size=sys.maxsize)
-        except SafetensorError as error:  # how a full disk shows
+        except SafetensorError as error:  # the error of a full disk
             raise OSError(errno.EIO, str(error)) from error
         if model.tokenizer is not None:
             model.tokenizer.save_pretrained(aside)
@@ -98,7 +98,7 @@ def save_language_model(folder: Path, model: LanguageModel) -> None:
 
 
 def save_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
-    """Write tensors by name, atomically; missing folders are made."""
+    """Write tensors by name atomically, creating missing folders."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     write_bytes(path, save(tensors, metadata={"format": "pt"}))
 
@@ -107,8 +107,8 @@ def read_config(folder: Path) -> ModelConfig:
     """Return the settings of a saved model.
 
     Raises:
-        DataError: config.json is not as its training published it.
-        CheckpointError: config.json is missing, damaged, or of another kind of model.
+        DataError: config.json differs from its recorded checksum.
+        CheckpointError: config.json is missing, damaged, or of another model type.
     """
     path = folder / CONFIG
     verify_checksum(path)
@@ -117,18 +117,18 @@ def read_config(folder: Path) -> ModelConfig:
         settings = content["model"]
     except FileNotFoundError:
         raise CheckpointError(
-            f"{path}: no such file; {folder} holds no trained model, train it first"
+            f"{path}: no such file; {folder} has no trained model, train it first"
         ) from None
     except (OSError, ValueError):
         raise CheckpointError(f"{path}: not readable as JSON; train the model again") from None
     except (KeyError, TypeError):
         if (kind := model_type(folder)) not in (None, MODEL_TYPE):
             raise CheckpointError(
-                f"{path}: is a {kind}: a pretrained model, adapted or not, keeps its format, "
-                "and programs that know it take the folder as it is"
+                f"{path}: is a {kind}: a pretrained model keeps its format, fine-tuned or not; "
+                "load the folder with transformers"
             ) from None
         raise CheckpointError(
-            f"{path}: no settings under `model`; name a folder written by difftransformer"
+            f"{path}: no settings under `model`; pass a folder written by difftransformer"
         ) from None
     try:
         return ModelConfig.from_dict(settings, f"{path}: model")
@@ -137,12 +137,12 @@ def read_config(folder: Path) -> ModelConfig:
 
 
 def finetuned_model(folder: Path) -> PretrainedModel | None:
-    """Return the model of transformers that adapting one from elsewhere left in a folder.
+    """Return the fine-tuned transformers model in a folder.
 
-    None: the folder holds a model of ours, or none that can be read, which `load_model` tells.
+    None: the folder has one of our models, or an unreadable one, for which `load_model` raises.
 
     Raises:
-        DataError: A file is not as its training published it.
+        DataError: A file differs from its recorded checksum.
     """
     if model_type(folder) in (None, MODEL_TYPE):
         return None
@@ -155,9 +155,9 @@ def load_model(folder: Path, backend: str = "sdpa") -> Transformer:
     """Return the model saved in ``folder``, on the CPU in float32, in evaluation mode.
 
     Raises:
-        CheckpointError: a file is missing or damaged, or its tensors do not fit the settings.
-        DataError: a file is not as its training published it.
-        ConfigError: the stored settings name an attention variant that is not there.
+        CheckpointError: A file is missing or damaged, or its tensors do not fit the settings.
+        DataError: A file differs from its recorded checksum.
+        ConfigError: The stored settings name an unknown attention variant.
     """
     model = Transformer(read_config(folder), backend)
     load_weights(model, folder / WEIGHTS)
@@ -168,41 +168,43 @@ def load_model(folder: Path, backend: str = "sdpa") -> Transformer:
 def load_weights(
     model: Transformer,
     path: Path,
-    share: Callable[[Tensor, Tensor], Tensor] = lambda whole, _target: whole,
+    local_shard: Callable[[Tensor, Tensor], Tensor] = lambda tensor, _target: tensor,
 ) -> None:
-    """Copy the tensors of a safetensors file into a model that has exactly these.
+    """Copy the tensors of a safetensors file into a model; their names must match exactly.
 
     Args:
         model: The model, on any device.
-        path: The file. If it is missing, its index in transformers' form names the shards.
-        share: Gives of a tensor what its target in the model holds of it.
+        path: The file. If it is missing, a transformers index beside it names the shards.
+        local_shard: (tensor, target) -> the part of the tensor that a sharded target holds.
 
     Raises:
-        CheckpointError: the file is missing or damaged, or a tensor is missing, unknown, or of
-            another shape; the first one is named.
-        DataError: the file is not as its training published it.
+        CheckpointError: The file is missing or damaged, or names the first tensor that is missing,
+            unknown, or of another shape.
+        DataError: The file differs from its recorded checksum.
     """
     verify_checksum(path)
-    wanted = model.state_dict()
+    targets = model.state_dict()
     try:
         with ExitStack() as opened:
             files = weight_files(path) or [path]
             shards = [opened.enter_context(safe_open(file, framework="pt")) for file in files]
-            held = {name: shard for shard in shards for name in shard.keys()}  # noqa: SIM118
-            for name in sorted(wanted.keys() ^ held.keys()):
-                what = "is missing" if name in wanted else "is unknown to the model"
-                raise CheckpointError(f"{path}: tensor {name} {what}; {_MISFIT}")
-            for name, target in wanted.items():
-                tensor = held[name].get_tensor(name)
+            shard_of = {name: shard for shard in shards for name in shard.keys()}  # noqa: SIM118
+            for name in sorted(targets.keys() ^ shard_of.keys()):
+                problem = "is missing" if name in targets else "is unknown to the model"
+                raise CheckpointError(f"{path}: tensor {name} {problem}; {_MISMATCH}")
+            for name, target in targets.items():
+                tensor = shard_of[name].get_tensor(name)
                 if tensor.shape != target.shape:
                     raise CheckpointError(
                         f"{path}: tensor {name} has shape {list(tensor.shape)}, not "
-                        f"{list(target.shape)}; {_MISFIT}"
+                        f"{list(target.shape)}; {_MISMATCH}"
                     )
                 if not tensor.is_floating_point():
-                    kind = str(tensor.dtype).removeprefix("torch.")
-                    raise CheckpointError(f"{path}: tensor {name} is {kind}, no float; {_MISFIT}")
-                target.copy_(share(tensor, target))
+                    dtype = str(tensor.dtype).removeprefix("torch.")
+                    raise CheckpointError(
+                        f"{path}: tensor {name} is {dtype}, no float; {_MISMATCH}"
+                    )
+                target.copy_(local_shard(tensor, target))
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file; train the model again") from None
     except (SafetensorError, OSError) as error:
@@ -213,8 +215,7 @@ def load_weights(
 
 
 def verify_checksum(path: Path) -> None:
-    """Compare a file of a finished training, or below it, with its digest; a model folder from
-    elsewhere has none.
+    """Compare a file of a finished training with its recorded checksum, if it has one.
 
     Raises:
         DataError: checksum mismatch; says what makes it again.

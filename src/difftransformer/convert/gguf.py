@@ -1,8 +1,8 @@
-"""A model of plain attention as llama.cpp reads it: one GGUF file of the type Llama, float32.
+"""Export to llama.cpp: one GGUF file of type Llama in float32, for the variant softmax.
 
-llama.cpp's own converter knows tokenizers by a checksum and so none that was trained here; the
-tokenizer that `train_tokenizer` trains is GPT-2's in all but its merges, which llama.cpp has. Any
-other one is left to that converter. `llama-quantize` makes smaller files of this one.
+llama.cpp's own converter recognizes tokenizers by a checksum, so none that was trained here. A
+tokenizer of `train_tokenizer` differs from GPT-2's only in its vocabulary and merges, which the
+file holds; other tokenizers need that converter. `llama-quantize` makes smaller files.
 
 Shapes: d = head_dim.
 """
@@ -27,7 +27,7 @@ _GPT2 = {
         "use_regex": True,
     },
 }
-"""What of a tokenizer.json llama.cpp does by itself for tokenizers of the kind "gpt-2"."""
+"""Parts of tokenizer.json that llama.cpp implements for tokenizers of type "gpt-2"."""
 
 
 def write_gguf(model: Transformer, tokenizer: Path, path: Path, eos_token_id: int | None) -> None:
@@ -35,17 +35,17 @@ def write_gguf(model: Transformer, tokenizer: Path, path: Path, eos_token_id: in
 
     Args:
         model: The model, of variant softmax.
-        tokenizer: The folder with its tokenizer.json and tokenizer_config.json.
+        tokenizer: Folder with tokenizer.json and tokenizer_config.json.
         path: The file to write.
-        eos_token_id: Id of the token that ends a document.
+        eos_token_id: Id of the end-of-text token.
 
     Raises:
-        CheckpointError: A Llama cannot express the model, or "gpt-2" the tokenizer.
+        CheckpointError: The model is not a Llama, or its tokenizer is not like GPT-2's.
     """
     import gguf
 
     options = llama_config_kwargs(model.config, "llama")
-    words = _words(tokenizer / "tokenizer.json", options["vocab_size"])
+    tokens = _tokens(tokenizer / "tokenizer.json", options["vocab_size"])
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH.LLAMA])
     writer.add_context_length(options["max_position_embeddings"])
     writer.add_embedding_length(options["hidden_size"])
@@ -53,16 +53,16 @@ def write_gguf(model: Transformer, tokenizer: Path, path: Path, eos_token_id: in
     writer.add_block_count(options["num_hidden_layers"])
     writer.add_head_count(options["num_attention_heads"])
     writer.add_head_count_kv(options["num_key_value_heads"])
-    for width in (writer.add_key_length, writer.add_value_length, writer.add_rope_dimension_count):
-        width(options["head_dim"])
+    for add in (writer.add_key_length, writer.add_value_length, writer.add_rope_dimension_count):
+        add(options["head_dim"])
     writer.add_rope_freq_base(options["rope_parameters"]["rope_theta"])
     writer.add_layer_norm_rms_eps(options["rms_norm_eps"])
     writer.add_vocab_size(options["vocab_size"])
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list([word for word, _ in words])
-    writer.add_token_types([kind for _, kind in words])
+    writer.add_token_list([token for token, _ in tokens])
+    writer.add_token_types([token_type for _, token_type in tokens])
     merges = gguf.SpecialVocab(tokenizer, load_merges=True, special_token_types=())
     merges.add_to_gguf(writer, quiet=True)
     if eos_token_id is not None:
@@ -74,23 +74,23 @@ def write_gguf(model: Transformer, tokenizer: Path, path: Path, eos_token_id: in
     for name, weight in llama_state_dict(model).items():
         if name == "lm_head.weight" and model.config.tie_embeddings:
             continue
-        place, part = name.removesuffix(".weight"), name.split(".")[-2]
-        rows = _interleaved(weight, heads[part]) if part in heads else weight
+        module, matrix = name.removesuffix(".weight"), name.split(".")[-2]
+        rows = _to_interleaved(weight, heads[matrix]) if matrix in heads else weight
         array = rows.detach().float().contiguous().numpy()
-        writer.add_tensor(f"{names[place]}.weight", array)
+        writer.add_tensor(f"{names[module]}.weight", array)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
 
 
-def _interleaved(rows: Tensor, heads: int) -> Tensor:
-    """Reorder rows [heads, 2, d/2] to [heads, d/2, 2]: llama.cpp rotates neighbors of a Llama."""
+def _to_interleaved(rows: Tensor, heads: int) -> Tensor:
+    """Reorder rows [heads, 2, d/2] to [heads, d/2, 2]: llama.cpp's RoPE rotates neighbors."""
     return rows.reshape(heads, 2, -1, rows.shape[-1]).transpose(1, 2).reshape(rows.shape)
 
 
-def _words(path: Path, vocab_size: int) -> list[tuple[str, int]]:
-    """Return all tokens in order of their ids with llama.cpp's type of each.
+def _tokens(path: Path, vocab_size: int) -> list[tuple[str, int]]:
+    """Return all tokens by id, each with its llama.cpp token type.
 
     Raises:
         CheckpointError: There is no tokenizer, or it is not like GPT-2's.
@@ -101,11 +101,11 @@ def _words(path: Path, vocab_size: int) -> list[tuple[str, int]]:
         tokenizer: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         vocab, added = tokenizer["model"]["vocab"], tokenizer["added_tokens"]
         like_gpt2 = tokenizer["model"]["type"] == "BPE" and all(
-            tokenizer[part] == wanted for part, wanted in _GPT2.items()
+            tokenizer[key] == value for key, value in _GPT2.items()
         )
     except FileNotFoundError:
         raise CheckpointError(
-            f"{path}: no such file; a GGUF file carries its tokenizer: copy the dataset's"
+            f"{path}: no such file; a GGUF file includes the tokenizer: copy the dataset's"
         ) from None
     except (OSError, ValueError, KeyError, TypeError):
         raise CheckpointError(f"{path}: not a tokenizer; copy the dataset's") from None
@@ -114,7 +114,7 @@ def _words(path: Path, vocab_size: int) -> list[tuple[str, int]]:
             f"{path}: not a tokenizer like GPT-2's, as those trained here are; export to llama, "
             "and convert that folder with llama.cpp's convert_hf_to_gguf.py"
         )
-    known = {number: (word, gguf.TokenType.NORMAL) for word, number in vocab.items()}
-    known |= {one["id"]: (one["content"], gguf.TokenType.CONTROL) for one in added}
-    padding = gguf.TokenType.UNUSED
-    return [known.get(number, (f"[PAD{number}]", padding)) for number in range(vocab_size)]
+    tokens = {token_id: (token, gguf.TokenType.NORMAL) for token, token_id in vocab.items()}
+    tokens |= {entry["id"]: (entry["content"], gguf.TokenType.CONTROL) for entry in added}
+    unused = gguf.TokenType.UNUSED
+    return [tokens.get(token_id, (f"[PAD{token_id}]", unused)) for token_id in range(vocab_size)]

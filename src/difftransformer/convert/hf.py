@@ -1,8 +1,7 @@
-"""The transformers face of our models: Auto classes, `generate`, save and load, same weights.
+"""Our models as transformers models: Auto classes, `generate`, `save_pretrained`, same weights.
 
-Imported only where generation or evaluation needs it, since transformers takes seconds to import;
-importing it registers the Auto classes. It holds no computation of its own: `Transformer` does it
-all, for every variant.
+Importing this registers the Auto classes; it takes seconds, so it is imported only when generation
+or evaluation needs it. All computation is in `Transformer`, for every variant.
 
 Shapes: B = batch, T = new positions, S = all positions including cached ones, V = vocabulary.
 """
@@ -24,7 +23,12 @@ from transformers.modeling_utils import PreTrainedModel
 
 from difftransformer.convert.checkpoint import AUTO_MAP, STUB, STUB_MODULE
 from difftransformer.convert.hf_config import DiffTransformerConfig
-from difftransformer.convert.hf_masks import DocumentBoundaries, require_masks, segment_ids, visible
+from difftransformer.convert.hf_masks import (
+    DocumentBoundaries,
+    require_masks,
+    segment_ids,
+    to_bool_mask,
+)
 from difftransformer.errors import BackendError, CheckpointError, nearest
 from difftransformer.models.config import MODEL_TYPE
 from difftransformer.models.linear import linear
@@ -32,20 +36,20 @@ from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import write_text
 
 BACKENDS = {"eager": "eager", "sdpa": "sdpa", "flash_attention_2": "flash_attn"}
-"""Our name of each attention implementation that transformers may ask for."""
+"""Our backend for each attention implementation of transformers."""
 
-_CHANGE_NOTHING = ("cache_position", "token_type_ids")
-"""Options that transformers passes and the models here ignore."""
+_IGNORED = ("cache_position", "token_type_ids")
+"""Options that transformers passes and that have no effect here."""
 _INPUTS = ("attention_mask", "position_ids", "past_key_values", "inputs_embeds", "labels")
-_OF_THE_LOSS = ("ignore_index", "num_items_in_batch", "shift_labels")
+_LOSS_OPTIONS = ("ignore_index", "num_items_in_batch", "shift_labels")
 
 
 class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[no-untyped-call]
-    """A `Transformer` as transformers expects a causal language model to be.
+    """A `Transformer` with transformers' interface of causal language models.
 
     Args:
         config: The config with our settings under `model`.
-        model: A model to wrap, sharing its weights; None builds a fresh one.
+        model: A model to wrap, sharing its weights; None creates a new one.
     """
 
     config_class = DiffTransformerConfig
@@ -60,12 +64,12 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
     def __init__(self, config: DiffTransformerConfig, model: Transformer | None = None) -> None:
         super().__init__(config)
         self._building = True
-        self.model = self._fresh() if model is None else model
+        self.model = self._new_model() if model is None else model
         self.post_init()  # type: ignore[no-untyped-call]
         self._building = False
 
-    def _fresh(self) -> Transformer:
-        """Return a new model; without weights when transformers is about to load them (meta)."""
+    def _new_model(self) -> Transformer:
+        """Return a new initialized model; on the meta device, where transformers loads weights."""
         backend = BACKENDS[self.config._attn_implementation or "sdpa"]
         model = Transformer(self.config.model_config(), backend)
         if not model.embedding.weight.is_meta:
@@ -76,20 +80,20 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
     def wrap(
         cls, model: Transformer, eos_token_id: int | None = None
     ) -> "DiffTransformerForCausalLM":
-        """Return the transformers face of ``model``, over the same parameters.
+        """Wrap ``model`` as a transformers model that shares its parameters.
 
         Args:
-            model: The model; its backend stays as it is.
-            eos_token_id: Id of the token that ends a generation.
+            model: The model; its backend does not change.
+            eos_token_id: Id of the end-of-sequence token.
         """
         settings = asdict(model.config)
         config = DiffTransformerConfig(model=settings, eos_token_id=eos_token_id)
-        known = (name for name, ours in BACKENDS.items() if ours == model.backend)
-        config._attn_implementation = next(known, "sdpa")  # transformers has no word for `blocked`
+        names = (name for name, backend in BACKENDS.items() if backend == model.backend)
+        config._attn_implementation = next(names, "sdpa")  # transformers has no name for `blocked`
         return cls(config, model)
 
     def _init_weights(self, module: Any) -> None:
-        """Refuse a checkpoint that lacks weights, which transformers would draw at random."""
+        """Raise for weights missing in a checkpoint, which transformers would initialize."""
         if self._building:
             return
         for name, parameter in module.named_parameters(recurse=False):
@@ -106,7 +110,7 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
         return embedding
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        """Replace the token embedding, which a tied model has as output projection, too."""
+        """Replace the token embedding; in a tied model also the output projection."""
         self.model.embedding = value
 
     def get_output_embeddings(self) -> nn.Module | None:
@@ -115,10 +119,10 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
         return head
 
     def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
-        """Replace the output projection; a tied model has one of its own from then on."""
+        """Replace the output projection; a tied model becomes untied."""
         self.model.lm_head = new_embeddings
         self.config.tie_word_embeddings = False
-        self._renew_settings()
+        self._sync_model_config()
 
     def resize_token_embeddings(
         self,
@@ -129,21 +133,21 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
         """Change the number of tokens, as transformers does.
 
         Raises:
-            BackendError: Not ``mean_resizing``, which needs initial values that Llama has.
+            BackendError: ``mean_resizing`` is False, which is not supported.
         """
         if not mean_resizing:
             raise BackendError(
-                "resize_token_embeddings: new rows are drawn around the mean of the others; leave "
+                "resize_token_embeddings: new rows start around the mean of the others; leave "
                 "mean_resizing out, and set other values afterwards"
             )
         embedding: nn.Embedding = super().resize_token_embeddings(
             new_num_tokens, pad_to_multiple_of
         )
-        self._renew_settings()
+        self._sync_model_config()
         return embedding
 
-    def _renew_settings(self) -> None:
-        """Let the model's own settings follow those of the config."""
+    def _sync_model_config(self) -> None:
+        """Update the settings of ``self.model`` from the config."""
         self.model.config = self.config.model_config()
 
     def _set_gradient_checkpointing(
@@ -152,12 +156,12 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
         gradient_checkpointing_func: Callable[..., Any] = checkpoint,
         every_n_layers: int = 1,
     ) -> None:
-        """Recompute each layer in the backward pass, always without re-entrant autograd."""
+        """Enable activation checkpointing of each layer, always with use_reentrant=False."""
         if every_n_layers != 1 or getattr(gradient_checkpointing_func, "func", checkpoint) is not (
             checkpoint
         ):
             raise BackendError(
-                "activation checkpointing: every layer is computed again, on its own device; leave "
+                "activation checkpointing: it applies to every layer, without offloading; leave "
                 "every_n_layers and offload out"
             )
         self.gradient_checkpointing = enable
@@ -166,7 +170,7 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
     def set_attn_implementation(
         self, attn_implementation: Any, *options: Any, **named: Any
     ) -> None:
-        """Choose an attention implementation, and with it our backend."""
+        """Set the attention implementation and the backend that belongs to it."""
         super().set_attn_implementation(attn_implementation, *options, **named)
         backend = BACKENDS[self.config._attn_implementation]
         self.model.backend = backend
@@ -186,38 +190,37 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
         return_dict: bool | None = None,
         **options: Any,
     ) -> CausalLMOutputWithPast | tuple[Any, ...]:
-        """Return logits, and the loss when there are labels.
+        """Return the logits, and the loss if there are labels.
 
         Args:
             input_ids: [B, T] ids of the new positions.
-            attention_mask: [B, S], 0 at padding, which may lie on either side; or a mask by query,
-                bool or additive (see `hf_masks.visible`).
-            position_ids: [B, T]; None counts on from the cache. Without attention_mask and cache,
-                positions that restart separate documents packed in a row, as in transformers.
+            attention_mask: [B, S], 0 at padding on either side; or a full mask, bool or additive
+                (see `hf_masks.to_bool_mask`).
+            position_ids: [B, T]; None: they continue after the cache. Without attention_mask and
+                cache, restarting positions separate packed documents, as in transformers.
             past_key_values: Keys and values of earlier positions, appended to.
             inputs_embeds: [B, T, D] embeddings in place of ids.
-            labels: [B, T] ids, shifted here as everywhere in transformers; -100 is left out.
-            use_cache: Return a cache also when none was given.
-            logits_to_keep: Only the last so many positions get logits, or those that a tensor
-                lists; 0 is all.
-            return_dict: False returns a tuple.
+            labels: [B, T] ids, shifted here as in transformers; -100 is ignored.
+            use_cache: Create and return a cache if none is passed.
+            logits_to_keep: Number of last positions that get logits, or a tensor of positions; 0:
+                all.
+            return_dict: False: return a tuple.
             **options: Boundaries of packed documents (see `hf_masks.DocumentBoundaries`), and
                 arguments of the loss function, such as num_items_in_batch.
 
         Raises:
-            BackendError: Static cache, a mask under flash attention, inner states asked for, an
-                unknown option, or not exactly one of ids and embeddings with a position at least.
-            ConfigError: A mask or boundaries of documents that do not fit, or documents with a
-                cache.
+            BackendError: A static cache, a mask with flash attention, output_attentions or
+                output_hidden_states, an unknown option, or not exactly one non-empty input.
+            ConfigError: A mask or document boundaries that do not fit, or documents with a cache.
         """
-        inputs = _one_of(input_ids, inputs_embeds)
+        inputs = _require_one(input_ids, inputs_embeds)
         (B, T), boundaries = inputs.shape[:2], DocumentBoundaries.pop_from(options)
-        self._refuse(options)
+        self._check_options(options)
         segments = segment_ids(boundaries, position_ids, (B, T), attention_mask is not None)
-        if use_cache is None:  # packed documents are trained on or scored, and never continued
-            again = self.gradient_checkpointing and torch.is_grad_enabled()
-            wanted = self.config.use_cache and not self.training and not again
-            use_cache = wanted and segments is None
+        if use_cache is None:  # never for packed documents, which are not continued
+            checkpointed = self.gradient_checkpointing and torch.is_grad_enabled()
+            enabled = self.config.use_cache and not self.training and not checkpointed
+            use_cache = enabled and segments is None
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
         hidden = self._hidden(inputs, attention_mask, position_ids, past_key_values, segments)
@@ -233,14 +236,14 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
         return output.to_tuple() if return_dict is False else output
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        """Logits of hidden states, by modules: an adapter may have taken the place of one."""
+        """Return the logits by calling modules, since an adapter may have replaced one."""
         head, embedding = self.model.lm_head, self.model.embedding
         if head is not None:
             logits: Tensor = head(hidden)
             return logits
         if isinstance(embedding, nn.Embedding):
             return linear(hidden, embedding.weight)
-        # Tied, so an adapter of the embedding changes the output as well: merging it will, too.
+        # Tied: an adapter of the embedding also changes the output, as it does after merging.
         return linear(hidden, embedding(torch.arange(self.config.vocab_size, device=hidden.device)))
 
     def _hidden(
@@ -256,7 +259,7 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
         past, (B, T) = 0 if cache is None else int(cache.get_seq_length()), tokens.shape[:2]
         if positions is None and segments is None:
             positions = torch.arange(past, past + T, device=tokens.device)
-        mask = None if attention_mask is None else visible(attention_mask, (B, T), past)
+        mask = None if attention_mask is None else to_bool_mask(attention_mask, (B, T), past)
         if mask is not None or segments is not None:
             require_masks(self.model.backend)
         model: Transformer = self.model
@@ -264,43 +267,45 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
             tokens, positions=positions, cache=cache, mask=mask, segment_ids=segments
         )
 
-    def _refuse(self, options: dict[str, Any]) -> None:
-        """Raise for outputs that fast attention does not store, and for unknown options."""
+    def _check_options(self, options: dict[str, Any]) -> None:
+        """Raise for unsupported outputs and for unknown options."""
         for name in ("output_attentions", "output_hidden_states"):
             if options.pop(name, False) or getattr(self.config, name):
-                raise BackendError(f"{name}: inner states are not kept; leave it out")
-        for name in [name for name in options if name not in _OF_THE_LOSS]:
-            if options.pop(name) is not None and name not in _CHANGE_NOTHING:
-                likely = nearest(name, (*DocumentBoundaries._fields, *_INPUTS, *_OF_THE_LOSS))
+                raise BackendError(f"{name}: not supported; leave it out")
+        for name in [name for name in options if name not in _LOSS_OPTIONS]:
+            if options.pop(name) is not None and name not in _IGNORED:
+                hint = nearest(name, (*DocumentBoundaries._fields, *_INPUTS, *_LOSS_OPTIONS))
                 raise BackendError(
-                    f"{name}: unknown option of the model{likely}; document boundaries are "
+                    f"{name}: unknown option of the model{hint}; document boundaries are "
                     f"position_ids, {', '.join(DocumentBoundaries._fields)}"
                 )
 
     def save_pretrained(  # type: ignore[override]
         self, save_directory: str | PathLike[str], **options: Any
     ) -> None:
-        """Save as transformers does, with our names of the tensors and the modelling stub.
+        """Save as transformers does, with our tensor names and the modelling stub.
 
-        The folder is readable by `checkpoint.load_model` too.
+        `checkpoint.load_model` can load the folder, too.
         """
         weights = options.get("state_dict") or self.state_dict()
         prefix = f"{self.base_model_prefix}."
-        options["state_dict"] = {name.removeprefix(prefix): one for name, one in weights.items()}
+        options["state_dict"] = {
+            name.removeprefix(prefix): weight for name, weight in weights.items()
+        }
         self.config.auto_map = AUTO_MAP
         super().save_pretrained(save_directory, **options)
         write_text(Path(save_directory) / f"{STUB_MODULE}.py", STUB)
 
 
-def _one_of(tokens: Tensor | None, embeddings: Tensor | None) -> Tensor:
-    """Return ids or embeddings, whichever there are."""
+def _require_one(tokens: Tensor | None, embeddings: Tensor | None) -> Tensor:
+    """Return the ids or the embeddings, whichever is passed."""
     if (tokens is None) == (embeddings is None):
-        raise BackendError("give exactly one of input_ids and inputs_embeds")
+        raise BackendError("pass exactly one of input_ids and inputs_embeds")
     name, inputs = ("input_ids", tokens) if embeddings is None else ("inputs_embeds", embeddings)
     assert inputs is not None
     if inputs.dim() != (2 if embeddings is None else 3) or not inputs.numel():
         raise BackendError(
-            f"{name} has shape {list(inputs.shape)}: give at least one sequence of one position, "
+            f"{name} has shape {list(inputs.shape)}: pass at least one sequence of one position, "
             f"[batch, positions{'' if embeddings is None else ', hidden_size'}]"
         )
     return inputs

@@ -1,4 +1,4 @@
-"""Masks and document boundaries as transformers passes them, in the form that our models take.
+"""Convert transformers' masks and document boundaries to those of our models.
 
 Shapes: B = batch, T = new positions, S = all positions including cached ones.
 """
@@ -14,17 +14,17 @@ from difftransformer.models.documents import unmask_unattended
 from difftransformer.models.kernels.eager import causal_mask
 
 MASKED = -1e4
-"""An additive mask of this or less leaves a key out: its weight is 0 in any precision."""
+"""Additive mask values of at most this mask a key: its weight is 0 in any precision."""
 
 
 class DocumentBoundaries(NamedTuple):
-    """Document boundaries of packed rows, besides those that ``position_ids`` imply.
+    """Document boundaries of packed rows that are not implied by ``position_ids``.
 
     Attributes:
-        cu_seq_lens_q: [N + 1] cumulative lengths of documents, over all rows one after the other.
-        cu_seq_lens_k: The same for keys; where the two differ, the boundaries of both hold.
+        cu_seq_lens_q: [N + 1] cumulative lengths of the documents of all rows.
+        cu_seq_lens_k: The same for keys; if the two differ, the boundaries of both hold.
         seq_idx: [B or 1, T] integers, the document of each position.
-        segment_ids: The same, as our own models call it.
+        segment_ids: The same, by our name.
     """
 
     cu_seq_lens_q: Tensor | None
@@ -34,7 +34,7 @@ class DocumentBoundaries(NamedTuple):
 
     @classmethod
     def pop_from(cls, options: dict[str, Any]) -> Self:
-        """Take them out of the options of a call, with the longest lengths, which tell no more."""
+        """Remove the boundaries from a call's options, and the redundant maximum lengths."""
         for name in ("max_length_q", "max_length_k"):
             options.pop(name, None)
         return cls(*(options.pop(name, None) for name in cls._fields))
@@ -46,78 +46,78 @@ def segment_ids(
     tokens: tuple[int, int],
     padded: bool,
 ) -> Tensor | None:
-    """Return the document of each position, [B or 1, T], or None where a row is one document.
+    """Return the document of each position, [B or 1, T], or None if each row is one document.
 
-    Positions that do not ascend by one begin a document, as transformers reads them
-    (`find_packed_sequence_indices`) where there is no ``attention_mask``: left padding restarts
-    positions, too. Where boundaries arrive in several ways, all of them hold.
+    Without an ``attention_mask``, a position that does not ascend by one starts a document, as in
+    transformers (`find_packed_sequence_indices`); with one, it may be left padding. If boundaries
+    are passed in several ways, all of them hold.
 
     Args:
-        boundaries: Those that are given.
+        boundaries: Explicit boundaries.
         position_ids: [B or 1, T] or [T].
         tokens: B and T.
-        padded: Whether there is an ``attention_mask``.
+        padded: Whether an ``attention_mask`` is passed.
 
     Raises:
-        ConfigError: The boundaries do not fit the tokens, or there is an ``attention_mask``, too.
+        ConfigError: The boundaries do not fit the tokens, or exclude the ``attention_mask``.
     """
-    if padded and any(one is not None for one in boundaries):
+    if padded and any(boundary is not None for boundary in boundaries):
         raise ConfigError(
             f"attention_mask excludes {', '.join(DocumentBoundaries._fields)}: packed rows have no "
-            "padding; pass the one or the other"
+            "padding; pass only one of them"
         )
     B, T = tokens
-    found: list[Tensor] = []
+    segments: list[Tensor] = []
     if position_ids is not None:
         _require_shape("position_ids", position_ids, B, T)
         if not padded:
             packed = find_packed_sequence_indices(position_ids.view(-1, T).expand(B, -1))
-            found += [] if packed is None else [packed]
-    for name, given in boundaries._asdict().items():
-        if given is None:
+            segments += [] if packed is None else [packed]
+    for name, boundary in boundaries._asdict().items():
+        if boundary is None:
             continue
         if name.startswith("cu_seq_lens"):
-            found.append(_by_lengths(name, given, B, T))
+            segments.append(_from_cu_seqlens(name, boundary, B, T))
         else:
-            _require_shape(name, given, B, T)
-            found.append(given.view(-1, T))
-    if not found:
+            _require_shape(name, boundary, B, T)
+            segments.append(boundary.view(-1, T))
+    if not segments:
         return None
-    starts = torch.zeros(B, T, dtype=torch.bool, device=found[0].device)
-    for ids in found:
+    starts = torch.zeros(B, T, dtype=torch.bool, device=segments[0].device)
+    for ids in segments:
         starts[:, 1:] |= ids.diff(dim=-1) != 0
     return starts.cumsum(dim=-1)
 
 
-def _require_shape(name: str, given: Tensor, B: int, T: int) -> None:
-    if given.is_floating_point() or given.shape not in ((T,), (1, T), (B, T)):
+def _require_shape(name: str, tensor: Tensor, B: int, T: int) -> None:
+    if tensor.is_floating_point() or tensor.shape not in ((T,), (1, T), (B, T)):
         raise ConfigError(
-            f"{name} are {given.dtype} {[*given.shape]}, expected integers [{B} or 1, {T}]"
+            f"{name} are {tensor.dtype} {[*tensor.shape]}, expected integers [{B} or 1, {T}]"
         )
 
 
-def _by_lengths(name: str, lengths: Tensor, B: int, T: int) -> Tensor:
-    good = lengths.ndim == 1 and len(lengths) > 1 and not lengths.is_floating_point()
-    if not good or lengths[0] != 0 or lengths[-1] != B * T or (lengths.diff() < 0).any():
+def _from_cu_seqlens(name: str, cu_seqlens: Tensor, B: int, T: int) -> Tensor:
+    valid = cu_seqlens.ndim == 1 and len(cu_seqlens) > 1 and not cu_seqlens.is_floating_point()
+    if not valid or cu_seqlens[0] != 0 or cu_seqlens[-1] != B * T or (cu_seqlens.diff() < 0).any():
         raise ConfigError(
-            f"{name} are {lengths.tolist()}, expected cumulative lengths from 0 to the "
+            f"{name} are {cu_seqlens.tolist()}, expected cumulative lengths from 0 to the "
             f"{B} x {T} tokens of the batch"
         )
-    positions = torch.arange(B * T, device=lengths.device, dtype=lengths.dtype).view(B, T)
-    return torch.searchsorted(lengths[1:].contiguous(), positions, right=True)
+    positions = torch.arange(B * T, device=cu_seqlens.device, dtype=cu_seqlens.dtype).view(B, T)
+    return torch.searchsorted(cu_seqlens[1:].contiguous(), positions, right=True)
 
 
-def visible(attention_mask: Tensor, tokens: tuple[int, int], past: int) -> Tensor | None:
-    """Return which keys each query sees, bool [B or 1, 1, T, S]; None for causal attention to all.
+def to_bool_mask(attention_mask: Tensor, tokens: tuple[int, int], past: int) -> Tensor | None:
+    """Return our mask, bool [B or 1, 1, T, S], True = may attend; None: the causal mask.
 
     Args:
-        attention_mask: [B, S], 0 at padding on either side; or [B or 1, T, S] or [B or 1, 1, T, S],
-            which alone decides: bool, True = may attend, or additive floats, 0 or very negative.
+        attention_mask: [B, S], 0 at padding on either side; or the full mask [B or 1, T, S] or
+            [B or 1, 1, T, S]: bool, True = may attend, or additive floats, 0 or very negative.
         tokens: B and T.
-        past: Cached positions.
+        past: Number of cached positions.
 
     Raises:
-        ConfigError: It is anything else.
+        ConfigError: Any other mask.
     """
     B, T = tokens
     S = past + T
@@ -127,10 +127,10 @@ def visible(attention_mask: Tensor, tokens: tuple[int, int], past: int) -> Tenso
         _require_padding(attention_mask, B, S)
         if bool(attention_mask.all()):
             return None
-        seen = causal_mask(T, S, attention_mask.device)
-        # A padding position sees itself, so that no row of the softmax is empty (NaN).
-        itself = seen.triu(past)
-        return seen & attention_mask[:, None, None].bool() | itself
+        causal = causal_mask(T, S, attention_mask.device)
+        # A padding position attends to itself, so that no row of the softmax is empty (NaN).
+        itself = causal.triu(past)
+        return causal & attention_mask[:, None, None].bool() | itself
     mask = attention_mask.unsqueeze(1) if attention_mask.ndim == 3 else attention_mask
     if mask.shape not in ((1, 1, T, S), (B, 1, T, S)):
         raise ConfigError(
@@ -141,8 +141,8 @@ def visible(attention_mask: Tensor, tokens: tuple[int, int], past: int) -> Tenso
         masked = mask <= MASKED
         if not bool((masked | (mask == 0)).all()):
             raise ConfigError(
-                "attention_mask adds to the logits: a mask of floats holds 0 and -inf alone, since "
-                "no variant takes biases"
+                "attention_mask is added to the logits: a float mask may hold only 0 and -inf, "
+                "since no variant supports biases"
             )
         mask = ~masked
     elif mask.dtype != torch.bool:
@@ -162,13 +162,13 @@ def _require_padding(mask: Tensor, B: int, S: int) -> None:
 
 
 def require_masks(backend: str) -> None:
-    """Refuse a backend that takes no masks.
+    """Check that a backend takes masks.
 
     Raises:
-        BackendError: It is flash_attn.
+        BackendError: It is flash_attn, which does not.
     """
     if backend == "flash_attn":
         raise BackendError(
-            "flash attention takes no padding, masks or packed documents here; use batches of "
-            "whole sequences, or attn_implementation sdpa"
+            "flash attention supports no padding, masks or packed documents here; use unpadded "
+            "batches, or attn_implementation sdpa"
         )

@@ -1,11 +1,11 @@
-"""Exact conversion to and from transformers' own Llama and DiffLlama, so other tools need no code.
+"""Exact conversion to and from transformers' Llama and DiffLlama.
 
 `softmax` is Llama: the same rotary layout, our fused matrices split. `diff_v1` is DiffLlama, with
-two differences of layout: it holds the first heads of all pairs before all second ones (ours lie
-side by side), halves of values likewise; and its headwise norm has no gain, so ours goes into the
-columns of the output projection that it scales.
+two differences: DiffLlama orders the first heads of all pairs before all second ones, where ours
+has pairs next to each other (halves of values likewise); and its per-head norm has no weight, so
+our weight is multiplied into the columns of the output projection.
 
-Shapes: D = d_model, n = heads of a kind (H output, G key/value heads), d = head_dim.
+Shapes: D = d_model, n = number of heads (H output, G key/value heads), d = head_dim.
 """
 
 import json
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from difftransformer.models.attention.diff_v1 import DiffV1Config
     from difftransformer.models.attention.softmax import SoftmaxConfig
 
-_CLASSES = {"llama": "Llama", "diffllama": "DiffLlama"}
-"""Upstream's name of each model type."""
+_CLASS_PREFIXES = {"llama": "Llama", "diffllama": "DiffLlama"}
+"""Prefix of transformers' class names, by model type."""
 _SETTINGS = {
     "vocab_size": "vocab_size",
     "hidden_size": "d_model",
@@ -40,7 +40,7 @@ _SETTINGS = {
     "rms_norm_eps": "norm_eps",
     "tie_word_embeddings": "tie_embeddings",
 }
-"""Our name of each upstream setting that is a number of ours."""
+"""Our name of each setting of LlamaConfig that has an equivalent."""
 _NAMES = {
     "embedding.weight": "model.embed_tokens.weight",
     "norm.weight": "model.norm.weight",
@@ -57,41 +57,43 @@ _DIFF_NAMES = {
 }
 
 
-def to_llama(model: Transformer, kind: str) -> "PreTrainedModel":
-    """Return ``model`` as transformers' own model of the same function.
+def to_llama(model: Transformer, model_type: str) -> "PreTrainedModel":
+    """Return ``model`` as a transformers model that computes the same function.
 
     Args:
         model: The model; its weights are copied.
-        kind: "llama" or "diffllama".
+        model_type: "llama" or "diffllama".
 
     Raises:
-        CheckpointError: If the upstream model cannot express it.
+        CheckpointError: The model type cannot express it.
     """
     import transformers
 
-    options = llama_config_kwargs(model.config, kind)
-    config = getattr(transformers, f"{_CLASSES[kind]}Config")(**options)
-    upstream: PreTrainedModel = getattr(transformers, f"{_CLASSES[kind]}ForCausalLM")(config)
-    upstream.load_state_dict(llama_state_dict(model))
-    upstream.train(False)
-    return upstream
+    options = llama_config_kwargs(model.config, model_type)
+    config = getattr(transformers, f"{_CLASS_PREFIXES[model_type]}Config")(**options)
+    hf_model: PreTrainedModel = getattr(transformers, f"{_CLASS_PREFIXES[model_type]}ForCausalLM")(
+        config
+    )
+    hf_model.load_state_dict(llama_state_dict(model))
+    hf_model.train(False)
+    return hf_model
 
 
 def save_llama(
-    folder: Path, model: Transformer, kind: str, eos_token_id: int | None = None
+    folder: Path, model: Transformer, model_type: str, eos_token_id: int | None = None
 ) -> None:
-    """Write ``model`` as transformers would write `to_llama` of it, without transformers.
+    """Write the folder that transformers would save for `to_llama`, without transformers.
 
     Raises:
-        CheckpointError: If the upstream model cannot express it.
+        CheckpointError: The model type cannot express it.
     """
-    content = llama_config_kwargs(model.config, kind) | {
-        "architectures": [f"{_CLASSES[kind]}ForCausalLM"],
+    content = llama_config_kwargs(model.config, model_type) | {
+        "architectures": [f"{_CLASS_PREFIXES[model_type]}ForCausalLM"],
         "attention_bias": False,
         "dtype": str(model.output_weight.dtype).removeprefix("torch."),
         "eos_token_id": eos_token_id,
         "hidden_act": "silu",
-        "model_type": kind,
+        "model_type": model_type,
     }
     weights = llama_state_dict(model)
     if model.config.tie_embeddings:
@@ -100,72 +102,80 @@ def save_llama(
     write_text(folder / CONFIG, json.dumps(content, indent=2) + "\n")
 
 
-def from_llama(upstream: "PreTrainedModel", backend: str = "sdpa") -> Transformer:
-    """Return our model of the same function as an upstream Llama or DiffLlama, gains of norms 1.
+def from_llama(hf_model: "PreTrainedModel", backend: str = "sdpa") -> Transformer:
+    """Return our model that computes the same function as a Llama or DiffLlama of transformers.
+
+    The weights of per-head norms are 1.
 
     Raises:
-        CheckpointError: If we cannot express it (biases, scaled rotary positions, ...).
+        CheckpointError: Ours cannot express it (biases, scaled rotary positions, ...).
     """
-    config = config_from_llama(upstream.config)
+    config = config_from_llama(hf_model.config)
     model = Transformer(config, backend)
-    theirs = {name: tensor.detach() for name, tensor in upstream.state_dict().items()}
-    ours = {mine: theirs[other] for mine, other in _NAMES.items() if mine in model.state_dict()}
+    hf_weights = {name: tensor.detach() for name, tensor in hf_model.state_dict().items()}
+    weights = {
+        name: hf_weights[hf_name] for name, hf_name in _NAMES.items() if name in model.state_dict()
+    }
     attention = config.attention
-    paired = _is_diffllama(attention)
-    names = _LAYER_NAMES | (_DIFF_NAMES if paired else {})
+    is_diffllama = _is_diffllama(attention)
+    names = _LAYER_NAMES | (_DIFF_NAMES if is_diffllama else {})
     for index in range(config.num_layers):
-        mine, other = f"layers.{index}.", f"model.layers.{index}."
-        ours |= {mine + a: theirs[other + b] for a, b in names.items()}
-        qkv = [theirs[f"{other}self_attn.{part}_proj.weight"] for part in "qkv"]
-        if paired:
-            qkv = [_swapped(rows, 2, -1, attention.head_dim) for rows in qkv]
-            gain = theirs[other + "self_attn.lambda_q1"].new_ones(2 * attention.head_dim)
-            ours[mine + "attention.head_norm.weight"] = gain
-        ours[mine + "attention.qkv_proj.weight"] = torch.cat(qkv)
-        gate_up = [theirs[f"{other}mlp.{part}_proj.weight"] for part in ("gate", "up")]
-        ours[mine + "ffn.gate_up_proj.weight"] = torch.cat(gate_up)
-    model.load_state_dict(ours)
+        prefix, hf_prefix = f"layers.{index}.", f"model.layers.{index}."
+        weights |= {
+            prefix + name: hf_weights[hf_prefix + hf_name] for name, hf_name in names.items()
+        }
+        qkv = [hf_weights[f"{hf_prefix}self_attn.{part}_proj.weight"] for part in "qkv"]
+        if is_diffllama:
+            qkv = [_transpose_heads(rows, 2, -1, attention.head_dim) for rows in qkv]
+            gain = hf_weights[hf_prefix + "self_attn.lambda_q1"].new_ones(2 * attention.head_dim)
+            weights[prefix + "attention.head_norm.weight"] = gain
+        weights[prefix + "attention.qkv_proj.weight"] = torch.cat(qkv)
+        gate_up = [hf_weights[f"{hf_prefix}mlp.{part}_proj.weight"] for part in ("gate", "up")]
+        weights[prefix + "ffn.gate_up_proj.weight"] = torch.cat(gate_up)
+    model.load_state_dict(weights)
     return model.eval()
 
 
 def llama_state_dict(model: Transformer) -> dict[str, Tensor]:
-    """Return the upstream weights by name, as differentiable functions of ours."""
+    """Return the weights by transformers' names and in its layout, differentiable in ours."""
     attention = model.config.attention
-    paired = _is_diffllama(attention)
-    ours: dict[str, Tensor] = dict(model.named_parameters())
-    theirs = {other: ours[mine] for mine, other in _NAMES.items() if mine in ours}
-    theirs.setdefault("lm_head.weight", model.output_weight)
+    is_diffllama = _is_diffllama(attention)
+    weights: dict[str, Tensor] = dict(model.named_parameters())
+    hf_weights = {hf_name: weights[name] for name, hf_name in _NAMES.items() if name in weights}
+    hf_weights.setdefault("lm_head.weight", model.output_weight)
     H, G = attention.output_heads, attention.kv_heads
     widths = [n * attention.value_dim for n in (H, G, G)]
-    names = _LAYER_NAMES | (_DIFF_NAMES if paired else {})
+    names = _LAYER_NAMES | (_DIFF_NAMES if is_diffllama else {})
     for index in range(model.config.num_layers):
-        mine, other = f"layers.{index}.", f"model.layers.{index}."
-        theirs |= {other + b: ours[mine + a] for a, b in names.items()}
-        qkv = torch.split(ours[mine + "attention.qkv_proj.weight"], widths)
-        if paired:
-            qkv = tuple(_swapped(rows, -1, 2, attention.head_dim) for rows in qkv)
-            gain = ours[mine + "attention.head_norm.weight"]
-            o_proj = other + "self_attn.o_proj.weight"
-            theirs[o_proj] = gain.repeat(H) * theirs[o_proj]
+        prefix, hf_prefix = f"layers.{index}.", f"model.layers.{index}."
+        hf_weights |= {
+            hf_prefix + hf_name: weights[prefix + name] for name, hf_name in names.items()
+        }
+        qkv = torch.split(weights[prefix + "attention.qkv_proj.weight"], widths)
+        if is_diffllama:
+            qkv = tuple(_transpose_heads(rows, -1, 2, attention.head_dim) for rows in qkv)
+            gain = weights[prefix + "attention.head_norm.weight"]
+            o_proj = hf_prefix + "self_attn.o_proj.weight"
+            hf_weights[o_proj] = gain.repeat(H) * hf_weights[o_proj]
         for part, rows in zip("qkv", qkv, strict=True):
-            theirs[f"{other}self_attn.{part}_proj.weight"] = rows
-        halves = ours[mine + "ffn.gate_up_proj.weight"].chunk(2)
+            hf_weights[f"{hf_prefix}self_attn.{part}_proj.weight"] = rows
+        halves = weights[prefix + "ffn.gate_up_proj.weight"].chunk(2)
         for part, rows in zip(("gate", "up"), halves, strict=True):
-            theirs[f"{other}mlp.{part}_proj.weight"] = rows
-    return theirs
+            hf_weights[f"{hf_prefix}mlp.{part}_proj.weight"] = rows
+    return hf_weights
 
 
-def llama_config_kwargs(config: ModelConfig, kind: str) -> dict[str, Any]:
-    """Return the arguments of LlamaConfig or DiffLlamaConfig for a model of ours.
+def llama_config_kwargs(config: ModelConfig, model_type: str) -> dict[str, Any]:
+    """Return the arguments of LlamaConfig or DiffLlamaConfig for one of our models.
 
     Raises:
-        CheckpointError: If that upstream model cannot express it.
+        CheckpointError: The model type cannot express it.
     """
     attention = config.attention
-    _check_expressible(config, attention, kind)
+    _check_expressible(config, attention, model_type)
     maps = attention.value_dim // attention.head_dim  # softmax maps of one output head
     return {
-        **{theirs: getattr(config, ours) for theirs, ours in _SETTINGS.items()},
+        **{hf_name: getattr(config, name) for hf_name, name in _SETTINGS.items()},
         "num_attention_heads": maps * attention.output_heads,
         "num_key_value_heads": maps * attention.kv_heads,
         "head_dim": attention.head_dim,
@@ -175,65 +185,63 @@ def llama_config_kwargs(config: ModelConfig, kind: str) -> dict[str, Any]:
     }
 
 
-def config_from_llama(upstream: "PreTrainedConfig") -> ModelConfig:
-    """Return our settings of an upstream Llama or DiffLlama config.
+def config_from_llama(hf_config: "PreTrainedConfig") -> ModelConfig:
+    """Return our settings for a LlamaConfig or DiffLlamaConfig.
 
     Raises:
-        CheckpointError: If we cannot express it.
+        CheckpointError: Ours cannot express it.
     """
-    kind = upstream.model_type
-    if kind not in VARIANT_BY_HF_TYPE:
+    model_type = hf_config.model_type
+    if model_type not in VARIANT_BY_HF_TYPE:
         raise CheckpointError(
-            f"cannot import model type {kind!r}; known: {', '.join(VARIANT_BY_HF_TYPE)}"
+            f"cannot import model type {model_type!r}; known: {', '.join(VARIANT_BY_HF_TYPE)}"
         )
-    rope = upstream.rope_parameters
-    for key, found, wanted in (
-        ("hidden_act", upstream.hidden_act, "silu"),
-        ("attention_bias", upstream.attention_bias, False),
-        ("mlp_bias", getattr(upstream, "mlp_bias", False), False),
+    rope = hf_config.rope_parameters
+    for key, value, required in (
+        ("hidden_act", hf_config.hidden_act, "silu"),
+        ("attention_bias", hf_config.attention_bias, False),
+        ("mlp_bias", getattr(hf_config, "mlp_bias", False), False),
         ("rope_parameters.rope_type", rope["rope_type"], "default"),
     ):
-        if found != wanted:
-            raise CheckpointError(f"cannot import {kind}: {key} is {found!r}, ours has {wanted!r}")
-    maps = 2 if kind == "diffllama" else 1
+        if value != required:
+            raise CheckpointError(
+                f"cannot import {model_type}: {key} is {value!r}, ours has {required!r}"
+            )
+    maps = 2 if model_type == "diffllama" else 1
     attention = {
-        "variant": VARIANT_BY_HF_TYPE[kind],
-        "num_heads": upstream.num_attention_heads // maps,
-        "num_kv_heads": upstream.num_key_value_heads // maps,
-        "head_dim": upstream.head_dim,
-        **({"norm_eps": upstream.rms_norm_eps} if kind == "diffllama" else {}),
+        "variant": VARIANT_BY_HF_TYPE[model_type],
+        "num_heads": hf_config.num_attention_heads // maps,
+        "num_kv_heads": hf_config.num_key_value_heads // maps,
+        "head_dim": hf_config.head_dim,
+        **({"norm_eps": hf_config.rms_norm_eps} if model_type == "diffllama" else {}),
     }
     return ModelConfig(
-        **{ours: getattr(upstream, theirs) for theirs, ours in _SETTINGS.items()},
-        attention=configure(attention, upstream.hidden_size),
+        **{name: getattr(hf_config, hf_name) for hf_name, name in _SETTINGS.items()},
+        attention=configure(attention, hf_config.hidden_size),
         rope_theta=rope["rope_theta"],
     )
 
 
-def _check_expressible(config: ModelConfig, attention: AttentionConfig, kind: str) -> None:
-    def refuse(why: str) -> NoReturn:
-        raise CheckpointError(
-            f"cannot export to {kind}: {why}; format huggingface keeps it as it is"
-        )
+def _check_expressible(config: ModelConfig, attention: AttentionConfig, model_type: str) -> None:
+    def refuse(reason: str) -> NoReturn:
+        raise CheckpointError(f"cannot export to {model_type}: {reason}; format huggingface can")
 
-    if kind not in VARIANT_BY_HF_TYPE:
+    if model_type not in VARIANT_BY_HF_TYPE:
         raise CheckpointError(
-            f"unknown model type {kind!r}; known: {', '.join(VARIANT_BY_HF_TYPE)}"
+            f"unknown model type {model_type!r}; known: {', '.join(VARIANT_BY_HF_TYPE)}"
         )
-    if attention.variant != VARIANT_BY_HF_TYPE[kind]:
-        refuse(
-            f"the model's attention is {attention.variant}, {kind} is {VARIANT_BY_HF_TYPE[kind]}"
-        )
+    if attention.variant != (variant := VARIANT_BY_HF_TYPE[model_type]):
+        refuse(f"the model's attention is {attention.variant}, {model_type} is {variant}")
     if _is_llama(attention):
         if attention.norm:
-            refuse("Llama has no headwise norm")
+            refuse("Llama has no per-head norm")
         if attention.gain is not None:
-            refuse("Llama has no headwise gain")
+            refuse("Llama has no per-head gain")
         if config.d_model % attention.output_heads:
-            refuse(f"Llama wants num_heads ({attention.output_heads}) to divide d_model")
+            refuse(f"Llama needs num_heads ({attention.output_heads}) to divide d_model")
     if _is_diffllama(attention):
         if not attention.norm:
-            refuse("DiffLlama always has the headwise norm")
+            refuse("DiffLlama always has the per-head norm")
         if attention.lambda_init != "exponential":
             refuse(f"DiffLlama's lambda_init is exponential, not {attention.lambda_init}")
         if attention.lambda_fixed is not None:
@@ -250,6 +258,6 @@ def _is_diffllama(attention: AttentionConfig) -> "TypeGuard[DiffV1Config]":
     return attention.variant == VARIANT_BY_HF_TYPE["diffllama"]
 
 
-def _swapped(rows: Tensor, outer: int, inner: int, head_dim: int) -> Tensor:
-    """Reorder rows [outer, inner, d] to [inner, outer, d]; from n pairs to 2 halves, or back."""
+def _transpose_heads(rows: Tensor, outer: int, inner: int, head_dim: int) -> Tensor:
+    """Reorder rows [outer, inner, d] to [inner, outer, d]: n pairs to 2 halves, or back."""
     return rows.reshape(outer, inner, head_dim, rows.shape[-1]).transpose(0, 1).flatten(0, 2)

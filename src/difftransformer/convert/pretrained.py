@@ -1,4 +1,4 @@
-"""The pretrained model that is adapted, as it is: nothing of it is converted."""
+"""Load pretrained (external) models with transformers, without converting them."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ from difftransformer.models.language_model import HFCausalLM
 
 
 def load_hf_causal_lm(model: PretrainedModel, dtype: str = "float32") -> HFCausalLM:
-    """Return a model ready to be trained or asked, on the CPU, with its tokenizer.
+    """Return a pretrained model for training or evaluation, on the CPU, with its tokenizer.
 
     Raises:
         CheckpointError: As `load_hf_model_and_tokenizer`.
-        ConfigError: Its logits are more than hidden states times a matrix.
+        ConfigError: Its logits are not just hidden states times a matrix.
     """
     return HFCausalLM(*load_hf_model_and_tokenizer(model, dtype))
 
@@ -22,27 +22,27 @@ def load_hf_causal_lm(model: PretrainedModel, dtype: str = "float32") -> HFCausa
 def load_hf_model_and_tokenizer(
     model: PretrainedModel, dtype: str, **options: Any
 ) -> tuple[Any, Any]:
-    """Return a model of transformers and its tokenizer.
+    """Return a transformers model and its tokenizer.
 
     Args:
-        model: Where it is.
-        dtype: Of its weights; auto: as its config says.
-        **options: Further ones of `from_pretrained` for the model.
+        model: Its location.
+        dtype: Type of its weights; auto: from its config.
+        **options: More options of the model's `from_pretrained`.
 
     Raises:
-        CheckpointError: It or its tokenizer cannot be loaded.
+        CheckpointError: The model or its tokenizer cannot be loaded.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    name, found = source(model)
+    name, location = source(model)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, **found)
+        tokenizer = AutoTokenizer.from_pretrained(name, **location)
         inner = AutoModelForCausalLM.from_pretrained(
             name,
             dtype=dtype,
             use_safetensors=True if model.safetensors else None,
-            weights_only=True,  # of pickled weights the tensors alone, whatever else they hold
-            **found,
+            weights_only=True,  # pickle files may hold code: load only tensors
+            **location,
             **options,
         )
     except Exception as error:  # transformers, the hub and the network fail in many ways
@@ -54,12 +54,13 @@ def require_sizes(causal: HFCausalLM, planned: ModelConfig, name: str) -> None:
     """Check that a model has the sizes that its run was planned with.
 
     Raises:
-        ConfigError: It has others; names the first.
+        ConfigError: Names the first size that differs.
     """
-    found = sizes_of(causal.inner.config, name)
+    actual = sizes_of(causal.inner.config, name)
     for key in ("vocab_size", "d_model", "num_layers", "ffn_dim"):
-        ours, theirs = getattr(planned, key), getattr(found, key)
-        if ours != theirs:
+        size, planned_size = getattr(actual, key), getattr(planned, key)
+        if size != planned_size:
             raise ConfigError(
-                f"{name}: has {key} {theirs}, its run was planned with {ours}: correct its `sizes`"
+                f"{name}: has {key} {size}, its run was planned with {planned_size}: correct its "
+                "`sizes`"
             )

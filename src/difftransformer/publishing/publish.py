@@ -8,7 +8,7 @@ from pathlib import Path
 from difftransformer.convert.checkpoint import finetuned_model
 from difftransformer.convert.export import (
     GENERATION,
-    OF_TRANSFORMERS,
+    HF_FORMATS,
     TOKENIZER_CONFIG,
     export_model,
     new_folder,
@@ -101,10 +101,10 @@ def forget_folders(model: Path) -> None:
 
 
 def _card(run: Path, output: Path, format: str, license: str | None) -> str:
-    if format not in OF_TRANSFORMERS:
+    if format not in HF_FORMATS:
         raise ConfigError(
             f"--format {format}: a folder for the hub is one of transformers: "
-            f"{', '.join(OF_TRANSFORMERS)}; `difftransformer export` knows others"
+            f"{', '.join(HF_FORMATS)}; `difftransformer export` knows others"
         )
     elsewhere, as_it_is = finetuned_model(run) is not None, format == "huggingface"
     if elsewhere and not as_it_is:

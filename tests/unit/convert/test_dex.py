@@ -282,10 +282,10 @@ def test_a_zero_start_changes_nothing_and_a_random_one_is_torchs(tokens: Tensor)
     ("settings", "said"),
     [
         ({"heads": "entropie"}, "neither 'all', 'none' nor"),
-        ({"heads": [0, 4]}, "4 is no head of layer 0, which has 0 to 3"),
+        ({"heads": [0, 4]}, "layer 0 has heads 0 to 3, got 4"),
         ({"heads": [-1]}, "-1 is no head"),
         ({"heads": []}, "layer 0 has none"),
-        ({"heads": {"0": [1]}}, "layer 1 is not named"),
+        ({"heads": {"0": [1]}}, "layer 1 is missing"),
         ({"lambda_schedule": "anealed"}, "did you mean 'annealed'"),
         ({"difference": "model"}, "DexConfig.difference"),
         ({"lambda_init": "depth"}, "neither a number nor 'exponential'"),

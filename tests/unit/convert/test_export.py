@@ -157,12 +157,12 @@ def test_what_we_cannot_express_is_not_imported() -> None:
 
 
 REFUSED = [
-    ("softmax", {"norm": True}, "llama", "headwise norm"),
-    ("softmax", {"gain": 2.0}, "llama", "headwise gain"),
+    ("softmax", {"norm": True}, "llama", "per-head norm"),
+    ("softmax", {"gain": 2.0}, "llama", "per-head gain"),
     ("softmax", {}, "diffllama", "attention is softmax"),
     ("softmax", {"num_heads": 5}, "llama", "divide d_model"),
     ("diff_v1", {}, "llama", "attention is diff_v1"),
-    ("diff_v1", {"norm": False}, "diffllama", "headwise norm"),
+    ("diff_v1", {"norm": False}, "diffllama", "per-head norm"),
     ("diff_v1", {"lambda_init": 0.8}, "diffllama", "lambda_init is exponential, not 0.8"),
     ("diff_v1", {"lambda_fixed": 0.0}, "diffllama", "learns lambda, here it is 0.0"),
     ("diff_v1", {"lambda_fixed": "init"}, "diffllama", "learns lambda, here it is init"),

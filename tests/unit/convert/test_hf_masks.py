@@ -210,5 +210,5 @@ def test_documents_behind_a_cache_and_under_flash_attention_are_refused() -> Non
         model(tokens, past_key_values=DynamicCache(), **boundaries()["position_ids"])
     model.model.backend = "flash_attn"
     for way in ("position_ids", "bool 4-D"):
-        with pytest.raises(UserError, match="flash attention takes no padding, masks or packed"):
+        with pytest.raises(UserError, match="flash attention supports no padding"):
             model(tokens, **boundaries()[way])

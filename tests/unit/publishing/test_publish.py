@@ -255,7 +255,7 @@ def test_a_card_without_a_record_fits_its_weights_alone(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_record_is_a_model_of_ours_or_refused(tmp_path: Path) -> None:
     for folder, why in (
-        (write_llama(tmp_path), "config.json: is a llama: a pretrained model"),
+        (write_llama(tmp_path), "config.json: is a llama"),
         (tmp_path / "nothing", "of a model of difftransformer that transformers saved"),
     ):
         with pytest.raises(UserError, match=why) as refusal:

@@ -262,7 +262,7 @@ def test_the_same_text_chooses_the_same_heads(train: Train, base: Path) -> None:
 
 
 def test_heads_that_are_not_there_are_one_line(train: Train, base: Path) -> None:
-    with pytest.raises(ConfigError, match="4 is no head of layer 0, which has 0 to 3"):
+    with pytest.raises(ConfigError, match="layer 0 has heads 0 to 3, got 4"):
         train(child("dex", {"heads": [0, 4]}), "dex", parent=base)
 
 

@@ -139,9 +139,9 @@ def _cut_adapter(out: Path) -> None:
 @pytest.mark.parametrize(
     ("method", "damage", "said"),
     [
-        ("dex", _no_adapter, "name a run with `adapt`"),
+        ("dex", _no_adapter, "with `adapt`"),
         ("dex", _cut_adapter, "damaged"),
-        ("full", lambda out: None, "its method has no adapter"),
+        ("full", lambda out: None, "has no adapter"),
     ],
 )
 def test_an_adapter_that_is_not_there_is_one_line(

@@ -1,4 +1,4 @@
-"""Settings of Dex as peft keeps them, in adapter_config.json."""
+"""Settings of Dex in peft's adapter_config.json."""
 
 from dataclasses import dataclass, field
 from typing import Literal, get_args
@@ -10,25 +10,25 @@ from difftransformer.errors import ConfigError, lookup
 from difftransformer.models.differential import LambdaSchedule
 
 PROJECTIONS = ["k_proj", "v_proj", "o_proj"]
-"""What trains: W_K, W_V, W_O (section 3.4); the last is where heads are changed."""
+"""Projections that train: W_K, W_V, W_O (section 3.4); Dex changes the input of the last."""
 
 
 @dataclass
 class DexConfig(PeftConfig):
-    """What of a model Dex changes, and how.
+    """Settings of Dex.
 
     Attributes:
-        heads: Heads that are changed: "all", "none" (only the projections train, the control),
-            indices in every layer, or indices by layer under the layer's number as text.
-        difference: W_D: "layer" has one for all selected heads of a layer, "head" one for each.
-        start: W_D at the start: "random" as `torch.nn.Linear` draws it, or "zero".
-        lambda_schedule: What lambda is at step t, see `tuner.lambda_at`.
+        heads: Selected heads: "all", "none" (only the projections train, the control), indices for
+            every layer, or indices by layer, with the layer's number as a string key.
+        difference: "layer": one W_D for all selected heads of a layer; "head": one per head.
+        start: Initial W_D: "random" as in `torch.nn.Linear`, or "zero".
+        lambda_schedule: Schedule of lambda over steps, see `tuner.lambda_at`.
         lambda_init: A number, or "exponential" for DIFF V1's schedule by depth.
         annealing_steps: T of equation 4.
-        seed: Seed of W_D; each layer has a generator of its own.
-        unfolded: Compute equation 5 on the outputs of the heads, as the paper writes it. Otherwise
-            it is folded into W_O at every step, which is the same function and costs less.
-        target_modules: Names of the projections of keys, values and outputs.
+        seed: Seed of W_D; each layer has its own generator.
+        unfolded: Compute equation 5 on the head outputs, as in the paper. Otherwise it is folded
+            into W_O at every step: the same function, and cheaper.
+        target_modules: Names of the key, value and output projections.
     """
 
     heads: str | list[int] | dict[str, list[int]] = field(default="all")
@@ -49,8 +49,8 @@ class DexConfig(PeftConfig):
             "start": ("random", "zero"),
             "lambda_schedule": get_args(LambdaSchedule),
         }
-        for key, known in choices.items():
-            lookup(dict.fromkeys(known, ()), getattr(self, key), "value", f"DexConfig.{key}")
+        for key, values in choices.items():
+            lookup(dict.fromkeys(values, ()), getattr(self, key), "value", f"DexConfig.{key}")
         if self.heads not in ("all", "none") and not isinstance(self.heads, list | dict):
             raise ConfigError(
                 f"DexConfig.heads: {self.heads!r} is neither 'all', 'none' nor a list of heads; "
@@ -63,29 +63,28 @@ class DexConfig(PeftConfig):
         if self.annealing_steps < 0:
             raise ConfigError(f"DexConfig.annealing_steps: {self.annealing_steps} is negative")
 
-    def heads_of(self, layer: int, number: int) -> list[int]:
-        """Heads of a layer that are changed, ascending; ``number``: all it has.
+    def selected_heads(self, layer: int, num_heads: int) -> list[int]:
+        """Return the selected heads of a layer with ``num_heads`` heads, in ascending order.
 
         Raises:
-            ConfigError: One is not there, or none is named.
+            ConfigError: A head is out of range, or none is selected.
         """
         if self.heads == "all":
-            return list(range(number))
+            return list(range(num_heads))
         if self.heads == "none":
             return []
-        named = self.heads
-        if isinstance(named, dict):
-            if str(layer) not in named:
-                raise ConfigError(f"DexConfig.heads: layer {layer} is not named; give it heads")
-            named = named[str(layer)]
-        assert isinstance(named, list)
-        found = sorted(set(named))
-        if not found:
-            raise ConfigError(f"DexConfig.heads: layer {layer} has none; name one at least")
-        for head in (found[0], found[-1]):
-            if not 0 <= head < number:
+        indices = self.heads
+        if isinstance(indices, dict):
+            if str(layer) not in indices:
+                raise ConfigError(f"DexConfig.heads: layer {layer} is missing; add its heads")
+            indices = indices[str(layer)]
+        assert isinstance(indices, list)
+        heads = sorted(set(indices))
+        if not heads:
+            raise ConfigError(f"DexConfig.heads: layer {layer} has none; name at least one")
+        for head in (heads[0], heads[-1]):
+            if not 0 <= head < num_heads:
                 raise ConfigError(
-                    f"DexConfig.heads: {head} is no head of layer {layer}, which has 0 to "
-                    f"{number - 1}"
+                    f"DexConfig.heads: layer {layer} has heads 0 to {num_heads - 1}, got {head}"
                 )
-        return found
+        return heads

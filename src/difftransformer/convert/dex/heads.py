@@ -1,9 +1,9 @@
-"""Which heads Dex changes: by the entropy of their attention, or by how little they matter.
+"""Selection of the heads that Dex changes, by attention entropy or importance.
 
-The paper takes the half of each layer's heads with the highest entropy, or with the lowest
-importance (section 3.2), and says neither on what data nor how either is computed. Ours: the mean
-over the rows of given batches of the entropy of a row of weights; and the mean over sequences of
-the squared gradient of a gate on the head's output (Michel et al. 2019).
+The paper selects the half of each layer's heads with the highest entropy, or the lowest importance
+(section 3.2), but states neither the data nor the formulas. Ours: the entropy of a row of attention
+weights, mean over the rows of the batches; and the squared gradient of a gate on the head's output,
+mean over sequences (Michel et al. 2019).
 
 Shapes: B = sequences, T = positions, H = heads, e = width of a head.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _BLOCK = 64
-"""Queries whose rows are there at a time."""
+"""Queries whose attention weights are materialized at a time."""
 
 
 def select_heads(
@@ -36,20 +36,21 @@ def select_heads(
     by: HeadChoice = "entropy",
     share: float = 0.5,
 ) -> dict[str, list[int]]:
-    """Choose heads of every layer by what they do on some text.
+    """Select heads of every layer by their attention on some text.
 
     Args:
         model: A decoder whose attention has k_proj, v_proj and o_proj.
-        batches: Token ids, [B, T] each; the same ones give the same choice.
-        by: "entropy" takes the highest, "low_entropy" the lowest, "importance" the least important.
-        share: Of each layer's heads, rounded, one at least.
+        batches: Token ids, [B, T] each; the selection is deterministic.
+        by: "entropy" selects the highest, "low_entropy" the lowest, "importance" the least
+            important.
+        share: Share of each layer's heads, rounded, at least one head.
 
     Returns:
-        Heads by layer, as `DexConfig.heads` takes them.
+        Heads by layer, for `DexConfig.heads`.
 
     Raises:
-        ConfigError: The share takes no head or more than all, there are no batches, or the model's
-            attention cannot be adapted.
+        ConfigError: The share is not in (0, 1], there are no batches, or the model's attention is
+            not supported.
     """
     require_projections(model)
     if not 0 < share <= 1:
@@ -62,17 +63,14 @@ def select_heads(
 
 @torch.no_grad()
 def head_entropy(model: "PreTrainedModel", batches: Iterable[Tensor]) -> Tensor:
-    """Mean entropy in nats of the rows of attention, [layers, H] in float64.
-
-    Some rows at a time: the maps of a long sequence are never there as a whole.
-    """
+    """Return the mean entropy in nats of the rows of attention weights, [layers, H] in float64."""
     sums = torch.zeros(len(attention_modules(model)), num_heads(model), dtype=torch.float64)
     rows = 0
 
-    def add(maps: CapturedAttention) -> None:
-        for block in maps.iter_blocks(_BLOCK):  # weights: [B, H, b, start + b]
+    def add(captured: CapturedAttention) -> None:
+        for block in captured.iter_blocks(_BLOCK):  # weights: [B, H, b, start + b]
             entropy = torch.special.entr(block.weights.double())
-            sums[maps.layer] += entropy.sum((0, 2, 3)).cpu()
+            sums[captured.layer] += entropy.sum((0, 2, 3)).cpu()
 
     with _training(model, False):
         for batch in batches:
@@ -84,15 +82,15 @@ def head_entropy(model: "PreTrainedModel", batches: Iterable[Tensor]) -> Tensor:
 
 
 def head_importance(model: "PreTrainedModel", batches: Iterable[Tensor]) -> Tensor:
-    """Mean squared gradient of a gate on each head's output, [layers, H] in float64.
+    """Return the mean squared gradient of a gate on each head's output, [layers, H] in float64.
 
-    The loss is a sequence's mean cross-entropy of the next token.
+    The loss is the mean next-token cross-entropy of a sequence.
     """
     projections = [module.get_submodule("o_proj") for module in attention_modules(model)]
     sums = torch.zeros(len(projections), num_heads(model), dtype=torch.float64)
     sequences = 0
-    # One by one: the logits of a batch would be the largest tensor that there is.
-    for sequence in (one for batch in batches for one in torch.split(batch, 1)):
+    # One sequence at a time: the logits of a batch would be the largest tensor of all.
+    for sequence in (tokens for batch in batches for tokens in torch.split(batch, 1)):
         tokens = sequence.to(model.device)
 
         def losses(tokens: Tensor = tokens) -> Tensor:
@@ -100,8 +98,8 @@ def head_importance(model: "PreTrainedModel", batches: Iterable[Tensor]) -> Tens
             return F.cross_entropy(logits.mT, tokens[:, 1:], reduction="none").mean(1)
 
         with _training(model, False):
-            slopes = head_gate_grads(projections, 1, num_heads(model), losses)
-        sums += slopes.square().sum(0)
+            grads = head_gate_grads(projections, 1, num_heads(model), losses)
+        sums += grads.square().sum(0)
         sequences += 1
     _require_batches(sequences)
     return sums / sequences
@@ -109,14 +107,14 @@ def head_importance(model: "PreTrainedModel", batches: Iterable[Tensor]) -> Tens
 
 @contextmanager
 def _training(model: nn.Module, mode: bool) -> Iterator[None]:
-    before = model.training
+    previous = model.training
     model.train(mode)
     try:
         yield
     finally:
-        model.train(before)
+        model.train(previous)
 
 
-def _require_batches(found: int) -> None:
-    if found == 0:
-        raise ConfigError("heads cannot be chosen without text: give one batch at least")
+def _require_batches(count: int) -> None:
+    if count == 0:
+        raise ConfigError("heads cannot be selected without text: pass at least one batch")

@@ -1,7 +1,7 @@
-"""A name for Dex among peft's methods, which are members of an enumeration that is closed.
+"""Add Dex to peft's enumeration of methods.
 
-peft asks for an entry there before it registers a method, and offers no way to add one from
-outside; an Enum looks its members up in the three tables below (Python 3.11 to 3.14).
+peft requires an entry there to register a method, and offers no way to add one; an Enum looks its
+members up in the three tables below (Python 3.11 to 3.14).
 """
 
 from peft import PeftType

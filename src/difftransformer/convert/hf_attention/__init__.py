@@ -1,1 +1,1 @@
-"""Attention maps of pretrained models: one file an architecture."""
+"""Attention maps of transformers models: one file per architecture."""

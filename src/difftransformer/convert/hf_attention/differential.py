@@ -1,7 +1,7 @@
-"""What readers of differential layers share: DIFF V1's lambda, checked against the layer.
+"""Shared by readers of differential layers: DIFF V1's lambda, and a check of the layer's output.
 
-Modelling code that comes with its weights can change without notice, so a reader does not take its
-account for granted: the layer's output at the last position must follow from the maps it hands on.
+Modelling code that ships with weights can change without notice, so the captured maps are verified:
+the layer's output at the last position must follow from them.
 
 Shapes: B = sequences, T = positions, G = pairs of values, d = head_dim.
 """
@@ -14,98 +14,103 @@ import torch
 from torch import Tensor, nn
 
 from difftransformer.convert.hf_attention.maps import CapturedAttention
-from difftransformer.convert.hf_attention.softmax import raise_unreadable
+from difftransformer.convert.hf_attention.softmax import Callback, raise_unreadable
 from difftransformer.models.autograd import at_least_fp32
 from difftransformer.models.kernels.eager import apply_attention
 
-_CLOSE = 0.1
-"""Largest relative difference of outputs; 0.02 was measured in bfloat16, 1.1 of wrong heads."""
+_TOLERANCE = 0.1
+"""Largest relative difference of outputs; measured: 0.02 in bfloat16, 1.1 with wrong heads."""
 
 
 class DifferentialLayer(NamedTuple):
-    """A layer as a reader has it.
+    """A layer as a reader interprets it.
 
     Attributes:
-        maps: Its maps; values are [B, G, T, 2d], the projection is known.
-        norm: What a head's 2d numbers go through.
-        factor: What they are multiplied by after it, 1 - lambda_init.
+        captured: Its attention, with values [B, G, T, 2d] and the output projection.
+        norm: The norm of a head's output of 2d.
+        head_scale: Factor of the head's output after the norm, 1 - lambda_init.
     """
 
-    maps: CapturedAttention
+    captured: CapturedAttention
     norm: nn.Module
-    factor: float
+    head_scale: float
 
     def output(self) -> Tensor:
-        """Output of the layer at the last position, [B, d_model]."""
-        assert self.maps.projection is not None
-        rows = self.maps.block(self.maps.length - 1, self.maps.length)
-        heads = self.norm(apply_attention(rows.weights, self.maps.values)) * self.factor
-        out: Tensor = self.maps.projection(heads.flatten(2))
+        """Return the output of the layer at the last position, [B, d_model]."""
+        captured = self.captured
+        assert captured.projection is not None
+        block = captured.block(captured.length - 1, captured.length)
+        attn = self.norm(apply_attention(block.weights, captured.values)) * self.head_scale
+        out: Tensor = captured.projection(attn.flatten(2))
         return out[:, 0]
 
 
-Look = Callable[[int, nn.Module, Tensor, Any], DifferentialLayer]
-"""Index of a layer, its attention module, its input [B, T, d_model] and its further arguments."""
+ReadLayer = Callable[[int, nn.Module, Tensor, Any], DifferentialLayer]
+"""Arguments: layer index, attention module, its input [B, T, d_model], its keyword arguments."""
 
 
 @contextmanager
 def capture_differential(
-    model: Any, children: set[str], look: Look, see: Callable[[CapturedAttention], None]
+    model: Any, children: set[str], read_layer: ReadLayer, callback: Callback
 ) -> Iterator[None]:
-    """Let ``see`` have the maps of the modules that have ``children``, as ``look`` reads them.
+    """Call back with the attention of each module that has ``children``, read by ``read_layer``.
 
     Raises:
         CheckpointError: There is no such module, or its output does not follow from the maps.
     """
-    found = [
-        (_layer(path), module)
+    layers = [
+        (_layer_index(path), module)
         for path, module in model.named_modules()
         if children <= {name for name, _ in module.named_children()}
     ]
-    if not found:
+    if not layers:
         raise_unreadable(model, f"no module has {', '.join(sorted(children))}")
 
-    def hook(layer: int) -> Callable[..., None]:
-        def after(module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+    def make_hook(layer: int) -> Callable[..., None]:
+        def hook(module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
             x = args[0] if args else kwargs["hidden_states"]
-            read = look(layer, module, x, kwargs)
+            differential = read_layer(layer, module, x, kwargs)
             out = output[0] if isinstance(output, tuple) else output
-            _require_same(model, layer, read.output(), out[:, -1])
-            see(read.maps)
+            _require_close(model, layer, differential.output(), out[:, -1])
+            callback(differential.captured)
 
-        return after
+        return hook
 
     with ExitStack() as handles:
-        for layer, module in found:
-            handles.callback(module.register_forward_hook(hook(layer), with_kwargs=True).remove)
+        for layer, module in layers:
+            hook = module.register_forward_hook(make_hook(layer), with_kwargs=True)
+            handles.callback(hook.remove)
         yield
 
 
-def lambda_full(module: Any, init: float) -> Tensor:
-    """Lambda of DIFF V1's equation 2, of vectors that are a module's own; float32 or wider."""
-    first, second = (
+def lambda_full(module: Any, lambda_init: float) -> Tensor:
+    """Return lambda of DIFF V1's equation 2 from a module's vectors, in float32 or wider."""
+    lambda_1, lambda_2 = (
         (at_least_fp32(getattr(module, f"lambda_q{i}")) * getattr(module, f"lambda_k{i}")).sum()
         for i in (1, 2)
     )
-    found: Tensor = first.exp() - second.exp() + init
-    return found
+    out: Tensor = lambda_1.exp() - lambda_2.exp() + lambda_init
+    return out
 
 
 def to_heads(projected: Tensor, width: int) -> Tensor:
-    """[B, T, n width] -> [B, n, T, width]."""
+    """Split [B, T, n width] into heads [B, n, T, width]."""
     return projected.view(*projected.shape[:2], -1, width).transpose(1, 2)
 
 
-def _require_same(model: Any, layer: int, ours: Tensor, theirs: Tensor) -> None:
-    size = theirs.double().norm()
-    apart = (ours.double() - theirs.double()).norm()
-    if not torch.isfinite(size):
+def _require_close(model: Any, layer: int, expected: Tensor, actual: Tensor) -> None:
+    norm = actual.double().norm()
+    difference = (expected.double() - actual.double()).norm()
+    if not torch.isfinite(norm):
         return  # damaged weights show in the numbers
-    if not bool(apart <= _CLOSE * size):
-        what = f"does not put out what follows from its maps, by {apart / size:.0%}"
-        raise_unreadable(model, f"layer {layer} {what}: its code is not what the reader knows")
+    if not bool(difference <= _TOLERANCE * norm):
+        raise_unreadable(
+            model,
+            f"the output of layer {layer} differs by {difference / norm:.0%} from what its maps "
+            "give: the reader does not know this modelling code",
+        )
 
 
-def _layer(path: str) -> int:
-    """Index of the layer that a module lies in."""
+def _layer_index(path: str) -> int:
+    """Return the layer index in a module's path."""
     return next(int(part) for part in path.split(".") if part.isdigit())

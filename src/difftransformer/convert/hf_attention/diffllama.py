@@ -1,10 +1,10 @@
-"""DIFF V1 as transformers has it, DiffLlama: the format that our own V1 is exported to.
+"""Reader of transformers' DiffLlama, DIFF V1; our own V1 is exported to this format.
 
-Its layer asks for attention twice, with the same queries and keys and one half of the values each.
-The first half of the heads keeps its maps, the second half is subtracted.
+Its layer calls attention twice, with the same queries and keys and one half of the values each. The
+first half of the heads is positive, the second half is subtracted.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -13,28 +13,28 @@ import torch
 from torch import Tensor
 
 from difftransformer.convert.hf_attention.differential import lambda_full
-from difftransformer.convert.hf_attention.maps import CapturedAttention, NoiseMap
-from difftransformer.convert.hf_attention.softmax import capture_attention_calls
+from difftransformer.convert.hf_attention.maps import CapturedAttention, NoiseMaps
+from difftransformer.convert.hf_attention.softmax import Callback, capture_attention_calls
 from difftransformer.models.differential import resolve_lambda_init
 
 
 @contextmanager
-def diffllama_maps(model: Any, see: Callable[[CapturedAttention], None]) -> Iterator[None]:
-    """Read its maps: a `registry.Reader`."""
-    layers, begun = model.base_model.layers, dict[int, Tensor]()
+def capture_diffllama(model: Any, callback: Callback) -> Iterator[None]:
+    """Capture its layers: a `registry.Reader`."""
+    layers, first_values = model.base_model.layers, dict[int, Tensor]()
 
-    def look(maps: CapturedAttention) -> None:
-        half = _halves(maps.values)[0]
-        if maps.layer not in begun:
-            begun[maps.layer] = half
+    def combine_calls(captured: CapturedAttention) -> None:
+        layer, values = captured.layer, _halves(captured.values)[0]
+        if layer not in first_values:
+            first_values[layer] = values
             return
-        values = torch.cat((begun.pop(maps.layer), half), dim=-1)
-        (first, second), (keys, others) = (_halves(one) for one in (maps.queries, maps.keys))
-        init = resolve_lambda_init("exponential", maps.layer)
-        noise = NoiseMap(second, others, lambda_full(layers[maps.layer].self_attn, init))
-        see(replace(maps, queries=first, keys=keys, noise=noise, values=values))
+        values = torch.cat((first_values.pop(layer), values), dim=-1)
+        (q1, q2), (k1, k2) = _halves(captured.queries), _halves(captured.keys)
+        lambda_init = resolve_lambda_init("exponential", layer)
+        noise = NoiseMaps(q2, k2, lambda_full(layers[layer].self_attn, lambda_init))
+        callback(replace(captured, queries=q1, keys=k1, noise=noise, values=values))
 
-    with capture_attention_calls(model, look):
+    with capture_attention_calls(model, combine_calls):
         yield
 
 

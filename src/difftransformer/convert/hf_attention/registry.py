@@ -1,7 +1,7 @@
-"""Who reads the maps of a pretrained model. Lazy: a reader is imported only when it is needed.
+"""Registry of the readers that capture attention maps of transformers models.
 
-Adding an architecture: write a file here with a `Reader`, and one line below. An architecture that
-is not named is read where it hands queries and keys to transformers, as `softmax` says.
+To add an architecture, write a file here with a `Reader` and one line below. Other architectures
+are read at transformers' AttentionInterface (see `softmax`). A reader is imported when needed.
 """
 
 from collections.abc import Callable
@@ -12,29 +12,30 @@ from typing import Any
 from difftransformer.convert.hf_attention.maps import CapturedAttention
 
 Reader = Callable[[Any, Callable[[CapturedAttention], None]], AbstractContextManager[None]]
-"""Hands the maps of every attention layer of a model of transformers on while the model runs.
+"""``reader(model, callback)``: calls back with each attention layer's inputs as the model runs.
 
-Layers without attention have none. It raises `CheckpointError` of what it cannot read.
+It raises `CheckpointError` if it cannot read the model.
 """
 _READERS = {
-    "DiffLlamaForCausalLM": "diffllama:diffllama_maps",
-    "MotifForCausalLM": "motif:motif_maps",
-    "Phi4FlashForCausalLM": "phi4flash:phi4flash_maps",
+    "DiffLlamaForCausalLM": "diffllama:capture_diffllama",
+    "MotifForCausalLM": "motif:capture_motif",
+    "Phi4FlashForCausalLM": "phi4flash:capture_phi4flash",
 }
-"""Class of transformers or of a model's own code -> ``module:function``."""
-_ANY = "softmax:softmax_maps"
+"""``module:function`` by the name of the model's class."""
+_DEFAULT = "softmax:capture_softmax"
 
 
 def reader(model: Any) -> Reader:
-    """Return the reader for a model of transformers."""
-    module, _, name = _location(_READERS.get(type(model).__name__, _ANY)).partition(":")
-    found: Reader = getattr(import_module(module), name)
-    return found
+    """Return the reader of a transformers model."""
+    location = _location(_READERS.get(type(model).__name__, _DEFAULT))
+    module, _, name = location.partition(":")
+    function: Reader = getattr(import_module(module), name)
+    return function
 
 
 def reader_locations() -> list[str]:
-    """``module:function`` of all readers: which one it will be, only the loaded model says."""
-    return [_location(one) for one in (*_READERS.values(), _ANY)]
+    """Return ``module:function`` of all readers; only a loaded model tells which one it needs."""
+    return [_location(reader) for reader in (*_READERS.values(), _DEFAULT)]
 
 
 def _location(short: str) -> str:

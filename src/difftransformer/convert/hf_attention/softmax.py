@@ -1,8 +1,8 @@
-"""Whatever hands queries, keys and values to transformers' AttentionInterface.
+"""Capture of the attention of models that use transformers' AttentionInterface.
 
-Llama, Qwen, Mistral, Gemma and most of its decoders do: after norms, rotary positions and whatever
-else becomes of queries and keys, so that nothing of it is computed again here. The reader takes the
-place of the attention function, and gathers the values by the maps that it hands on.
+Llama, Qwen, Mistral, Gemma and most decoders of transformers do. A registered attention function
+gets queries and keys after norms and rotary positions, and computes the output from the maps that
+it hands on.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,72 +12,73 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from difftransformer.convert.hf_attention.maps import CapturedAttention, KeyMask, causal_key_mask
+from difftransformer.convert.hf_attention.maps import CapturedAttention, MaskFunction, causal
 from difftransformer.errors import CheckpointError
 
 _NAME = "difftransformer_maps"
-_FURTHER = ("s_aux", "position_bias")
-"""What some attention functions are given beside the usual, and make other weights of."""
+"""Name of our attention implementation in transformers."""
+_UNSUPPORTED = ("s_aux", "position_bias")
+"""Arguments of an attention function that change its weights."""
+_OUTPUT_PROJECTIONS = ("o_proj", "out_proj", "dense", "c_proj")
+"""Names of the output projection in transformers' decoders."""
 
-
-See = Callable[[CapturedAttention], None]
-_JOINS = ("o_proj", "out_proj", "dense", "c_proj")
-"""How its decoders name the matrix that joins heads."""
-_watching: list[See] = []
+Callback = Callable[[CapturedAttention], None]
+_callbacks: list[Callback] = []
 
 
 @contextmanager
-def softmax_maps(model: Any, see: See) -> Iterator[None]:
-    """Read maps of one softmax a head: a `registry.Reader`."""
-    read = set[int]()
+def capture_softmax(model: Any, callback: Callback) -> Iterator[None]:
+    """Capture layers with one softmax map per head: a `registry.Reader`."""
+    layers = set[int]()
 
-    def once(maps: CapturedAttention) -> None:
-        if maps.layer in read:
-            raise_unreadable(model, f"layer {maps.layer} has more than one attention")
-        read.add(maps.layer)
-        see(maps)
+    def once(captured: CapturedAttention) -> None:
+        if captured.layer in layers:
+            raise_unreadable(model, f"layer {captured.layer} has more than one attention")
+        layers.add(captured.layer)
+        callback(captured)
 
     with capture_attention_calls(model, once):
         yield
 
 
 @contextmanager
-def capture_attention_calls(model: Any, see: See) -> Iterator[None]:
-    """Let ``see`` have the maps of each call of an attention function of transformers.
+def capture_attention_calls(model: Any, callback: Callback) -> Iterator[None]:
+    """Call back with each call of the model's attention function.
 
     Raises:
-        CheckpointError: It has none of that kind, or has more in them than a softmax.
+        CheckpointError: The model does not use the AttentionInterface, or its attention is more
+            than a softmax.
     """
-    before, calls = model.config._attn_implementation, 0
+    implementation, calls = model.config._attn_implementation, 0
 
-    def count(maps: CapturedAttention) -> None:
+    def count(captured: CapturedAttention) -> None:
         nonlocal calls
         calls += 1
-        see(maps)
+        callback(captured)
 
     _register()
     model.set_attn_implementation(_NAME)
-    _watching.append(count)
+    _callbacks.append(count)
     try:
         if model.config.get_text_config()._attn_implementation != _NAME:
-            raise_unreadable(model, "its attention is its own")
+            raise_unreadable(model, "it has its own attention implementation")
         yield
         if not calls:
-            raise_unreadable(model, "no layer asks for attention")
+            raise_unreadable(model, "no layer calls the attention function")
     finally:
-        _watching.remove(count)
-        model.set_attn_implementation(before)
+        _callbacks.remove(count)
+        model.set_attn_implementation(implementation)
 
 
-def raise_unreadable(model: Any, why: str) -> NoReturn:
-    """Refuse a model, or a module of it.
+def raise_unreadable(model: Any, reason: str) -> NoReturn:
+    """Raise the error of a model or module whose attention cannot be captured.
 
     Raises:
         CheckpointError: Always.
     """
     raise CheckpointError(
-        f"{type(model).__name__}: its attention maps cannot be read ({why}): take a model whose "
-        "attention goes through transformers, or write a reader in convert/hf_attention"
+        f"{type(model).__name__}: its attention maps cannot be read ({reason}): choose a model "
+        "that uses transformers' AttentionInterface, or write a reader in convert/hf_attention"
     )
 
 
@@ -89,33 +90,34 @@ def _attend(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     softcap: float | None = None,
-    **further: Any,
+    **options: Any,
 ) -> tuple[Tensor, None]:
-    """Stand in for an attention function of transformers: [B, H, T, d] -> [B, T, H, e]."""
-    if given := [name for name in _FURTHER if further.get(name) is not None]:
-        raise_unreadable(module, f"its weights depend on {given[0]}")
+    """Attention function for transformers: [B, H, T, d] -> [B, T, H, e]."""
+    if unsupported := [name for name in _UNSUPPORTED if options.get(name) is not None]:
+        raise_unreadable(module, f"its weights depend on {unsupported[0]}")
     if query.shape[2] != key.shape[2]:
-        raise_unreadable(module, f"{query.shape[2]} queries meet {key.shape[2]} keys")
-    maps = CapturedAttention(
+        raise_unreadable(module, f"it has {query.shape[2]} queries and {key.shape[2]} keys")
+    children = module.named_children()
+    captured = CapturedAttention(
         layer=int(module.layer_idx),
         queries=query,
         keys=key,
         scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
         softcap=softcap,
-        seen=_by_mask(module, attention_mask),
+        mask=_mask_function(module, attention_mask),
         values=value,
-        projection=next((one for name, one in module.named_children() if name in _JOINS), None),
+        projection=next((child for name, child in children if name in _OUTPUT_PROJECTIONS), None),
     )
-    _watching[-1](maps)
-    return maps.attend(), None
+    _callbacks[-1](captured)
+    return captured.attend(), None
 
 
-def _by_mask(module: Any, mask: Tensor | None) -> KeyMask:
-    """Which keys count by a mask that transformers made, the same for all sequences and heads."""
+def _mask_function(module: Any, mask: Tensor | None) -> MaskFunction:
+    """Return the mask of a layer; transformers' mask is the same for all sequences and heads."""
     if mask is None:
-        return causal_key_mask
+        return causal
     if mask.dtype != torch.bool or mask.shape[1] != 1:
-        raise_unreadable(module, "its mask is no choice of keys")
+        raise_unreadable(module, "its mask is not a bool mask shared by all heads")
     allowed = mask[0, 0]
     return lambda start, stop, device: allowed[start:stop, :stop].to(device)
 
