@@ -283,7 +283,7 @@ def test_a_zero_start_changes_nothing_and_a_random_one_is_torchs(tokens: Tensor)
     [
         ({"heads": "entropie"}, "neither 'all', 'none' nor"),
         ({"heads": [0, 4]}, "layer 0 has heads 0 to 3, got 4"),
-        ({"heads": [-1]}, "-1 is no head"),
+        ({"heads": [-1]}, "has heads 0 to 3, got -1"),
         ({"heads": []}, "layer 0 has none"),
         ({"heads": {"0": [1]}}, "layer 1 is missing"),
         ({"lambda_schedule": "anealed"}, "did you mean 'annealed'"),

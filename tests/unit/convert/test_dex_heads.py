@@ -91,5 +91,5 @@ def test_a_share_of_no_heads_is_one_line(share: float, tokens: Tensor) -> None:
 
 @pytest.mark.parametrize("by", ["entropy", "importance"])
 def test_no_text_to_choose_by_is_one_line(by: Any) -> None:
-    with pytest.raises(ConfigError, match="give one batch at least"):
+    with pytest.raises(ConfigError, match="at least one batch"):
         select_heads(model_of(), [], by)

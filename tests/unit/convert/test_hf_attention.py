@@ -146,9 +146,10 @@ def test_the_output_of_a_layer_follows_from_its_maps(
     read(model)
     assert len(layers) == len(outputs) > 1
     for layer, output in zip(layers, outputs, strict=True):
-        heads = layer.norm(layer.maps.attend()) * layer.factor
-        assert layer.maps.projection is not None
-        torch.testing.assert_close(layer.maps.projection(heads.flatten(2)), output, **EXACT)
+        captured = layer.captured
+        attn = layer.norm(captured.attend()) * layer.head_scale
+        assert captured.projection is not None
+        torch.testing.assert_close(captured.projection(attn.flatten(2)), output, **EXACT)
 
 
 def test_a_window_can_be_named_for_each_layer() -> None:

@@ -78,7 +78,7 @@ def test_names_hold_what_factors_made() -> None:
         ({"num_attention_heads": 5}, "5 heads of diff_v1 do not fill hidden_size 32"),
         ({"vocab_size": None}, "vocab_size: required key is missing"),
         ({"attention_bias": True}, "attention_bias is always False"),
-        ({"hidden_act": "gelu"}, "hidden_act is 'silu'"),
+        ({"hidden_act": "gelu"}, "hidden_act is always 'silu'"),
         ({"rope_parameters": {"rope_type": "yarn"}}, "only rope_theta"),
         ({"variant": "diff_v2"}, "variant: pass model={'attention': {'variant': 'diff_v2'}}"),
         ({"lambda_init": 0.3}, "lambda_init: pass model={'attention': {'lambda_init': 0.3}}"),

@@ -158,12 +158,12 @@ def refusals() -> dict[str, tuple[dict[str, Any], str]]:
     ids, positions = given["segment_ids"]["segment_ids"], given["position_ids"]["position_ids"]
     mask = given["bool 4-D"]["attention_mask"]
     return {
-        "a cache is asked for": ({"position_ids": positions, "use_cache": True}, "row of its own"),
+        "a cache is asked for": ({"position_ids": positions, "use_cache": True}, "use_cache=False"),
         "padding": ({"seq_idx": ids, "attention_mask": ids * 0}, "packed rows have no padding"),
         "short lengths": ({"cu_seq_lens_q": torch.tensor([0, 7, 16])}, r"\[0, 7, 16\], expected"),
         "float ids": ({"seq_idx": ids.float()}, "seq_idx are torch.float32"),
         "positions of others": ({"position_ids": positions[:, :9]}, r"position_ids .* \[1, 9\]"),
-        "a bias": ({"attention_mask": -mask.float()}, "no variant takes biases"),
+        "a bias": ({"attention_mask": -mask.float()}, "only 0 and -inf"),
         "whole numbers": ({"attention_mask": mask.long()}, "True = may attend"),
         "by head": ({"attention_mask": mask.expand(1, 4, 17, 17)}, "the same for all heads"),
         "keys of others": ({"attention_mask": mask[..., :9]}, r"\[1, 1, 17, 9\], expected"),
