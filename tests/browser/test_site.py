@@ -54,7 +54,7 @@ def test_a_question_leads_to_its_verdict(site: Path, visit: Open) -> None:
     assert secondary.count() and questions.count()
     for place in range(questions.count()):
         question = questions.nth(place)
-        marks = question.locator("svg.mark").all()
+        marks = question.locator("svg.sparkline").all()
         assert marks and all(mark.is_visible() for mark in marks)
         said = [question.locator("h3").inner_text(), question.locator(".chip").inner_text()]
         question.locator("a").click()
@@ -80,7 +80,7 @@ def test_a_cell_opens_to_where_it_comes_from(site: Path, visit: Open) -> None:
     said = panel.inner_text()
     assert "DIFF: Valid" in said and "95% interval" in said and "published: 3.062" in said
     assert "seed 0" in said and "Commit" not in said
-    assert "Settings that differ from its neighbors" in said and "training.lr" in said
+    assert "Settings that differ from other rows" in said and "training.lr" in said
     panel.locator("summary").first.click()
     opened = panel.inner_text()
     assert "0123456789ab" in opened and re.search(
@@ -169,7 +169,7 @@ def test_runs_are_laid_over_each_other(site: Path, visit: Open) -> None:
     assert {"Validation loss", "Steps to learn"} < set(heads)
     assert page.locator("#curve option").first.inner_text() == "validation loss"
     page.click("#no-runs")
-    assert "Choose runs" in page.locator("#chart").inner_text()
+    assert "Select runs" in page.locator("#chart").inner_text()
     page.fill("#find-run", "recall_diff")
     assert (
         0
@@ -278,8 +278,8 @@ def test_axe_finds_nothing_serious(site: Path, visit: Open, scheme: str) -> None
 
 
 def test_one_page_alone_shows_everything(site: Path, visit: Open, tmp_path: Path) -> None:
-    shutil.copy(site / "whole.html", tmp_path)
-    page = visit(f"file://{tmp_path}/whole.html")
+    shutil.copy(site / "single-page.html", tmp_path)
+    page = visit(f"file://{tmp_path}/single-page.html")
     page.click(".board a >> nth=0")
     page.click("[data-cell='recall_diff/heads'] >> nth=0")
     assert page.locator("#panel").is_visible()

@@ -172,7 +172,7 @@ def test_the_report_needs_no_other_file(finished: Checkout) -> None:
     for path in report.glob("*.html"):
         page = path.read_text().replace("http://www.w3.org", "")
         assert "http://" not in page and 'src="/' not in page and 'src="..' not in page
-    whole = (report / "whole.html").read_text()
+    whole = (report / "single-page.html").read_text()
     assert 'src="assets' not in whole and "<link" not in whole
 
 

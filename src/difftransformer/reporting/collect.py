@@ -1,4 +1,4 @@
-"""Result files of an artifact, by what they are about; a missing one is an error with its cure."""
+"""Result files of an artifact by run, seed and suite; errors name the command that is missing."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,8 +22,7 @@ class Results:
     """Training results by (run, seed) and evaluations by (suite, run, seed), at one scale.
 
     Raises:
-        UserError: by every method, of a result or file that is not there; names the run, the seed
-            and the command.
+        UserError: Every method, if a result or file is missing; names run, seed and command.
     """
 
     scale: str
@@ -34,39 +33,42 @@ class Results:
 
     @cached_property
     def histories(self) -> Histories:
-        """Curves beside the training results; they are read when asked for."""
+        """Training histories, which are read on demand."""
         return Histories(
-            {key: self.paths[one.job_id].with_name(HISTORY) for key, one in self.trainings.items()}
+            {
+                key: self.paths[training.job_id].with_name(HISTORY)
+                for key, training in self.trainings.items()
+            }
         )
 
     def training(self, run: str, seed: int) -> Result:
         """Return a training result."""
-        found, path = self.trainings.get((run, seed)), self._layout.training(run, seed)
-        return found or self._raise_missing("training", run, seed, path)
+        result, path = self.trainings.get((run, seed)), self._layout.training(run, seed)
+        return result or self._raise_missing("training", run, seed, path)
 
     def evaluation(self, suite: str, run: str, seed: int) -> Result:
         """Return the result of a suite."""
-        found = self.evaluations.get((suite, run, seed))
+        result = self.evaluations.get((suite, run, seed))
         path = self._layout.evaluation(suite, run, seed)
-        return found or self._raise_missing(f"evaluation '{suite}'", run, seed, path)
+        return result or self._raise_missing(f"evaluation '{suite}'", run, seed, path)
 
     def judgment(self, suite: str, judge: str, run: str, seed: int) -> Result:
-        """Return what a judge says about the answers of a suite."""
-        found = self.evaluations.get((judged_suite(suite, judge), run, seed))
+        """Return a judge's verdicts on the answers of a suite."""
+        result = self.evaluations.get((judged_suite(suite, judge), run, seed))
         path = self._layout.judgment(judge, suite, run, seed)
-        return found or self._raise_missing(f"judgment by '{judge}'", run, seed, path)
+        return result or self._raise_missing(f"judgment by '{judge}'", run, seed, path)
 
     def detail(self, suite: str, run: str, seed: int, name: str) -> Path:
-        """Return a file that an evaluation left beside its result.
+        """Return the path of a file that an evaluation wrote next to its result.
 
         Raises:
-            DataError: it is not as the evaluation published it.
+            DataError: The file does not match its checksum.
         """
         result = self.paths[self.evaluation(suite, run, seed).job_id]
         path = result.with_suffix("") / name
         if not path.is_file():
-            place = self._layout.details(suite, run, seed)
-            self._raise_missing(f"{name} of evaluation '{suite}'", run, seed, place)
+            details = self._layout.details(suite, run, seed)
+            self._raise_missing(f"{name} of evaluation '{suite}'", run, seed, details)
         verify_file(path, result)
         return path
 
@@ -74,13 +76,13 @@ class Results:
     def _layout(self) -> Layout:
         return Layout("results", self.scale)
 
-    def everything(self) -> list[Result]:
-        """Return all results, those of trainings first."""
+    def all_results(self) -> list[Result]:
+        """Return all results, trainings first."""
         return [*self.trainings.values(), *self.evaluations.values()]
 
-    def _raise_missing(self, what: str, run: str, seed: int, path: str) -> NoReturn:
+    def _raise_missing(self, kind: str, run: str, seed: int, path: str) -> NoReturn:
         raise UserError(
-            f"no {what} of run '{run}' with seed {seed} at scale {self.scale}: make it with "
+            f"no {kind} of run '{run}' with seed {seed} at scale {self.scale}; build it with "
             f"`snakemake {path} --config scale={self.scale}`"
         )
 
@@ -89,8 +91,8 @@ def load_results(paths: Iterable[Path], scale: str) -> Results:
     """Read result files.
 
     Raises:
-        DataError: a file is missing or damaged, or two are about the same thing.
-        UserError: a result of another scale.
+        DataError: A file is missing or damaged, or two files have the same run, suite and seed.
+        UserError: A result is of another scale.
     """
     trainings: dict[tuple[str, int], Result] = {}
     evaluations: dict[tuple[str, str, int], Result] = {}
@@ -99,19 +101,19 @@ def load_results(paths: Iterable[Path], scale: str) -> Results:
         result = read_result(path)
         if result.scale != scale:
             raise UserError(
-                f"{path}: was made at scale {result.scale}, this artifact is of scale {scale}: "
-                "give results of one scale"
+                f"{path}: is of scale {result.scale}, the artifact of scale {scale}; "
+                "pass results of one scale"
             )
         by_job[result.job_id] = path
         if result.kind == "training":
-            twice = trainings.setdefault((result.run, result.seed), result)
+            first = trainings.setdefault((result.run, result.seed), result)
         else:
             key = (result.suite or result.kind, result.run, result.seed)
-            twice = evaluations.setdefault(key, result)
-        if twice is not result:
+            first = evaluations.setdefault(key, result)
+        if first is not result:
             raise DataError(
                 f"{path}: a second {result.kind} result of run {result.run}, seed {result.seed}, "
-                f"beside {twice.job_id}: give one of them"
+                f"besides {first.job_id}; pass one of them"
             )
     return Results(scale, trainings, evaluations, by_job)
 
@@ -120,22 +122,22 @@ def get_metric(result: Result, name: str) -> float | None:
     """Return a metric as a float; None where the job recorded that it is undefined.
 
     Raises:
-        UserError: the job did not measure it; names the run and the metrics that come nearest.
+        UserError: The result lacks the metric; names the run and similar metrics.
     """
     if name not in result.metrics:
-        about = f"{result.kind} result" if result.suite is None else f"suite '{result.suite}'"
+        source = f"{result.kind} result" if result.suite is None else f"suite '{result.suite}'"
         nearest = get_close_matches(name, result.metrics, n=3, cutoff=0)
         raise UserError(
-            f"{about} of run {result.run}, seed {result.seed}, scale {result.scale} has no metric "
-            f"'{name}' (nearest of its {len(result.metrics)}: {', '.join(nearest)}): let its "
-            "settings measure it, or take the column out of the artifact"
+            f"{source} of run {result.run}, seed {result.seed}, scale {result.scale} has no metric "
+            f"'{name}' (nearest of its {len(result.metrics)}: {', '.join(nearest)}): change "
+            "the settings to measure it, or remove the column from the artifact"
         )
     value = result.metrics[name]
     return None if value is None else float(value)
 
 
 def count_layers(name: str, results: Iterable[Result]) -> int:
-    """Return the layers of the deepest model, by a metric that each layer has, defined or not."""
+    """Return the number of layers of the deepest model, by a metric that each layer has."""
     return max(
         next(layer for layer in count() if layer_metric(name, layer) not in result.metrics)
         for result in results
@@ -143,12 +145,12 @@ def count_layers(name: str, results: Iterable[Result]) -> int:
 
 
 def require_metric(result: Result, name: str) -> float:
-    """Return a metric of which no result may lack the number, such as one that is drawn.
+    """Return a metric that must be defined, such as one of a figure.
 
     Raises:
-        UserError: the job did not measure it, or recorded that it is undefined.
+        UserError: The result lacks the metric, or the metric is undefined.
     """
     value = get_metric(result, name)
     if value is None:
-        raise UserError(f"{result.job_id}: {name} is undefined: rerun the job")
+        raise UserError(f"{result.job_id}: {name} is undefined; rerun the job")
     return value

@@ -1,11 +1,9 @@
-"""Two builds side by side: what differs between them, within noise or not, as one page.
+"""Comparison of two builds as a page: which cells differ beyond noise, and which settings.
 
-The builds may be of two machines, two commits or two scales: tables are compared cell by cell, and
-runs by their settings.
+The builds may be from two machines, two commits or two scales.
 """
 
 from collections import Counter
-from collections.abc import Iterable
 from math import hypot
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -13,12 +11,17 @@ from typing import Literal, NamedTuple
 from difftransformer.errors import DataError
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.layout import Layout
-from difftransformer.provenance.result import Result, read_result
+from difftransformer.provenance.result import read_result
 from difftransformer.reporting.document import Cell, TableDocument
-from difftransformer.reporting.number_format import decimals_for, format_signed, pluralize
+from difftransformer.reporting.number_format import (
+    decimals_for,
+    format_signed,
+    pluralize,
+    with_half_width,
+)
 from difftransformer.reporting.provenance_summary import ProvenanceSummary, summarize_provenance
 from difftransformer.reporting.site.data import flat_settings
-from difftransformer.reporting.site.pages import render_alone
+from difftransformer.reporting.site.pages import render_self_contained
 from difftransformer.reporting.verdict_job import read_table, read_verdicts
 from difftransformer.reporting.verdicts import Verdict
 
@@ -28,60 +31,58 @@ Outcome = Literal[
 OUTCOMES: tuple[Outcome, ...] = (
     "beyond noise", "only in A", "only in B", "within noise", "without interval", "same",
 )  # fmt: skip
-"""In the order of what a reader wants to know first."""
+"""Outcomes in the order of the page."""
 
 NamesByKind = dict[str, list[str]]
-"""Names of what one build has and the other lacks, by what they are: table, row, verdict, run."""
+"""Names of the tables, rows, verdicts and runs that only one build has, by kind."""
 
 
-class FileComparison(NamedTuple):
-    """One cell that has a value in a build at least; None: a build has no such cell."""
+class ComparedCell(NamedTuple):
+    """A cell of A and B; None: the build lacks the cell."""
 
     row: str
     column: str
-    kept: Cell | None
-    other: Cell | None
+    a: Cell | None
+    b: Cell | None
     difference: float | None
-    reach: float | None
+    half_width: float | None
     outcome: Outcome
 
     @property
-    def written(self) -> str:
-        """The difference with half its interval; empty where there is none."""
+    def text(self) -> str:
+        """The difference ± half its interval; empty without a difference."""
         if self.difference is None:
             return ""
-        low, high = (None, None) if self.reach is None else (-self.reach, self.reach)
+        low, high = (None, None) if self.half_width is None else (-self.half_width, self.half_width)
         decimals = decimals_for(self.difference, low, high)
-        text = format_signed(self.difference, decimals)
-        return text if self.reach is None else f"{text} ± {self.reach:.{decimals}f}"
+        return with_half_width(format_signed(self.difference, decimals), low, high, decimals)
 
 
 class ComparedTable(NamedTuple):
-    """A table that both builds have: cells of the rows of both, and rows of one alone."""
+    """A table of both builds: cells of shared rows, and rows that only one build has."""
 
     title: str
     artifact: str
-    cells: list[FileComparison]
-    kept_alone: list[str]
-    other_alone: list[str]
+    cells: list[ComparedCell]
+    only_a: list[str]
+    only_b: list[str]
 
 
 class Build(NamedTuple):
-    """One of the two."""
+    """One of the two builds; ``verdicts`` are by claim."""
 
     folder: str
-    origins: ProvenanceSummary
+    provenance: ProvenanceSummary
     tables: dict[str, TableDocument]
     settings: dict[str, dict[str, object]]
     verdicts: dict[str, Verdict]
-    """By claim; none where no verdict was asked for."""
 
 
 class DifferingVerdict(NamedTuple):
-    """A claim that the two builds judge otherwise."""
+    """A claim with different verdicts in the two builds."""
 
-    kept: Verdict
-    other: Verdict
+    a: Verdict
+    b: Verdict
 
 
 class DifferingSetting(NamedTuple):
@@ -89,134 +90,132 @@ class DifferingSetting(NamedTuple):
 
     run: str
     setting: str
-    kept: object
-    other: object
+    a: object
+    b: object
 
 
 class Comparison(NamedTuple):
-    """What the page shows."""
+    """Content of the page."""
 
-    kept: Build
-    other: Build
+    a: Build
+    b: Build
     tables: list[ComparedTable]
     counts: dict[Outcome, int]
-    changed: list[DifferingSetting]
-    judged: list[DifferingVerdict]
-    kept_alone: NamesByKind
-    other_alone: NamesByKind
+    settings: list[DifferingSetting]
+    verdicts: list[DifferingVerdict]
+    only_a: NamesByKind
+    only_b: NamesByKind
 
     @property
     def summary(self) -> str:
-        """How many cells have come out how, and how much one of the builds alone has."""
+        """Number of cells by outcome, and of tables, rows and runs that only one build has."""
         cells = ", ".join(f"{number} {name}" for name, number in self.counts.items() if number)
-        parts = [cells or "no cell that both have"]
-        for build, alone in (("A", self.kept_alone), ("B", self.other_alone)):
-            if alone:
-                numbers = (pluralize(len(names), what) for what, names in alone.items())
-                parts.append(f"in {build} alone {', '.join(numbers)}")
+        parts = [cells or "no shared cell"]
+        for build, only in (("A", self.only_a), ("B", self.only_b)):
+            if only:
+                numbers = (pluralize(len(names), kind) for kind, names in only.items())
+                parts.append(f"only in {build}: {', '.join(numbers)}")
         return "; ".join(parts)
 
 
-def write_comparison(kept: Path, other: Path, output: Path) -> Comparison:
+def write_comparison(a: Path, b: Path, output: Path) -> Comparison:
     """Compare two folders of a scale, such as ``results/tiny``, and write the page.
 
     Raises:
-        DataError: One has no table, or they share none; or something in them is damaged.
+        DataError: A folder has no table, they share no table, or a file is damaged.
     """
-    found = compare(_build(kept), _build(other))
-    write_text(output, render_alone("compare.html.j2", comparison=found, outcomes=OUTCOMES))
-    return found
+    comparison = compare(_build(a), _build(b))
+    page = render_self_contained("compare.html.j2", comparison=comparison, outcomes=OUTCOMES)
+    write_text(output, page)
+    return comparison
 
 
-def compare(kept: Build, other: Build) -> Comparison:
-    """Compare what both have, and name what one of them alone has.
+def compare(a: Build, b: Build) -> Comparison:
+    """Compare two builds.
 
     Raises:
         DataError: They share no table.
     """
-    shared = [name for name in kept.tables if name in other.tables]
+    shared = [name for name in a.tables if name in b.tables]
     if not shared:
         raise DataError(
-            f"{kept.folder} and {other.folder} share no table ({', '.join(kept.tables)}; "
-            f"{', '.join(other.tables)}): build the same artifact in both"
+            f"{a.folder} and {b.folder} share no table ({', '.join(a.tables)}; "
+            f"{', '.join(b.tables)}); build the same artifact in both"
         )
-    tables = [_table(kept.tables[name], other.tables[name]) for name in shared]
+    tables = [_table(a.tables[name], b.tables[name]) for name in shared]
     counts = Counter(cell.outcome for table in tables for cell in table.cells)
     return Comparison(
-        kept,
-        other,
+        a,
+        b,
         tables,
         {name: counts[name] for name in OUTCOMES},
-        _changed(kept, other),
+        _differing_settings(a, b),
         [
-            DifferingVerdict(one, two)
-            for claim, one in kept.verdicts.items()
-            if (two := other.verdicts.get(claim)) is not None and two.words != one.words
+            DifferingVerdict(verdict, other)
+            for claim, verdict in a.verdicts.items()
+            if (other := b.verdicts.get(claim)) is not None and other.words != verdict.words
         ],
-        _alone(kept, other, [row for table in tables for row in table.kept_alone]),
-        _alone(other, kept, [row for table in tables for row in table.other_alone]),
+        _only(a, b, [row for table in tables for row in table.only_a]),
+        _only(b, a, [row for table in tables for row in table.only_b]),
     )
 
 
-def _alone(build: Build, than: Build, rows: list[str]) -> NamesByKind:
-    found = {
-        "table": sorted(build.tables.keys() - than.tables.keys()),
+def _only(build: Build, other: Build, rows: list[str]) -> NamesByKind:
+    """Return what ``build`` has and ``other`` lacks."""
+    names = {
+        "table": sorted(build.tables.keys() - other.tables.keys()),
         "row": rows,
         "verdict": [
-            f"{claim} ({one.words})"
-            for claim, one in build.verdicts.items()
-            if claim not in than.verdicts
+            f"{claim} ({verdict.words})"
+            for claim, verdict in build.verdicts.items()
+            if claim not in other.verdicts
         ],
-        "run": sorted(build.settings.keys() - than.settings.keys()),
+        "run": sorted(build.settings.keys() - other.settings.keys()),
     }
-    return {what: names for what, names in found.items() if names}
+    return {kind: listed for kind, listed in names.items() if listed}
 
 
-def classify_difference(one: Cell, two: Cell) -> tuple[float | None, Outcome]:
-    """Half the interval of a difference, and whether it is within it.
+def classify_difference(a: Cell, b: Cell) -> tuple[float | None, Outcome]:
+    """Return half the interval of a difference, and whether the difference is within it.
 
-    The builds count as independent: half the interval is the root of the sum of both halves'
-    squares, some 95% where each is 95%, and rather too wide with few seeds, or where both were
-    asked the same.
+    The builds are taken as independent, so the half-widths add in quadrature. The result has a
+    level of about 95% if both have. It is too wide with few seeds or with shared items.
     """
-    assert one.value is not None and two.value is not None
-    if one.value == two.value:
+    assert a.value is not None and b.value is not None
+    if a.value == b.value:
         return None, "same"
-    halves = [_half(one), _half(two)]
-    if None in halves:
+    ends = (a.ci_low, a.ci_high, b.ci_low, b.ci_high)
+    if None in ends:
         return None, "without interval"
-    reach = hypot(*(half for half in halves if half is not None))
-    within = abs(two.value - one.value) <= reach
-    return reach, "within noise" if within else "beyond noise"
+    a_low, a_high, b_low, b_high = (end or 0.0 for end in ends)
+    half_width = hypot((a_high - a_low) / 2, (b_high - b_low) / 2)
+    within = abs(b.value - a.value) <= half_width
+    return half_width, "within noise" if within else "beyond noise"
 
 
-def _half(cell: Cell) -> float | None:
-    return None if cell.ci_low is None or cell.ci_high is None else (cell.ci_high - cell.ci_low) / 2
-
-
-def _table(kept: TableDocument, other: TableDocument) -> ComparedTable:
-    ours, theirs = _by_row(kept), _by_row(other)
+def _table(a: TableDocument, b: TableDocument) -> ComparedTable:
+    rows_a, rows_b = _by_row(a), _by_row(b)
     cells = []
-    for row in (row for row in ours if row in theirs):
-        for column in {**ours[row], **theirs[row]}:
-            found = [one[row].get(column) for one in (ours, theirs)]
-            shown = next(one for one in found if one is not None)
-            pair = [None if one is None else one.cell for one in found]
+    for row in (row for row in rows_a if row in rows_b):
+        for column in {**rows_a[row], **rows_b[row]}:
+            labeled = [rows[row].get(column) for rows in (rows_a, rows_b)]
+            names = next(cell for cell in labeled if cell is not None)
+            pair = [None if cell is None else cell.cell for cell in labeled]
             valued = [cell for cell in pair if cell is not None and cell.value is not None]
-            if valued and valued[0].by_seed():  # what a row is, is no evaluation
-                cells.append(_compared(shown.label, shown.header, *pair))
-    kept_alone, other_alone = (
+            if valued and valued[0].by_seed():  # skip facts, which are not measured
+                cells.append(_compared(names.label, names.header, *pair))
+    only_a, only_b = (
         [
-            f"{next(iter(columns.values())).label} ({kept.artifact})"
-            for row, columns in one.items()
-            if row not in another
+            f"{next(iter(columns.values())).label} ({a.artifact})"
+            for row, columns in rows.items()
+            if row not in other
         ]
-        for one, another in ((ours, theirs), (theirs, ours))
+        for rows, other in ((rows_a, rows_b), (rows_b, rows_a))
     )
-    return ComparedTable(kept.title, kept.artifact, cells, kept_alone, other_alone)
+    return ComparedTable(a.title, a.artifact, cells, only_a, only_b)
 
 
-class _Shown(NamedTuple):
+class _LabeledCell(NamedTuple):
     """A cell with the names of its row and column."""
 
     label: str
@@ -224,35 +223,35 @@ class _Shown(NamedTuple):
     cell: Cell
 
 
-def _by_row(table: TableDocument) -> dict[str, dict[str, _Shown]]:
-    """Return the visible cells by row and column; a cell that two sections show is the same."""
-    rows: dict[str, dict[str, _Shown]] = {}
+def _by_row(table: TableDocument) -> dict[str, dict[str, _LabeledCell]]:
+    """Return the visible cells by row and column, each once."""
+    rows: dict[str, dict[str, _LabeledCell]] = {}
     for section in table.sections:
-        at = {(cell.row, cell.column): cell for cell in section.cells}
+        cells = {(cell.row, cell.column): cell for cell in section.cells}
         for row in section.rows:
             for column in section.visible():
-                if (cell := at.get((row.run, column.id))) is not None:
-                    shown = _Shown(row.label, column.header, cell)
-                    rows.setdefault(row.run, {}).setdefault(column.id, shown)
+                if (cell := cells.get((row.run, column.id))) is not None:
+                    labeled = _LabeledCell(row.label, column.header, cell)
+                    rows.setdefault(row.run, {}).setdefault(column.id, labeled)
     return rows
 
 
-def _compared(row: str, column: str, one: Cell | None, two: Cell | None) -> FileComparison:
-    if two is None or two.value is None:
-        return FileComparison(row, column, one, two, None, None, "only in A")
-    if one is None or one.value is None:
-        return FileComparison(row, column, one, two, None, None, "only in B")
-    reach, outcome = classify_difference(one, two)
-    return FileComparison(row, column, one, two, two.value - one.value, reach, outcome)
+def _compared(row: str, column: str, a: Cell | None, b: Cell | None) -> ComparedCell:
+    if b is None or b.value is None:
+        return ComparedCell(row, column, a, b, None, None, "only in A")
+    if a is None or a.value is None:
+        return ComparedCell(row, column, a, b, None, None, "only in B")
+    half_width, outcome = classify_difference(a, b)
+    return ComparedCell(row, column, a, b, b.value - a.value, half_width, outcome)
 
 
-def _changed(kept: Build, other: Build) -> list[DifferingSetting]:
+def _differing_settings(a: Build, b: Build) -> list[DifferingSetting]:
     return [
-        DifferingSetting(run, key, one.get(key), two.get(key))
-        for run, one in sorted(kept.settings.items())
-        if (two := other.settings.get(run)) is not None
-        for key in sorted(one.keys() | two.keys())
-        if one.get(key) != two.get(key)
+        DifferingSetting(run, key, settings.get(key), other.get(key))
+        for run, settings in sorted(a.settings.items())
+        if (other := b.settings.get(run)) is not None
+        for key in sorted(settings.keys() | other.keys())
+        if settings.get(key) != other.get(key)
     ]
 
 
@@ -263,17 +262,13 @@ def _build(folder: Path) -> Build:
         raise DataError(f"{folder}: has no table; name the folder of a scale, such as results/tiny")
     paths = layout.results()
     results = [read_result(path) for path in paths]
-    by_job = {one.job_id: path for one, path in zip(results, paths, strict=True)}
-    judged = Path(layout.verdicts)
-    verdicts = read_verdicts(judged).verdicts if judged.is_file() else []
+    by_job = {result.job_id: path for result, path in zip(results, paths, strict=True)}
+    path = Path(layout.verdicts)
+    verdicts = read_verdicts(path).verdicts if path.is_file() else []
     return Build(
-        "/".join(folder.parts[-2:]),  # the page is for others, too
+        "/".join(folder.parts[-2:]),  # no absolute path, as the page may be published
         summarize_provenance(results, by_job),
         {table.artifact: table for table in tables},
-        _settings(results),
-        {one.claim: one for one in verdicts},
+        {result.run: flat_settings(result) for result in results if result.kind == "training"},
+        {verdict.claim: verdict for verdict in verdicts},
     )
-
-
-def _settings(results: Iterable[Result]) -> dict[str, dict[str, object]]:
-    return {one.run: flat_settings(one) for one in results if one.kind == "training"}

@@ -1,4 +1,4 @@
-"""A finished table as data: what every format is written from, and the report reads back."""
+"""A finished table as data, from which every format is written."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Column(Settings):
-    """A column; ``csv_only`` columns are in the csv and not in the readable forms."""
+    """A column; ``csv_only`` columns are in the csv only."""
 
     id: str
     header: str
@@ -20,33 +20,35 @@ class Column(Settings):
 
 
 class SeedValue(Settings):
-    """What one seed gave, and the jobs that found it."""
+    """The value of one seed, and the jobs behind it."""
 
     seed: int
     value: float | None
     text: str
     job_ids: list[str]
     for_all_seeds: bool = Field(
-        default=False, exclude=True, description="Of a pretrained model: beside every seed"
+        default=False,
+        exclude=True,
+        description="Whether it holds for every seed, as for pretrained models",
     )
     censored_at: float | None = Field(
-        default=None, exclude=True, description="What an absent value is known to exceed"
+        default=None, exclude=True, description="Lower bound of a missing time of an event"
     )
     lower_bound: float | None = Field(
         default=None,
         exclude=True,
-        description="Step of the last probe before the event: the time is later",
+        description="Last probe before the event, a lower bound of its time",
     )
     per_item: PerItemScores | None = Field(
-        default=None, exclude=True, repr=False, description="The value by what was asked"
+        default=None, exclude=True, repr=False, description="The value as a sum over items"
     )
 
 
 class Cell(Settings):
-    """One number of one row: over seeds, with its published twin and the jobs behind it.
+    """One number of one row over seeds, with its published value and the jobs behind it.
 
-    ``value`` is None where the number does not exist, such as the steps to an event that most
-    seeds never reached; ``text`` then says so.
+    ``value`` is None if the number is undefined, such as the steps to an event that most seeds
+    did not reach.
     """
 
     row: str
@@ -61,30 +63,28 @@ class Cell(Settings):
     paper_text: str | None = None
     seeds: list[SeedValue] = Field(default=[])
     overrides: str = Field(
-        default="", description="What `overrides` changed of the runs behind it; empty: nothing"
+        default="", description="Settings of its runs that are overridden; empty: none"
     )
-    each: str = Field(
-        default="seed", description="What `seeds` are, one of them: a seed, or a process"
-    )
+    each: str = Field(default="seed", description="Kind of an item of `seeds`: seed or process")
 
     def job_ids(self) -> list[str]:
-        """Jobs behind the cell, sorted, each once."""
+        """Return the jobs behind the cell, sorted, without duplicates."""
         return sorted({job for seed in self.seeds for job in seed.job_ids})
 
     def by_seed(self) -> dict[int, float]:
-        """Values by seed, without the seeds that have none."""
+        """Return the values by seed, without missing values."""
         return {seed.seed: seed.value for seed in self.seeds if seed.value is not None}
 
 
 class Row(Settings):
-    """A row's run and name."""
+    """Run and label of a row."""
 
     run: str
     label: str
 
 
 class Section(Settings):
-    """Rows that share their columns, and what is to be said about how they were measured."""
+    """Rows with the same columns, and notes on how they were measured."""
 
     title: str
     columns: list[Column]
@@ -92,7 +92,8 @@ class Section(Settings):
     cells: list[Cell]
     notes: list[str] = Field(default=[])
     proxy: bool = Field(
-        default=False, description="Whether the published numbers beside ours are of something else"
+        default=False,
+        description="Whether the items are a synthetic proxy for those of the published numbers",
     )
 
     def cell(self, row: str, column: str) -> Cell | None:
@@ -100,12 +101,12 @@ class Section(Settings):
         return next((c for c in self.cells if c.row == row and c.column == column), None)
 
     def visible(self) -> list[Column]:
-        """Columns of the readable forms."""
+        """Return the columns that are not csv-only."""
         return [column for column in self.columns if not column.csv_only]
 
 
 class Published(Settings):
-    """Where the published numbers beside ours come from."""
+    """Source of the published numbers of a table."""
 
     title: str
     source: str
@@ -114,7 +115,7 @@ class Published(Settings):
 
 
 class TableDocument(Settings):
-    """A whole table."""
+    """A table with all its sections."""
 
     artifact: str
     title: str
@@ -126,31 +127,31 @@ class TableDocument(Settings):
     notes: list[str] = Field(default=[])
 
     def cells(self) -> list[Cell]:
-        """Cells of all sections, in their order."""
+        """Return the cells of all sections, in their order."""
         return [cell for section in self.sections for cell in section.cells]
 
     def find(self, row: str, column: str) -> Cell | None:
-        """Return the cell at a row and a column of whichever section has it."""
+        """Return the first cell at a row and a column, if there is one."""
         return next((c for c in self.cells() if c.row == row and c.column == column), None)
 
     def frame(self) -> "DataFrame":
-        """Cells as a tidy frame in the order of sections, rows and columns; absent numbers: None.
+        """Return the cells as a tidy frame in the order of sections, rows and columns.
 
         Columns: artifact, row, column, value, std, ci_low, ci_high, n, paper_value, run_ids; and
-        overrides, where `overrides` changed a run.
+        overrides, if any cell has overridden settings. Missing numbers are None.
         """
         import pandas as pd
 
         numbers = ("value", "std", "ci_low", "ci_high", "n", "paper_value")
-        changed = any(cell.overrides for cell in self.cells())
-        found = [
+        has_overrides = any(cell.overrides for cell in self.cells())
+        lines = [
             {"artifact": self.artifact, "row": cell.row, "column": cell.column}
             | {name: getattr(cell, name) for name in numbers}
             | {"run_ids": ";".join(cell.job_ids())}
-            | ({"overrides": cell.overrides} if changed else {})
+            | ({"overrides": cell.overrides} if has_overrides else {})
             for section in self.sections
             for row in section.rows
             for column in section.columns
             if (cell := section.cell(row.run, column.id)) is not None
         ]
-        return pd.DataFrame(found, dtype=object)
+        return pd.DataFrame(lines, dtype=object)

@@ -1,4 +1,4 @@
-"""The look of every figure, and files with the same bytes whenever the data are the same."""
+"""Style of all figures, and files that have the same bytes whenever the data are the same."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ _PNG_DPI = 160
 
 
 class RowStyle(NamedTuple):
-    """How one row is drawn, in every panel: color, and dash and marker for those who need them."""
+    """Color, dash and marker of a row, the same in every panel."""
 
     color: str
     dash: Dash
@@ -36,47 +36,47 @@ class RowStyle(NamedTuple):
 
 
 def style_indices(rows: Mapping[str, int | None]) -> dict[str, int]:
-    """Number of each row's look, another one for each.
+    """Return a unique style index per row.
 
-    A row without a number, or with that of one before it, takes the smallest that is free.
+    A row without an index, or with the index of an earlier row, gets the smallest free index.
     """
     owners = {number: row for row, number in reversed(list(rows.items())) if number is not None}
-    free = (number for number in count() if number not in owners)
+    unused = (number for number in count() if number not in owners)
     return {
-        row: number if number is not None and owners[number] == row else next(free)
+        row: number if number is not None and owners[number] == row else next(unused)
         for row, number in rows.items()
     }
 
 
 def row_styles(rows: Mapping[str, int | None]) -> dict[str, RowStyle]:
-    """Look of each row by its number: a palette that color-blind readers can tell apart."""
+    """Return the style of each row by its index, with a palette for color-blind readers."""
     import seaborn
 
     # Yellow and sky blue are too pale for lines on white; gray goes to the first, the baseline.
     order = (7, 0, 2, 3, 1, 4, 5)
     palette = [seaborn.color_palette("colorblind").as_hex()[index] for index in order]
 
-    def look(number: int) -> RowStyle:
-        turn, place = divmod(number, len(palette))
+    def style(number: int) -> RowStyle:
+        cycle, index = divmod(number, len(palette))
         return RowStyle(
-            palette[place],
-            _DASHES[(place // 3 + turn) % len(_DASHES)],
-            _MARKERS[(place + turn) % len(_MARKERS)],
+            palette[index],
+            _DASHES[(index // 3 + cycle) % len(_DASHES)],
+            _MARKERS[(index + cycle) % len(_MARKERS)],
         )
 
-    return {row: look(number) for row, number in style_indices(rows).items()}
+    return {row: style(number) for row, number in style_indices(rows).items()}
 
 
 @contextmanager
 def figure_style(salt: str) -> Iterator[None]:
-    """Draw without a display, in our style, with ids in the svg that depend on ``salt`` alone."""
+    """Draw in the style of all figures, without a display; ids in the svg depend on ``salt``."""
     import matplotlib as mpl
     import seaborn
 
     mpl.use("agg", force=True)
     settings: dict[Any, Any] = {
         "svg.hashsalt": salt,
-        "svg.fonttype": "path",  # readers need none of our fonts
+        "svg.fonttype": "path",  # readers need no fonts
         "font.family": "DejaVu Sans",
         "font.size": 9,
         "axes.titlesize": 10,
@@ -98,21 +98,21 @@ def figure_style(salt: str) -> Iterator[None]:
         "figure.constrained_layout.w_pad": 0.07,
     }
     with mpl.rc_context():
-        mpl.rcdefaults()  # a user's matplotlibrc has no part in it
+        mpl.rcdefaults()  # ignore the user's matplotlibrc
         with seaborn.axes_style("ticks"):
             mpl.rcParams.update(settings)
             yield
 
 
 def escape_label(label: str, width: int | None = None) -> str:
-    """Write a label for matplotlib: no accidental formulas, a real subscript, wrapped lines."""
+    """Return a label for matplotlib: escaped, with the subscript of λ_init, wrapped to a width."""
     lines = wrap(label, width, break_on_hyphens=False) if width is not None else [label]
     text = "\n".join(lines).replace("$", r"\$")
     return text.replace("λ_init", r"$\lambda_{\mathrm{init}}$")
 
 
 def label_axes(axes: Axes, *, x: str, y: str, title: str = "") -> None:
-    """Name the axes and take away what carries nothing."""
+    """Set labels and title of axes and hide the upper and right spines."""
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.set_title(title, pad=10)
@@ -125,36 +125,37 @@ _NO_ROW = RowStyle(SOFT, (), "o")
 
 def legend_handle(
     label: str,
-    look: RowStyle = _NO_ROW,
+    style: RowStyle = _NO_ROW,
     *,
     line_width: float = 0,
     marker_size: float = 5,
     hollow: bool = False,
 ) -> Line2D:
-    """Make one sign of a legend: a line of a width, a mark of a size, or both."""
+    """Return one legend entry: a line, a marker, or both."""
     from matplotlib.lines import Line2D
 
     return Line2D(
-        [], [], color=look.color, marker=look.marker if marker_size else "",
+        [], [], color=style.color, marker=style.marker if marker_size else "",
         ms=marker_size, lw=line_width,
-        ls=((0, look.dash) if look.dash else "-") if line_width else "", label=escape_label(label),
-        mfc="white" if hollow else look.color,
+        ls=((0, style.dash) if style.dash else "-") if line_width else "",
+        label=escape_label(label),
+        mfc="white" if hollow else style.color,
     )  # fmt: skip
 
 
-def legend_below(figure: Figure | SubFigure, signs: Sequence[Line2D], *, ncols: int = 4) -> None:
-    """Put one legend under all panels."""
+def legend_below(figure: Figure | SubFigure, handles: Sequence[Line2D], *, ncols: int = 4) -> None:
+    """Draw one legend below all panels."""
     figure.legend(
-        handles=signs,
+        handles=handles,
         loc="outside lower center",
-        ncols=min(ncols, len(signs)),
+        ncols=min(ncols, len(handles)),
         fontsize=8,
         handlelength=2.6,
     )
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
-    """Write ``stem``.svg and ``stem``.png whole; neither carries a date or a version."""
+    """Write ``stem``.svg and ``stem``.png atomically, without dates and versions."""
     import matplotlib.pyplot as plt
 
     formats: dict[str, dict[str, Any]] = {
@@ -164,8 +165,8 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
     written = []
     for suffix, options in formats.items():
         path = stem.with_name(stem.name + suffix)
-        with replacing(path) as aside:
-            figure.savefig(aside, **options)
+        with replacing(path) as temporary:
+            figure.savefig(temporary, **options)
         written.append(path)
     plt.close(figure)
     return written

@@ -1,4 +1,4 @@
-"""Numbers by seed for the contrasts of a claim, from the table of its artifact."""
+"""Evidence on claims: values by seed for each contrast, from the table of its artifact."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,7 @@ Values = list[float | None]
 
 
 class Evidence(Settings):
-    """Numbers of a contrast by seed; absent ones are None."""
+    """Values of a contrast by seed; missing values are None."""
 
     metric: str
     row: str
@@ -35,7 +35,7 @@ class Evidence(Settings):
     )
     n_items: int = 0
     item_variance: float = Field(
-        default=0.0, description="Variance of the mean difference due to the choice of units"
+        default=0.0, description="Variance of the mean difference due to the choice of items"
     )
     item_df: int = 0
     published: float | None = Field(
@@ -60,7 +60,7 @@ def contrast_evidence(
     table: TableDocument,
     results: Results,
 ) -> Evidence:
-    """Gather the numbers of a contrast from the table of its artifact.
+    """Return the values of a contrast from the table of its artifact.
 
     Args:
         contrast: The contrast.
@@ -82,26 +82,28 @@ def contrast_evidence(
         for cell in cells
     ]
     jobs = {job for side in sides for seed in side for job in seed.job_ids}
-    pairs: list[Pair] = [(one,) for one in sides[0]] if len(sides) == 1 else pair_seeds(*sides)
+    pairs: list[Pair] = [(seed,) for seed in sides[0]] if len(sides) == 1 else pair_seeds(*sides)
     number = None if isinstance(contrast.baseline, str) else contrast.baseline
-    chance = item_variance_of(pairs, f"claim {name}")
-    some = next((one.per_item for one, *_ in pairs if one.per_item is not None), None)
-    runs = {(one.run, one.seed) for one in results.everything() if one.job_id in jobs}
-    trained = [one for key, one in results.trainings.items() if key in runs]
-    timed = claim.compare == "ratio"
+    variance = item_variance_of(pairs, f"claim {name}")
+    per_item = next((ours.per_item for ours, *_ in pairs if ours.per_item is not None), None)
+    runs = {(job.run, job.seed) for job in results.all_results() if job.job_id in jobs}
+    trained = [training for key, training in results.trainings.items() if key in runs]
+    is_time = claim.compare == "ratio"
     return Evidence(
         metric=contrast.metric,
         row=contrast.row,
         baseline=str(contrast.baseline),
-        seeds=[one.seed for one, *_ in pairs],
-        values=[one.value for one, *_ in pairs],
-        baseline_values=[rest[0].value if rest else number for _, *rest in pairs],
-        lower_bounds=[_after(one) for one, *_ in pairs] if timed else [],
-        baseline_lower_bounds=[_after(two) for _, *rest in pairs for two in rest] if timed else [],
-        sampling_unit=None if some is None or not chance.df else some.item_type,
-        n_items=chance.df and _number(some),
-        item_variance=chance.variance,
-        item_df=chance.df,
+        seeds=[ours.seed for ours, *_ in pairs],
+        values=[ours.value for ours, *_ in pairs],
+        baseline_values=[baseline[0].value if baseline else number for _, *baseline in pairs],
+        lower_bounds=[_lower_bound(ours) for ours, *_ in pairs] if is_time else [],
+        baseline_lower_bounds=[_lower_bound(value) for _, *baseline in pairs for value in baseline]
+        if is_time
+        else [],
+        sampling_unit=None if per_item is None or not variance.df else per_item.item_type,
+        n_items=variance.df and _n_items(per_item),
+        item_variance=variance.variance,
+        item_df=variance.df,
         published=_published(contrast, artifact, table, cells),
         excluded=sorted({*excluded} & {*table.seeds}),
         overridden=_overridden(contrast, artifact.overrides),
@@ -112,17 +114,17 @@ def contrast_evidence(
 
 
 def _cell(table: TableDocument, run: str, column: str, name: str) -> Cell:
-    found = table.find(run, column)
-    if found is None:
-        columns = {cell.column for cell in table.cells() if cell.row == run}
+    cell = table.find(run, column)
+    if cell is None:
+        columns = {other.column for other in table.cells() if other.row == run}
         raise ConfigError(
             f"config/registry.yaml: claims.{name}: the table of {table.artifact} has no column "
             f"'{column}' for '{run}'{nearest(column, columns)}"
         )
-    return found
+    return cell
 
 
-def _after(seed: SeedValue) -> float | None:
+def _lower_bound(seed: SeedValue) -> float | None:
     """Lower bound of a time: the probe before the event, or the end of training without it."""
     return seed.censored_at if seed.value is None else seed.lower_bound
 
@@ -157,10 +159,12 @@ def _overridden(contrast: ClaimContrast, overrides: Mapping[str, str]) -> str | 
 
 def _range(trained: list[Result], metric: str) -> list[int]:
     """Fewest and most of a metric, such as tokens; empty where no model was trained here."""
-    values = [int(number) for one in trained if (number := one.metrics.get(metric)) is not None]
+    values = [
+        int(number) for training in trained if (number := training.metrics.get(metric)) is not None
+    ]
     return [min(values), max(values)] if values else []
 
 
-def _number(units: PerItemScores | None) -> int:
-    sets = {} if units is None else {term.item_set: len(term.values) for term in units.terms}
+def _n_items(scores: PerItemScores | None) -> int:
+    sets = {} if scores is None else {term.item_set: len(term.values) for term in scores.terms}
     return sum(sets.values())

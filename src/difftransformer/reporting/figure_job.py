@@ -1,4 +1,4 @@
-"""The job of a figure: result files in, one picture in two formats out."""
+"""Figure job: reads result files and writes a figure as SVG and PNG."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,26 +13,25 @@ from difftransformer.reporting.section_context import SectionContext, draw_figur
 
 
 def build_figure(artifact: ResolvedArtifact, results: Iterable[Path], output: Path) -> list[Path]:
-    """Draw a figure; equal inputs give equal bytes with one version of matplotlib.
+    """Draw a figure; equal inputs give equal bytes with the same version of matplotlib.
 
     Args:
         artifact: The resolved figure.
-        results: Result files of its rows: trainings and evaluations, in any order; histories and
-            details lie beside them.
-        output: Path without an ending, or with that of either file.
+        results: Result files of its rows, in any order, next to their histories and details.
+        output: Path of either file, or without a suffix.
 
     Returns:
         The files written: svg and png.
 
     Raises:
-        UserError: a result or a history is missing, of another scale, or lacks what is drawn.
+        UserError: A result or history is missing, of another scale, or lacks a metric.
     """
     assert artifact.kind == "figure", artifact.kind
-    found = load_results(results, artifact.scale)
+    loaded = load_results(results, artifact.scale)
     with figure_style(artifact.artifact):
         stem = output.with_suffix("") if output.suffix in ENDINGS["figure"] else output
         written = save_figure(
-            draw_figure(SectionContext(artifact, artifact.sections[0], found)), stem
+            draw_figure(SectionContext(artifact, artifact.sections[0], loaded)), stem
         )
     write_checked(stem.with_name(stem.name + SUMS), {}, written)
     return written

@@ -1,4 +1,4 @@
-"""All results of a folder as one tidy frame, for notebooks and pictures of one's own."""
+"""All results of a folder as one tidy frame, for notebooks."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,33 +12,33 @@ if TYPE_CHECKING:
 
 
 def results(folder: str | Path) -> "DataFrame":
-    """Return every number that jobs found at a scale.
+    """Return every metric of every job of a scale.
 
     Args:
         folder: Folder of a scale, such as ``results/tiny``.
 
     Returns:
-        A line a number: scale, kind (training, evaluation, judgment, ...), run, suite, seed,
-        metric, value (NaN: undefined), job_id, git_commit, fingerprint, settings (as the job got
-        them, a mapping).
+        One row per metric: scale, kind (training, evaluation, judgment, ...), run, suite, seed,
+        metric, value (NaN: undefined), job_id, git_commit, fingerprint, settings (a
+        mapping, as passed to the job).
 
     Raises:
-        DataError: No results lie there, or one is damaged.
+        DataError: The folder has no results, or one is damaged.
     """
     import pandas as pd
 
     root = Path(folder)
-    found = [read_result(path) for path in Layout.of(root).results()]
-    if not found:
+    loaded = [read_result(path) for path in Layout.of(root).results()]
+    if not loaded:
         raise DataError(
-            f"{root}: holds no results; name the folder of a scale, such as results/tiny, and "
-            "build something first"
+            f"{root}: has no results; name the folder of a scale, such as results/tiny, and "
+            "build an artifact first"
         )
-    return pd.DataFrame([line for one in found for line in _lines(one)])
+    return pd.DataFrame([line for result in loaded for line in _lines(result)])
 
 
 def _lines(result: Result) -> list[dict[str, object]]:
-    about = {
+    job = {
         "scale": result.scale,
         "kind": result.kind,
         "run": result.run,
@@ -52,6 +52,6 @@ def _lines(result: Result) -> list[dict[str, object]]:
         "settings": result.settings,
     }
     return [
-        about | {"metric": name, "value": float("nan") if value is None else float(value)} | origin
+        job | {"metric": name, "value": float("nan") if value is None else float(value)} | origin
         for name, value in result.metrics.items()
     ]

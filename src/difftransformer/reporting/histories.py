@@ -1,4 +1,4 @@
-"""Training histories: one column by step, as lists of numbers."""
+"""Training histories: columns of numbers by step."""
 
 import csv
 from collections.abc import Mapping
@@ -11,16 +11,16 @@ from difftransformer.provenance.layout import TRAINING, Layout
 
 
 class Series(NamedTuple):
-    """Values of one column at the steps where it was measured."""
+    """Values of one column at the steps at which it was measured."""
 
     steps: list[int]
     tokens: list[int]
     values: list[float]
 
     def nearest(self, part: int, parts: int) -> int:
-        """Place of the value measured nearest to part / parts of all tokens, the earlier of two."""
+        """Return the index of the value nearest to part / parts of all tokens, the first of two."""
         tokens = self.tokens[-1] * part / parts
-        return min(range(len(self.tokens)), key=lambda place: abs(self.tokens[place] - tokens))
+        return min(range(len(self.tokens)), key=lambda index: abs(self.tokens[index] - tokens))
 
 
 class Histories:
@@ -33,38 +33,38 @@ class Histories:
         """Read one column of one run.
 
         Raises:
-            UserError: no such history; names the run and the command.
-            DataError: the file is not as its training published it, has no such column, or a value
-                in it is no number.
+            UserError: The history is missing; names the run and the command.
+            DataError: The file does not match its checksum, lacks the column, or has a value that
+                is not a number.
         """
         path = self._paths.get((run, seed))
         if path is None:
             raise UserError(
-                f"no history of run '{run}' with seed {seed}: make it with `snakemake "
+                f"no history of run '{run}' with seed {seed}; build it with `snakemake "
                 f"{Layout('results', '<scale>').history(run, seed)}`"
             )
         rows, columns = _read(path)
         if column not in columns:
-            found = ", ".join(columns) or "nothing"
+            available = ", ".join(columns) or "none"
             raise DataError(
-                f"{path}: has no column '{column}' (it has {found}); rerun the training"
+                f"{path}: has no column '{column}' (columns: {available}); rerun the training"
             )
         return _series(path, rows, column)
 
     def columns(self, run: str, seed: int) -> dict[str, Series]:
-        """Read every column but the places; nothing where a run left no history.
+        """Read every column except step and tokens; empty if a run has no history.
 
         Raises:
-            DataError: as by `series`.
+            DataError: As for `series`.
         """
         path = self._paths.get((run, seed))
         if path is None or not path.is_file():
             return {}
         rows, columns = _read(path)
-        return {name: _series(path, rows, name) for name in columns if name not in _PLACES}
+        return {name: _series(path, rows, name) for name in columns if name not in _INDEX_COLUMNS}
 
 
-_PLACES = ("step", "tokens")
+_INDEX_COLUMNS = ("step", "tokens")
 
 
 def _read(path: Path) -> tuple[list[dict[str, str]], list[str]]:

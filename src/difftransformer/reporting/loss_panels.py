@@ -1,4 +1,4 @@
-"""Panels of the validation loss while training, and of its differences to another row."""
+"""Panels of the validation loss during training and of its differences to the baselines."""
 
 from typing import Any
 
@@ -8,39 +8,39 @@ from difftransformer.reporting.section_context import SectionContext
 from difftransformer.reporting.table_notes import curve_tokens
 
 VALIDATION_LOSS = "validation_loss"
-"""Column of a history."""
+"""Column of a training history."""
 _UNITS = {"billions": 1e9, "millions": 1e6, "thousands": 1e3}
 
 
-def draw_loss_curves(axes: Axes, context: SectionContext[Any], look: dict[str, RowStyle]) -> None:
-    """Draw the validation loss of every row while training.
+def draw_loss_curves(axes: Axes, context: SectionContext[Any], styles: dict[str, RowStyle]) -> None:
+    """Draw the validation loss of every row during training.
 
     Raises:
-        UserError: a history is missing.
-        DataError: a history lacks the column, or its seeds were measured at different tokens.
+        UserError: A history is missing.
+        DataError: A history lacks the column, or seeds were measured at different tokens.
     """
     for row in context.rows:
         draw_lines(
             axes,
             token_points(context.results.histories, row.run, context.seeds, VALIDATION_LOSS),
-            look,
+            styles,
         )
     part = curve_tokens(
         context.train_results(*context.rows)
-    )  # a table is of the whole validation text
-    title = "Validation loss while training" + (f", {part}" if part else "")
+    )  # tables use the whole validation text
+    title = "Validation loss during training" + (f", {part}" if part else "")
     label_axes(axes, x="", y="nats per token", title=title)
     _tokens(axes)
 
 
 def draw_loss_differences(
-    axes: Axes, context: SectionContext[Any], look: dict[str, RowStyle]
+    axes: Axes, context: SectionContext[Any], styles: dict[str, RowStyle]
 ) -> None:
-    """Draw the differences of the rows to those they are compared with, same seed.
+    """Draw the differences in validation loss to the baselines, paired by seed.
 
     Raises:
-        UserError: a history is missing.
-        DataError: a history lacks the column, or two were measured at different tokens.
+        UserError: A history is missing.
+        DataError: A history lacks the column, or histories were measured at different tokens.
     """
     axes.axhline(0, color=INK, lw=0.8)
     histories = context.results.histories
@@ -48,21 +48,21 @@ def draw_loss_differences(
         draw_lines(
             axes,
             token_points(histories, row.run, context.seeds, VALIDATION_LOSS, row.baseline),
-            look,
+            styles,
         )
     label_axes(axes, x="", y="nats per token", title=difference_title(context))
     _tokens(axes)
 
 
 def difference_title(context: SectionContext[Any]) -> str:
-    """Title of differences to the row that all are compared with, or each to its own."""
+    """Return the title of a panel of differences; names the baseline if there is only one."""
     names = context.baseline_labels
-    reference = escape_label(names[0]) if len(names) == 1 else "its reference"
+    reference = escape_label(names[0]) if len(names) == 1 else "its baseline"
     return f"Difference to {reference}, same seed"
 
 
 def _tokens(axes: Axes) -> None:
-    """Count tokens in the largest unit that keeps the last one above 1."""
+    """Label the x axis in the largest unit in which its end is at least 1."""
     last = axes.get_xlim()[1]
     name, unit = next(
         ((name, unit) for name, unit in _UNITS.items() if last >= unit), ("thousands", 1e3)

@@ -1,6 +1,6 @@
-"""All the chance in a mean or a paired difference: of seeds, and of what each was asked.
+"""Means and paired differences over seeds, with the variance due to seeds and to items.
 
-Cells of tables and evidence on claims take it from here, so that both have the same intervals.
+Table cells and evidence on claims both use these functions, so their intervals are the same.
 """
 
 from collections.abc import Sequence
@@ -24,104 +24,104 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Contributions = dict[tuple[str, int], NDArray[np.float64]]
-    """What each unit adds to a value, [D] for every set of units: its name and their number."""
+    """Contribution of each item to a value, [D], by item set: its name and number of items."""
 
 Pair = tuple[SeedValue, ...]
-"""The value of a seed, with that of the baseline behind it where there is one."""
+"""The value of a seed, followed by the baseline's value if there is a baseline."""
 
 
-def pair_seeds(ours: Sequence[SeedValue], theirs: Sequence[SeedValue]) -> list[Pair]:
-    """Return the seeds that both sides have.
-
-    A value that stands for all seeds is beside each of the other side.
-    """
+def pair_seeds(ours: Sequence[SeedValue], baseline: Sequence[SeedValue]) -> list[Pair]:
+    """Pair the values of two models by seed; a value for all seeds is paired with each seed."""
     return [
-        (one.model_copy(update={"seed": one.seed if two.for_all_seeds else two.seed}), two)
-        for one in ours
-        for two in theirs
-        if one.seed == two.seed or one.for_all_seeds != two.for_all_seeds
+        (
+            first.model_copy(update={"seed": (first if second.for_all_seeds else second).seed}),
+            second,
+        )
+        for first in ours
+        for second in baseline
+        if first.seed == second.seed or first.for_all_seeds != second.for_all_seeds
     ]
 
 
 def with_values(pairs: Sequence[Pair]) -> list[Pair]:
-    """Return the seeds with a value on every side that they have."""
-    return [both for both in pairs if all(one.value is not None for one in both)]
+    """Return the pairs in which no value is missing."""
+    return [pair for pair in pairs if all(side.value is not None for side in pair)]
 
 
-def contrast_with_items(pairs: Sequence[Pair], about: str) -> Contrast:
-    """Describe a mean, or a mean paired difference, with the chance of seeds and units.
+def contrast_with_items(pairs: Sequence[Pair], location: str) -> Contrast:
+    """Estimate a mean, or a mean paired difference, with its variance over seeds and items.
 
     Args:
         pairs: Seeds with their values, at least one.
-        about: Begins the errors.
+        location: Start of error messages.
 
     Raises:
-        DataError: Seeds were asked different things, or units do not add up to a value.
+        DataError: Seeds were evaluated on different items, or per-item scores do not give a value.
     """
-    return paired_contrast(*_numbers(pairs), item_variance_of(pairs, about))
+    return paired_contrast(*_numbers(pairs), item_variance_of(pairs, location))
 
 
 def seed_differences(pairs: Sequence[Pair]) -> list[float]:
-    """Differences of seeds with their values, as `contrast_with_items` has them."""
+    """Return the difference of each pair, as `contrast_with_items` uses it."""
     return subtract(*_numbers(pairs)).differences.tolist() if pairs else []
 
 
-def item_variance_of(pairs: Sequence[Pair], about: str) -> ItemVariance:
-    """What the choice of units adds to a mean, or to a mean paired difference.
+def item_variance_of(pairs: Sequence[Pair], location: str) -> ItemVariance:
+    """Return the variance of a mean, or mean paired difference, due to the choice of items.
 
-    None where a side is not a mean over items. Arguments, errors: as in `contrast_with_items`.
+    It is zero if a value has no per-item scores. Arguments and errors: see `contrast_with_items`.
     """
     pairs = with_values(pairs)
-    if not pairs or any(one.per_item is None for both in pairs for one in both):
+    if not pairs or any(side.per_item is None for pair in pairs for side in pair):
         return NO_ITEM_VARIANCE
-    found = [reduce(_subtract, map(item_contributions, both)) for both in pairs]
-    if any(parts.keys() != found[0].keys() for parts in found):
+    by_seed = [reduce(_subtract, map(item_contributions, pair)) for pair in pairs]
+    if any(contributions.keys() != by_seed[0].keys() for contributions in by_seed):
         raise DataError(
-            f"{about}: seeds were asked different numbers of items: rerun the evaluations of the "
-            "older ones"
+            f"{location}: seeds were evaluated on different numbers of items; rerun the older "
+            "evaluations"
         )
     import numpy as np
 
-    return item_variance([np.stack([parts[key] for parts in found]) for key in found[0]])
+    return item_variance([np.stack([seed[key] for seed in by_seed]) for key in by_seed[0]])
 
 
 def item_contributions(seed: SeedValue) -> "Contributions":
-    """What each unit adds to a value beyond the average one.
+    """Return how much each item moves a value away from what the average item would give.
 
-    A ratio of sums is linearized: a unit counts by how far its numerator lies from what the ratio
-    would have for its denominator.
+    A ratio of sums is linearized: an item contributes the distance of its numerator from the ratio
+    times its denominator.
 
     Raises:
-        DataError: The units do not add up to the value.
+        DataError: The per-item scores do not give the value.
     """
     import numpy as np
 
     assert seed.per_item is not None and seed.value is not None
-    found: Contributions = {}
+    contributions: Contributions = {}
     for term in seed.per_item.terms:
         values = np.asarray(term.values, dtype=float)
         weights = np.ones(len(values)) if term.weights is None else np.asarray(term.weights)
         ratio = values.sum() / weights.sum()
         added = term.coefficient * (values - ratio * weights) / weights.sum()
         key = (term.item_set, len(values))
-        found[key] = found[key] + added if key in found else added
+        contributions[key] = contributions[key] + added if key in contributions else added
     if not seed.per_item.sums_to(seed.value):
         raise DataError(
             f"{', '.join(seed.job_ids)}: its {seed.per_item.item_type} add up to "
-            f"{seed.per_item.total()}, its value is {seed.value}: rerun the job"
+            f"{seed.per_item.total()}, but its value is {seed.value}; rerun the job"
         )
-    return found
+    return contributions
 
 
 def _numbers(pairs: Sequence[Pair]) -> tuple[list[float], list[float]]:
-    """Numbers of both sides by seed; 0 without a baseline."""
-    numbers = [[nan if one.value is None else one.value for one in both] for both in pairs]
-    return [ours for ours, *_ in numbers], [sum(theirs, 0.0) for _, *theirs in numbers]
+    """Return the values of both sides by seed; the baseline's are 0 if there is none."""
+    numbers = [[nan if side.value is None else side.value for side in pair] for pair in pairs]
+    return [ours for ours, *_ in numbers], [sum(baseline, 0.0) for _, *baseline in numbers]
 
 
-def _subtract(ours: "Contributions", theirs: "Contributions") -> "Contributions":
-    """Unit by unit where both were asked the same; else both sets count, as independent ones."""
-    found = dict(ours)
-    for key, part in theirs.items():
-        found[key] = found[key] - part if key in found else -part
-    return found
+def _subtract(ours: "Contributions", baseline: "Contributions") -> "Contributions":
+    """Subtract item by item for shared item sets; other sets stay, as independent ones."""
+    difference = dict(ours)
+    for key, part in baseline.items():
+        difference[key] = difference[key] - part if key in difference else -part
+    return difference

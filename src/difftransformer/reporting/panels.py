@@ -1,4 +1,4 @@
-"""Axes beside and below each other, their ticks, and what several figures draw into them."""
+"""Grids of axes, their ticks, and panels that several figures share."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def subplot_grid(
     lines: int, columns: int, size: tuple[float, float], **shared: Any
 ) -> tuple[Figure, Any]:
-    """Make a figure of axes, an array [lines, columns]; ``shared`` are options of `subplots`."""
+    """Return a figure and its axes [lines, columns]; ``shared`` are options of `subplots`."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(
@@ -38,7 +38,7 @@ def subplot_grid(
 def stacked_subfigures(
     size: tuple[float, float], heights: Sequence[float] = (1, 1), space: float | None = None
 ) -> tuple[Figure, SubFigure, SubFigure]:
-    """Make a figure of two parts, one above the other, each for axes of its own."""
+    """Return a figure with an upper and a lower subfigure."""
     import matplotlib.pyplot as plt
 
     figure = plt.figure(figsize=size, layout="constrained")
@@ -48,16 +48,16 @@ def stacked_subfigures(
 
 
 def set_log_ticks(
-    axes: Axes, at: Sequence[float], names: Sequence[str], *, base: int = 10, **style: Any
+    axes: Axes, ticks: Sequence[float], labels: Sequence[str], *, base: int = 10, **style: Any
 ) -> None:
-    """Make x logarithmic, with ticks at these values alone."""
+    """Make x logarithmic, with ticks only at these values."""
     axes.set_xscale("log", base=base)
-    axes.set_xticks(at, names, **style)
+    axes.set_xticks(ticks, labels, **style)
     axes.minorticks_off()
 
 
 def set_decade_ticks(axes: Axes, write: "str | Callable[[float, float], str]") -> None:
-    """Make x logarithmic, with ticks at 1, 2 and 5 of each decade alone."""
+    """Make x logarithmic, with ticks at 1, 2 and 5 of each decade."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     axes.set_xscale("log")
@@ -69,23 +69,23 @@ def set_decade_ticks(axes: Axes, write: "str | Callable[[float, float], str]") -
 def axes_per_row(
     figure: Figure | SubFigure, rows: Sequence[ResolvedRow], columns: int
 ) -> list[tuple[Axes, ResolvedRow, bool]]:
-    """Give every row axes of the same scales, and say whether none stand below them."""
+    """Return axes with shared scales per row, and whether they are the lowest of their column."""
     lines = -(-len(rows) // columns)
     grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
     for axes in grid[len(rows) :]:
         axes.set_visible(False)
-    found = []
-    for place, (axes, row) in enumerate(zip(grid, rows, strict=False)):
-        lowest = place + columns >= len(rows)
-        axes.tick_params(labelbottom=lowest)
-        found.append((axes, row, lowest))
-    return found
+    cells = []
+    for index, (axes, row) in enumerate(zip(grid, rows, strict=False)):
+        is_lowest = index + columns >= len(rows)
+        axes.tick_params(labelbottom=is_lowest)
+        cells.append((axes, row, is_lowest))
+    return cells
 
 
-def mark_x_values(axes: Axes, x: Sequence[float], place: int, look: RowStyle) -> None:
-    """Mark numbers above the axis of x, each row at a height of its own."""
+def mark_x_values(axes: Axes, x: Sequence[float], index: int, style: RowStyle) -> None:
+    """Mark values just above the x axis; ``index`` of the row gives the height."""
     axes.plot(
-        x, [0.03 + 0.035 * place] * len(x), look.marker, color=look.color, ms=4.5, mew=0,
+        x, [0.03 + 0.035 * index] * len(x), style.marker, color=style.color, ms=4.5, mew=0,
         transform=axes.get_xaxis_transform(), clip_on=False,
     )  # fmt: skip
 
@@ -98,37 +98,37 @@ def draw_metric_curves(
     *,
     marker_size: float,
 ) -> None:
-    """Draw a metric of each x over the seeds, a curve for each row.
+    """Draw a curve per row through the metrics ``names`` at ``x``.
 
     Raises:
-        UserError: a result is missing, or lacks a metric.
+        UserError: A result is missing or lacks a metric.
     """
     for row in context.rows:
         by_seed = [
-            [require_metric(one, name) for name in names] for one in context.eval_results(row)
+            [require_metric(result, name) for name in names] for result in context.eval_results(row)
         ]
         draw_lines(axes, seed_points(row.run, x, by_seed), context.styles, marker_size=marker_size)
 
 
 def draw_heatmaps(
-    figure: Figure, places: Sequence[Axes], context: SectionContext[Any],
+    figure: Figure, panels: Sequence[Axes], context: SectionContext[Any],
     matrices: "Sequence[NDArray[np.floating]]", top: float, label: str,
 ) -> None:  # fmt: skip
-    """Draw a matrix of heads by heads for each row, from 0 to ``top``, and one bar of colors."""
-    for axes, row, matrix in zip(places, context.rows, matrices, strict=True):
+    """Draw a matrix of heads by heads per row, from 0 to ``top``, and one color bar."""
+    for axes, row, matrix in zip(panels, context.rows, matrices, strict=True):
         image = axes.imshow(matrix, vmin=0, vmax=top, cmap="viridis")
         label_axes(axes, x="head, layer by layer", y="", title=escape_label(row.label, 34))
         axes.grid(visible=False)
         axes.locator_params(integer=True)
-    figure.colorbar(image, ax=list(places), shrink=0.7, label=label)
+    figure.colorbar(image, ax=list(panels), shrink=0.7, label=label)
 
 
 def row_legend(
-    rows: Iterable[ResolvedRow | ResolvedGridRow], look: Mapping[str, RowStyle], *,
+    rows: Iterable[ResolvedRow | ResolvedGridRow], styles: Mapping[str, RowStyle], *,
     line_width: float = 1.6, marker_size: float = 0,
 ) -> list[Line2D]:  # fmt: skip
-    """Signs of a legend that name the rows."""
+    """Return a legend entry per row."""
     return [
-        legend_handle(row.label, look[row.run], line_width=line_width, marker_size=marker_size)
+        legend_handle(row.label, styles[row.run], line_width=line_width, marker_size=marker_size)
         for row in rows
     ]

@@ -1,4 +1,4 @@
-"""Where the numbers come from: one entry a job, and what all jobs have in common."""
+"""Provenance of a report: one entry per job, and the machines, commits and versions."""
 
 from collections.abc import Collection, Mapping, Sequence
 from os.path import commonpath
@@ -9,7 +9,7 @@ from difftransformer.provenance.result import Provenance, Result
 
 
 class JobSummary(NamedTuple):
-    """One job, as the report lists it; of a commit and a machine the place in their lists."""
+    """One job of a report; commit and machine are indices into `ProvenanceSummary`."""
 
     job_id: str
     kind: str
@@ -25,7 +25,7 @@ class JobSummary(NamedTuple):
 
 
 class ProvenanceSummary(NamedTuple):
-    """Origins of everything in a report."""
+    """Provenance of all numbers in a report."""
 
     jobs: list[JobSummary]
     versions: list[str]
@@ -36,38 +36,38 @@ class ProvenanceSummary(NamedTuple):
 
 
 def summarize_provenance(results: Sequence[Result], paths: Mapping[str, Path]) -> ProvenanceSummary:
-    """Describe all jobs, sorted by kind, run, suite and seed; ``paths`` are their result files."""
-    ordered = sorted(results, key=lambda one: (one.kind, one.run, one.suite or "", one.seed))
-    machines = sorted({_machine(one.provenance) for one in ordered})
-    commits = sorted({_commit(one.provenance) for one in ordered})
+    """Summarize jobs, sorted by kind, run, suite and seed; ``paths``: result files by job id."""
+    ordered = sorted(results, key=lambda job: (job.kind, job.run, job.suite or "", job.seed))
+    machines = sorted({_machine(job.provenance) for job in ordered})
+    commits = sorted({_commit(job.provenance) for job in ordered})
     files = _public_paths(paths.values())
     return ProvenanceSummary(
         jobs=[
             JobSummary(
-                job_id=one.job_id,
-                kind=one.kind,
-                run=one.run,
-                suite=one.suite or "",
-                seed=one.seed,
-                fingerprint=one.provenance.fingerprint,
-                commit=commits.index(_commit(one.provenance)),
-                machine=machines.index(_machine(one.provenance)),
-                seconds=one.provenance.seconds,
-                threads=one.provenance.threads,
-                file=files[paths[one.job_id]],
+                job_id=job.job_id,
+                kind=job.kind,
+                run=job.run,
+                suite=job.suite or "",
+                seed=job.seed,
+                fingerprint=job.provenance.fingerprint,
+                commit=commits.index(_commit(job.provenance)),
+                machine=machines.index(_machine(job.provenance)),
+                seconds=job.provenance.seconds,
+                threads=job.provenance.threads,
+                file=files[paths[job.job_id]],
             )
-            for one in ordered
+            for job in ordered
         ],
-        versions=sorted({_versions(one.provenance) for one in ordered}),
+        versions=sorted({_versions(job.provenance) for job in ordered}),
         machines=machines,
         commits=commits,
-        total=format_duration(sum(one.provenance.seconds for one in ordered)),
-        finished=max((one.provenance.finished for one in ordered), default=""),
+        total=format_duration(sum(job.provenance.seconds for job in ordered)),
+        finished=max((job.provenance.finished for job in ordered), default=""),
     )
 
 
 def _public_paths(paths: Collection[Path]) -> dict[Path, str]:
-    """Return shortened paths of results; absolute paths become relative to their common folder."""
+    """Return paths as published; absolute paths become relative to their common folder."""
     absolute = [path for path in paths if path.is_absolute()]
     parent = Path(commonpath([path.parent for path in absolute])).parent if absolute else Path()
     return {
@@ -77,12 +77,12 @@ def _public_paths(paths: Collection[Path]) -> dict[Path, str]:
 
 
 def format_duration(seconds: float) -> str:
-    """Write a duration in the two units that matter."""
+    """Return a duration in its two largest units."""
     if round(seconds, 1) < 60:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, remainder = divmod(round(seconds), 60)
     if minutes < 60:
-        return f"{minutes} min {rest} s"
+        return f"{minutes} min {remainder} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min"
 
@@ -96,10 +96,10 @@ def _versions(origin: Provenance) -> str:
 
 
 def _machine(origin: Provenance) -> str:
-    known = origin.hardware
-    parts = [str(known[key]) for key in ("gpu", "cpu") if key in known]
-    if "cores" in known:
-        parts.append(f"{known['cores']} cores")
-    if "memory_gib" in known:
-        parts.append(f"{known['memory_gib']} GiB")
+    hardware = origin.hardware
+    parts = [str(hardware[key]) for key in ("gpu", "cpu") if key in hardware]
+    if "cores" in hardware:
+        parts.append(f"{hardware['cores']} cores")
+    if "memory_gib" in hardware:
+        parts.append(f"{hardware['memory_gib']} GiB")
     return ", ".join(parts) or "unknown"

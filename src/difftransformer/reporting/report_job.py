@@ -1,4 +1,4 @@
-"""The job of the report: tables, figures and result files in, a small site out."""
+"""Report job: reads tables, figures, verdicts and results, and writes a small web site."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -25,58 +25,66 @@ def build_report(
     results: Iterable[Path],
     output: Path,
 ) -> None:
-    """Write the report; its folder needs no other file, no server and no network.
+    """Write the report, a folder that works without a server, a network or other files.
 
-    Equal inputs give equal bytes. What an earlier call has built and this one was not asked for
-    is shown as it lies there.
+    Equal inputs give equal bytes. Artifacts of an earlier build that were not requested this time
+    are shown as they are.
 
     Args:
-        report: What to show, in order.
-        tables: ``{artifact}.json`` of every table that was asked for, as `build_table` wrote them.
-        figures: ``{artifact}.svg`` of every figure, as `build_figure` wrote them.
+        report: Resolved report, with its artifacts in order.
+        tables: ``{artifact}.json`` of every requested table, as written by `build_table`.
+        figures: ``{artifact}.svg`` of every requested figure, as written by `build_figure`.
         verdicts: verdicts.json of the scale.
-        results: Result files behind the tables, each with its history beside it.
-        output: The first page, such as ``results/{scale}/report/index.html``; of the folder it is
-            written last, and the digests of all of it beside the folder.
+        results: Result files behind the tables, each next to its history.
+        output: First page, such as ``results/{scale}/report/index.html``; it is written last in
+            its folder, followed by the checksums next to the folder.
 
     Raises:
         UserError: A table, a figure or a result is missing; names it and the command.
-        DataError: One of them is damaged.
+        DataError: A file is damaged.
     """
-    answers = read_verdicts(verdicts)
-    parts = read_artifacts(report, tables, figures, answers.verdicts)
-    earlier = [path for one in report.earlier for path in readable_results(one.results)]
-    found = load_results([*results, *earlier], report.scale)
-    everything = found.everything()
-    _require_origins(parts, {one.job_id for one in everything})
-    origins = summarize_provenance(everything, found.paths)
-    write_site(Site(report, parts, answers, origins, found, _maps(report, parts, found)), output)
+    document = read_verdicts(verdicts)
+    artifacts = read_artifacts(report, tables, figures, document.verdicts)
+    earlier = [path for artifact in report.earlier for path in readable_results(artifact.results)]
+    loaded = load_results([*results, *earlier], report.scale)
+    jobs = loaded.all_results()
+    _require_results(artifacts, {result.job_id for result in jobs})
+    provenance = summarize_provenance(jobs, loaded.paths)
+    maps = _prompt_maps(report, artifacts, loaded)
+    write_site(Site(report, artifacts, document, provenance, loaded, maps), output)
 
 
-def _maps(report: ReportConfig, parts: Sequence[SiteArtifact], found: Results) -> list[PromptMaps]:
-    """Attention maps on prompts, each prompt and run once; of what is kept as far as they are."""
-    kept = {part.id: part.kept for part in parts}
+def _prompt_maps(
+    report: ReportConfig, artifacts: Sequence[SiteArtifact], results: Results
+) -> list[PromptMaps]:
+    """Return the attention maps of all artifacts, without duplicates of a prompt and run.
+
+    Missing maps of artifacts from an earlier build are skipped with a warning.
+    """
+    from_earlier_build = {a.id: a.from_earlier_build for a in artifacts}
     maps = dict[tuple[str, str], PromptMaps]()
     for artifact in (*report.tables, *report.figures):
-        for part in artifact.sections if artifact.artifact in kept else ():
+        name = artifact.artifact
+        for section in artifact.sections if name in from_earlier_build else ():
             try:
-                read = get_prompt_maps(SectionContext(artifact, part, found))
+                section_maps = get_prompt_maps(SectionContext(artifact, section, results))
             except UserError as error:
-                if not kept[artifact.artifact]:
+                if not from_earlier_build[name]:
                     raise
-                logger.warning(f"left out: {error}")
+                logger.warning(f"skipped: {error}")
             else:
-                maps |= {(one.prompt, one.run): one for one in read}
+                maps |= {(map_.prompt, map_.run): map_ for map_ in section_maps}
     return [*maps.values()]
 
 
-def _require_origins(parts: Iterable[SiteArtifact], known: set[str]) -> None:
-    """No number without its origin: each job that a cell names must be among the results."""
-    for part in parts:
-        for cell in part.table.cells() if part.table is not None and not part.kept else ():
-            for job in cell.job_ids():
-                if job not in known:
-                    raise UserError(
-                        f"table '{part.id}' shows the job {job}, whose result was not given or has "
-                        "been remade since: build the table again"
-                    )
+def _require_results(artifacts: Iterable[SiteArtifact], job_ids: set[str]) -> None:
+    """Check that the result of each job behind a cell was passed to the report."""
+    for artifact in artifacts:
+        if artifact.table is None or artifact.from_earlier_build:
+            continue
+        for job in (job for cell in artifact.table.cells() for job in cell.job_ids()):
+            if job not in job_ids:
+                raise UserError(
+                    f"table '{artifact.id}' shows the job {job}, whose result was not passed or "
+                    "has been rebuilt since; rebuild the table"
+                )

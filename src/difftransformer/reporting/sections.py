@@ -1,4 +1,4 @@
-"""Sections whose columns are metrics: means over seeds and paired differences."""
+"""Sections of metric columns: means over seeds and paired differences."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,16 +30,16 @@ _SIZES = {"trained_parameters": "Trained", "extra_parameters": "Extra"}
 
 @dataclass(frozen=True)
 class MetricColumn:
-    """One column.
+    """One column of a table, computed from the metrics of results.
 
     Attributes:
         id: Id of the column, also in claims and published tables.
-        header: What stands above it.
-        of: Metric of a result, the id where left out; metrics with their factors, whose sum it is;
-            or what gives its number, None: undefined.
-        remark: What a reader who opens a cell is told beside a seed's number.
-        hidden: Whether the column is in the csv alone.
-        compared: Whether its paired difference is shown, too, where rows are compared.
+        header: Header of the column.
+        source: Name of a metric, by default the id; or weights by metric, for a weighted sum; or a
+            function of a result that returns the value, None: undefined.
+        seed_note: Text after a seed's value when a reader opens a cell.
+        csv_only: Whether the column is in the csv only.
+        show_difference: Whether its paired difference is shown, too, if rows have baselines.
     """
 
     id: str
@@ -51,34 +51,36 @@ class MetricColumn:
 
     @property
     def terms(self) -> Mapping[str, float] | None:
-        """Metrics of a result that it adds up, with their factors; None where it is no sum."""
+        """Weights by metric; None if the column is a function of a result."""
         if callable(self.source):
             return None
         return self.source if isinstance(self.source, Mapping) else {self.source or self.id: 1.0}
 
     def value(self, result: Result) -> float | None:
-        """Number of one result.
+        """Return the value of one result; None: undefined.
 
         Raises:
-            UserError: It was not measured.
+            UserError: The result lacks the metric.
         """
         if callable(self.source):
             return self.source(result)
-        found = [(factor, get_metric(result, name)) for name, factor in (self.terms or {}).items()]
-        known = [factor * value for factor, value in found if value is not None]
-        return math.fsum(known) if len(known) == len(found) else None
+        terms = self.terms or {}
+        values = [get_metric(result, name) for name in terms]
+        if None in values:
+            return None
+        return math.fsum(w * (v or 0.0) for w, v in zip(terms.values(), values, strict=True))
 
     def cell(
-        self, run: str, results: Iterable[Result], decimals: int, paper: PublishedValues
+        self, run: str, results: Iterable[Result], decimals: int, published: PublishedValues
     ) -> Cell:
         """Return the mean over the results of a row.
 
         Raises:
-            UserError: It was not measured.
+            UserError: A result lacks the metric.
         """
-        found = ((result, self.value(result)) for result in results)
-        seeds = seed_values(found, decimals, terms=self.terms, remark=self.seed_note)
-        return mean_cell(CellKey(run, self.id), seeds, decimals, paper)
+        values = ((result, self.value(result)) for result in results)
+        seeds = seed_values(values, decimals, terms=self.terms, seed_note=self.seed_note)
+        return mean_cell(CellKey(run, self.id), seeds, decimals, published)
 
 
 def metric_section(
@@ -89,25 +91,25 @@ def metric_section(
     notes: Sequence[str],
     facts: bool = False,
 ) -> Section:
-    """Make a section of means over seeds, and of paired differences where rows are compared.
+    """Return a section of means over seeds, and of paired differences to the baselines.
 
     Args:
         context: The section.
-        metrics: Its columns, numbers of the section's suite.
+        metrics: Columns.
         decimals: Decimals of all numbers.
-        notes: What is to be said about how they were measured.
-        facts: Whether columns that say what a row is stand before them.
+        notes: Notes on how the metrics were measured.
+        facts: Whether columns that describe the models come first.
 
     Raises:
         UserError: a result is missing or lacks a metric.
     """
     cells = metric_cells(context, metrics, decimals, context.published)
-    cells += paired_differences(context.rows, [one.id for one in metrics], cells, decimals)
-    columns = [Column(id=one.id, header=one.header, csv_only=one.csv_only) for one in metrics]
+    cells += paired_differences(context.rows, [metric.id for metric in metrics], cells, decimals)
+    columns = [Column(id=m.id, header=m.header, csv_only=m.csv_only) for m in metrics]
     if facts:
-        what = row_facts(context)
-        columns, cells = [*what.columns, *columns], [*what.cells, *cells]
-        notes = [*what.notes, *notes]
+        group = row_facts(context)
+        columns, cells = [*group.columns, *columns], [*group.cells, *cells]
+        notes = [*group.notes, *notes]
     sizes = fine_tuned_sizes(context)
     columns, cells, notes = (
         [*columns, *sizes.columns],
@@ -117,11 +119,11 @@ def metric_section(
     if context.has_baselines:
         columns += [
             Column(
-                id=one.id + DIFFERENCE_SUFFIX,
-                header=f"Δ {one.header}",
-                csv_only=not one.show_difference,
+                id=metric.id + DIFFERENCE_SUFFIX,
+                header=f"Δ {metric.header}",
+                csv_only=not metric.show_difference,
             )
-            for one in metrics
+            for metric in metrics
         ]
         notes = [*notes, *context.difference_note()]
     return make_section(context, columns, cells, notes)
@@ -136,27 +138,27 @@ def make_section(
     title: str | None = None,
     rows: Sequence[ResolvedRow | ResolvedGridRow] | None = None,
 ) -> Section:
-    """Make a section of columns and cells, with the view's title and rows where none are given.
+    """Return a section of columns and cells, by default with the title and rows of the context.
 
-    Differences that are printed as such stand beside ours.
+    A difference that the paper itself prints becomes the published value of a paired difference.
     """
-    shown = context.rows if rows is None else rows
-    baseline = {row.run: row.baseline for row in shown}
+    rows = context.rows if rows is None else rows
+    baselines = {row.run: row.baseline for row in rows}
 
-    def beside(cell: Cell) -> Cell:
+    def with_printed_difference(cell: Cell) -> Cell:
         column = cell.column.removesuffix(DIFFERENCE_SUFFIX)
-        printed = context.published.difference(cell.row, baseline.get(cell.row), column)
+        printed = context.published.difference(cell.row, baselines.get(cell.row), column)
         if column == cell.column or printed is None:
             return cell
         ends = (f"{end:+g}".replace("-", MINUS) for end in (printed.low, printed.high))
-        known = {"paper_value": printed.middle, "paper_text": " to ".join(dict.fromkeys(ends))}
-        return cell.model_copy(update=known)
+        text = " to ".join(dict.fromkeys(ends))
+        return cell.model_copy(update={"paper_value": printed.middle, "paper_text": text})
 
     return Section(
         title=context.title if title is None else title,
         columns=list(columns),
-        rows=[Row(run=row.run, label=row.label) for row in shown],
-        cells=[beside(cell) for cell in cells],
+        rows=[Row(run=row.run, label=row.label) for row in rows],
+        cells=[with_printed_difference(cell) for cell in cells],
         notes=list(notes),
         proxy=context.proxy,
     )
@@ -166,47 +168,44 @@ def metric_cells(
     context: SectionContext[Any],
     metrics: Sequence[MetricColumn],
     decimals: int,
-    paper: PublishedValues,
+    published: PublishedValues,
 ) -> list[Cell]:
-    """Cells of metrics, row by row: a mean over the seeds each.
+    """Return the mean over seeds of each metric, row by row.
 
     Raises:
         UserError: a result is missing or lacks a metric.
     """
     return [
-        one.cell(row.run, results, decimals, paper)
+        metric.cell(row.run, results, decimals, published)
         for row in context.rows
         for results in [context.eval_results(row)]
-        for one in metrics
+        for metric in metrics
     ]
 
 
 def layer_columns(context: SectionContext[Any], name: str, header: str) -> list[MetricColumn]:
-    """Return hidden columns of a metric in each layer.
-
-    A row without a layer has nothing in its column.
-    """
+    """Return csv-only columns of a metric by layer; models with fewer layers have no value."""
     results = context.eval_results()
     return [
         MetricColumn(
-            one,
+            layer_name,
             f"{header}, layer {layer + 1}",
             source=None
-            if all(one in result.metrics for result in results)
-            else partial(_where_there, one),
+            if all(layer_name in result.metrics for result in results)
+            else partial(_metric_if_present, layer_name),
             csv_only=True,
         )
         for layer in range(count_layers(name, results))
-        for one in [layer_metric(name, layer)]
+        for layer_name in [layer_metric(name, layer)]
     ]
 
 
-def _where_there(name: str, result: Result) -> float | None:
+def _metric_if_present(name: str, result: Result) -> float | None:
     return get_metric(result, name) if name in result.metrics else None
 
 
 class ColumnGroup(NamedTuple):
-    """What the rows of a section are, before what is measured of them."""
+    """Columns with their cells and notes, to be added to a section."""
 
     columns: list[Column]
     cells: list[Cell]
@@ -214,7 +213,7 @@ class ColumnGroup(NamedTuple):
 
 
 def row_facts(context: SectionContext[Any]) -> ColumnGroup:
-    """Say what each row is, and with which lambdas its training ended, if it has some."""
+    """Return columns that describe each model, with its λ by layer at the end of training."""
     columns = [Column(id=key, header=header) for key, header in FACT_COLUMNS.items()]
     cells = [
         fact_cell(
@@ -223,29 +222,29 @@ def row_facts(context: SectionContext[Any]) -> ColumnGroup:
         for row in context.rows
         for key in FACT_COLUMNS
     ]
-    lambdas = [found for row in context.rows if (found := _lambdas(context, row))]
+    lambdas = [layers for row in context.rows if (layers := _lambdas(context, row))]
     if not lambdas:
         return ColumnGroup(columns, cells, [])
-    cells += [cell for found in lambdas for cell in (_side_by_side(found), *found)]
+    cells += [cell for layers in lambdas for cell in (_joined(layers), *layers)]
     columns.append(Column(id=LAMBDA, header="λ by layer"))
     columns += [
         Column(id=name, header=name, csv_only=True)
-        for name in dict.fromkeys(cell.column for found in lambdas for cell in found)
+        for name in dict.fromkeys(cell.column for layers in lambdas for cell in layers)
     ]
     note = (
-        "λ by layer: what heads multiply the map by that they subtract, at the end of training; "
-        "mean over seeds and heads, and over tokens where it depends on them."
+        "λ by layer: factor of the attention map that a head subtracts, at the end of training; "
+        "mean over seeds and heads, and over tokens where λ depends on the token."
     )
     return ColumnGroup(columns, cells, [note])
 
 
 def fine_tuned_sizes(context: SectionContext[Any]) -> ColumnGroup:
-    """Say what adapting trains and adds in each row that is adapted; nothing where none is."""
+    """Return the numbers of trained and of added parameters of fine-tuned models, if any are."""
     cells = []
     for row in context.rows:
-        at_one_rate = next((one.run_id for one in context.sweep_rows(row)), row.run)
+        run = next((sweep.run_id for sweep in context.sweep_rows(row)), row.run)
         seeds = [] if row.pretrained else context.seeds
-        results = [context.results.training(at_one_rate, seed) for seed in seeds]
+        results = [context.results.training(run, seed) for seed in seeds]
         for name in _SIZES:
             if all(name in result.metrics for result in results) and results:
                 cell = MetricColumn(name, "").cell(row.run, results, 0, context.published)
@@ -256,14 +255,14 @@ def fine_tuned_sizes(context: SectionContext[Any]) -> ColumnGroup:
         [Column(id=name, header=header) for name, header in _SIZES.items()],
         cells,
         [
-            "Trained: parameters that change while a model is adapted. Extra: those beside the "
-            "model's own, gone when they are folded into it."
+            "Trained: parameters that fine-tuning changes. Extra: parameters that fine-tuning adds "
+            "to the model; merging removes them."
         ],
     )
 
 
 def _lambdas(context: SectionContext[Any], row: ResolvedRow) -> list[Cell]:
-    """Mean over seeds in each layer that has one."""
+    """Return the mean λ over seeds of each layer that has one."""
     trained = context.train_results(row)
     return [
         MetricColumn(name, "").cell(row.run, trained, _LAMBDA_DECIMALS, context.published)
@@ -272,10 +271,10 @@ def _lambdas(context: SectionContext[Any], row: ResolvedRow) -> list[Cell]:
     ]
 
 
-def _side_by_side(layers: Sequence[Cell]) -> Cell:
+def _joined(layers: Sequence[Cell]) -> Cell:
     seeds = [
-        one[0].model_copy(update={"value": None, "text": ", ".join(seed.text for seed in one)})
-        for one in zip(*(cell.seeds for cell in layers), strict=True)
+        seed[0].model_copy(update={"value": None, "text": ", ".join(cell.text for cell in seed)})
+        for seed in zip(*(cell.seeds for cell in layers), strict=True)
     ]
     text = ", ".join(format_number(cell.value or 0.0, _LAMBDA_DECIMALS) for cell in layers)
     return Cell(row=layers[0].row, column=LAMBDA, text=text, n=len(seeds), seeds=seeds)

@@ -1,8 +1,7 @@
-"""Reports over HTTP on loopback, in which each job links to its run in MLflow.
+"""Server of reports on the loopback interface, with links from jobs to their runs in MLflow.
 
-Every user of the machine can connect to the port, so each path begins with a token.
-Served pages say so by an attribute, by which their script makes a link of each job's id; from disk
-they show the id alone.
+Every user of the machine can connect to the port, so each path begins with a token. Served pages
+have an attribute from which their script makes the links; pages from disk show job ids only.
 """
 
 import hmac
@@ -26,7 +25,7 @@ logger = logging.getLogger(__name__)
 HOST = "127.0.0.1"
 _JOB = re.compile(r"[\w.-]{1,250}")
 _MOST_CONNECTIONS = 64
-"""Open connections, each with a thread; a browser opens six."""
+"""Most open connections, each with a thread; a browser opens six."""
 _KINDS = {
     ".html": "text/html",
     ".js": "text/javascript",
@@ -35,14 +34,14 @@ _KINDS = {
 }
 
 FindRun = Callable[[str], str | None]
-"""Gives the address of a job's run in MLflow; None: the store has none."""
+"""Function that returns the address of a job's run in MLflow; None: no such run."""
 
 
 def report_server(results: Path, port: int, find_run: FindRun, token: str) -> ThreadingHTTPServer:
     """Return a server of ``/{token}/{scale}/``, a report, and ``/{token}/run/{job id}``.
 
-    It listens on loopback alone, serves nothing but files of the report folders below
-    ``results``, and refuses paths without the token.
+    It listens on loopback only, serves only files of report folders in ``results``, and refuses
+    paths without the token.
 
     Raises:
         UserError: The port is in use, or may not be used.
@@ -54,13 +53,15 @@ def report_server(results: Path, port: int, find_run: FindRun, token: str) -> Th
 
 
 def port_error(port: int, error: OSError) -> UserError:
-    """Say why nothing can listen on a port, and what to do."""
+    """Return an error that explains why a port cannot be used."""
     reason = (error.strerror or "cannot be used").lower()
-    return UserError(f"port {port}: {reason}; give another one, such as `make ui PORT={port + 10}`")
+    return UserError(
+        f"port {port}: {reason}; choose another port, such as `make ui PORT={port + 10}`"
+    )
 
 
 def scales_with_report(results: Path) -> list[str]:
-    """Scales that have a report."""
+    """Return the scales that have a report."""
     layouts = (Layout.of(path) for path in results.glob("*"))
     return sorted(layout.scale for layout in layouts if Path(layout.page("index")).is_file())
 
@@ -70,23 +71,23 @@ class _Server(ThreadingHTTPServer):
 
     request_queue_size = _MOST_CONNECTIONS
 
-    def __init__(self, *given: Any) -> None:
-        self._free = threading.Semaphore(_MOST_CONNECTIONS)
-        super().__init__(*given)
+    def __init__(self, *args: Any) -> None:
+        self._slots = threading.Semaphore(_MOST_CONNECTIONS)
+        super().__init__(*args)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread if one is free, else close the connection."""
-        if self._free.acquire(blocking=False):
+        """Answer in a thread if a slot is free, else close the connection."""
+        if self._slots.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and free the thread."""
+        """Answer, and free the slot."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            self._slots.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log an error as a warning, unless the client closed its connection."""
@@ -103,30 +104,30 @@ class _Handler(BaseHTTPRequestHandler):
 
     timeout = 10
 
-    def __init__(self, results: Path, find_run: FindRun, token: str, *rest: object) -> None:
+    def __init__(self, results: Path, find_run: FindRun, token: str, *args: object) -> None:
         self.results, self.find_run, self.token = results, find_run, token
-        super().__init__(*rest)  # type: ignore[arg-type]
+        super().__init__(*args)  # type: ignore[arg-type]
 
     def do_GET(self) -> None:
-        """Answer with a file, a list of scales, or the way to a run."""
-        # Another site's page that has its name lead here is refused, as it is by a name of ours.
+        """Answer with a file, a list of scales, or a redirect to a run."""
+        # Refuse other host names, against DNS rebinding.
         if (self.headers.get("Host") or "").rpartition(":")[0] not in (HOST, "localhost"):
-            return self._say(HTTPStatus.FORBIDDEN, "Open it as http://127.0.0.1")
+            return self._send_text(HTTPStatus.FORBIDDEN, "Open it as http://127.0.0.1")
         parts = [part for part in unquote(urlsplit(self.path).path).split("/") if part]
         if not parts or not hmac.compare_digest(parts.pop(0).encode(), self.token.encode()):
-            return self._say(HTTPStatus.FORBIDDEN, "Open the address that `make ui` printed.")
+            return self._send_text(HTTPStatus.FORBIDDEN, "Open the address that `make ui` printed.")
         return self._serve(parts)
 
     do_HEAD = do_GET  # noqa: N815
 
     def _serve(self, parts: Sequence[str]) -> None:
         if len(parts) == 2 and parts[0] == "run":
-            return self._lead(parts[1])
+            return self._redirect_to_run(parts[1])
         if not parts:
             return self._list()
-        # What is sent back is a name of ours, and no file has a name that cannot be printed.
+        # Only known scales and printable paths may appear in the response.
         if parts[0] not in scales_with_report(self.results) or not "".join(parts).isprintable():
-            return self._say(HTTPStatus.NOT_FOUND, "There is no such page.")
+            return self._send_text(HTTPStatus.NOT_FOUND, "There is no such page.")
         if len(parts) == 1 and not self.path.endswith("/"):
             return self._redirect(f"/{self.token}/{quote(parts[0])}/")
         return self._file(parts)
@@ -137,21 +138,21 @@ class _Handler(BaseHTTPRequestHandler):
         path = folder.joinpath(*rest or ["index.html"]).resolve()
         inside = folder.parents[1] == self.results and path.is_relative_to(folder)
         if not inside or path.suffix not in _KINDS:
-            return self._say(HTTPStatus.NOT_FOUND, "There is no such page.")
+            return self._send_text(HTTPStatus.NOT_FOUND, "There is no such page.")
         try:
             body = path.read_bytes()
         except OSError:  # no such file, or not a valid file name
-            return self._say(HTTPStatus.NOT_FOUND, "There is no such page.")
+            return self._send_text(HTTPStatus.NOT_FOUND, "There is no such page.")
         if path.suffix == ".html":
             served = f'<html lang="en" data-mlflow="/{self.token}/run/">'.encode()
             body = body.replace(b'<html lang="en">', served, 1)
         return self._answer(HTTPStatus.OK, _KINDS[path.suffix], body)
 
-    def _lead(self, job: str) -> None:
-        found = self.find_run(job) if _JOB.fullmatch(job) else None
-        if found is None:
-            return self._say(HTTPStatus.NOT_FOUND, f"MLflow has no run of {job}.")
-        return self._redirect(found)
+    def _redirect_to_run(self, job: str) -> None:
+        address = self.find_run(job) if _JOB.fullmatch(job) else None
+        if address is None:
+            return self._send_text(HTTPStatus.NOT_FOUND, f"MLflow has no run of {job}.")
+        return self._redirect(address)
 
     def _list(self) -> None:
         links = [
@@ -164,14 +165,14 @@ class _Handler(BaseHTTPRequestHandler):
         )
         self._answer(HTTPStatus.OK, "text/html", page.encode())
 
-    def _redirect(self, place: str) -> None:
+    def _redirect(self, location: str) -> None:
         self.send_response(HTTPStatus.FOUND)
-        self.send_header("Location", place)
+        self.send_header("Location", location)
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def _say(self, status: HTTPStatus, words: str) -> None:
-        self._answer(status, "text/plain", f"{words}\n".encode())
+    def _send_text(self, status: HTTPStatus, text: str) -> None:
+        self._answer(status, "text/plain", f"{text}\n".encode())
 
     def _answer(self, status: HTTPStatus, kind: str, body: bytes) -> None:
         self.send_response(status)
@@ -185,4 +186,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing of each request."""
+        """Do not log requests."""

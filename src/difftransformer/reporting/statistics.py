@@ -1,9 +1,6 @@
-"""Intervals, tests and power of paired differences, by scipy; docs/verdicts.md derives them.
+"""Confidence intervals, tests and power of paired differences; docs/verdicts.md derives them.
 
-Small samples are taken as they are: with one seed there is no interval, and t intervals of two
-seeds are as wide as they must be.
-
-Shapes: S = seeds, D = units (documents, items or prompts) that every seed was asked.
+One seed gives no interval. Shapes: S = seeds, D = items (documents, questions or prompts).
 """
 
 import math
@@ -19,22 +16,22 @@ CONFIDENCE_LEVEL = 0.95
 """Coverage of the intervals in tables and figures."""
 
 MIN_PAIRS = 3
-"""Paired seeds below which no verdict is given."""
+"""Fewest paired seeds for a verdict."""
 
 MAX_SEEDS = 1000
-"""Seeds beyond which nobody would go to decide a claim."""
+"""Largest number of seeds that is reported as needed to decide a claim."""
 
 POWER = 0.8
-"""Chance of a decision that the seeds needed are counted for."""
+"""Power for which the number of seeds needed is computed."""
 
 Interval = tuple[float, float] | tuple[None, None]
-"""Both ends, or none where nothing is known of them."""
+"""Both ends, or None twice if there is no interval."""
 
 _ROUNDING = 1e-9
 
 
 def wilson_interval(successes: int, n: int, level: float = CONFIDENCE_LEVEL) -> tuple[float, float]:
-    """Wilson's score interval of a share (Wilson 1927), without continuity correction."""
+    """Return Wilson's score interval of a proportion (Wilson 1927), uncorrected for continuity."""
     from scipy import stats
 
     interval = stats.binomtest(successes, n).proportion_ci(level, method="wilson")
@@ -42,7 +39,7 @@ def wilson_interval(successes: int, n: int, level: float = CONFIDENCE_LEVEL) -> 
 
 
 class ItemVariance(NamedTuple):
-    """What the choice of units adds to the variance of a mean over seeds and units."""
+    """Variance of a mean over seeds and items due to the items, with its degrees of freedom."""
 
     variance: float
     df: int
@@ -51,31 +48,31 @@ class ItemVariance(NamedTuple):
 NO_ITEM_VARIANCE = ItemVariance(0.0, 0)
 
 
-def item_variance(parts: "Sequence[NDArray[np.float64]]") -> ItemVariance:
-    """Variance of a mean over crossed seeds and units that is due to the units alone.
+def item_variance(contributions: "Sequence[NDArray[np.float64]]") -> ItemVariance:
+    """Return the variance of a mean over crossed seeds and items that is due to the items.
 
-    By moments (Cornfield and Tukey 1956): the variance of the units' means over seeds, less the
-    part of it that is the interaction, which the variance over seeds holds already.
+    Method of moments (Cornfield and Tukey 1956): the variance of the items' means over seeds, minus
+    the variance of the interaction, which the variance over seeds includes already.
 
     Args:
-        parts: Independent sets of units, [S, D] each: what each unit adds to each seed's
+        contributions: Independent item sets, [S, D] each: contribution of each item to each seed's
             difference, centered, so that a row sums to zero.
     """
     variance, df = 0.0, 0
-    for part in parts:
-        seeds, units = part.shape
-        if units < 2:
-            continue  # of one unit nobody knows how it differs from others
+    for part in contributions:
+        seeds, items = part.shape
+        if items < 2:
+            continue  # one item does not tell how items differ
         means = part.mean(0)
         interaction = ((part - means) ** 2).sum() / (seeds * (seeds - 1)) if seeds > 1 else 0.0
-        variance += units / (units - 1) * float((means**2).sum() - interaction)
-        df += units - 1
+        variance += items / (items - 1) * float((means**2).sum() - interaction)
+        df += items - 1
     return ItemVariance(max(variance, 0.0), df)
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """A mean difference over S seeds with all the chance that is in it, known from two on.
+    """A mean difference over S seeds with its variance, which needs at least two seeds.
 
     Attributes:
         effect: The mean.
@@ -99,31 +96,31 @@ class Contrast:
         """Degrees of freedom after Satterthwaite (1946), never below S - 1.
 
         The square of an estimated variance exceeds that of the true one by (S + 1) / (S - 1) on
-        average; it is enlarged by it once more, for a mean square that is small by chance gives
-        too many degrees and too small an error at once.
+        average. It is enlarged by this factor once more, because a mean square that is small by
+        chance gives too many degrees of freedom and too small an error at once.
         """
         seeds = self.seeds
-        of_seeds = (self.seed_variance / seeds) ** 2 * (seeds + 1) / (seeds - 1) ** 2
-        of_units = (
+        seed_part = (self.seed_variance / seeds) ** 2 * (seeds + 1) / (seeds - 1) ** 2
+        item_part = (
             self.item_variance.variance**2 / self.item_variance.df if self.item_variance.df else 0.0
         )
-        if not of_seeds + of_units:
+        if not seed_part + item_part:
             return seeds - 1.0
-        return max(seeds - 1.0, self.standard_error**4 / (of_seeds + of_units))
+        return max(seeds - 1.0, self.standard_error**4 / (seed_part + item_part))
 
     @property
     def deviation(self) -> float | None:
-        """Sample standard deviation over seeds; None of one."""
+        """Sample standard deviation over seeds; None with one seed."""
         return math.sqrt(self.seed_variance) if self.seeds > 1 else None
 
     def interval(self, level: float = CONFIDENCE_LEVEL) -> Interval:
-        """Two-sided t interval of the effect; none of one seed, nor where nothing varies."""
+        """Two-sided t interval of the effect; none with one seed, or if nothing varies."""
         from scipy import stats
 
         if self.seeds < 2 or not self.standard_error:
             return None, None
-        reach = float(stats.t.ppf((1 + level) / 2, self.df)) * self.standard_error
-        return self.effect - reach, self.effect + reach
+        half_width = float(stats.t.ppf((1 + level) / 2, self.df)) * self.standard_error
+        return self.effect - half_width, self.effect + half_width
 
     def above(self, value: float) -> float:
         """One-sided p-value against the alternative that the true effect is above a value."""
@@ -131,7 +128,7 @@ class Contrast:
 
         distance = self.effect - value
         if not self.standard_error:
-            # All seeds agree to the last bit: an exact sign test is what they are worth.
+            # All seeds agree to the last bit, so only an exact sign test is valid.
             return 1.0 if distance <= 0 else 0.5**self.seeds
         return float(stats.t.sf(distance / self.standard_error, self.df))
 
@@ -142,26 +139,26 @@ class Contrast:
         )
 
     def beyond(self, value: float) -> float:
-        """Two-sided p-value that the true effect is a value."""
+        """Two-sided p-value of the hypothesis that the true effect is a value."""
         return min(1.0, 2 * min(self.above(value), self.below(value)))
 
     def with_seeds(self, seeds: int) -> "Contrast":
-        """Return what would be found with other seeds if effect and variances are as observed."""
+        """Return the contrast expected of another number of seeds, if effect and variances stay."""
         return Contrast(self.effect, seeds, self.seed_variance, self.item_variance)
 
     def power_beyond(self, value: float, alpha: float) -> float:
-        """Chance that a two-sided test at ``alpha`` tells the effect from a value."""
+        """Power of a two-sided test at ``alpha`` that the effect differs from a value."""
         from scipy import stats
 
         if not self.standard_error:
             return float(self.effect != value and 0.5 ** (self.seeds - 1) < alpha)
         critical = stats.t.ppf(1 - alpha / 2, self.df)
         shift = (self.effect - value) / self.standard_error
-        # The other tail is of no use: nobody counts a wrong sign as a decision.
+        # The other tail does not count: a wrong sign is no decision.
         return float(stats.nct.sf(critical, self.df, abs(shift)))
 
     def power_within(self, margin: float, alpha: float) -> float:
-        """Chance that an interval of 1 - alpha lies within ±margin, at least."""
+        """Lower bound of the probability that an interval of level 1 - alpha is within ±margin."""
         from scipy import stats
 
         if not self.standard_error:
@@ -173,20 +170,20 @@ class Contrast:
 
 
 class Paired(NamedTuple):
-    """Differences of two rows, [S], and below what size a number is left by rounding."""
+    """Differences of two models, [S], and the size below which a number is rounding error."""
 
     differences: "NDArray[np.float64]"
     least: float
 
 
 def subtract(ours: Sequence[float], theirs: Sequence[float] | float = 0.0) -> Paired:
-    """Subtract seed by seed; what rounding leaves of equal numbers is 0."""
+    """Subtract seed by seed; differences within rounding error become 0."""
     import numpy as np
 
-    one, two = np.broadcast_arrays(np.asarray(ours, dtype=float), np.asarray(theirs, dtype=float))
-    assert np.isfinite([one, two]).all()
-    least = _ROUNDING * float(np.abs([one, two]).max())
-    return Paired(np.where(np.abs(one - two) > least, one - two, 0.0), least)
+    left, right = np.broadcast_arrays(np.asarray(ours, float), np.asarray(theirs, float))
+    assert np.isfinite([left, right]).all()
+    least = _ROUNDING * float(np.abs([left, right]).max())
+    return Paired(np.where(np.abs(left - right) > least, left - right, 0.0), least)
 
 
 def paired_contrast(
@@ -194,10 +191,9 @@ def paired_contrast(
     theirs: Sequence[float] | float = 0.0,
     item_variance: ItemVariance = NO_ITEM_VARIANCE,
 ) -> Contrast:
-    """Describe paired differences, one a seed.
+    """Return the mean and variance of paired differences, one per seed.
 
-    What is left of equal numbers by rounding is none: neither a difference, nor a mean of them,
-    nor a variance.
+    Differences, means and variances within rounding error become 0.
     """
     differences, least = subtract(ours, theirs)
     seeds = len(differences)
@@ -212,14 +208,14 @@ def paired_contrast(
 
 
 class Survival(NamedTuple):
-    """Share of seeds to which an event has not happened yet: what it is from each time on."""
+    """Kaplan-Meier curve: the proportion of seeds without the event, from each time on."""
 
     times: "NDArray[np.float64]"
     shares: "NDArray[np.float64]"
 
     @property
     def median(self) -> float | None:
-        """Time at which it falls below a half; the middle of the times for which it is one."""
+        """Time at which the curve falls below one half; the middle of the times at which it is."""
         ends = [
             self.times[self.shares <= 0.5 + _ROUNDING],
             self.times[self.shares < 0.5 - _ROUNDING],
@@ -228,31 +224,31 @@ class Survival(NamedTuple):
 
 
 def survival(times: Sequence[float], censored: Sequence[float]) -> Survival:
-    """Estimate it after Kaplan and Meier (1958).
+    """Estimate a survival curve after Kaplan and Meier (1958).
 
     Args:
-        times: When it happened.
-        censored: Until when it had not happened to each of the other seeds.
+        times: Time of the event for each seed that has it.
+        censored: Time until which each of the other seeds had no event.
     """
     from scipy import stats
 
-    found = stats.ecdf(stats.CensoredData(times, right=censored)).sf
-    return Survival(found.quantiles, found.probabilities)
+    curve = stats.ecdf(stats.CensoredData(times, right=censored)).sf
+    return Survival(curve.quantiles, curve.probabilities)
 
 
 class AdjustedP(NamedTuple):
-    """An adjusted p-value, and by what alpha is divided for it."""
+    """An adjusted p-value, and the divisor of alpha in its step of the correction."""
 
     p_value: float
-    share: int
+    divisor: int
 
 
 def holm(p_values: Sequence[float]) -> list[AdjustedP]:
-    """Correct a family (Holm 1979): the chance of any false decision stays alpha."""
+    """Correct a family of tests (Holm 1979), so that its family-wise error rate stays alpha."""
     corrected, worst = [AdjustedP(1.0, 1)] * len(p_values), 0.0
-    ranked = sorted(range(len(p_values)), key=lambda place: p_values[place])
-    for rank, place in enumerate(ranked):
-        share = len(p_values) - rank
-        worst = max(worst, min(1.0, share * p_values[place]))
-        corrected[place] = AdjustedP(worst, share)
+    ranked = sorted(range(len(p_values)), key=lambda index: p_values[index])
+    for rank, index in enumerate(ranked):
+        divisor = len(p_values) - rank
+        worst = max(worst, min(1.0, divisor * p_values[index]))
+        corrected[index] = AdjustedP(worst, divisor)
     return corrected

@@ -1,4 +1,4 @@
-"""The job of a table: result files in, one table in five formats out."""
+"""Table job: reads result files and writes a table in five formats."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +16,7 @@ from difftransformer.reporting.formats.latex import to_latex
 from difftransformer.reporting.formats.markdown import to_markdown
 from difftransformer.reporting.formats.spreadsheet import to_csv
 from difftransformer.reporting.section_context import SectionContext, build_sections
-from difftransformer.reporting.table_notes import corpus_note, interpretations_note, seeds_note
+from difftransformer.reporting.table_notes import corpus_note, deviations_note, seeds_note
 
 DATA = ".json"
 
@@ -26,14 +26,14 @@ def build_table(artifact: ResolvedArtifact, results: Iterable[Path], output: Pat
 
     Args:
         artifact: The resolved table.
-        results: Result files of its rows: trainings and evaluations, in any order.
-        output: Path without an ending, or with that of any of its files.
+        results: Result files of its rows, in any order.
+        output: Path of any of the files, or without a suffix.
 
     Returns:
         The files written: csv (tidy, full precision), md, tex and html (readable), json.
 
     Raises:
-        UserError: a result is missing, of another scale, or lacks what a column shows.
+        UserError: A result is missing, of another scale, or lacks a metric.
     """
     assert artifact.kind == "table", artifact.kind
     table = make_table(artifact, load_results(results, artifact.scale))
@@ -52,12 +52,12 @@ def build_table(artifact: ResolvedArtifact, results: Iterable[Path], output: Pat
 
 
 def make_table(artifact: ResolvedArtifact, results: Results) -> TableDocument:
-    """Make the table of an artifact.
+    """Return the table of an artifact.
 
     Raises:
         ConfigError: Two sections have different values at one row and column.
     """
-    contexts = [SectionContext[Any](artifact, part, results) for part in artifact.sections]
+    contexts = [SectionContext[Any](artifact, section, results) for section in artifact.sections]
     sections = [section for context in contexts for section in build_sections(context)]
     sections = _with_overrides(sections, artifact, results)
     _require_one_value(artifact.artifact, sections)
@@ -77,51 +77,50 @@ def make_table(artifact: ResolvedArtifact, results: Results) -> TableDocument:
         notes=[
             *corpus_note(results.trainings.values()),
             *([seeds_note(artifact)] if seeded else []),
-            *interpretations_note(artifact),
+            *deviations_note(artifact),
         ],
     )
 
 
 def without_suffix(path: Path, suffixes: Iterable[str]) -> Path:
-    """Drop a known ending; a dot in the name that is none stays."""
+    """Return a path without its suffix, if that is one of ``suffixes``."""
     return path.with_suffix("") if path.suffix in suffixes else path
 
 
 def _require_one_value(artifact: str, sections: list[Section]) -> None:
-    """Whoever looks a number up by its row and column must not depend on the order of sections."""
-    seen: dict[tuple[str, str], Cell] = {}
+    """Check that row and column identify a number, whatever section it is in."""
+    by_key: dict[tuple[str, str], Cell] = {}
     for cell in (cell for section in sections for cell in section.cells):
-        other = seen.setdefault((cell.row, cell.column), cell)
+        other = by_key.setdefault((cell.row, cell.column), cell)
         if other.value != cell.value:
             raise ConfigError(
-                f"config/artifacts/{artifact}.yaml: sections: two have a number of "
-                f"'{cell.row}' in column '{cell.column}', {other.value} and {cell.value}: give one "
-                "of them an artifact of its own"
+                f"config/artifacts/{artifact}.yaml: sections: two sections have "
+                f"different values of '{cell.row}' in column '{cell.column}', {other.value} and "
+                f"{cell.value}; move one of them to another artifact"
             )
 
 
 def _with_overrides(
     sections: list[Section], artifact: ResolvedArtifact, results: Results
 ) -> list[Section]:
-    """Note in each cell the settings that `overrides` overrode, and drop the published value
-    beside it.
+    """Record overridden settings in each cell, and remove its published value.
 
-    A row of timings is named by its run, then "/" and how it was timed.
+    The name of a timing row is its run, "/" and how it was timed.
     """
-    changed = artifact.overrides
-    if not changed:
+    overrides = artifact.overrides
+    if not overrides:
         return sections
-    jobs = {result.job_id: result.run for result in results.everything()}
+    jobs = {result.job_id: result.run for result in results.all_results()}
 
-    def noted(cell: Cell) -> Cell:
+    def with_overrides(cell: Cell) -> Cell:
         runs = [cell.row, cell.row.partition("/")[0], *map(jobs.get, cell.job_ids())]
-        found = dict.fromkeys(changed[run] for run in runs if run in changed)
-        if not found:
+        texts = dict.fromkeys(overrides[run] for run in runs if run in overrides)
+        if not texts:
             return cell
-        lost = {"paper_value": None, "paper_text": None}
-        return cell.model_copy(update={"overrides": "; ".join(found), **lost})
+        update = {"overrides": "; ".join(texts), "paper_value": None, "paper_text": None}
+        return cell.model_copy(update=update)
 
     return [
-        section.model_copy(update={"cells": [noted(cell) for cell in section.cells]})
+        section.model_copy(update={"cells": [with_overrides(cell) for cell in section.cells]})
         for section in sections
     ]

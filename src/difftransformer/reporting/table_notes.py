@@ -1,4 +1,4 @@
-"""What the rows of a section have in common, in words: budget, sizes, learning rates, settings."""
+"""Notes below tables: training tokens, sizes, learning rates, corpus, seeds, deviations."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -11,91 +11,87 @@ from difftransformer.reporting.number_format import format_count, format_learnin
 
 
 def shared_setting(results: Iterable[Result], *path: str) -> Any:
-    """Return the setting at a path, which all results must have alike.
+    """Return the setting at a path, which must be the same in all results.
 
     Raises:
-        UserError: results were made with different values, or one lacks the setting.
+        UserError: Results have different values, or one lacks the setting.
     """
-    seen: dict[str, tuple[Any, Result]] = {}
+    values: dict[str, tuple[Any, Result]] = {}
     for result in results:
         value: Any = result.settings
         for key in path:
             if not isinstance(value, dict) or key not in value:
                 raise UserError(
-                    f"{result.job_id}: its settings have no {'.'.join(path)}: rerun the job"
+                    f"{result.job_id}: its settings have no {'.'.join(path)}; rerun the job"
                 )
             value = value[key]
-        seen.setdefault(repr(value), (value, result))
-    found = list(seen.values())
-    assert found, "a setting of no results"
-    if len(found) > 1:
-        (one, first), (two, second) = found[:2]
+        values.setdefault(repr(value), (value, result))
+    (value, first), *others = values.values()
+    for other, second in others:
         raise UserError(
-            f"{'.'.join(path)} is {one} in {first.job_id} and {two} in {second.job_id}, which "
-            "share a table: rerun the older one"
+            f"{'.'.join(path)} is {value} in {first.job_id} and {other} in {second.job_id}, which "
+            "share a table; rerun the older job"
         )
-    return found[0][0]
+    return value
 
 
 def training_note(rows: Sequence[ResolvedRow], trained: Sequence[Result]) -> str:
-    """Say budget, sizes and learning rates, and how far the held-out text is new."""
+    """Return a note on tokens, sizes, learning rates and the held-out text."""
+    rates = _learning_rates(rows, trained)
     tokens = [require_metric(result, "tokens") for result in trained]
     sizes = [require_metric(result, "non_embedding_parameters") for result in trained]
     return (
-        f"Training: {format_range(tokens)} tokens a run; {format_range(sizes)} parameters without "
-        "embeddings; "
-        f"peak learning rate {_rates(rows, trained)}.{_overlap_note(trained)}"
+        f"Training: {format_range(tokens)} tokens per run; {format_range(sizes)} parameters "
+        f"without embeddings; peak learning rate {rates}.{_held_out_note(trained)}"
     )
 
 
-def _overlap_note(trained: Sequence[Result]) -> str:
-    """Say what of the validation text the runs were trained on; nothing of generated rows."""
-    found = [text for result in trained if (text := result.settings.get("held_out")) is not None]
-    if not found:
+def _held_out_note(trained: Sequence[Result]) -> str:
+    """Return a note on the held-out text and its overlap with the training text, if any."""
+    texts = [text for result in trained if (text := result.settings.get("held_out")) is not None]
+    if not texts:
         return ""
-    documents, tokens = (
-        format_range([text[key] for text in found]) for key in ("documents", "tokens")
+    documents, tokens, n = (
+        format_range([text[key] for text in texts]) for key in ("documents", "tokens", "n")
     )
-    lengths = format_range([text["n"] for text in found])
-    share = format_range([text["overlap"] for text in found], "{:.2%}".format)
-    noun = "document" if documents == "1" else "documents"
+    overlap = format_range([text["overlap"] for text in texts], "{:.2%}".format)
     note = (
-        f" Held-out text: {documents} {noun}, {tokens} tokens, {share} of which lie in "
-        f"{lengths}-grams that stand in the training text"
+        f" Held-out text: {documents} document{'s' * (documents != '1')}, {tokens} tokens; "
+        f"{overlap} of the tokens are in {n}-grams of the training text"
     )
-    curves = curve_tokens(trained)
-    return note + (f"; losses while training: its {curves}." if curves else ".")
+    part = curve_tokens(trained)
+    return note + (f"; losses during training use the {part}." if part else ".")
 
 
 def curve_tokens(trained: Sequence[Result]) -> str:
-    """Say which part of the validation text losses while training are of; empty: all of it."""
+    """Return the part of the held-out text that losses during training use; "": all of it."""
     parts = [part for result in trained if (part := _curve_part(result)) is not None]
     return f"first {format_range(parts)} tokens" if parts else ""
 
 
 def _curve_part(trained: Result) -> int | None:
-    """Tokens that a run's losses while training are of; None: all that there are."""
-    asked: int | None = trained.settings["training"]["validation_tokens"]
+    """Return the number of held-out tokens that losses during training use; None: all."""
+    limit: int | None = trained.settings["training"]["validation_tokens"]
     text = trained.settings.get("held_out")
-    if asked is None or (text is not None and asked >= text["tokens"]):
+    if limit is None or (text is not None and limit >= text["tokens"]):
         return None
-    return asked
+    return limit
 
 
 def corpus_note(trained: Iterable[Result]) -> list[str]:
-    """Name what the runs were trained on."""
-    found = {str(name) for one in trained if (name := one.settings.get("dataset")) is not None}
-    if not found:
+    """Return a note that names the training corpora."""
+    names = {str(name) for run in trained if (name := run.settings.get("dataset")) is not None}
+    if not names:
         return []
-    return [f"{'Corpus' if len(found) == 1 else 'Corpora'}: {', '.join(sorted(found))}."]
+    return [f"{'Corpus' if len(names) == 1 else 'Corpora'}: {', '.join(sorted(names))}."]
 
 
-INTERVAL_SOURCES = "over seeds and, where it is known, what each was asked"
-"""What an interval of a mean or of a difference holds."""
+INTERVAL_SOURCES = "over seeds and, where recorded, items"
+"""Sources of variance that the interval of a mean or a difference includes."""
 
 
 def seeds_note(artifact: ResolvedArtifact) -> str:
-    """Say what ± means with so many seeds, and which of them test no claim."""
+    """Return a note that defines ± and names the exploratory seeds."""
     seeds = artifact.seeds
     if len(seeds) == 1:
         return f"One seed ({seeds[0]}): no interval."
@@ -104,40 +100,41 @@ def seeds_note(artifact: ResolvedArtifact) -> str:
         f"{len(seeds)} seeds ({listed}): mean ± half the 95% t interval of the mean, "
         f"{INTERVAL_SOURCES}."
     )
-    looked_at = [seed for seed in seeds if seed in artifact.exploratory_seeds]
-    if looked_at:
-        note += f" Exploratory seeds test no claim: {', '.join(map(str, looked_at))}."
+    exploratory = [seed for seed in seeds if seed in artifact.exploratory_seeds]
+    if exploratory:
+        seeds_text = ", ".join(map(str, exploratory))
+        note += f" Exploratory seeds, excluded from tests of claims: {seeds_text}."
     return note
 
 
-def interpretations_note(artifact: ResolvedArtifact) -> list[str]:
-    """Say once what is ours in each marked row; nothing where no row is marked."""
+def deviations_note(artifact: ResolvedArtifact) -> list[str]:
+    """Return a note on the rows that deviate from their source, if there are any."""
     reasons = {
         f"{row.label.removesuffix(MARK)}: {reason}": None
-        for part in artifact.sections
-        for row in part.rows
+        for section in artifact.sections
+        for row in section.rows
         if (reason := row.facts.get(DEVIATION)) is not None
     }
     if not reasons:
         return []
     return [
-        "* An interpretation: the source leaves something open, and the row shows our reading of "
-        f"it, not the authors' model. {'; '.join(reasons)}."
+        "* The source leaves a detail of this model open, so the row shows our interpretation, "
+        f"not the authors' model. {'; '.join(reasons)}."
     ]
 
 
 def proxy_title(title: str, items: str | None) -> str:
-    """Title of numbers on ``items`` that stand in for those of a set; None: they are the set's."""
-    return title if items is None else f"{title} (stand-in: {items})"
+    """Return a title that names the items of a synthetic proxy; None: no proxy."""
+    return title if items is None else f"{title} (synthetic proxy: {items})"
 
 
 def format_range(values: Sequence[float], write: Callable[[float], str] = format_count) -> str:
-    """Write numbers as their one value, or as the range of them."""
+    """Return the range of numbers as text, or the number if all are equal."""
     low, high = write(min(values)), write(max(values))
     return low if low == high else f"{low} to {high}"
 
 
-def _rates(rows: Sequence[ResolvedRow], trained: Sequence[Result]) -> str:
+def _learning_rates(rows: Sequence[ResolvedRow], trained: Sequence[Result]) -> str:
     by_run = {
         result.run: format_learning_rate(float(result.settings["training"]["lr"]))
         for result in trained
@@ -147,4 +144,4 @@ def _rates(rows: Sequence[ResolvedRow], trained: Sequence[Result]) -> str:
         by_rate.setdefault(by_run[row.run], []).append(row.label)
     if len(by_rate) == 1:
         return f"{next(iter(by_rate))} for every row"
-    return "; ".join(f"{one} ({', '.join(labels)})" for one, labels in by_rate.items())
+    return "; ".join(f"{lr} ({', '.join(labels)})" for lr, labels in by_rate.items())

@@ -1,4 +1,4 @@
-"""What heads attend to from one position, as a picture: a line for each head, a column a token."""
+"""Attention weights of one query position as a picture: one row per head, one column per token."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,15 +18,15 @@ from difftransformer.reporting.drawing import (
 
 Floats = NDArray[np.floating]
 _MOST_TOKENS = 48
-"""More than so many tokens have no words below them."""
+"""Most tokens that are written below a picture."""
 _MOST_COLUMNS = 160
-"""Longer prompts are drawn in this many columns, each with its largest weight."""
+"""Most columns; longer prompts have columns of several tokens with their largest weight."""
 
 
 class TokenWeights(NamedTuple):
-    """Rows of a prompt: weights [heads of all layers, S], each divided by the sum of its sizes.
+    """Attention weights [heads of all layers, S], each row divided by its sum of absolute values.
 
-    ``regions`` names the region of each token.
+    ``regions`` holds the name of the region of each token.
     """
 
     weights: Floats
@@ -36,16 +36,16 @@ class TokenWeights(NamedTuple):
 
     @classmethod
     def of(cls, rows: Floats, tokens: Sequence[str], regions: Sequence[str]) -> "TokenWeights":
-        """Make them of rows [layers, heads, S] as heads have them."""
+        """Normalize attention weights [layers, heads, S]."""
         weights = rows.reshape(-1, rows.shape[-1]).astype(np.float64)
         sums = np.abs(weights).sum(-1, keepdims=True)
         weights = weights / np.where(sums > 0, sums, 1.0)  # a threshold may leave a row empty
         return cls(weights, rows.shape[0], tokens, regions)
 
 
-def max_abs_weight(several: Sequence[TokenWeights]) -> float:
-    """Size of the largest weight of several prompts or models, for one scale of colors."""
-    return max(float(np.abs(one.weights).max()) for one in several)
+def max_abs_weight(pictures: Sequence[TokenWeights]) -> float:
+    """Return the largest absolute weight of several pictures, for a shared color scale."""
+    return max(float(np.abs(picture.weights).max()) for picture in pictures)
 
 
 def draw_token_weights(axes: Axes, rows: TokenWeights, limit: float, framed: str) -> None:
@@ -61,10 +61,10 @@ def draw_token_weights(axes: Axes, rows: TokenWeights, limit: float, framed: str
     for layer in range(1, rows.layers):
         axes.axhline(layer / rows.layers, color=FAINT, lw=1.0)
     regions = np.array(rows.regions)
-    for place in np.flatnonzero(regions[1:] != regions[:-1]):
-        edge = framed in regions[place : place + 2]
+    for index in np.flatnonzero(regions[1:] != regions[:-1]):
+        edge = framed in regions[index : index + 2]
         axes.axvline(
-            place + 0.5, color=INK if edge else SOFT, lw=1.1 if edge else 0.8,
+            index + 0.5, color=INK if edge else SOFT, lw=1.1 if edge else 0.8,
             ls="-" if edge else (0, (2, 2)),
         )  # fmt: skip
 
@@ -72,32 +72,32 @@ def draw_token_weights(axes: Axes, rows: TokenWeights, limit: float, framed: str
 def label_tokens(
     axes: Axes, rows: TokenWeights, bold: Collection[str], names: Mapping[str, str] | None = None
 ) -> None:
-    """Write the tokens below, those of some regions bold.
+    """Label the x axis with the tokens, those of some regions in bold.
 
-    Where they are many, the ``names`` of the regions are written, if given.
+    If there are too many tokens, it is labeled with the ``names`` of the regions instead.
     """
     regions = np.array(rows.regions)
     if names is None or len(rows.tokens) <= _MOST_TOKENS:
-        axes.set_xticks(range(len(rows.tokens)), [escape_label(word) for word in rows.tokens])
+        axes.set_xticks(range(len(rows.tokens)), [escape_label(token) for token in rows.tokens])
         axes.tick_params(axis="x", labelrotation=90, labelsize=7)
         for tick, region in zip(axes.get_xticklabels(), rows.regions, strict=True):
             tick.set_color(INK if region in bold else SOFT)
             tick.set_fontweight("bold" if region in bold else "normal")
         return
-    shown = [region for region in names if region in regions and region != rows.regions[0]]
-    middles = [float(np.flatnonzero(regions == region).mean()) for region in shown]
-    axes.set_xticks(middles, [names[region] for region in shown])
+    labeled = [region for region in names if region in regions and region != rows.regions[0]]
+    middles = [float(np.flatnonzero(regions == region).mean()) for region in labeled]
+    axes.set_xticks(middles, [names[region] for region in labeled])
 
 
 def add_colorbar(figure: Figure | SubFigure, grid: Any) -> None:
-    """Say what the colors are, beside all axes, an array of those that rows were drawn into."""
+    """Draw one color bar for a grid of axes."""
     figure.colorbar(
         grid.flat[0].images[0], ax=grid, label="weight / sum of |weights|", shrink=0.7, pad=0.01
     )
 
 
 def _columns(weights: Floats) -> Floats:
-    """Long rows in fewer columns: of each, the weight that is largest in absolute value."""
+    """Merge tokens into columns; each has its weight of largest absolute value."""
     if weights.shape[1] <= _MOST_COLUMNS:
         return weights
     parts = np.array_split(weights, _MOST_COLUMNS, axis=1)

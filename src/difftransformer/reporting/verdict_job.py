@@ -1,4 +1,4 @@
-"""The job of verdicts: reads result files, writes verdicts.csv, .json and .md."""
+"""Verdict job: reads result files and writes verdicts.csv, .json and .md."""
 
 import logging
 from collections import Counter
@@ -32,11 +32,13 @@ logger = logging.getLogger(__name__)
 
 
 class VerdictsDocument(Settings):
-    """All verdicts of a scale, as the report reads them."""
+    """All verdicts of a scale."""
 
     scale: str
     summary: list[str] = Field(description="Counts of verdicts, and the primary ones, line by line")
-    note: str = Field(default="", description="What had been seen when the claims were registered")
+    note: str = Field(
+        default="", description="Results that were known when the claims were registered"
+    )
     verdicts: list[Verdict]
 
 
@@ -52,7 +54,7 @@ def build_verdicts(
 
     Raises:
         DataError: A result is damaged.
-        UserError: A result behind a table that was asked for is missing.
+        UserError: A result behind a requested table is missing.
     """
     requested = load_results(results, tested.scale)
     evidence_by_claim: dict[str, list[Evidence]] = {}
@@ -64,7 +66,7 @@ def build_verdicts(
             earlier = load_results(map(Path, files), tested.scale)
             evidence_by_claim |= gather_evidence(tested, artifact, earlier)
         except UserError as error:
-            logger.warning(f"left out: {error}")
+            logger.warning(f"skipped: {error}")
     verdicts = decide(tested, evidence_by_claim)
     document = VerdictsDocument(
         scale=tested.scale, summary=summarize(tested, verdicts), note=tested.note, verdicts=verdicts
@@ -84,16 +86,16 @@ def read_table(path: Path) -> TableDocument:
     Raises:
         DataError: The file is missing or damaged.
     """
-    return read_document(path, TableDocument, "table", "build the table again")
+    return read_document(path, TableDocument, "table", "rebuild the table")
 
 
 def read_earlier_tables(paths: Iterable[Path]) -> Iterator[TableDocument]:
-    """Read tables of earlier calls; an unreadable table is skipped with a warning."""
+    """Yield tables of earlier builds; an unreadable table is skipped with a warning."""
     for path in paths:
         try:
             yield read_table(path)
         except DataError as error:
-            logger.warning(f"left out: {error}")
+            logger.warning(f"skipped: {error}")
 
 
 def read_verdicts(path: Path) -> VerdictsDocument:
@@ -153,7 +155,7 @@ def _line(verdict: Verdict, number: int) -> dict[str, object]:
 def summarize(tested: TestedClaims, verdicts: Sequence[Verdict]) -> list[str]:
     """Summarize verdicts: counts, claims not testable here, and primary endpoints."""
     if not verdicts:
-        return [f"No table at scale {tested.scale} answers a registered question."]
+        return [f"No table at scale {tested.scale} tests a registered claim."]
     scale_and_sizes = scale_and_size(
         tested.scale, [size for verdict in verdicts for size in verdict.parameters]
     )
@@ -187,7 +189,7 @@ def to_markdown(document: VerdictsDocument) -> str:
         ]
         for verdict in document.verdicts
     ]
-    headers = ["Claim", "Question", "Verdict", "Why", "Definition"]
+    headers = ["Claim", "Question", "Verdict", "Reason", "Definition"]
     parts.append(tabulate(rows, headers, tablefmt="pipe", disable_numparse=True))
     return "\n\n".join([*parts, prose(document.note)]) + "\n"
 

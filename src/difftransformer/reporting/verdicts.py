@@ -51,8 +51,8 @@ class TestedContrast(Evidence):
             open_end if end is None else format_number(end, digits)
             for end, open_end in zip(ends, open_ends, strict=True)
         )
-        reach = "" if ends == (None, None) else f" (95% interval {low} to {high})"
-        return f"{self.name}{': ' if self.name else ''}{text} {claim.unit}{reach}"
+        interval = "" if ends == (None, None) else f" (95% interval {low} to {high})"
+        return f"{self.name}{': ' if self.name else ''}{text} {claim.unit}{interval}"
 
 
 class Verdict(Settings):
@@ -120,8 +120,8 @@ def decide(tested: TestedClaims, evidence: Mapping[str, Sequence[Evidence]]) -> 
     }
     corrected: dict[str, AdjustedP] = {}
     for names in tested.families.values():
-        own_p = (cases[name].p if name in cases else None for name in names)
-        p_values = [1.0 if p is None else p for p in own_p]  # 1 for a claim that is not tested
+        claim_p = (cases[name].p if name in cases else None for name in names)
+        p_values = [1.0 if p is None else p for p in claim_p]  # 1 for a claim that is not tested
         corrected |= dict(zip(names, holm(p_values), strict=True))
     none = AdjustedP(1.0, 1)
     return [case.verdict(*corrected.get(name, none)) for name, case in cases.items()]
@@ -139,7 +139,7 @@ class _Case:
         ]
         self.seeds = min(contrast.pairs for contrast in self.contrasts)
         self.obstacle = self._obstacle()
-        self.speaks_for, self.p = self._together()
+        self.speaks_for, self.p = self._combined()
 
     def verdict(self, adjusted: float, divisor: int) -> Verdict:
         alpha = self.tested.alpha
@@ -181,7 +181,7 @@ class _Case:
             )
         return None
 
-    def _together(self) -> tuple[VerdictName | None, float | None]:
+    def _combined(self) -> tuple[VerdictName | None, float | None]:
         """Verdict that all contrasts support together, with the largest p-value."""
         tests = [
             TestResult(contrast.p, contrast.speaks_for)
@@ -212,11 +212,11 @@ class _Case:
             if self._selected():
                 words.append("not tested, because seeds without a value are excluded")
             elif self.p is not None and self.speaks_for is None:
-                words.append("its contrasts support different verdicts")
+                words.append("the contrasts support different verdicts")
             elif self.p is not None:
-                words.append(f"{format_p_value(self.p)}, by Holm {adjusted:.2g}")
+                words.append(f"{format_p_value(self.p)}, {adjusted:.2g} after Holm")
             if needed is not None:
-                words.append(f"{needed} seeds would decide it, with {POWER:.0%} power")
+                words.append(f"{needed} seeds needed for {POWER:.0%} power")
         return "; ".join(words)
 
     def _over(self) -> str:

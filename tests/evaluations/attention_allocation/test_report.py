@@ -67,7 +67,7 @@ def test_the_report_has_the_maps_of_the_example_prompt(fake: FakeResults) -> Non
 
 
 def test_an_example_that_is_not_there_is_named(small: FakeResults, tmp_path: Path) -> None:
-    small.everything((0,))
+    small.all_results((0,))
     (small.root / "evaluations/attention_allocation/recall_diff/0/example.json").unlink()
     with pytest.raises(UserError, match=r"no example\.json of evaluation 'attention_allocation'"):
         build_figure(resolved_artifact("figure1", "figure", (0,)), small.results, tmp_path / "f")

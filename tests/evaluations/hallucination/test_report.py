@@ -50,7 +50,7 @@ def test_columns_are_means_over_seeds_with_published_values(
 
 
 def test_two_judges_are_shown_with_their_agreement(small: FakeResults, tmp_path: Path) -> None:
-    small.everything()
+    small.all_results()
     for seed in SEEDS:
         second_judge(small, seed, lambda draw: draw.random() < 0.15)
     build_table(judged_by("lexical", "endpoint"), small.results, tmp_path / "table4")
@@ -71,7 +71,7 @@ def test_two_judges_are_shown_with_their_agreement(small: FakeResults, tmp_path:
 
 
 def test_a_difference_is_by_the_first_judge(small: FakeResults) -> None:
-    small.everything()
+    small.all_results()
     for seed in SEEDS:
         second_judge(small, seed, lambda draw: True)  # always the opposite
     differences = []
@@ -86,7 +86,7 @@ def test_a_difference_is_by_the_first_judge(small: FakeResults) -> None:
 
 def test_text_sets_fill_the_columns_of_the_paper(small: FakeResults, tmp_path: Path) -> None:
     suite = Suite(kind="hallucination", format="text", samples=3, data="a/folder")
-    small.everything()
+    small.all_results()
     small.results = [path for path in small.results if "/judgments/" not in str(path)]
     for row in ROWS:
         for seed in SEEDS:
@@ -108,7 +108,7 @@ def test_text_sets_fill_the_columns_of_the_paper(small: FakeResults, tmp_path: P
 
 def test_sets_without_evaluation_get_a_note(small: FakeResults, tmp_path: Path) -> None:
     suite = Suite(kind="hallucination", format="text", sets=["xsum"], samples=3, data="a/folder")
-    small.everything()
+    small.all_results()
     small.results = [path for path in small.results if "/judgments/" not in str(path)]
     for row in ROWS:
         for seed in SEEDS:
@@ -137,7 +137,7 @@ def test_a_single_judged_seed_has_wilsons_interval(fake: FakeResults) -> None:
 
 
 def test_a_missing_judgment_is_named_with_its_command(small: FakeResults, tmp_path: Path) -> None:
-    small.everything()
+    small.all_results()
     with pytest.raises(
         UserError,
         match=r"no judgment by 'endpoint' of run 'recall_transformer' with seed 0.*"

@@ -27,7 +27,7 @@ def test_sweep_marks_best_and_chosen_and_says_when_they_differ(
 
 
 def test_a_rate_with_diverged_seeds_is_not_the_best(small: FakeResults, tmp_path: Path) -> None:
-    small.everything()
+    small.all_results()
     artifact = resolved_artifact("lr_sweep")
     part = artifact.sections[0]
     column = part.options.metric

@@ -90,7 +90,7 @@ def test_an_undefined_accuracy_is_refused(
     (path,) = small.results
     result = read_result(path)
     metrics = result.metrics | {"accuracy_n6": None, "accuracy_n6_o1": None}
-    with pytest.raises(UserError, match=r"icl-0-.*: accuracy_n6.* is undefined: rerun"):
+    with pytest.raises(UserError, match=r"icl-0-.*: accuracy_n6.* is undefined"):
         measure(result.model_copy(update={"metrics": metrics}))
 
 

@@ -95,7 +95,7 @@ def test_figure_5_is_drawn_with_and_without_published_panels(
 
 
 def test_accuracy_by_length_needs_lengths(small: FakeResults, tmp_path: Path) -> None:
-    small.everything((0,))
+    small.all_results((0,))
     for path in small.results:
         content = json.loads(path.read_text())
         if content["suite"] == "needles_long":

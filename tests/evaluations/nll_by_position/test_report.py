@@ -39,7 +39,7 @@ def test_differences_of_figure_4_are_paired_and_published_curves_named(
 def test_rows_that_continue_nothing_are_said_to_extend_nothing(
     small: FakeResults, tmp_path: Path
 ) -> None:
-    small.everything((0,))
+    small.all_results((0,))
     for run, phrases in (
         ("long_diff", ["Extension to ", "; Transformer continues transformer."]),
         ("long_transformer", []),
@@ -57,7 +57,7 @@ def test_rows_that_continue_nothing_are_said_to_extend_nothing(
 def test_rows_measured_at_different_positions_share_no_table(
     small: FakeResults, tmp_path: Path
 ) -> None:
-    small.everything((0,))
+    small.all_results((0,))
     path = next(p for p in small.results if "nll_by_position/long_diff/" in str(p))
     content = json.loads(path.read_text())
     content["settings"]["config"]["num_positions"] = 8

@@ -59,7 +59,7 @@ def power(x: float, shift: float = 1.0) -> float:
 
 def test_the_fraction_needed_is_that_of_the_curves(small: FakeResults) -> None:
     """DIFF of x has the loss of a Transformer of 1.25 x by construction."""
-    small.everything()
+    small.all_results()
     losses = {
         "transformer": [power(x) for x in sizes(small, "transformer")],
         "diff": [power(x, 1.25) for x in sizes(small, "diff")],
@@ -86,7 +86,7 @@ def test_intervals_are_t_intervals_of_single_seeds(fake: FakeResults) -> None:
 
 
 def test_no_interval_if_a_seed_is_out_of_range(small: FakeResults) -> None:
-    small.everything()
+    small.all_results()
     x = sizes(small, "transformer"), sizes(small, "diff")
     ours = [power(size, 1.5) for size in x[1]]
     set_losses(small, {"transformer": [power(size) for size in x[0]], "diff": ours}, noise=1e-6)
@@ -108,7 +108,7 @@ def test_no_interval_if_a_seed_is_out_of_range(small: FakeResults) -> None:
 
 def test_equal_loss_out_of_range_is_flagged(small: FakeResults, tmp_path: Path) -> None:
     """DIFF's loss is below that of every measured Transformer."""
-    small.everything()
+    small.all_results()
     losses = {
         "transformer": [power(x) for x in sizes(small, "transformer")],
         "diff": [power(x, 3.0) for x in sizes(small, "diff")],
@@ -127,7 +127,7 @@ def test_equal_loss_out_of_range_is_flagged(small: FakeResults, tmp_path: Path) 
 
 
 def test_a_curve_that_does_not_fall_has_no_equal_loss(small: FakeResults) -> None:
-    small.everything((0, 1))
+    small.all_results((0, 1))
     set_losses(small, {"transformer": [3.0, 3.1, 3.2, 3.3, 3.4]})
     artifact = resolved_artifact("figure3a", seeds=(0, 1))
     cell = built(small, artifact).find("diff", "equal_loss_ratio")
@@ -145,7 +145,7 @@ def test_the_legend_names_the_arrow_of_equal_loss(fake: FakeResults) -> None:
 
 
 def test_few_points_are_fitted_without_an_offset(small: FakeResults) -> None:
-    small.everything((0,))
+    small.all_results((0,))
     artifact = resolved_artifact("figure3a", seeds=(0,))
     part = artifact.sections[0]
     grid_rows = [
@@ -193,7 +193,7 @@ def test_points_by_tokens_are_parts_of_the_budget(fake: FakeResults) -> None:
 
 
 def test_one_validation_is_no_curve(small: FakeResults) -> None:
-    small.everything((0,))
+    small.all_results((0,))
     path = next(p for p in small.histories if "transformer_more_tokens" in str(p))
     rewrite(path, "step,tokens,validation_loss\n800,1200000,3.9\n")
     with pytest.raises(DataError, match=r"transformer_more_tokens.*got 1.*validate_every"):
@@ -201,7 +201,7 @@ def test_one_validation_is_no_curve(small: FakeResults) -> None:
 
 
 def test_curves_with_different_numbers_of_points_are_refused(small: FakeResults) -> None:
-    small.everything((0,))
+    small.all_results((0,))
     path = next(p for p in small.histories if "diff_more_tokens" in str(p))
     rewrite(path, "step,tokens,validation_loss\n400,600000,4.0\n800,1200000,3.9\n")
     with pytest.raises(DataError, match=r"diff has 2 points and transformer 8.*rerun"):

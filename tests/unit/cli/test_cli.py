@@ -223,7 +223,7 @@ def test_runs_in_databricks_are_left_to_it(
     (stopped := Event()).set()
     monkeypatch.setattr(ui, "_stop_signals", lambda: stopped)
     monkeypatch.setattr(serving, "report_server", lambda *_: nullcontext(Mock()))
-    monkeypatch.setattr(serving, "scales", lambda _root: ["tiny"])
+    monkeypatch.setattr(serving, "scales_with_report", lambda _root: ["tiny"])
     said = call("ui", "--results", tmp_path, "--tracking", store)
     assert said.exit_code == 0 and said.stdout.startswith("report at scale tiny: ")
     assert "databricks" not in said.stdout

@@ -58,7 +58,7 @@ class FakeResults:
         self.histories: list[Path] = []
         self.places: dict[tuple[str | None, str, int], Path] = {}  # by suite, run and seed
 
-    def everything(self, seeds: tuple[int, ...] = (0, 1, 2)) -> "FakeResults":
+    def all_results(self, seeds: tuple[int, ...] = (0, 1, 2)) -> "FakeResults":
         """Write what every artifact reads, made once in a process and copied then."""
         made = _made(seeds)
         shutil.copytree(made.root, self.root, copy_function=shutil.copyfile, dirs_exist_ok=True)

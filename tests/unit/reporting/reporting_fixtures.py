@@ -25,7 +25,7 @@ def fake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeResults]:
     read = cache(lambda path, state: read_result(path))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(collect, "read_result", lambda path: read(path, file_state(path)))
-        yield FakeResults(tmp_path_factory.mktemp("tiny")).everything()
+        yield FakeResults(tmp_path_factory.mktemp("tiny")).all_results()
 
 
 @pytest.fixture(scope="session")

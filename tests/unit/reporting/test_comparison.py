@@ -65,17 +65,17 @@ def decided(folder: Path) -> Path:
 def test_verdicts_that_differ_are_shown(tmp_path: Path) -> None:
     one, two = build(tmp_path / "one"), build(tmp_path / "two", moved=-0.5)
     output = tmp_path / "compared.html"
-    assert not write_comparison(one, decided(two), output).judged
+    assert not write_comparison(one, decided(two), output).verdicts
     assert "Verdicts that differ" not in output.read_text()  # one has none
-    (change,) = write_comparison(decided(one), two, output).judged
-    assert change.kept.claim == "V1.loss"
-    assert [one.words for one in (change.kept, change.other)] == [
+    (change,) = write_comparison(decided(one), two, output).verdicts
+    assert change.a.claim == "V1.loss"
+    assert [verdict.words for verdict in change] == [
         "opposite at this scale", "reproduced at this scale",
     ]  # fmt: skip
     html = output.read_text()
     balanced(html)
     assert "Verdicts that differ" in html and f"V1.loss: {CLAIM.question}" in html
-    assert not write_comparison(one, one, output).judged
+    assert not write_comparison(one, one, output).verdicts
 
 
 def test_what_changed_is_within_noise_or_not(tmp_path: Path) -> None:
@@ -86,15 +86,13 @@ def test_what_changed_is_within_noise_or_not(tmp_path: Path) -> None:
     beyond = {(c.row, c.column) for t in far.tables for c in t.cells if c.outcome == "beyond noise"}
     assert ("DIFF", "Valid ↓") in beyond and {row for row, _ in beyond} >= {"DIFF"}
     assert not [column for row, column in beyond if row == "DIFF" and "AR-Hit" in column]
-    assert [(c.run, c.setting, c.kept, c.other) for c in far.changed] == [
-        ("diff", "training.lr", 0.004, 0.001)
-    ]
+    assert [tuple(setting) for setting in far.settings] == [("diff", "training.lr", 0.004, 0.001)]
     html = output.read_text()
     balanced(html)
     assert "beyond noise" in html and "training.lr" in html and "http" not in html
     close = write_comparison(one, near, output)
     assert close.counts["beyond noise"] == 0 < close.counts["within noise"]
-    assert not close.changed
+    assert not close.settings
     same = write_comparison(one, one, output)
     assert {name for name, number in same.counts.items() if number} == {"same"}
 
@@ -105,35 +103,32 @@ def test_what_one_build_alone_has_is_shown(tmp_path: Path) -> None:
     found = write_comparison(whole, without, output)
     lost = [cell for table in found.tables for cell in table.cells if cell.outcome == "only in A"]
     assert ("DIFF", "Valid ↓") in {(cell.row, cell.column) for cell in lost}
-    assert all(cell.difference is None and cell.other and cell.other.text == "n/a" for cell in lost)
+    assert all(cell.difference is None and cell.b and cell.b.text == "n/a" for cell in lost)
     assert found.counts["only in A"] == len(lost) and not found.counts["only in B"]
-    assert found.kept_alone == {"verdict": ["V1.loss (opposite at this scale)"]}
-    assert found.other_alone == {}
+    assert found.only_a == {"verdict": ["V1.loss (opposite at this scale)"]}
+    assert found.only_b == {}
     assert found.summary == (
-        f"{len(lost)} only in A, {found.counts['same']} same; in A alone 1 verdict"
+        f"{len(lost)} only in A, {found.counts['same']} same; only in A: 1 verdict"
     )
     html = output.read_text()
     balanced(html)
     assert "only in A" in html and "V1.loss (opposite at this scale)" in html
     turned = write_comparison(without, whole, output)
-    assert turned.counts["only in B"] == len(lost) and "in B alone 1 verdict" in turned.summary
+    assert turned.counts["only in B"] == len(lost) and "only in B: 1 verdict" in turned.summary
 
 
 def test_rows_and_runs_of_one_build_alone_are_named(tmp_path: Path) -> None:
     whole, output = build(tmp_path / "whole"), tmp_path / "compared.html"
     fewer = build(tmp_path / "fewer", rows=ROWS[:1])
     found = write_comparison(fewer, whole, output)
-    assert found.kept_alone == {} and found.other_alone == {
-        "row": ["DIFF (table6)"],
-        "run": ["diff"],
-    }
-    assert found.summary.endswith(" same; in B alone 1 row, 1 run")
+    assert found.only_a == {} and found.only_b == {"row": ["DIFF (table6)"], "run": ["diff"]}
+    assert found.summary.endswith(" same; only in B: 1 row, 1 run")
     html = output.read_text()
     balanced(html)
-    assert "DIFF (table6)" in html and "In one of them alone" in html
+    assert "DIFF (table6)" in html and "Only in one build" in html
     same = write_comparison(whole, whole, output)
     assert same.summary == f"{same.counts['same']} same"
-    assert "only in" not in output.read_text() and "one of them alone" not in output.read_text()
+    assert "nly in" not in output.read_text()
 
 
 def test_columns_sections_and_tables_of_one_build_alone_are_shown() -> None:
@@ -143,9 +138,9 @@ def test_columns_sections_and_tables_of_one_build_alone_are_shown() -> None:
     assert [(cell.column, cell.outcome) for cell in table.cells] == [
         ("a", "same"), ("b", "only in A"), ("c", "only in B"),
     ]  # fmt: skip
-    assert not found.kept_alone and not found.other_alone
+    assert not found.only_a and not found.only_b
     more = two._replace(tables={**two.tables, "u": two.tables["t"]})
-    assert compare(two, more).other_alone == {"table": ["u"]}
+    assert compare(two, more).only_b == {"table": ["u"]}
     # A row is the same one in whichever section it stands.
     (table,) = compare(build_of(S=["a"], T=["a"], U=["b"]), build_of(V=["b"], S=["a"])).tables
     assert [(cell.column, cell.outcome) for cell in table.cells] == [("a", "same"), ("b", "same")]

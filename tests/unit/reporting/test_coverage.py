@@ -96,5 +96,5 @@ def test_holm_keeps_the_error_of_a_whole_family() -> None:
 def test_holm_of_a_family_by_hand() -> None:
     found = holm([0.01, 0.04, 0.03, 0.5])
     assert [one.p_value for one in found] == pytest.approx([0.04, 0.09, 0.09, 0.5])
-    assert [one.share for one in found] == [4, 2, 3, 1]
+    assert [adjusted.divisor for adjusted in found] == [4, 2, 3, 1]
     assert holm([]) == []

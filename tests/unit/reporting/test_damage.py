@@ -59,7 +59,7 @@ def decide(fake: FakeResults) -> None:
 def test_a_damaged_file_shows_no_number(
     name: str, build: Build, small: FakeResults, tmp_path: Path
 ) -> None:
-    small.everything((0,))
+    small.all_results((0,))
     table("table6")(small, small.root)
     figure("table6")(small, small.root)
     decide(small)
@@ -76,7 +76,7 @@ def test_a_damaged_file_shows_no_number(
     "name", ["table6.json", "verdicts.json", "evaluations/validation_slices/diff/0.json"]
 )
 def test_another_number_is_refused(name: str, small: FakeResults, tmp_path: Path) -> None:
-    small.everything((0,))
+    small.all_results((0,))
     table("table6")(small, small.root)
     figure("table6")(small, small.root)
     decide(small)

@@ -31,7 +31,7 @@ from fake_configs import resolved_artifact
 from difftransformer.reporting.figure_job import build_figure
 
 os.fsync = lambda descriptor: None  # thousands of files
-fake, output = FakeResults(Path(sys.argv[1])).everything(), Path(sys.argv[2])
+fake, output = FakeResults(Path(sys.argv[1])).all_results(), Path(sys.argv[2])
 for name in sys.argv[3:]:
     artifact = resolved_artifact(name, "figure")
     build_figure(artifact, fake.results[::-1], output / f"{name}.svg")
@@ -129,7 +129,7 @@ def test_a_layer_without_attention_has_no_share_of_it(fake: FakeResults) -> None
 
 
 def test_a_missing_history_is_named(small: FakeResults, tmp_path: Path) -> None:
-    small.everything((0,))
+    small.all_results((0,))
     artifact = resolved_artifact("table6", "figure", seeds=(0,))
     (small.root / "runs/diff/0/history.csv").unlink()
     with pytest.raises(DataError, match=r"runs/diff/0/history\.csv: cannot be read.*snakemake"):
@@ -152,7 +152,7 @@ def test_a_missing_history_is_named(small: FakeResults, tmp_path: Path) -> None:
 def test_a_damaged_history_is_named(
     text: str, message: str, small: FakeResults, tmp_path: Path
 ) -> None:
-    small.everything((0, 1))
+    small.all_results((0, 1))
     path = next(p for p in small.histories if str(p).endswith("/runs/diff/1/history.csv"))
     rewrite(path, text)
     artifact = resolved_artifact("table6", "figure", seeds=(0, 1))
@@ -216,4 +216,4 @@ def test_losses_while_training_say_of_which_part_of_the_validation_text(fake: Fa
     tokens = results.training("diff", 0).settings["training"]["validation_tokens"]
     curves = picture_of(resolved_artifact("table6", "figure"), results, fake).axes[0]
     assert tokens == 16384
-    assert curves.get_title(loc="left") == "Validation loss while training, first 16.4K tokens"
+    assert curves.get_title(loc="left") == "Validation loss during training, first 16.4K tokens"

@@ -21,7 +21,7 @@ COLUMNS = [
 
 
 def test_every_number_is_a_line(small: FakeResults) -> None:
-    small.everything((0, 1))
+    small.all_results((0, 1))
     frame = difftransformer.results(small.root)
     assert list(frame.columns) == COLUMNS
     assert set(frame["kind"]) == {"training", "evaluation", "judgment", "throughput", "decoding"}
@@ -53,7 +53,7 @@ def test_a_mean_over_seeds_is_that_of_the_table(fake: FakeResults) -> None:
 
 
 def test_what_a_killed_job_left_is_no_result(small: FakeResults) -> None:
-    small.everything((0,))
+    small.all_results((0,))
     before = len(difftransformer.results(small.root))
     (path, *_) = (one for one in small.results if one.parts[-4] == "evaluations")
     path.with_name(".0.4711.partial.json").write_text("{")
@@ -61,7 +61,7 @@ def test_what_a_killed_job_left_is_no_result(small: FakeResults) -> None:
 
 
 def test_an_empty_folder_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="holds no results; name the folder of a scale") as error:
+    with pytest.raises(DataError, match="no results; name the folder of a scale") as error:
         difftransformer.results(tmp_path)
     assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
 

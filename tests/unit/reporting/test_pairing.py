@@ -39,7 +39,7 @@ def test_a_ratio_is_linearized_as_in_survey_sampling() -> None:
 
 def test_units_that_do_not_add_up_are_refused() -> None:
     (seed,) = with_units(np.ones((1, 4)))
-    with pytest.raises(DataError, match=r"j0: its items add up to 1\.0, its value is 2\.0"):
+    with pytest.raises(DataError, match=r"j0: .*items.* 1\.0.* 2\.0"):
         item_contributions(seed.model_copy(update={"value": 2.0}))
 
 
@@ -65,7 +65,7 @@ def test_units_are_paired_where_both_rows_were_asked_the_same() -> None:
     ours, theirs = (with_units(hard + random.normal(0, 0.1, (3, 200))) for _ in "xy")
     alone, both = (item_variance_of(one, "") for one in (single(ours), pair_seeds(ours, theirs)))
     assert alone.variance == pytest.approx(hard.var(ddof=1) / 200, rel=0.01)
-    assert both.variance < 0.01**2 and alone.freedom == both.df == 199
+    assert both.variance < 0.01**2 and alone.df == both.df == 199
 
 
 def test_a_seed_without_a_value_counts_nowhere_and_one_without_units_hides_them() -> None:
@@ -78,13 +78,13 @@ def test_a_seed_without_a_value_counts_nowhere_and_one_without_units_hides_them(
     assert with_values(pairs) == pairs[1:]
     unknown = seeds[0].model_copy(update={"per_item": None})
     assert item_variance_of(single([unknown, *seeds[1:]]), "") == NO_ITEM_VARIANCE
-    assert contrast_with_items(single([unknown, *seeds[1:]]), "").freedom == 3
+    assert contrast_with_items(single([unknown, *seeds[1:]]), "").df == 3
 
 
 def test_a_model_from_elsewhere_is_beside_every_seed() -> None:
     ours = with_units(np.random.default_rng(4).normal(0, 1, (3, 30)))
     (once,) = with_units(np.ones((1, 30)))
-    elsewhere = once.model_copy(update={"seed": 0, "for_all": True})
+    elsewhere = once.model_copy(update={"seed": 0, "for_all_seeds": True})
     assert pair_seeds(ours, [elsewhere]) == [(one, elsewhere) for one in ours]
     turned = pair_seeds([elsewhere], ours)
     assert [(one.seed, one.value, two) for one, two in turned] == [
@@ -96,5 +96,5 @@ def test_a_model_from_elsewhere_is_beside_every_seed() -> None:
 
 def test_seeds_that_were_asked_different_things_are_named() -> None:
     seeds = with_units(np.ones((2, 8)))
-    with pytest.raises(DataError, match="diff, valid: seeds were asked different numbers of items"):
+    with pytest.raises(DataError, match=r"diff, valid: .*items"):
         contrast_with_items(single([seeds[0], with_units(np.ones((2, 9)))[1]]), "diff, valid")

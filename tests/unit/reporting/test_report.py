@@ -29,7 +29,7 @@ CONTENTS = [
             ItemStatus(item="Table 6", shows="Ablations", artifact="table6", states=["built here"]),
             ItemStatus(
                 item="Table 7", shows="Speed", artifact="table7", states=["not in this report"],
-                words="Build it with <it>.",
+                note="Build it with <it>.",
             ),
         ],
     )
@@ -82,7 +82,7 @@ def test_the_site_is_whole_and_the_same_again(
     names = ("table6", "ablation_group_norm", "lr_sweep")
     site = build(built, fake, tmp_path / "a" / "index.html", *names)
     assert site == build(built, fake, tmp_path / "b" / "index.html", *names)
-    assert {f"{name}.html" for name in (*names, "index", "runs", "whole")} < site.keys()
+    assert {f"{name}.html" for name in (*names, "index", "runs", "single-page")} < site.keys()
     for name, html in site.items():
         if not name.endswith(".html"):
             continue
@@ -104,7 +104,7 @@ def test_the_one_page_needs_nothing_beside_it(
     built: Path, fake: FakeResults, tmp_path: Path
 ) -> None:
     site = build(built, fake, tmp_path / "index.html", "table6", "lr_sweep")
-    whole = site["whole.html"]
+    whole = site["single-page.html"]
     assert "<link" not in whole and not re.search(r"<script[^>]* src", whole)
     assert all(one.startswith("data:") for one in re.findall(r'src="([^"]*)', whole))
     assert all(text in whole for name, text in site.items() if name.startswith("data/"))
@@ -177,7 +177,7 @@ def test_the_questions_stand_in_front_and_each_leads_to_its_verdict(
 
 def test_a_report_without_an_answer_says_so(built: Path, fake: FakeResults, tmp_path: Path) -> None:
     front = build(built, fake, tmp_path / "index.html", "table6")["index.html"]
-    assert "Nothing that was built answers a registered question." in front
+    assert "No built table tests a registered claim." in front
 
 
 def test_each_table_of_the_paper_has_its_status(
@@ -192,7 +192,7 @@ def test_the_page_of_runs_names_the_text_that_its_losses_are_of(
     built: Path, fake: FakeResults, tmp_path: Path
 ) -> None:
     page = build(built, fake, tmp_path)["runs.html"]
-    assert "measured while training, on the first 16.4K tokens of the held-out text" in page
+    assert "the first 16.4K tokens of the held-out text" in page
 
 
 def test_data_are_escaped(built: Path, fake: FakeResults, tmp_path: Path) -> None:
@@ -218,15 +218,15 @@ def test_what_an_earlier_call_built_is_kept(built: Path, fake: FakeResults, tmp_
         results=[str(path) for path in fake.results if "sweep" in str(path)],
     )
     output = tmp_path / "index.html"
-    site = build(built, fake, output, "table6", "lr_sweep", kept=[earlier])
-    assert "as an earlier call built it" in site["index.html"]
-    assert "As an earlier call built it" in site["lr_sweep.html"]
-    assert "earlier call" not in site["table6.html"]
+    site = build(built, fake, output, "table6", "lr_sweep", earlier=[earlier])
+    assert "from an earlier build" in site["index.html"]
+    assert "From an earlier build" in site["lr_sweep.html"]
+    assert "earlier build" not in site["table6.html"]
     # It stops nothing: what cannot be read any more is left out, a result that is gone is said.
     lost = earlier.model_copy(update={"results": [str(tmp_path / "gone.json")]})
-    assert "lr_sweep.html" in build(built, fake, output, "table6", "lr_sweep", kept=[lost])
+    assert "lr_sweep.html" in build(built, fake, output, "table6", "lr_sweep", earlier=[lost])
     gone = earlier.model_copy(update={"table": str(tmp_path / "lr_sweep.json")})
-    site = build(built, fake, output, "table6", "lr_sweep", kept=[gone])
+    site = build(built, fake, output, "table6", "lr_sweep", earlier=[gone])
     assert not {"lr_sweep.html", "data/table-lr_sweep.js"} & site.keys()
     assert "lr_sweep.html" not in site["index.html"]
 
@@ -255,7 +255,7 @@ def test_the_caption_of_a_figure_explains_its_marks(
         for name in ("v2_sinks.html", "table6.html")
     ]
     (marked,), (plain,) = captions
-    assert "* An interpretation" in marked and "DINT: causal form" in marked
+    assert "our interpretation" in marked and "DINT: causal form" in marked
     assert "interpretation" not in plain
 
 
@@ -271,7 +271,7 @@ def test_what_an_earlier_report_left_is_taken_away(
 
 
 def test_what_is_missing_is_named(built: Path, fake: FakeResults, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"table 'table6_recall', which was not given.*snakemake"):
+    with pytest.raises(UserError, match=r"table 'table6_recall', which was not passed.*snakemake"):
         build(built, fake, tmp_path / "index.html", "table6_recall")
     kept = [p for p in fake.results if not str(p).endswith("validation_slices/diff/1.json")]
     with pytest.raises(UserError, match="table 'table6' shows the job evaluation-diff-"):

@@ -52,7 +52,7 @@ def test_rows_measured_with_different_settings_are_one_line(two: FakeResults) ->
     with pytest.raises(UserError, match=r"config\.max_count is 50 in .* and 7 in ") as error:
         _ = context(two, *TWO).suite
     line = str(error.value)
-    assert "\n" not in line and line.endswith("which share a table: rerun the older one")
+    assert "\n" not in line and line.endswith("rerun the older job")
     assert "transformer-validation_slices-0" in line and "diff-validation_slices-0" in line
 
 

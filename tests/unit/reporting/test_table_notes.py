@@ -41,14 +41,14 @@ def test_training_is_described_by_every_row_and_seed(small: FakeResults) -> None
         if path.name == "training.json":
             changed(path, "metrics", "non_embedding_parameters", 2_000_000)
     assert note(small) == (
-        "Training: 1.2M tokens a run; 2M parameters without embeddings; peak learning rate 4e-3 "
+        "Training: 1.2M tokens per run; 2M parameters without embeddings; peak learning rate 4e-3 "
         "for every row."
     )
     last = next(path for path in small.results if str(path).endswith("runs/diff/1/training.json"))
     changed(last, "metrics", "tokens", 3_600_000)
     changed(last, "metrics", "non_embedding_parameters", 2_500_000)
-    assert "1.2M to 3.6M tokens a run; 2M to 2.5M parameters" in note(small)
-    assert "1.2M tokens a run" in note(small, seeds=(0,))
+    assert "1.2M to 3.6M tokens per run; 2M to 2.5M parameters" in note(small)
+    assert "1.2M tokens per run" in note(small, seeds=(0,))
     changed(last, "training", "lr", 2e-3)
     assert "learning rate 4e-3 (Transformer); 2e-3 (DIFF)." in note(small)
 
@@ -67,28 +67,28 @@ def test_what_leaks_into_training_is_said_of_every_row(small: FakeResults) -> No
         }
         rewrite(path, json.dumps(content))
     found = note(small, seeds=(0,))
-    assert "325 documents, 0.273M tokens, 0.20% to 0.49% of which lie in 32-grams" in found
-    assert found.endswith("training text; losses while training: its first 16.4K tokens.")
+    assert "325 documents, 0.273M tokens; 0.20% to 0.49% of the tokens are in 32-grams" in found
+    assert found.endswith("training text; losses during training use the first 16.4K tokens.")
     for path in trained:
         changed(path, "held_out", "documents", 1)
     assert "Held-out text: 1 document, " in note(small, seeds=(0,))
     changed(trained[0], "held_out", "tokens", 104)  # all of it is less than was asked for
-    assert note(small, seeds=(0,)).endswith("losses while training: its first 16.4K tokens.")
+    assert note(small, seeds=(0,)).endswith("losses during training use the first 16.4K tokens.")
     changed(trained[1], "held_out", "tokens", 16384)
-    assert note(small, seeds=(0,)).endswith("that stand in the training text.")
+    assert note(small, seeds=(0,)).endswith("32-grams of the training text.")
     changed(trained[1], "held_out", "tokens", 16385)
     changed(trained[0], "training", "validation_tokens", None)
     changed(trained[1], "training", "validation_tokens", None)
-    assert note(small, seeds=(0,)).endswith("that stand in the training text.")
+    assert note(small, seeds=(0,)).endswith("32-grams of the training text.")
 
 
 def test_intervals_are_named() -> None:
     assert seeds_note(resolved_artifact("table6", seeds=(5,))) == "One seed (5): no interval."
     three = seeds_note(resolved_artifact("table6"))
     assert three.startswith("3 seeds (0, 1, 2): mean ± half the 95% t interval")
-    assert three.endswith("over seeds and, where it is known, what each was asked.")
+    assert three.endswith("over seeds and, where recorded, items.")
     looked_at = resolved_artifact("table6").model_copy(update={"exploratory_seeds": [2, 1, 7]})
-    assert seeds_note(looked_at).endswith("Exploratory seeds test no claim: 1, 2.")
+    assert seeds_note(looked_at).endswith("Exploratory seeds, excluded from tests of claims: 1, 2.")
 
 
 def test_a_span_of_one_number_is_that_number() -> None:

@@ -116,7 +116,7 @@ def test_a_missing_training_is_one_line_with_its_command(fake: FakeResults, tmp_
 
 
 def test_a_metric_that_was_not_measured_is_named(small: FakeResults, tmp_path: Path) -> None:
-    small.everything((0,))
+    small.all_results((0,))
     artifact = resolved_artifact("evidence", seeds=(0,))
     options = artifact.sections[0].options.model_copy(update={"metric": "lost"})
     parts = [artifact.sections[0].model_copy(update={"options": options})]
@@ -127,7 +127,7 @@ def test_a_metric_that_was_not_measured_is_named(small: FakeResults, tmp_path: P
 def test_rows_measured_with_different_settings_do_not_share_a_table(
     small: FakeResults, tmp_path: Path
 ) -> None:
-    small.everything((0,))
+    small.all_results((0,))
     path = next(p for p in small.results if str(p).endswith("validation_slices/diff/0.json"))
     result = json.loads(path.read_text())
     result["settings"]["config"]["n"] = 3
@@ -137,7 +137,7 @@ def test_rows_measured_with_different_settings_do_not_share_a_table(
 
 
 def test_results_of_another_scale_and_twins_are_refused(small: FakeResults, tmp_path: Path) -> None:
-    small.everything((0,))
+    small.all_results((0,))
     twin = tmp_path / "twin.json"
     shutil.copy(small.results[0], twin)
     with pytest.raises(DataError, match="a second training result of run transformer, seed 0"):

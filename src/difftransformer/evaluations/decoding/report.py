@@ -80,7 +80,7 @@ def _speeds(context: SectionContext[Options], timings: TimingResults) -> Section
     cells = []
     for row in context.rows:
         size = require_metric(timings.result, f"cache_bytes/{row.run}")
-        cells.append(timings.one_cell(CellKey(row.run, "cache_bytes"), size, f"{size:,.0f}"))
+        cells.append(timings.single_cell(CellKey(row.run, "cache_bytes"), size, f"{size:,.0f}"))
     cells += [
         timings.speed_cell(CellKey(row.run, shape), timings.fastest(shape, row.run, MODE))
         for row, shape in product(context.rows, timings.calls)
@@ -114,7 +114,7 @@ def _by_shape(
     for row, (column, shape) in product(context.rows, zip(columns, timings.calls, strict=True)):
         value = number(row.run, shape)
         cells.append(
-            timings.one_cell(CellKey(row.run, column.id), value, format_number(value, decimals))
+            timings.single_cell(CellKey(row.run, column.id), value, format_number(value, decimals))
         )
     return make_section(context, columns, cells, notes, title=title)
 

@@ -155,7 +155,7 @@ def _cell(key: CellKey, name: str, trained: Sequence[Stability]) -> Cell:
     """Return the cell of a metric of one row at one learning rate, over its seeds."""
     decimals = _NATS if name == "final_loss" else _PERCENT
     values = [(seed.result, seed.values[name]) for seed in trained]
-    seeds = seed_values(values, decimals, nothing="diverged")
+    seeds = seed_values(values, decimals, undefined_text="diverged")
     if name == "diverged":
         return proportion_cell(key, seeds)
     cell = mean_cell(key, seeds, decimals, PublishedValues(None))

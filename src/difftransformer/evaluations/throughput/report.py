@@ -91,7 +91,7 @@ def _by_backend(context: SectionContext[Options], timings: TimingResults, shape:
             ):
                 if (value := timings.number(metric, *timed_call)) is not None:
                     key, value = CellKey(name, f"{column}_{suffix}"), value / unit
-                    target.append(timings.one_cell(key, value, format_number(value, decimals)))
+                    target.append(timings.single_cell(key, value, format_number(value, decimals)))
         if utilizations:
             columns.append(Column(id=f"{column}_mfu", header="MFU ↑"))
             cells += utilizations

@@ -131,7 +131,7 @@ def _speeds(context: SectionContext[Options]) -> tuple[list[Cell], list[str]]:
             ratios = timings.ratios(TRAINED_SIZES, row.run, row.baseline, "training")
             ratio = float(np.median(ratios))
             cells.append(
-                timings.one_cell(CellKey(row.run, SPEED_RATIO), ratio, format_number(ratio, 2))
+                timings.single_cell(CellKey(row.run, SPEED_RATIO), ratio, format_number(ratio, 2))
             )
     return cells, [
         f"Training tokens/s: forward, loss and backward at {shape.label}, batch of "

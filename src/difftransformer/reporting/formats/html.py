@@ -1,4 +1,4 @@
-"""HTML: a page of its own for one table, by the templates that the report uses too."""
+"""A table as a self-contained HTML page."""
 
 import re
 from functools import cache
@@ -16,15 +16,15 @@ def to_html(table: TableDocument) -> str:
 
 
 def anchor(text: str) -> str:
-    """Make a fragment id of any text, the same each time."""
+    """Return a text as an id of an HTML element."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text)
 
 
 @cache
 def environment(folder: str) -> Environment:
-    """Return what fills the templates of a folder of this room.
+    """Return the Jinja environment of a folder of templates.
 
-    Everything from data is escaped; an unknown name is an error.
+    Values are escaped; an undefined name is an error.
     """
     environment = Environment(
         loader=PackageLoader("difftransformer.reporting", folder),
@@ -36,10 +36,8 @@ def environment(folder: str) -> Environment:
     )
     environment.filters["anchor"] = anchor
     environment.filters["amount"] = format_count
-    environment.filters["counted"] = pluralize
-    environment.filters["difference"] = lambda value: (
-        "" if value is None else format_signed(value, 3)
-    )
+    environment.filters["pluralize"] = pluralize
+    environment.filters["signed"] = lambda value: "" if value is None else format_signed(value, 3)
     environment.globals["table_remarks"] = table_remarks
     environment.globals["verdict_symbols"] = VERDICT_SYMBOLS
     return environment

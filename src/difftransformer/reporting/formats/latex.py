@@ -1,4 +1,4 @@
-r"""LaTeX with booktabs: a table environment to be read by ``\input``."""
+r"""A table as a LaTeX table environment with booktabs, for ``\input``."""
 
 import re
 
@@ -18,13 +18,13 @@ _SIGNS = {
     "…": r"\ldots{}", "’": "'", "\N{NO-BREAK SPACE}": "~",
 }  # fmt: skip
 _OPENING = re.compile(r'(?<![^\s(\[{–—/-])"(?=\S)')
-"""A quotation mark with nothing before it that it could close."""
+"""An opening quotation mark."""
 _LATIN = 0x250
-"""Below it lie the letters that every LaTeX with UTF-8 knows."""
+"""First code point that LaTeX with UTF-8 may not know."""
 
 
 def to_latex(table: TableDocument) -> str:
-    """Write the table with its remarks; needs booktabs and graphicx, nothing else."""
+    """Return the table with its notes; requires booktabs and graphicx."""
     lines = [
         r"% needs \usepackage{booktabs,graphicx}",
         r"\begin{table}",
@@ -42,7 +42,7 @@ def to_latex(table: TableDocument) -> str:
 
 
 def escape(text: str) -> str:
-    """Write any text so that LaTeX prints it; a sign it cannot print becomes its code point."""
+    """Escape a text for LaTeX; an unsupported character becomes its code point."""
     quoted = _OPENING.sub("“", " ".join(text.split())).replace('"', "”")
     parts = quoted.split("λ_init")
     return r"$\lambda_{\mathrm{init}}$".join(

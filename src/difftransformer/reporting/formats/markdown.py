@@ -1,4 +1,4 @@
-"""Markdown with pipe tables."""
+"""A table as Markdown with pipe tables."""
 
 import re
 
@@ -9,7 +9,7 @@ _SPECIAL = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_{}[]<>|#"})
 
 
 def to_markdown(table: TableDocument) -> str:
-    """Write the table with its remarks."""
+    """Return the table with its notes."""
     parts = [f"# {escape(table.title)}", escape(table.caption)]
     for section in table.sections:
         if len(table.sections) > 1:
@@ -20,23 +20,23 @@ def to_markdown(table: TableDocument) -> str:
 
 
 def escape(text: str) -> str:
-    """Take the meaning from characters that Markdown or its HTML would read."""
+    """Escape the special characters of Markdown and HTML."""
     return _escaped(" ".join(text.split()))
 
 
 def prose(text: str) -> str:
-    """Escape a text but for what stands in backticks, which is shown as code."""
+    """Escape a text except for code in backticks."""
     parts = re.split(r"(`[^`|]+`)", " ".join(text.split()))
     return "".join(part if index % 2 else _escaped(part) for index, part in enumerate(parts))
 
 
 def code(text: str) -> str:
-    """Show a name as code, where no sign has a meaning but backticks: more of them enclose it."""
-    shown = " ".join(text.split())
-    longest = max(map(len, re.findall("`+", shown)), default=0)
+    """Return a name as code, in more backticks than it contains."""
+    name = " ".join(text.split())
+    longest = max(map(len, re.findall("`+", name)), default=0)
     fence = "`" * (longest + 1)
-    space = " " if "`" in shown[:1] + shown[-1:] else ""
-    return f"{fence}{space}{shown}{space}{fence}"
+    space = " " if "`" in name[:1] + name[-1:] else ""
+    return f"{fence}{space}{name}{space}{fence}"
 
 
 def _escaped(text: str) -> str:

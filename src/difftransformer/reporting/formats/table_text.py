@@ -1,4 +1,4 @@
-"""What stands around a table in every readable format, in the same words."""
+"""Text of tables that all readable formats share."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ VERDICT_SYMBOLS: dict[VerdictName, str] = {
 def text_frame(
     section: Section, escape: Callable[[str], str], cell_text: Callable[[Cell], str]
 ) -> "DataFrame":
-    """Return the readable cells of a section as a frame of texts, "" where there is no cell."""
+    """Return the visible cells of a section as a frame of texts, "" without a cell."""
     import pandas as pd
 
     columns = section.visible()
@@ -31,12 +31,12 @@ def text_frame(
 
 
 def table_remarks(table: TableDocument) -> list[str]:
-    """Sentences under the table: scale, seeds, published numbers, how each section was measured."""
+    """Return the notes below a table: scale, seeds, published numbers, measurements."""
     lines = [f"Scale {table.scale}.", *table.notes]
     if table.published is not None:
-        beside = any(cell.paper_text is not None for cell in table.cells())
+        has_values = any(cell.paper_text is not None for cell in table.cells())
         lines.append(
-            f"{'[ ] published' if beside else 'Published'}, at the paper's scale: "
+            f"{'In brackets: published' if has_values else 'Published'} at the paper's scale, "
             f"{table.published.source} ({table.published.scale}). Compare signs and order, not "
             "levels."
         )
@@ -45,12 +45,12 @@ def table_remarks(table: TableDocument) -> list[str]:
 
 
 def _section_notes(sections: Sequence[Section]) -> list[str]:
-    """Notes of the sections with their titles; what is true of all is said once, without."""
-    told: dict[str, list[str]] = {}
+    """Return the notes of sections with their titles; notes of all sections have no title."""
+    titles_by_note: dict[str, list[str]] = {}
     for section in sections:
         for note in section.notes:
-            told.setdefault(note, []).append(section.title)
+            titles_by_note.setdefault(note, []).append(section.title)
     return [
         note if len(titles) == len(sections) else f"{', '.join(titles)}: {note}"
-        for note, titles in told.items()
+        for note, titles in titles_by_note.items()
     ]

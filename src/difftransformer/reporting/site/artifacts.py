@@ -1,4 +1,4 @@
-"""What the site shows of each artifact: its table, its figure and its verdicts."""
+"""The artifacts of the site: table, figure and verdicts of each."""
 
 import logging
 import re
@@ -6,24 +6,20 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from difftransformer.config.resolved_artifacts import (
-    EarlierArtifact,
-    ReportConfig,
-    ResolvedArtifact,
-)
+from difftransformer.config.resolved_artifacts import ReportConfig, ResolvedArtifact
 from difftransformer.errors import DataError, UserError
 from difftransformer.provenance.checksums import verify_file
 from difftransformer.provenance.layout import SUMS
 from difftransformer.provenance.result import read_result
 from difftransformer.reporting.document import TableDocument
-from difftransformer.reporting.table_notes import interpretations_note
+from difftransformer.reporting.table_notes import deviations_note
 from difftransformer.reporting.verdict_job import read_table
 from difftransformer.reporting.verdicts import Verdict
 
 logger = logging.getLogger(__name__)
 
-# A figure is drawn on white. On a dark page its ink turns light and each color of a row to its
-# lighter twin; site.css has the same pairs.
+# Colors of figures, which are drawn on white, and their replacements on a dark page. site.css has
+# the same pairs.
 _DARK = {
     "#ffffff": "#1b1d22", "#1c1d21": "#e6e7ea", "#000000": "#e6e7ea", "#6b6f7a": "#a3a8b4",
     "#d9dbe1": "#3a3d46", "#949494": "#a6a9b0", "#0173b2": "#57b3ea", "#029e73": "#3cc79d",
@@ -32,7 +28,7 @@ _DARK = {
 
 
 class Picture(NamedTuple):
-    """A figure: SVG that follows the page into the dark, and its width in points."""
+    """A figure: SVG with colors for light and dark pages, and its width in points."""
 
     svg: str
     width: float
@@ -41,13 +37,13 @@ class Picture(NamedTuple):
 
 
 class SiteArtifact(NamedTuple):
-    """One artifact of the site."""
+    """A table or figure of the site with the verdicts on its claims."""
 
     id: str
     title: str
     description: str
     command: str
-    kept: bool
+    from_earlier_build: bool
     table: TableDocument | None
     picture: Picture | None
     verdicts: list[Verdict]
@@ -61,74 +57,71 @@ def read_artifacts(
 ) -> list[SiteArtifact]:
     """Read every artifact of the report, in its order.
 
-    One that is kept from an earlier call and cannot be read any more is left out.
+    An artifact of an earlier build that cannot be read any more is skipped with a warning.
 
     Raises:
-        UserError: A table or a figure that was asked for is missing; names it and the command.
-        DataError: One of them is damaged.
+        UserError: A requested table or figure is missing; names it and the command.
+        DataError: A requested table or figure is damaged.
     """
-    kept = {one.artifact: one for one in report.earlier}
-    read = {path.stem: path for path in tables}
-    drawn = {path.stem: path for path in figures}
-    answers, found = list(verdicts), []
-    for name in dict.fromkeys(one.artifact for one in (*report.tables, *report.figures)):
-        if name not in kept:
-            found.append(_part(name, report, read, drawn, answers))
+    earlier = {artifact.artifact: artifact for artifact in report.earlier}
+    table_paths = {path.stem: path for path in tables}
+    figure_paths = {path.stem: path for path in figures}
+    all_verdicts, artifacts = list(verdicts), []
+    for name in dict.fromkeys(a.artifact for a in (*report.tables, *report.figures)):
+        if name not in earlier:
+            artifacts.append(_read(name, report, table_paths, figure_paths, all_verdicts))
             continue
+        table, figure = (
+            {} if file is None else {name: Path(file)}
+            for file in (earlier[name].table, earlier[name].figure)
+        )
         try:
-            found.append(_part(name, report, *_lying(kept[name]), answers))
+            artifacts.append(_read(name, report, table, figure, all_verdicts))
         except UserError as error:
-            logger.warning(f"left out: {error}")
-    return found
+            logger.warning(f"skipped: {error}")
+    return artifacts
 
 
 def readable_results(paths: Iterable[str]) -> list[Path]:
-    """Result files that can still be read, of those behind what is kept."""
-    found = []
+    """Return the result files that can be read; others are skipped with a warning."""
+    readable = []
     for path in map(Path, paths):
         try:
             read_result(path)
         except DataError as error:
-            logger.warning(f"left out: {error}")
+            logger.warning(f"skipped: {error}")
         else:
-            found.append(path)
-    return found
+            readable.append(path)
+    return readable
 
 
-def _lying(kept: EarlierArtifact) -> tuple[dict[str, Path], dict[str, Path]]:
-    name = kept.artifact
-    tables, figures = (
-        {} if file is None else {name: Path(file)} for file in (kept.table, kept.figure)
-    )
-    return tables, figures
-
-
-def _part(
+def _read(
     name: str,
     report: ReportConfig,
-    read: Mapping[str, Path],
-    drawn: Mapping[str, Path],
+    tables: Mapping[str, Path],
+    figures: Mapping[str, Path],
     verdicts: Iterable[Verdict],
 ) -> SiteArtifact:
-    table = next((one for one in report.tables if one.artifact == name), None)
-    figure = next((one for one in report.figures if one.artifact == name), None)
-    about = table or figure
-    assert about is not None
-    for kind, wanted, have in (("table", table, name in read), ("figure", figure, name in drawn)):
-        if wanted is not None and not have:
+    table = next((a for a in report.tables if a.artifact == name), None)
+    figure = next((a for a in report.figures if a.artifact == name), None)
+    config = table or figure
+    assert config is not None
+    command = f"snakemake {name} --config scale={report.scale}"
+    for kind, wanted, paths in (("table", table, tables), ("figure", figure, figures)):
+        if wanted is not None and name not in paths:
             raise UserError(
-                f"the report shows the {kind} '{name}', which was not given: make it with "
-                f"`snakemake {name} --config scale={report.scale}`"
+                f"the report shows the {kind} '{name}', which was not passed; build it with "
+                f"`{command}`"
             )
     return SiteArtifact(
         id=name,
-        title=about.title,
-        description=about.description,
-        command=report.commands.get(name, f"snakemake {name} --config scale={report.scale}"),
-        kept=any(one.artifact == name for one in report.earlier),
-        table=read_table(read[name]) if table is not None else None,
-        picture=_picture(figure, drawn[name]) if figure is not None else None,
-        verdicts=[one for one in verdicts if one.about.artifact == name],
+        title=config.title,
+        description=config.description,
+        command=report.commands.get(name, command),
+        from_earlier_build=any(a.artifact == name for a in report.earlier),
+        table=read_table(tables[name]) if table is not None else None,
+        picture=_picture(figure, figures[name]) if figure is not None else None,
+        verdicts=[verdict for verdict in verdicts if verdict.about.artifact == name],
     )
 
 
@@ -137,18 +130,16 @@ def _picture(figure: ResolvedArtifact, path: Path) -> Picture:
         verify_file(path, path.with_suffix(SUMS))
         content = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise DataError(
-            f"{path}: cannot be read: {error.strerror}; build the figure again"
-        ) from None
-    caption = " ".join([figure.caption, *interpretations_note(figure)])
+        raise DataError(f"{path}: cannot be read: {error.strerror}; rebuild the figure") from None
+    caption = " ".join([figure.caption, *deviations_note(figure)])
     width = re.search(r'<svg[^>]* width="([\d.]+)pt"', content)
     if width is None:
-        raise DataError(f"{path}: has no width; build the figure again")
+        raise DataError(f"{path}: has no width; rebuild the figure")
     return Picture(adaptive(content), float(width[1]), figure.alt, caption)
 
 
 def adaptive(svg: str) -> str:
-    """Let a picture follow the color scheme of the page that it is an image of."""
+    """Return an SVG that follows the color scheme of the page in which it is an image."""
     rules = "".join(
         f'[style*="{kind}: {light}"]{{{kind}:{dark}}}'
         for light, dark in _DARK.items()
@@ -156,5 +147,4 @@ def adaptive(svg: str) -> str:
         if light in svg
     ).replace("}", "!important}")
     style = f"<style>@media (prefers-color-scheme: dark){{{rules}}}</style>"
-    head, tag, rest = svg.partition("<defs>")
-    return f"{head}{tag}{style}{rest}"
+    return svg.replace("<defs>", f"<defs>{style}", 1)

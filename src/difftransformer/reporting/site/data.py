@@ -1,4 +1,4 @@
-"""What the scripts of the site read: jobs, settings, cells and curves, as small as they can be."""
+"""Data for the scripts of the site: jobs, settings, cells, runs with curves, attention maps."""
 
 import base64
 import json
@@ -22,58 +22,58 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _POINTS = 160
-"""Points of a curve at most."""
+"""Most points of a curve."""
 _DIGITS = 4
 _NO_SETTING = ("upstream", "scale", "run", "resolved", "held_out")
 _FACTS = ("parameters", "tokens")
-_ENDS = {"validation_loss": "validation_loss", "steps_to_learn": "steps_to_learn"}
-"""Metrics of trainings in the list of runs, with the names of their columns."""
+_FINAL_METRICS = ("validation_loss", "steps_to_learn")
+"""Training metrics in the list of runs."""
 
 
 def script(name: str, content: object) -> str:
-    """Write data as a script: a page that was opened from disk may load these and nothing else."""
+    """Return data as a script, the only kind of data that a page opened from disk may load."""
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     text = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     return f"(globalThis.REPORT ??= {{}})[{json.dumps(name)}] = {text};\n"
 
 
-def jobs(origins: ProvenanceSummary) -> dict[str, Any]:
-    """Jobs by their ids, as lists.
+def jobs(provenance: ProvenanceSummary) -> dict[str, Any]:
+    """Return jobs by id, each as a list.
 
-    Kind, run, suite, seed, fingerprint, commit, machine, seconds, threads, file.
+    Items: kind, run, suite, seed, fingerprint, commit, machine, seconds, threads, file.
     """
     return {
-        "commits": origins.commits,
-        "machines": origins.machines,
+        "commits": provenance.commits,
+        "machines": provenance.machines,
         "jobs": {
-            one.job_id: [
-                one.kind, one.run, one.suite, one.seed, one.fingerprint, one.commit, one.machine,
-                round(one.seconds, 1), one.threads, one.file,
+            job.job_id: [
+                job.kind, job.run, job.suite, job.seed, job.fingerprint, job.commit, job.machine,
+                round(job.seconds, 1), job.threads, job.file,
             ]
-            for one in origins.jobs
+            for job in provenance.jobs
         },
     }  # fmt: skip
 
 
 def settings(trainings: Iterable[Result]) -> dict[str, Any]:
-    """Settings of the runs by their paths, apart from those that all of them share."""
-    flat = {one.run: flat_settings(one) for one in trainings}
-    keys = sorted({key for one in flat.values() for key in one})
+    """Return the settings that all runs share, and the other settings of each run, by key path."""
+    flat = {training.run: flat_settings(training) for training in trainings}
+    keys = sorted({key for run_settings in flat.values() for key in run_settings})
     shared = {
         key: values[0]
         for key in keys
-        if len(values := [one.get(key) for one in flat.values()]) > 1
+        if len(values := [run_settings.get(key) for run_settings in flat.values()]) > 1
         and all(value == values[0] for value in values)
     }
     runs = {
-        run: {key: value for key, value in one.items() if key not in shared}
-        for run, one in flat.items()
+        run: {key: value for key, value in run_settings.items() if key not in shared}
+        for run, run_settings in flat.items()
     }
     return {"shared": shared, "runs": runs}
 
 
 def cells(table: TableDocument) -> list[dict[str, Any]]:
-    """Sections of a table: its rows, and of each cell what a reader sees who opens it."""
+    """Return the sections of a table with their rows and the details of each cell."""
     return [
         {
             "rows": {row.run: row.label for row in section.rows},
@@ -83,7 +83,7 @@ def cells(table: TableDocument) -> list[dict[str, Any]]:
                     "text": cell.text,
                     "interval": None
                     if cell.ci_low is None or cell.ci_high is None
-                    else [_short(cell.ci_low), _short(cell.ci_high)],
+                    else [_rounded(cell.ci_low), _rounded(cell.ci_high)],
                     "published": cell.paper_text,
                     "seeds": [[seed.seed, seed.text, seed.job_ids] for seed in cell.seeds],
                     "each": cell.each,
@@ -97,77 +97,78 @@ def cells(table: TableDocument) -> list[dict[str, Any]]:
     ]
 
 
-def runs(report: ReportConfig, found: Results) -> dict[str, Any]:
-    """Runs with what they took, where they ended, and their curves."""
+def runs(report: ReportConfig, results: Results) -> dict[str, Any]:
+    """Return runs with their time, memory, final metrics and curves, in the order of the report."""
     by_run: dict[str, list[Result]] = {}
-    for result in found.trainings.values():
+    for result in results.trainings.values():
         by_run.setdefault(result.run, []).append(result)
     order = [run for run in report.runs if run in by_run]
     order += [run for run in by_run if run not in report.runs]
-    return {run: _run(run, report, by_run[run], found.histories) for run in order}
+    return {run: _run(run, report, by_run[run], results.histories) for run in order}
 
 
 def _run(
     run: str, report: ReportConfig, results: list[Result], histories: Histories
 ) -> dict[str, Any]:
-    about = report.runs.get(run)
-    seconds = [one.provenance.seconds for one in results]
-    memory = [one.provenance.peak_memory_gib for one in results]
-    tokens = [float(one.metrics.get("tokens") or 0) for one in results]
-    ends = {
-        column: _short(math.fsum(values) / len(values))
-        for metric, column in _ENDS.items()
-        if (values := [float(v) for one in results if (v := one.metrics.get(metric)) is not None])
+    config = report.runs.get(run)
+    seconds = [result.provenance.seconds for result in results]
+    memory = [result.provenance.peak_memory_gib for result in results]
+    tokens = [float(result.metrics.get("tokens") or 0) for result in results]
+    final = {
+        metric: _rounded(math.fsum(values) / len(values))
+        for metric in _FINAL_METRICS
+        if (values := [float(v) for r in results if (v := r.metrics.get(metric)) is not None])
     }
     return {
-        "label": about.label if about else run,
-        "base": about.base if about else None,
-        "color": about.color if about else None,
-        "seeds": [one.seed for one in results],
+        "label": config.label if config else run,
+        "base": config.base if config else None,
+        "color": config.color if config else None,
+        "seeds": [result.seed for result in results],
         "facts": {name: results[0].metrics.get(name) for name in _FACTS},
         "seconds": round(math.fsum(seconds) / len(seconds), 1),
-        "speed": _short(sum(tokens) / total) if (total := sum(seconds)) else None,
-        "memory": max((known for known in memory if known is not None), default=None),
-        "ends": ends,
-        "curves": _curves(run, [one.seed for one in results], histories),
+        "speed": _rounded(sum(tokens) / total) if (total := sum(seconds)) else None,
+        "memory": max((gib for gib in memory if gib is not None), default=None),
+        "final": final,
+        "curves": _curves(run, [result.seed for result in results], histories),
     }
 
 
 def _curves(run: str, seeds: Sequence[int], histories: Histories) -> dict[str, Any]:
-    """Each column over tokens: mean and range where all seeds were measured, else every seed."""
-    read = [histories.columns(run, seed) for seed in seeds]
-    found = {}
-    for name in dict.fromkeys(name for one in read for name in one):
-        known = [one[name] for one in read if name in one and one[name].tokens]
-        series = [dict(zip(one.tokens, one.values, strict=True)) for one in known]
+    """Return each column over tokens: mean and range if seeds share their steps, else all seeds."""
+    by_seed = [histories.columns(run, seed) for seed in seeds]
+    curves = {}
+    for name in dict.fromkeys(name for columns in by_seed for name in columns):
+        measured = [columns[name] for columns in by_seed if name in columns]
+        series = [dict(zip(s.tokens, s.values, strict=True)) for s in measured if s.tokens]
         if not series:
             continue
-        shared = [x for x in series[0] if all(x in one for one in series)]
-        longest = max(len(one) for one in series)
+        shared = [x for x in series[0] if all(x in values for values in series)]
+        longest = max(len(values) for values in series)
         if len(series) == 1 or len(shared) >= 0.8 * longest:
             x = _thin(shared)
-            values = [[one[place] for one in series] for place in x]
-            line: dict[str, Any] = {"x": x, "mean": [_short(math.fsum(v) / len(v)) for v in values]}
+            rows = [[values[tokens] for values in series] for tokens in x]
+            line: dict[str, Any] = {"x": x, "mean": [_rounded(math.fsum(r) / len(r)) for r in rows]}
             if len(series) > 1:
-                line |= {"low": [_short(min(v)) for v in values]}
-                line |= {"high": [_short(max(v)) for v in values]}
+                line |= {"low": [_rounded(min(row)) for row in rows]}
+                line |= {"high": [_rounded(max(row)) for row in rows]}
         else:
-            x = _thin(sorted({place for one in series for place in one}))
-            line = {"x": x, "seeds": [[_short(one.get(place)) for place in x] for one in series]}
-        found[name] = line
-    return found
+            x = _thin(sorted({tokens for values in series for tokens in values}))
+            by_tokens = [[_rounded(values.get(tokens)) for tokens in x] for values in series]
+            line = {"x": x, "seeds": by_tokens}
+        curves[name] = line
+    return curves
 
 
-def _thin(places: Sequence[int]) -> list[int]:
-    """Evenly chosen ones, the last among them."""
-    if len(places) <= _POINTS:
-        return list(places)
-    step = (len(places) - 1) / (_POINTS - 1)
-    return [places[round(index * step)] for index in range(_POINTS)]
+def _thin(tokens: Sequence[int]) -> list[int]:
+    """Return at most `_POINTS` evenly spaced items, including the last."""
+    if len(tokens) <= _POINTS:
+        return list(tokens)
+    step = (len(tokens) - 1) / (_POINTS - 1)
+    return [tokens[round(index * step)] for index in range(_POINTS)]
 
 
-def _short(value: float | None) -> float | None:
-    """As many digits as a curve or a panel shows; whole numbers whole."""
+def _rounded(value: float | None) -> float | None:
+    """Return a value with the digits that a curve or panel shows; integers as int."""
     if value is None or not math.isfinite(value):
         return None
     rounded = float(f"{value:.{_DIGITS + 1}g}")
@@ -175,42 +176,42 @@ def _short(value: float | None) -> float | None:
 
 
 def attention(maps: Sequence[PromptMaps], trainings: Iterable[Result]) -> dict[str, Any]:
-    """Maps by prompt and run, a head's as bytes of its largest size; lambdas by run and layer."""
+    """Return attention maps by prompt and run, and λ by run and layer."""
     prompts: dict[str, dict[str, Any]] = {}
-    for one in maps:
-        found = prompts.setdefault(one.prompt, {})
-        found[one.run] = {
-            "label": one.label,
-            "tokens": one.tokens,
-            "heads": [[_bytes(head) for head in layer] for layer in one.weights],
+    for prompt_map in maps:
+        prompts.setdefault(prompt_map.prompt, {})[prompt_map.run] = {
+            "label": prompt_map.label,
+            "tokens": prompt_map.tokens,
+            "heads": [[_quantized(head) for head in layer] for layer in prompt_map.weights],
         }
     lambdas: dict[str, list[float | None]] = {}
-    runs = {one.run for one in maps}
-    for result in trainings:
-        names = map(lambda_metric, count())
-        known = [*takewhile(result.metrics.__contains__, names)]
-        if result.run in runs and known and result.run not in lambdas:
-            lambdas[result.run] = [_short(result.metrics[name]) for name in known]
+    runs = {prompt_map.run for prompt_map in maps}
+    for training in trainings:
+        layers = [*takewhile(training.metrics.__contains__, map(lambda_metric, count()))]
+        if training.run in runs and layers and training.run not in lambdas:
+            lambdas[training.run] = [_rounded(training.metrics[name]) for name in layers]
     return {"prompts": prompts, "lambdas": lambdas}
 
 
-def _bytes(weights: "NDArray[np.floating]") -> list[Any]:
+def _quantized(weights: "NDArray[np.floating]") -> list[Any]:
+    """Return the largest absolute weight, and the weights divided by it as base64 of int8."""
     import numpy as np
 
-    size = float(np.abs(weights).max(initial=0.0))
-    whole = np.round(weights.astype(np.float64) * (127 / size if size else 0.0)).astype(np.int8)
-    return [_short(size), base64.b64encode(whole.tobytes()).decode("ascii")]
+    largest = float(np.abs(weights).max(initial=0.0))
+    scale = 127 / largest if largest else 0.0
+    integers = np.round(weights.astype(np.float64) * scale).astype(np.int8)
+    return [_rounded(largest), base64.b64encode(integers.tobytes()).decode("ascii")]
 
 
 def flat_settings(result: Result) -> dict[str, Any]:
     """Return the settings of a training by key path; folders are shortened to their names."""
-    asked = {key: value for key, value in result.settings.items() if key not in _NO_SETTING}
-    return dict(_flat("", without_folders(asked)))
+    settings = {key: value for key, value in result.settings.items() if key not in _NO_SETTING}
+    return dict(_flat("", without_folders(settings)))
 
 
 def _flat(path: str, value: Any) -> Iterable[tuple[str, Any]]:
     if isinstance(value, dict) and value:
-        for key, one in value.items():
-            yield from _flat(f"{path}.{key}" if path else key, one)
+        for key, item in value.items():
+            yield from _flat(f"{path}.{key}" if path else key, item)
     else:
         yield path, value

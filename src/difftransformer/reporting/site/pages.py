@@ -1,4 +1,4 @@
-"""The pages of the site, and one page that holds all of them."""
+"""The pages of the site, and a single page with all of them."""
 
 import base64
 from collections.abc import Iterator, Sequence
@@ -26,108 +26,108 @@ from difftransformer.reporting.table_notes import curve_tokens
 from difftransformer.reporting.verdict_job import VerdictsDocument
 from difftransformer.reporting.verdicts import Verdict
 
-FRONT, RUNS, ATTENTION, SINGLE_PAGE = "index", "runs", "attention", "whole"
+FRONT, RUNS, ATTENTION, SINGLE_PAGE = "index", "runs", "attention", "single-page"
 _ASSETS = "site/assets"
 _STYLES = ("uPlot.min.css", "site.css")
-_OF = {
+_PAGE_SCRIPTS = {
     "uPlot.iife.min.js": RUNS,
     "runs.js": RUNS,
     "plot.min.js": ATTENTION,
     "attention.js": ATTENTION,
 }
-"""Scripts of one kind of page, by the data that it reads."""
-_SCRIPTS = ("site.js", "table.js", "panel.js", *_OF)
+"""Scripts that only one page needs, with the data that it reads."""
+_SCRIPTS = ("site.js", "table.js", "panel.js", *_PAGE_SCRIPTS)
 _LICENSES = ("uPlot.LICENSE", "plot.LICENSE")
 
 
 class PageBody(NamedTuple):
-    """What stands between head and foot of a page; several of them on the one that holds all."""
+    """Content between header and footer of a page; the single page has several."""
 
     name: str
     template: str
-    part: SiteArtifact | None = None
+    artifact: SiteArtifact | None = None
 
 
 @dataclass(frozen=True)
 class Site:
-    """Everything that the pages are written from."""
+    """Content of all pages."""
 
     report: ReportConfig
-    parts: Sequence[SiteArtifact]
-    answers: VerdictsDocument
-    origins: ProvenanceSummary
-    found: Results
+    artifacts: Sequence[SiteArtifact]
+    document: VerdictsDocument
+    provenance: ProvenanceSummary
+    results: Results
     maps: Sequence[PromptMaps] = ()
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        """Verdicts on the artifacts that are shown: primary, secondary, then estimates."""
-        shown = {verdict.claim for part in self.parts for verdict in part.verdicts}
-        listed = (verdict for verdict in self.answers.verdicts if verdict.claim in shown)
+        """Verdicts on the artifacts of the site: primary, then secondary, then estimates."""
+        claims = {verdict.claim for a in self.artifacts for verdict in a.verdicts}
+        verdicts = (verdict for verdict in self.document.verdicts if verdict.claim in claims)
         order = ("primary", "secondary", "estimate")
-        return sorted(listed, key=lambda verdict: order.index(verdict.about.endpoint))
+        return sorted(verdicts, key=lambda verdict: order.index(verdict.about.endpoint))
 
     @cached_property
-    def foremost(self) -> SiteArtifact | None:
-        """The part with the key figure: the one with the most primary, then decided, claims."""
+    def key_figure(self) -> SiteArtifact | None:
+        """The figure with the most primary claims and, among those, the most decided claims."""
 
-        def weight(part: SiteArtifact) -> tuple[int, int]:
-            decided = sum(one.verdict in DECIDED for one in part.verdicts)
-            return sum(one.about.endpoint == "primary" for one in part.verdicts), decided
+        def rank(artifact: SiteArtifact) -> tuple[int, int]:
+            primary = sum(v.about.endpoint == "primary" for v in artifact.verdicts)
+            return primary, sum(v.verdict in DECIDED for v in artifact.verdicts)
 
-        return max((one for one in self.parts if one.picture), key=weight, default=None)
+        return max((a for a in self.artifacts if a.picture), key=rank, default=None)
 
     @cached_property
     def data(self) -> dict[str, str]:
-        """Scripts of data by their names."""
-        found: dict[str, object] = {
-            "jobs": data.jobs(self.origins),
-            "settings": data.settings(self.found.trainings.values()),
-            "runs": data.runs(self.report, self.found),
+        """Data of the pages as scripts, by name."""
+        contents: dict[str, object] = {
+            "jobs": data.jobs(self.provenance),
+            "settings": data.settings(self.results.trainings.values()),
+            "runs": data.runs(self.report, self.results),
             "site": {"config_option": self.report.config_option},
         }
         if self.maps:
-            found["attention"] = data.attention(self.maps, self.found.trainings.values())
-        found |= {
-            f"table:{part.id}": data.cells(part.table)
-            for part in self.parts
-            if part.table is not None
+            contents["attention"] = data.attention(self.maps, self.results.trainings.values())
+        contents |= {
+            f"table:{artifact.id}": data.cells(artifact.table)
+            for artifact in self.artifacts
+            if artifact.table is not None
         }
-        return {name: data.script(name, content) for name, content in found.items()}
+        return {name: data.script(name, content) for name, content in contents.items()}
 
     def bodies(self) -> Iterator[PageBody]:
-        """What there is to show, in order."""
+        """Yield the content of every page, in order."""
         yield PageBody(FRONT, "front.html.j2")
-        for part in self.parts:
-            yield PageBody(part.id, "artifact.html.j2", part)
-        if self.found.trainings:
+        for artifact in self.artifacts:
+            yield PageBody(artifact.id, "artifact.html.j2", artifact)
+        if self.results.trainings:
             yield PageBody(RUNS, "runs.html.j2")
         if self.maps:
             yield PageBody(ATTENTION, "attention.html.j2")
 
     def needs(self, body: PageBody) -> list[str]:
-        """Names of the data that a page reads."""
-        if body.part is not None and body.part.table is not None:
-            return ["site", "jobs", "settings", f"table:{body.part.id}"]
-        own = {RUNS: ["settings", "runs"], ATTENTION: ["attention"]}
-        return own.get(body.name, [])
+        """Return the names of the data that a page reads."""
+        if body.artifact is not None and body.artifact.table is not None:
+            return ["site", "jobs", "settings", f"table:{body.artifact.id}"]
+        by_page = {RUNS: ["settings", "runs"], ATTENTION: ["attention"]}
+        return by_page.get(body.name, [])
 
 
 def write_site(site: Site, output: Path) -> None:
-    """Write all pages with what they need beside them, the first page last, then their digests.
+    """Write all pages and their assets, the first page last, then the checksums.
 
-    Those lie beside the folder: it is whole when they are there, in object storage, too.
-    What an earlier report left there of artifacts that are gone is taken away.
+    The checksums are next to the folder, which is complete once they exist, also in object storage.
+    Files of an earlier report that are not part of this one are removed.
     """
     folder, bodies = output.parent, list(site.bodies())
     texts = {f"assets/{name}": _asset(name) for name in _asset_names()}
     texts |= {f"data/{_file(name)}": text for name, text in site.data.items()}
     texts |= {
-        f"figures/{part.id}.svg": part.picture.svg
-        for part in site.parts
-        if part.picture is not None
+        f"figures/{artifact.id}.svg": artifact.picture.svg
+        for artifact in site.artifacts
+        if artifact.picture is not None
     }
-    texts[f"{SINGLE_PAGE}.html"] = _page(site, bodies, whole=True)
+    texts[f"{SINGLE_PAGE}.html"] = _page(site, bodies, single=True)
     texts |= {f"{body.name}.html": _page(site, [body]) for body in reversed(bodies)}
     for pattern in ("*.html", "assets/*", "data/*.js", "figures/*.svg"):
         for path in folder.glob(pattern):
@@ -138,46 +138,46 @@ def write_site(site: Site, output: Path) -> None:
     write_checked(folder.with_name(folder.name + SUMS), {}, map(folder.joinpath, texts))
 
 
-def render_alone(template: str, **values: Any) -> str:
-    """Fill the template of a page that needs no other file, with the scripts of tables."""
+def render_self_contained(template: str, **values: Any) -> str:
+    """Render a self-contained page with the scripts of tables."""
     style, script = _asset("site.css"), _asset("site.js") + _asset("table.js")
     return environment(_ASSETS).get_template(template).render(**values, style=style, script=script)
 
 
-def _page(site: Site, bodies: Sequence[PageBody], *, whole: bool = False) -> str:
+def _page(site: Site, bodies: Sequence[PageBody], *, single: bool = False) -> str:
     needed = dict.fromkeys(name for body in bodies for name in site.needs(body))
-    pictures = {part.id: part.picture for part in site.parts if part.picture is not None}
-    scripts = [one for one in _SCRIPTS if one not in _OF or _OF[one] in needed]
+    pictures = {a.id: a.picture for a in site.artifacts if a.picture is not None}
+    scripts = [s for s in _SCRIPTS if s not in _PAGE_SCRIPTS or _PAGE_SCRIPTS[s] in needed]
 
     def href(page: str, anchor: str = "") -> str:
-        if whole:
+        if single:
             return f"#{anchor or page}"
         return f"{page}.html" + (f"#{anchor}" if anchor else "")
 
     def source(name: str) -> str:
-        if not whole:
+        if not single:
             return f"figures/{name}.svg"
         encoded = base64.b64encode(pictures[name].svg.encode()).decode("ascii")
         return f"data:image/svg+xml;base64,{encoded}"
 
-    def row_looks(section: Section) -> dict[str, int]:
-        """Numbers of the looks that a figure of these rows gives them."""
-        known = site.report.runs
-        return style_indices({r.run: known[r.run].color for r in section.rows if r.run in known})
+    def row_colors(section: Section) -> dict[str, int]:
+        """Return the style index of each row, as in a figure of these rows."""
+        runs = site.report.runs
+        return style_indices({r.run: runs[r.run].color for r in section.rows if r.run in runs})
 
     values: dict[str, Any] = {
         "site": site,
         "report": site.report,
         "bodies": bodies,
-        "whole": whole,
+        "single": single,
         "href": href,
         "source": source,
         "styles": [(name, _asset(name)) for name in _STYLES],
         "scripts": [(f"assets/{name}", _asset(name)) for name in scripts],
         "datasets": [(f"data/{_file(name)}", site.data[name]) for name in needed],
-        "row_looks": row_looks,
+        "row_colors": row_colors,
         "sparkline": sparkline,
-        "curve_text": curve_tokens(list(site.found.trainings.values())),
+        "curve_text": curve_tokens(list(site.results.trainings.values())),
     }
     return environment(_ASSETS).get_template("page.html.j2").render(**values)
 

@@ -1,15 +1,15 @@
-"""Sparklines that show an effect with its interval."""
+"""Sparklines of effects with their intervals."""
 
 from math import log
 from typing import NamedTuple
 
 from difftransformer.reporting.verdicts import TestedContrast, Verdict
 
-_WIDTH, _MARGIN = 132.0, 6.0
+_WIDTH, _PADDING = 132.0, 6.0
 
 
 class Sparkline(NamedTuple):
-    """Positions on a line whose center is no effect, in units of the picture; ratios are logged."""
+    """Horizontal positions in the picture, whose center is no effect; ratios are on a log scale."""
 
     zero: float
     effect: float | None
@@ -23,14 +23,14 @@ def sparkline(verdict: Verdict, contrast: TestedContrast) -> Sparkline | None:
     """Return the positions of effect, interval, published effect and margin; None: no effect."""
     if contrast.effect is None:
         return None
-    ratio = verdict.about.compare == "ratio"
-    published = None if ratio else contrast.published
+    is_ratio = verdict.about.compare == "ratio"
+    published = None if is_ratio else contrast.published
     values = (contrast.effect, contrast.ci_low, contrast.ci_high, published, verdict.about.margin)
-    sizes = [log(value) if ratio and value else value for value in values]
-    reach = max(abs(value) for value in sizes if value is not None) or 1.0
-    half = _WIDTH / 2
+    sizes = [log(value) if is_ratio and value else value for value in values]
+    largest = max(abs(value) for value in sizes if value is not None) or 1.0
+    center = _WIDTH / 2
     positions = [
-        None if value is None else round(half + (half - _MARGIN) * value / reach, 1)
+        None if value is None else round(center + (center - _PADDING) * value / largest, 1)
         for value in sizes
     ]
-    return Sparkline(half, *positions)
+    return Sparkline(center, *positions)

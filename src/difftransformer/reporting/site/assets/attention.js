@@ -1,18 +1,18 @@
-// Maps on prompts: two runs side by side, a layer and a head of each.
+// Attention maps on prompts: two runs side by side, one layer and head of each.
 "use strict";
 (() => {
   const {attention} = globalThis.REPORT ?? {};
-  const place = document.getElementById("maps");
-  if (!place || !attention) return;
+  const container = document.getElementById("maps");
+  if (!container || !attention) return;
   const by = (id) => document.getElementById(id);
   const {prompts, lambdas} = attention;
   const written = (value) => value.toFixed(3).replace("-", "−");  // as in tables
   const options = (select, pairs, wanted) => {
     select.replaceChildren(...pairs.map(([value, text]) => new Option(text, value, false, String(value) === String(wanted))));
   };
-  const shown = (token) => token.replaceAll("\n", "⏎").trim() || "␣";
+  const readable = (token) => token.replaceAll("\n", "⏎").trim() || "␣";
 
-  options(by("prompt"), Object.keys(prompts).map((one) => [one, one]));
+  options(by("prompt"), Object.keys(prompts).map((prompt) => [prompt, prompt]));
   const sides = [0, 1].map((side) => {
     const run = Object.assign(document.createElement("select"), {ariaLabel: side ? "Run on the right" : "Run on the left"});
     const head = Object.assign(document.createElement("select"), {ariaLabel: "Head"});
@@ -22,58 +22,58 @@
     const map = Object.assign(document.createElement("div"), {className: "wide", tabIndex: 0, role: "region", ariaLabel: `Map on the ${side ? "right" : "left"}`});
     const words = document.createElement("figcaption");
     figure.append(tools, map, words);
-    place.append(figure);
+    container.append(figure);
     return {side, run, head, map, words};
   });
 
   const heat = ({run, head, map, words}) => {
-    const found = prompts[by("prompt").value][run.value];
-    const layer = Math.min(Number(by("layer").value), found.heads.length - 1);
-    const [size, bytes] = found.heads[layer][Number(head.value)];
-    const values = Int8Array.from(atob(bytes), (one) => one.charCodeAt(0));
-    const sign = by("sign").value, number = found.tokens.length;
+    const map_ = prompts[by("prompt").value][run.value];
+    const layer = Math.min(Number(by("layer").value), map_.heads.length - 1);
+    const [size, bytes] = map_.heads[layer][Number(head.value)];
+    const values = Int8Array.from(atob(bytes), (character) => character.charCodeAt(0));
+    const sign = by("sign").value, number = map_.tokens.length;
     const weights = [];
     for (let query = 0; query < number; query += 1) {
       for (let key = 0; key <= query; key += 1) weights.push({query, key, weight: values[query * number + key] / 127 * size});
     }
-    const [added, taken] = [1, -1].map((wanted) => weights.filter(({weight}) => Math.sign(weight) === wanted));
+    const [added, subtracted] = [1, -1].map((wanted) => weights.filter(({weight}) => Math.sign(weight) === wanted));
     const total = (cells) => Math.abs(cells.reduce((sum, {weight}) => sum + weight, 0));
-    const share = taken.length ? total(taken) / (total(added) + total(taken)) : 0;
-    const said = `${found.label}, layer ${layer + 1}, head ${Number(head.value) + 1}: largest weight ${size}, ${(100 * share).toFixed(0)}% of all weight is subtracted`;
-    const signs = [["added", "var(--c3)", "1", added], ["subtracted", "var(--c1)", "-1", taken]].filter(([, , wanted]) => ["both", wanted].includes(sign));
-    const at = {x: "key", y: "query"};
-    const tokens = {domain: [...Array(number).keys()], tickFormat: (place) => shown(found.tokens[place]), tickSize: 0, label: null, padding: 0.06};
-    // Long prompts have small cells and names; what the pointer reads stays as large as it is.
+    const fraction = subtracted.length ? total(subtracted) / (total(added) + total(subtracted)) : 0;
+    const caption = `${map_.label}, layer ${layer + 1}, head ${Number(head.value) + 1}: largest weight ${size}, ${(100 * fraction).toFixed(0)}% of all weight is subtracted`;
+    const signs = [["added", "var(--c3)", "1", added], ["subtracted", "var(--c1)", "-1", subtracted]].filter(([, , wanted]) => ["both", wanted].includes(sign));
+    const position = {x: "key", y: "query"};
+    const tokens = {domain: [...Array(number).keys()], tickFormat: (index) => readable(map_.tokens[index]), tickSize: 0, label: null, padding: 0.06};
+    // Long prompts have small cells and labels; the tooltip keeps its font size.
     const cell = Math.max(5, Math.min(16, Math.floor(600 / number))), font = Math.min(10.5, cell), room = 8 * font;
     const svg = Plot.plot({
       className: "heat", style: {fontSize: `${font}px`}, width: cell * number + room + 14, height: cell * number + room + 4,
       marginLeft: room + 10, marginTop: room, marginRight: 4, marginBottom: 4,
       x: {...tokens, axis: "top", tickRotate: -60}, y: tokens, opacity: {type: "identity"},
       marks: [
-        ...signs.map(([ariaDescription, fill, , cells]) => Plot.cell(cells, {...at, ariaDescription, fill, fillOpacity: ({weight}) => Math.abs(weight) / size})),
-        Plot.tip(signs.flatMap(([, , , cells]) => cells), Plot.pointer({...at, fontSize: 12, title: ({query, key, weight}) => `${shown(found.tokens[query])} → ${shown(found.tokens[key])}: ${written(weight)}`})),
+        ...signs.map(([ariaDescription, fill, , cells]) => Plot.cell(cells, {...position, ariaDescription, fill, fillOpacity: ({weight}) => Math.abs(weight) / size})),
+        Plot.tip(signs.flatMap(([, , , cells]) => cells), Plot.pointer({...position, fontSize: 12, title: ({query, key, weight}) => `${readable(map_.tokens[query])} → ${readable(map_.tokens[key])}: ${written(weight)}`})),
       ],
     });
     svg.style.setProperty("--drawn", `${svg.getAttribute("width")}px`);
-    svg.setAttribute("aria-hidden", "true");  // its parts have names that no reader of screens may have
-    const image = Object.assign(document.createElement("div"), {role: "img", ariaLabel: said});
+    svg.setAttribute("aria-hidden", "true");  // its parts have labels that confuse screen readers
+    const image = Object.assign(document.createElement("div"), {role: "img", ariaLabel: caption});
     image.append(svg);
-    words.textContent = `${said}.`;
+    words.textContent = `${caption}.`;
     map.replaceChildren(image);
   };
 
   const heads = (side) => {
-    const found = prompts[by("prompt").value][side.run.value];
-    options(side.head, found.heads[0].map((_, head) => [head, `head ${head + 1}`]), side.head.value || 0);
+    const map_ = prompts[by("prompt").value][side.run.value];
+    options(side.head, map_.heads[0].map((_, head) => [head, `head ${head + 1}`]), side.head.value || 0);
     heat(side);
   };
   const runs = () => {
-    const known = Object.entries(prompts[by("prompt").value]).map(([run, one]) => [run, one.label]);
-    const layers = Math.max(...Object.values(prompts[by("prompt").value]).map((one) => one.heads.length));
+    const labeled = Object.entries(prompts[by("prompt").value]).map(([run, map_]) => [run, map_.label]);
+    const layers = Math.max(...Object.values(prompts[by("prompt").value]).map((map_) => map_.heads.length));
     options(by("layer"), [...Array(layers).keys()].map((layer) => [layer, layer + 1]), by("layer").value || layers - 1);
-    const subtracts = known.find(([run]) => run in lambdas) ?? known[Math.min(1, known.length - 1)];
+    const subtracts = labeled.find(([run]) => run in lambdas) ?? labeled[Math.min(1, labeled.length - 1)];
     for (const side of sides) {
-      options(side.run, known, side.run.value || (side.side ? known[0] : subtracts)[0]);
+      options(side.run, labeled, side.run.value || (side.side ? labeled[0] : subtracts)[0]);
       heads(side);
     }
   };
@@ -85,11 +85,11 @@
   }
   runs();
 
-  const deepest = Math.max(0, ...Object.values(lambdas).map((one) => one.length));
-  const labels = Object.assign({}, ...Object.values(prompts).map((one) => Object.fromEntries(Object.entries(one).map(([run, {label}]) => [run, label]))));
+  const deepest = Math.max(0, ...Object.values(lambdas).map((layers) => layers.length));
+  const labels = Object.assign({}, ...Object.values(prompts).map((byRun) => Object.fromEntries(Object.entries(byRun).map(([run, {label}]) => [run, label]))));
   const cells = (tag, texts) => texts.map((text) => Object.assign(document.createElement(tag), {textContent: text}));
   const line = (children) => { const row = document.createElement("tr"); row.append(...children); return row; };
   by("lambdas").tHead.append(line(cells("th", ["Run", ...[...Array(deepest).keys()].map((layer) => `layer ${layer + 1}`)])));
-  by("lambdas").tBodies[0].append(...Object.entries(lambdas).map(([run, found]) => line([...cells("th", [labels[run]]), ...cells("td", found.map((one) => (one == null ? "" : written(one))))])));
+  by("lambdas").tBodies[0].append(...Object.entries(lambdas).map(([run, layers]) => line([...cells("th", [labels[run]]), ...cells("td", layers.map((value) => (value == null ? "" : written(value))))])));
   for (const head of by("lambdas").tHead.rows[0].cells) head.scope = "col";
 })();

@@ -1,4 +1,4 @@
-// What a cell opens: its seeds and jobs, what its run differs in, and the command that makes it again.
+// Panel of a cell: its seeds and jobs, the settings that differ from other rows, and the command.
 "use strict";
 (() => {
   const panel = document.getElementById("panel");
@@ -7,43 +7,43 @@
   let opener = null;
 
   const element = (tag, attributes = {}, ...children) => {
-    const made = Object.assign(document.createElement(tag), attributes);
-    made.append(...children.filter((one) => one !== null));
-    return made;
+    const node = Object.assign(document.createElement(tag), attributes);
+    node.append(...children.filter((child) => child !== null));
+    return node;
   };
-  const facts = (pairs) => element("dl", {className: "facts"}, ...pairs.flatMap(([name, what]) =>
-    [element("dt", {}, name), element("dd", {}, what)]));
+  const facts = (pairs) => element("dl", {className: "facts"}, ...pairs.flatMap(([name, value]) =>
+    [element("dt", {}, name), element("dd", {}, value)]));
   const written = (value) => value === undefined ? "–" : typeof value === "string" ? value : JSON.stringify(value);
 
-  // `make ui` marks the pages that it serves; from disk there is only the id.
+  // Pages served by `make ui` have the address of MLflow; pages from disk show the id only.
   const tracked = (id) => document.documentElement.dataset.mlflow === undefined
     ? element("code", {}, id)
     : element("a", {href: `${document.documentElement.dataset.mlflow}${encodeURIComponent(id)}`, target: "mlflow", textContent: "open in MLflow"});
 
   const job = (id, open) => {
-    const found = report.jobs.jobs[id];
-    if (!found) return element("p", {className: "soft"}, element("code", {}, id), " is not among the results any more.");
-    const [kind, run, suite, seed, fingerprint, commit, machine, seconds, threads, file] = found;
+    const details = report.jobs.jobs[id];
+    if (!details) return element("p", {className: "soft"}, element("code", {}, id), " is no longer among the results.");
+    const [kind, run, suite, seed, fingerprint, commit, machine, seconds, threads, file] = details;
     return element("details", {className: "job", open},
       element("summary", {}, `${kind} of ${run}${suite ? `, ${suite}` : ""}, seed ${seed}`),
       facts([["Job", element("code", {}, id)], ["MLflow run", tracked(id)], ["Commit", element("code", {}, report.jobs.commits[commit])],
-        ["Fingerprint", element("code", {}, fingerprint)], ["Took", `${seconds} s on ${threads} thread${threads === 1 ? "" : "s"}`],
+        ["Fingerprint", element("code", {}, fingerprint)], ["Time", `${seconds} s on ${threads} thread${threads === 1 ? "" : "s"}`],
         ["Machine", report.jobs.machines[machine]], ["File", element("code", {}, file)]]));
   };
 
   const differing = (run, rows) => {
     const runs = report.settings.runs;
-    const others = Object.keys(rows).filter((one) => one !== run && runs[one]);
+    const others = Object.keys(rows).filter((other) => other !== run && runs[other]);
     if (!runs[run] || !others.length) return null;
-    const keys = [...new Set([run, ...others].flatMap((one) => Object.keys(runs[one])))].sort();
-    const differs = keys.filter((key) => others.some((one) => written(runs[one][key]) !== written(runs[run][key])));
-    if (!differs.length) return element("p", {className: "soft"}, "None: its neighbors are trained alike.");
+    const keys = [...new Set([run, ...others].flatMap((name) => Object.keys(runs[name])))].sort();
+    const differs = keys.filter((key) => others.some((other) => written(runs[other][key]) !== written(runs[run][key])));
+    if (!differs.length) return element("p", {className: "soft"}, "None: all rows have the same settings.");
     const lines = differs.map((key) => {
-      const rest = [...new Set(others.map((one) => written(runs[one][key])))];
+      const values = [...new Set(others.map((other) => written(runs[other][key])))];
       return element("tr", {}, element("th", {scope: "row"}, key), element("td", {}, written(runs[run][key])),
-        element("td", {className: "soft"}, rest.slice(0, 4).join(" · ") + (rest.length > 4 ? " …" : "")));
+        element("td", {className: "soft"}, values.slice(0, 4).join(" · ") + (values.length > 4 ? " …" : "")));
     });
-    const heads = ["Setting", "Here", "Neighbors"].map((one) => element("th", {scope: "col"}, one));
+    const heads = ["Setting", "This row", "Other rows"].map((text) => element("th", {scope: "col"}, text));
     return element("table", {}, element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...lines));
   };
 
@@ -75,13 +75,13 @@
       cell.published && element("p", {className: "soft"}, `published: ${cell.published}`),
       seeds.length ? heading("Seeds") : null,
       seeds.length ? element("table", {}, element("tbody", {}, ...seeds)) : null,
-      differences && heading("Settings that differ from its neighbors"), differences,
+      differences && heading("Settings that differ from other rows"), differences,
       heading(ids.length === 1 ? "Job" : "Jobs"), ...ids.map((id) => job(id, ids.length === 1)),
-      files.length ? heading("Exactly this again") : null,
+      files.length ? heading("Command to rebuild it") : null,
       files.length ? copied(`snakemake ${files.join(" ")} --force ${report.site.config_option}`) : null,
     ].filter(Boolean));
     close();
-    // The page makes room for the panel; its table scrolls and keeps the width of its columns.
+    // The page shrinks for the panel; the table keeps its width and scrolls.
     const table = button.closest("table");
     table.style.minWidth = `${table.offsetWidth}px`;
     opener = button;

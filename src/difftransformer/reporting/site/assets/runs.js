@@ -1,15 +1,15 @@
-// The runs: a table to choose from, their curves over each other, and what their settings differ in.
+// Runs: a table to select from, the curves of the selected runs, and the settings that differ.
 "use strict";
 (() => {
   const table = document.getElementById("run-table");
   const {runs, settings} = globalThis.REPORT ?? {};
   if (!table || !runs) return;
   const by = (id) => document.getElementById(id);
-  const chosen = new Set();
+  const selected = new Set();
   const element = (tag, attributes = {}, ...children) => {
-    const made = Object.assign(document.createElement(tag), attributes);
-    made.append(...children);
-    return made;
+    const node = Object.assign(document.createElement(tag), attributes);
+    node.append(...children);
+    return node;
   };
   const short = (value) => value == null ? "" : Math.abs(value) >= 1e6 ? `${(value / 1e6).toPrecision(3)}M`
     : Math.abs(value) >= 1e4 ? `${(value / 1e3).toPrecision(3)}K` : String(Number(value.toPrecision(4)));
@@ -17,35 +17,35 @@
 
   const memory = (gib) => gib < 1 ? `${Math.round(gib * 1024)}\u00a0MiB` : `${gib.toPrecision(3)}\u00a0GiB`;
 
-  // A run keeps the color of its row; others take those that are free among the chosen. Runs of one color differ in dashes.
+  // A run has the color of its table row, else a free one. Selected runs of one color differ in dashes.
   const dashes = [[], [7, 4], [2, 3], [10, 3, 2, 3], [3, 9], [16, 3, 2, 3, 2, 3]];
   for (let number = 0; number < 7; number += 1) document.body.append(element("span", {id: `c${number}`, className: `c${number}`, hidden: true}));
-  const looks = () => {
-    const found = {}, owners = Array(7).fill(0);
+  const lineStyles = () => {
+    const styles = {}, owners = Array(7).fill(0);
     let free = 0;
-    for (const run of chosen) {
+    for (const run of selected) {
       const number = (runs[run].color ?? ++free) % 7;
-      found[run] = {tone: getComputedStyle(by(`c${number}`)).backgroundColor, dash: dashes[owners[number]++ % dashes.length]};
+      styles[run] = {tone: getComputedStyle(by(`c${number}`)).backgroundColor, dash: dashes[owners[number]++ % dashes.length]};
     }
-    return found;
+    return styles;
   };
-  // The same dashes in the legend, as a background: dashes and gaps take turns.
+  // The same dashes in the legend, as a striped background.
   const swatch = (tone, dash) => {
     let end = 0;
     const stops = (dash.length ? dash : [1]).map((length, place) => `${place % 2 ? "transparent" : tone} ${end}px ${end += length}px`);
     return `repeating-linear-gradient(90deg, ${stops.join(", ")})`;
   };
 
-  const spoken = (name) => name.replaceAll("_", " ");
-  const titled = (name) => spoken(name[0].toUpperCase() + name.slice(1));
-  const namesOf = (part) => [...new Set(Object.values(runs).flatMap((one) => Object.keys(one[part])))];
+  const readable = (name) => name.replaceAll("_", " ");
+  const capitalized = (name) => readable(name[0].toUpperCase() + name.slice(1));
+  const namesOf = (part) => [...new Set(Object.values(runs).flatMap((run) => Object.keys(run[part])))];
 
   // --- the table ---
-  const ends = namesOf("ends");
-  const columns = [["Base", (one) => one.base ?? ""], ["Seeds", (one) => one.seeds.length], ["Params", (one) => one.facts.parameters],
-    ["Tokens", (one) => one.facts.tokens], ...ends.map((name) => [titled(name), (one) => one.ends[name]]),
-    ["Time", (one) => one.seconds, time], ["Tokens/s", (one) => one.speed], ["Memory", (one) => one.memory, memory]]
-    .filter(([, get]) => Object.values(runs).some((one) => get(one) != null && get(one) !== ""));
+  const finalMetrics = namesOf("final");
+  const columns = [["Base", (run) => run.base ?? ""], ["Seeds", (run) => run.seeds.length], ["Params", (run) => run.facts.parameters],
+    ["Tokens", (run) => run.facts.tokens], ...finalMetrics.map((name) => [capitalized(name), (run) => run.final[name]]),
+    ["Time", (run) => run.seconds, time], ["Tokens/s", (run) => run.speed], ["Memory", (run) => run.memory, memory]]
+    .filter(([, get]) => Object.values(runs).some((run) => get(run) != null && get(run) !== ""));
   for (const [name] of columns) {
     table.tHead.rows[0].append(element("th", {scope: "col", className: name === "Base" ? "words" : ""}, element("button", {type: "button", className: "sort"}, name)));
   }
@@ -62,7 +62,7 @@
     }));
     row.dataset.find = `${name} ${run.label}`.toLowerCase();
     table.tBodies[0].append(row);
-    box.addEventListener("change", () => { chosen[box.checked ? "add" : "delete"](name); draw(); });
+    box.addEventListener("change", () => { selected[box.checked ? "add" : "delete"](name); draw(); });
   }
   by("find-run").addEventListener("input", (event) => {
     const words = event.target.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -70,26 +70,26 @@
   });
 
   // --- the curves ---
-  const names = namesOf("curves");  // first those that the table has the ends of
-  for (const name of new Set([...ends.filter((one) => names.includes(one)), ...names])) by("curve").append(element("option", {value: name}, spoken(name)));
+  const names = namesOf("curves");  // final metrics of the table first
+  for (const name of new Set([...finalMetrics.filter((name) => names.includes(name)), ...names])) by("curve").append(element("option", {value: name}, readable(name)));
   let plot = null;
   const curves = () => {
     plot?.destroy();
     plot = null;
     const name = by("curve").value;
-    const place = by("chart");
-    const drawn = [...chosen].filter((run) => runs[run].curves[name]);
+    const chart = by("chart");
+    const drawn = [...selected].filter((run) => runs[run].curves[name]);
     if (!drawn.length) {
-      place.replaceChildren(element("p", {className: "empty"}, chosen.size ? "None of the chosen runs has this curve." : "Choose runs in the table below."));
+      chart.replaceChildren(element("p", {className: "empty"}, selected.size ? "No selected run has this curve." : "Select runs in the table below."));
       return;
     }
-    place.replaceChildren();
+    chart.replaceChildren();
     const style = getComputedStyle(document.documentElement);
     const ink = getComputedStyle(document.body).color;
     const line = getComputedStyle(table.tBodies[0].rows[0].cells[0]).borderBottomColor;
-    const look = looks(), sets = [], series = [{label: "tokens", stroke: "transparent", dash: [], value: (_, v) => v == null ? "" : short(v)}], bands = [];
+    const styles = lineStyles(), sets = [], series = [{label: "tokens", stroke: "transparent", dash: [], value: (_, v) => v == null ? "" : short(v)}], bands = [];
     for (const run of drawn) {
-      const curve = runs[run].curves[name], {tone, dash} = look[run], label = runs[run].label;
+      const curve = runs[run].curves[name], {tone, dash} = styles[run], label = runs[run].label;
       const add = (options) => series.push({stroke: tone, dash, width: 1.8, spanGaps: true, points: {show: curve.x.length < 12}, value: (_, v) => v == null ? "" : String(v), ...options});
       if (curve.seeds) {
         sets.push([curve.x, ...curve.seeds]);
@@ -106,47 +106,47 @@
     }
     const axis = {stroke: ink, grid: {stroke: line, width: 1}, ticks: {stroke: line, width: 1}, font: `13px ${style.getPropertyValue("--sans")}`};
     plot = new uPlot({
-      width: place.clientWidth, height: 360, series, bands, legend: {markers: {width: 0, fill: (self, index) => swatch(series[index].stroke, series[index].dash)}},
+      width: chart.clientWidth, height: 360, series, bands, legend: {markers: {width: 0, fill: (self, index) => swatch(series[index].stroke, series[index].dash)}},
       scales: {x: {time: false}, y: {distr: by("logarithm").checked ? 3 : 1}},
       axes: [{...axis, label: "training tokens", values: (_, ticks) => ticks.map(short)}, {...axis, size: 64}],
-    }, uPlot.join(sets, sets.map((set) => set.slice(1).map(() => 1))), place);
-    for (const row of place.querySelectorAll(".u-legend .range")) row.remove();
-    place.setAttribute("aria-label", `${spoken(name)} over training tokens of ${drawn.map((run) => runs[run].label).join(", ")}`);
+    }, uPlot.join(sets, sets.map((set) => set.slice(1).map(() => 1))), chart);
+    for (const row of chart.querySelectorAll(".u-legend .range")) row.remove();
+    chart.setAttribute("aria-label", `${readable(name)} over training tokens of ${drawn.map((run) => runs[run].label).join(", ")}`);
   };
 
   // --- the settings ---
   const written = (value) => value === undefined ? "–" : typeof value === "string" ? value : JSON.stringify(value);
-  const compared = () => {
-    const shown = [...chosen];
-    if (shown.length === 1 && runs[runs[shown[0]].base]) shown.unshift(runs[shown[0]].base);
+  const compareSettings = () => {
+    const compared = [...selected];
+    if (compared.length === 1 && runs[runs[compared[0]].base]) compared.unshift(runs[compared[0]].base);
     const of = (run) => settings.runs[run] ?? {};
-    const keys = [...new Set(shown.flatMap((run) => Object.keys(of(run))))].sort()
-      .filter((key) => shown.some((run) => written(of(run)[key]) !== written(of(shown[0])[key])));
+    const keys = [...new Set(compared.flatMap((run) => Object.keys(of(run))))].sort()
+      .filter((key) => compared.some((run) => written(of(run)[key]) !== written(of(compared[0])[key])));
     const head = by("settings").tHead, body = by("settings").tBodies[0];
-    if (shown.length < 2 || !keys.length) {
+    if (compared.length < 2 || !keys.length) {
       head.replaceChildren();
-      body.replaceChildren(element("tr", {}, element("td", {className: "soft"}, shown.length < 2 ? "Choose two runs, or one that has a base." : "Nothing differs.")));
+      body.replaceChildren(element("tr", {}, element("td", {className: "soft"}, compared.length < 2 ? "Select two runs, or one with a base run." : "All settings are the same.")));
       return;
     }
-    head.replaceChildren(element("tr", {}, element("th", {scope: "col"}, "Setting"), ...shown.map((run) => element("th", {scope: "col"}, runs[run].label))));
-    body.replaceChildren(...keys.map((key) => element("tr", {}, element("th", {scope: "row"}, key), ...shown.map((run) => {
-      const differs = written(of(run)[key]) !== written(of(shown[0])[key]);
+    head.replaceChildren(element("tr", {}, element("th", {scope: "col"}, "Setting"), ...compared.map((run) => element("th", {scope: "col"}, runs[run].label))));
+    body.replaceChildren(...keys.map((key) => element("tr", {}, element("th", {scope: "row"}, key), ...compared.map((run) => {
+      const differs = written(of(run)[key]) !== written(of(compared[0])[key]);
       return element("td", {className: differs ? "changed" : ""}, written(of(run)[key]));
     }))));
   };
   by("shared").append(...Object.entries(settings.shared).flatMap(([key, value]) => [element("dt", {}, key), element("dd", {}, written(value))]));
 
-  const draw = () => { curves(); compared(); };
+  const draw = () => { curves(); compareSettings(); };
   by("curve").addEventListener("change", curves);
   by("logarithm").addEventListener("change", curves);
   document.addEventListener("colors", curves);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", curves);
   new ResizeObserver(() => plot?.setSize({width: by("chart").clientWidth, height: 360})).observe(by("chart"));
   by("no-runs").addEventListener("click", () => {
-    chosen.clear();
+    selected.clear();
     for (const box of table.querySelectorAll("input:checked")) box.checked = false;
     draw();
   });
-  for (const box of [...table.querySelectorAll("input")].slice(0, 2)) { box.checked = true; chosen.add(box.value); }
+  for (const box of [...table.querySelectorAll("input")].slice(0, 2)) { box.checked = true; selected.add(box.value); }
   draw();
 })();

@@ -1,22 +1,22 @@
-// Head of every page: the colors, the menu, and the board of claims.
+// Header of every page: color scheme, menu, and the filters of a table.
 "use strict";
 (() => {
   const root = document.documentElement;
   const button = document.getElementById("theme");
   const schemes = ["light dark", "light", "dark"];
   const names = {"light dark": "as the system", light: "light", dark: "dark"};
-  const kept = () => { try { return localStorage.getItem("colors"); } catch { return null; } };
+  const storedScheme = () => { try { return localStorage.getItem("colors"); } catch { return null; } };
   const show = (scheme) => {
     root.style.colorScheme = scheme;
     button.setAttribute("aria-label", `Colors: ${names[scheme]}`);
     button.title = `Colors: ${names[scheme]}`;
-    try { localStorage.setItem("colors", scheme); } catch { /* a page from disk may keep nothing */ }
+    try { localStorage.setItem("colors", scheme); } catch { /* pages from disk may have no storage */ }
     document.dispatchEvent(new Event("colors"));
   };
-  if (names[kept()]) show(kept());
+  if (names[storedScheme()]) show(storedScheme());
   button.addEventListener("click", () => {
-    const now = root.style.colorScheme || schemes[0];
-    show(schemes[(schemes.indexOf(now) + 1) % schemes.length]);
+    const current = root.style.colorScheme || schemes[0];
+    show(schemes[(schemes.indexOf(current) + 1) % schemes.length]);
   });
 
   const menu = document.querySelector(".menu");
@@ -32,18 +32,18 @@
   const chips = [...document.querySelectorAll("button.chip[data-verdict]")];
   const paper = document.getElementById("paper");
   const filter = () => {
-    const wanted = chips.filter((one) => one.ariaPressed === "true").map((one) => one.dataset.verdict);
-    let shown = 0;
+    const wanted = chips.filter((chip) => chip.ariaPressed === "true").map((chip) => chip.dataset.verdict);
+    let visible = 0;
     for (const row of board.querySelectorAll("tr[data-verdict]")) {
-      const fits = !wanted.length || wanted.includes(row.dataset.verdict);
-      row.hidden = !(fits && (!paper.value || row.dataset.paper === paper.value));
-      shown += !row.hidden;
+      const matches = !wanted.length || wanted.includes(row.dataset.verdict);
+      row.hidden = !(matches && (!paper.value || row.dataset.paper === paper.value));
+      visible += !row.hidden;
     }
-    document.getElementById("shown").textContent = `${shown} ${word}${shown === 1 ? "" : "s"}`;
+    document.getElementById("shown").textContent = `${visible} ${word}${visible === 1 ? "" : "s"}`;
   };
-  for (const one of chips) {
-    one.addEventListener("click", () => {
-      one.ariaPressed = String(one.ariaPressed !== "true");
+  for (const chip of chips) {
+    chip.addEventListener("click", () => {
+      chip.ariaPressed = String(chip.ariaPressed !== "true");
       filter();
     });
   }

@@ -1,15 +1,15 @@
-// Tables: a heading sorts its column, a box hides what is published.
+// Tables: a heading sorts its column, a checkbox hides published values.
 "use strict";
 (() => {
   const value = (row, column) => {
     const cell = row.cells[column];
-    const given = cell?.dataset.value;
-    return given === undefined ? null : Number(given);
+    const number = cell?.dataset.value;
+    return number === undefined ? null : Number(number);
   };
   const text = (row, column) => row.cells[column]?.textContent.trim() ?? "";
-  const compare = (one, two, column) => {
-    const [a, b] = [value(one, column), value(two, column)];
-    if (a === null && b === null) return text(one, column).localeCompare(text(two, column));
+  const compare = (first, second, column) => {
+    const [a, b] = [value(first, column), value(second, column)];
+    if (a === null && b === null) return text(first, column).localeCompare(text(second, column));
     return a === null ? NaN : b === null ? NaN : a - b;
   };
   const sort = (heading) => {
@@ -22,14 +22,14 @@
   };
   const arrange = (body, column, next) => {
     const rows = [...body.rows].filter((row) => !row.classList.contains("group"));
-    rows.forEach((row, place) => { row.dataset.place ??= place; });
+    rows.forEach((row, index) => { row.dataset.index ??= index; });
     const sign = next === "descending" ? -1 : 1;
-    rows.sort((one, two) => {
-      if (!next) return one.dataset.place - two.dataset.place;
-      const found = compare(one, two, column);
-      // What has no number stands below, whichever way the others go.
-      if (Number.isNaN(found)) return (value(one, column) === null) - (value(two, column) === null);
-      return sign * found || one.dataset.place - two.dataset.place;
+    rows.sort((first, second) => {
+      if (!next) return first.dataset.index - second.dataset.index;
+      const order = compare(first, second, column);
+      // Rows without a number come last in both directions.
+      if (Number.isNaN(order)) return (value(first, column) === null) - (value(second, column) === null);
+      return sign * order || first.dataset.index - second.dataset.index;
     });
     body.append(...rows);
   };
