@@ -249,15 +249,15 @@ class Artifacts:
             artifact.runs(),
         )
         if resolver.project.pretrained is None or not set(runs) <= resolver.runs.keys():
-            return None  # an unknown run is named where the artifact is checked
+            return None  # `check` reports unknown runs
         if all(resolver.runs[run].adapt is None for run in runs):
             return None
         if not_pretrained := [run for run in runs if not pretrained_runs.includes(run)]:
-            return f"it shows {not_pretrained[0]} beside what adapting it makes"
+            return f"it also shows {not_pretrained[0]}, which does not start from it"
         suites = dict.fromkeys(suite for part in artifact.sections for suite in part.suites)
         for suite in suites:
             if any(pretrained_runs.incompatibility(suite, run) for run in runs):
-                return f"suite {suite} cannot be asked of it"
+                return f"suite {suite} cannot evaluate it"
         if longer := [run for run in runs if run in pretrained_runs.too_long]:
             longest = self.jobs.sizes.run(longer[0])
             needed, available = longest.training.seq_len, longest.model.max_positions
@@ -296,7 +296,7 @@ class Artifacts:
         sweep = self.jobs.resolver.scale.sweeps.get(name)
         swept: dict[str, list[SweepRow]] = {}
         for run, rates in () if sweep is None else sweep.rates().items():
-            configured = self.jobs.run(run).training.lr  # a run at its own rate is itself
+            configured = self.jobs.run(run).training.lr  # at its own rate it is the run itself
             swept[run] = [
                 SweepRow(
                     run=run,
@@ -328,7 +328,7 @@ class Artifacts:
         self, name: str, seeds: Sequence[int] | None = None
     ) -> list[tuple[str, str, int]]:
         """Return all (suite, run, seed) that an artifact reads."""
-        elsewhere = [PRETRAINED_SEED]  # one result for all
+        elsewhere = [PRETRAINED_SEED]  # one result for all seeds
         seeds = seeds or self.seeds(name)
         return [
             (suite, run, seed)

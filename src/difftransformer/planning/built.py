@@ -46,5 +46,5 @@ def built_seeds(plan: Plan, artifact: str) -> list[int] | None:
     first, *others = seeds_by_table.values()
     if any(seeds != first for seeds in others):
         listing = ", ".join(f"{name} {seeds}" for name, seeds in seeds_by_table.items())
-        raise UserError(f"built tables have other seeds than asked for: {listing}; say --seeds")
+        raise UserError(f"existing tables have different seeds: {listing}; give --seeds")
     return first

@@ -38,13 +38,13 @@ def check_run(
     training, dataset = run_config.training, resolver.dataset(run_config.dataset)
     tokens, batch = dataset.tokens, training.tokens_per_step
     if dataset.generated is None:
-        batch += 1  # windows of text share a token; budgets of rows count targets alone
+        batch += 1  # windows of text share a token; budgets of generated rows count only targets
     if tokens is not None and tokens < batch:
         raise ConfigError(
             f"{resolver.folder / 'datasets.yaml'}: datasets.{run_config.dataset}.tokens: "
             f"{tokens} is less than one batch of {batch} tokens (run {run_config.run})"
         )
-    if dataset.generated is None:  # of generated rows there is at least a whole one
+    if dataset.generated is None:  # generated rows are always complete
         _check_validation(resolver, run_config, dataset)
     if training.seq_len > run_config.model.max_positions:
         raise ConfigError(
@@ -83,7 +83,7 @@ def _check_rows(run_config: RunConfig, rows: GeneratedRows | None, location: str
     if rows is not None and run_config.training.document_mask:
         raise ConfigError(
             f"{location}: training.document_mask is for packed text: each row of dataset "
-            f"{run_config.dataset} is a document of its own; leave it out"
+            f"{run_config.dataset} is its own document; leave it out"
         )
     if probe is None:
         return
@@ -109,7 +109,7 @@ def _check_rows(run_config: RunConfig, rows: GeneratedRows | None, location: str
 def _check_adaptation(run_config: RunConfig, location: str) -> None:
     assert run_config.adapt is not None
     if run_config.init_from is None:
-        raise ConfigError(f"{location}.adapt: there is nothing to adapt; name a run in init_from")
+        raise ConfigError(f"{location}.adapt: nothing to adapt; set a run in init_from")
     method = configure(run_config.adapt, f"{location}.adapt")
     try:
         method.require_fit(run_config.model)
@@ -120,7 +120,7 @@ def _check_adaptation(run_config: RunConfig, location: str) -> None:
             llama_config_kwargs(run_config.model, "llama")
     except CheckpointError as error:
         raise ConfigError(
-            f"{location}.adapt: run {run_config.init_from} is no plain Llama: {error}"
+            f"{location}.adapt: run {run_config.init_from} is not a plain Llama: {error}"
         ) from None
     for key, is_set in (
         ("save_checkpoints_at", run_config.training.save_checkpoints_at),

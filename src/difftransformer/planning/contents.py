@@ -59,5 +59,5 @@ def lacking(artifacts: Artifacts, name: str) -> str:
     resolver = artifacts.jobs.resolver
     declared = resolver.artifacts.get(name)
     if declared is not None and (why := artifacts.unavailable_reason(declared)) is not None:
-        return f"Not of the model that `pretrained` names: {without_folders(why)}"
+        return f"Not for the model of the setting `pretrained`: {without_folders(why)}"
     return f"Scale {resolver.project.scale} has no setting for it"

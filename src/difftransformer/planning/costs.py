@@ -86,7 +86,7 @@ def lines(plan: Plan, artifacts: Sequence[str], num_lines: int = 20) -> Iterator
         f"{disk:,.0f} GiB of weights and checkpoints, {_data_gib(plan, costs):,.0f} GiB of tokens"
     )
     days = ", ".join(f"{hours / gpus / 24:,.0f} on {gpus}" for gpus in WORLDS)
-    yield f"days, were all GPUs always busy: {days}"
+    yield f"days with all GPUs busy: {days}"
     yield (
         f"{'run':40} {'seeds':>5} {'param':>7} {'tokens':>7} {'GPUs':>4} {'GPU-h':>9} {'days':>6} "
         f"{'GiB of ' + format(machine.memory_gib, 'g'):>9}"
@@ -123,9 +123,9 @@ def _communication(
     if not sizes:
         return
     yield (
-        f"communication of a step, seconds, and in parts of its computation; {machine.node_gb_s:g} "
+        f"communication per step, seconds and share of computation; {machine.node_gb_s:g} "
         f"GB/s in a node of {machine.gpus_per_node}, {bandwidth(max(WORLDS), machine):g} between "
-        f"nodes, {machine.hop_us:g} us a hop, nothing hidden; *: a sequence for each GPU"
+        f"nodes, {machine.hop_us:g} us per hop, no overlap; *: one sequence per GPU"
     )
     for run in sizes.values():
         run_config = plan.jobs.run(run)
@@ -147,7 +147,7 @@ def _published(costs: Sequence[PublishedCost]) -> Iterator[str]:
         hours = sum(cost.gpu_hours for cost in stated)
         size = sum(cost.download_gib for cost in stated)
         yield (
-            f"{len(stated)} pretrained models, {hours:,.1f} GPU-hours as they are, "
+            f"{len(stated)} pretrained models, {hours:,.1f} GPU-hours of evaluation, "
             f"{size:,.0f} GiB to download"
         )
     for cost in stated:
@@ -159,7 +159,7 @@ def _published(costs: Sequence[PublishedCost]) -> Iterator[str]:
         )
     for cost in costs:
         if cost.parameters is None:
-            yield f"{cost.run}: nobody says how large it is: give it `parameters` in runs.yaml"
+            yield f"{cost.run}: unknown size: set `parameters` in runs.yaml"
 
 
 def _data_gib(plan: Plan, costs: Sequence[TrainingCost]) -> float:
@@ -187,7 +187,7 @@ def epochs(plan: Plan, runs: Iterable[str]) -> Iterator[str]:
             )
             longest[run_config.dataset] = max(epochs_of_run, longest.get(run_config.dataset, 0.0))
     for dataset, times in sorted(longest.items(), key=lambda item: -item[1]):
-        yield f"{dataset}: its longest training goes through it {times:.2g} times"
+        yield f"{dataset}: {times:.2g} epochs in its longest training"
 
 
 def _cost(plan: Plan, run: str, seeds: int, machine: MachineConfig) -> TrainingCost:
@@ -200,8 +200,8 @@ def _cost(plan: Plan, run: str, seeds: int, machine: MachineConfig) -> TrainingC
     if run_config.adapt is not None:
         counts = configure(run_config.adapt, run).parameter_counts(run_config.model)
         checkpoint = _BYTES * (counts.trained + counts.optimizer)
-    # Kept weights lie with the checkpoints and with what is published; one checkpoint is written
-    # while the others are there.
+    # Intermediate weights are stored twice, in the state and in the output folder; one checkpoint
+    # is written while the previous ones still exist.
     stored = weights * (1 + 2 * len(config.intermediate_steps)) + checkpoint * (
         KEPT_CHECKPOINTS + 1
     )

@@ -110,9 +110,7 @@ class Plan:
         """
         if (machine := self.resolver.scale.machine) is None:
             location = self.resolver.scale_file
-            raise ConfigError(
-                f"{location}: no `machine` to reckon with: add one, as paper.yaml has"
-            )
+            raise ConfigError(f"{location}: no `machine` for estimates: add one as in paper.yaml")
         return machine
 
     def require_room(self, runs: Iterable[str]) -> None:
@@ -157,7 +155,7 @@ class Plan:
         """
         folder = Path(self.jobs.layout.plan)
         nearest = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
-        nearest.mkdir(exist_ok=True)  # a file is in its way, or a link to nowhere
+        nearest.mkdir(exist_ok=True)  # fails for a file or a broken link
         try:
             TemporaryFile(dir=nearest).close()
         except OSError as error:
@@ -309,8 +307,8 @@ class Plan:
             ConfigError: It is unknown, or cannot be built, and why; the line begins with
             ``location``.
         """
-        if (why := self.lacking().get(name)) is not None:
-            raise ConfigError(f"{location}: '{name}' cannot be built: {why}")
+        if (reason := self.lacking().get(name)) is not None:
+            raise ConfigError(f"{location}: '{name}' cannot be built: {reason}")
         return lookup(self.artifacts.available, name, "artifact", location)
 
     def lacking(self) -> dict[str, str]:

@@ -66,7 +66,7 @@ def test_rerun_keeps_the_seeds_that_tables_have(checkout: Path, started: Mock) -
     table_with(checkout, "ablation_group_norm", [4])
     ended = call("rerun", "ablation_group_norm")
     assert ended.exit_code == 2
-    assert "table6 [4, 6, 8], ablation_group_norm [4]; say --seeds" in ended.stderr
+    assert "table6 [4, 6, 8], ablation_group_norm [4]; give --seeds" in ended.stderr
     call("rerun", "ablation_group_norm", "--seeds", "[5]")
     assert {Path(file).parent.name for file in forced(started)[1]} == {"5"}
 

@@ -81,7 +81,7 @@ def test_no_model_is_trained_twice_and_all_fit(plan: Plan) -> None:
     assert len(set(alike)) == len(alike)
     assert all(one.memory_gib < 78 for one in costs)
     said = "\n".join(lines(plan, asked))
-    assert "transformer_3b " in said and "communication of a step" in said
+    assert "transformer_3b " in said and "communication per step" in said
     assert "6 pretrained models" in said
 
 
@@ -143,5 +143,5 @@ def test_a_published_base_is_planned_by_its_sizes(repository: Path) -> None:
 
 def test_a_scale_without_a_machine_is_one_line(repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": "tiny"})
-    with pytest.raises(ConfigError, match=r"tiny\.yaml: no `machine` to reckon with"):
+    with pytest.raises(ConfigError, match=r"tiny\.yaml: no `machine` for estimates"):
         training_costs(plan, ["table6"])

@@ -52,8 +52,8 @@ ENTRY = """
         ("{method: dexx}", "", "did you mean 'dex'"),
         ("{method: lora, rnak: 8}", "", "rnak"),
         ("{method: dex, heads: [0, 99]}", "", "heads: 99 is no head of a layer, which has 0 to"),
-        ("{method: lora}", "init_from: null", "there is nothing to adapt"),
-        ("{method: lora}", "base: diff\n    init_from: diff", "run diff is no plain Llama"),
+        ("{method: lora}", "init_from: null", "nothing to adapt"),
+        ("{method: lora}", "base: diff\n    init_from: diff", "run diff is not a plain Llama"),
         (
             "{method: lora}",
             "overrides: {training: {save_checkpoints_at: [0.5]}}",
