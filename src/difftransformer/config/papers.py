@@ -1,7 +1,4 @@
-"""What the papers print: every table and figure with the artifact that rebuilds it, and numbers.
-
-Published numbers stand beside ours, and are never an input to them.
-"""
+"""Published tables, figures and numbers, which are shown next to ours and never an input."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -23,7 +20,7 @@ State = Literal[
 ]
 
 GROUPS = ("default_targets", "all", "sweeps")
-"""Targets that stand for many artifacts."""
+"""Targets that group artifacts."""
 TARGETS = {
     **dict.fromkeys(GROUPS, "a group of artifacts"),
     **dict.fromkeys(
@@ -35,11 +32,11 @@ TARGETS = {
         "a rule of the workflow",
     ),
 }
-"""Targets of the command line by whose names no paper and no artifact may go."""
+"""Reserved names: no paper and no artifact may have them."""
 
 
 class PaperDifference(Settings):
-    """A difference that is printed, as a number or a range, whatever its rows' values say."""
+    """A published difference, as a number or a range; takes precedence over the rows' values."""
 
     baseline: str = setting(meaning="Run that rebuilds the row that was subtracted")
     low: float = setting(meaning="Smaller end, in the unit of the column")
@@ -47,7 +44,7 @@ class PaperDifference(Settings):
 
     @property
     def middle(self) -> float:
-        """What stands for the range where one number is needed."""
+        """Midpoint of the range."""
         return (self.low + self.high) / 2
 
     @model_validator(mode="after")
@@ -84,7 +81,7 @@ class PaperSeries(Settings):
 
 
 class PaperTable(Settings):
-    """A published table or figure: stands beside our numbers, and is never an input to them."""
+    """A published table or figure, shown next to our numbers."""
 
     title: str = setting(meaning="What the published table or figure is")
     source: str = setting(meaning="Document and number of the table or figure")
@@ -142,8 +139,8 @@ class PaperItem(Settings):
     item: str = setting(meaning="Its number, as printed, such as Table 6")
     shows: str = setting(meaning="What it shows, in a few words")
     artifact: str | None = setting(None, meaning="Artifact that rebuilds it; null: none does")
-    reason: str | None = setting(None, meaning="Why there is nothing that could be rebuilt")
-    missing: str | None = setting(None, meaning="What it takes to rebuild it and is not built yet")
+    reason: str | None = setting(None, meaning="Why it cannot be rebuilt")
+    missing: str | None = setting(None, meaning="What must be implemented to rebuild it")
 
     @model_validator(mode="after")
     def _rebuilt_or_explained(self) -> Self:
@@ -156,7 +153,7 @@ class PaperItem(Settings):
 
 
 class PaperConfig(Settings):
-    """A paper with everything that it prints."""
+    """A paper with its tables and figures."""
 
     title: str = setting(meaning="Title and year of the paper")
     source: str = setting(meaning="Where it is published")
@@ -166,9 +163,9 @@ class PaperConfig(Settings):
 
 
 class Replication(Settings):
-    """What others found of a paper's central difference, in trainings of their own."""
+    """An independent replication of a paper's central difference."""
 
-    study: str = setting(meaning="Who trained, and which of their experiments it is")
+    study: str = setting(meaning="Authors and name of the experiment")
     paper: str = setting(meaning="Paper of `papers` whose comparison it repeats")
     model: str = setting(meaning="Size of the model")
     tokens: float | None = setting(
@@ -202,7 +199,7 @@ class Replication(Settings):
 
 
 class PapersFile(Settings):
-    """``config/papers.yaml``: what there is to rebuild, so that nothing is missing silently."""
+    """``config/papers.yaml``: all tables and figures of the papers."""
 
     papers: dict[str, PaperConfig] = setting(meaning="Papers by a short name")
     replications: list[Replication] = setting(
@@ -212,17 +209,17 @@ class PapersFile(Settings):
 
 
 class ItemStatus(Settings):
-    """What has become of one table or figure in a report."""
+    """Status of a published table or figure in a report."""
 
     item: str = setting(meaning="Its number")
     shows: str = setting(meaning="What it shows")
     artifact: str | None = setting(None, meaning="Artifact that rebuilds it")
-    states: list[State] = setting(meaning="What has become of it")
-    note: str = setting("", meaning="What is missing, and how to get it")
+    states: list[State] = setting(meaning="Its states")
+    note: str = setting("", meaning="What is missing, and how to build it")
 
 
 class PaperStatus(Settings):
-    """What has become of a paper's tables and figures."""
+    """Status of a paper's tables and figures."""
 
     title: str = setting(meaning="Title and year of the paper")
     source: str = setting(meaning="Where it is published")
@@ -230,7 +227,7 @@ class PaperStatus(Settings):
 
 
 def check_papers(papers: PapersFile, artifacts: Mapping[str, object], location: str) -> None:
-    """Check that artifacts and papers that are named exist, and none has the name of a target.
+    """Check references to artifacts and papers, and that no paper has a reserved name.
 
     Raises:
         ConfigError: One line with the key path, the unknown name and the nearest one.

@@ -1,7 +1,4 @@
-"""Pretrained models: where transformers finds them, and their sizes.
-
-Importing this does not import transformers, calling it does.
-"""
+"""Pretrained models: their location and sizes; transformers is imported when needed."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class PretrainedBase(PretrainedModel):
-    """A pretrained model that is adapted."""
+    """The pretrained model that `pretrained` of config.yaml names."""
 
     label: str | None = setting(
         None,
@@ -42,7 +39,7 @@ class PretrainedBase(PretrainedModel):
         return self.label or self.name.rstrip("/").rpartition("/")[2] or self.name
 
     def planned(self, location: str) -> ModelConfig:
-        """Return its sizes: those that are given, or those of its files.
+        """Return its sizes: as set, or from its files.
 
         ``location`` is where they are given, for errors.
 
@@ -63,12 +60,12 @@ _SUBTRACTING = {"DiffLlamaForCausalLM", "MotifForCausalLM", "Phi4FlashForCausalL
 
 
 def named(value: Any) -> Any:
-    """Let a name stand for a model."""
+    """Read a name as a mapping with that name."""
     return {"name": value} if isinstance(value, str) else value
 
 
 def source(model: PretrainedModel) -> tuple[str, dict[str, Any]]:
-    """Return the name and the options of a model for `from_pretrained`.
+    """Return name and keyword arguments for `from_pretrained`.
 
     Raises:
         CheckpointError: Files of the model name weights outside its folder or, with
@@ -124,7 +121,7 @@ def weight_files(path: Path) -> list[Path]:
 
 
 def _require_own_code(model: PretrainedModel, name: str, revision: str) -> None:
-    """Refuse code of another repository, which no revision pins.
+    """Refuse remote code of another repository, which `revision` does not pin.
 
     Raises:
         CheckpointError: A file of the model names code of another repository, or cannot be read.
@@ -172,7 +169,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def unreadable(model: PretrainedModel, error: Exception) -> CheckpointError:
-    """Say in one line why a pretrained model cannot be loaded, and what to look at."""
+    """Return the one-line error for a pretrained model that cannot be loaded."""
     local = model.folder is not None
     location = "" if local else " from the Hugging Face hub"
     cure = (
@@ -215,7 +212,7 @@ def sizes(model: PretrainedModel) -> ModelConfig:
 
 
 def model_type(folder: Path) -> str | None:
-    """Return what kind of model config.json says it is of; None where it cannot be read."""
+    """Return `model_type` of config.json; None: it cannot be read."""
     try:
         kind: str | None = json.loads((folder / "config.json").read_text("utf-8"))["model_type"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -224,7 +221,7 @@ def model_type(folder: Path) -> str | None:
 
 
 def sizes_of(config: "PreTrainedConfig", name: str) -> ModelConfig:
-    """Return the sizes in a config of transformers, by the names of ours.
+    """Convert a config of transformers to ours.
 
     Raises:
         CheckpointError: As `sizes`; ``name`` is the model's, for that.

@@ -34,7 +34,7 @@ class ClaimContrast(Settings):
     baseline: str | float = setting(
         meaning="Run it is compared with, seed by seed; or a number, such as 1 for a ratio"
     )
-    name: str = setting("", meaning="What tells it from the claim's other contrast, in words")
+    name: str = setting("", meaning="Label, if the claim has another contrast")
 
     @model_validator(mode="after")
     def _two_runs(self) -> Self:
@@ -44,7 +44,7 @@ class ClaimContrast(Settings):
 
     @property
     def sides(self) -> dict[str, str]:
-        """The compared runs, by key: row and, unless it is a number, baseline."""
+        """Return the compared runs by key: row and, unless it is a number, baseline."""
         sides = {"row": self.row, "baseline": self.baseline}
         return {key: run for key, run in sides.items() if isinstance(run, str)}
 

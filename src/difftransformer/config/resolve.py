@@ -36,12 +36,12 @@ from difftransformer.config.yaml_files import validate_yaml, yaml_files
 from difftransformer.errors import ConfigError, lookup
 
 SECOND_TEXT = "second_text"
-"""Dataset that `second_corpus` stands in for."""
+"""Dataset that `second_corpus` replaces."""
 
 
 @dataclass(frozen=True, eq=False)
 class ConfigResolver:
-    """Everything that ``config/`` declares, at one scale."""
+    """Everything that ``config/`` declares, resolved at one scale."""
 
     folder: Path
     project: ProjectConfig
@@ -53,7 +53,7 @@ class ConfigResolver:
     registry: Registry
     papers: PapersFile
     key_origins: Layers
-    """Where each key of the project was set, for errors."""
+    """Location that set each key of the project, for errors."""
 
     @classmethod
     def load(
@@ -103,7 +103,7 @@ class ConfigResolver:
         return resolver
 
     def _check_entries(self) -> None:
-        """Check every entry by itself, those that no run uses and values that another overrides."""
+        """Check every entry on its own, including unused ones and overridden values."""
         scale, file = self.scale, self.scale_file
         runs_file = str(self.folder / "runs.yaml")
         scales.check_entries(scale, file, self.runs, runs_file, self.datasets, self.suites)
@@ -124,7 +124,7 @@ class ConfigResolver:
 
     @cached_property
     def runs_location(self) -> str:
-        """Place of the runs, for errors."""
+        """Location of the runs, for errors."""
         return f"{self.folder / 'runs.yaml'}: runs"
 
     @cached_property
@@ -190,7 +190,7 @@ class ConfigResolver:
         return validate(kind, layers.values, f"{location}.{name}", layers.origin)
 
     def _repeated(self, name: Any, location: str) -> dict[str, Any]:
-        """Return the settings of the suite that another one repeats."""
+        """Return the settings of a suite that another one repeats."""
         lookup(self.suites, name, "suite", location)
         repeated = self.suite(name)
         if not repeated.repeatable:
@@ -201,14 +201,14 @@ class ConfigResolver:
         return repeated.model_dump(mode="json")
 
     def timing(self, name: str) -> Timing | None:
-        """Return what the scale says of timings of an evaluation; None if it makes none."""
+        """Return the scale's timing settings of an evaluation; None: it has none."""
         if name not in self.scale.timings:
             return None
         location = f"{self.scale_file}: timings.{name}"
         return validate(timing_class(name, location), self.scale.timings[name], location)
 
     def entry(self, name: str) -> RunEntry:
-        """Return a run with what it has from its bases, all but `overrides`.
+        """Return a run's entry with everything inherited but `overrides`.
 
         Raises:
             ConfigError: An unknown run; offers the nearest name.
@@ -216,19 +216,16 @@ class ConfigResolver:
         return lookup(self.runs, name, "run", self.runs_location)
 
     def pretrained(self, name: str) -> PretrainedModel | None:
-        """Return the pretrained model that a run is; None for one that is trained here."""
+        """Return the pretrained model of a run; None: the run is trained here."""
         return self.entry(name).pretrained_model()
 
     def run(self, name: str, recipe: str | None = None) -> RunConfig:
-        """Return a run, at another recipe than its own if one is given.
-
-        It is as the training job gets it, but that one with `match` is not sized yet.
-        """
+        """Return the resolved config of a run before `match`, optionally at another recipe."""
         layers = self.layers(name, recipe)
         return validate(RunConfig, layers.values, self._model_location(name), layers.origin)
 
     def layers(self, name: str, recipe: str | None = None) -> Layers:
-        """Return the settings of a run, merged and not checked; arguments as for `run`."""
+        """Return the merged settings of a run before validation; arguments as for `run`."""
         entry = self.entry(name)
         recipe = recipe or entry.recipe
         location = f"{self.runs_location}.{name}"
@@ -258,7 +255,7 @@ class ConfigResolver:
         return layers
 
     def _model_location(self, name: str) -> str:
-        """Where the model of a run is set, for errors; the call may change it."""
+        """Return the location of a run's model settings, for errors."""
         changed = "model" in self.project.overrides.get(name, {})
         return (
             f"{self.runs_location}.{name}"
@@ -269,7 +266,7 @@ class ConfigResolver:
         return f"{self.key_origins.origin(('overrides', name))}: overrides.{name}"
 
     def _references(self, name: str, layers: Layers, location: str) -> dict[str, Any]:
-        """What a run has of other entries than its bases, with the size of its vocabulary."""
+        """Return a run's references to other entries, and its model with its vocabulary size."""
         values = layers.values
         lineage(self.runs, name, self.runs_location, "init_from", self._parent, "run")
         if "dataset" not in values:
@@ -303,9 +300,9 @@ class ConfigResolver:
         return list(scales.members(self.runs, run, self.scale.size_grids[size_grid]))
 
     def dataset_of(self, name: str) -> str:
-        """Return the dataset that stands in for ``name``: `corpus` replaces text, not tasks.
+        """Return the dataset that replaces ``name``: `corpus` replaces text, not tasks.
 
-        A dataset with a base keeps its name: `corpus` takes the place of its base.
+        A dataset with a base keeps its name: `corpus` replaces its base.
         """
         if name == SECOND_TEXT:
             return self.project.second_corpus or name
@@ -315,7 +312,7 @@ class ConfigResolver:
         return corpus
 
     def read_by(self, run: str, dataset: str) -> str:
-        """Return the dataset that stands in for ``dataset`` in the token ids of a run."""
+        """Return the dataset that a run reads for ``dataset``, replaced and retokenized."""
         resolved, owners = self.dataset_of(dataset), (run, self._parent(run))
         pretrained_owners = [
             owner for owner in owners if owner is not None and self.pretrained(owner) is not None
@@ -347,7 +344,7 @@ class ConfigResolver:
         return {name: base for name, base in bases.items() if base is not None}
 
     def _dataset_chain(self, name: str) -> list[str]:
-        """Return a dataset's bases from the first on, and itself; `corpus` replaces the first."""
+        """Return a dataset's bases, first to last, and itself; `corpus` replaces the first."""
 
         def base(member: str) -> str | None:
             parent = self._derived.get(member)

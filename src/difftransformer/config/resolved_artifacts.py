@@ -1,4 +1,4 @@
-"""What a reporting job gets: rows with labels, published values and claims, all resolved."""
+"""Resolved configs of reporting jobs: rows with labels, published values, claims."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from difftransformer.config.validation import validate
 
 
 def with_overrides(label: str, overrides: str) -> str:
-    """Return the label of a row with the settings that `overrides` overrides."""
+    """Append overridden settings to the label of a row."""
     return f"{label} (overrides: {overrides})" if overrides else label
 
 
@@ -71,8 +71,7 @@ class ResolvedSection(Settings):
     suites: list[str] = setting(meaning="Evaluation suites the section reads")
     rows: list[ResolvedRow] = setting(meaning="Rows from top to bottom")
     grid_rows: list[ResolvedGridRow] = setting(
-        [],
-        meaning="Rows of a section with a size grid; `rows` then has a run for each of its recipes",
+        [], meaning="Rows of a section with a size grid; `rows` then has a run per recipe"
     )
     sweep: list[SweepRow] = setting([], meaning="Learning rates of the rows")
     replications: list[Replication] = setting(
@@ -110,7 +109,7 @@ class ResolvedArtifact(Settings):
 
     @property
     def overrides(self) -> dict[str, str]:
-        """What `overrides` changes, by the runs of rows that it changes."""
+        """Overridden settings by run, for runs that have any."""
         rows = {
             row.run: row.overrides for part in self.sections for row in part.rows if row.overrides
         }
@@ -121,7 +120,7 @@ class ResolvedArtifact(Settings):
 
 
 class RunDisplay(Settings):
-    """What the report says of a run beside its results."""
+    """How the report shows a run."""
 
     label: str = setting(meaning="Name for readers")
     base: str | None = setting(None, meaning="Run that it changes; null: none")
@@ -129,7 +128,7 @@ class RunDisplay(Settings):
 
 
 class EarlierArtifact(Settings):
-    """An artifact that an earlier call has built and this one did not ask for."""
+    """An artifact that an earlier call built and this call did not request."""
 
     artifact: str = setting(meaning="Id of the artifact")
     table: str | None = setting(None, meaning="Its table as JSON; null: it has none")
@@ -138,7 +137,7 @@ class EarlierArtifact(Settings):
 
 
 class TestedClaims(Settings):
-    """All claims at a scale, for the job that tests those with results."""
+    """All claims at a scale, for the verdicts job."""
 
     scale: str = setting(meaning="Scale of the results")
     alpha: float = setting(meaning="Error rate of a family")

@@ -16,7 +16,7 @@ from difftransformer.errors import ConfigError, lookup, nearest
 Entries = Mapping[str, object]
 Runs = Mapping[str, RunEntry]
 INHERITED = {"recipe", "init_from", "adapt", "color", "match"}
-"""What a run has of its nearest base with it; its `overrides` is merged key by key."""
+"""Keys that a run inherits from its nearest base; `overrides` are merged key by key."""
 Proxies = Mapping[str, Mapping[str, str | None]]
 """Artifact -> run of its rows -> run that stands in for it; None leaves the row out.
 
@@ -29,7 +29,7 @@ claims on it stay the same, and a scale says which of its runs stand in for the 
 
 
 def scale_runs(runs: Runs, scale: ScaleConfig, scale_file: str) -> dict[str, RunEntry]:
-    """Return the runs that a scale changes or adds."""
+    """Return the runs that a scale changes or adds, by name."""
     entries = {}
     for name, changes in scale.runs.items():
         location, layers = f"{scale_file}: runs.{name}", Layers()
@@ -41,7 +41,7 @@ def scale_runs(runs: Runs, scale: ScaleConfig, scale_file: str) -> dict[str, Run
 
 
 def inherited(runs: Runs, location: str) -> dict[str, RunEntry]:
-    """Return the runs with what each has from its bases, be it null in the nearest one.
+    """Return the runs with inherited keys filled in; an explicit null is inherited, too.
 
     Raises:
         ConfigError: A base is unknown, or the bases form a circle.
@@ -61,9 +61,9 @@ def inherited(runs: Runs, location: str) -> dict[str, RunEntry]:
 def tuned_as(
     runs: Runs, rates: Mapping[str, float], name: str, recipe: str, location: str
 ) -> str | None:
-    """Return whose tuned learning rate a run has at a recipe; None: that of the recipe.
+    """Return the run whose tuned learning rate applies; None: the recipe's applies.
 
-    Its own, or that of its nearest base at the same recipe, adapted by the same method if by any.
+    That is the run itself, or its nearest base with the same recipe and adaptation method.
     """
 
     def method(run: str) -> Any:
@@ -77,10 +77,9 @@ def tuned_as(
 
 
 def members(runs: Runs, run: str, recipes: Sequence[str]) -> dict[str, str]:
-    """Return run id -> recipe of a run at every recipe of a size grid, in their order.
+    """Return run id -> recipe for a run at every recipe of a size grid.
 
-    At its own recipe a run is itself, and at one at which a run of its own name stands, that one,
-    so nothing is trained twice.
+    Runs of runs.yaml that differ from it only in their recipe are used, so nothing trains twice.
     """
     base_entry = runs[run]
     named = {
@@ -97,7 +96,7 @@ def members(runs: Runs, run: str, recipes: Sequence[str]) -> dict[str, str]:
 def size_grid_runs(
     runs: Runs, artifacts: Mapping[str, ArtifactConfig], scale: ScaleConfig, file: str, folder: str
 ) -> dict[str, RunEntry]:
-    """Return the runs that size grids add: rows of an artifact at several recipes of the scale.
+    """Return the runs that size grids add.
 
     ``file`` is the scale's and ``folder`` that of the artifacts, for errors.
 
@@ -130,7 +129,7 @@ def size_grid_runs(
 
 
 def sweep_runs(runs: Runs, scale: ScaleConfig, scale_file: str) -> dict[str, RunEntry]:
-    """Return a run for each learning rate of the grids of all sweeps."""
+    """Return a run per learning rate of every sweep."""
     expanded: dict[str, RunEntry] = {}
     grids: dict[str, list[float]] = {}
     for name, rates in (grid for sweep in scale.sweeps.values() for grid in sweep.rates().items()):
@@ -158,7 +157,7 @@ def sweep_run(run: str, index: int) -> str:
 def with_proxies(
     proxies: Proxies, artifacts: Mapping[str, ArtifactConfig], runs: Runs, location: str
 ) -> dict[str, ArtifactConfig]:
-    """Return all artifacts, those with the rows replaced that others stand in for.
+    """Return all artifacts with their rows replaced by proxies.
 
     Raises:
         ConfigError: One line with the key path, the unknown name and the nearest one; or with the
@@ -185,14 +184,14 @@ def with_proxies(
 
 
 def claims_on_proxies(proxies: Proxies, claims: Mapping[str, Claim]) -> dict[str, Claim]:
-    """Return all claims, with the models that stand in for others in their tables."""
+    """Return all claims on the proxies of their tables."""
     return {
         name: claim.on_proxies(proxies.get(claim.artifact, {})) for name, claim in claims.items()
     }
 
 
 def not_testable(reasons: Mapping[str, str], claim: str, artifact: str) -> str | None:
-    """Return why a scale cannot test a claim of an artifact; None: it can."""
+    """Return the reason why a scale cannot test a claim; None: it can."""
     return next((reasons[key] for key in (claim, artifact, "all") if key in reasons), None)
 
 
@@ -230,7 +229,7 @@ def _section(part: SectionConfig, runs: Mapping[str, str | None]) -> SectionConf
 def adapt_pretrained(
     base: PretrainedBase, runs: Runs, artifacts: Mapping[str, ArtifactConfig], location: str
 ) -> tuple[dict[str, RunEntry], dict[str, ArtifactConfig]]:
-    """Let adaptations start from a pretrained model, and show it where their base is shown.
+    """Let adaptations start from a pretrained model, and show it in place of their base.
 
     Args:
         base: The model, which becomes a run.
@@ -262,9 +261,10 @@ def adapt_pretrained(
 def check_entries(
     scale: ScaleConfig, file: str, runs: Runs, runs_file: str, datasets: Entries, suites: Entries
 ) -> None:
-    """Check recipes and the `overrides` of runs key by key, and that what a scale changes is there.
+    """Check recipes and overrides key by key, and the scale's references.
 
-    A setting that overrides another must not hide it. ``file`` is the scale's own, for errors.
+    A setting that overrides another must not hide its error. ``file`` is the scale's own, for
+    errors.
 
     Raises:
         ConfigError: an unknown name or key, or a value of a wrong type or size.

@@ -1,4 +1,4 @@
-"""Tables and figures resolved: rows with labels and facts, and published values."""
+"""Resolution of tables and figures: rows with labels and facts, and published values."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ def _alone(run: str, size_grid: str | None) -> list[str]:
 
 @dataclass(frozen=True)
 class ArtifactResolver:
-    """What the files under ``config/`` declare about artifacts, and the runs they may name."""
+    """Artifacts and the properties of runs needed to resolve them."""
 
     artifacts: Mapping[str, ArtifactConfig]
     labels: Mapping[str, str]
@@ -43,17 +43,17 @@ class ArtifactResolver:
     pretrained: frozenset[str] = frozenset()
     """Runs that are pretrained models."""
     judges: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Suite -> who judges what it generates, of the suites that generate something to judge."""
+    """Suite -> judges of its answers."""
     members: Members = _alone
     color: Callable[[str], int | None] = lambda run: None
     """Gives the number of a run's color."""
     replications: Sequence[Replication] = ()
     """Independent replications of the papers' central differences."""
     overrides: Callable[[str], str] = lambda run: ""
-    """Gives what `overrides` changes of a run; empty: nothing."""
+    """Describes the overrides of a run; empty: none."""
 
     def published(self, name: str) -> PaperTable | None:
-        """Return the published numbers of an artifact, its own or those it shares."""
+        """Return the published numbers of an artifact, its own or another artifact's."""
         paper = self.artifacts[name].paper
         return self.published(paper) if isinstance(paper, str) else paper
 
@@ -159,7 +159,7 @@ class ArtifactResolver:
         )
 
     def _grid_row(self, row: RowConfig, part: SectionConfig) -> ResolvedGridRow:
-        """A row with its runs; without a size grid that is the one it names."""
+        """Resolve a row with its runs, one without a size grid."""
         baseline, members = row.baseline or part.baseline, self.members(row.run, part.size_grid)
         changed = self._overrides(row.run, *members)
         return ResolvedGridRow(
@@ -172,7 +172,7 @@ class ArtifactResolver:
         )
 
     def _overrides(self, run: str, *behind: str) -> str:
-        """What `overrides` changes of a run, and of others behind its row after their names."""
+        """Describe the overrides of a row's run and of the other runs behind it."""
         changes = [self.overrides(run)]
         changes += [
             f"{other}: {changed}"
@@ -215,9 +215,9 @@ class ArtifactResolver:
 def _published(
     artifact: ArtifactConfig, table: PaperTable | None, sections: Sequence[ResolvedSection]
 ) -> PaperTable | None:
-    """Return the published table with its rows named by the runs that stand beside them.
+    """Return the published table with its rows renamed to ours.
 
-    Of runs that `overrides` changes nothing is published, nor of their differences from others.
+    Runs with overrides, and differences from them, have no published values.
     """
     if table is None:
         return None

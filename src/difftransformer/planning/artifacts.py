@@ -36,7 +36,7 @@ class Artifacts:
 
     @cached_property
     def available(self) -> dict[str, ArtifactConfig]:
-        """Tables, figures and ablations by id, those that the scale can build."""
+        """Artifacts that the scale can build, by id."""
         swept = set(self.jobs.resolver.scale.sweeps)
         return {
             name: artifact
@@ -242,7 +242,7 @@ class Artifacts:
     # --- parts ---
 
     def unavailable_reason(self, artifact: ArtifactConfig) -> str | None:
-        """Say why an artifact is not built of the pretrained model; None: it is."""
+        """Return why an artifact cannot be built from the pretrained model; None: it can."""
         resolver, pretrained_runs, runs = (
             self.jobs.resolver,
             self.jobs.pretrained_runs,

@@ -35,7 +35,7 @@ def seeds_of(plan: Plan, artifacts: Iterable[str]) -> dict[str, list[int]]:
 
 
 def built_seeds(plan: Plan, artifact: str) -> list[int] | None:
-    """Return the seeds of the built tables that show an artifact's runs; None: those asked for.
+    """Return the seeds of existing tables with an artifact's runs; None: as requested.
 
     Raises:
         UserError: They have other seeds than those asked for, and not all the same.

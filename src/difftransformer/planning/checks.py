@@ -17,7 +17,7 @@ from difftransformer.training.methods import configure
 def check_run(
     resolver: ConfigResolver, run_config: RunConfig, parent: RunConfig | None = None
 ) -> None:
-    """Check that a run's batches fit its data and its model, and that it can start as asked.
+    """Check a run against its data, its model and its parent run.
 
     Args:
         resolver: The configuration.

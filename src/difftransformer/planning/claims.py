@@ -1,4 +1,4 @@
-"""The registered claims at a scale: tables that answer them, and input of the verdict job."""
+"""The registered claims at a scale, and the config of the verdicts job."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from difftransformer.provenance.fingerprint import code_fingerprint
 
 @dataclass(frozen=True, eq=False)
 class Claims:
-    """The claims of the registry, over the tables of a scale."""
+    """The registered claims and their tables at one scale."""
 
     artifacts: Artifacts
 
     def answering(self, artifacts: Collection[str]) -> list[str]:
-        """Return the artifacts whose tables have numbers of registered claims."""
+        """Return the artifacts with the numbers of registered claims."""
         claims = self.artifacts.jobs.resolver.registry.claims.values()
         return [name for name in dict.fromkeys(c.artifact for c in claims) if name in artifacts]
 

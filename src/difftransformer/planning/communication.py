@@ -1,4 +1,4 @@
-"""What the processes of one training send each other in a step (FSDP2), by a stated model.
+"""Communication of a training step under FSDP2, estimated by a ring model.
 
 A layer's weights are gathered before its forward and again before its backward pass, in the
 precision that it computes in, and its gradients are reduced and scattered behind it, in float32;
@@ -28,7 +28,7 @@ _REDUCED = 4
 
 @dataclass(frozen=True)
 class StepCost:
-    """One optimizer step of a training, on one of its GPUs.
+    """Cost of an optimizer step on one GPU.
 
     Attributes:
         gpus: N.
@@ -46,14 +46,14 @@ class StepCost:
 
     @property
     def share(self) -> float:
-        """Communication in parts of computation: from 1 on it cannot be hidden."""
+        """Communication time over computation time; above 1 it cannot be hidden."""
         return self.communication / self.computation
 
 
 def step_cost(
     model: ModelConfig, training: TrainingConfig, gpus: int, machine: MachineConfig
 ) -> StepCost:
-    """Return what a step costs on a number of GPUs, whatever the training itself asks for."""
+    """Return the cost of a step on a given number of GPUs."""
     sequences = max(training.batch_size, gpus)
     share = sequences / gpus
     most = ceil(share)  # of the GPU that has the most
@@ -76,7 +76,7 @@ def step_cost(
 
 
 def operations(model: ModelConfig, training: TrainingConfig) -> float:
-    """Return the operations of each trained token, layers that are computed again among them."""
+    """Return the FLOPs per trained token, including activation checkpointing."""
     once = training_flops(model, training.seq_len)
     return once * 4 / 3 if training.activation_checkpointing == "layer" else once
 

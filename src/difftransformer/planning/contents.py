@@ -34,7 +34,7 @@ def paper_contents(artifacts: Artifacts, reported: Collection[str]) -> list[Pape
 def _become(
     item: PaperItem, artifacts: Artifacts, reported: Collection[str]
 ) -> tuple[list[State], str]:
-    """What has become of one table or figure, and what is missing."""
+    """Return the states of a table or figure, and what is missing."""
     resolver, name = artifacts.jobs.resolver, item.artifact
     scale = resolver.project.scale
     if name is None:
@@ -55,7 +55,7 @@ def _become(
 
 
 def lacking(artifacts: Artifacts, name: str) -> str:
-    """Say why an artifact that is declared cannot be built."""
+    """Return why a declared artifact cannot be built."""
     resolver = artifacts.jobs.resolver
     declared = resolver.artifacts.get(name)
     if declared is not None and (why := artifacts.unavailable_reason(declared)) is not None:

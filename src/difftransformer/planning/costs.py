@@ -141,7 +141,7 @@ def _communication(
 
 
 def _published(costs: Sequence[PublishedCost]) -> Iterator[str]:
-    """Say what pretrained models cost."""
+    """Yield lines on the cost of pretrained models."""
     stated = [cost for cost in costs if cost.parameters is not None]
     if stated:
         hours = sum(cost.gpu_hours for cost in stated)

@@ -1,4 +1,4 @@
-"""Whether a job computes on a GPU, as far as it can be told before the job runs."""
+"""Whether a job uses GPU code, as far as known before it runs."""
 
 import json
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ _FOR_GPUS = frozenset({"flash_attn", "fused"})
 
 
 def computes_on_gpu(device: str, backends: Iterable[str], result: str | None) -> bool:
-    """Return whether a job computes with the code for GPUs.
+    """Return whether a job uses GPU code.
 
     Args:
         device: "cpu", "cuda" or "auto", which is what the finished result records, else what this
@@ -27,7 +27,7 @@ def computes_on_gpu(device: str, backends: Iterable[str], result: str | None) ->
 
 
 def _recorded(result: Path) -> str | None:
-    """The device in a result; None without a readable one, whose job runs again for that."""
+    """Return the device that a result records; None: no readable result."""
     try:
         return str(json.loads(result.read_bytes())["settings"]["resolved"]["device"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -36,5 +36,5 @@ def _recorded(result: Path) -> str | None:
 
 @cache
 def _sees_cuda() -> bool:
-    """Whether this machine has GPUs and a torch that is not the build for CPUs."""
+    """Whether this machine has GPUs and a torch build for them."""
     return bool(gpus.visible_gpus()) and not version("torch").endswith("+cpu")

@@ -22,7 +22,7 @@ def host_mb(model: ModelConfig) -> int:
 
 
 def require_gpu_memory(run_config: RunConfig, machine: MachineConfig, location: str) -> None:
-    """Check that a training fits the GPU of a machine.
+    """Check that a training fits into GPU memory.
 
     Raises:
         ConfigError: It does not fit; the message says what to change.

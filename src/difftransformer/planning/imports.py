@@ -1,4 +1,4 @@
-"""What many jobs of a workflow import, so that it can be done once for all of them."""
+"""Modules that many jobs import, so that the warm process imports them once."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from difftransformer.planning.plan import Plan
 
 MANY = 10
-"""Jobs from which it is worth while."""
+"""Minimum number of jobs."""
 
 
 def common_modules(plan: Plan, artifacts: Sequence[str]) -> list[str]:
-    """Return the modules that many jobs of artifacts import beside what all do, commonest first."""
+    """Return the modules that at least `MANY` jobs of artifacts import, most common first."""
     seeds = defaultdict[tuple[str, ...], set[int]](set)
     for name in artifacts:
         for pair in plan.artifacts.evaluations(name):

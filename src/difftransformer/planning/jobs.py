@@ -1,7 +1,7 @@
-"""Data, training, evaluation and timings: every job's slice, code fingerprint and inputs.
+"""Data, training, evaluation and benchmark jobs: config, code fingerprint and inputs of each.
 
-Slices go to jobs as files named by their content, so that a changed setting is a changed parameter
-of exactly the jobs it concerns.
+Configs are files named by their content: a changed setting changes the parameters of exactly the
+jobs that use it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -47,22 +47,22 @@ class Jobs:
 
     @cached_property
     def layout(self) -> Layout:
-        """Paths."""
+        """Paths of all results."""
         return Layout(self.resolver.project.results, self.scale)
 
     @cached_property
     def sizes(self) -> Sizes:
-        """Sizes of all runs, and what those with `match` were given."""
+        """Runs with their sizes, `match` applied."""
         return Sizes(self.resolver)
 
     @cached_property
     def pretrained_runs(self) -> PretrainedRuns:
-        """Which runs are pretrained models, or made of one."""
+        """Pretrained models and their adaptations among the runs."""
         return PretrainedRuns(self.resolver, self.sizes)
 
     @cached_property
     def user_files(self) -> UserFiles:
-        """The user's files, known by their content."""
+        """Listings of the user's files with their digests."""
         return UserFiles(Path(self.layout.plan))
 
     @property
@@ -71,14 +71,14 @@ class Jobs:
         return self.resolver.project.scale
 
     def trained(self, run: str) -> bool:
-        """Whether a run is trained here; it is a pretrained model else."""
+        """Whether a run is trained here, not a pretrained model."""
         return self.resolver.pretrained(run) is None
 
     # --- what a job gets ---
 
     @cache  # noqa: B019 - a plan lives as long as the process
     def run(self, name: str) -> RunConfig:
-        """Return a run with its attention checked and all sizes filled in."""
+        """Return the resolved and checked config of a run."""
         run_config = self.sizes.run(name)
         parent = run_config.init_from if run_config.pretrained is None else None
         check_run(self.resolver, run_config, None if parent is None else self.run(parent))
@@ -121,7 +121,7 @@ class Jobs:
         return self.write("evaluation", EvaluationConfig(**names, config=config, pretrained=base))
 
     def judges(self, suite: str) -> list[JudgeName]:
-        """Return who judges what a suite leaves; most suites leave nothing to judge."""
+        """Return the judges of a suite's answers; empty for most suites."""
         return self.resolver.project.judge if self.resolver.suite(suite).judged else []
 
     def judgment_config_file(self, judge: str, suite: str, run: str) -> str:
@@ -134,22 +134,19 @@ class Jobs:
         return self.write("judgment", judgment_config)
 
     def ngrams_config_file(self, dataset: str, suite: str) -> str:
-        """Return the file that says which n-grams are too frequent for a suite."""
+        """Return the file with the config of an n-gram job."""
         ngrams = self.resolver.suite(suite).base_suite.ngrams
         assert ngrams is not None, suite
         ngrams_config = NgramsConfig(scale=self.scale, dataset=dataset, suite=suite, ngrams=ngrams)
         return self.write("ngrams", ngrams_config)
 
     def timing_gpus(self, name: str) -> int:
-        """Return the GPUs that a job of timings asks for."""
+        """Return the GPUs that a benchmark job requests."""
         config = self.resolver.timing(name)
         return 0 if config is None else _gpus(config.device)
 
     def timing_threads(self, name: str, cores: int) -> int:
-        """Return how many of ``cores`` a job of timings takes: all, so that nothing disturbs it.
-
-        By a clock of what it computes itself, which others beside it hardly change, those it needs.
-        """
+        """Return the threads of a benchmark job: all ``cores``, or those it needs by CPU time."""
         config = self.resolver.timing(name)
         if config is None or config.clock == "wall" or config.threads is None:
             return cores
@@ -172,13 +169,13 @@ class Jobs:
         return code_fingerprint(ENTRIES[rule], selected, on_gpu=on_gpu)
 
     def modules(self, rule: str, *parts: str) -> list[str]:
-        """Return the modules that a job imports beside what all do; arguments as for `code`."""
+        """Return the modules that a job imports; arguments as for `code`."""
         selected = (name.partition(":")[0] for name in self._selected(rule, parts))
         return list(dict.fromkeys([ENTRIES[rule], *selected]))
 
     @cache  # noqa: B019 - a plan lives as long as the process
     def gpus(self, run: str, suite: str | None = None) -> int:
-        """Return the GPUs that a run's training, or what a suite measures of it, asks for."""
+        """Return the GPUs that a run's training, or its evaluation by a suite, requests."""
         if suite is not None:
             device = self.resolver.suite(suite).device
             if device != "auto" or gpus.visible_gpus():
@@ -194,11 +191,11 @@ class Jobs:
 
     @cache  # noqa: B019 - a plan lives as long as the process
     def host_mb(self, run: str) -> int:
-        """Return the MB of its node's own memory that a training asks for."""
+        """Return the host memory in MB that a training requests."""
         return host_mb(self.run(run).model)
 
     def workers(self, dataset: str, cores: int) -> int:
-        """Return how many threads tokenize a dataset: a small one must not wait for all cores."""
+        """Return the threads that tokenize a dataset; small datasets use few."""
         tokens = self.resolver.dataset(dataset).tokens
         return cores if tokens is None else max(1, min(cores, tokens // TOKENS_PER_WORKER))
 
@@ -247,7 +244,7 @@ class Jobs:
         return self.user_files.listing(f"run-{run}", model_files(pretrained))
 
     def beside_weights(self, suite: str | None, run: str, seed: int) -> list[str]:
-        """Return what else is read of a model that is trained here.
+        """Return the other files of a trained model that a job reads.
 
         Args:
             suite: What it is read for; None: another training that starts from it.
@@ -280,7 +277,7 @@ class Jobs:
     # --- parts ---
 
     def _on_gpu(self, rule: str, parts: Sequence[str], seed: int | None) -> bool:
-        """Return whether the code for GPUs is part of what a job computes with."""
+        """Return whether a job uses GPU code."""
         match rule:
             case "pretrain" | "extend_context" | "adapt":
                 config = self.run(parts[0]).training
@@ -309,7 +306,7 @@ class Jobs:
                     yield from reader_locations()
 
     def write(self, kind: str, config: BaseModel) -> str:
-        """Write a slice under a name made of its content; what is there already is the same."""
+        """Write a config to a file named by its content, unless it exists."""
         path = Path(f"{self.layout.plan}/{kind}-{config_fingerprint(config)[:16]}.json")
         if not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -44,7 +44,7 @@ class Plan:
 
     resolver: ConfigResolver
     call_settings: Mapping[str, Any] = field(default_factory=dict)
-    """Keys of config.yaml that the call sets."""
+    """Keys of config.yaml that this call sets."""
 
     @cached_property
     def jobs(self) -> Jobs:
@@ -114,7 +114,7 @@ class Plan:
         return machine
 
     def require_room(self, runs: Iterable[str]) -> None:
-        """Check that trainings fit the GPU that the scale is planned for, if it is for one.
+        """Check that trainings fit the memory of the scale's GPU, if it has one.
 
         Raises:
             ConfigError: A training does not; the line says what to change.
@@ -182,9 +182,9 @@ class Plan:
         }
 
     def requested_artifacts(self, targets: Sequence[str]) -> list[str]:
-        """Return the artifacts that targets of a command line name, those of a group one by one.
+        """Return the artifacts that the targets of a command line name, groups expanded.
 
-        Without any they are those of a bare call; rules and files are no artifacts.
+        Without any, `default_targets`; names of rules and files are ignored.
         """
         artifacts = self.groups | {name: [name] for name in self.artifacts.available}
         names = [name for name in targets if name in artifacts] or [DEFAULT_TARGETS]
@@ -197,14 +197,14 @@ class Plan:
         return [*chain.from_iterable(tables), *chain.from_iterable(figures)]
 
     def built_for(self, artifacts: Sequence[str]) -> list[str]:
-        """Return what is built where artifacts are asked for: they, the verdicts and the report."""
+        """Return the files to build for artifacts: theirs, the verdicts and the report."""
         layout = self.jobs.layout
         stem = layout.verdicts.removesuffix(".json")
         verdicts = [f"{stem}{ending}" for ending in (".csv", ".md", ".json")]
         return [*self.files(artifacts), *verdicts, layout.report, layout.report_sums]
 
     def earlier_artifacts(self, requested: Sequence[str]) -> list[str]:
-        """Return the artifacts that lie there whole though this call does not ask for them."""
+        """Return the complete artifacts of earlier calls that this call does not request."""
         return [
             name
             for name in self.artifacts.available
@@ -290,12 +290,12 @@ class Plan:
     # --- rerunning one ---
 
     def owned_runs(self, artifact: str) -> list[str]:
-        """Return the runs that exist for an artifact alone; without any, all that it shows."""
+        """Return the runs that only an artifact needs; without any, all that it shows."""
         config = self.require(artifact, "rerun")
         return config.owned_runs or self.artifacts.runs(artifact)
 
     def owned_trainings(self, artifact: str) -> list[str]:
-        """Return the trainings that exist for an artifact alone: what rerunning it trains."""
+        """Return the training results to rebuild when an artifact is rerun."""
         runs = [run for run in self.owned_runs(artifact) if self.jobs.trained(run)]
         seeds = self.artifacts.seeds(artifact)
         return [self.jobs.layout.training(run, seed) for run in runs for seed in seeds]
@@ -312,7 +312,7 @@ class Plan:
         return lookup(self.artifacts.available, name, "artifact", location)
 
     def lacking(self) -> dict[str, str]:
-        """Return why artifacts cannot be built, of those that are declared and cannot."""
+        """Return the reasons of declared artifacts that cannot be built."""
         declared = sorted(self.resolver.artifacts.keys() - self.artifacts.available.keys())
         return {name: lacking(self.artifacts, name) for name in declared}
 
@@ -331,7 +331,7 @@ class Plan:
         return list(dict.fromkeys([*grouped, *artifacts]))
 
     def _target_names(self, artifacts: Sequence[str]) -> list[str]:
-        """Artifacts by the name of the group that they are, else one by one."""
+        """Return the name of the group with exactly these artifacts, else the artifacts."""
         names = (name for name, members in self.groups.items() if set(members) == set(artifacts))
         return next(([name] for name in names), list(artifacts))
 

@@ -1,4 +1,4 @@
-"""Which runs are pretrained models, or made of one, and what can be asked of them."""
+"""Pretrained models among the runs, their adaptations, and suites that can evaluate them."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,21 +11,21 @@ from difftransformer.planning.sizes import Sizes
 
 @dataclass(frozen=True, eq=False)
 class PretrainedRuns:
-    """Pretrained models, and what adapting one makes, among the runs of a scale."""
+    """Pretrained models and their adaptations among the runs of a scale."""
 
     resolver: ConfigResolver
     sizes: Sizes
 
     def includes(self, run: str) -> bool:
-        """Whether a run is a pretrained model, or what adapting one makes."""
+        """Whether a run is a pretrained model or an adaptation of one."""
         entry = self.resolver.entry(run)
         return entry.pretrained is not None or entry.init_from == PRETRAINED_BASE
 
     @cached_property
     def too_long(self) -> frozenset[str]:
-        """Adaptations of a pretrained model that has room for shorter ones, and not for these.
+        """Adaptations longer than the pretrained model's context, if shorter ones fit.
 
-        One that has room for none is told so where a run is checked.
+        If none fits, the check of the run reports it.
         """
         if self.resolver.project.pretrained is None:
             return frozenset()
@@ -43,15 +43,15 @@ class PretrainedRuns:
         )
 
     def dataset_of(self, suite: str, run: str) -> str | None:
-        """Name the dataset whose text a suite reads in the place of a run's own; None: its own."""
+        """Return the dataset that a suite reads instead of a run's own; None: its own."""
         return self.resolver.suite(suite).base_suite.read_dataset(pretrained=self.includes(run))
 
     def suite_for(self, suite: str, run: str) -> Suite:
-        """Return a suite as it is asked of a run, which reads one of its datasets."""
+        """Return a suite with its dataset resolved for a run."""
         return _settled(self.resolver.suite(suite), self.dataset_of(suite, run))
 
     def incompatibility(self, suite: str, run: str) -> str | None:
-        """Say why a suite cannot measure what a run is; None: it can."""
+        """Return why a suite cannot evaluate a pretrained model; None: it can."""
         config = self.resolver.suite(suite)
         if not self.includes(run):
             return None

@@ -1,8 +1,4 @@
-"""What pretrained models cost: their download, and what they are asked as they are.
-
-A plan has none of their files: their sizes are stated, in `parameters` of a row or in `sizes` of
-`pretrained`. Adapting one is a training like others.
-"""
+"""Cost estimates of evaluating pretrained models, by their stated sizes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +16,7 @@ _OPERATIONS = 2
 
 @dataclass(frozen=True)
 class PublishedCost:
-    """What a pretrained model costs.
+    """Estimated cost of a pretrained model.
 
     Attributes:
         run: Its row.
@@ -45,7 +41,7 @@ class PublishedCost:
 def published_costs(
     plan: Plan, artifacts: Sequence[str], machine: MachineConfig
 ) -> list[PublishedCost]:
-    """Return what the pretrained models cost that artifacts show, in their order."""
+    """Return the costs of the pretrained models that artifacts show."""
     suites: dict[str, dict[str, None]] = {}
     for artifact in artifacts:
         for suite, run in plan.artifacts.evaluations(artifact):

@@ -1,4 +1,4 @@
-"""Runs with the sizes that `match` takes."""
+"""Resolution of `match`: runs sized like other runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from difftransformer.models.sizes import FFNMatch, match_ffn
 
 @dataclass(frozen=True, eq=False)
 class Sizes:
-    """Resolves the model of a run, after that of the run it is sized after."""
+    """Runs with `match` applied."""
 
     resolver: ConfigResolver
 
@@ -31,7 +31,7 @@ class Sizes:
         return self._sized(name, None)[0]
 
     def match(self, name: str) -> FFNMatch | None:
-        """Return what was chosen for a run; None for one that is as its recipe says."""
+        """Return the match of a run; None: it has its recipe's sizes."""
         return self._sized(name, None)[1]
 
     def timed(self, config: Timing, rows: Sequence[str], trained: Sequence[str]) -> Models:

@@ -29,7 +29,7 @@ _WORTH_SAYING = 1 << 32
 
 @dataclass(frozen=True)
 class UserFiles:
-    """Listings of the user's files, and the digests that they were found to have."""
+    """Listings and cached digests of the user's files."""
 
     folder: Path
     """Where both are stored; created when needed."""
