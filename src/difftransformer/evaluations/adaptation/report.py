@@ -102,7 +102,7 @@ def _domain_views(
 def _by_tokens(context: SectionContext[Options]) -> Figure:
     """Draw a panel per domain: losses of each row's recipes over the tokens of their adaptation."""
     figure, (panel_axes,) = subplot_grid(1, len(DOMAINS), (10, 4.2))
-    look = row_styles({grid_row.run: grid_row.color for grid_row in context.section.grid_rows})
+    styles = row_styles({grid_row.run: grid_row.color for grid_row in context.section.grid_rows})
     rows = {row.run: row for row in context.rows}
     for axes, (domain_view, metric) in zip(panel_axes, _domain_views(context), strict=True):
         points = []
@@ -113,12 +113,12 @@ def _by_tokens(context: SectionContext[Options]) -> Figure:
                 finite = [loss for loss in losses if loss is not None]
                 if len(finite) == len(losses):  # a mean without the diverged seeds would be too low
                     points += [Point(grid_row.run, tokens, loss) for loss in finite]
-        draw_lines(axes, points, look, marker_size=4.5)
+        draw_lines(axes, points, styles, marker_size=4.5)
         set_decade_ticks(axes, lambda x, _: format_count(x))
         label_axes(
             axes, x="tokens of adaptation", y="loss, nats", title=metric.header.removesuffix(" ↓")
         )
-    legend_below(figure, row_legend(context.section.grid_rows, look, marker_size=4.5))
+    legend_below(figure, row_legend(context.section.grid_rows, styles, marker_size=4.5))
     return figure
 
 

@@ -28,7 +28,7 @@ class Answer(Settings):
     id: str = Field(description="Id of the source item")
     task: Task = Field(description="Summarize the document, or answer a question about it")
     format: Literal["text", "recall"] = Field(description="Format of the suite")
-    document: str = Field(description="The document as it stands in the prompt")
+    document: str = Field(description="The document in the prompt")
     truncated: bool = Field(description="Whether the document lost its end to fit the context")
     question: str | None = Field(
         description="The question; None for a summary of text; in format recall a key"

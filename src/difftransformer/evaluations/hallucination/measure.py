@@ -110,13 +110,13 @@ def _document_prompts(
             yield PromptedItem(Request(ids, new, ends.should_stop), answer, ends.text)
 
 
-def _truncate(tokenizer: Tokenizer, document: str, tail: str, room: int) -> str:
-    """Return the longest prefix of a document that fits into ``room`` tokens with ``tail``."""
+def _truncate(tokenizer: Tokenizer, document: str, suffix: str, max_length: int) -> str:
+    """Return the longest prefix of a document that fits ``max_length`` tokens with ``suffix``."""
     offsets = encode(tokenizer, document).offsets
-    length = min(len(offsets), room - len(encode(tokenizer, tail).ids))
+    length = min(len(offsets), max_length - len(encode(tokenizer, suffix).ids))
     while length > 0:
         text = document if length == len(offsets) else document[: offsets[length - 1][1]]
-        excess = len(encode(tokenizer, text + tail).ids) - room
+        excess = len(encode(tokenizer, text + suffix).ids) - max_length
         if excess <= 0:
             return text
         length -= excess

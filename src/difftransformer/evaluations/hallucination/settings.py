@@ -26,7 +26,7 @@ class HallucinationSet(NamedTuple):
     Attributes:
         label: Header of its column.
         task: Whether its documents are summarized or asked about.
-        license: License of the data, as its card states it; the texts may have other owners.
+        license: License of the data by its dataset page; the texts may have other owners.
         hub_path: Dataset on the hub.
         revision: Commit of that dataset.
         document: Fields that may hold the document; a list of passages is joined.
@@ -80,7 +80,7 @@ HALLUCINATION_SETS = {
 }  # fmt: skip
 """The sets of table 4, in its order. The paper names the sets and, for questions, LongBench, but
 not the items that it sampled. Never loaded from the hub here: revisions are those that other
-projects pin, and fields those of the dataset cards."""
+projects pin, and fields those of the dataset pages."""
 
 
 def fact_set(task: Task, needles: int) -> str:
@@ -208,10 +208,10 @@ class Suite(PromptSuite):
             available = "text" if recall is None else "recall rows"
             return f"format: {self.format} needs another dataset; this one has {available}"
         if recall is None:
-            room = max(self.summary_tokens, self.answer_tokens)
-            if 2 * room > max_positions:
+            longest = max(self.summary_tokens, self.answer_tokens)
+            if 2 * longest > max_positions:
                 return (
-                    f"summary_tokens, answer_tokens: {room} tokens leave less than half of "
+                    f"summary_tokens, answer_tokens: {longest} tokens leave less than half of "
                     f"max_positions {max_positions} to the document"
                 )
             return None

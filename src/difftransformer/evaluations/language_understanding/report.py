@@ -90,16 +90,16 @@ def section(context: SectionContext[Options]) -> Section:
 
 def figure(context: SectionContext[Options]) -> Figure:
     """Draw accuracies with intervals, one panel per section, tasks from left to right."""
-    sections = [_figure_section(part_view) for part_view in context.sibling_contexts]
+    sections = [_figure_section(sibling) for sibling in context.sibling_contexts]
     colors = {row.run: row.color for part in context.sibling_contexts for row in part.rows}
     rows = dict.fromkeys(row.run for part in sections for row in part.rows if row.run != CHANCE_ROW)
-    look = row_styles({run: colors.get(run) for run in rows})
+    styles = row_styles({run: colors.get(run) for run in rows})
     figure, grid = subplot_grid(len(sections), 1, (10, 1.2 + 3.3 * len(sections)), sharey=True)
     for axes, part in zip(grid[:, 0], sections, strict=True):
-        _panel(axes, part, look)
+        _panel(axes, part, styles)
     low, high = grid[0, 0].get_ylim()  # of all panels, so after the last one
     grid[0, 0].set_ylim(max(low, -3), min(high, 103))  # intervals of few items leave 0 to 100
-    legend_below(figure, _legend(context, sections, look))
+    legend_below(figure, _legend(context, sections, styles))
     return figure
 
 
@@ -175,8 +175,7 @@ def _extra_metrics(context: SectionContext[Options], suite: Suite) -> list[Metri
         if not subset or len(subset) + len(excluded) != len(suite.evaluated_tasks):
             raise UserError(
                 f"{context.title}: options.excluded_tasks: {', '.join(excluded)}: exclude some of "
-                "the "
-                f"evaluated tasks, {', '.join(suite.evaluated_tasks)}, and not all"
+                f"the evaluated tasks, {', '.join(suite.evaluated_tasks)}, and not all"
             )
         labels = " and ".join(map(task_label, excluded))
         terms = {task_metric(task): 100 / len(subset) for task in subset}
@@ -242,7 +241,7 @@ def _figure_section(context: SectionContext[Options]) -> Section:
     return part.model_copy(update={"title": proxy_title(part.title, proxy)})
 
 
-def _panel(axes: Axes, part: Section, look: dict[str, RowStyle]) -> None:
+def _panel(axes: Axes, part: Section, styles: dict[str, RowStyle]) -> None:
     chances = {
         column: cell.value
         for column in part.visible()
@@ -252,28 +251,28 @@ def _panel(axes: Axes, part: Section, look: dict[str, RowStyle]) -> None:
     errors = {
         c.row + c.column: c.value for c in select_cells(part, [n + STDERR_SUFFIX for n in names])
     }
-    cells = [cell for cell in select_cells(part, names) if cell.row in look]
+    cells = [cell for cell in select_cells(part, names) if cell.row in styles]
     points = cell_estimates(
         cells,
         ends=lambda cell: cell_interval(cell, errors.get(cell.row + cell.column + STDERR_SUFFIX)),
     )
-    draw_estimates(axes, [point for point in points if point.kind != "seed"], look, names)
+    draw_estimates(axes, [point for point in points if point.kind != "seed"], styles, names)
     for x, chance in enumerate(chances.values()):
         axes.hlines(chance, x - 0.45, x + 0.45, color=SOFT, lw=1.1, ls=(0, _GUESS.dash))
     label_axes(axes, x="", y="accuracy, %", title=part.title)
 
 
 def _legend(
-    context: SectionContext[Options], sections: list[Section], look: dict[str, RowStyle]
+    context: SectionContext[Options], sections: list[Section], styles: dict[str, RowStyle]
 ) -> list[Line2D]:
     paper = context.artifact.paper
     labels = {row.run: row.label for part in sections for row in part.rows}
-    measured = {row.run for part_view in context.sibling_contexts for row in part_view.rows}
-    signs = [
-        legend_handle(labels[run], part_view, marker_size=6, hollow=run not in measured)
-        for run, part_view in look.items()
+    measured = {row.run for sibling in context.sibling_contexts for row in sibling.rows}
+    handles = [
+        legend_handle(labels[run], style, marker_size=6, hollow=run not in measured)
+        for run, style in styles.items()
     ]
     cells = [cell for part in sections for cell in part.cells if cell.row in measured]
     if paper is not None and any(cell.paper_value is not None for cell in cells):
-        signs.append(legend_handle(f"published ({paper.scale})", marker_size=6, hollow=True))
-    return [*signs, legend_handle("guessing", _GUESS, line_width=1.1, marker_size=0)]
+        handles.append(legend_handle(f"published ({paper.scale})", marker_size=6, hollow=True))
+    return [*handles, legend_handle("guessing", _GUESS, line_width=1.1, marker_size=0)]

@@ -189,9 +189,9 @@ class Suite(Base):
     def reading(self, model: ModelConfig, longest: int) -> Reading:
         """A batch of questions with their few-shot examples."""
         tasks = self.evaluated_tasks
-        shots, room = max(map(self.fewshot, tasks)), max(map(self.max_gen_toks, tasks))
+        shots, answer_tokens = max(map(self.fewshot, tasks)), max(map(self.max_gen_toks, tasks))
         length = min(model.max_positions, LONGEST_ITEM * (1 + shots))
-        total = min(model.max_positions, length + room)
+        total = min(model.max_positions, length + answer_tokens)
         rows = self.batch_size * length
         lower = self.lower(*["max_new_tokens"] * (self.max_new_tokens is not None))
-        return Reading(self.batch_size, length, total, rows, lower, cached=bool(room))
+        return Reading(self.batch_size, length, total, rows, lower, cached=bool(answer_tokens))

@@ -107,9 +107,9 @@ def _rank(cell: Cell, sign: int) -> float:
 def _row_cells(result: SweepResult) -> list[Cell]:
     cells = []
     for learning_rate, cell in result.cells.items():
-        signs = ((BEST, result.best), (IN_USE, result.chosen))
+        marks_by_entry = ((BEST, result.best), (IN_USE, result.chosen))
         marks = "".join(
-            sign for sign, entry in signs if entry and entry.learning_rate == learning_rate
+            mark for mark, entry in marks_by_entry if entry and entry.learning_rate == learning_rate
         )
         cells.append(cell.model_copy(update={"text": f"{cell.text} {marks}".rstrip()}))
     best = result.best and result.cells[result.best.learning_rate]
@@ -140,15 +140,15 @@ def figure(context: SectionContext[Options]) -> Figure:
     styles = row_styles({row.label: row.color for part in parts for row in part.rows})
     for axes, part in zip(panel_axes, parts, strict=True):
         _panel(axes, part, styles)
-    signs = [
+    handles = [
         legend_handle(label, style, line_width=1.6, marker_size=3.5)
         for label, style in styles.items()
     ]
-    signs += [
+    handles += [
         legend_handle("best mean", _BEST_STYLE, marker_size=10),
         legend_handle("in use", _IN_USE_STYLE, marker_size=10, hollow=True),
     ]
-    legend_below(figure, signs, ncols=2 * len(parts))
+    legend_below(figure, handles, ncols=2 * len(parts))
     return figure
 
 

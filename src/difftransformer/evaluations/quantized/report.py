@@ -100,10 +100,10 @@ def figure(context: SectionContext[Options]) -> Figure:
     if context.artifact.paper is not None:
         grid[0, -1].set_visible(True)
         _published(grid[0, -1], context)
-    signs = row_legend(context.rows, context.styles, marker_size=4.5)
+    handles = row_legend(context.rows, context.styles, marker_size=4.5)
     if context.suite.chance is not None:
-        signs.append(legend_handle("guessing", _GUESS, line_width=0.8, marker_size=0))
-    legend_below(figure, signs)
+        handles.append(legend_handle("guessing", _GUESS, line_width=0.8, marker_size=0))
+    legend_below(figure, handles)
     return figure
 
 
