@@ -19,7 +19,7 @@ import torch
 from difftransformer.config.generated_rows import ClassificationConfig
 from difftransformer.data.classification import labeled_items
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.evaluations.many_shot.label_decoding import Labels, SharedPrompt
+from difftransformer.evaluations.many_shot.label_decoding import LabelDecoder, LabelTrie
 from difftransformer.models.config import ModelConfig
 from difftransformer.models.transformer import Transformer
 
@@ -29,7 +29,7 @@ FEW = 4
 
 
 def every_label_alone(
-    scorer: Scorer, labels: Labels, prompt: list[int], items: list[list[int]]
+    scorer: Scorer, labels: LabelTrie, prompt: list[int], items: list[list[int]]
 ) -> list[int]:
     """Answers by one whole pass for each label of each item."""
     answers = []
@@ -42,7 +42,7 @@ def every_label_alone(
     return answers
 
 
-def each_alone(shared: SharedPrompt, prompt: list[int], items: list[list[int]]) -> list[int]:
+def each_alone(shared: LabelDecoder, prompt: list[int], items: list[list[int]]) -> list[int]:
     """Answers with the prompt computed anew for each item."""
     return [shared.answers(prompt, [item])[0] for item in items]
 
@@ -81,8 +81,8 @@ def main() -> None:
             pairs = zip(words[:number], names[:number], strict=True)
             prompt = [token for text, label in pairs for token in (*text, label)]
             items = words[number:]
-            labels = Labels([(label,) for label in names[:CLASSES]], list(map(str, names)))
-            shared = SharedPrompt(scorer, labels, 4096)
+            labels = LabelTrie([(label,) for label in names[:CLASSES]], list(map(str, names)))
+            shared = LabelDecoder(scorer, labels, 4096)
             shared.answers(prompt, items[:2])
             one, first = timed(shared.answers, prompt, items)
             two, second = timed(each_alone, shared, prompt, items[:FEW])

@@ -30,24 +30,24 @@ def losses(fake: FakeResults, spread: float = 0.05) -> tuple[Results, dict[str, 
     """Results whose losses are of documents, summed by seed and document: row -> [S, D]."""
     random = np.random.default_rng(1)
     shared = random.normal(4, 0.5, DOCUMENTS)
-    found = {
-        row: (3 - place / 100 + shared + random.normal(0, spread, DOCUMENTS)) * TOKENS
+    sums_by_row = {
+        row: (3 - index / 100 + shared + random.normal(0, spread, DOCUMENTS)) * TOKENS
         + random.normal(0, 3, (3, DOCUMENTS))
-        for place, row in enumerate(ROWS)
+        for index, row in enumerate(ROWS)
     }
     results = load_results(fake.results, SCALE)
     evaluations = dict(results.evaluations)
-    for row, sums in found.items():
+    for row, sums in sums_by_row.items():
         for seed, line in enumerate(sums):
             term = RatioTerm(values=line.tolist(), weights=TOKENS.tolist(), item_set="text")
             key = ("validation_slices", row, seed)
-            one = results.evaluation(*key)
+            result = results.evaluation(*key)
             update = {
-                "metrics": one.metrics | {"loss": line.sum() / TOKENS.sum()},
+                "metrics": result.metrics | {"loss": line.sum() / TOKENS.sum()},
                 "per_item": {"loss": PerItemScores(item_type="documents", terms=[term])},
             }
-            evaluations[key] = one.model_copy(update=update)
-    return replace(results, evaluations=evaluations), found
+            evaluations[key] = result.model_copy(update=update)
+    return replace(results, evaluations=evaluations), sums_by_row
 
 
 def by_hand(seeds: np.ndarray, sums: np.ndarray) -> tuple[float, float]:
@@ -68,34 +68,34 @@ def made(results: Results, seeds: tuple[int, ...] = (0, 1, 2)) -> TableDocument:
 
 
 def test_intervals_hold_seeds_and_documents_as_verdicts_do(fake: FakeResults) -> None:
-    results, found = losses(fake)
+    results, sums_by_row = losses(fake)
     table = made(results)
-    for row, sums in found.items():
+    for row, sums in sums_by_row.items():
         cell, seeds = table.find(row, "valid"), sums.sum(1) / TOKENS.sum()
         assert cell is not None and cell.value == pytest.approx(seeds.mean())
-        alone, whole = by_hand(seeds, sums)
-        assert cell.ci_high == pytest.approx(seeds.mean() + whole) and whole != alone
+        alone, with_items = by_hand(seeds, sums)
+        assert cell.ci_high == pytest.approx(seeds.mean() + with_items) and with_items != alone
     tested = {
-        (one.row, one.baseline): one
+        (contrast.row, contrast.baseline): contrast
         for verdict in verdicts_of(claims_on("evidence"), results).values()
-        for one in verdict.contrasts
+        for contrast in verdict.contrasts
     }
     (part, *_) = resolved_artifact("evidence").sections
-    pairs = [(one.row, one.baseline) for one in part.options.pairs]
+    pairs = [(contrast.row, contrast.baseline) for contrast in part.options.pairs]
     assert len(pairs) == 4 and len(tested) == 3
     for ours, theirs in pairs:
         cell = table.find(f"{ours}_minus_{theirs}", "valid_difference")
-        sums = found[ours] - found[theirs]
+        sums = sums_by_row[ours] - sums_by_row[theirs]
         seeds = sums.sum(1) / TOKENS.sum()
-        _, whole = by_hand(seeds, sums)
+        _, with_items = by_hand(seeds, sums)
         assert cell is not None and cell.value == pytest.approx(seeds.mean())
         assert cell.std == pytest.approx(seeds.std(ddof=1)) and cell.n == 3
-        assert cell.ci_low == pytest.approx(seeds.mean() - whole)
+        assert cell.ci_low == pytest.approx(seeds.mean() - with_items)
         if (ours, theirs) in tested:
-            one = tested[ours, theirs]
-            assert (cell.ci_low, cell.ci_high) == (one.ci_low, one.ci_high)
+            contrast = tested[ours, theirs]
+            assert (cell.ci_low, cell.ci_high) == (contrast.ci_low, contrast.ci_high)
         half = table.find(cell.row, "half_width")
-        assert half is not None and half.value == pytest.approx(whole)
+        assert half is not None and half.value == pytest.approx(with_items)
         assert len(cell.job_ids()) == len(half.job_ids()) == 6
 
 
@@ -110,15 +110,19 @@ def test_published_differences_stand_beside_ours(fake: FakeResults) -> None:
 def test_others_stand_in_the_table_as_they_print_it(fake: FakeResults) -> None:
     *_, section = made(load_results(fake.results, SCALE)).sections
     published = RESOLVER.papers.replications
-    assert [row.label for row in section.rows] == [one.study for one in published]
+    assert [row.label for row in section.rows] == [replication.study for replication in published]
     assert all(cell.value is None and not cell.seeds for cell in section.cells)
     texts = {row.label: section.cell(row.run, "difference") for row in section.rows}
-    for one in published:
-        cell = texts[one.study]
+    for replication in published:
+        cell = texts[replication.study]
         assert cell is not None
-        expected = "–" if one.difference is None else f"{one.difference:+.3f}".replace("-", "−")
+        expected = (
+            "–"
+            if replication.difference is None
+            else f"{replication.difference:+.3f}".replace("-", "−")
+        )
         assert cell.text == expected
-        assert any(one.source in note for note in section.notes)
+        assert any(replication.source in note for note in section.notes)
 
 
 def test_one_seed_has_no_interval(fake: FakeResults) -> None:
@@ -136,7 +140,7 @@ def test_one_seed_has_no_interval(fake: FakeResults) -> None:
 def lines_of(figure: "Figure") -> dict[str, int]:
     """Label -> its place."""
     axes = figure.axes[0]
-    return {text.get_text(): place for place, text in enumerate(axes.get_yticklabels())}
+    return {text.get_text(): y for y, text in enumerate(axes.get_yticklabels())}
 
 
 def drawn_at(line: "Line2D") -> list[float]:
@@ -145,44 +149,52 @@ def drawn_at(line: "Line2D") -> list[float]:
     return [float(x) for x, y in data if np.isfinite([x, y]).all()]
 
 
-def marks(axes: "Axes", place: int) -> dict[float, bool]:
+def marks(axes: "Axes", y_line: int) -> dict[float, bool]:
     """Means on a line, and whether they are hollow."""
     return {
         float(x): line.get_markerfacecolor() == "white"
         for line in axes.lines
         if line.get_linestyle() == "None"
         for x, y in zip(*line.get_data(), strict=True)
-        if y == place and np.isfinite(x)
+        if y == y_line and np.isfinite(x)
     }
 
 
 def whiskers_of(axes: "Axes") -> list[list[float]]:
     """Ends of the intervals."""
-    found = [line for line in axes.lines if line.get_linestyle() != "None"]
-    return [drawn_at(line) for line in found if line.get_linewidth() == 1.6 and drawn_at(line)]
+    lines = [line for line in axes.lines if line.get_linestyle() != "None"]
+    return [drawn_at(line) for line in lines if line.get_linewidth() == 1.6 and drawn_at(line)]
 
 
 def test_every_published_difference_and_ours_has_its_line(fake: FakeResults) -> None:
-    results, found = losses(fake)
+    results, sums_by_row = losses(fake)
     figure = picture_of(resolved_artifact("evidence", "figure"), results, fake)
     axes, side = figure.axes
     places = lines_of(figure)
     assert {"Published", "Found by others", "Here, scale tiny"} <= places.keys()
     others = RESOLVER.papers.replications
-    for one in others:
-        place = next(p for label, p in places.items() if label.replace("\n", " ") == one.study)
-        expected = {} if one.difference is None else {one.difference: one.seeds == 1}
-        assert marks(axes, place) == expected
-        written = {text.get_text() for text in side.texts if text.get_position()[1] == place}
-        assert {str(one.seeds), one.model} <= written
+    for replication in others:
+        y = next(p for label, p in places.items() if label.replace("\n", " ") == replication.study)
+        expected = (
+            {}
+            if replication.difference is None
+            else {replication.difference: replication.seeds == 1}
+        )
+        assert marks(axes, y) == expected
+        written = {text.get_text() for text in side.texts if text.get_position()[1] == y}
+        assert {str(replication.seeds), replication.model} <= written
     whiskers = whiskers_of(axes)
-    assert len(whiskers) == 4 + len([one for one in others if one.deviation])
+    assert len(whiskers) == 4 + len(
+        [replication for replication in others if replication.deviation]
+    )
     interval = stats.t(3, -0.016, 0.023 / 4**0.5).interval(0.95)  # stage 0, four more seeds
     assert tuple(whiskers[0]) == pytest.approx(interval)
-    ours = found["diff"] - found["transformer"]
-    dots = [sorted(x for x, _ in one.get_offsets()) for one in axes.collections]
+    ours = sums_by_row["diff"] - sums_by_row["transformer"]
+    dots = [sorted(x for x, _ in replication.get_offsets()) for replication in axes.collections]
     assert [-0.038, 0.017] in dots
-    assert any(one == pytest.approx(sorted(ours.sum(1) / TOKENS.sum())) for one in dots)
+    assert any(
+        replication == pytest.approx(sorted(ours.sum(1) / TOKENS.sum())) for replication in dots
+    )
 
 
 def test_no_text_is_cut(fake: FakeResults) -> None:
@@ -205,5 +217,5 @@ def test_ours_is_hollow_with_one_seed_and_stands_alone_without_the_others(
     figure = picture_of(artifact, load_results(fake.results, SCALE), fake)
     places = lines_of(figure)
     assert next(iter(places)) == "Here, scale tiny" and len(places) == 5
-    assert all(list(marks(figure.axes[0], place).values()) == [True] for place in range(1, 5))
+    assert all(list(marks(figure.axes[0], y).values()) == [True] for y in range(1, 5))
     assert not whiskers_of(figure.axes[0])

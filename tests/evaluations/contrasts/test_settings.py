@@ -11,15 +11,15 @@ PAIR = {"row": "a", "baseline": "b"}
 
 
 def options(*pairs: dict[str, str], **changes: Any) -> Options:
-    known = {"metric": "loss", "column": "valid", "header": "V", "decimals": 3, "axis": "nats"}
-    found: Options = validate(Options, known | {"pairs": list(pairs)} | changes, "options")
-    return found
+    settings = {"metric": "loss", "column": "valid", "header": "V", "decimals": 3, "axis": "nats"}
+    validated: Options = validate(Options, settings | {"pairs": list(pairs)} | changes, "options")
+    return validated
 
 
 def test_pairs_are_of_rows_that_there_are() -> None:
-    asked = options(PAIR, {"row": "b", "baseline": "a"}, replications_of="diff_v1")
-    asked.check_rows(["a", "b"])
-    assert (asked.replicated, options(PAIR).replicated) == ("diff_v1", None)
+    contrasts = options(PAIR, {"row": "b", "baseline": "a"}, replications_of="diff_v1")
+    contrasts.check_rows(["a", "b"])
+    assert (contrasts.replicated, options(PAIR).replicated) == ("diff_v1", None)
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ VARIANTS = ("softmax", "diff_v1", "diff_v2")
 
 
 def config(**changes: Any) -> Timing:
-    found: Timing = validate(Timing, SETTINGS | changes, "scale: decoding")
-    return found
+    validated: Timing = validate(Timing, SETTINGS | changes, "scale: decoding")
+    return validated
 
 
 def model(variant: str) -> ModelConfig:
@@ -42,7 +42,7 @@ def load(context: int = 8) -> DecodingShape:
 
 
 def timing(**changes: Any) -> BenchmarkConfig:
-    models = {one: {MODEL: model(one)} for one in VARIANTS}
+    models = {model_config: {MODEL: model(model_config)} for model_config in VARIANTS}
     return BenchmarkConfig(
         scale="unit", evaluation="decoding", config=config(**changes), models=models
     )
@@ -58,9 +58,9 @@ def test_a_turn_writes_what_the_whole_forward_pass_chooses(variant: str, backend
     assert torch.equal(step(), written)  # from the same context again
     tokens = torch.randint(32, (3, 8), generator=torch.Generator().manual_seed(0))
     tokens = torch.cat((tokens, torch.zeros(3, 1, dtype=torch.long)), dim=1)
-    for place in range(4):
+    for step_number in range(4):
         chosen = built(tokens)[:, -1:].argmax(-1)
-        assert torch.equal(chosen, written[:, place : place + 1])
+        assert torch.equal(chosen, written[:, step_number : step_number + 1])
         tokens = torch.cat((tokens, chosen), dim=1)
 
 
@@ -71,14 +71,14 @@ def test_a_long_context_repeats_what_was_read(monkeypatch: pytest.MonkeyPatch) -
     for layer in range(2):
         for held in cache.get(layer):
             assert held.shape[2] == 11
-            for place in range(11):
-                assert torch.equal(held[:, :, place], held[:, :, place % 3])
+            for position in range(11):
+                assert torch.equal(held[:, :, position], held[:, :, position % 3])
 
 
 def test_what_cannot_fit_is_refused_before_anything_is_timed() -> None:
     slice = timing(batches=[1, 10**9], contexts=[8, 10**6])
-    said = r"lower timings\.decoding\.batches \(1000000000\) or timings\.decoding\.con"
-    with pytest.raises(UserError, match=said):
+    message = r"lower timings\.decoding\.batches \(1000000000\) or timings\.decoding\.con"
+    with pytest.raises(UserError, match=message):
         measure.measure(slice, torch.device("cpu"), 0)
 
 
@@ -89,18 +89,21 @@ def test_the_speed_of_memory_is_that_of_the_device_by_its_name(
     for name, peak in names.items():
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda _, name=name: name)
         assert measure.memory_bandwidth_of(config(), torch.device("cuda")) == peak
-    ticks = iter(float(one) for one in range(100))  # a second for each turn
+    ticks = iter(float(model_config) for model_config in range(100))  # a second for each turn
     assert measure.cpu_read_bandwidth(lambda: next(ticks), rows=2) == 2 * 4096 * 4
 
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_every_row_backend_and_load_is_in_the_one_result(timed: Timed, tied: bool) -> None:
     slice = timing(batches=[1, 3])
-    models = {row: replace(one[MODEL], tie_embeddings=tied) for row, one in slice.models.items()}
+    models = {
+        row: replace(model_config[MODEL], tie_embeddings=tied)
+        for row, model_config in slice.models.items()
+    }
     metrics = timed(slice.model_copy(update={"models": {r: {MODEL: m} for r, m in models.items()}}))
     assert metrics["memory_bandwidth"] > 1e8
-    for variant, one in models.items():
-        built = Transformer.build(one, "sdpa", 0)
+    for variant, model_config in models.items():
+        built = Transformer.build(model_config, "sdpa", 0)
         cache = filled_cache(built, load())
         tensors = [tensor for layer in range(2) for tensor in cache.get(layer)]
         held = sum(tensor.nbytes for tensor in tensors) / (3 * 8)
@@ -111,12 +114,10 @@ def test_every_row_backend_and_load_is_in_the_one_result(timed: Timed, tied: boo
             least = metrics[f"min_bytes_read/b{batch}_s8/{variant}"]
             assert least == weights / batch + held * (8 + (1 + 2 + 3 + 4) / 4)
             for backend in ("eager", "sdpa"):
-                place = f"b{batch}_s8/{variant}/{backend}/decoding"
-                seconds = [
-                    [metrics[f"seconds/{place}/{p}/{r}"] for r in range(3)] for p in range(3)
-                ]
-                middle = sorted(sorted(one)[1] for one in seconds)[1]
-                assert metrics[f"tokens_per_second/{place}"] == pytest.approx(batch * 4 / middle)
+                key = f"b{batch}_s8/{variant}/{backend}/decoding"
+                seconds = [[metrics[f"seconds/{key}/{p}/{r}"] for r in range(3)] for p in range(3)]
+                middle = sorted(sorted(model_config)[1] for model_config in seconds)[1]
+                assert metrics[f"tokens_per_second/{key}"] == pytest.approx(batch * 4 / middle)
 
 
 def test_what_cannot_be_timed_is_one_line(timed: Timed) -> None:

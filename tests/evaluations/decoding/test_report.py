@@ -32,7 +32,7 @@ def test_decoding_counts_the_tokens_of_all_sequences_and_pairs_rounds(small: Fak
     made = make_table(resolved_artifact("v2_decoding"), load_results(small.results, "tiny"))
     speed, ratio = (made.find("diff_v2", f"b4_s256{end}") for end in ("", "_ratio"))
     assert speed is not None and ratio is not None
-    assert list(speed.by_seed().values()) == pytest.approx([4 * 8 / one for one in ours])
+    assert list(speed.by_seed().values()) == pytest.approx([4 * 8 / cell for cell in ours])
     assert list(ratio.by_seed().values()) == pytest.approx([0.5, 0.25, 1.0, 0.25, 0.5])
     overall = made.find("diff_v2", "ratio")
     timings, sides = (
@@ -43,14 +43,14 @@ def test_decoding_counts_the_tokens_of_all_sequences_and_pairs_rounds(small: Fak
     assert overall is not None
     assert list(overall.by_seed().values()) == pytest.approx(
         [
-            median(math.prod(one) ** 0.25 for one in zip(*rounds, strict=True))
+            median(math.prod(cell) ** 0.25 for cell in zip(*rounds, strict=True))
             for rounds in zip(*single, strict=True)
         ]
     )
     held = made.find("diff_v2", "cache_bytes")
     assert held is not None and held.value == 2048
-    whole = [made.find("diff_v2", f"b{b}_s{s}_mib") for b in (1, 4) for s in (256, 1024)]
-    assert [one and (one.value, one.text) for one in whole] == [
+    sizes = [made.find("diff_v2", f"b{b}_s{s}_mib") for b in (1, 4) for s in (256, 1024)]
+    assert [cell and (cell.value, cell.text) for cell in sizes] == [
         (0.5, "0.5"), (2, "2.0"), (2, "2.0"), (8, "8.0"),
     ]  # fmt: skip
     share = made.find("diff_v2", "b4_s256_mbu")
@@ -68,11 +68,11 @@ def test_a_verdict_is_over_processes(
     results = load_results(small.results, "tiny")
     (verdict,) = verdicts_of(claims_on("v2_decoding"), results).values()
     assert verdict.words == words and f"{PROCESSES} processes" in verdict.reason
-    (one,) = verdict.contrasts
+    (ratio,) = verdict.contrasts
     cell = make_table(resolved_artifact("v2_decoding"), results).find("diff_v2", "ratio")
     assert cell is not None
-    assert dict(zip(one.seeds, one.values, strict=True)) == cell.by_seed()
-    assert one.seeds == list(range(PROCESSES))
+    assert dict(zip(ratio.seeds, ratio.values, strict=True)) == cell.by_seed()
+    assert ratio.seeds == list(range(PROCESSES))
 
 
 def test_no_share_of_a_memory_that_is_not_known(small: FakeResults) -> None:
@@ -83,14 +83,14 @@ def test_no_share_of_a_memory_that_is_not_known(small: FakeResults) -> None:
 
 
 def test_decoding_compares_v2_with_either_transformer(small: FakeResults) -> None:
-    place, slower, ours = "b4_s256/{}/{}/decoding", [9.0] * PROCESSES, [2.0, 4.0, 3.0, 8.0, 5.0]
+    key, slower, ours = "b4_s256/{}/{}/decoding", [9.0] * PROCESSES, [2.0, 4.0, 3.0, 8.0, 5.0]
     decoding(
         small,
         changes={
-            place.format("diff_v2", "sdpa"): ours,
-            place.format("diff_v2", "eager"): slower,
-            place.format("transformer_double_heads", "sdpa"): [1.0] * PROCESSES,
-            place.format("transformer_double_heads", "eager"): slower,
+            key.format("diff_v2", "sdpa"): ours,
+            key.format("diff_v2", "eager"): slower,
+            key.format("transformer_double_heads", "sdpa"): [1.0] * PROCESSES,
+            key.format("transformer_double_heads", "eager"): slower,
         },
     )
     made = make_table(resolved_artifact("v2_decoding"), load_results(small.results, "tiny"))
@@ -102,4 +102,4 @@ def test_decoding_compares_v2_with_either_transformer(small: FakeResults) -> Non
     assert made.find("diff_v2", name) is not None and made.find("diff_v2", "ratio") is not None
     cell = made.find("diff_v2", f"b4_s256_{name}")
     assert cell is not None
-    assert list(cell.by_seed().values()) == pytest.approx([1 / one for one in ours])
+    assert list(cell.by_seed().values()) == pytest.approx([1 / ratio for ratio in ours])

@@ -52,58 +52,58 @@ def brute_force(labels: LabelTrie, table: list[list[float]]) -> int:
 def test_a_shared_prompt_answers_like_brute_force() -> None:
     answers, differ = set(), 0
     for seed in range(24):
-        one, draw = model(seed), np.random.default_rng(seed)
+        scored, draw = model(seed), np.random.default_rng(seed)
         prompt = draw.integers(0, VOCAB, 9).tolist()
         items = [draw.integers(0, VOCAB, 1 + i % 3).tolist() for i in range(8)]
-        found = LabelDecoder(one, LABELS, 4).answers(prompt, items)
-        tables = [table(one, prompt + item) for item in items]
-        assert found == [brute_force(LABELS, rows) for rows in tables]
+        answered = LabelDecoder(scored, LABELS, 4).answers(prompt, items)
+        tables = [table(scored, prompt + item) for item in items]
+        assert answered == [brute_force(LABELS, rows) for rows in tables]
         sums = [[sum(row) for row in rows] for rows in tables]
-        likeliest = [one.index(max(one)) for one in sums]
-        differ += sum(one != other for one, other in zip(found, likeliest, strict=True))
-        answers |= set(found)
+        likeliest = [scored.index(max(scored)) for scored in sums]
+        differ += sum(scored != other for scored, other in zip(answered, likeliest, strict=True))
+        answers |= set(answered)
     assert len(answers) > 3 and differ > 0  # neither trivial nor the same thing
 
 
 def test_a_model_of_transformers_answers_like_brute_force() -> None:
-    one, draw = (
+    model, draw = (
         scorer(HFCausalLM(model_of("qwen2", initializer_range=0.5))),
         np.random.default_rng(0),
     )
     prompt = draw.integers(0, VOCAB, 9).tolist()
     items = [draw.integers(0, VOCAB, 1 + i % 3).tolist() for i in range(8)]
-    found = LabelDecoder(one, LABELS, 4).answers(prompt, items)
-    tables = [table(one, prompt + item) for item in items]
-    assert found == [brute_force(LABELS, rows) for rows in tables]
-    assert len(set(found)) > 1
+    answered = LabelDecoder(model, LABELS, 4).answers(prompt, items)
+    tables = [table(model, prompt + item) for item in items]
+    assert answered == [brute_force(LABELS, rows) for rows in tables]
+    assert len(set(answered)) > 1
 
 
 def test_labels_may_all_begin_alike() -> None:
     paths, answers = [(2, 3, 1), (2, 4, 1), (2, 5, 1)], set()
     labels = LabelTrie(paths, "abc")
     for seed in range(4):
-        one, prompt, items = model(seed), list(range(10)), [[3, 4], [5], [6, 7]]
-        found = LabelDecoder(one, labels, 4).answers(prompt, items)
-        tables = [table(one, prompt + item, paths) for item in items]
-        assert found == [brute_force(labels, rows) for rows in tables]
-        answers |= set(found)
+        scored, prompt, items = model(seed), list(range(10)), [[3, 4], [5], [6, 7]]
+        answered = LabelDecoder(scored, labels, 4).answers(prompt, items)
+        tables = [table(scored, prompt + item, paths) for item in items]
+        assert answered == [brute_force(labels, rows) for rows in tables]
+        answers |= set(answered)
     assert len(answers) > 1
 
 
 def test_items_share_the_prompt_and_alone_they_do_not() -> None:
-    one, prompt, items = model(0), list(range(10)), [[3, 4], [5], [6, 7]]
-    together, alone = (LabelDecoder(one, LabelTrie([(2,), (3,)], "ab"), 4) for _ in range(2))
+    scored, prompt, items = model(0), list(range(10)), [[3, 4], [5], [6, 7]]
+    together, alone = (LabelDecoder(scored, LabelTrie([(2,), (3,)], "ab"), 4) for _ in range(2))
     assert together.answers(prompt, items) == [alone.answers(prompt, [x])[0] for x in items]
     assert (together.computed_positions, alone.computed_positions) == (10 + 5, 3 * 10 + 5)
     assert together.prompt_positions == alone.prompt_positions == alone.computed_positions
 
 
 def test_next_log_probabilities_are_normalized_and_read_fills_the_cache() -> None:
-    one, cache = model(0), PrefixCache(8)
-    one.prefill([1, 2, 3, 4, 5], cache, 2)
+    scored, cache = model(0), PrefixCache(8)
+    scored.prefill([1, 2, 3, 4, 5], cache, 2)
     assert cache.get_seq_length() == 5
-    found = one.next_log_probs([6], cache)
-    assert found.shape == (VOCAB,) and float(found.exp().sum()) == pytest.approx(1, abs=1e-5)
+    answered = scored.next_log_probs([6], cache)
+    assert answered.shape == (VOCAB,) and float(answered.exp().sum()) == pytest.approx(1, abs=1e-5)
 
 
 def test_a_prompt_beyond_the_context_is_refused() -> None:

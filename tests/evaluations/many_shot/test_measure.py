@@ -114,11 +114,13 @@ def test_only_words_of_demonstrations_stray() -> None:
     pairs = zip(noisy.train, clean.train, strict=True)
     assert all(example.label == other.label for example, other in pairs)
     texts = [
-        [word for one in labeled.train for word in one.text.split()] for labeled in (noisy, clean)
+        [word for sample in labeled.train for word in sample.text.split()]
+        for labeled in (noisy, clean)
     ]
     moved = [word != other for word, other in zip(*texts, strict=True)]
     assert len(moved) == 600 and sum(moved) / 600 == pytest.approx(0.4, abs=0.07)
-    assert {one[:2] for one in texts[0]} == {one[:2] for one in texts[1]}  # no other classes
+    classes = [{word[:2] for word in words} for words in texts]
+    assert classes[0] == classes[1]
 
 
 def test_orders_differ_but_demonstrations_and_items_do_not(
@@ -281,7 +283,7 @@ def test_draws_of_a_set_are_prompts_of_their_own_in_its_template(
         parts = first.split("\n==\n")
         assert parts.pop() == "" and len(parts) == 12
         assert first != second and sorted(parts) == sorted(second.split("\n==\n")[:-1])
-        examples = {f"{before}{one.text}\n{after}{one.label}" for one in labeled.train}
+        examples = {f"{before}{example.text}\n{after}{example.label}" for example in labeled.train}
         assert examples.issuperset(parts) and len(set(parts)) == 12
         prompts_of_draw.append(set(parts))
         items.append([tokenizer.decode(item) for item in draw.items])

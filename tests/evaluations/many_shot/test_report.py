@@ -27,12 +27,12 @@ def test_figure_6_has_accuracy_by_number_and_the_plateau(fake: FakeResults, tmp_
     build_table(resolved_artifact("figure6"), fake.results, tmp_path / "figure6")
     cells = read(tmp_path / "figure6.csv")
     for task, classes in {"trec": 2, "clinic150": 8}.items():
-        found = metrics(fake, f"icl_{task}", "icl_diff")
+        results = metrics(fake, f"icl_{task}", "icl_diff")
         first, *late = [classes, 2 * classes, 3 * classes]
-        mean = 100 * fmean(one[f"accuracy_n{first}"] for one in found)
+        mean = 100 * fmean(by_seed[f"accuracy_n{first}"] for by_seed in results)
         at_first = cells["icl_diff", f"{task}_generated_n{first}"]
         assert float(at_first["value"]) == pytest.approx(mean) and not at_first["paper_value"]
-        mean = 100 * fmean(one[f"accuracy_n{number}"] for one in found for number in late)
+        mean = 100 * fmean(by_seed[f"accuracy_n{number}"] for by_seed in results for number in late)
         assert float(cells["icl_diff", f"{task}_plateau"]["value"]) == pytest.approx(mean)
     assert cells["icl_transformer", "clinic150_plateau"]["paper_value"] == "72.5"
     text = (tmp_path / "figure6.md").read_text()
@@ -49,17 +49,17 @@ def test_figures_7_and_11_have_the_spread_over_orders(fake: FakeResults, tmp_pat
         build_table(resolved_artifact(name), fake.results, tmp_path / name)
         cells = read(tmp_path / f"{name}.csv")
         accuracy_by_order = [
-            [100 * one[f"accuracy_n{number}_o{order}"] for order in range(orders)]
-            for one in metrics(fake, suite, "icl_diff")
+            [100 * by_seed[f"accuracy_n{number}_o{order}"] for order in range(orders)]
+            for by_seed in metrics(fake, suite, "icl_diff")
         ]
         for ending, value in {
-            "margin": fmean(max(one) - min(one) for one in accuracy_by_order),
-            "deviation": fmean(stdev(one) for one in accuracy_by_order),
-            "mean": fmean(fmean(one) for one in accuracy_by_order),
-            "o3": fmean(one[3] for one in accuracy_by_order),
+            "margin": fmean(max(by_seed) - min(by_seed) for by_seed in accuracy_by_order),
+            "deviation": fmean(stdev(by_seed) for by_seed in accuracy_by_order),
+            "mean": fmean(fmean(by_seed) for by_seed in accuracy_by_order),
+            "o3": fmean(by_seed[3] for by_seed in accuracy_by_order),
         }.items():
-            found = float(cells["icl_diff", f"{column}_{ending}"]["value"])
-            assert found == pytest.approx(value), ending
+            results = float(cells["icl_diff", f"{column}_{ending}"]["value"])
+            assert results == pytest.approx(value), ending
     assert cells["icl_transformer", "trec_alternating_margin"]["paper_value"] == "56.7"
     assert cells["icl_diff", "trec_alternating_o0"]["paper_value"] == "90.0"
 
@@ -105,19 +105,21 @@ def test_the_figure_says_best_minus_worst_of_every_training_and_of_the_paper(
     fake: FakeResults,
 ) -> None:
     artifact, figure = resolved_artifact("figure7", "figure"), picture("figure7", fake)
-    found = []
+    results = []
     for axes, part in zip(figure.axes, artifact.sections, strict=True):
         assert axes.get_title("left") == f"{part.title} (stand-in: generated items, 2 classes)"
-        said = [text.get_text() for text in axes.texts]
+        texts = [text.get_text() for text in axes.texts]
         margins = []
         for row in part.rows:
-            for one in metrics(fake, part.suites[0], row.run):
-                shares = [100 * share for name, share in one.items() if "_o" in name]
+            for by_seed in metrics(fake, part.suites[0], row.run):
+                shares = [100 * share for name, share in by_seed.items() if "_o" in name]
                 margins.append(f"{max(shares) - min(shares):.0f}")
-        assert said[: len(margins)] == margins
-        found.append(said[len(margins) :])
-        (guessing,) = (one for one in axes.collections if isinstance(one, LineCollection))
+        assert texts[: len(margins)] == margins
+        results.append(texts[len(margins) :])
+        (guessing,) = (
+            by_seed for by_seed in axes.collections if isinstance(by_seed, LineCollection)
+        )
         ((start, _), (end, _)) = guessing.get_segments()[0]
         assert (start, end) == (-0.5, len(margins) - 0.5)
     assert "guessing on our items" in legend_of(figure)
-    assert "57" in found[-1]  # the Transformer's in alternating order, 56.7
+    assert "57" in results[-1]  # the Transformer's in alternating order, 56.7

@@ -29,17 +29,17 @@ CPU = torch.device("cpu")
 
 
 def suite(**changes: object) -> Suite:
-    known = {
+    settings = {
         "kind": "mathematics", "data": "builtin", "tasks": ["gsm8k", "carp_en"], "limit": 3,
         "max_new_tokens": 6, "batch_size": 2,
     }  # fmt: skip
-    return Suite.model_validate(known | changes)
+    return Suite.model_validate(settings | changes)
 
 
 def write_items(folder: Path, name: str, items: list[Any]) -> Path:
     path = folder / name / "test.jsonl.gz"
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = "".join((one if isinstance(one, str) else json.dumps(one)) + "\n" for one in items)
+    lines = "".join((item if isinstance(item, str) else json.dumps(item)) + "\n" for item in items)
     path.write_bytes(gzip.compress(lines.encode()))
     return path
 
@@ -53,7 +53,7 @@ def measure(folder: Path, run: Path, data: Path, settings: Suite) -> Metrics:
     return metrics_of(evaluation.measure(settings, context))
 
 
-def asked(name: str, settings: Suite) -> list[Item]:
+def read_items(name: str, settings: Suite) -> list[Item]:
     return set_items(name, settings.data, settings.limit)
 
 
@@ -96,7 +96,7 @@ def test_items_of_a_folder_are_asked_as_generated_ones(tmp_path: Path) -> None:
     for name in MATH_SETS:
         write_items(tmp_path, name, [p.item for p in held_out_problems(name, 4, 0)])
         settings = suite(tasks=[name], data=str(tmp_path), limit=2)
-        task = math_task(name, asked(name, settings), settings, {})
+        task = math_task(name, read_items(name, settings), settings, {})
         problem = held_out_problems(name, 4, 0)[1]
         assert len(task.test_docs()) == 2
         assert task.doc_to_text(task.test_docs()[1]) == f"Question: {problem.question}\nAnswer:"
@@ -133,7 +133,7 @@ def test_a_bad_item_is_named_in_one_line(
 ) -> None:
     write_items(tmp_path, name, items)
     with pytest.raises(DataError, match=complaint):
-        asked(name, suite(tasks=[name], data=str(tmp_path)))
+        read_items(name, suite(tasks=[name], data=str(tmp_path)))
 
 
 def test_a_missing_set_is_said_before_any_job(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_scores_are_those_of_lm_evals_own_run_on_the_export(tmp_path: Path) -> N
 
     run, data = write_training(tmp_path)
     settings = suite(limit=4, max_new_tokens=3)
-    items = asked("carp_en", settings)
+    items = read_items("carp_en", settings)
     ours = measure(tmp_path, run, data, settings)
     export_model(run, tmp_path / "exported")
     task = math_task("carp_en", items, settings, {})
@@ -161,11 +161,11 @@ def test_scores_are_those_of_lm_evals_own_run_on_the_export(tmp_path: Path) -> N
         tasks=[task], batch_size=2, device="cpu",
         task_manager=TaskManager(include_defaults=False),
     )  # fmt: skip
-    found = theirs["results"]["mathematics_carp_en"]
-    assert ours["carp_en"] == found["exact_match,none"]
-    assert ours["carp_en_stderr"] == found["exact_match_stderr,none"]
-    said = [one["filtered_resps"][0] for one in theirs["samples"]["mathematics_carp_en"]]
-    assert outputs(tmp_path, "carp_en") == said
+    metrics = theirs["results"]["mathematics_carp_en"]
+    assert ours["carp_en"] == metrics["exact_match,none"]
+    assert ours["carp_en_stderr"] == metrics["exact_match_stderr,none"]
+    texts = [sample["filtered_resps"][0] for sample in theirs["samples"]["mathematics_carp_en"]]
+    assert outputs(tmp_path, "carp_en") == texts
     assert ours["average"] == pytest.approx((ours["carp_en"] + ours["gsm8k"]) / 2)
 
 
@@ -198,17 +198,19 @@ def test_without_kept_weights_it_says_so(tmp_path: Path) -> None:
     ):
         measure(tmp_path, run, data, suite(intermediate_checkpoints=True))
     republish(run)
-    found = measure(tmp_path, run, data, suite(intermediate_checkpoints=True))
-    assert found["gsm8k_samples_t40"] == found["gsm8k_samples"] == 3
+    metrics = measure(tmp_path, run, data, suite(intermediate_checkpoints=True))
+    assert metrics["gsm8k_samples_t40"] == metrics["gsm8k_samples"] == 3
     alone = measure(tmp_path / "alone", other, data, suite())
     assert (
         alone.items()
         == {
-            name.removesuffix("_t40"): one for name, one in found.items() if name.endswith("_t40")
+            name.removesuffix("_t40"): value
+            for name, value in metrics.items()
+            if name.endswith("_t40")
         }.items()
     )
-    kept, final = outputs(tmp_path, "gsm8k_t40"), outputs(tmp_path, "gsm8k")
-    assert kept == outputs(tmp_path / "alone", "gsm8k") != final
+    intermediate, final = outputs(tmp_path, "gsm8k_t40"), outputs(tmp_path, "gsm8k")
+    assert intermediate == outputs(tmp_path / "alone", "gsm8k") != final
 
 
 def test_lengths_are_in_tokens_and_cut_prompts_are_counted(tmp_path: Path) -> None:
@@ -220,21 +222,28 @@ def test_lengths_are_in_tokens_and_cut_prompts_are_counted(tmp_path: Path) -> No
 
     questions = ["1" * n for n in range(1, 30)]
     longest, longer = (
-        next(one for one in questions if length(PROMPT.format(question=one)) == 40 - 1 + more)
+        next(
+            question
+            for question in questions
+            if length(PROMPT.format(question=question)) == 40 - 1 + more
+        )
         for more in (0, 1)
     )
-    items = [{"content": one, "answer": "1"} for one in ("1", longest, longer, longer)]
+    items = [{"content": question, "answer": "1"} for question in ("1", longest, longer, longer)]
     write_items(tmp_path / "items", "carp_en", items)
     for room, cut in ((1, 2), (6, 3)):
         settings = suite(
             tasks=["carp_en"], data=str(tmp_path / "items"), limit=None, max_new_tokens=room
         )
-        found = measure(tmp_path / str(room), run, data, settings)
-        said = outputs(tmp_path / str(room), "carp_en")
-        assert found["carp_en_truncated"] == cut / 4
-        assert found["carp_en_tokens"] == found["average_tokens"] == sum(map(length, said)) / 4
-        assert found["carp_en_reached_limit"] == sum(length(one) >= room for one in said) / 4
-        assert room > 1 or 1 in map(length, said)  # of longer outputs the text has more tokens
+        metrics = measure(tmp_path / str(room), run, data, settings)
+        texts = outputs(tmp_path / str(room), "carp_en")
+        assert metrics["carp_en_truncated"] == cut / 4
+        assert metrics["carp_en_tokens"] == metrics["average_tokens"] == sum(map(length, texts)) / 4
+        assert (
+            metrics["carp_en_reached_limit"]
+            == sum(length(question) >= room for question in texts) / 4
+        )
+        assert room > 1 or 1 in map(length, texts)  # of longer outputs the text has more tokens
 
 
 def test_accuracies_and_lengths_are_known_by_item(tmp_path: Path) -> None:
@@ -244,17 +253,17 @@ def test_accuracies_and_lengths_are_known_by_item(tmp_path: Path) -> None:
         Scorer(load_model(run), CPU), PackedDataset.open(data), CPU, None,
         details=tmp_path / "details", state=tmp_path / "state", seed=3, model=run,
     )  # fmt: skip
-    found = evaluation.measure(suite(), context)
+    metrics = evaluation.measure(suite(), context)
     names = ["carp_en", "gsm8k", "average"]
-    assert {*found.per_item} == {*names, *(f"{name}_tokens" for name in names)}
-    assert sizes(found.per_item["gsm8k_tokens"]) == [("gsm8k", 3)]
-    assert sorted(sizes(found.per_item["average"])) == [("carp_en", 3), ("gsm8k", 3)]
+    assert {*metrics.per_item} == {*names, *(f"{name}_tokens" for name in names)}
+    assert sizes(metrics.per_item["gsm8k_tokens"]) == [("gsm8k", 3)]
+    assert sorted(sizes(metrics.per_item["average"])) == [("carp_en", 3), ("gsm8k", 3)]
 
 
 def test_one_item_has_no_standard_error(tmp_path: Path) -> None:
     run, data = write_training(tmp_path)
     write_items(tmp_path / "items", "carp_en", [{"content": "1 + 1", "answer": "2"}])
     settings = suite(tasks=["carp_en"], data=str(tmp_path / "items"), limit=None)
-    found = measure(tmp_path, run, data, settings)
-    assert found["carp_en"] == found["average"] == 0
-    assert found["carp_en_stderr"] is None and found["average_stderr"] is None
+    metrics = measure(tmp_path, run, data, settings)
+    assert metrics["carp_en"] == metrics["average"] == 0
+    assert metrics["carp_en_stderr"] is None and metrics["average_stderr"] is None

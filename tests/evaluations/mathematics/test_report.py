@@ -20,9 +20,9 @@ from difftransformer.reporting.table_job import build_table, make_table
 
 def means(fake: FakeResults, suite: str, run: str, name: str) -> float:
     paths = [path for path in fake.results if f"/evaluations/{suite}/{run}/" in str(path)]
-    found = [json.loads(path.read_text())["metrics"][name] for path in paths]
-    assert len(found) == 3
-    return float(sum(found) / 3)
+    values = [json.loads(path.read_text())["metrics"][name] for path in paths]
+    assert len(values) == 3
+    return float(sum(values) / 3)
 
 
 def test_figure_9_has_the_mean_over_sets_by_tokens(fake: FakeResults, tmp_path: Path) -> None:
@@ -74,8 +74,8 @@ def test_bars_of_figure_10_are_over_seeds_or_over_the_items_of_the_only_one(
     top, _ = picture_of(artifact, results, fake).axes
     bars = {tuple(line.get_ydata()) for line in top.lines if line.get_linewidth() == 1.6}
     for row in artifact.sections[0].rows:
-        found = [results.evaluation("mathematics", row.run, seed) for seed in seeds]
-        values = [accuracy(one, "gsm8k") for one in found]
+        results_ = [results.evaluation("mathematics", row.run, seed) for seed in seeds]
+        values = [accuracy(result, "gsm8k") for result in results_]
         low, high = paired_contrast(values).interval()
         if len(seeds) == 1:
             low, high = values[0] - 1.96, values[0] + 1.96

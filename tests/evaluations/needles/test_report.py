@@ -52,8 +52,8 @@ def test_table_2_is_the_mean_over_seeds_with_wilson_behind_each(
 def test_the_figure_of_one_seed_has_wilsons_interval_of_its_answers(fake: FakeResults) -> None:
     top = picture("table2", fake, (0,)).axes[0]
     intervals = [numbers(line) for line in top.lines if line.get_linewidth() == 1.6]
-    one = metrics(fake, "needles", "recall_diff")[0]
-    assert list(wilson_interval(int(one["correct_n6_r2"]), 500)) in intervals
+    result = metrics(fake, "needles", "recall_diff")[0]
+    assert list(wilson_interval(int(result["correct_n6_r2"]), 500)) in intervals
 
 
 @pytest.mark.parametrize(("last", "drop", "hardest"), [([6, 2], 0.45, 0.55), ([24, 2], None, None)])

@@ -62,10 +62,10 @@ def test_numbers_are_those_of_a_naive_loop(text: Path, text_run: Path, make_cont
 
 def test_batch_size_does_not_matter(text: Path, text_run: Path, make_context: Any) -> None:
     dataset, model = PackedDataset.open(text), scorer(load_model(text_run))
-    one, all_at_once = (
+    batch_1, all_at_once = (
         metrics_of(measure(suite(batch_size=b), make_context(model, dataset))) for b in (1, 100)
     )
-    assert one == pytest.approx(all_at_once, rel=1e-6)
+    assert batch_1 == pytest.approx(all_at_once, rel=1e-6)
 
 
 def test_curves_stand_behind_the_numbers(text: Path, text_run: Path, make_context: Any) -> None:

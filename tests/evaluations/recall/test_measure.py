@@ -38,8 +38,8 @@ def next_token(tokens: Tensor) -> Tensor:
 def first_value(tokens: Tensor) -> Tensor:
     """Always the value that stands first in the row: a guess among those present."""
     is_value = tokens >= VALUES.start
-    place = is_value.int().argmax(dim=1, keepdim=True)
-    return tokens.gather(1, place).expand_as(tokens)
+    index = is_value.int().argmax(dim=1, keepdim=True)
+    return tokens.gather(1, index).expand_as(tokens)
 
 
 @pytest.fixture

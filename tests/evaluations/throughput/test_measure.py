@@ -30,8 +30,8 @@ SETTINGS: dict[str, Any] = {
 
 
 def config(**changes: Any) -> Timing:
-    found: Timing = validate(Timing, SETTINGS | changes, "scale: throughput")
-    return found
+    validated: Timing = validate(Timing, SETTINGS | changes, "scale: throughput")
+    return validated
 
 
 def model(variant: str) -> ModelConfig:
@@ -56,8 +56,8 @@ def measured(timed: Callable[[BenchmarkConfig], dict[str, Any]]) -> Measured:
     """Return the metrics of rows, with changed settings."""
 
     def measure(rows: Models = ROWS, **changes: Any) -> dict[str, Any]:
-        given = {"config": config(**changes), "models": rows}
-        return timed(BenchmarkConfig(scale="unit", evaluation="throughput", **given))
+        settings = {"config": config(**changes), "models": rows}
+        return timed(BenchmarkConfig(scale="unit", evaluation="throughput", **settings))
 
     return measure
 
@@ -67,19 +67,21 @@ def test_every_row_backend_and_mode_is_in_the_one_result(measured: Measured) -> 
     for row, variant in (("transformer", "softmax"), ("diff", "diff_v1")):
         for backend in ("eager", "blocked"):
             for mode in FLOPS:
-                place = f"short/{row}/{backend}/{mode}"
+                key = f"short/{row}/{backend}/{mode}"
                 seconds = [
-                    [metrics[f"seconds/{place}/{process}/{number}"] for number in range(3)]
+                    [metrics[f"seconds/{key}/{process}/{number}"] for number in range(3)]
                     for process in range(PROCESSES)
                 ]
-                middle = 16 / sorted(sorted(one)[1] for one in seconds)[1]
-                assert math.isclose(metrics[f"tokens_per_second/{place}"], middle, rel_tol=1e-9)
-                assert metrics[f"peak_bytes/{place}"] > 0
-                share = metrics[f"mfu/{place}"]
+                middle = (
+                    16 / sorted(sorted(seconds_of_process)[1] for seconds_of_process in seconds)[1]
+                )
+                assert math.isclose(metrics[f"tokens_per_second/{key}"], middle, rel_tol=1e-9)
+                assert metrics[f"peak_bytes/{key}"] > 0
+                share = metrics[f"mfu/{key}"]
                 assert share is not None and 0 < share < 1
                 count = training_flops if mode == "training" else forward_flops
                 counted = count(model(variant), 8, causal=True)
-                assert metrics[f"flops_per_token/{place}"] == counted < count(model(variant), 8)
+                assert metrics[f"flops_per_token/{key}"] == counted < count(model(variant), 8)
     eager = "peak_bytes/short/transformer/eager"
     assert metrics[f"{eager}/training"] > metrics[f"{eager}/forward"]
 
@@ -90,12 +92,12 @@ def test_rows_with_their_own_sizes_are_timed_in_rounds_of_their_own(measured: Me
     metrics = measured(rows, trained_sizes=batch)
     timed = {tuple(name.split("/")[1:3]) for name in metrics if "/" in name}
     assert timed == {("short", "transformer"), ("trained_sizes", "tda")}
-    place = "trained_sizes/tda/eager/training"
+    key = "trained_sizes/tda/eager/training"
     middle = [
-        sorted(metrics[f"seconds/{place}/{process}/{number}"] for number in range(3))[1]
+        sorted(metrics[f"seconds/{key}/{process}/{number}"] for number in range(3))[1]
         for process in range(PROCESSES)
     ]
-    speed = metrics[f"tokens_per_second/{place}"]
+    speed = metrics[f"tokens_per_second/{key}"]
     assert math.isclose(speed, 4 * 3 / sorted(middle)[1], rel_tol=1e-9)
     with pytest.raises(ConfigError, match=r"'trained_sizes' is a setting of its own"):
         config(shapes=SETTINGS["shapes"] | {"trained_sizes": batch})
@@ -111,18 +113,18 @@ def test_a_slice_is_read_back_as_it_was_written() -> None:
 
 
 def test_training_makes_the_gradients_of_the_loss_by_every_backend() -> None:
-    found = []
+    gradients = []
     for backend in ("eager", "blocked"):
-        one = Transformer.build(model("diff_v1"), "eager", 0)
+        transformer = Transformer.build(model("diff_v1"), "eager", 0)
         tokens = torch.arange(18).view(2, 9)
-        make_step(one, backend, "forward", tokens, config())()
-        assert all(part.grad is None for part in one.parameters())
-        call = make_step(one, backend, "training", tokens, config())
+        make_step(transformer, backend, "forward", tokens, config())()
+        assert all(part.grad is None for part in transformer.parameters())
+        call = make_step(transformer, backend, "training", tokens, config())
         call()
         call()  # gradients of a call do not add to those of the one before
-        found.append([part.grad for part in one.parameters()])
-        assert all(grad is not None for grad in found[-1])
-    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-6)
+        gradients.append([part.grad for part in transformer.parameters()])
+        assert all(grad is not None for grad in gradients[-1])
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-6)
 
 
 def test_the_peak_is_that_of_the_device_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,8 +154,8 @@ def test_a_backend_that_takes_no_such_heads_is_left_out(
 
     monkeypatch.setattr(blocked, "differential_attention", refuse)
     metrics = measured()
-    timed = {name: one for name, one in metrics.items() if name.startswith("tokens_per_second")}
-    left_out = {name.split("/", 2)[2] for name, one in timed.items() if one is None}
+    timed = {name: speed for name, speed in metrics.items() if name.startswith("tokens_per_second")}
+    left_out = {name.split("/", 2)[2] for name, speed in timed.items() if speed is None}
     assert left_out == {"diff/blocked/training", "diff/blocked/forward"}
     assert "seconds/short/diff/blocked/training/0/0" not in metrics
     assert metrics["peak_bytes/short/transformer/blocked/training"]
@@ -163,7 +165,7 @@ def test_what_cannot_be_timed_is_said(measured: Measured, tmp_path: Path) -> Non
     with pytest.raises(BackendError, match="flash_attn"):
         measured(backends=["flash_attn"], precision="bf16")
     assert not [*tmp_path.iterdir()]
-    for changes, said in (
+    for changes, message in (
         ({"backends": ["flash_attn"]}, "half precision"),
         ({"repeats": 2}, "repeats"),
         ({"processes": 2}, "processes"),
@@ -171,7 +173,7 @@ def test_what_cannot_be_timed_is_said(measured: Measured, tmp_path: Path) -> Non
         ({"backends": ["sdpa", "sdpa"]}, "distinct"),
         ({"shapes": {}}, "shapes"),
     ):
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             config(**changes)
 
 

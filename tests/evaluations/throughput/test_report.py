@@ -31,9 +31,9 @@ def test_ratios_are_taken_by_round_between_the_fastest_backends(small: FakeResul
     metrics = TimingResults(load_results(small.results, "tiny"), "throughput").result.metrics
 
     def seconds(shape: str, row: str, process: int, number: int) -> float:
-        found = metrics[f"seconds/{shape}/{row}/blocked/training/{process}/{number}"]
-        assert found is not None
-        return float(found)
+        seconds_ = metrics[f"seconds/{shape}/{row}/blocked/training/{process}/{number}"]
+        assert seconds_ is not None
+        return float(seconds_)
 
     by_round = [
         [
@@ -53,7 +53,7 @@ def test_ratios_are_taken_by_round_between_the_fastest_backends(small: FakeResul
     short = made.find("diff", "short_training_ratio")
     assert short is not None
     assert list(short.by_seed().values()) == pytest.approx(
-        [median(one[0] for one in rounds) for rounds in by_round]
+        [median(ratio[0] for ratio in rounds) for rounds in by_round]
     )
     assert made.find("transformer", "training_ratio") is None
     memory = made.find("diff/blocked", "short_training_memory")
@@ -62,7 +62,7 @@ def test_ratios_are_taken_by_round_between_the_fastest_backends(small: FakeResul
 
 def test_a_backend_that_was_left_out_has_no_cell(small: FakeResults) -> None:
     throughput(small)
-    (path,) = [one for one in small.results if one.name == "throughput.json"]
+    (path,) = [ratio for ratio in small.results if ratio.name == "throughput.json"]
     result = json.loads(path.read_text())
     for mode in MODES:
         result["metrics"][f"tokens_per_second/short/diff/blocked/{mode}"] = None
@@ -91,7 +91,9 @@ def test_each_row_has_its_own_fastest_backend_and_rounds_stay_together(small: Fa
     assert list(ratio.by_seed().values()) == pytest.approx([0.5, 0.25, 1.0, 0.25, 0.5])
     assert (ratio.value, ratio.text) == (0.5, "0.500 (0.250 to 0.500)")
     assert (ratio.std, ratio.ci_low, ratio.ci_high, ratio.n) == (None, None, None, PROCESSES)
-    assert list(speed.by_seed().values()) == pytest.approx([128 * 16 / one for one in ours])
+    assert list(speed.by_seed().values()) == pytest.approx(
+        [128 * 16 / expected_ratio for expected_ratio in ours]
+    )
 
 
 def test_a_number_opens_to_its_processes(small: FakeResults) -> None:
@@ -114,7 +116,7 @@ def test_the_figure_has_published_ratios_beside_ours(small: FakeResults) -> None
     ratios = {name: float(value) / float(theirs[name]) for name, value in ours.items()}
     for axes, mode in zip(picture("table7", small).axes, MODES, strict=True):
         published = [y for o in axes.lines if o.get_mfc() == "white" for y in numbers(o)]
-        assert published == [one for name, one in ratios.items() if name.endswith(mode)]
+        assert published == [ratio for name, ratio in ratios.items() if name.endswith(mode)]
         marks = {y for line in axes.lines for y in numbers(line)}
         for shape in SHAPES:
             assert np.median(timings.ratios(shape, "diff", "transformer", mode)) in marks

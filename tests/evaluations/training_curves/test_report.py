@@ -21,8 +21,8 @@ def test_values_stand_at_parts_of_the_training(fake: FakeResults, tmp_path: Path
     for part in (10, 25, 50, 100):
         expected = 0.4 + 2 * math.exp(-STEPS * part / 100 / 60)
         for row in ("transformer", "diff", "diff_fixed_lambda"):
-            found = float(cells[row, f"grad_norm_{part}"]["value"])
-            assert found == pytest.approx(expected, abs=1e-9)
+            values = float(cells[row, f"grad_norm_{part}"]["value"])
+            assert values == pytest.approx(expected, abs=1e-9)
 
 
 def test_lambda_ends_where_its_schedule_leads(fake: FakeResults, tmp_path: Path) -> None:

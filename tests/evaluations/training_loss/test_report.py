@@ -15,10 +15,10 @@ def test_columns_are_the_validations_nearest_to_parts_of_the_budget(fake: FakeRe
     made = make_table(resolved_artifact("v2_loss"), results)
     first, second, _ = made.sections
     curves = [results.histories.series("diff_v2", seed, "validation_loss") for seed in (0, 1, 2)]
-    for percent, place in ((25, 1), (50, 3), (75, 5), (100, 7)):  # validated 8 times
+    for percent, index in ((25, 1), (50, 3), (75, 5), (100, 7)):  # validated 8 times
         cell = made.find("diff_v2", f"loss_{percent}")
         assert cell is not None
-        assert cell.value == pytest.approx(fmean(curve.values[place] for curve in curves))
+        assert cell.value == pytest.approx(fmean(curve.values[index] for curve in curves))
     to_transformer = first.cell("diff_v2", "loss_100_difference")
     to_v1 = second.cell("diff_v2", "loss_100_difference_to_diff_gqa")
     ours, v1 = (made.find(run, "loss_100") for run in ("diff_v2", "diff_gqa"))

@@ -33,7 +33,7 @@ def test_a_variant_has_its_speed_of_training_and_the_median_of_its_ratios(
     first, second = variants(fake).sections
     speed, ratio = (first.cell("dint", name) for name in ("speed", "speed_ratio"))
     assert speed is not None and ratio is not None
-    assert speed.value == median(64 * 8 / one for one in ours)
+    assert speed.value == median(64 * 8 / row for row in ours)
     assert ratio.value == 0.5 and ratio.text == "0.50"
     assert first.cell("transformer_gqa", "speed_ratio") is None
     assert second.cell("dint_equal_flops", "speed") is not None
@@ -58,12 +58,12 @@ def test_the_figure_says_that_speeds_are_medians_of_rounds(fake: FakeResults) ->
 def test_rows_that_others_stand_in_for_are_named(fake: FakeResults) -> None:
     artifact = resolved_artifact("variants")
     first, second = artifact.sections
-    one, two = second.rows[-2:]
-    named = {one.run: "larger", two.run: two.run}
+    proxy, two = second.rows[-2:]
+    named = {proxy.run: "larger", two.run: two.run}
     rows = [row.model_copy(update={"paper": named.get(row.run)}) for row in second.rows]
     sections = [first, second.model_copy(update={"rows": rows})]
     artifact = artifact.model_copy(update={"sections": sections})
     throughput(fake)
     parameters, flops = make_table(artifact, load_results(fake.results, "tiny")).sections
     assert not any("proxies" in note for note in parameters.notes)
-    assert any(note.endswith(f"proxies: {one.run} for larger.") for note in flops.notes)
+    assert any(note.endswith(f"proxies: {proxy.run} for larger.") for note in flops.notes)

@@ -19,16 +19,19 @@ def options(**changes: Any) -> Options:
         "needles": SCORE | {"of_paired_run": True},
         "depth": SCORE | {"of_paired_run": True},
     }
-    known = {"scores": {"valid": SCORE | {"suite": "validation"}, **paired_run}, "note": "Scores."}
-    found: Options = validate(Options, known | changes, "options")
-    return found
+    settings = {
+        "scores": {"valid": SCORE | {"suite": "validation"}, **paired_run},
+        "note": "Scores.",
+    }
+    validated: Options = validate(Options, settings | changes, "options")
+    return validated
 
 
 def test_twins_are_measured_by_the_suites_of_their_scores_alone() -> None:
-    found = options()
-    assert (found.paired_suites, found.timing) == (["needles"], None)
+    validated = options()
+    assert (validated.paired_suites, validated.timing) == (["needles"], None)
     assert options(timed_by="throughput").timing == "throughput"
-    assert found.scores["needles"].name == "Needles"
+    assert validated.scores["needles"].name == "Needles"
     with pytest.raises(ConfigError, match=r"scores.*suit: unknown key; did you mean 'suite'"):
         options(scores={"valid": {**SCORE, "suit": "validation"}})
 

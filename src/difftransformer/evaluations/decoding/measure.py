@@ -24,7 +24,7 @@ _PREFILL = 256
 """Positions of a long context that a model computes; longer contexts repeat them."""
 
 
-def measure(slice: BenchmarkConfig, device: torch.device, process: int) -> Metrics:
+def measure(benchmark: BenchmarkConfig, device: torch.device, process: int) -> Metrics:
     """Time every row at every batch size and context length, in the order of a process.
 
     Returns:
@@ -36,10 +36,10 @@ def measure(slice: BenchmarkConfig, device: torch.device, process: int) -> Metri
     Raises:
         UserError: Models and caches need more than the free memory.
     """
-    config = slice.config
-    assert isinstance(config, Timing), slice.evaluation
+    config = benchmark.config
+    assert isinstance(config, Timing), benchmark.evaluation
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
-    rows = {row: model_config[MODEL] for row, model_config in slice.models.items()}
+    rows = {row: model_config[MODEL] for row, model_config in benchmark.models.items()}
     cache_bytes = {
         row: dtype.itemsize * kv_cache_numel_per_token(model_config)
         for row, model_config in rows.items()

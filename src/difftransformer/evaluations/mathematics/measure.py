@@ -57,7 +57,7 @@ class ModelWeights(NamedTuple):
     suffix: str
     weights: Path
 
-    def kept(self, context: EvalContext, name: str) -> TaskCheckpoint:
+    def saved(self, context: EvalContext, name: str) -> TaskCheckpoint:
         """Return the saved results of a set with these weights."""
         return TaskCheckpoint(context.state, f"{name}{self.suffix}")
 
@@ -87,13 +87,13 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
     metrics: Metrics = {}
     per_item: dict[str, PerItemScores] = {}
     for model_weights in weights:
-        checkpoints = {name: model_weights.kept(context, name) for name in suite.tasks}
+        checkpoints = {name: model_weights.saved(context, name) for name in suite.tasks}
         set_metrics: Metrics = {}
-        for one in checkpoints.values():
-            set_metrics |= one.copy_to(context.details)
+        for task in checkpoints.values():
+            set_metrics |= task.copy_to(context.details)
         set_metrics |= macro_average(suite.tasks, set_metrics, "tokens")
         metrics |= {f"{name}{model_weights.suffix}": value for name, value in set_metrics.items()}
-        items = {name: one.items() for name, one in checkpoints.items()}
+        items = {name: task.items() for name, task in checkpoints.items()}
         for part, field in (("", "correct"), ("tokens", "tokens")):
             by_set = {
                 name: per_item_scores("items", (item[field] for item in some), item_set=name)
@@ -101,8 +101,8 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
             }
             by_set[AVERAGE] = mean_of_tasks(by_set.values())
             per_item |= {
-                f"{metric_name(name, part)}{model_weights.suffix}": one
-                for name, one in by_set.items()
+                f"{metric_name(name, part)}{model_weights.suffix}": task
+                for name, task in by_set.items()
             }
     return EvalResult(metrics, per_item)
 
@@ -191,7 +191,7 @@ def _measure_missing(suite: Suite, context: EvalContext, weights: list[ModelWeig
         for model_weights in weights
         if (
             names := [
-                name for name in suite.tasks if not model_weights.kept(context, name).finished
+                name for name in suite.tasks if not model_weights.saved(context, name).finished
             ]
         )
     }
@@ -216,7 +216,7 @@ def _measure_missing(suite: Suite, context: EvalContext, weights: list[ModelWeig
                 _record(model, grades, sample) for sample in output["samples"][task.task_name]
             ]
             summary = _summary(suite, name, records, output["results"][task.task_name], model)
-            model_weights.kept(context, name).save(records, summary)
+            model_weights.saved(context, name).save(records, summary)
             seconds = monotonic() - started
             logger.info(
                 "%s%s: %d items in %.1f s", name, model_weights.suffix, len(items[name]), seconds

@@ -35,7 +35,7 @@ FLOPS = {"training": training_flops, "forward": forward_flops}
 """Timed modes, with their FLOPs per token by formula."""
 
 
-def measure(slice: BenchmarkConfig, device: torch.device, process: int) -> Metrics:
+def measure(benchmark: BenchmarkConfig, device: torch.device, process: int) -> Metrics:
     """Time every row at every shape, in the order of a process.
 
     Returns:
@@ -44,8 +44,8 @@ def measure(slice: BenchmarkConfig, device: torch.device, process: int) -> Metri
         flops_per_token by formula, of the pairs under a causal mask; mfu (model FLOPs utilization),
         their share of the device's peak_flops where that is known.
     """
-    config = slice.config
-    assert isinstance(config, Timing), slice.evaluation
+    config = benchmark.config
+    assert isinstance(config, Timing), benchmark.evaluation
     if device.type == "cpu":
         keep_freed_memory()
     peak = peak_flops_of(config, device)
@@ -53,7 +53,7 @@ def measure(slice: BenchmarkConfig, device: torch.device, process: int) -> Metri
     for shape, call in config.calls().items():
         rows = {
             row: models_by_shape[shape]
-            for row, models_by_shape in slice.models.items()
+            for row, models_by_shape in benchmark.models.items()
             if shape in models_by_shape
         }
         metrics |= _time_rows(shape, call, rows, config, device, peak, process)

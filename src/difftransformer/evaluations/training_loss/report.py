@@ -39,7 +39,9 @@ def section(context: SectionContext[Options]) -> Section:
     cells = []
     for row in context.rows:
         row_curves = [
-            (r, one.values) for r, one in zip(trained, curves, strict=True) if r.run == row.run
+            (r, difference.values)
+            for r, difference in zip(trained, curves, strict=True)
+            if r.run == row.run
         ]
         for name, index in indices.items():
             seeds = seed_values(
@@ -59,9 +61,10 @@ def section(context: SectionContext[Options]) -> Section:
     if context.has_baselines:
         columns += [
             Column(
-                id=one.id + DIFFERENCE_SUFFIX + ending, header=f"Δ {one.header.removesuffix(' ↓')}"
+                id=difference.id + DIFFERENCE_SUFFIX + ending,
+                header=f"Δ {difference.header.removesuffix(' ↓')}",
             )
-            for one in columns
+            for difference in columns
         ]
     return make_section(context, columns, cells, notes + context.difference_note())
 
