@@ -68,16 +68,6 @@ def test_a_missing_standard_error_is_not_shown(fake: FakeResults) -> None:
     picture_of(resolved_artifact("table8", "figure", (0,)), results, fake)
 
 
-def test_differences_are_paired(table8: TableDocument) -> None:
-    ours, theirs = (table8.find(run, "average_0shot") for run in ("diff", "transformer"))
-    difference = table8.find("diff", "average_0shot_difference")
-    assert ours is not None and theirs is not None and difference is not None
-    expected = [ours.by_seed()[seed] - theirs.by_seed()[seed] for seed in (0, 1, 2)]
-    assert list(difference.by_seed().values()) == pytest.approx(expected)
-    assert difference.paper_text == "+0.8"
-    assert difference.value == pytest.approx(sum(expected) / 3)
-
-
 def test_other_published_models_and_guessing_get_rows(fake: FakeResults) -> None:
     table = make_table(resolved_artifact("table1"), load_results(fake.results, "tiny"))
     (section,) = table.sections
