@@ -32,9 +32,9 @@ def card(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
         "get_device_properties": lambda *_: found,
     }.items():
         monkeypatch.setattr(torch.cuda, name, told)
-    tiles._on_card.cache_clear()
+    tiles._tile_on_gpu.cache_clear()
     yield found
-    tiles._on_card.cache_clear()
+    tiles._tile_on_gpu.cache_clear()
 
 
 def test_fused_runs_on_a_card_in_half_precision(card: types.SimpleNamespace) -> None:
@@ -98,12 +98,12 @@ def test_a_card_takes_the_first_tile_that_fits_it(card: types.SimpleNamespace) -
     wanted, device = Kernel("forward", 2, 64, 128), torch.device("cuda", 0)
     first, *_ = tiles.shipped("90")[str(wanted)]
     assert tile_for(wanted, device) == Tile(*first[:-1])
-    tiles._on_card.cache_clear()
+    tiles._tile_on_gpu.cache_clear()
     card.major, card.minor, card.shared_memory_per_block_optin = 8, 9, 99 * 1024
     taken = tile_for(wanted, device)
     small = [one for one in tiles.shipped("80")[str(wanted)] if one[-1] <= 99 * 1024]
     assert taken == Tile(*small[0][:-1])
-    tiles._on_card.cache_clear()
+    tiles._tile_on_gpu.cache_clear()
     card.shared_memory_per_block_optin = 1024
     with pytest.raises(BackendError, match=r"no tile of forward/2/64/128 for NVIDIA H200 with"):
         tile_for(wanted, device)

@@ -2,8 +2,8 @@
 
 For NVIDIA GPUs from compute capability 8.0 in half precision, with sums in float32; on a CPU in
 Triton's interpreter (TRITON_INTERPRET=1), for tests. What two maps share is computed once: with
-values of 2d the products are 6 forward and 10 to 16 backward (`tiles.BACKWARD`) of T x T x d for a
-head; two calls of a kernel for one map take 6 and 14 at best, and 8 and 20 with padded keys.
+values of 2d a head needs 6 multiplications of T x T x d forward and 10 to 16 backward
+(`tiles.BACKWARD`); two calls of a kernel for one map need 6 and 14 at best, 8 and 20 with padding.
 Shapes as in `models.kernels.Kernel`.
 """
 
@@ -27,7 +27,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
     """See `Kernel.attention`; a single query, as in decoding, is SDPA's.
 
     Raises:
-        BackendError: a device, type or width that it does not compute.
+        BackendError: Unsupported device, dtype or width.
     """
     if q.shape[2] == 1:
         return sdpa.attention(q, k, v, scale=scale, mask=mask)
@@ -40,7 +40,7 @@ def attention_with_lse(
     """See `Kernel.attention_with_lse`; a single query is SDPA's.
 
     Raises:
-        BackendError: a device, type or width that it does not compute.
+        BackendError: Unsupported device, dtype or width.
     """
     if q.shape[2] == 1:
         return sdpa.attention_with_lse(q, k, v, scale=scale, mask=mask)
@@ -51,10 +51,10 @@ def attention_with_lse(
 def differential_attention(
     q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
 ) -> Tensor:
-    """See `Kernel.differential_attention`; maps of a single query are written out as by SDPA.
+    """See `Kernel.differential_attention`; a single query is SDPA's.
 
     Raises:
-        BackendError: a device, type or width that it does not compute.
+        BackendError: Unsupported device, dtype or width.
     """
     if q.shape[2] == 1:
         return sdpa.differential_attention(q, k, v, lam, scale=scale, mask=mask)
@@ -62,13 +62,13 @@ def differential_attention(
 
 
 def unavailable_reason(device: str, precision: str) -> str | None:
-    """Return why it cannot run on a kind of device, and what to take; None: it can."""
+    """See `kernels.unavailable_reason`."""
     if device == "cpu" and interpreted():
         return None
     if device != "cuda":
         return f"it needs an NVIDIA GPU and the device is {device}; use sdpa or auto"
     if importlib.util.find_spec("triton") is None:
-        return "Triton is not installed (torch for CUDA on Linux brings it along); use sdpa"
+        return "Triton is not installed (it comes with torch for CUDA on Linux); use sdpa"
     if precision == "fp32":
         return "it computes in half precision only; set precision bf16, or use sdpa"
     if torch.cuda.is_available() and torch.cuda.get_device_capability() < NEEDED:
@@ -80,36 +80,36 @@ def unavailable_reason(device: str, precision: str) -> str | None:
 
 
 def interpreted() -> bool:
-    """Whether Triton interprets kernels in Python, which is how they run on a CPU."""
+    """Return whether Triton interprets kernels in Python, which is how they run on a CPU."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def _fused(
     q: Tensor, k: Tensor, v: Tensor, lam: Tensor | None, scale: float, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    _refuse_others(q, k, v)
-    _refuse_shapes(q, k, lam, mask)
+    _check_dtypes(q, k, v)
+    _check_shapes(q, k, lam, mask)
     kernel_for("forward", 1 if lam is None else 2, q.shape[-1], v.shape[-1])
-    given = (x for x in (q, k, v, lam) if x is not None)
-    keep = torch.is_grad_enabled() and any(x.requires_grad for x in given)
-    out, _, lse = fused_attention(q, k, v, lam, mask, scale, keep)
+    tensors = (x for x in (q, k, v, lam) if x is not None)
+    needs_grad = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+    out, _, lse = fused_attention(q, k, v, lam, mask, scale, needs_grad)
     return out, lse
 
 
-def _refuse_others(q: Tensor, k: Tensor, v: Tensor) -> None:
+def _check_dtypes(q: Tensor, k: Tensor, v: Tensor) -> None:
     half = (torch.bfloat16, torch.float16)
-    takes = {"cuda": half, "meta": half, "cpu": (torch.float32, torch.float16)}
+    supported = {"cuda": half, "meta": half, "cpu": (torch.float32, torch.float16)}
     if q.device.type == "cpu" and not interpreted():
-        takes.pop("cpu")
-    if q.dtype not in takes.get(q.device.type, ()) or not q.dtype == k.dtype == v.dtype:
+        supported.pop("cpu")
+    if q.dtype not in supported.get(q.device.type, ()) or not q.dtype == k.dtype == v.dtype:
         raise BackendError(
             f"backend fused computes in half precision on CUDA, got {q.dtype}, {k.dtype} and "
             f"{v.dtype} on {q.device.type}; set precision bf16 and device cuda, or use sdpa"
         )
 
 
-def _refuse_shapes(q: Tensor, k: Tensor, lam: Tensor | None, mask: Tensor | None) -> None:
-    """Refuse what the kernels would read wrongly, or from outside of a tensor."""
+def _check_shapes(q: Tensor, k: Tensor, lam: Tensor | None, mask: Tensor | None) -> None:
+    """Raise for inputs that the kernels would read incorrectly or out of bounds."""
     B, T, S = len(q), q.shape[2], k.shape[2]
     if lam is not None and lam.ndim:
         raise BackendError(
@@ -117,8 +117,8 @@ def _refuse_shapes(q: Tensor, k: Tensor, lam: Tensor | None, mask: Tensor | None
         )
     if mask is None and T > S:
         raise BackendError(
-            f"backend fused takes {T} queries of {S} keys with a mask only: some of them would see "
-            "nothing; take eager"
+            f"backend fused takes {T} queries of {S} keys with a mask only: some would attend to "
+            "no key; use eager"
         )
     if mask is not None and mask.shape not in ((1, 1, T, S), (B, 1, T, S)):
         raise BackendError(

@@ -1,6 +1,6 @@
-"""The kernels compiled for a part that is not here: registers, spills and shared memory.
+"""Compile the kernels for any GPU architecture: registers, spills and shared memory.
 
-For tests and for whoever changes a kernel or a tile; nothing that computes imports this.
+For tests and for changes of kernels or tiles; no computation imports it.
 """
 
 import os
@@ -26,46 +26,48 @@ _FLOATS = ("scale", "factor")
 
 
 class Compiled(NamedTuple):
-    """What one kernel takes of a part; bytes but for the registers."""
+    """Resources of one compiled kernel; in bytes except for registers."""
 
     registers: int
     spilled: int
     shared: int
     tensor: int = 0
-    """Columns of tensor memory, which 10.0 has; of a kernel that wants more there is no code."""
+    """Columns of tensor memory (10.0 only)."""
     overwritten: int = 0
-    """Buffers that are filled while a product may read them, see `hazards`."""
+    """Buffers that are overwritten while a multiplication may read them, see `hazards`."""
     serialized: bool = False
-    """Whether the assembler lets each product of 9.0 end before anything else goes on."""
+    """Whether the assembler serializes the asynchronous multiplications of 9.0."""
 
     def fits(self, part: str) -> bool:
-        """Whether we ship it: it is right, has what it takes, and keeps the tensor cores busy."""
+        """Return whether the kernel is correct, fits, and is fast enough to ship."""
         within = self.shared <= PARTS[part] and self.tensor <= TENSOR_COLUMNS
         slow = self.spilled > MOST_SPILLED or self.serialized
         return within and not slow and not self.overwritten
 
 
 def compiled(kernel: Kernel, tile: Tile, part: str, widths: tuple[int, int] = (0, 0)) -> Compiled:
-    """What a kernel takes that is compiled as by `code`."""
-    made = code(kernel, tile, part, widths)
-    registers, spilled = usage(made.asm["cubin"])
-    columns = getattr(made.metadata, "tmem_size", None) or 0
-    clashes = len(overwritten(made.asm["ttgir"], tile.stages))
-    serialized = part == "90" and _serializes(made.asm["ptx"])
-    return Compiled(registers, spilled, made.metadata.shared, columns, clashes, serialized)
+    """Return the resources of a kernel compiled by `code`."""
+    compiled_kernel = code(kernel, tile, part, widths)
+    registers, spilled = usage(compiled_kernel.asm["cubin"])
+    columns = getattr(compiled_kernel.metadata, "tmem_size", None) or 0
+    clashes = len(overwritten(compiled_kernel.asm["ttgir"], tile.stages))
+    serialized = part == "90" and _serializes(compiled_kernel.asm["ptx"])
+    return Compiled(
+        registers, spilled, compiled_kernel.metadata.shared, columns, clashes, serialized
+    )
 
 
 def code(kernel: Kernel, tile: Tile, part: str, widths: tuple[int, int] = (0, 0)) -> Any:
-    """Compile a kernel of bfloat16 with a tile for a part; return what Triton makes of it.
+    """Compile a kernel for bfloat16 with a tile for an architecture; return Triton's result.
 
     Args:
-        kernel: Which one.
+        kernel: The kernel.
         tile: Its tile.
-        part: Compute capability without its point, of `PARTS`.
-        widths: Of keys and of values, where they are less than those of the kernel's blocks.
+        part: Compute capability without its point, a key of `PARTS`.
+        widths: Widths of keys and values if narrower than the kernel's blocks.
 
     Raises:
-        triton.CompilationError: it cannot be compiled.
+        triton.CompilationError: It cannot be compiled.
     """
     from difftransformer.models.kernels.fused import launch
 
@@ -74,13 +76,13 @@ def code(kernel: Kernel, tile: Tile, part: str, widths: tuple[int, int] = (0, 0)
 
 
 def code_of(function: Any, constants: dict[str, Any], part: str, **options: int) -> Any:
-    """The same of any function of Triton's with the arguments of ours.
+    """Compile any Triton function that has the argument names of our kernels.
 
     Args:
-        function: What is compiled.
-        constants: What it is compiled for, by the names of its arguments.
-        part: Compute capability without its point, of `PARTS`.
-        **options: Of Triton's compiler.
+        function: The function.
+        constants: Compile-time constants by argument name.
+        part: Compute capability without its point, a key of `PARTS`.
+        **options: Options of Triton's compiler.
     """
     import triton
     from triton.backends.compiler import GPUTarget
@@ -123,37 +125,37 @@ def further_widths(kernel: Kernel) -> list[tuple[int, int]]:
 
 
 def _serializes(ptx: str) -> bool:
-    """Whether the assembler says so, which Triton does not pass on."""
+    """Return whether the assembler reports it, which Triton does not pass on."""
     from triton import knobs
 
     command = [knobs.nvidia.ptxas.path, "--gpu-name=sm_90a", "--output-file", os.devnull]
     with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
         file.write(ptx)
         file.flush()
-        asked: Any = subprocess.run(
+        process: Any = subprocess.run(
             [*command, file.name], capture_output=True, text=True, check=True
         )
-    return "wgmma.mma_async instructions are serialized" in asked.stderr + asked.stdout
+    return "wgmma.mma_async instructions are serialized" in process.stderr + process.stdout
 
 
 def usage(cubin: bytes) -> tuple[int, int]:
-    """Registers of a kernel's code and bytes of stack, which is what spills take."""
+    """Return the registers and the bytes of stack (spills) of compiled code."""
     # Beside the kernel there may be functions that the compiler adds, which take next to nothing.
-    said = by_tool("cuobjdump", "--dump-resource-usage", cubin)
-    found = re.findall(r"REG:(\d+) STACK:(\d+)", said)
-    assert found, said
-    return max(int(one) for one, _ in found), max(int(one) for _, one in found)
+    output = by_tool("cuobjdump", "--dump-resource-usage", cubin)
+    matches = re.findall(r"REG:(\d+) STACK:(\d+)", output)
+    assert matches, output
+    return max(int(regs) for regs, _ in matches), max(int(stack) for _, stack in matches)
 
 
 def by_tool(name: str, option: str, cubin: bytes) -> str:
-    """What a tool of the assembler's says of a kernel's code; Triton brings them along."""
+    """Return the output of a CUDA binary tool, shipped with Triton, for compiled code."""
     import triton
 
     tool = Path(triton.__file__).parent / "backends/nvidia/bin" / name
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        asked: Any = subprocess.run(
+        process: Any = subprocess.run(
             [tool, option, file.name], capture_output=True, text=True, check=True
         )
-    return str(asked.stdout)
+    return str(process.stdout)

@@ -12,7 +12,7 @@ from difftransformer.models.kernels.fused.pieces import SIZES, load_rows, seen_k
 
 
 @triton.jit
-def _online(scores, largest, total, apply_attention, v, factor, MASKED: tl.constexpr):
+def _online(scores, largest, total, gathered, v, factor, MASKED: tl.constexpr):
     """Add a tile of scores [ROWS, KEYS] to a running softmax and to what it gathers of v."""
     new = tl.maximum(largest, tl.max(scores, 1))
     shift = new * factor
@@ -21,8 +21,8 @@ def _online(scores, largest, total, apply_attention, v, factor, MASKED: tl.const
     weights = tl.exp2(scores * factor - shift[:, None])
     shrink = tl.exp2(largest * factor - shift)
     total = total * shrink + tl.sum(weights, 1)
-    apply_attention = tl.dot(weights.to(v.dtype), v, apply_attention * shrink[:, None])
-    return new, total, apply_attention
+    gathered = tl.dot(weights.to(v.dtype), v, gathered * shrink[:, None])
+    return new, total, gathered
 
 
 @triton.jit
@@ -143,8 +143,8 @@ def forward(
     q2 = load_rows(q + q_head, m, q_row, T, ROWS, HEAD_DIM, D, True) if PAIR else q1
     largest = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
-    apply_attention = tl.zeros([ROWS, E], tl.float32)
-    state = (largest, total, apply_attention, largest, total, apply_attention)
+    gathered = tl.zeros([ROWS, E], tl.float32)
+    state = (largest, total, gathered, largest, total, gathered)
     if MASKED:
         whole, stop = 0, S
     else:

@@ -1,14 +1,14 @@
-"""Whether compiled code fetches rows into shared memory that a product is still reading.
+"""Detect compiled code that overwrites shared memory while a matrix multiplication reads it.
 
-On Hopper a product of Triton's reads its operands from shared memory while the program goes on, and
-the loop fetches the rows of later turns ahead. Triton 3.6 and 3.7 make too few buffers of rows that
-a product of the older kind reads too, one of fewer than 64 queries (triton-lang/triton#6691): the
-next rows overwrite those of a product that nobody has waited for. On an H100 that gave
-gradients of keys that were off by a tenth and more; others with the fault were right when asked.
+On Hopper, Triton's asynchronous multiplication (wgmma) reads its operands from shared memory while
+the program continues, and the loop prefetches the rows of later iterations. Triton 3.6 and 3.7
+allocate too few buffers for rows that a synchronous multiplication (of fewer than 64 queries) reads
+too (triton-lang/triton#6691), so the next rows overwrite those of an unfinished multiplication. On
+an H100 the gradients of keys were off by 10% and more; other kernels with the fault were correct.
 
-A fetch, a store or a product that is not understood counts as a clash, so that a Triton that
-writes otherwise is noticed. Not looked for: buffers that come to share memory, and registers that a
-product reads (triton-lang/triton#9433).
+An unknown fetch, store or multiplication counts as a clash, so a Triton that emits other code is
+noticed. Not checked: buffers that share memory, and registers that a multiplication reads
+(triton-lang/triton#9433).
 """
 
 import re
@@ -25,7 +25,7 @@ _CONCERNS = re.compile(
     r"ttn?g\.(async_copy_g\w*|async_tma\w*|local_store|warp_group_dot\w*)|scf\.while"
 )
 _TURNS = 4
-"""Of a loop that are gone through: more than there are buffers."""
+"""Iterations of a loop that are simulated: more than there are buffers."""
 
 
 class _Event(NamedTuple):
@@ -97,11 +97,11 @@ class _Code:
                 self._turns_held[name] = int(match[4])
             return None
         if match := _WAIT.search(line):
-            for index, one in enumerate(re.findall(_NAME, match[2])):
-                self._origin[f"{match[1]}#{index}"] = self._origin.get(one, "")
+            for index, operand in enumerate(re.findall(_NAME, match[2])):
+                self._origin[f"{match[1]}#{index}"] = self._origin.get(operand, "")
             return _Event(left=int(match[3]))
         if match := _PRODUCT.search(line):
-            reads = tuple(self._origin.get(one, "") for one in match.groups())
+            reads = tuple(self._origin.get(operand, "") for operand in match.groups())
             if not reads[1]:  # the first may be in registers, the second is a buffer
                 self.clashes[f"line {number + 1}: reads what is not known"] = None
             return _Event(reads=reads) if "isAsync = true" in line else None
@@ -111,21 +111,21 @@ class _Code:
             self.clashes[f"line {number + 1}: {match[0]}"] = None
         return None
 
-    def _go_through(self, events: Sequence[_Event], turns: int) -> tuple[str, ...]:
+    def _go_through(self, events: Sequence[_Event], iterations: int) -> tuple[str, ...]:
         """Go through some turns of a block; return what products read that go on behind it."""
         under_way: list[tuple[int, _Event]] = []
-        for turn in range(turns):
+        for iteration in range(iterations):
             for event in events:
                 if event.loop:
                     if under_way:
                         self.clashes["a loop that begins while products go on"] = None
-                    under_way = [(turn, event)] if event.reads else []
+                    under_way = [(iteration, event)] if event.reads else []
                 elif event.reads:
-                    under_way.append((turn, event))
+                    under_way.append((iteration, event))
                 elif event.left is not None:
                     del under_way[: max(0, len(under_way) - event.left)]
                 elif event.fills is not None:
-                    filled = turn + event.ahead * (self._stages - 1)
+                    filled = iteration + event.ahead * (self._stages - 1)
                     for begun, product in under_way:
                         same = (filled - begun) % self._turns_held[event.fills] == 0
                         if product.loop or (event.fills in product.reads and same):

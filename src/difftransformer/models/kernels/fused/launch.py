@@ -1,4 +1,4 @@
-"""Starts the kernels: memory, strides and grids. Imports Triton.
+"""Launch of the kernels: allocation, strides and grids. Imports Triton.
 
 Shapes as in `models.kernels.Kernel`, and M = maps of a head, 1 or 2.
 """
@@ -35,13 +35,13 @@ POINTERS = frozenset(
     ]
 )
 STATISTICS_ROWS = 32
-"""Rows of a program of `row_statistics`, which has no products."""
+"""Rows per program of `row_statistics`, which has no matrix multiplication."""
 
 
 def specialized(
     kernel: Kernel, tile: Tile, *, head_dim: int = 0, value_dim: int = 0
 ) -> tuple[Any, dict[str, Any]]:
-    """Return a kernel's function and what it is compiled for; without widths, its blocks' own."""
+    """Return a kernel's function and its compile-time constants; widths default to its blocks'."""
     constants: dict[str, Any] = {
         "PAIR": kernel.maps == 2,
         "MASKED": kernel.masked,
@@ -69,7 +69,7 @@ def specialized(
 
 
 class Call:
-    """One call of attention: its sizes, and what all of its kernels are given."""
+    """One attention call: its sizes and the arguments shared by its kernels."""
 
     def __init__(
         self, q: Tensor, k: Tensor, v: Tensor, lam: Tensor | None, mask: Tensor | None, scale: float
@@ -84,7 +84,10 @@ class Call:
         self.scales = (scale, scale * LOG2_E)
 
     def attend(self, *, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Return out and second [B, T, H, e], not kept: empty, and lse [M, B, H, T] to base 2."""
+        """Return out, the output of map 2 (empty unless ``keep``), both [B, T, H, e], and lse.
+
+        lse is [M, B, H, T], to base 2.
+        """
         (B, H, _), (T, _) = self.heads, self.lengths
         out = self.v.new_empty(B, T, H, self.value_dim)
         apart = self._kernel("forward").apart
@@ -113,15 +116,15 @@ class Call:
         *,
         way: str,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return gradients of q, k and v, contiguous, and of lam, a scalar in float32.
+        """Return the gradients of q, k and v, contiguous, and of lam, a scalar in float32.
 
         Args:
-            grad: Of the output, [B, T, H, e].
-            lse_grad: Of the natural log-sum-exp, [1, B, H, T] in float32.
+            grad: Gradient of the output, [B, T, H, e].
+            lse_grad: Gradient of the natural log-sum-exp, [1, B, H, T] in float32.
             out: The output.
-            second: What the second maps gathered.
-            lse: To base 2.
-            way: Of `BACKWARD`.
+            second: The output of the second maps.
+            lse: Log-sum-exp to base 2.
+            way: A key of `BACKWARD`.
         """
         grad = grad if grad.stride(-1) == 1 else grad.contiguous()
         statistics = self._row_statistics(grad, lse_grad, out, second, lse)
@@ -211,13 +214,12 @@ _checked: set[str] = set()
 
 
 def check_code(ran: Any, kernel: Kernel, tile: Tile) -> None:
-    """Look once at what was compiled and has just run; the interpreter compiles nothing.
+    """Check each compiled kernel once, after its first run (nothing to check when interpreted).
 
-    The tiles that are shipped are looked at as one Triton compiles them for some widths; another
-    may do so otherwise.
+    Shipped tiles were checked with one version of Triton and some widths; others may differ.
 
     Raises:
-        WrongCodeError: its numbers may be wrong, see `hazards`.
+        WrongCodeError: Its results may be wrong, see `hazards`.
     """
     if ran is None or ran.hash in _checked:
         return
@@ -231,5 +233,5 @@ def check_code(ran: Any, kernel: Kernel, tile: Tile) -> None:
 
 
 def _on(x: Tensor) -> AbstractContextManager[Any]:
-    """Kernels start on the current card, which need not be that of their tensors."""
+    """Return a context that makes the GPU of ``x`` the current one, where kernels launch."""
     return torch.cuda.device(x.device) if x.is_cuda else nullcontext()

@@ -1,6 +1,6 @@
-"""The fused kernels as operations of torch, which a compiler takes as they are.
+"""The fused kernels as custom operations of torch, which torch.compile does not trace into.
 
-Shapes as in `models.kernels.Kernel`, and M = maps of a head: 2 where there is a lam, else 1.
+Shapes as in `models.kernels.Kernel`, and M = maps of a head: 2 with a lam, else 1.
 """
 
 import math
@@ -25,8 +25,8 @@ def fused_attention(
     """Q [B, M H, T, d], k [B, M G, S, d], v [B, G, S, e], lam a scalar or None.
 
     Returns:
-        The output [B, T, H, e]; what the second maps gathered, like it, or nothing unless ``keep``,
-        which a gradient needs; the log-sum-exp to base 2, [M, B, H, T] in float32.
+        The output [B, T, H, e]; the output of the second maps, which the backward pass needs, empty
+        unless ``keep``; the log-sum-exp to base 2, [M, B, H, T] in float32.
     """
     from difftransformer.models.kernels.fused.launch import Call
 
@@ -65,9 +65,9 @@ def fused_attention_backward(
     scale: float,
     way: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of q, k, v and, a scalar in float32, of lam; ``lse_grad`` is to base e.
+    """Return the gradients of q, k, v and of lam, a scalar in float32; ``lse_grad`` is to base e.
 
-    ``way`` is of `tiles.BACKWARD`.
+    ``way`` is a key of `tiles.BACKWARD`.
     """
     from difftransformer.models.kernels.fused.launch import Call
 
@@ -106,7 +106,7 @@ def _backward(
 ) -> tuple[Tensor | None, ...]:
     if torch.is_grad_enabled():
         raise NotImplementedError(
-            "backend fused has no second derivative: leave create_graph=True out, or take eager"
+            "backend fused has no second derivative: leave create_graph=True out, or use eager"
         )
     q, k, v, lam, mask, out, second, lse = ctx.saved_tensors
     if grad is None:

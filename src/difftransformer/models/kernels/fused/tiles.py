@@ -1,8 +1,8 @@
-"""Which tile a kernel takes: what was measured on the card, else the first that fits the part.
+"""Tile selection (autotuned offline): measured on this GPU, else the first that fits it.
 
-`compiled.json` has the tiles that we ship, each known to compile for its part, in the order of our
-guess; `measured.json` has, by the name of the card, what benchmarks/gpu/tune.py found there. No
-time is taken while a model runs. A tile changes the order of sums and no more.
+`compiled.json` has the shipped tiles, each known to compile for its architecture, best guess first;
+`measured.json` has the results of benchmarks/gpu/tune.py by GPU name. Nothing is timed while a
+model runs. A tile only changes the order of sums.
 """
 
 import json
@@ -16,28 +16,28 @@ import torch
 
 from difftransformer.errors import BackendError
 
-WIDEST_TOGETHER = 64
-"""Keys of two maps for which registers hold what both gather, with tiles that fill tensor cores."""
+MAX_SHARED_HEAD_DIM = 64
+"""Widest keys for which registers hold the accumulators of both maps of a head."""
 BACKWARD = {
     "together": ("queries", "keys"),
     "apart": ("queries", "of_keys", "of_values"),
     "atomic": ("keys_atomic",),
 }
-"""Ways of the backward pass, each by its kernels; sums of the last have no fixed order.
+"""Kernels of each variant of the backward pass; the sums of "atomic" have no fixed order.
 
-Of T x T x d, with values of 2d, they take 14, 16 and 10 products for two maps; the sums of keys and
-of values apart leave room for tiles that are twice as large.
+With values of 2d they need 14, 16 and 10 multiplications of T x T x d for two maps; "apart" leaves
+registers for tiles that are twice as large.
 """
-WIDEST_HEAD = 128
-"""Width of keys that a tile is made for; values may be as wide as their keys or up to twice."""
+MAX_HEAD_DIM = 128
+"""Widest keys that tiles exist for; values may be up to twice as wide."""
 MEASURED = Path(__file__).with_name("measured.json")
 COMPILED = Path(__file__).with_name("compiled.json")
 
 
 class Tile(NamedTuple):
-    """Queries and keys of a tile, and how it is compiled.
+    """Queries and keys of a tile, and its compile options.
 
-    ``ahead``: of how many maps scores are multiplied a tile ahead, by kernels of `BACKWARD`.
+    ``ahead``: number of maps whose scores the kernels of `BACKWARD` compute one tile ahead.
     """
 
     rows: int
@@ -48,12 +48,12 @@ class Tile(NamedTuple):
 
     @property
     def numbers(self) -> list[int]:
-        """As tables have it, without ``ahead`` where there is none."""
+        """The tile as in the tables, without ``ahead`` if it is 0."""
         return list(self if self.ahead else self[:-1])
 
 
 class Kernel(NamedTuple):
-    """A kernel as it is compiled: its maps, and its widths rounded up to powers of two."""
+    """A compiled kernel: its maps, and its widths rounded up to powers of two."""
 
     name: str
     maps: int
@@ -63,15 +63,15 @@ class Kernel(NamedTuple):
 
     @property
     def apart(self) -> bool:
-        """Whether two maps are too wide for one program to gather what both do.
+        """Whether two maps are too wide for the accumulators of one program.
 
-        Then each map forward has programs of its own, and `way_for` guesses apart.
+        Then each map has its own programs in the forward pass, and `way_for` defaults to "apart".
         """
-        return self.maps == 2 and self.d > WIDEST_TOGETHER
+        return self.maps == 2 and self.d > MAX_SHARED_HEAD_DIM
 
     @property
     def most_ahead(self) -> int:
-        """Maps whose scores it can multiply a tile ahead: one product has to be of its own tile."""
+        """Largest ``ahead`` of the kernel's tiles."""
         if self.name in ("forward", "keys_atomic"):
             return 0
         return self.maps - (self.name == "of_values")
@@ -82,17 +82,17 @@ class Kernel(NamedTuple):
 
 
 def kernels_of(maps: int) -> list[str]:
-    """Names of the kernels that heads of so many maps have."""
+    """Return the kernels for heads with this number of maps."""
     return ["forward", *dict.fromkeys(name for way in ways_of(maps) for name in BACKWARD[way])]
 
 
 def ways_of(maps: int) -> list[str]:
-    """Ways of the backward pass that heads of so many maps have."""
+    """Return the backward variants for heads with this number of maps."""
     return [way for way in BACKWARD if maps == 2 or way != "apart"]
 
 
 INTERPRETED = Tile(64, 32, 4, 1)
-"""What Triton's interpreter takes: small, so that short sequences have several."""
+"""Tile in Triton's interpreter: small, so that short sequences have several."""
 
 
 _tried: dict[Kernel, Tile] = {}
@@ -101,7 +101,7 @@ _tried_ways: list[str] = []
 
 @contextmanager
 def trying(tiles: Mapping[Kernel, Tile], *, way: str | None = None) -> Iterator[None]:
-    """Take these tiles, and this way of the backward pass, where something is measured."""
+    """Override the tiles and the backward variant within the context, for tuning."""
     _tried.update(tiles)
     _tried_ways.extend([] if way is None else [way])
     try:
@@ -115,73 +115,75 @@ def trying(tiles: Mapping[Kernel, Tile], *, way: str | None = None) -> Iterator[
 def kernel_for(
     name: str, maps: int, head_dim: int, value_dim: int, *, masked: bool = False
 ) -> Kernel:
-    """Return what is compiled for a head.
+    """Return the kernel for a head.
 
     Args:
-        name: "forward", or of `BACKWARD`.
+        name: "forward", or a kernel of `BACKWARD`.
         maps: 2 for a differential head.
         head_dim: Width of queries and keys.
         value_dim: Width of the values.
-        masked: Whether a mask says who sees whom.
+        masked: Whether there is an explicit mask.
 
     Raises:
-        BackendError: no tile is made for these widths.
+        BackendError: There is no kernel for these widths.
     """
     d = _power(head_dim)
     e = max(_power(value_dim), maps * d)
-    if head_dim > WIDEST_HEAD or e not in (d, 2 * d):
+    if head_dim > MAX_HEAD_DIM or e not in (d, 2 * d):
         raise BackendError(
             f"backend fused has no kernel for head_dim {head_dim} with values of {value_dim}: it "
-            f"takes up to {WIDEST_HEAD}, and values up to twice as wide; use sdpa"
+            f"takes up to {MAX_HEAD_DIM}, and values up to twice as wide; use sdpa"
         )
     return Kernel(name, maps, d, e, masked)
 
 
 def tile_for(kernel: Kernel, device: torch.device) -> Tile:
-    """Return the tile that a kernel takes on a device.
+    """Return the tile of a kernel on a device.
 
     Raises:
-        BackendError: none that we ship fits the card.
+        BackendError: No shipped tile fits the GPU.
     """
     if kernel in _tried:
         return _tried[kernel]
     if device.type != "cuda":
         return INTERPRETED
-    return _on_card(kernel, torch.cuda.current_device() if device.index is None else device.index)
+    return _tile_on_gpu(
+        kernel, torch.cuda.current_device() if device.index is None else device.index
+    )
 
 
 def way_for(kernel: Kernel, device: torch.device) -> str:
-    """The way of `BACKWARD` that was measured to be the fastest on this card, else our guess.
+    """Return the variant of `BACKWARD` measured to be the fastest on this GPU, else a default.
 
-    Where bits are to repeat, atomic sums are not taken. All kernels of a head have the same.
+    "atomic" is not used with deterministic algorithms.
     """
     if _tried_ways:
         return _tried_ways[-1]
-    found = "apart" if kernel.apart else "together"
+    mode = "apart" if kernel.apart else "together"
     if device.type == "cuda":
-        by_card = measured().get(torch.cuda.get_device_name(device), {})
-        best = by_card.get("backward", {}).get(str(kernel._replace(name="backward", masked=False)))
+        by_gpu = measured().get(torch.cuda.get_device_name(device), {})
+        best = by_gpu.get("backward", {}).get(str(kernel._replace(name="backward", masked=False)))
         if best != "atomic" or not torch.are_deterministic_algorithms_enabled():
-            found = best or found
-    return str(found)
+            mode = best or mode
+    return str(mode)
 
 
 def part_of(capability: tuple[int, int]) -> str:
-    """Return the part whose tiles a card of a compute capability takes: 80, 90 or 100.
+    """Return the architecture whose tiles a compute capability uses: 80, 90 or 100.
 
-    Tensor cores of 9.0 and of 10 and 11 have instructions of their own, all others those of 8.0.
+    Tensor cores of 9.0 and of 10 and 11 have their own instructions, all others those of 8.0.
     """
     return {9: "90", 10: "100", 11: "100"}.get(capability[0], "80")
 
 
 def shipped(part: str) -> dict[str, list[list[int]]]:
-    """Tiles by kernel, each with the bytes of shared memory that it takes of the part."""
-    found: dict[str, list[list[int]]] = _read(COMPILED)[part]
-    return found
+    """Return the tiles of an architecture by kernel, each with its bytes of shared memory."""
+    tiles: dict[str, list[list[int]]] = _read(COMPILED)[part]
+    return tiles
 
 
 def ways_shipped(part: str, maps: int, d: int, e: int) -> list[str]:
-    """Ways of the backward pass of which each kernel has a tile for a part, masked or not."""
+    """Return the backward variants whose kernels all have a tile for an architecture."""
     able = {name for name, tiles in shipped(part).items() if tiles}
     return [
         way
@@ -195,32 +197,32 @@ def ways_shipped(part: str, maps: int, d: int, e: int) -> list[str]:
 
 
 def measured() -> dict[str, Any]:
-    """What was measured, by the name of the card: tiles, and the fastest ways backward."""
+    """Return the measured tiles and fastest backward variants by GPU name."""
     return _read(MEASURED)
 
 
 @cache
 def _read(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
+    content: dict[str, Any] = json.loads(path.read_text())
+    return content
 
 
 @cache
-def _on_card(kernel: Kernel, index: int) -> Tile:
-    card = torch.cuda.get_device_properties(index)
-    found = measured().get(card.name, {}).get("tiles", {}).get(str(kernel))
-    if found is not None:
-        return Tile(*found)
-    most: int = card.shared_memory_per_block_optin  # type: ignore[attr-defined]  # stubs lack it
-    for *tile, shared in shipped(part_of((card.major, card.minor))).get(str(kernel), []):
-        if shared <= most:
+def _tile_on_gpu(kernel: Kernel, index: int) -> Tile:
+    gpu = torch.cuda.get_device_properties(index)
+    measured_tile = measured().get(gpu.name, {}).get("tiles", {}).get(str(kernel))
+    if measured_tile is not None:
+        return Tile(*measured_tile)
+    max_shared: int = gpu.shared_memory_per_block_optin  # type: ignore[attr-defined]  # stubs lack it
+    for *tile, shared in shipped(part_of((gpu.major, gpu.minor))).get(str(kernel), []):
+        if shared <= max_shared:
             return Tile(*tile)
     raise BackendError(
-        f"backend fused has no tile of {kernel} for {card.name} with {most} bytes of shared memory "
-        "a block; use sdpa"
+        f"backend fused has no tile of {kernel} for {gpu.name} with {max_shared} bytes of shared "
+        "memory per block; use sdpa"
     )
 
 
 def _power(width: int) -> int:
-    """The power of two that holds a width; the tensor cores want 16 at least."""
+    """Return the power of two that holds a width, at least 16 for tensor cores."""
     return max(16, 1 << (width - 1).bit_length())
