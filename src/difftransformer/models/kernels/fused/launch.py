@@ -53,19 +53,19 @@ def specialized(
         "KEYS": tile.keys,
     }
     if kernel.name == "forward":
-        pair = kernel.maps == 2 and not kernel.apart
-        return forward.forward, constants | {"PAIR": pair, "APART": kernel.apart, "KEEP": pair}
+        pair = kernel.maps == 2 and not kernel.split_maps
+        return forward.forward, constants | {"PAIR": pair, "APART": kernel.split_maps, "KEEP": pair}
     constants["AHEAD"] = tile.ahead
     if kernel.name == "queries":
         return backward_queries.queries, constants
-    further = {
+    flags = {
         # Of two numbers a row there are as many as threads at least, see `pieces.load_pairs`.
         "COPIES": max(1, 16 * tile.warps // tile.rows),
         "ATOMIC": kernel.name == "keys_atomic",
         "OF_KEYS": kernel.name != "of_values",
         "OF_VALUES": kernel.name != "of_keys",
     }
-    return backward_keys.keys, constants | further
+    return backward_keys.keys, constants | flags
 
 
 class Call:
@@ -90,9 +90,9 @@ class Call:
         """
         (B, H, _), (T, _) = self.heads, self.lengths
         out = self.v.new_empty(B, T, H, self.value_dim)
-        apart = self._kernel("forward").apart
+        split_maps = self._kernel("forward").split_maps
         keep = keep and self.maps == 2
-        second = torch.empty_like(out) if keep or apart else self.v.new_empty(0)
+        second = torch.empty_like(out) if keep or split_maps else self.v.new_empty(0)
         lse = self.q.new_empty(self.maps, B, H, T, dtype=torch.float32)
         self._start(
             "forward",
@@ -102,7 +102,7 @@ class Call:
             (*self.heads, *self.lengths, self.scales[1]),
             KEEP=keep,
         )
-        if apart and self.lam is not None:
+        if split_maps and self.lam is not None:
             out = torch.addcmul(out, second, self.lam, value=-1, out=out)
         return out, second if keep else self.v.new_empty(0), lse
 
@@ -132,12 +132,12 @@ class Call:
         if way == "atomic":
             q_grad = torch.zeros_like(q_grad, dtype=torch.float32)
         k_grad, v_grad = self.k.new_empty(self.k.shape), self.v.new_empty(self.v.shape)
-        given = (*self._inputs(), grad, statistics)
+        inputs = (*self._inputs(), grad, statistics)
         strides = (*self._strides(), *(grad.stride(i) for i in (0, 1, 2)))
         sizes = (*self.heads[1:], *self.lengths, *self.scales)
         for name in BACKWARD[way]:
-            made = (q_grad,) if name == "queries" else (q_grad, k_grad, v_grad)
-            self._start(name, given, made, strides, sizes)
+            outputs = (q_grad,) if name == "queries" else (q_grad, k_grad, v_grad)
+            self._start(name, inputs, outputs, strides, sizes)
         lam_grad = -statistics[..., -1].sum()
         return q_grad.to(self.q.dtype), k_grad, v_grad, lam_grad
 
@@ -170,11 +170,11 @@ class Call:
     def _start(
         self,
         name: str,
-        given: tuple[Tensor | None, ...],
-        made: tuple[Tensor, ...],
+        inputs: tuple[Tensor | None, ...],
+        outputs: tuple[Tensor, ...],
         strides: tuple[int, ...],
         sizes: tuple[float, ...],
-        **further: bool,
+        **flags: bool,
     ) -> None:
         kernel = self._kernel(name)
         tile = tile_for(kernel, self.q.device)
@@ -186,16 +186,16 @@ class Call:
         programs = -(-S // tile.keys) * B * G if by_keys else -(-T // tile.rows) * B * H
         grid = (programs, 2 if constants.get("APART") else 1)
         with _on(self.q):
-            ran = function[grid](
-                *given,
-                *made,
+            compiled_kernel = function[grid](
+                *inputs,
+                *outputs,
                 *strides,
                 *sizes,
-                **(constants | further),
+                **(constants | flags),
                 num_warps=tile.warps,
                 num_stages=tile.stages,
             )
-        check_code(ran, kernel, tile)
+        check_code(compiled_kernel, kernel, tile)
 
     def _kernel(self, name: str) -> Kernel:
         masked = self.mask is not None

@@ -62,7 +62,7 @@ class Kernel(NamedTuple):
     masked: bool = False
 
     @property
-    def apart(self) -> bool:
+    def split_maps(self) -> bool:
         """Whether two maps are too wide for the accumulators of one program.
 
         Then each map has its own programs in the forward pass, and `way_for` defaults to "apart".
@@ -159,7 +159,7 @@ def way_for(kernel: Kernel, device: torch.device) -> str:
     """
     if _tried_ways:
         return _tried_ways[-1]
-    mode = "apart" if kernel.apart else "together"
+    mode = "apart" if kernel.split_maps else "together"
     if device.type == "cuda":
         by_gpu = measured().get(torch.cuda.get_device_name(device), {})
         best = by_gpu.get("backward", {}).get(str(kernel._replace(name="backward", masked=False)))
