@@ -38,7 +38,7 @@ class ResolvedRow(Settings):
         None, meaning="Row it stands for: of the published table, or another's at larger scales"
     )
     pretrained: bool = setting(
-        False, meaning="Whether the model comes from elsewhere: one result stands for all seeds"
+        False, meaning="Whether the model is pretrained: one result counts for all seeds"
     )
 
 

@@ -147,7 +147,7 @@ class RunConfig(RunSettings):
         """Return the settings that determine the run's results, up to rounding.
 
         Not by how many processes they are computed, nor how often, nor when a checkpoint is kept:
-        a training goes on from the same checkpoints whatever these become.
+        a training resumes from the same checkpoints whatever these become.
         """
         values = self.model_dump(mode="json")
         for name in ("world_size", "activation_checkpointing", "checkpoint_every"):

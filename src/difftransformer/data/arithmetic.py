@@ -18,7 +18,7 @@ VALIDATION_SHARE = 0.1
 """Share of all questions that only evaluation asks."""
 
 _NAMES = ("Ann", "Ben", "Eva", "Max", "Tom")
-_THINGS = ("books", "cards", "coins", "keys", "pens")
+_THINGS = ("books", "cards", "coins", "keys", "pens")  # wording: ok
 _OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,

@@ -1,7 +1,7 @@
 """The model card of a trained run: architecture, data, evaluation, license.
 
 Sources are training.json, the manifest of the data, the evaluations of all seeds of the run and the
-verdicts of its scale. The card of a model that transformers saved is made from its config.json.
+verdicts of its scale. The model card of a model that transformers saved has only its config.json.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,19 +39,19 @@ D = TypeVar("D")
 
 
 def model_card(folder: Path, license: str | None, name: str, *, own_code: bool) -> str:
-    """Return the card, Markdown behind the YAML that the Hugging Face hub reads.
+    """Return the model card, Markdown behind the YAML that the Hugging Face hub reads.
 
     Args:
         folder: A trained run, ``results/<scale>/runs/<run>/<seed>``; its own scale is searched for
-            data, evaluations and verdicts. Or a model of ours that transformers saved: its card has
-            only what its config.json says.
+            data, evaluations and verdicts. Or a model of ours that transformers saved: its
+            model card has only the facts of its config.json.
         license: Identifier of the license of the weights, such as apache-2.0; None is mit.
         name: Name of the model.
         own_code: Whether transformers needs this package to load it.
 
     Raises:
         ConfigError: No license is given for weights adapted from a pretrained model.
-        DataError: The folder has no model, or a file with facts for the card is damaged.
+        DataError: The folder has no model, or a file with facts for the model card is damaged.
         CheckpointError: A model without a training record is damaged, or not one of ours.
     """
     facts = _trained(folder) if (folder / TRAINING).is_file() else _saved(folder)
@@ -81,14 +81,14 @@ def model_card(folder: Path, license: str | None, name: str, *, own_code: bool) 
         "escaped": lambda text: Markup(escape(str(text))), "number": _number,
         "rate": format_learning_rate, "without_folders": without_folders,
     }  # fmt: skip
-    card = environment.get_template("card.md.j2")
-    return card.render(facts, head=head, license=license, name=name, own_code=own_code)
+    template = environment.get_template("model_card.md.j2")
+    return template.render(facts, head=head, license=license, name=name, own_code=own_code)
 
 
 def _saved(folder: Path) -> dict[str, Any]:
     """Describe a model without a training record.
 
-    It has a digest of the model's files, so that a card never fits other weights.
+    It has a digest of the model's files, so that a model card never fits other weights.
     """
     if not (folder / CONFIG).is_file():
         raise DataError(

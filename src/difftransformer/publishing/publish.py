@@ -35,11 +35,11 @@ def publish(
     Args:
         run: Folder of a trained run, or of a model of ours that transformers saved, which has no
             training.json.
-        output: Folder to make; it has a card only when it is complete.
+        output: Folder to make; it has a model card only when it is complete.
         format: One of transformers that `export` knows; a pretrained model that was
             adapted stays as it is.
-        license: Identifier of the license of the weights, for the card; None is mit, which nobody
-            can give to what is made of a pretrained model.
+        license: Identifier of the license of the weights, for the model card; None means mit,
+            except for an adapted pretrained model, which needs a license.
 
     Raises:
         ConfigError: ``format`` is none of transformers; or a pretrained model was adapted, and

@@ -36,7 +36,7 @@ _REPLICATION_COLUMNS = {
     "deviation": "Deviation over seeds", "seeds": "Seeds", "model": "Model", "tokens": "Tokens",
 }  # fmt: skip
 _NOT_STATED = "–"
-_GREY = RowStyle(SOFT, (), "s")
+_GRAY = RowStyle(SOFT, (), "s")
 
 
 class Line(NamedTuple):
@@ -45,7 +45,7 @@ class Line(NamedTuple):
     label: str
     columns: tuple[str, ...] = ()
     cell: Cell | None = None
-    look: RowStyle = _GREY
+    look: RowStyle = _GRAY
     single: bool = False
 
 
@@ -197,14 +197,14 @@ def _lines(context: SectionContext[Options]) -> Iterator[Line]:
             if value is not None:
                 cell = Cell(row=_pair_id(pair), column="", text="", value=value)
                 yield Line(
-                    labels[pair], (*on, _format_difference(context, value)), cell, _GREY, True
+                    labels[pair], (*on, _format_difference(context, value)), cell, _GRAY, True
                 )
     if context.section.replications:
         yield Line("Found by others")
         for replica in context.section.replications:
             columns = (*_sample_texts(replica), _format_difference(context, replica.difference))
             yield Line(
-                replica.study, columns, _replication_cell(replica), _GREY, replica.seeds == 1
+                replica.study, columns, _replication_cell(replica), _GRAY, replica.seeds == 1
             )
     yield Line(f"Here, scale {context.artifact.scale}")
     for pair, cell in differences.items():

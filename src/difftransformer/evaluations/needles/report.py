@@ -23,8 +23,8 @@ from difftransformer.reporting.statistics import wilson_interval
 from difftransformer.reporting.table_notes import proxy_title
 
 _FORMAT = {
-    "recall": "A stand-in for the paper's sentences: needles are keys with values of the builtin "
-    "recall corpus in its own haystack; each question is a prompt of its own on the same context.",
+    "recall": "A synthetic proxy for the paper's sentences: needles are keys with values of the "
+    "builtin recall corpus in its own haystack; each question is its own prompt with this context.",
     "text": "Needles are English sentences in held-out text, the template LWM's.",
 }
 

@@ -16,7 +16,7 @@ from difftransformer.models.kernels.fused.tiles import Kernel, Tile
 PARTS = {"80": 163 * 1024, "90": 227 * 1024, "100": 227 * 1024}
 """Compute capability without its point -> bytes of shared memory that one block may have."""
 LEAST_SHARED = 99 * 1024
-"""What one block may have on cards of 8.6, 8.9 and 12.0, which take the tiles of 8.0."""
+"""Shared memory per block on GPUs of capability 8.6, 8.9 and 12.0, which use the tiles of 8.0."""
 TENSOR_COLUMNS = 512
 """Of tensor memory, that one block may have."""
 MOST_SPILLED = 128
