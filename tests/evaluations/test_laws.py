@@ -193,7 +193,7 @@ def test_a_folder_that_breaks_the_contract_is_one_line(
 ) -> None:
     shutil.copytree(ROOM / "sinks", tmp_path / "sinks")
     spoil(tmp_path / "sinks")
-    monkeypatch.setattr(contract, "_ROOM", tmp_path)
+    monkeypatch.setattr(contract, "_FOLDER", tmp_path)
     contract.evaluations.cache_clear()
     try:
         with pytest.raises(ConfigError, match=said) as found:

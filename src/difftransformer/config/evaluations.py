@@ -17,7 +17,7 @@ from difftransformer.errors import ConfigError, lookup
 from difftransformer.models.config import ModelConfig
 
 Role = Literal["settings", "measure", "report", "judge"]
-_ROOM = Path(__file__).resolve().parents[1] / "evaluations"
+_FOLDER = Path(__file__).resolve().parents[1] / "evaluations"
 _PAGE = "see docs/adding_an_evaluation.md"
 
 
@@ -39,15 +39,14 @@ def evaluations() -> tuple[str, ...]:
     Raises:
         ConfigError: A folder lacks something; one line with its name.
     """
-    names = sorted(_folders())
+    names = sorted(path.name for path in _FOLDER.iterdir() if _exists(path.name))
     for name in names:
-        _check_folder(_ROOM / name)
+        _check_folder(_FOLDER / name)
     return tuple(names)
 
 
-def _folders() -> frozenset[str]:
-    folders = (path for path in _ROOM.iterdir() if path.is_dir())
-    return frozenset(path.name for path in folders if path.name[0] not in "._")
+def _exists(name: str) -> bool:
+    return name.isidentifier() and name[0] != "_" and (_FOLDER / name).is_dir()
 
 
 def evaluation(name: str, location: str = "evaluation") -> Evaluation:
@@ -56,14 +55,14 @@ def evaluation(name: str, location: str = "evaluation") -> Evaluation:
     Raises:
         ConfigError: There is none of this name, offers the nearest; or it breaks the contract.
     """
-    if name not in _folders():
+    if not _exists(name):
         lookup(dict.fromkeys(evaluations()), name, "evaluation", location)
     return _read(name)
 
 
 @cache
 def _read(name: str) -> Evaluation:
-    makes = _check_folder(_ROOM / name)
+    makes = _check_folder(_FOLDER / name)
     settings = import_module(module_of(name, "settings"))
     options = getattr(settings, "Options", Options)
     suite, timing = getattr(settings, "Suite", None), getattr(settings, "Timing", None)
@@ -92,7 +91,7 @@ def suite_class(kind: object, location: str) -> type[Suite]:
         ConfigError: No evaluation of this name has suites; offers the nearest name.
     """
     name = str(kind)
-    if name in _folders() and (suite := evaluation(name).suite):
+    if _exists(name) and (suite := evaluation(name).suite):
         return suite  # without importing the settings of all other evaluations
     suites = {name: suite for name in evaluations() if (suite := evaluation(name).suite)}
     return lookup(suites, name, "kind", location)

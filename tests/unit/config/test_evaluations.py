@@ -20,7 +20,7 @@ WHOLE = {
 @pytest.fixture
 def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty folder in place of the evaluations."""
-    monkeypatch.setattr(found, "_ROOM", tmp_path)
+    monkeypatch.setattr(found, "_FOLDER", tmp_path)
     found.evaluations.cache_clear()
     yield tmp_path
     found.evaluations.cache_clear()
