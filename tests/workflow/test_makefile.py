@@ -110,7 +110,7 @@ def test_no_value_is_run(recorded: Path, setting: str) -> None:
                 make(recorded, target, **{setting: run}),
             ):
                 assert ended.returncode == 2, (run, ended.stdout)
-                assert f"*** {setting} takes letters, digits" in ended.stderr, run
+                assert f"*** {setting} may contain only letters, digits" in ended.stderr, run
                 assert ended.stderr.count("\n") == 1 and ended.stdout == ""
     assert not (recorded / "called").exists()
     assert not [path for path in recorded.rglob("*") if path.name == "ran"]
