@@ -37,11 +37,11 @@ DATA: dict[str, Case] = {
     "an empty corpus": (corpus("a.txt", b""), tokenize, ["sources files", "no text for training"]),
     "half a line": (add(TEXT, '{"text": \n'), tokenize, [f"{TEXT}, line 121: not JSON", "mend"]),
     "a line nested without end": (
-        add(TEXT, "[" * 100_000 + "\n"), tokenize, [f"{TEXT}, line 121: not JSON", "mend or"],
+        add(TEXT, "[" * 100_000 + "\n"), tokenize, [f"{TEXT}, line 121: not JSON", "correct or"],
     ),
     "half a surrogate pair": (
         add(TEXT, '{"text": "a \\ud800"}\n'), tokenize,
-        [f"{TEXT}, line 121: field 'text' has half a surrogate pair", "mend or remove"],
+        [f"{TEXT}, line 121: field 'text' has half a surrogate pair", "correct or remove"],
     ),
     "a tokenizer of another kind": (
         both(replace("data/tokenizer_config.json", '"bpe"', '"foo"'), anew), tokenize,
@@ -69,11 +69,11 @@ DATA: dict[str, Case] = {
     ),
     "a manifest that leaves its folder": (
         manifest("splits.train.shards.0.file", "../corpus/text.jsonl"), pretrain,
-        ["shards[0].file: '../corpus/text.jsonl' is no plain file name", "beside the manifest"],
+        ["shards[0].file: '../corpus/text.jsonl' is not a plain file", "next to the manifest"],
     ),
     "a manifest that names a system file": (
         manifest("splits.train.shards.0.offsets_file", "/etc/passwd"), pretrain,
-        ["offsets_file: '/etc/passwd' is no plain file name"],
+        ["offsets_file: '/etc/passwd' is not a plain file"],
     ),
     "a manifest that does not add up": (
         manifest("splits.train.tokens", 10**30), pretrain, ["splits.train: tokens is 1000", "have"],
@@ -82,16 +82,16 @@ DATA: dict[str, Case] = {
         manifest("row_length", 7), pretrain, ["split train has", "rows of 7 have", REBUILD],
     ),
     "ids beyond the vocabulary": (
-        manifest("vocab_size", 10), pretrain, ["token id", "its vocabulary has 10", REBUILD],
+        manifest("vocab_size", 10), pretrain, ["token id", "its vocabulary 10 ids", REBUILD],
     ),
     "pickled offsets": (
         offsets(lambda ends: np.array([{"a": 1}], dtype=object)), evaluate,
         ["validation-00000.documents.npy: cannot be read", REBUILD],
     ),
     "offsets backwards": (
-        offsets(lambda ends: ends[::-1]), evaluate, ["documents.npy: must hold", "ascending"],
+        offsets(lambda ends: ends[::-1]), evaluate, ["documents.npy", "ascending"],
     ),
     "offsets between tokens": (
-        offsets(lambda ends: ends * 0.5), evaluate, ["documents.npy: must hold", "ascending"],
+        offsets(lambda ends: ends * 0.5), evaluate, ["documents.npy", "ascending"],
     ),
 }  # fmt: skip

@@ -75,7 +75,7 @@ def test_tokenizing_killed_inside_the_write_of_a_shard(rebuild: MakeRebuild) -> 
     finished = {path: path.stat().st_mtime_ns for path in data.glob("*/*/train-*.bin")}
     assert leftover.name.startswith(f".train-{len(finished):05d}.")
     said = made.complete("tokenize")
-    assert f"train: {len(finished)} finished shards are taken over" in said
+    assert f"train: reusing {len(finished)} finished shards" in said
     assert finished == {path: path.stat().st_mtime_ns for path in finished}
     made.assert_as_undisturbed()
 
@@ -159,5 +159,5 @@ def test_tokenizing_told_to_stop_goes_on(rebuild: MakeRebuild) -> None:
     again = (*parts, "state/tokenize")
     assert made.strike("tokenize", two_shards, ask, again, pause=0.0) == 128 + signal.SIGTERM
     assert not made.leftovers("*.partial*")
-    assert "finished shards are taken over" in made.complete("tokenize")
+    assert "finished shards" in made.complete("tokenize")
     made.assert_as_undisturbed()

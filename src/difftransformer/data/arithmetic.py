@@ -1,8 +1,8 @@
-"""Generated arithmetic with worked steps: eight families, one for each set of mathematics.
+"""Generated arithmetic with worked steps: eight families, one per mathematics data set.
 
-An item has the fields of the set it mirrors, so it is asked and scored as a real one is. Numbers
-are small, every step is an equation of two numbers, and no text is taken from the sets. Questions
-are held out by their SHA-256: training text never has a question that is asked in evaluation.
+An item has the fields of the data set it imitates, so prompts and scoring are the same. Numbers are
+small, every step is an equation of two numbers, and no text is copied from the data sets. Questions
+are split by their SHA-256: no question is in both training and evaluation.
 """
 
 import random
@@ -15,7 +15,7 @@ from difftransformer.data.math_sets import MATH_SETS, PROMPT, Item
 from difftransformer.errors import DataError
 
 VALIDATION_SHARE = 0.1
-"""Share of all questions that only evaluation asks."""
+"""Share of all questions that are for evaluation only."""
 
 _NAMES = ("Ann", "Ben", "Eva", "Max", "Tom")
 _THINGS = ("books", "cards", "coins", "keys", "pens")  # wording: ok
@@ -27,11 +27,11 @@ _OPERATIONS: dict[str, Callable[[int, int], int]] = {
 }
 _INVERSE = {"+": "-", "-": "+", "*": "/", "/": "*"}
 _TRIES = 50_000
-"""Problems drawn before a family counts as having no more questions."""
+"""Problems drawn before a family is considered exhausted."""
 
 
 class Step(NamedTuple):
-    """One equation of two whole numbers, such as 7 + 5 = 12; divisions have no rest."""
+    """One equation of two whole numbers, such as 7 + 5 = 12; divisions have no remainder."""
 
     left: int
     operation: str
@@ -46,7 +46,7 @@ class Step(NamedTuple):
         return f"{self.left} {self.operation} {self.right} = {self.result}"
 
     def check(self) -> str:
-        """Return the inverse equation, which gives back the left number."""
+        """Return the inverse equation, whose result is the left number."""
         return f"{self.result} {_INVERSE[self.operation]} {self.right} = {self.left}"
 
 
@@ -54,9 +54,9 @@ class Problem(NamedTuple):
     """A question of one family.
 
     Attributes:
-        family: Set that it mirrors, a key of `MATH_SETS`.
-        item: Fields of that set.
-        steps: Equations that lead to the answer, the result of the last.
+        family: Data set that it imitates, a key of `MATH_SETS`.
+        item: Fields of that data set.
+        steps: Equations; the result of the last is the answer.
     """
 
     family: str
@@ -65,12 +65,12 @@ class Problem(NamedTuple):
 
     @property
     def question(self) -> str:
-        """The question as training text and prompts ask it."""
+        """The question as it is in training text and prompts."""
         return MATH_SETS[self.family].question(self.item)
 
     @property
     def answer(self) -> str:
-        """The answer as the set has it."""
+        """The answer as the data set has it."""
         return MATH_SETS[self.family].answer(self.item)
 
 
@@ -86,16 +86,16 @@ def _product(draw: random.Random) -> Step:
 
 
 def _more_or_fewer(step: Step, things: str) -> str:
-    got = step.operation == "+"
-    return f"gets {step.right} more" if got else f"gives away {step.right} {things}"
+    gain = step.operation == "+"
+    return f"gets {step.right} more" if gain else f"gives away {step.right} {things}"
 
 
 def _gsm8k(draw: random.Random) -> tuple[Item, tuple[Step, ...]]:
     name, things = draw.choice(_NAMES), draw.choice(_THINGS)
     first = _product(draw)
     adds = draw.random() < 0.5
-    most = 20 if adds else first.result - 1
-    second = Step(first.result, "+" if adds else "-", draw.randint(2, most))
+    limit = 20 if adds else first.result - 1
+    second = Step(first.result, "+" if adds else "-", draw.randint(2, limit))
     question = (
         f"{name} has {first.left} boxes with {first.right} {things} each and "
         f"{_more_or_fewer(second, things)}. How many {things} does {name} have now?"
@@ -108,21 +108,21 @@ def _math(draw: random.Random) -> tuple[Item, tuple[Step, ...]]:
     product = _product(draw)
     if draw.random() < 0.5:
         total = Step(draw.randint(2, 30), "+", product.result)
-        asked = f"{total.left} + {product.left} * {product.right}"
+        expression = f"{total.left} + {product.left} * {product.right}"
     else:
         total = Step(product.result, "-", draw.randint(2, product.result - 1))
-        asked = f"{product.left} * {product.right} - {total.right}"
-    problem = f"Compute ${asked}$."
+        expression = f"{product.left} * {product.right} - {total.right}"
+    problem = f"Compute ${expression}$."
     solution = rf"${product}$ and ${total}$, so it is $\boxed{{{total.result}}}$."
     item = {"problem": problem, "level": "Level 1", "type": "Prealgebra", "solution": solution}
     return item, (product, total)
 
 
 def _svamp(draw: random.Random) -> tuple[Item, tuple[Step, ...]]:
-    things, others = draw.sample(_THINGS, 2)
+    things, distractors = draw.sample(_THINGS, 2)
     name, step = draw.choice(_NAMES), _sum_or_difference(draw)
     body = (
-        f"{name} has {step.left} {things} and {draw.randint(2, 20)} {others} and "
+        f"{name} has {step.left} {things} and {draw.randint(2, 20)} {distractors} and "
         f"{_more_or_fewer(step, things).replace('more', f'more {things}')}"
     )
     question = f"How many {things} are there now?"
@@ -163,11 +163,11 @@ def _carp_en(draw: random.Random) -> tuple[Item, tuple[Step, ...]]:
 def _tabmwp(draw: random.Random) -> tuple[Item, tuple[Step, ...]]:
     rows = {name: draw.randint(2, 20) for name in draw.sample(_NAMES, 3)}
     things = draw.choice(_THINGS)
-    one, other = draw.sample(sorted(rows), 2)
-    step = Step(rows[one], "+", rows[other])
+    first, second = draw.sample(sorted(rows), 2)
+    step = Step(rows[first], "+", rows[second])
     lines = "\n".join(f"{name} | {count}" for name, count in rows.items())
     item = {
-        "question": f"How many {things} do {one} and {other} have together?",
+        "question": f"How many {things} do {first} and {second} have together?",
         "choices": None,
         "answer": str(step.result),
         "table_title": None,
@@ -197,32 +197,33 @@ assert set(_FAMILIES) == set(MATH_SETS)
 
 
 def training_problem(seed: int, index: int) -> Problem:
-    """Return the problem of a place in the endless training text; the same on every machine."""
-    return next(_problems(f"train {seed} {index}", None, asked=False))
+    """Return training problem number ``index``; the same on every machine."""
+    return next(_problems(f"train {seed} {index}", None, validation=False))
 
 
 def held_out_problems(family: str, count: int, seed: int) -> list[Problem]:
     """Return the first ``count`` different held-out problems of a family.
 
     Raises:
-        DataError: The family does not have that many.
+        DataError: The family has fewer.
     """
-    found: dict[str, Problem] = {}
-    for problem in islice(_problems(f"test {seed} {family}", family, asked=True), _TRIES + 1):
-        found.setdefault(problem.question, problem)
-        if len(found) == count:
-            return list(found.values())
+    by_question: dict[str, Problem] = {}
+    stream = _problems(f"test {seed} {family}", family, validation=True)
+    for problem in islice(stream, _TRIES + 1):
+        by_question.setdefault(problem.question, problem)
+        if len(by_question) == count:
+            return list(by_question.values())
     raise DataError(
-        f"{family}: has {len(found)} generated items, {count} were asked for: lower the suite's "
+        f"{family}: has {len(by_question)} generated items, fewer than {count}: lower the suite's "
         "limit"
     )
 
 
 def document(problem: Problem, style: str, draw: random.Random) -> str:
-    r"""Write a problem as training text that ends in ``\boxed{answer}``.
+    r"""Return a problem as training text that ends in ``\boxed{answer}``.
 
-    Style "worked" has its equations, "reasoned" a longer chain of thought, in which each result is
-    named and, half of the time, as `draw` decides, checked by the inverse equation.
+    Style "worked" has the equations, "reasoned" a longer chain of thought, in which each result is
+    named and, half of the time, checked by the inverse equation.
     """
     if style == "worked":
         chain = ". ".join(map(str, problem.steps)) + "."
@@ -233,7 +234,7 @@ def document(problem: Problem, style: str, draw: random.Random) -> str:
 
 
 def document_at(seed: int, index: int, style: str) -> str:
-    """Return the training text at a place."""
+    """Return training document number ``index``."""
     return document(training_problem(seed, index), style, random.Random(f"{style} {seed} {index}"))
 
 
@@ -245,11 +246,11 @@ def _thoughts(problem: Problem, draw: random.Random) -> Iterator[str]:
     yield f"So it is {problem.steps[-1].result}."
 
 
-def _problems(stream: str, family: str | None, *, asked: bool) -> Iterator[Problem]:
-    """Problems that evaluation asks, or those of training, from a random stream named by a text."""
+def _problems(stream: str, family: str | None, *, validation: bool) -> Iterator[Problem]:
+    """Yield held-out problems, or those of training, from a random stream named by a text."""
     draw = random.Random(stream)
     while True:
         chosen = family or draw.choice(list(_FAMILIES))
         problem = Problem(chosen, *_FAMILIES[chosen](draw))
-        if in_validation(problem.question, VALIDATION_SHARE) == asked:
+        if in_validation(problem.question, VALIDATION_SHARE) == validation:
             yield problem

@@ -1,4 +1,4 @@
-"""The text that a byte-pair encoding is learned from, drawn from the training split."""
+"""The sample of the training split from which a byte-pair encoding (BPE) is learned."""
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,52 +12,54 @@ from difftransformer.data.documents import Source, documents
 from difftransformer.data.mixture import Mixture
 from difftransformer.data.sources import open_sources
 
-_FEWEST, _MOST = 10, 1000
-"""A document has its part of a sample among all of them, or among so many."""
+_MIN_PARTS, _MAX_PARTS = 10, 1000
+"""A document's cap is the budget by the number of documents, within these bounds."""
 _log = logging.getLogger(__name__)
 
 
 def bpe_sample(dataset: DatasetConfig, budget: int) -> Iterator[str]:
-    """Yield texts of the training split, mixed by the weights in bytes, up to a budget of bytes.
+    """Yield texts of the training split, mixed by weights in bytes, up to a budget of bytes.
 
-    Where the split fits the budget that is all of it. Otherwise files are sampled over all of their
-    documents, with a cap of bytes for each, so that neither a large first file nor a long document
-    fills the sample. Other sources are read from the beginning: their order is drawn already, or
-    they are without end, or on the hub.
+    A split within the budget is yielded completely. Otherwise files are sampled over all documents
+    with a cap per document, so that neither a large first file nor a long document dominates. Other
+    sources are read from the start: their order is random, or they are endless or on the hub.
     """
     sources = list(open_sources(dataset).values())
     weights, share = [source.weight for source in sources], dataset.validation_share
     sizes = [_sizes(source, share) if source.sorted_by_name else None for source in sources]
-    totals = [inf if one is None else float(one.sum()) for one in sizes]
-    rooms = [round(part) for part in divide_budget(totals, weights, budget)]
+    totals = [inf if lengths is None else float(lengths.sum()) for lengths in sizes]
+    budgets = [round(part) for part in divide_budget(totals, weights, budget)]
     streams = [_texts(source, share) for source in sources]
-    if all(known is None or known.sum() <= room for known, room in zip(sizes, rooms, strict=True)):
-        rooms = [budget] * len(sources)
-    for number, known in enumerate(sizes):
-        if known is not None and known.sum() > rooms[number]:
-            streams[number] = _drawn(streams[number], known, rooms[number])
+    if all(
+        lengths is None or lengths.sum() <= limit
+        for lengths, limit in zip(sizes, budgets, strict=True)
+    ):
+        budgets = [budget] * len(sources)
+    for number, lengths in enumerate(sizes):
+        if lengths is not None and lengths.sum() > budgets[number]:
+            streams[number] = _sample(streams[number], lengths, budgets[number])
     mixture = Mixture(weights)
-    while sum(mixture.taken) < budget and (choice := mixture.choose()) is not None:
-        room = min(budget - sum(mixture.taken), rooms[choice] - mixture.taken[choice])
+    while sum(mixture.consumed) < budget and (choice := mixture.choose()) is not None:
+        room = min(budget - sum(mixture.consumed), budgets[choice] - mixture.consumed[choice])
         if room <= 0 or (text := next(streams[choice], None)) is None:
             mixture.exhausted[choice] = True
             continue
-        mixture.taken[choice] += len(text[:room])
+        mixture.consumed[choice] += len(text[:room])
         yield text[:room].decode("utf-8", "ignore")
 
 
 def divide_budget(totals: Sequence[float], weights: Sequence[float], budget: float) -> list[float]:
-    """Divide a budget by weights; what a source is too small for goes to the others."""
-    found = dict.fromkeys(range(len(totals)), 0.0)
-    active = set(found)
+    """Divide a budget by weights; what exceeds a source's size goes to the others."""
+    shares = dict.fromkeys(range(len(totals)), 0.0)
+    active = set(shares)
     while active:
         unit = max(budget, 0.0) / sum(weights[number] for number in active)
         short = {number for number in active if totals[number] <= unit * weights[number]}
         for number in short or active:
-            found[number] = min(totals[number], unit * weights[number])
-            budget -= found[number]
+            shares[number] = min(totals[number], unit * weights[number])
+            budget -= shares[number]
         active = active - short if short else set()
-    return list(found.values())
+    return list(shares.values())
 
 
 def _texts(source: Source, validation_share: float) -> Iterator[bytes]:
@@ -69,31 +71,36 @@ def _sizes(source: Source, validation_share: float) -> NDArray[np.int64]:
     return np.fromiter((len(text) for text in _texts(source, validation_share)), dtype=np.int64)
 
 
-def _drawn(texts: Iterable[bytes], sizes: NDArray[np.int64], budget: int) -> Iterator[bytes]:
-    """Yield evenly spaced texts, each up to a cap, that have the bytes of the budget together.
+def _sample(texts: Iterable[bytes], sizes: NDArray[np.int64], budget: int) -> Iterator[bytes]:
+    """Yield evenly spaced texts, each up to a cap, with the budget's bytes together.
 
-    They have less where most documents are shorter than their parts, but at least a tenth: what is
-    left is not given to the long ones, which would fill the sample. Where half of the documents are
-    longer than an equal part, all have that, so that a single one is the whole sample.
+    Where most documents are shorter than an equal part the total is less, but at least a tenth of
+    the budget: the rest is not given to long documents, which would dominate. Where half of the
+    documents are longer than an equal part, that is the cap.
     """
-    equal = budget // min(max(len(sizes), _FEWEST), _MOST)
-    usual = min(budget // len(sizes), int(np.sort(sizes)[(len(sizes) - 1) // 2]))
-    cap = max(equal, usual, _level(sizes, budget // _FEWEST), 1)
-    taken = min(1.0, budget / int(np.minimum(sizes, cap).sum()))
+    equal = budget // min(max(len(sizes), _MIN_PARTS), _MAX_PARTS)
+    median_size = min(budget // len(sizes), int(np.sort(sizes)[(len(sizes) - 1) // 2]))
+    cap = max(equal, median_size, _level(sizes, budget // _MIN_PARTS), 1)
+    fraction = min(1.0, budget / int(np.minimum(sizes, cap).sum()))
     _log.info(
-        "tokenizer: learns from some %d of %d bytes: %.3g%% of the documents, each up to %d bytes",
-        *(round(taken * int(np.minimum(sizes, cap).sum())), int(sizes.sum()), 100 * taken, cap),
+        "tokenizer: learns from about %d of %d bytes: %.3g%% of the documents, each up to %d bytes",
+        *(
+            round(fraction * int(np.minimum(sizes, cap).sum())),
+            int(sizes.sum()),
+            100 * fraction,
+            cap,
+        ),
     )
     for number, text in enumerate(texts):
-        if int((number + 1) * taken) > int(number * taken):
+        if int((number + 1) * fraction) > int(number * fraction):
             yield text[:cap]
 
 
 def _level(sizes: NDArray[np.int64], budget: int) -> int:
-    """Return the cap at which all documents have the bytes of the budget together."""
+    """Return the cap at which all documents together have the budget's bytes."""
     ascending = np.sort(sizes)
     below = np.concatenate(([0], np.cumsum(ascending)))[:-1]
-    # With a cap of a document's size the shorter ones are whole, and it and the longer ones capped.
+    # A cap of a document's size leaves shorter ones uncut and caps it and the longer ones.
     reached = below + ascending * np.arange(len(sizes), 0, -1)
-    place = int(np.searchsorted(reached, budget))
-    return (budget - int(below[place])) // (len(sizes) - place) if place < len(sizes) else 0
+    index = int(np.searchsorted(reached, budget))
+    return (budget - int(below[index])) // (len(sizes) - index) if index < len(sizes) else 0

@@ -1,4 +1,4 @@
-"""What every source of text yields: documents, each with the place behind it, in two splits."""
+"""Documents of text sources, and their split into training and validation."""
 
 import hashlib
 from collections.abc import Collection, Iterator
@@ -9,25 +9,25 @@ from difftransformer.config.data import DatasetConfig, SplitSettings
 
 
 class Cursor(NamedTuple):
-    """A place in a source.
+    """A position in a source, from which reading resumes.
 
     Attributes:
-        repeat: How often the source was read through.
-        unit: File in it.
-        record: Record in the file.
+        repeat: Completed passes over the source.
+        file: Number of the file.
+        record: Number of the record in the file.
         window: First window of the next document to be read, see `difftransformer.data.windows`.
     """
 
     repeat: int = 0
-    unit: int = 0
+    file: int = 0
     record: int = 0
     window: int = 0
 
 
 class Document(NamedTuple):
-    """A text, its license, the cursor just behind it, and what it is held out with.
+    """A text, its license, and the cursor after it.
 
-    ``package`` is the name of a package that is held out as one; None: the text itself decides.
+    ``package`` is the name that is hashed for the split; None: the text is hashed.
     """
 
     text: str
@@ -37,7 +37,7 @@ class Document(NamedTuple):
 
 
 class Source(Protocol):
-    """What every kind of source offers.
+    """Interface of text sources.
 
     Attributes:
         kind: Kind of its settings.
@@ -53,27 +53,27 @@ class Source(Protocol):
 
     @property
     def has_validation(self) -> bool:
-        """Whether it names held-out text itself, so that nothing is held out by hash."""
+        """Whether the source names its validation text, so that nothing is split by hash."""
 
     def read(self, split: str, start: Cursor) -> Iterator[Document]:
-        """Documents from a cursor on; `split` matters only with has_validation."""
+        """Yield documents from a cursor on; `split` matters only with has_validation."""
 
     def identity(self) -> list[Any]:
-        """Return what decides its documents, in JSON types; other work is not continued."""
+        """Return what determines the documents, in JSON types; a change invalidates shards."""
 
 
 def documents(
     source: Source, split: str, validation_share: float, start: Cursor | None = None
 ) -> Iterator[Document]:
-    """Yield the documents of a split: blank ones left out, held-out ones kept apart by hash."""
-    found = iter_split_with_blank(source, split, validation_share, start or Cursor())
-    return (document for document in found if document.text.strip())
+    """Yield the documents of a split, without blank ones."""
+    candidates = iter_split_with_blank(source, split, validation_share, start or Cursor())
+    return (document for document in candidates if document.text.strip())
 
 
 def iter_split_with_blank(
     source: Source, split: str, validation_share: float, start: Cursor
 ) -> Iterator[Document]:
-    """Yield the documents of a split, and once for all splits those without text."""
+    """Yield the documents of a split; those without text are in one of the splits only."""
     limit = 0.0 if source.has_validation else validation_hash_limit(source, validation_share)
     for document in source.read(split, start):
         if not document.text.strip():
@@ -84,45 +84,45 @@ def iter_split_with_blank(
 
 
 FEW = 200
-"""Documents of which a share of some percent may well be none."""
+"""Documents of which a few percent may be none."""
 
 
 def validation_hash_limit(source: Source, share: float) -> float:
-    """Return the hash below which a document is held out.
+    """Return the hash below which a document is in the validation split.
 
-    It is ``share`` of all hashes. Where a source has few documents, and that would hold out none of
-    them or leave none to train on, it is what holds out the one with the smallest hash.
+    It is ``share`` of the largest hash. If a source has few documents and one of the splits would
+    be empty, the document with the smallest hash is the validation split.
     """
     limit = share * _HASHES
-    readable = (one for one in source.read("train", Cursor()) if one.text.strip())
-    found = [_hashed(document) for document in islice(readable, FEW)]
-    hashes = sorted(set(found))
-    if len(found) == FEW or len(hashes) < 2:
+    readable = (doc for doc in source.read("train", Cursor()) if doc.text.strip())
+    first = [_hashed(document) for document in islice(readable, FEW)]
+    hashes = sorted(set(first))
+    if len(first) == FEW or len(hashes) < 2:
         return limit
-    return limit if hashes[0] < limit <= hashes[-1] else hashes[1]  # whole: a float would round
+    return limit if hashes[0] < limit <= hashes[-1] else hashes[1]  # an int: a float would round
 
 
 def in_validation(text: str, share: float) -> bool:
-    """Whether a text belongs to validation: its SHA-256 decides, so copies stay together."""
+    """Return whether a text is in the validation split, by its SHA-256: copies stay together."""
     return _hash(text) < share * _HASHES
 
 
 def empty_split_message(dataset: DatasetConfig, sources: Collection[str], split: str) -> str:
-    """Say that sources have no document for a split, and what gives it some.
+    """Return the error message for an empty split, with the cures.
 
-    Which split the only document falls to is up to its hash, so both say the same.
+    The hash decides in which split the only document is, so both messages are alike.
     """
-    opened = [dataset.sources[name] for name in sources]
-    packages = any(isinstance(one, SplitSettings) and one.split_by == "package" for one in opened)
-    lacking, change = {
-        "train": ("no text for training, every document is blank or held out", "lower"),
-        "validation": ("no document is left to validate on", "raise"),
+    configs = [dataset.sources[name] for name in sources]
+    packages = any(isinstance(c, SplitSettings) and c.split_by == "package" for c in configs)
+    problem, change = {
+        "train": ("no text for training, every document is blank or in validation", "lower"),
+        "validation": ("no document is left for validation", "raise"),
     }[split]
-    two, cure = "two that differ", "split the text into files"
+    needed, cure = "two different documents", "split the text into files"
     if packages:
-        two, cure = "two packages", "sort the files into folders, set split_by: document"
+        needed, cure = "two packages", "sort the files into folders, set split_by: document"
     return (
-        f"sources {', '.join(sources)}: {lacking}: it takes {two}; {cure}, {change} "
+        f"sources {', '.join(sources)}: {problem}: it takes {needed}; {cure}, {change} "
         f"validation_share ({dataset.validation_share}), or name held-out files (`validation` "
         "globs of the source in config/datasets.yaml)"
     )

@@ -1,9 +1,9 @@
-"""Batches of windows for training in a seeded order, and windows in corpus order for evaluation.
+"""Batches of windows: shuffled with a seed for training, in corpus order for evaluation.
 
-The order is computed, not stored: a Feistel network permutes [0, 4^k) for the smallest 4^k >= size;
-values that fall outside are sent through again until they fall inside (cycle walking), which leaves
-a permutation of [0, size). So any position of any epoch is known without memory for the corpus, and
-resuming needs one number.
+The shuffle is computed, not stored: a Feistel network permutes [0, 4^k) for the smallest 4^k >=
+size; values outside [0, size) are permuted again until they are inside (cycle walking), which gives
+a permutation of [0, size). So any position of any epoch takes O(1), without memory for the corpus,
+and resuming needs one number.
 
 Shapes: B = windows in a batch, T = positions of a window; a window holds T + 1 tokens, so that
 ``window[:-1]`` are inputs and ``window[1:]`` targets.
@@ -23,20 +23,20 @@ from difftransformer.errors import CheckpointError, DataError
 
 _ROUNDS = 6
 _BLOCK = 1024
-"""Positions whose order is computed together, since one batch of 32 would take 0.5 ms of CPU."""
+"""Positions whose order is computed at once; batch by batch takes 0.5 ms of CPU per batch."""
 _MULTIPLIER = np.uint64(0xBF58476D1CE4E5B9)
 _MULTIPLIER_2 = np.uint64(0x94D049BB133111EB)
 
 
 def _scramble(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Finaliser of SplitMix64 (Steele et al. 2014): every bit depends on every bit."""
+    """Return the finalizer of SplitMix64 (Steele et al. 2014): every bit depends on every bit."""
     values = (values ^ (values >> np.uint64(30))) * _MULTIPLIER
     values = (values ^ (values >> np.uint64(27))) * _MULTIPLIER_2
     return values ^ (values >> np.uint64(31))
 
 
 class SeededOrder:
-    """Permutation number (seed, epoch) of 0..size-1; `order(positions)` gives its elements."""
+    """Pseudorandom permutation (shuffle) of 0..size-1 by seed and epoch."""
 
     def __init__(self, size: int, *, seed: int, epoch: int) -> None:
         assert 0 < size < 2**62
@@ -53,7 +53,7 @@ class SeededOrder:
         return (left << self._half) | right
 
     def __call__(self, positions: NDArray[np.integer]) -> NDArray[np.int64]:
-        """Elements of the permutation at positions in [0, size), same shape."""
+        """Return the elements at positions in [0, size), same shape."""
         values = self._permute(positions.astype(np.uint64))
         outside = values >= self.size
         while outside.any():
@@ -63,7 +63,7 @@ class SeededOrder:
 
 
 class SplitWindows:
-    """All whole windows of a split, numbered.
+    """The full windows of a split by number.
 
     Window i of running text is tokens[i*T : i*T + T + 1], so each token is a target once; window i
     of a row dataset is row i.
@@ -85,7 +85,7 @@ class SplitWindows:
         return self._count
 
     def gather(self, indices: np.ndarray) -> torch.Tensor:
-        """Windows by number, [B] -> int64 [B, T + 1]."""
+        """Return windows by number, [B] -> int64 [B, T + 1]."""
         batch = np.empty((len(indices), self.seq_len + 1), dtype=np.int64)
         for row, index in zip(batch, indices.tolist(), strict=True):
             start = index * self._stride
@@ -94,23 +94,22 @@ class SplitWindows:
 
 
 class BatchLoader:
-    """Endless batches; each epoch is a fresh seeded permutation of all whole windows.
+    """Endless batches; each epoch is a new shuffle of all full windows.
 
-    The position is the number of windows all ranks have taken together, so a checkpoint resumes
-    exactly, also on another number of ranks. A batch at the end of an epoch is filled up from the
-    next one: every window is seen once in each epoch.
+    The position is the number of windows that all ranks have consumed, so a checkpoint resumes
+    exactly, also with another number of ranks. The last batch of an epoch is filled from the next
+    one: every window is read once per epoch.
 
     Args:
         dataset: An open dataset.
-        split: Name of the part that is read.
+        split: Name of the split.
         batch_size: Windows in a batch of this rank.
         seq_len: T.
-        seed: Of the order.
-        rank: Number of this process among the data-parallel ones.
-        world_size: How many these are.
-        ahead: Batches that a thread reads before they are asked for; the position is that of what
-            was given, so they change nothing but the time. Where there is a GPU they are given in
-            memory that it copies from while it computes.
+        seed: Seed of the shuffle.
+        rank: Rank of this process among the data-parallel ones.
+        world_size: Number of data-parallel processes.
+        prefetch_batches: Batches that a thread reads ahead, into pinned memory if there is a GPU;
+            the position does not count them, so the batches are the same.
 
     Raises:
         DataError: The split has fewer windows than one batch of all ranks.
@@ -139,32 +138,32 @@ class BatchLoader:
         self._identity: dict[str, int | str] = {"dataset": dataset.digest, "split": split}
         self._identity |= {"seq_len": seq_len, "seed": seed}
         self._batch_size, self._rank, self._world_size = batch_size, rank, world_size
-        self._taken = 0
-        self._ahead, self._pinned = (
+        self._consumed = 0
+        self._prefetch_batches, self._pinned = (
             prefetch_batches,
             prefetch_batches > 0 and torch.cuda.is_available(),
         )
         self._reader = ThreadPoolExecutor(1, "loader")
-        self._read_ahead: deque[Future[torch.Tensor]] = deque()
+        self._prefetched: deque[Future[torch.Tensor]] = deque()
         self._seed = seed
         self._block = lru_cache(2)(self._block_order)
 
     def next_batch(self) -> torch.Tensor:
         """Return the next batch of this rank, int64 [B, T + 1]; advances the position."""
         step = self._batch_size * self._world_size
-        if not self._ahead:
-            batch = self._batch(self._taken)
+        if not self._prefetch_batches:
+            batch = self._batch(self._consumed)
         else:
-            for number in range(len(self._read_ahead), self._ahead + 1):
-                reading = self._reader.submit(self._batch, self._taken + number * step)
-                self._read_ahead.append(reading)
-            batch = self._read_ahead.popleft().result()
-        self._taken += step
+            for number in range(len(self._prefetched), self._prefetch_batches + 1):
+                future = self._reader.submit(self._batch, self._consumed + number * step)
+                self._prefetched.append(future)
+            batch = self._prefetched.popleft().result()
+        self._consumed += step
         return batch
 
-    def _batch(self, taken: int) -> torch.Tensor:
+    def _batch(self, consumed: int) -> torch.Tensor:
         """Return the batch of this rank at a position."""
-        first = taken + self._rank * self._batch_size
+        first = consumed + self._rank * self._batch_size
         block, start = divmod(first, _BLOCK)
         blocks = range(block, block + (start + self._batch_size - 1) // _BLOCK + 1)
         indices = np.concatenate([self._block(number) for number in blocks])
@@ -182,23 +181,23 @@ class BatchLoader:
         return np.concatenate(parts)
 
     def state_dict(self) -> dict[str, int | str]:
-        """Return the position, and what it is a position in."""
-        return {**self._identity, "taken": self._taken}
+        """Return the position, with dataset, split, seq_len and seed."""
+        return {**self._identity, "consumed": self._consumed}
 
     def load_state_dict(self, state: dict[str, int | str]) -> None:
-        """Continues from a saved position.
+        """Continue from a saved position.
 
         Raises:
             CheckpointError: The position belongs to another dataset, split, seq_len or seed.
         """
-        for name, mine in self._identity.items():
-            if state.get(name) != mine:
+        for name, expected in self._identity.items():
+            if state.get(name) != expected:
                 raise CheckpointError(
-                    f"data position of a checkpoint does not fit: its {name} is "
-                    f"{state.get(name)}, this run has {mine}"
+                    f"the data position of the checkpoint is of another run: its {name} is "
+                    f"{state.get(name)}, this run has {expected}"
                 )
-        self._taken = int(state["taken"])
-        self._read_ahead.clear()
+        self._consumed = int(state["consumed"])
+        self._prefetched.clear()
 
 
 def sequential_windows(
@@ -209,9 +208,10 @@ def sequential_windows(
     batch_size: int,
     max_tokens: int | None = None,
 ) -> Iterator[torch.Tensor]:
-    """Windows in corpus order without overlap of targets, int64 [b, T + 1], the last b smaller.
+    """Yield windows in corpus order without overlap of targets, int64 [b, T + 1].
 
-    There are at most `max_tokens` targets, rounded down to whole windows (at least one).
+    The last batch may be smaller. There are at most `max_tokens` targets, rounded down to full
+    windows (at least one).
 
     Raises:
         DataError: The split is shorter than one window.

@@ -1,7 +1,7 @@
-"""The eight sets of mathematics: how an item of each, in the fields it is published in, is read.
+"""The eight mathematics data sets: question and answer of an item from its published fields.
 
-One place for questions and answers: generated items and real ones go through the same functions, in
-training text as in evaluation. Light: nothing is imported.
+Generated and real items use the same functions, in training text and in evaluation. Imports nothing
+heavy.
 """
 
 from collections.abc import Callable
@@ -10,21 +10,21 @@ from typing import Any, NamedTuple
 Item = dict[str, Any]
 
 PROMPT = "Question: {question}\nAnswer:"
-"""How a question is asked, without solved examples; generated training text begins like this."""
+"""Zero-shot prompt; generated training documents begin with it."""
 
 SOURCE = "https://github.com/QwenLM/Qwen2.5-Math/raw/a45202bd16/evaluation/data/{name}/test.jsonl"
-"""Where all eight sets lie at one pinned commit, one item a line; their licenses differ."""
+"""URL of the data sets at a pinned commit, one item per line; their licenses differ."""
 
 
 class MathSet(NamedTuple):
-    """One set.
+    """One data set.
 
     Attributes:
-        label: Head of its column.
-        fields: Keys that an item must have.
-        question: What an item asks.
-        answer: Its answer as published, without explanation; LaTeX or plain.
-        files: Names of files below the folder of the set; all that are there belong to it.
+        label: Header of its column.
+        fields: Required keys of an item.
+        question: Returns the question of an item.
+        answer: Returns the published answer without explanation; LaTeX or plain.
+        files: Names of its files (without ending); all that exist are read.
     """
 
     label: str
@@ -35,21 +35,21 @@ class MathSet(NamedTuple):
 
 
 def boxed(text: str) -> str | None:
-    r"""Return what the last ``\boxed{...}`` of a text holds, braces matched; None without one."""
+    r"""Return the content of the last ``\boxed{...}`` of a text; None without one."""
     start = text.rfind(r"\boxed{")
     if start < 0:
         return None
     begin = start + len(r"\boxed{")
     depth = 1
-    for place in range(begin, len(text)):
-        depth += {"{": 1, "}": -1}.get(text[place], 0)
+    for index in range(begin, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[index], 0)
         if depth == 0:
-            return text[begin:place]
+            return text[begin:index]
     return None
 
 
 def number(value: float | int | str) -> str:
-    """Write a number that files hold as a float: 51.0 is 51."""
+    """Write a number that is stored as a float: 51.0 becomes 51."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value)
@@ -86,8 +86,7 @@ def _without_unit(item: Item) -> str:
 
 
 def _boxed_answer(item: Item) -> str:
-    found = boxed(str(item["solution"]))
-    return "" if found is None else found
+    return boxed(str(item["solution"])) or ""
 
 
 _SUBJECTS = (
@@ -115,4 +114,4 @@ MATH_SETS = {
         "CollegeMath", ("question", "answer"), _text("question"), _text("answer")
     ),
 }
-"""By the name of their folder, in the order of the paper's figure 10."""
+"""By folder name, in the order of the paper's figure 10."""

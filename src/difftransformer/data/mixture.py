@@ -1,10 +1,8 @@
-"""Which documents a split takes: of which source the next one is, and which ones are left out.
+"""Mixture of sources by weight, and upsampling of long documents.
 
-Sources are mixed so that their shares of the tokens follow their weights.
-
-Long documents can be made to be more of what training reads: of documents with n tokens the share
-p(n) = (min(n, L) / L)^power is kept, so a corpus with f(n) documents of length n becomes one with
-f(n) p(n), and their share of the tokens is n f(n) p(n) over the sum of the same for all lengths.
+Upsampling keeps documents of n tokens with probability p(n) = (min(n, L) / L)^power: a corpus with
+f(n) documents of length n becomes one with f(n) p(n), and their share of the tokens is n f(n) p(n)
+over the sum of the same for all lengths.
 """
 
 import hashlib
@@ -19,17 +17,17 @@ from difftransformer.config.data import LengthUpsampling
 from difftransformer.data.documents import Cursor
 from difftransformer.errors import DataError
 
-_READINGS_IN_VAIN = 100
+_MAX_EMPTY_PASSES = 100
 
 
 class TokenizedDocument(NamedTuple):
     """Token ids of a document, or of a window of one.
 
     Attributes:
-        tokens: Token ids; none where the document has no text.
+        tokens: Token ids; empty where the document has no text.
         license: Its license.
-        cursor: Place just behind it in its source.
-        cut: Tokens of the document that were cut off.
+        cursor: Position after it in its source.
+        cut: Tokens of the document that were truncated.
     """
 
     tokens: NDArray[np.uint32]
@@ -39,7 +37,7 @@ class TokenizedDocument(NamedTuple):
 
 
 class MixedDocument(NamedTuple):
-    """A document as it enters a split; `source` is the number of its source, `cut` see above."""
+    """A document of a split with the number of its source; `cut` as in `TokenizedDocument`."""
 
     source: int
     tokens: NDArray[np.uint32]
@@ -48,48 +46,48 @@ class MixedDocument(NamedTuple):
 
 
 class Mixture:
-    """Always the source that lags furthest behind its weight; ties go to the first.
+    """Chooses the source that is furthest behind its weight; ties go to the first.
 
-    The choice depends on nothing but what was taken before.
+    The choice depends only on the tokens consumed before.
 
     Attributes:
-        taken: Tokens taken so far, by source.
-        exhausted: Which sources have run out.
+        consumed: Tokens consumed so far, by source.
+        exhausted: Whether each source is exhausted.
     """
 
-    def __init__(self, weights: Sequence[float], taken: Sequence[int] | None = None) -> None:
+    def __init__(self, weights: Sequence[float], consumed: Sequence[int] | None = None) -> None:
         self.weights = list(weights)
-        self.taken = list(taken) if taken is not None else [0] * len(self.weights)
+        self.consumed = list(consumed) if consumed is not None else [0] * len(self.weights)
         self.exhausted = [False] * len(self.weights)
 
     def _active(self) -> list[int]:
         return [number for number, ended in enumerate(self.exhausted) if not ended]
 
     def choose(self) -> int | None:
-        """Return the number of the next source, or None when all have run out."""
-        return min(self._active(), key=lambda i: self.taken[i] / self.weights[i], default=None)
+        """Return the number of the next source, or None if all are exhausted."""
+        return min(self._active(), key=lambda i: self.consumed[i] / self.weights[i], default=None)
 
-    def room(self, choice: int, budget: int) -> int:
-        """Return how many more tokens of a source fit its share of a budget, at least 1.
+    def remaining(self, choice: int, budget: int) -> int:
+        """Return the tokens that a source still has in its share of a budget, at least 1.
 
-        Sources that ran out keep what they gave; the others share the rest by their weights.
+        Budget that exhausted sources cannot use goes to the others by their weights.
         """
-        active, left = self._active(), budget - sum(self.taken)
-        rest = left + sum(self.taken[number] for number in active)
+        active, left = self._active(), budget - sum(self.consumed)
+        active_budget = left + sum(self.consumed[number] for number in active)
         share = self.weights[choice] / sum(self.weights[number] for number in active)
-        return min(left, max(1, ceil(rest * share) - self.taken[choice]))
+        return min(left, max(1, ceil(active_budget * share) - self.consumed[choice]))
 
 
 class MixedStream:
     """Interleaves the documents of several sources up to a budget of tokens.
 
-    The document that meets a source's share of the budget is cut there, so budget and shares are
-    met exactly; without a budget everything is taken and weights only set the order. A source that
-    runs out is left and the others go on in its place.
+    The document that fills a source's share of the budget is truncated there, so budget and shares
+    are met exactly; without a budget all documents are yielded and weights only set the order. The
+    other sources replace an exhausted one.
 
     Attributes:
-        cursors: Behind the last document taken, by source; with mixture.taken, the position.
-        blank: Documents without text that were passed over so far, by source.
+        cursors: Position after the last document, by source; with mixture.consumed, the state.
+        blank: Documents without text that were skipped so far, by source.
     """
 
     def __init__(
@@ -106,8 +104,8 @@ class MixedStream:
 
     @property
     def total(self) -> int:
-        """Tokens taken from all sources."""
-        return sum(self.mixture.taken)
+        """Tokens consumed from all sources."""
+        return sum(self.mixture.consumed)
 
     def __iter__(self) -> "MixedStream":
         return self
@@ -124,9 +122,9 @@ class MixedStream:
             if not len(document.tokens):
                 self.blank[choice] += 1
                 continue
-            room = None if self._budget is None else self.mixture.room(choice, self._budget)
-            tokens = document.tokens[:room]
-            self.mixture.taken[choice] += len(tokens)
+            limit = None if self._budget is None else self.mixture.remaining(choice, self._budget)
+            tokens = document.tokens[:limit]
+            self.mixture.consumed[choice] += len(tokens)
             return MixedDocument(choice, tokens, document.license, document.cut)
         raise StopIteration
 
@@ -134,33 +132,33 @@ class MixedStream:
 def upsample(
     documents: Iterable[TokenizedDocument], upsampling: LengthUpsampling, seed: int
 ) -> Iterator[TokenizedDocument]:
-    """Pass on the documents that training keeps, in order, one at a time.
+    """Yield the documents that upsampling of long documents keeps, in order.
 
-    A document's own tokens, the reading of the corpus and the seed decide, so the choice is the
-    same for any number of workers and restarts.
+    The choice is a function of a document's tokens, the pass over the corpus and the seed, so it is
+    the same for any number of workers and restarts.
 
     Raises:
-        DataError: The corpus was read many times over and nothing was kept.
+        DataError: Nothing was kept in many passes over the corpus.
     """
     last: int | None = None
     for document in documents:
         if not len(document.tokens):
             yield document
             continue
-        reading = document.cursor.repeat
-        last = reading if last is None else last
-        if _draw(document, seed) < upsampling.keep_probability(len(document.tokens)):
-            last = reading
+        repeat = document.cursor.repeat
+        last = repeat if last is None else last
+        if _uniform(document, seed) < upsampling.keep_probability(len(document.tokens)):
+            last = repeat
             yield document
-        elif reading > last + _READINGS_IN_VAIN:
+        elif repeat > last + _MAX_EMPTY_PASSES:
             raise DataError(
-                f"upsampling keeps none of the documents in {_READINGS_IN_VAIN} readings: lower "
-                f"its power ({upsampling.power:g}) or full_length ({upsampling.full_length})"
+                f"upsampling keeps no document in {_MAX_EMPTY_PASSES} passes over the corpus: "
+                f"lower its power ({upsampling.power:g}) or full_length ({upsampling.full_length})"
             )
 
 
-def _draw(document: TokenizedDocument, seed: int) -> float:
-    """Return a number in [0, 1)."""
+def _uniform(document: TokenizedDocument, seed: int) -> float:
+    """Return a pseudorandom number in [0, 1) for a document."""
     digest = hashlib.sha256(f"{seed} {document.cursor.repeat} ".encode())
     digest.update(document.tokens.astype("<u4").tobytes())
     return int.from_bytes(digest.digest()[:7], "big") / 2.0**56

@@ -1,4 +1,4 @@
-"""Which n-grams are frequent in training, and the keys by which they are looked up.
+"""Frequent n-grams of the training text, and their 64-bit keys.
 
 The key of an n-gram is its number to the base of the vocabulary, exact while vocab_size^n < 2^64;
 beyond that the same polynomial modulo 2^64 with an odd base, scrambled: a 64-bit hash, in which two
@@ -25,7 +25,7 @@ Keys = NDArray[np.uint64]
 
 
 def ngram_keys(tokens: NDArray[np.integer], n: int, vocab_size: int) -> Keys:
-    """Keys of all n-grams along the last axis.
+    """Return the keys of all n-grams along the last axis.
 
     Args:
         tokens: Token ids, [.., T] with T >= n.
@@ -46,64 +46,64 @@ def ngram_keys(tokens: NDArray[np.integer], n: int, vocab_size: int) -> Keys:
 
 
 def contains(frequent: Keys, keys: Keys) -> NDArray[np.bool_]:
-    """Whether each key is among the sorted keys `frequent`; same shape as `keys`."""
+    """Return whether each key is among the sorted keys `frequent`, same shape as `keys`."""
     if len(frequent) == 0:
         return np.zeros(keys.shape, dtype=np.bool_)
-    places = np.minimum(np.searchsorted(frequent, keys), len(frequent) - 1)
-    return np.asarray(frequent[places] == keys)
+    indices = np.minimum(np.searchsorted(frequent, keys), len(frequent) - 1)
+    return np.asarray(frequent[indices] == keys)
 
 
 def hash_to_bin(keys: Keys, bins: int) -> NDArray[np.int64]:
-    """Spread keys over numbers below `bins`, a power of two, same shape."""
+    """Hash keys to numbers below `bins`, a power of two, same shape."""
     shift = np.uint64(64 - (bins.bit_length() - 1))
     return ((keys * _ODD_BASE) >> shift).astype(np.int64)
 
 
 def count_ngrams(dataset: Path, output: Path, n: int, max_count: int) -> None:
-    """Write the keys of the n-grams that training holds more than `max_count` times.
+    """Write the keys of the n-grams that occur more than `max_count` times in training.
 
-    Two passes with flat memory: the first counts keys in bins, the second counts exactly the keys
-    of bins above the cut-off, which every frequent key is in. Running text counts across documents
-    (as the model reads it), rows count by themselves.
+    Two passes in constant memory: the first counts keys in bins, the second counts exactly the keys
+    of bins above the limit, which contain every frequent key. N-grams of running text may span
+    documents (as the model reads it), those of rows do not span rows.
 
-    The output is a .npy file of sorted uint64 keys, see `ngram_keys`; n is at least 2.
+    The output is a .npy file of sorted uint64 keys, see `ngram_keys`.
 
     Raises:
-        DataError: The dataset is damaged, or n makes no n-gram.
+        DataError: The dataset is damaged, or n is not in 2 to the length of the text.
     """
     opened = PackedDataset.open(dataset)
     split = opened.split("train")
     vocab_size = opened.manifest.vocab_size
     longest = split.row_length or len(split.tokens)
     if not 2 <= n <= longest:
-        raise DataError(f"{dataset}: n-grams of {n} tokens asked for; n must be 2 to {longest}")
+        raise DataError(f"{dataset}: n-grams of {n} tokens; n must be 2 to {longest}")
     bins = np.zeros(min(_BINS, 1 << len(split.tokens).bit_length()), dtype=np.int64)
     for keys in _chunks(split, n, vocab_size):
         bins += np.bincount(hash_to_bin(keys, len(bins)), minlength=len(bins))
     likely = bins > max_count
-    known, counts = np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64)
+    unique, counts = np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64)
     for keys in _chunks(split, n, vocab_size):
-        here, times = np.unique(keys[likely[hash_to_bin(keys, len(bins))]], return_counts=True)
-        known, places = np.unique(np.concatenate((known, here)), return_inverse=True)
-        sums = np.zeros(len(known), dtype=np.int64)
-        np.add.at(sums, places, np.concatenate((counts, times)))
+        new, times = np.unique(keys[likely[hash_to_bin(keys, len(bins))]], return_counts=True)
+        unique, indices = np.unique(np.concatenate((unique, new)), return_inverse=True)
+        sums = np.zeros(len(unique), dtype=np.int64)
+        np.add.at(sums, indices, np.concatenate((counts, times)))
         counts = sums
-    write_keys(output, known[counts > max_count])
+    write_keys(output, unique[counts > max_count])
 
 
 def write_keys(output: Path, keys: Keys) -> None:
-    """Write keys atomically, and beside them their digest."""
+    """Write keys atomically, with a file of their digest beside."""
     with atomic.replacing(output) as aside:
         np.save(aside, keys, allow_pickle=False)
     write_checked(output.with_suffix(SUMS), {}, [output])
 
 
 def _chunks(split: PackedSplit, n: int, vocab_size: int) -> Iterator[Keys]:
-    """Keys of the n-grams that start in one chunk after the other, flat."""
+    """Yield the keys of the n-grams that start in each chunk, flat."""
     length = split.row_length
     for start in range(0, len(split.tokens), _CHUNK):
         if length is not None:
-            first, last = (-(-place // length) * length for place in (start, start + _CHUNK))
+            first, last = (-(-at // length) * length for at in (start, start + _CHUNK))
             rows = split.tokens[first:last].reshape(-1, length)
             yield ngram_keys(rows, n, vocab_size).reshape(-1)
         elif len(tokens := split.tokens[start : start + _CHUNK + n - 1]) >= n:

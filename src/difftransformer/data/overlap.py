@@ -1,9 +1,9 @@
-"""Held-out text that training holds as well: how much of it there is, and what is left out for it.
+"""Train/test overlap and deduplication of the validation split.
 
-A token leaks if it lies in an n-gram of its document that training holds verbatim. That is counted
-exactly (but for collisions of 64-bit keys, see ngrams): the keys of the held-out text are in memory
-and training is read past them, so memory grows with the held-out text alone. An n-gram of training
-across two documents holds an end-of-text token, which no n-gram before the end of a document does.
+A validation token overlaps if it is in an n-gram of its document that the training text contains
+verbatim. The count is exact up to collisions of 64-bit keys (see ngrams). Memory grows with the
+validation text only: its keys are in memory, and training is streamed. A training n-gram across two
+documents contains an end-of-text token, which is only at the end of a validation document.
 """
 
 import logging
@@ -30,7 +30,7 @@ Shard = tuple[NDArray[np.integer], NDArray[np.int64]]
 
 
 def read_shard(folder: Path, entry: ShardEntry, dtype: str) -> Shard:
-    """Open a shard of text that was just written."""
+    """Open a shard of the state folder."""
     assert entry.offsets_file is not None
     tokens = np.memmap(folder / entry.file, np.dtype(dtype).newbyteorder("<"), mode="r")
     return tokens, np.load(folder / entry.offsets_file, allow_pickle=False)
@@ -42,58 +42,58 @@ def drop_overlapping(
     dataset: DatasetConfig,
     vocab_size: int,
 ) -> tuple[list[MixedDocument], TrainTestOverlap]:
-    """Drop held-out documents as the dataset asks, and say how much leaks before and after.
+    """Drop validation documents by the dataset's settings; return the others and the overlap.
 
-    Near-duplicates go first, then the documents with the largest shares of leaking tokens until the
-    share of all is ``max_overlap``.
+    Near-duplicates are dropped first, then the documents with the largest shares of overlapping
+    tokens until the share of all is at most ``max_overlap``.
 
     Raises:
-        DataError: Nothing is left.
+        DataError: No document is left.
     """
     assert held_out
     texts = [document.tokens for document in held_out]
-    seen = shared_ngrams(texts, training, N, vocab_size)
-    overlapping = np.array([overlapping_tokens(tokens, seen, N, vocab_size) for tokens in texts])
+    shared = shared_ngrams(texts, training, N, vocab_size)
+    overlapping = np.array([overlapping_tokens(tokens, shared, N, vocab_size) for tokens in texts])
     lengths = np.array([len(tokens) for tokens in texts])
-    copies = find_near_duplicates(texts, training, dataset, vocab_size)
-    unique = np.flatnonzero(~copies)
+    duplicates = find_near_duplicates(texts, training, dataset, vocab_size)
+    unique = np.flatnonzero(~duplicates)
     clean = unique[largest_subset_within(overlapping[unique], lengths[unique], dataset.max_overlap)]
     if not len(clean):
-        raise DataError(_nothing_left(dataset, lengths, training))
+        raise DataError(_empty_validation(dataset, lengths, training))
 
-    def dropped(places: NDArray[np.intp]) -> Dropped:
-        return Dropped(documents=len(places), tokens=int(lengths[places].sum()))
+    def dropped(indices: NDArray[np.intp]) -> Dropped:
+        return Dropped(documents=len(indices), tokens=int(lengths[indices].sum()))
 
     overlap = TrainTestOverlap(
         n=N,
         share=float(overlapping[clean].sum() / lengths[clean].sum()),
         share_before_dropping=float(overlapping.sum() / lengths.sum()),
-        near_duplicates=dropped(np.flatnonzero(copies)),
+        near_duplicates=dropped(np.flatnonzero(duplicates)),
         overlapping=dropped(np.setdiff1d(unique, clean)),
     )
     _log.info(
-        "validation: %.2f%% of its tokens lie in %d-grams of training, %.2f%% before %d documents "
-        "(%d tokens) were dropped as near-duplicates and %d (%d tokens) as leaking",
+        "validation: %.2f%% of its tokens are in %d-grams of training, %.2f%% before %d documents "
+        "(%d tokens) were dropped as near-duplicates and %d (%d tokens) for their overlap",
         *(100 * overlap.share, N, 100 * overlap.share_before_dropping),
         *(overlap.near_duplicates.documents, overlap.near_duplicates.tokens),
         *(overlap.overlapping.documents, overlap.overlapping.tokens),
     )
-    return [held_out[place] for place in clean], overlap
+    return [held_out[index] for index in clean], overlap
 
 
-def _nothing_left(
+def _empty_validation(
     dataset: DatasetConfig, lengths: NDArray[np.integer], training: Sequence[Shard]
 ) -> str:
-    """Say how much text there is, what of it is held out and why nothing of that is left."""
-    files = [one for one in dataset.sources.values() if isinstance(one, FilesSource)]
-    globs = list(chain.from_iterable([*one.globs, *one.validation] for one in files))
+    """Return the error message for a validation split without documents."""
+    files = [source for source in dataset.sources.values() if isinstance(source, FilesSource)]
+    globs = list(chain.from_iterable([*source.globs, *source.validation] for source in files))
     named = f" ({', '.join(globs)})" if globs else ""
     total = int(lengths.sum()) + sum(len(tokens) for tokens, _ in training)
     trained = sum(len(ends) for _, ends in training)
     return (
         f"sources {', '.join(dataset.sources)}{named}: {len(lengths) + trained} documents with "
-        f"{total} tokens are too little or too alike: none of {len(lengths)} held-out ones is "
-        f"left, for they repeat others (near_duplicates {dataset.near_duplicates}, max_overlap "
+        f"{total} tokens are too few or too similar: none of {len(lengths)} held-out ones is "
+        f"left, since they repeat others (near_duplicates {dataset.near_duplicates}, max_overlap "
         f"{dataset.max_overlap}): add text, hold out more (validation_share "
         f"{dataset.validation_share:g}), or raise near_duplicates or max_overlap"
     )
@@ -102,37 +102,37 @@ def _nothing_left(
 def shared_ngrams(
     texts: Iterable[NDArray[np.integer]], training: Iterable[Shard], n: int, vocab_size: int
 ) -> Keys:
-    """Sorted keys of the n-grams of some texts that training holds."""
-    own = [ngram_keys(tokens, n, vocab_size) for tokens in texts if len(tokens) >= n]
-    wanted = np.unique(np.concatenate([np.empty(0, dtype=np.uint64), *own]))
-    found = np.zeros(len(wanted), dtype=np.bool_)
+    """Return the sorted keys of the n-grams of some texts that are in the training text."""
+    keys_by_text = [ngram_keys(tokens, n, vocab_size) for tokens in texts if len(tokens) >= n]
+    candidates = np.unique(np.concatenate([np.empty(0, dtype=np.uint64), *keys_by_text]))
+    shared = np.zeros(len(candidates), dtype=np.bool_)
     for tokens, _ in training:
         for start in range(0, max(0, len(tokens) - n + 1), _CHUNK):
             keys = ngram_keys(tokens[start : start + _CHUNK + n - 1], n, vocab_size)
-            found[np.searchsorted(wanted, keys[contains(wanted, keys)])] = True
-    return wanted[found]
+            shared[np.searchsorted(candidates, keys[contains(candidates, keys)])] = True
+    return candidates[shared]
 
 
-def overlapping_tokens(tokens: NDArray[np.integer], seen: Keys, n: int, vocab_size: int) -> int:
-    """Tokens of a document that lie in at least one n-gram of `seen`."""
+def overlapping_tokens(tokens: NDArray[np.integer], shared: Keys, n: int, vocab_size: int) -> int:
+    """Return the number of tokens that are in at least one n-gram of `shared`."""
     if len(tokens) < n:
         return 0
-    starts = contains(seen, ngram_keys(tokens, n, vocab_size))
+    starts = contains(shared, ngram_keys(tokens, n, vocab_size))
     return int(np.count_nonzero(np.convolve(starts, np.ones(n))))
 
 
 def largest_subset_within(
-    overlapping: NDArray[np.integer], lengths: NDArray[np.integer], most: float | None
+    overlapping: NDArray[np.integer], lengths: NDArray[np.integer], max_share: float | None
 ) -> NDArray[np.intp]:
-    """Places, ascending, of the most documents whose leaking tokens are a share of at most `most`.
+    """Return the ascending indices of the documents to keep for a total overlap of `max_share`.
 
-    Those that leak most, by their own shares, are left out first.
+    Documents with the largest shares of overlapping tokens are dropped first.
     """
-    if most is None:
+    if max_share is None:
         return np.arange(len(lengths))
     order = np.argsort(overlapping / lengths, kind="stable")
-    kept = np.cumsum(overlapping[order]) <= most * np.cumsum(lengths[order])
-    return np.sort(order[kept])
+    within = np.cumsum(overlapping[order]) <= max_share * np.cumsum(lengths[order])
+    return np.sort(order[within])
 
 
 def find_near_duplicates(
@@ -141,38 +141,39 @@ def find_near_duplicates(
     dataset: DatasetConfig,
     vocab_size: int,
 ) -> NDArray[np.bool_]:
-    """Whether each text is a near-duplicate of an earlier one or of a training document, as the
-    dataset defines it.
+    """Return whether each text is a near-duplicate of an earlier one or of a training document.
+
+    The estimated Jaccard similarity of their 5-grams is compared with ``near_duplicates``.
     """
-    copies = np.zeros(len(texts), dtype=np.bool_)
+    duplicates = np.zeros(len(texts), dtype=np.bool_)
     if (threshold := dataset.near_duplicates) is None:
-        return copies
+        return duplicates
     from datasketch import MinHash, MinHashLSH
 
     def sketch(tokens: NDArray[np.integer]) -> MinHash:
         keys = ngram_keys(tokens, min(_SHINGLE, len(tokens)), vocab_size)
-        made = MinHash(hashfunc=int, scheme="affine32")
-        made.update_batch(np.unique(hash_to_bin(keys, 1 << 32)).tolist())
-        return made
+        minhash = MinHash(hashfunc=int, scheme="affine32")
+        minhash.update_batch(np.unique(hash_to_bin(keys, 1 << 32)).tolist())
+        return minhash
 
     sketches = [sketch(tokens) for tokens in texts]
     index = MinHashLSH(threshold=threshold)
 
-    def alike(one: MinHash) -> list[int]:
-        return [place for place in index.query(one) if one.jaccard(sketches[place]) >= threshold]
+    def similar(minhash: MinHash) -> list[int]:
+        return [i for i in index.query(minhash) if minhash.jaccard(sketches[i]) >= threshold]
 
-    for place, one in enumerate(sketches):
-        if alike(one):
-            copies[place] = True
+    for number, minhash in enumerate(sketches):
+        if similar(minhash):
+            duplicates[number] = True
         else:
-            index.insert(place, one)
+            index.insert(number, minhash)
     for tokens in _documents(training, dataset.longest_held_out):
-        copies[alike(sketch(tokens))] = True
-    return copies
+        duplicates[similar(sketch(tokens))] = True
+    return duplicates
 
 
 def _documents(training: Iterable[Shard], longest: int | None) -> Iterator[NDArray[np.integer]]:
-    """Training documents one after the other, each up to a length."""
+    """Yield the training documents, truncated to a length."""
     for tokens, ends in training:
         start = 0
         for end in ends.tolist():

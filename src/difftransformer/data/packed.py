@@ -3,9 +3,9 @@
     manifest.json, tokenizer.json, tokenizer_config.json
     shards/train-00000.bin, shards/train-00000.documents.npy, ...
 
-A shard is a flat little-endian array of token ids. Text shards hold whole documents, each closed by
-the end-of-text token, with ``<shard>.documents.npy`` giving the int64 end offset of each document;
-row shards hold rows of ``row_length`` tokens and need no offsets.
+A shard is a flat little-endian array of token ids. Text shards have complete documents, each ended
+by the end-of-text token, and ``<shard>.documents.npy`` with the int64 end offset of each document;
+row shards have rows of ``row_length`` tokens and no offsets.
 """
 
 import time
@@ -29,19 +29,19 @@ TOKENIZER = "tokenizer.json"
 SPLITS = ("train", "validation")
 
 
-def _beside(name: str) -> str:
+def _plain_file_name(name: str) -> str:
     if Path(name).name != name or not name.strip(".") or not name.isprintable():
         raise ValueError(
-            f"{name!r} is no plain file name: files lie in {SHARDS}/ beside the manifest"
+            f"{name!r} is not a plain file name: files are in {SHARDS}/ next to the manifest"
         )
     return name
 
 
-FileName = Annotated[str, AfterValidator(_beside)]
+FileName = Annotated[str, AfterValidator(_plain_file_name)]
 
 
 class ShardEntry(Settings):
-    """One file of tokens."""
+    """One shard."""
 
     file: FileName = setting(meaning="File name in shards/ beside the manifest.")
     tokens: int = setting(meaning="Number of tokens.", unit="tokens", gt=0)
@@ -52,7 +52,7 @@ class ShardEntry(Settings):
 
     @property
     def digests(self) -> dict[str, str]:
-        """Digests of its files, by name."""
+        """Digests of its files by name."""
         digests = {self.file: self.sha256}
         if self.offsets_file is not None and self.offsets_sha256 is not None:
             digests[self.offsets_file] = self.offsets_sha256
@@ -69,14 +69,14 @@ class SplitEntry(Settings):
     @model_validator(mode="after")
     def _sums(self) -> Self:
         for name in ("tokens", "documents"):
-            own, total = getattr(self, name), sum(getattr(shard, name) for shard in self.shards)
-            if own != total:
-                raise ValueError(f"{name} is {own}, its shards have {total}")
+            value, total = getattr(self, name), sum(getattr(shard, name) for shard in self.shards)
+            if value != total:
+                raise ValueError(f"{name} is {value}, its shards have {total}")
         return self
 
 
 class TokenizerEntry(Settings):
-    """What made the token ids."""
+    """The tokenizer of a dataset."""
 
     kind: Literal["bpe", "tiktoken", "huggingface", "words", "none"] = setting(
         meaning="Kind of tokenizer; words: those of generated rows."
@@ -86,16 +86,16 @@ class TokenizerEntry(Settings):
 
 
 class Truncated(Settings):
-    """Documents that are longer than they may be."""
+    """Documents that were truncated."""
 
     documents: int = setting(meaning="Documents.")
     tokens: int = setting(
-        meaning="Tokens that were cut off, estimated from the text before them.", unit="tokens"
+        meaning="Tokens that were truncated, estimated from the text before them.", unit="tokens"
     )
 
 
 class SourceEntry(Settings):
-    """What a source contributed."""
+    """Tokens and documents of one source."""
 
     kind: str = setting(meaning="builtin, files or hub.")
     origin: str = setting(meaning="Where the text came from, with its version.")
@@ -104,15 +104,13 @@ class SourceEntry(Settings):
     documents: dict[str, int] = setting(meaning="Documents in each split.")
     licenses: dict[str, int] = setting(meaning="Documents under each license.")
     truncated: dict[str, Truncated] = setting(
-        {}, meaning="What max_document_tokens cut off, by split; windows of a document are not cut."
+        {}, meaning="Truncated by max_document_tokens, by split; split documents are not truncated."
     )
-    blank: int = setting(
-        0, meaning="Documents without text (blank or null) that were passed over on the way."
-    )
+    blank: int = setting(0, meaning="Documents without text (blank or null) that were skipped.")
 
 
 class Dropped(Settings):
-    """Held-out documents that validation does without."""
+    """Documents dropped from the validation split."""
 
     documents: int = setting(meaning="Documents.")
     tokens: int = setting(meaning="Tokens.", unit="tokens")
@@ -134,12 +132,12 @@ class TrainTestOverlap(Settings):
 
 
 class Manifest(Settings):
-    """Description of a dataset; written last, so its presence means the dataset is whole."""
+    """Description of a dataset; written last, so its presence means the dataset is complete."""
 
     format: Literal[1] = setting(1, meaning="Version of this layout.")
     vocab_size: int = setting(meaning="Every token id is below this.", unit="tokens", gt=0)
     dtype: Literal["uint16", "uint32"] = setting(meaning="Type of a token in the shards.")
-    tokenizer: TokenizerEntry = setting(meaning="What made the token ids.")
+    tokenizer: TokenizerEntry = setting(meaning="The tokenizer.")
     row_length: int | None = setting(None, meaning="Tokens in a row of generated rows.", gt=1)
     answer_positions: list[int] | None = setting(
         None, meaning="Positions in a row's targets, tokens[1:], that are answers."
@@ -169,12 +167,12 @@ class Manifest(Settings):
                     f"have {split.documents * length}"
                 )
         answers = self.answer_positions or []
-        if not all(0 <= place < length - 1 for place in answers):
+        if not all(0 <= position < length - 1 for position in answers):
             raise ValueError(f"answer_positions must lie below {length - 1}, got {answers[:20]}")
         return self
 
     def content_digest(self) -> str:
-        """SHA-256 of everything that decides what a model sees."""
+        """Return the SHA-256 of everything that affects what a model sees."""
         return json_digest(self.model_dump(mode="json", exclude={"sources", "overlap", "digest"}))
 
 
@@ -183,7 +181,7 @@ class PackedSplit:
 
     Attributes:
         tokens: All tokens in order, as one view.
-        entry: What the manifest says of the split.
+        entry: Its entry in the manifest.
         row_length: Tokens in a row, or None for running text.
     """
 
@@ -202,7 +200,7 @@ class PackedSplit:
         self.tokens = TokenView(shards, manifest.vocab_size)
 
     def document_ends(self) -> NDArray[np.int64]:
-        """End offset in `tokens` of each document (or row), [documents].
+        """Return the end offset in `tokens` of each document (or row), [documents].
 
         Raises:
             DataError: An offsets file is missing, damaged, or does not fit its shard.
@@ -217,12 +215,12 @@ class PackedSplit:
 
 
 class PackedDataset:
-    """A dataset folder whose manifest and file sizes have been checked, and each split it gives.
+    """A dataset folder; its manifest and file sizes are checked on opening, digests on reading.
 
     Attributes:
-        folder: Where it lies.
+        folder: The folder.
         manifest: Its description.
-        digest: Hash of its content, independent of where it lies.
+        digest: Hash of its content, independent of its path.
     """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
@@ -235,7 +233,7 @@ class PackedDataset:
 
         Raises:
             DataError: The manifest or a shard is missing, truncated or changed, or the tokenizer
-                beside them is another; names the file.
+                is another one; names the file.
         """
         folder = Path(folder)
         manifest = read_manifest(folder / MANIFEST)
@@ -249,7 +247,7 @@ class PackedDataset:
         return cls(folder, manifest)
 
     def split(self, name: str) -> PackedSplit:
-        """One split by name, its files compared with their digests, large ones once a day.
+        """Return a split by name after checking its digests, of large files once a day.
 
         Raises:
             DataError: There is no such split, or a shard changed since it was written.
@@ -267,10 +265,10 @@ class PackedDataset:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read the description of a dataset.
+    """Read a dataset's manifest.
 
     Raises:
-        DataError: It is missing, damaged or changed.
+        DataError: The manifest is missing, damaged or changed.
     """
     try:
         content = path.read_bytes()
@@ -294,16 +292,16 @@ def _check_shard(folder: Path, shard: ShardEntry, itemsize: int) -> None:
     size = path.stat().st_size
     if size != shard.tokens * itemsize:
         raise DataError(
-            f"{path}: {size} bytes, the manifest says {shard.tokens * itemsize}; {REBUILD}"
+            f"{path}: has {size} bytes, not {shard.tokens * itemsize} as in the manifest; {REBUILD}"
         )
     if shard.offsets_file is not None and not (folder / shard.offsets_file).is_file():
         raise DataError(f"{folder / shard.offsets_file}: offsets are missing; {REBUILD}")
 
 
 def _read_offsets(folder: Path, shard: ShardEntry) -> NDArray[np.int64]:
-    """End offsets of a shard's documents, [documents], ascending up to its number of tokens."""
+    """Return the end offsets of a shard's documents, [documents], ascending to its tokens."""
     if shard.offsets_file is None:
-        raise DataError(f"{folder / shard.file}: the manifest names no offsets of it; {REBUILD}")
+        raise DataError(f"{folder / shard.file}: the manifest has no offsets for it; {REBUILD}")
     path = folder / shard.offsets_file
     try:
         ends = np.load(path, allow_pickle=False)
@@ -312,7 +310,7 @@ def _read_offsets(folder: Path, shard: ShardEntry) -> NDArray[np.int64]:
         raise DataError(f"{path}: cannot be read ({type(error).__name__}); {REBUILD}") from None
     if not fits or ends[0] <= 0 or ends[-1] != shard.tokens or (np.diff(ends) <= 0).any():
         raise DataError(
-            f"{path}: must hold {shard.documents} ascending offsets up to {shard.tokens}; {REBUILD}"
+            f"{path}: must have {shard.documents} ascending offsets up to {shard.tokens}; {REBUILD}"
         )
     return np.asarray(ends)
 

@@ -1,4 +1,4 @@
-"""Encoding on several threads, in order, with a bounded amount of text in flight."""
+"""Encoding on several threads, in order, with bounded memory."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -21,27 +21,30 @@ def encode_documents(
     longest: int | None,
     cuts: bool = True,
 ) -> Iterator[TokenizedDocument]:
-    """Yield the windows of documents, each as a document of its own, in order.
+    """Yield each window of the documents as a document, in order.
 
     Args:
-        excerpts: Documents and what is read of them.
-        tokenizer: What encodes them.
-        pool: Where it does; both libraries release the interpreter's lock while they encode.
-        blocks_ahead: How many blocks are being encoded at most.
-        longest: Tokens of a window; None: documents are whole.
-        cuts: Whether what lies behind the last window is cut off and counted.
+        excerpts: Documents and their windows.
+        tokenizer: Encodes them.
+        pool: Threads; both tokenizer libraries release the GIL while they encode.
+        blocks_ahead: Most blocks that are encoded at one time.
+        longest: Tokens of a window; None: documents are not split.
+        cuts: Whether the text after the last window is truncated and counted.
     """
 
     def encode(block: list[Excerpt]) -> list[EncodedWindows]:
-        return [tokenizer.encode_windows(one.document.text, longest, one.windows) for one in block]
+        return [
+            tokenizer.encode_windows(excerpt.document.text, longest, excerpt.windows)
+            for excerpt in block
+        ]
 
-    waiting: deque[tuple[list[Excerpt], Future[list[EncodedWindows]]]] = deque()
+    pending: deque[tuple[list[Excerpt], Future[list[EncodedWindows]]]] = deque()
     for block in _blocks(excerpts):
-        waiting.append((block, pool.submit(encode, block)))
-        if len(waiting) >= blocks_ahead:
-            yield from _collect(*waiting.popleft(), cuts)
-    while waiting:
-        yield from _collect(*waiting.popleft(), cuts)
+        pending.append((block, pool.submit(encode, block)))
+        if len(pending) >= blocks_ahead:
+            yield from _collect(*pending.popleft(), cuts)
+    while pending:
+        yield from _collect(*pending.popleft(), cuts)
 
 
 def _collect(
@@ -53,8 +56,8 @@ def _collect(
         if not excerpt.windows:
             yield TokenizedDocument(nothing, document.license, document.cursor)
         last = len(windows) - 1
-        for place, tokens in enumerate(windows):
-            cursor = excerpt.cursor_behind(excerpt.windows[place], place == last)
+        for index, tokens in enumerate(windows):
+            cursor = excerpt.cursor_after(excerpt.windows[index], index == last)
             yield TokenizedDocument(tokens, document.license, cursor, cut if cuts else 0)
 
 

@@ -1,7 +1,6 @@
-"""Reading records out of text files: .txt, .md, .jsonl (plain, .gz, .zst) and .parquet, piecewise.
+"""Streaming readers of text files: .txt, .md, .jsonl (plain, .gz, .zst) and .parquet.
 
-Every way a file can be bad ends in one DataError that names the file and, where there are lines,
-the line.
+Every fault of a file becomes a DataError that names the file and, if it has lines, the line.
 """
 
 import codecs
@@ -17,21 +16,21 @@ from typing import Any, NamedTuple
 
 from difftransformer.errors import DataError
 
-LARGEST_DOCUMENT = 1 << 28
-"""Bytes of a file of text, of a line of JSON or of a text in Parquet; larger ones are refused.
+MAX_DOCUMENT_BYTES = 1 << 28
+"""Limit for a text file, a line of JSON or a text in Parquet, since a document is in memory.
 
-A megabyte of .gz or .zst can hold gigabytes, and a document is held in memory as a whole.
+A megabyte of .gz or .zst can expand to gigabytes.
 """
 _PIECE = 1 << 20
 _ZST_PIECE = 1 << 12
-"""Compressed bytes at a time: four of them may stand for 128 KiB, so this is 128 MiB at most."""
+"""Compressed bytes per read: four can expand to 128 KiB, so this is 128 MiB at most."""
 _PLAIN = (".txt", ".md")
 _LINES = (".jsonl", ".ndjson")
 _TABLES = (".csv", ".tsv", ".json")
 _COMPRESSED = (".gz", ".zst")
 SUFFIXES = ".txt, .md, .jsonl, .ndjson (each plain, .gz or .zst) and .parquet"
 _OTHER_ENCODINGS = {
-    codecs.BOM_UTF32_LE: "UTF-32",  # begins with UTF-16's
+    codecs.BOM_UTF32_LE: "UTF-32",  # begins with the mark of UTF-16
     codecs.BOM_UTF32_BE: "UTF-32",
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
@@ -39,17 +38,14 @@ _OTHER_ENCODINGS = {
 
 
 class Fields(NamedTuple):
-    """Names of the fields to take out of a record."""
+    """Names of the fields of a record to read."""
 
     text: str
     license: str | None = None
 
 
 class Record(NamedTuple):
-    """A text of a file; `number` counts records (lines, rows) before it in that file.
-
-    The text is empty where the file holds null.
-    """
+    """A text with its record number (line or row) in the file; empty where the file has null."""
 
     number: int
     text: str
@@ -57,14 +53,14 @@ class Record(NamedTuple):
 
 
 def read_records(path: Path, fields: Fields, start: int = 0) -> Iterator[Record]:
-    """Yield the records of a file from number `start` on, with flat memory.
+    """Yield the records of a file from number `start` on, in constant memory.
 
-    A .txt or .md is one record and has no fields. Passing over records costs no parsing; of a
-    .parquet it is groups of rows that are passed over.
+    A .txt or .md is one record without fields. Skipped records are not parsed; in a .parquet whole
+    row groups are skipped.
 
     Raises:
         DataError: The file cannot be read, is truncated, or a record lacks a field or is larger
-            than `LARGEST_DOCUMENT`.
+            than `MAX_DOCUMENT_BYTES`.
     """
     kind = _kind(path)
     if kind == ".parquet":
@@ -75,7 +71,7 @@ def read_records(path: Path, fields: Fields, start: int = 0) -> Iterator[Record]
 
 
 def is_readable(path: Path) -> bool:
-    """Whether a file is of a kind that can be read, by its name."""
+    """Return whether a file can be read, by its name."""
     try:
         return bool(_kind(path))
     except DataError:
@@ -83,7 +79,7 @@ def is_readable(path: Path) -> bool:
 
 
 def conversion_hint(endings: Iterable[str]) -> str:
-    """Return how files of other kinds can be read, as the end of a message; empty if unknown."""
+    """Return how to convert files of other kinds, as the end of a message; empty if unknown."""
     if not any(ending.lower() in _TABLES for ending in endings):
         return ""
     return (
@@ -98,7 +94,7 @@ def _kind(path: Path) -> str:
     if kind in _PLAIN or kind in _LINES or (kind == ".parquet" and name is path):
         return kind
     raise DataError(
-        f"{path}: cannot read this kind of file; known are {SUFFIXES}{conversion_hint([kind])}"
+        f"{path}: cannot read this kind of file; supported are {SUFFIXES}{conversion_hint([kind])}"
     )
 
 
@@ -106,7 +102,7 @@ def _whole_file(path: Path, start: int) -> Iterator[Record]:
     if start == 0:
         content = b"".join(_limited(_utf8_pieces(path), path))
         try:
-            # A byte order mark is no text; taken away behind, so that errors count from the start.
+            # A byte order mark is removed after decoding, so that errors count from the start.
             yield Record(0, content.decode("utf-8").removeprefix("\ufeff"), None)
         except UnicodeDecodeError as error:
             raise DataError(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
@@ -116,76 +112,78 @@ def _json_records(path: Path, fields: Fields, start: int) -> Iterator[Record]:
     for number, line in enumerate(lines(path)):
         if number < start or not line.strip():
             continue
-        where = f"{path}, line {number + 1}"
-        record = parse_line(line, where)
+        location = f"{path}, line {number + 1}"
+        record = parse_line(line, location)
         if not isinstance(record, dict):
-            found = type(record).__name__
-            raise DataError(f"{where}: a JSON object is needed, not {found}{_jq_hint(line)}")
-        yield _record(number, record, fields, where)
+            name = type(record).__name__
+            raise DataError(f"{location}: a JSON object is needed, not {name}{_jq_hint(line)}")
+        yield _record(number, record, fields, location)
 
 
-def parse_line(line: bytes, where: str) -> Any:
-    """Return what a line of JSON holds; a byte order mark before it is passed over.
+def parse_line(line: bytes, location: str) -> Any:
+    """Parse a line of JSON; a byte order mark before it is ignored.
 
     Raises:
-        DataError: It is no JSON; names ``where``.
+        DataError: It is not JSON; names ``location``.
     """
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as error:
-        cure = _jq_hint(line) or "; mend or remove the line"
-        raise DataError(f"{where}: not JSON ({error}){cure}") from None
+        cure = _jq_hint(line) or "; correct or remove the line"
+        raise DataError(f"{location}: not JSON ({error}){cure}") from None
 
 
 def _jq_hint(line: bytes) -> str:
-    """Return how JSON over several lines becomes a line each object; empty if it is not that."""
+    """Return how to convert JSON over several lines to JSON lines; empty if it is not that."""
     begin = line.removeprefix(codecs.BOM_UTF8).strip()
     if begin == b"[" or begin.replace(b" ", b"").startswith(b"[{"):
-        return "; the file is an array: write one object a line (`jq -c '.[]' FILE > NEW.jsonl`)"
+        return "; the file is an array: write one object per line (`jq -c '.[]' FILE > NEW.jsonl`)"
     if begin == b"{":
         return "; an object takes several lines: write it on one (`jq -c . FILE > NEW.jsonl`)"
     return ""
 
 
-def _record(number: int, values: dict[str, Any], fields: Fields, where: str) -> Record:
-    def found(field: str) -> str | None:
+def _record(number: int, values: dict[str, Any], fields: Fields, location: str) -> Record:
+    def read_field(field: str) -> str | None:
         if field not in values:
-            raise DataError(f"{where}: no field {_lacking(field, values)}, or mend the line")
+            raise DataError(
+                f"{location}: no field {_missing_field(field, values)}, or correct the line"
+            )
         value = values[field]
-        if isinstance(value, bytes):  # a column of Parquet that does not say it is text
+        if isinstance(value, bytes):  # a binary column of Parquet
             try:
                 value = value.decode("utf-8")
             except UnicodeDecodeError as error:
                 raise DataError(
-                    f"{where}: field {field!r} holds bytes that are not UTF-8 (at {error.start}): "
-                    "set text_field of the source to what has text"
+                    f"{location}: field {field!r} has bytes that are not UTF-8 (at {error.start}): "
+                    "set text_field of the source to a field with text"
                 ) from None
         if not isinstance(value, str | None):
-            raise DataError(f"{where}: field {field!r} is {type(value).__name__}, not text")
-        require_unicode(value or "", f"{where}: field {field!r}")
+            raise DataError(f"{location}: field {field!r} is {type(value).__name__}, not text")
+        require_unicode(value or "", f"{location}: field {field!r}")
         return value
 
-    license = found(fields.license) if fields.license in values else None
-    return Record(number, found(fields.text) or "", license)
+    license = read_field(fields.license) if fields.license in values else None
+    return Record(number, read_field(fields.text) or "", license)
 
 
-def _lacking(text_field: str, found: Iterable[str]) -> str:
-    names = ", ".join(sorted(found)) or "none"
-    return f"{text_field!r}; it has {names}: set text_field of the source to what has text"
+def _missing_field(text_field: str, fields: Iterable[str]) -> str:
+    names = ", ".join(sorted(fields)) or "none"
+    return f"{text_field!r}; it has {names}: set text_field of the source to a field with text"
 
 
-def require_unicode(text: str, where: str) -> None:
-    """Refuse half a surrogate pair, which JSON can spell and UTF-8 and tokenizers cannot.
+def require_unicode(text: str, location: str) -> None:
+    """Check for half a surrogate pair, which JSON can encode but UTF-8 and tokenizers cannot.
 
     Raises:
-        DataError: There is one; names ``where``.
+        DataError: There is one; names ``location``.
     """
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise DataError(
-            f"{where} has half a surrogate pair, {text[error.start]!r}, at character "
-            f"{error.start}; mend or remove the record"
+            f"{location} has half a surrogate pair, {text[error.start]!r}, at character "
+            f"{error.start}; correct or remove the record"
         ) from None
 
 
@@ -197,38 +195,38 @@ def _parquet_records(path: Path, fields: Fields, start: int) -> Iterator[Record]
         with pq.ParquetFile(path) as file:
             names = file.schema_arrow.names
             if fields.text not in names:
-                raise DataError(f"{path}: no column {_lacking(fields.text, names)}")
+                raise DataError(f"{path}: no column {_missing_field(fields.text, names)}")
             columns = [field for field in fields if field in names]
             count = file.num_row_groups
             sizes = (file.metadata.row_group(group).num_rows for group in range(count))
             starts = [0, *accumulate(sizes)]
             group = bisect_right(starts, start) - 1
-            rest = list(range(group, count))
-            batches = file.iter_batches(batch_size=256, row_groups=rest, columns=columns)
+            row_groups = list(range(group, count))
+            batches = file.iter_batches(batch_size=256, row_groups=row_groups, columns=columns)
             rows = (row for batch in batches for row in _rows(batch))
             for number, values in enumerate(rows, starts[group]):
                 if number >= start:
-                    where = f"{path}, row {number}"
+                    location = f"{path}, row {number}"
                     for value in values.values():
-                        if isinstance(value, str | bytes) and len(value) > LARGEST_DOCUMENT:
-                            raise _too_large(where)
-                    yield _record(number, values, fields, where)
+                        if isinstance(value, str | bytes) and len(value) > MAX_DOCUMENT_BYTES:
+                            raise _too_large(location)
+                    yield _record(number, values, fields, location)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, error) from None
 
 
 def _rows(batch: Any) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a pyarrow batch, converted to Python values one at a time."""
+    """Yield the rows of a pyarrow batch as Python values."""
     for row in range(batch.num_rows):
         yield {name: batch.column(name)[row].as_py() for name in batch.schema.names}
 
 
 def lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file, uncompressed, without line ends; memory holds one line at a time.
+    """Yield the uncompressed lines of a file without line ends, one at a time in memory.
 
     Raises:
         DataError: The file cannot be read, is in UTF-16, or a line is larger than
-            `LARGEST_DOCUMENT`.
+            `MAX_DOCUMENT_BYTES`.
     """
     line: list[bytes] = []
     number, size = 1, 0
@@ -236,10 +234,10 @@ def lines(path: Path) -> Iterator[bytes]:
         first, *more = block.split(b"\n")
         line.append(first)
         size += len(first)
-        for other in more:
+        for start in more:
             yield b"".join(line)
-            line, number, size = [other], number + 1, len(other)
-        if size > LARGEST_DOCUMENT:
+            line, number, size = [start], number + 1, len(start)
+        if size > MAX_DOCUMENT_BYTES:
             raise _too_large(f"{path}, line {number}")
     if any(line):
         yield b"".join(line)
@@ -248,25 +246,25 @@ def lines(path: Path) -> Iterator[bytes]:
 def _limited(blocks: Iterable[bytes], path: Path) -> Iterator[bytes]:
     size = 0
     for block in blocks:
-        if (size := size + len(block)) > LARGEST_DOCUMENT:
+        if (size := size + len(block)) > MAX_DOCUMENT_BYTES:
             raise _too_large(str(path))
         yield block
 
 
-def _too_large(where: str) -> DataError:
-    limit = f"{LARGEST_DOCUMENT:,} bytes"
+def _too_large(location: str) -> DataError:
+    limit = f"{MAX_DOCUMENT_BYTES:,} bytes"
     return DataError(
-        f"{where}: is larger than {limit} uncompressed, the limit for one document: split it, for "
-        "example into lines of a .jsonl"
+        f"{location}: is larger than {limit} uncompressed, the limit for one document: split it, "
+        "for example into lines of a .jsonl"
     )
 
 
 def _utf8_pieces(path: Path) -> Iterator[bytes]:
-    """Uncompressed bytes of a file, at most a few megabytes at a time; UTF-16 is refused."""
-    begun = False
+    """Yield the uncompressed bytes of a file in pieces; raise for UTF-16 and UTF-32."""
+    checked = False
     for piece in _pieces(path):
-        if piece and not begun:
-            begun = True
+        if piece and not checked:
+            checked = True
             if encoding := _other_encoding(piece[:1024]):
                 raise DataError(
                     f"{path}: is {encoding}; save it as UTF-8 (`iconv -f {encoding} -t UTF-8`)"
@@ -275,10 +273,9 @@ def _utf8_pieces(path: Path) -> Iterator[bytes]:
 
 
 def _other_encoding(begin: bytes) -> str | None:
-    """Return UTF-16 or UTF-32 by the mark, or UTF-16BE or LE by what every other byte is.
+    """Return UTF-16 or UTF-32 by the byte order mark, or UTF-16BE or LE by every other byte.
 
-    In UTF-16 that is the number of the script: 0 between Latin letters, 4 between Cyrillic ones,
-    which as UTF-8 would be text, too.
+    In UTF-16 that byte is the number of the script: 0 for Latin letters, 4 for Cyrillic ones.
     """
     for mark, encoding in _OTHER_ENCODINGS.items():
         if begin.startswith(mark):
@@ -323,6 +320,8 @@ def _zst_pieces(path: Path) -> Iterator[bytes]:
 
 def _unreadable(path: Path, error: Exception) -> DataError:
     if isinstance(error, PermissionError):
-        return DataError(f"{path}: cannot be read (permission denied); allow it, or name others")
-    why = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return DataError(f"{path}: cannot be read, it may be truncated or damaged ({why})")
+        return DataError(
+            f"{path}: cannot be read (permission denied); grant it, or name other files"
+        )
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return DataError(f"{path}: cannot be read, it may be truncated or damaged ({reason})")

@@ -1,13 +1,13 @@
-"""Key-value retrieval rows: needles (key, value) in a predictable haystack, then queries.
+"""Key-value retrieval rows (associative recall): needles in a predictable haystack, then queries.
 
-Layout of a row: `haystack_length` tokens in which N needles, a key at once followed by its value,
-replace fillers at random places without overlap; then queries, each a key of the row and its value.
-Keys of a row differ and so do its values, and each query draws its key among the row's needles
-independently, with replacement: a guess that ignores the key is right 1/N of the time.
+Layout of a row: `haystack_length` tokens in which N needles, a key followed by its value, replace
+fillers at random positions without overlap; then queries, each a key of the row and its value. Keys
+and values of a row are distinct, and queries draw keys independently with replacement: a guess that
+ignores the key is right 1/N of the time.
 
-The haystack is an order-2 source over the fillers, x[t+1] = pi(x[t-1]) with probability
-0.8, else uniform, where pi is one cycle over all fillers fixed by their number. With
-noise as haystack no model learns retrieval in a small budget.
+The haystack is an order-2 source over the fillers, x[t+1] = pi(x[t-1]) with probability 0.8, else
+uniform, where pi is one cycle over all fillers fixed by their number. With a random haystack no
+model learns retrieval in a small budget.
 
 Shapes: S = rows, N = needles, R = queries, H = tokens of the haystack.
 """
@@ -55,7 +55,7 @@ def successor(num_fillers: int) -> NDArray[np.int64]:
 
 
 def answer_positions(haystack_length: int, queries: int) -> list[int]:
-    """Positions in the targets, tokens[1:], where a queried value stands, [R]."""
+    """Return the positions of the queried values in the targets, tokens[1:], [R]."""
     return list(range(haystack_length, haystack_length + 2 * queries, 2))
 
 
@@ -67,28 +67,28 @@ def generate_rows(
     queries: int,
     haystack_length: int,
 ) -> NDArray[np.int64]:
-    """Rows with the given numbers of needles, [S] -> [S, H + 2R]."""
+    """Return rows with the given numbers of needles, [S] -> [S, H + 2R]."""
     S = len(needles)
     vocabulary = RecallVocabulary.of(settings)
-    most = int(needles.max())
+    max_needles = int(needles.max())
     rows = np.empty((S, haystack_length + 2 * queries), dtype=np.int64)
     rows[:, :haystack_length] = haystack(settings, S, haystack_length, generator)
-    keys = _distinct(S, settings.num_keys, most, generator) + vocabulary.keys.start
-    values = _distinct(S, settings.num_values, most, generator) + vocabulary.values.start
-    places = _places(needles, haystack_length, most, generator)
-    row, needle = np.nonzero(np.arange(most) < needles[:, None])
-    rows[row, places[row, needle]] = keys[row, needle]
-    rows[row, places[row, needle] + 1] = values[row, needle]
-    asked = generator.integers(0, needles[:, None], size=(S, queries))
-    rows[:, haystack_length::2] = np.take_along_axis(keys, asked, axis=1)
-    rows[:, haystack_length + 1 :: 2] = np.take_along_axis(values, asked, axis=1)
+    keys = _distinct(S, settings.num_keys, max_needles, generator) + vocabulary.keys.start
+    values = _distinct(S, settings.num_values, max_needles, generator) + vocabulary.values.start
+    positions = _needle_positions(needles, haystack_length, max_needles, generator)
+    row, needle = np.nonzero(np.arange(max_needles) < needles[:, None])
+    rows[row, positions[row, needle]] = keys[row, needle]
+    rows[row, positions[row, needle] + 1] = values[row, needle]
+    queried = generator.integers(0, needles[:, None], size=(S, queries))
+    rows[:, haystack_length::2] = np.take_along_axis(keys, queried, axis=1)
+    rows[:, haystack_length + 1 :: 2] = np.take_along_axis(values, queried, axis=1)
     return rows
 
 
 def training_rows(
     settings: RecallConfig, samples: int, generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Rows with 1 to max_needles needles, each number equally often, [samples, row_length]."""
+    """Return rows with 1 to max_needles needles, uniformly, [samples, row_length]."""
     needles = generator.integers(1, settings.max_needles + 1, size=samples)
     queries, length = settings.num_queries, settings.haystack_length
     return generate_rows(settings, needles, generator, queries=queries, haystack_length=length)
@@ -103,15 +103,15 @@ def recall_batch(
     seed: int,
     haystack_length: int | None = None,
 ) -> tuple["torch.Tensor", list[int]]:
-    """Rows for evaluation: exactly `needles` needles in a haystack, then `queries` queries.
+    """Return rows for evaluation: exactly `needles` needles in a haystack, then `queries` queries.
 
     Args:
-        settings: Those of the dataset.
+        settings: Settings of the dataset.
         needles: N; may exceed max_needles (out of distribution). Chance is 1/N.
         queries: R, of each of S samples.
         samples: S.
-        seed: Same seed, same rows; rows never come from the generator of a training split.
-        haystack_length: H; None is that of training rows, so queries start where they did there.
+        seed: Same seed, same rows; its random stream differs from those of training splits.
+        haystack_length: H; None: that of training rows.
 
     Returns:
         Tokens, int64 [S, H + 2R], and the answers' positions in tokens[:, 1:], [R].
@@ -125,7 +125,7 @@ def recall_batch(
     limit = settings.most_needles(length)
     if not 1 <= needles <= limit:
         raise DataError(
-            f"recall: {needles} needles asked for, 1 to {limit} fit a haystack of {length} tokens, "
+            f"recall: {needles} needles, but 1 to {limit} fit a haystack of {length} tokens, "
             f"{settings.num_keys} keys and {settings.num_values} values"
         )
     generator = np.random.default_rng([seed, needles, queries, length, 1])
@@ -137,7 +137,7 @@ def recall_batch(
 def haystack(
     settings: RecallConfig, S: int, H: int, generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Sample the order-2 source: S rows of H fillers, [S, H]."""
+    """Sample S rows of H fillers from the order-2 source, [S, H]."""
     pi = successor(settings.num_fillers)
     tokens = generator.integers(0, settings.num_fillers, size=(S, H))
     follows = generator.random((S, H)) < _PREDICTABILITY
@@ -147,14 +147,14 @@ def haystack(
 
 
 def _distinct(S: int, size: int, count: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """`count` different numbers below `size` in random order, for each row, [S, count]."""
+    """Draw `count` different numbers below `size` per row, [S, count]."""
     return np.argsort(generator.random((S, size)), axis=1)[:, :count]
 
 
-def _places(
-    needles: NDArray[np.int64], H: int, most: int, generator: np.random.Generator
+def _needle_positions(
+    needles: NDArray[np.int64], H: int, max_needles: int, generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Draw starts of N pairs that do not overlap, all arrangements alike likely, [S, most].
+    """Draw starts of N pairs without overlap, all arrangements equally likely, [S, max_needles].
 
     Choose N of H - N slots and widen each chosen slot to two tokens. Entries past a row's N are
     meaningless.
@@ -162,6 +162,6 @@ def _places(
     slots = H - needles[:, None]
     scores = generator.random((len(needles), H))
     scores[np.arange(H) >= slots] = 2.0
-    ranked = np.argsort(scores, axis=1)[:, :most]
-    ranked = np.where(np.arange(most) < needles[:, None], ranked, H)
-    return np.sort(ranked, axis=1) + np.arange(most)
+    ranked = np.argsort(scores, axis=1)[:, :max_needles]
+    ranked = np.where(np.arange(max_needles) < needles[:, None], ranked, H)
+    return np.sort(ranked, axis=1) + np.arange(max_needles)

@@ -1,8 +1,8 @@
-"""Generated rows: packed into shards, with a tokenizer that writes one word for each token.
+"""Generated rows packed into shards, with a word-level tokenizer.
 
-Of recall rows a key is a word such as ``k07``, a value ``v12``, a filler ``f63``. All words are
-equally long, so none is part of another and an answer can be found in a text by looking for its
-word. Of labeled items a label is a word such as ``l07``, a word of class 12 ``c12a``.
+In recall rows a key is a word such as ``k07``, a value ``v12``, a filler ``f63``. All words have
+the same length, so none contains another and an answer is found by searching its word. In labeled
+items a label is a word such as ``l07``, a word of class 12 is ``c12a``.
 """
 
 from collections.abc import Iterator
@@ -47,8 +47,8 @@ _LETTERS = {"fillers": "f", "keys": "k", "values": "v"}
 def pack_rows(dataset: DatasetConfig, state: Path) -> Manifest:
     """Generate the rows of both splits and their tokenizer in the state folder.
 
-    A budget of tokens counts targets (row_length - 1 a row). Each shard has a random
-    stream of its own, so that an interrupted job goes on where it was.
+    A budget of tokens counts targets, row_length - 1 per row. Each shard has its own random stream,
+    so that an interrupted job resumes.
     """
     settings = dataset.generated
     assert settings is not None and dataset.tokens is not None
@@ -89,17 +89,17 @@ def _pack_split(
     shards = -(-rows // rows_per_shard)
     parts = completed_shards(split, inputs, state)
     for index in range(len(parts), shards):
-        here = min(rows_per_shard, rows - index * rows_per_shard)
-        tokens, path = here * settings.row_length, state / shard_name(split, index)
+        count = min(rows_per_shard, rows - index * rows_per_shard)
+        tokens, path = count * settings.row_length, state / shard_name(split, index)
         generator = np.random.default_rng([dataset.seed, SPLITS.index(split), index])
-        pieces = _rows(settings, here, generator)
+        pieces = _rows(settings, count, generator)
         sha256 = write_tokens(path, token_dtype(settings.vocab_size), pieces)
-        tally = SourceCounts(tokens=tokens, documents=here, licenses={"MIT": here})
+        tally = SourceCounts(tokens=tokens, documents=count, licenses={"MIT": count})
         part = ShardCheckpoint(
             inputs=inputs,
-            shard=ShardEntry(file=path.name, tokens=tokens, documents=here, sha256=sha256),
+            shard=ShardEntry(file=path.name, tokens=tokens, documents=count, sha256=sha256),
             tallies=dict.fromkeys(dataset.sources, tally),
-            taken=[],
+            consumed=[],
             cursors=[],
             finished=index == shards - 1,
         )
@@ -111,13 +111,13 @@ def _pack_split(
 def _rows(
     settings: GeneratedRows, rows: int, generator: np.random.Generator
 ) -> Iterator[NDArray[np.int64]]:
-    """Rows of either kind, some at a time, [.., row_length]."""
+    """Yield rows in chunks, [.., row_length]."""
     for start in range(0, rows, _ROWS_AT_ONCE):
-        here = min(_ROWS_AT_ONCE, rows - start)
+        count = min(_ROWS_AT_ONCE, rows - start)
         if isinstance(settings, RecallConfig):
-            yield recall.training_rows(settings, here, generator)
+            yield recall.training_rows(settings, count, generator)
         else:
-            yield classification.training_rows(settings, here, generator)
+            yield classification.training_rows(settings, count, generator)
 
 
 def _answers(settings: GeneratedRows) -> list[int]:
@@ -127,12 +127,12 @@ def _answers(settings: GeneratedRows) -> list[int]:
 
 
 def row_words(settings: GeneratedRows) -> list[str]:
-    """Words of generated rows in the order of their token ids."""
+    """Return the words of generated rows by token id."""
     return recall_words(settings) if isinstance(settings, RecallConfig) else item_words(settings)
 
 
 def item_words(settings: ClassificationConfig) -> list[str]:
-    """Words of the labels, then of one class after the other: its number, and the word's own."""
+    """Return the words of the labels, then those of each class, by token id."""
     labels, classes, words = settings.num_labels, settings.num_classes, settings.words_per_class
     names = list(ascii_lowercase[:words])
     if words > len(ascii_lowercase):
@@ -145,7 +145,7 @@ def item_words(settings: ClassificationConfig) -> list[str]:
 
 
 def recall_words(settings: RecallConfig) -> list[str]:
-    """Words in the order of their token ids: a letter for the range, the number in the range."""
+    """Return the words by token id: a letter for the range, the number in the range."""
     vocabulary = recall.RecallVocabulary.of(settings)
     digits = len(str(max(map(len, vocabulary)) - 1))
     return [
@@ -156,7 +156,7 @@ def recall_words(settings: RecallConfig) -> list[str]:
 
 
 def word_tokenizer(settings: GeneratedRows) -> "Tokenizer":
-    """Return the tokenizer: words are split at white space, and decoded with blanks between."""
+    """Return the tokenizer: words split at white space, decoded with blanks between."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     vocabulary = {word: index for index, word in enumerate(row_words(settings))}
@@ -166,7 +166,7 @@ def word_tokenizer(settings: GeneratedRows) -> "Tokenizer":
 
 
 def write_words(folder: Path, settings: GeneratedRows) -> TokenizerEntry:
-    """Write tokenizer.json and tokenizer_config.json, which AutoTokenizer loads; describe them."""
+    """Write tokenizer.json and tokenizer_config.json, and return their manifest entry."""
     path = folder / TOKENIZER
     write_tokenizer(path, word_tokenizer(settings), {"kind": "words"})
     return TokenizerEntry(kind="words", sha256=file_sha256(path))

@@ -1,8 +1,8 @@
-"""Writing shards in a job that may be killed, each with a part file that says how to go on.
+"""Shards of a dataset, written by a job that resumes after a kill.
 
-Both lie in the state folder, for the output folder is lost where the job fails. A part counts only
-if it was made from the same inputs and its shard is whole (by sha256), so whatever a kill leaves
-behind is safe. Once all shards are there, they are linked into the output folder.
+Shards and their checkpoints are in the state folder, since the outputs of a failed job are deleted.
+A checkpoint is valid only for the same inputs and if its shard is intact (by SHA-256). Completed
+shards are linked into the output folder.
 """
 
 import hashlib
@@ -32,27 +32,25 @@ TokenType = Literal["uint16", "uint32"]
 
 
 class SourceCounts(Settings):
-    """What one source gave to one shard."""
+    """Tokens, documents and licenses of one source in one shard."""
 
     tokens: int = setting(meaning="Tokens.", unit="tokens")
     documents: int = setting(meaning="Documents.")
     licenses: dict[str, int] = setting(meaning="Documents under each license.")
-    truncated: Truncated = setting(
-        Truncated(documents=0, tokens=0), meaning="What was cut off its documents."
-    )
+    truncated: Truncated = setting(Truncated(documents=0, tokens=0), meaning="What was truncated.")
 
 
 class ShardCheckpoint(Settings):
-    """A finished shard and the position behind it."""
+    """A finished shard and the position after it, from which packing resumes."""
 
     inputs: str = setting(meaning="Digest of settings, tokenizer and sources.")
     shard: ShardEntry = setting(meaning="The shard.")
-    tallies: dict[str, SourceCounts] = setting(meaning="What each source gave.")
-    taken: list[int] = setting(meaning="Tokens taken so far, by source.", unit="tokens")
-    cursors: list[list[int]] = setting(meaning="Cursor behind the last document, by source.")
+    tallies: dict[str, SourceCounts] = setting(meaning="Counts by source.")
+    consumed: list[int] = setting(meaning="Tokens consumed so far, by source.", unit="tokens")
+    cursors: list[list[int]] = setting(meaning="Cursor after the last document, by source.")
     blank: list[int] = setting([], meaning="Documents without text so far, by source.")
     overlap: TrainTestOverlap | None = setting(
-        None, meaning="Of validation text: what of it stands in training."
+        None, meaning="Train/test overlap of the validation split."
     )
     finished: bool = setting(meaning="Whether this is the last shard of the split.")
 
@@ -63,7 +61,7 @@ def shard_name(split: str, index: int) -> str:
 
 
 def token_dtype(vocab_size: int) -> TokenType:
-    """Return the smaller type that holds every id."""
+    """Return the smallest type that holds every token id."""
     return "uint16" if vocab_size <= 1 << 16 else "uint32"
 
 
@@ -85,7 +83,7 @@ def write_shard(
     shard_tokens: int,
     sources: Sequence[str],
 ) -> tuple[ShardEntry, dict[str, SourceCounts]] | None:
-    """Take documents until the shard is full or the stream ends; None if there were none."""
+    """Write documents until the shard is full or the stream ends; None if there are none."""
     first = next(stream, None)
     if first is None:
         return None
@@ -129,25 +127,25 @@ def write_shard(
 
 
 def completed_shards(split: str, inputs: str, state: Path) -> list[ShardCheckpoint]:
-    """Parts from the first on whose shards are whole; the work goes on after the last of them."""
+    """Return the checkpoints of intact shards from the first on; packing resumes after them."""
     parts: list[ShardCheckpoint] = []
     while not (parts and parts[-1].finished):
         part = _read_part(_part_path(state, split, len(parts)))
-        if part is None or part.inputs != inputs or not _whole(state, part.shard):
+        if part is None or part.inputs != inputs or not _is_intact(state, part.shard):
             break
         parts.append(part)
     if parts:
-        _log.info("%s: %d finished shards are taken over", split, len(parts))
+        _log.info("%s: reusing %d finished shards", split, len(parts))
     return parts
 
 
 def save_checkpoint(part: ShardCheckpoint, split: str, index: int, state: Path) -> None:
-    """Record a finished shard; called after the shard has its final name."""
+    """Write the checkpoint of a finished shard, after the shard has its final name."""
     atomic.write_text(_part_path(state, split, index), part.model_dump_json(indent=1) + "\n")
 
 
 def split_entry(parts: Sequence[ShardCheckpoint]) -> SplitEntry:
-    """Build the manifest's entry of a split."""
+    """Return the manifest's entry of a split."""
     return SplitEntry(
         tokens=sum(part.shard.tokens for part in parts),
         documents=sum(part.shard.documents for part in parts),
@@ -156,7 +154,7 @@ def split_entry(parts: Sequence[ShardCheckpoint]) -> SplitEntry:
 
 
 def remove_stale(folder: Path, keep: Container[str]) -> None:
-    """Remove all shards but those named, and half-written ones, of earlier, different work."""
+    """Remove the shards, also partial ones, that are not in ``keep``."""
     for path in folder.iterdir():
         if _OURS.fullmatch(path.name) and path.name not in keep:
             path.unlink()
@@ -172,11 +170,11 @@ def _read_part(path: Path) -> ShardCheckpoint | None:
     except FileNotFoundError:
         pass
     except ValidationError:
-        _log.warning("%s: not a part file, its shard is made again", path)
+        _log.warning("%s: not a valid checkpoint, its shard is made again", path)
     return None
 
 
-def _whole(folder: Path, shard: ShardEntry) -> bool:
+def _is_intact(folder: Path, shard: ShardEntry) -> bool:
     return all(
         (folder / name).is_file() and file_sha256(folder / name) == digest
         for name, digest in shard.digests.items()

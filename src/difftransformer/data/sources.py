@@ -1,4 +1,4 @@
-"""Where documents come from: each source yields them in one fixed order, from any cursor on."""
+"""Text sources: each yields its documents in a fixed order, from any cursor on."""
 
 import glob
 import hashlib
@@ -35,11 +35,10 @@ _MISSING = object()
 
 
 class StdlibText:
-    """The .py files of the running Python's standard library.
+    """The .py files of the running Python's standard library, ordered by the SHA-256 of their path.
 
-    Files come in the order of the SHA-256 of their path, so that a cap or a budget takes a sample
-    of the library and not its first letters. The text depends on the Python version alone: files
-    written at build time or by a distribution (``_sysconfigdata*``, links) are left out.
+    So a budget takes a sample of the library. The text depends only on the Python version: files
+    written at build time or by a distribution (``_sysconfigdata*``, links) are excluded.
     """
 
     kind = "builtin"
@@ -52,10 +51,10 @@ class StdlibText:
         self.origin = f"standard library of Python {platform.python_version()}"
         self._root, self._config = Path(sysconfig.get_path("stdlib")), config
         excluded = self._EXCLUDED if config.include_tests else self._EXCLUDED | self._TESTS
-        found = sorted((hashlib.sha256(n.encode()).digest(), n) for n in self._names(excluded))
-        self._files = _capped([self._root / name for _, name in found], config.max_bytes)
+        paths = sorted((hashlib.sha256(n.encode()).digest(), n) for n in self._names(excluded))
+        self._files = _capped([self._root / name for _, name in paths], config.max_bytes)
         if not self._files:
-            raise DataError(f"{self._root}: no .py files of the standard library here")
+            raise DataError(f"{self._root}: no .py files of the standard library found")
 
     def _names(self, excluded: frozenset[str]) -> Iterator[str]:
         for path in self._root.rglob("*.py"):
@@ -66,15 +65,15 @@ class StdlibText:
                 yield relative.as_posix()
 
     def read(self, split: str, start: Cursor) -> Iterator[Document]:
-        """Yield a document per file; files that are not UTF-8 are not text and are left out."""
-        for unit in range(start.unit, len(self._files)):
-            path = self._files[unit]
+        """Yield a document per file; skip files that are not UTF-8."""
+        for file in range(start.file, len(self._files)):
+            path = self._files[file]
             try:
                 text = path.read_text(encoding="utf-8")
             except UnicodeDecodeError:
                 continue
             package = _package(self._config, path.relative_to(self._root).parts[0])
-            yield Document(text, "PSF-2.0", Cursor(start.repeat, unit + 1), package)
+            yield Document(text, "PSF-2.0", Cursor(start.repeat, file + 1), package)
 
     def identity(self) -> list[Any]:
         """Return version, names and sizes."""
@@ -82,9 +81,9 @@ class StdlibText:
 
 
 class Arithmetic:
-    """Generated questions with worked answers, without end; see `difftransformer.data.arithmetic`.
+    """Endless generated questions with worked answers, see `difftransformer.data.arithmetic`.
 
-    Each document has a random stream of its own, so any cursor can be gone on from.
+    Each document has its own random stream, so reading resumes at any cursor.
     """
 
     kind = "builtin"
@@ -114,13 +113,13 @@ class Files:
     def __init__(self, name: str, config: FilesSource) -> None:
         self.weight, self._config = config.weight, config
         self._fields = Fields(config.text_field, config.license_field)
-        self._files = {"train": _matches(name, config.globs)}
+        self._files = {"train": _resolve_globs(name, config.globs)}
         if config.validation:
-            self._files["validation"] = _matches(name, config.validation)
+            self._files["validation"] = _resolve_globs(name, config.validation)
             validation = {path.resolve() for path in self._files["validation"]}
-            if both := [path for path in self._files["train"] if path.resolve() in validation]:
+            if shared := [path for path in self._files["train"] if path.resolve() in validation]:
                 raise DataError(
-                    f"source {name}: {both[0]} is matched by both globs and validation: "
+                    f"source {name}: {shared[0]} is matched by both globs and validation: "
                     "narrow the globs, or the model is validated on its training text"
                 )
         number = len(self._files["train"])
@@ -128,44 +127,44 @@ class Files:
 
     @property
     def files(self) -> list[Path]:
-        """Every file, held-out ones included."""
+        """All files, validation included."""
         return [path for files in self._files.values() for path in files]
 
     @property
     def training_files(self) -> list[Path]:
-        """Files that are trained on, in order, and held out from where no others are named."""
+        """Files of `globs`, in order; without validation globs both splits are from them."""
         return self._files["train"]
 
     @property
     def has_validation(self) -> bool:
-        """Whether held-out files are named."""
+        """Whether there are validation globs."""
         return "validation" in self._files
 
     @property
     def skipped_files(self) -> tuple[list[Path], list[Path]]:
-        """Files below the folders it names whose endings are not read, and what is hidden there."""
+        """Files below its folders with unsupported endings, and hidden files and folders."""
         patterns = [*self._config.globs, *self._config.validation]
-        folders = [read_folder(Path(name)) for pattern in patterns for name in _named(pattern)]
+        folders = [read_folder(Path(name)) for pattern in patterns for name in _glob(pattern)]
         files = {path for folder in folders for path in folder.files if not is_readable(path)}
         return sorted(files), sorted({path for folder in folders for path in folder.hidden})
 
     def read(self, split: str, start: Cursor) -> Iterator[Document]:
-        """Yield the records of the split's files, or of all files without a validation glob."""
+        """Yield the records of the split's files, or of all files without validation globs."""
         files = self._files[split if self.has_validation else "train"]
-        for unit in range(start.unit, len(files)):
-            first = start.record if unit == start.unit else 0
-            package = _package(self._config, _folder(files[unit], self._config.globs))
-            for record in read_records(files[unit], self._fields, first):
-                cursor = Cursor(start.repeat, unit, record.number + 1)
+        for file in range(start.file, len(files)):
+            first = start.record if file == start.file else 0
+            package = _package(self._config, _folder(files[file], self._config.globs))
+            for record in read_records(files[file], self._fields, first):
+                cursor = Cursor(start.repeat, file, record.number + 1)
                 yield Document(record.text, record.license or self._config.license, cursor, package)
 
     def identity(self) -> list[Any]:
         """Return paths, sizes and times of change."""
-        return _states(self.files)
+        return _file_states(self.files)
 
 
 class Hub:
-    """A dataset of the Hugging Face hub (or a local folder in its layout), streamed."""
+    """A streamed dataset of the Hugging Face hub, or a local folder in its layout."""
 
     kind = "hub"
 
@@ -177,7 +176,7 @@ class Hub:
 
     @property
     def has_validation(self) -> bool:
-        """Whether a validation split is named."""
+        """Whether there is a validation split."""
         return self._config.validation_split is not None
 
     def read(self, split: str, start: Cursor) -> Iterator[Document]:
@@ -186,26 +185,30 @@ class Hub:
         held_out = split == "validation" and config.validation_split is not None
         chosen = config.validation_split if held_out else config.split
         for number, row in enumerate(self._rows(str(chosen), start.record), start.record):
-            text, where = self._text(row), f"source {self._name}: row {number} of {config.dataset}"
+            text, location = (
+                self._text(row),
+                f"source {self._name}: row {number} of {config.dataset}",
+            )
             if not isinstance(text, str):
                 setting = "text_field" if config.template is None else "template"
                 raise DataError(
-                    f"{where} has no text in {config.template or config.text_field!r}; its fields "
-                    f"are {', '.join(sorted(row))}: set {setting} of the source to what has text"
+                    f"{location} has no text in {config.template or config.text_field!r}; its "
+                    f"fields are {', '.join(sorted(row))}: set {setting} of the source to one with "
+                    "text"
                 )
-            require_unicode(text, where)
+            require_unicode(text, location)
             yield Document(text, config.license, Cursor(start.repeat, 0, number + 1))
 
     def _text(self, row: dict[str, Any]) -> Any:
-        """Return the text of a row: "" where it is null, _MISSING where there is no such column."""
+        """Return the text of a row, "" for null, _MISSING without such a column."""
         template = self._config.template
         if template is None:
             text = row.get(self._config.text_field, _MISSING)
             return "" if text is None else text
         try:
             text = template.format_map(row)
-            named = [field for _, field, _, _ in Formatter().parse(template) if field]
-            values = [Formatter().get_field(field, (), row)[0] for field in named]
+            fields = [field for _, field, _, _ in Formatter().parse(template) if field]
+            values = [Formatter().get_field(field, (), row)[0] for field in fields]
         except (KeyError, IndexError, TypeError, ValueError, AttributeError):
             return _MISSING
         return "" if None in values else text
@@ -220,19 +223,19 @@ class Hub:
                 config.dataset, config.config, split=split, revision=revision, streaming=True
             )
             yield from rows.skip(start)
-        except Exception as error:  # the datasets library raises dozens of kinds, transports more
+        except Exception as error:  # the datasets library raises dozens of kinds
             raise DataError(
                 f"source {self._name}: {self.origin} cannot be loaded ({in_one_line(error)}); "
                 "check name, revision and network"
             ) from None
 
     def identity(self) -> list[Any]:
-        """Return the settings, with the pinned revision; of a local folder what lies in it, too."""
-        return [self._config.model_dump(mode="json"), *_states(self._config.files)]
+        """Return the settings with the pinned revision, and the files of a local folder."""
+        return [self._config.model_dump(mode="json"), *_file_states(self._config.files)]
 
 
 def open_sources(dataset: DatasetConfig) -> dict[str, Source]:
-    """Open the text sources of a dataset, by name.
+    """Open the text sources of a dataset by name.
 
     Raises:
         DataError: A source has no files; names the source and the glob.
@@ -253,34 +256,34 @@ def open_sources(dataset: DatasetConfig) -> dict[str, Source]:
 
 
 def corpus_files(dataset: DatasetConfig) -> list[Path]:
-    """Return the files a dataset and its tokenizer are read from, for who watches them change.
+    """Return the files that a dataset and its tokenizer are made from.
 
     Raises:
         DataError: A glob matches no file; names the source and the glob.
     """
-    found: list[Path] = []
+    files: list[Path] = []
     for name, config in dataset.sources.items():
         match config:
             case FilesSource():
-                found += Files(name, config).files
+                files += Files(name, config).files
             case HubSource():
-                found += config.files
+                files += config.files
     if isinstance(dataset.tokenizer, HuggingFaceTokenizer):
-        found += dataset.tokenizer.files
-    return found
+        files += dataset.tokenizer.files
+    return files
 
 
-def _states(files: list[Path]) -> list[list[Any]]:
+def _file_states(files: list[Path]) -> list[list[Any]]:
     """Return paths, sizes and times of change."""
-    found = [(path, path.stat()) for path in files]
-    return [[str(path), stat.st_size, stat.st_mtime_ns] for path, stat in found]
+    stats = [(path, path.stat()) for path in files]
+    return [[str(path), stat.st_size, stat.st_mtime_ns] for path, stat in stats]
 
 
-def _matches(name: str, globs: list[str]) -> list[Path]:
-    found: dict[Path, str] = {}
-    sorted_by_name = {Path(pattern).absolute() for pattern in globs}
+def _resolve_globs(name: str, globs: list[str]) -> list[Path]:
+    by_target: dict[Path, str] = {}
+    literal = {Path(pattern).absolute() for pattern in globs}
     for pattern in globs:
-        matches, root = [Path(path) for path in _named(pattern)], _fixed(pattern)
+        matches, root = [Path(path) for path in _glob(pattern)], _fixed(pattern)
         files = {path for path in matches if path.is_file()}
         outside = [path for path in matches if path.exists() and not is_inside(path, root)]
         folders = [path for path in matches if path.is_dir() and path not in outside]
@@ -288,7 +291,7 @@ def _matches(name: str, globs: list[str]) -> list[Path]:
             files |= {path for path in contents.files if is_readable(path)}
             outside += [path for path in contents.outside if path.is_dir() or is_readable(path)]
         for path in outside:
-            if path.absolute() not in sorted_by_name:
+            if path.absolute() not in literal:
                 cure = f"copy it there, or name the link itself in the globs of source {name}"
                 require_inside(path, root, cure)
         matched = files.difference(outside)
@@ -298,29 +301,29 @@ def _matches(name: str, globs: list[str]) -> list[Path]:
             hint = f"; there are {len(unread)} of {', '.join(endings)}" if unread else ""
             raise DataError(
                 f"source {name}: no file matches {pattern!r} (relative globs start at "
-                f"{Path.cwd()}; what can be read is {SUFFIXES}{hint}){conversion_hint(endings)}"
+                f"{Path.cwd()}; supported are {SUFFIXES}{hint}){conversion_hint(endings)}"
             )
-        for file in sorted(map(str, matched)):  # once per file, whatever its path is
-            found.setdefault(Path(file).resolve(), file)
-    return [Path(path) for path in sorted(found.values())]
+        for file in sorted(map(str, matched)):  # once per file, by whatever path
+            by_target.setdefault(Path(file).resolve(), file)
+    return [Path(path) for path in sorted(by_target.values())]
 
 
-def _named(pattern: str) -> list[str]:
-    """Files and folders that a glob names; a folder may have signs of a glob in its own name."""
+def _glob(pattern: str) -> list[str]:
+    """Return the matches of a glob; a folder's name may contain glob characters."""
     if Path(pattern).is_dir():
         return [pattern]
-    return glob.glob(pattern, recursive=True)  # noqa: PTH207  Path.glob takes no absolute one
+    return glob.glob(pattern, recursive=True)  # noqa: PTH207  Path.glob rejects absolute globs
 
 
 def _package(config: SplitSettings, name: str | None) -> str | None:
-    """What a document of a package is held out by; None: by its own text."""
+    """Return the name that is hashed for the split; None: the text is hashed."""
     if config.split_by == "document" or name is None:
         return None
-    return f"0 {name}"  # the number draws which packages are held out
+    return f"0 {name}"  # the prefix is a seed: it decides the packages of the validation split
 
 
 def _folder(path: Path, globs: list[str]) -> str | None:
-    """First folder of a file below the fixed part of a glob, if it lies in one."""
+    """Return the first folder of a file below the fixed part of a glob."""
     for pattern in globs:
         fixed = _fixed(pattern)
         root = fixed if fixed.is_dir() else fixed.parent
@@ -330,7 +333,7 @@ def _folder(path: Path, globs: list[str]) -> str | None:
 
 
 def _fixed(pattern: str) -> Path:
-    """Return the folders of a glob before its first wildcard, or the whole path if it exists."""
+    """Return the folders of a glob before its first wildcard, or the path itself if it exists."""
     path = Path(pattern)
     if path.exists():
         return path
@@ -338,12 +341,12 @@ def _fixed(pattern: str) -> Path:
 
 
 def _capped(files: list[Path], max_bytes: int | None) -> list[Path]:
-    """Take the files in turn, passing over those that would exceed max_bytes."""
+    """Return the files in order, without those that would exceed max_bytes."""
     if max_bytes is None:
         return files
-    taken, left = [], max_bytes
+    selected, left = [], max_bytes
     for path in files:
         if (size := path.stat().st_size) <= left:
             left -= size
-            taken.append(path)
-    return taken
+            selected.append(path)
+    return selected

@@ -1,8 +1,7 @@
-"""A tiktoken encoding as a tokenizer of the tokenizers library and back, giving the same ids.
+"""Converts tiktoken encodings to the tokenizers library and back, with the same ids.
 
-tiktoken stores ranks of byte strings; the other format wants explicit merges. A token of more than
-one byte was made by merging the two parts that its own bytes fall into when merged by ranks below
-its own.
+tiktoken stores ranks of byte strings, tokenizers explicit merges. A token of several bytes is the
+merge of the two parts that its bytes give when merged by lower ranks.
 """
 
 from itertools import pairwise
@@ -12,8 +11,8 @@ if TYPE_CHECKING:
     import tiktoken
     from tokenizers import Tokenizer
 
-# The split patterns without tiktoken's possessive quantifiers, which the other library's regular
-# expressions read differently; by end-of-line anchors neither differs from the published originals.
+# The split patterns without tiktoken's possessive quantifiers, which the tokenizers library reads
+# differently; they match as the published originals.
 _GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _CL100K_PATTERN = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
@@ -28,11 +27,11 @@ PATTERNS = {
 
 
 def to_tokenizer(encoding: "tiktoken.Encoding") -> "Tokenizer":
-    """Convert the encoding, keeping its vocabulary, split pattern and special tokens."""
+    """Convert an encoding with its vocabulary, split pattern and special tokens."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
     ranks: dict[bytes, int] = encoding._mergeable_ranks
-    letters = _byte_letters()
+    letters = _bytes_to_unicode()
 
     def spell(token: bytes) -> str:
         return "".join(letters[byte] for byte in token)
@@ -41,7 +40,7 @@ def to_tokenizer(encoding: "tiktoken.Encoding") -> "Tokenizer":
     ordered = sorted(ranks.items(), key=lambda item: item[1])
     parts = [_parts(token, rank, ranks) for token, rank in ordered]
     merges = [(spell(part[0]), spell(part[1])) for part in parts if len(part) == 2]
-    # In the vocabulary special tokens keep their ids, which do not follow on from the others.
+    # Special tokens are in the vocabulary, since their ids are not contiguous with the others.
     special: dict[str, int] = encoding._special_tokens
     tokenizer = Tokenizer(models.BPE(vocabulary | special, merges, ignore_merges=True))
     split = pre_tokenizers.Split(Regex(PATTERNS[encoding.name]), behavior="isolated")
@@ -54,12 +53,12 @@ def to_tokenizer(encoding: "tiktoken.Encoding") -> "Tokenizer":
 
 
 def to_encoding(tokenizer: "Tokenizer", name: str) -> "tiktoken.Encoding":
-    """Convert back what `to_tokenizer` made: tiktoken encodes several times faster."""
+    """Convert the result of `to_tokenizer` back: tiktoken encodes several times faster."""
     import tiktoken
 
     added = tokenizer.get_added_tokens_decoder()
     special = {token.content: number for number, token in added.items()}
-    bytes_of = {letter: byte for byte, letter in _byte_letters().items()}
+    bytes_of = {letter: byte for byte, letter in _bytes_to_unicode().items()}
     ranks = {
         bytes(bytes_of[letter] for letter in token): rank
         for token, rank in tokenizer.get_vocab().items()
@@ -71,7 +70,7 @@ def to_encoding(tokenizer: "Tokenizer", name: str) -> "tiktoken.Encoding":
 
 
 def _parts(token: bytes, rank: int, ranks: dict[bytes, int]) -> list[bytes]:
-    """Merge the token's bytes by ranks below `rank`."""
+    """Return the parts of a token after all merges of ranks below `rank`."""
     parts = [token[index : index + 1] for index in range(len(token))]
     while True:
         pairs = [ranks.get(left + right, rank) for left, right in pairwise(parts)]
@@ -81,9 +80,9 @@ def _parts(token: bytes, rank: int, ranks: dict[bytes, int]) -> list[bytes]:
         parts[at : at + 2] = [parts[at] + parts[at + 1]]
 
 
-def _byte_letters() -> dict[int, str]:
-    """GPT-2's printable letter for each byte: itself where printable, else one from U+0100 on."""
+def _bytes_to_unicode() -> dict[int, str]:
+    """Return GPT-2's printable letter for each byte: itself if printable, else from U+0100 on."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printable]
+    unprintable = [byte for byte in range(256) if byte not in printable]
     letters = {byte: chr(byte) for byte in printable}
-    return letters | {byte: chr(256 + index) for index, byte in enumerate(others)}
+    return letters | {byte: chr(256 + index) for index, byte in enumerate(unprintable)}

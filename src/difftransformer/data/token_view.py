@@ -1,4 +1,4 @@
-"""The shards of a split read as one array, and what their damage is called."""
+"""The shards of a split as one array."""
 
 from bisect import bisect_left, bisect_right
 from typing import Any
@@ -11,19 +11,18 @@ from difftransformer.errors import DataError
 Tokens = NDArray[np.integer[Any]]
 
 REBUILD = (
-    "delete its manifest.json, make that file again (snakemake FOLDER/manifest.json), then give "
-    "the same command"
+    "delete its manifest.json, rebuild it (snakemake FOLDER/manifest.json), then run the same "
+    "command again"
 )
-"""What to do about a dataset that is damaged: made by itself, with the same content, it changes
-nothing for what was trained on it."""
+"""Cure for a damaged dataset; with the same content, nothing is trained again."""
 
 
 class TokenView:
-    """The shards of a split as one read-only array, nothing loaded until it is sliced.
+    """The shards of a split as one read-only array, memory-mapped.
 
     Args:
         shards: Arrays of token ids.
-        vocab_size: A larger id is damage, and is a `DataError` where it is read.
+        vocab_size: Larger ids raise a `DataError` when read.
     """
 
     def __init__(self, shards: list[Tokens], vocab_size: int) -> None:
@@ -39,13 +38,13 @@ class TokenView:
         tokens, limit = self._range(start, max(start, stop)), self._vocab_size
         if tokens.size and (largest := int(tokens.max())) >= limit:
             raise DataError(
-                f"a shard holds token id {largest}, its vocabulary has {limit}: it is damaged; "
+                f"a shard has token id {largest}, its vocabulary {limit} ids: it is damaged; "
                 f"{REBUILD}"
             )
         return tokens
 
     def _range(self, start: int, stop: int) -> Tokens:
-        """Tokens start..stop-1: a view inside one shard, a copy across shards."""
+        """Return tokens start..stop-1: a view within a shard, a copy across shards."""
         first = min(bisect_right(self._starts, start) - 1, len(self._shards) - 1)
         offset = self._starts[first]
         if stop <= self._starts[first + 1]:

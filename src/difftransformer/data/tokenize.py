@@ -1,7 +1,7 @@
-"""From a dataset's settings to its folder of shards: streaming, on all cores, restartable.
+"""Tokenizes and packs a dataset into shards: streaming, parallel, resumable.
 
-Documents are encoded in parallel but taken in an order that depends only on what was taken before
-(see mixture), so the bytes are the same for any number of workers and any number of restarts.
+Documents are encoded in parallel and mixed in an order that depends only on the tokens before (see
+mixture), so the bytes are the same for any number of workers and restarts.
 """
 
 import logging
@@ -49,12 +49,12 @@ from difftransformer.provenance.checksums import json_digest
 from difftransformer.provenance.layout import MANIFEST, SHARDS
 
 _log = logging.getLogger(__name__)
-_SECONDS_BETWEEN_LINES = 5.0
-_NAMES_SHOWN = 5
+_LOG_INTERVAL = 5.0
+_MAX_NAMES = 5
 
 
 class _Job(NamedTuple):
-    """What stays the same through one call of `tokenize`."""
+    """Constants of one call of `tokenize`."""
 
     dataset: DatasetConfig
     sources: dict[str, Source]
@@ -68,22 +68,22 @@ class _Job(NamedTuple):
 def tokenize(
     dataset: DatasetConfig, tokenizer: Path | None, output: Path, state: Path, workers: int
 ) -> None:
-    """Write the dataset's shards and tokenizer and, last of all, its manifest.json.
+    """Write the dataset's shards and tokenizer, and its manifest.json last.
 
     Args:
-        dataset: Sources, mixture, split and budget.
+        dataset: The dataset's settings.
         tokenizer: tokenizer.json of `train_tokenizer`; None for generated rows.
-        output: Folder of the dataset, untouched until all is made.
-        state: Folder in which it is made; shards that are whole there are not made again.
-        workers: Encoding threads; does not change the result.
+        output: Folder of the dataset, not touched until all shards are finished.
+        state: Folder of the shards and their checkpoints, from which a killed job resumes.
+        workers: Encoding threads; the result does not depend on them.
 
     Raises:
         DataError: A source, a file or the tokenizer is missing, empty or damaged.
-        ConfigError: Tokenizer and dataset do not go together.
+        ConfigError: Text without a tokenizer, or generated rows with one.
     """
     if (tokenizer is None) != (dataset.generated is not None):
-        needs = "a tokenizer (`train_tokenizer`)" if tokenizer is None else "no tokenizer"
-        raise ConfigError(f"dataset.tokenizer: kind {dataset.tokenizer.kind} needs {needs}")
+        needed = "a tokenizer (`train_tokenizer`)" if tokenizer is None else "no tokenizer"
+        raise ConfigError(f"dataset.tokenizer: kind {dataset.tokenizer.kind} needs {needed}")
     assert workers > 0
     for folder in (output, state):
         folder.mkdir(parents=True, exist_ok=True)
@@ -99,9 +99,12 @@ def tokenize(
 
 
 def _publish(manifest: Manifest, tokenizer: Path, output: Path, state: Path) -> None:
-    """Fill the dataset's folder, the manifest last."""
+    """Link and copy the files into the dataset's folder, the manifest last."""
     shards = {
-        name for split in manifest.splits.values() for one in split.shards for name in one.digests
+        name
+        for split in manifest.splits.values()
+        for shard in split.shards
+        for name in shard.digests
     }
     (output / MANIFEST).unlink(missing_ok=True)  # it may describe other files
     (output / SHARDS).mkdir(exist_ok=True)
@@ -110,7 +113,7 @@ def _publish(manifest: Manifest, tokenizer: Path, output: Path, state: Path) -> 
     for name in sorted(shards):
         atomic.link(state / name, output / SHARDS / name)
     for path in (tokenizer.with_name(CONFIG), tokenizer):
-        # Copied: Snakemake touches what a job made, and a link's input would be as new as it.
+        # Copied: Snakemake touches outputs, which would touch the input of a link, too.
         atomic.write_bytes(output / path.name, path.read_bytes())
     atomic.write_text(output / MANIFEST, manifest.model_dump_json(indent=1) + "\n")
 
@@ -118,12 +121,12 @@ def _publish(manifest: Manifest, tokenizer: Path, output: Path, state: Path) -> 
 def _pack_text(dataset: DatasetConfig, tokenizer: Path, state: Path, workers: int) -> Manifest:
     opened = TextTokenizer(tokenizer)
     sources = open_sources(dataset)
-    _log_passed_over(sources)
+    _log_skipped_files(sources)
     identities = {name: source.identity() for name, source in sources.items()}
     inputs = json_digest([dataset.model_dump(mode="json"), opened.entry.sha256, identities])
     parts: dict[str, list[ShardCheckpoint]] = {}
     blank: dict[str, list[int]] = {}
-    # The tokenizers library would start threads of its own.
+    # The tokenizers library would start its own threads.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     with ThreadPoolExecutor(workers, "encoder") as pool:
         job = _Job(dataset, sources, opened, state, workers, pool, inputs)
@@ -131,7 +134,7 @@ def _pack_text(dataset: DatasetConfig, tokenizer: Path, state: Path, workers: in
             parts[split], blank[split] = _pack_split(job, split, parts.get("train", []))
     for name, source in sources.items():
         if source.identity() != identities[name]:
-            raise DataError(f"source {name}: its files changed while they were packed: start again")
+            raise DataError(f"source {name}: its files changed while they were packed: run again")
     return Manifest(
         vocab_size=opened.vocab_size,
         dtype=token_dtype(opened.vocab_size),
@@ -145,13 +148,13 @@ def _pack_text(dataset: DatasetConfig, tokenizer: Path, state: Path, workers: in
 def _pack_split(
     job: _Job, split: str, training: list[ShardCheckpoint]
 ) -> tuple[list[ShardCheckpoint], list[int]]:
-    """Write the shards of a split; return them and the documents without text, by source."""
+    """Write the shards of a split; return their checkpoints, and blank documents by source."""
     budget = job.dataset.tokens if split == "train" else job.dataset.validation_budget
     parts = completed_shards(split, job.inputs, job.state)
     if parts and parts[-1].finished:
         return parts, parts[-1].blank
     if split == "validation":
-        parts = []  # which documents stay is decided of all of them together
+        parts = []  # deduplication needs all documents
     stream = _open_stream(job, split, budget, parts[-1] if parts else None)
     progress = _Progress(f"tokenize {split}", budget, stream.total)
     dtype, names = token_dtype(job.tokenizer.vocab_size), list(job.sources)
@@ -173,7 +176,7 @@ def _pack_split(
             inputs=job.inputs,
             shard=shard,
             tallies=tallies,
-            taken=stream.mixture.taken,
+            consumed=stream.mixture.consumed,
             cursors=[list(cursor) for cursor in stream.cursors],
             blank=stream.blank,
             overlap=overlap,
@@ -195,40 +198,40 @@ def _open_stream(
     cursors = [Cursor(*cursor) for cursor in last.cursors] if last else [Cursor()] * len(weights)
     streams = []
     for (name, source), cursor in zip(job.sources.items(), cursors, strict=True):
-        # Enough blocks to keep all workers busy, shared out by weight to bound memory.
+        # Enough blocks to keep all workers busy, divided by weight to bound memory.
         share = round(2 * job.workers * source.weight / sum(weights))
         ahead = 1 if job.workers == 1 else 1 + max(1, share)
-        found = excerpts(job.dataset, name, source, split, cursor)
+        documents = excerpts(job.dataset, name, source, split, cursor)
         cuts = job.dataset.long_documents == "cut"
         longest = job.dataset.longest(split)
-        encoded = encode_documents(found, job.tokenizer, job.pool, ahead, longest, cuts)
+        encoded = encode_documents(documents, job.tokenizer, job.pool, ahead, longest, cuts)
         upsampling = job.dataset.upsampling if split == "train" else None
         streams.append(upsample(encoded, upsampling, job.dataset.seed) if upsampling else encoded)
-    mixture = Mixture(weights, last.taken if last else None)
+    mixture = Mixture(weights, last.consumed if last else None)
     return MixedStream(streams, mixture, budget, cursors, last.blank if last else None)
 
 
-def _log_passed_over(sources: dict[str, Source]) -> None:
+def _log_skipped_files(sources: dict[str, Source]) -> None:
     for name, source in sources.items():
         if not isinstance(source, Files):
             continue
-        others, hidden = source.skipped_files
-        if others:
-            endings = sorted({path.suffix or "none" for path in others})
+        unsupported, hidden = source.skipped_files
+        if unsupported:
+            endings = sorted({path.suffix or "none" for path in unsupported})
             _log.info(
-                "source %s: files with other endings passed over: %d (%s); what is read is %s%s",
-                *(name, len(others), _some(endings), SUFFIXES, conversion_hint(endings)),
+                "source %s: skipped %d files with other endings (%s); supported are %s%s",
+                *(name, len(unsupported), _join_names(endings), SUFFIXES, conversion_hint(endings)),
             )
         if hidden:
             _log.info(
-                "source %s: hidden files, hidden folders and broken links passed over: %d (%s)",
-                *(name, len(hidden), _some(map(str, hidden))),
+                "source %s: skipped %d hidden files, hidden folders and broken links (%s)",
+                *(name, len(hidden), _join_names(map(str, hidden))),
             )
 
 
-def _some(names: Iterable[str]) -> str:
-    shown = list(names)
-    return ", ".join(shown[:_NAMES_SHOWN]) + (", ..." if len(shown) > _NAMES_SHOWN else "")
+def _join_names(names: Iterable[str]) -> str:
+    listed = list(names)
+    return ", ".join(listed[:_MAX_NAMES]) + (", ..." if len(listed) > _MAX_NAMES else "")
 
 
 def _log_shortfall(
@@ -247,7 +250,7 @@ def _log_shortfall(
     cures = [f"raise {limit} ({dataset.longest(split)}) or set long_documents: split"] * (cut > 0)
     for name, ended in zip(job.sources, stream.mixture.exhausted, strict=True):
         if ended:
-            _log.warning("%s: source %s ran out before the budget of tokens", split, name)
+            _log.warning("%s: source %s is exhausted before the budget of tokens", split, name)
     if split == "validation" and 2 * left < budget:
         loosen = ["loosen near_duplicates or max_overlap"] * (left < stream.total)
         raised = f"raise validation_share ({dataset.validation_share:g})"
@@ -263,13 +266,13 @@ def _log_shortfall(
 
 
 def _log_unread(source: Files, cursor: Cursor, budget: int) -> None:
-    """Say which files a budget leaves unread; they come by name."""
+    """Warn that a budget leaves the last files, ordered by name, unread."""
     files = source.training_files
-    if cursor.repeat == cursor.window == 0 and cursor.unit + 1 < len(files):
+    if cursor.repeat == cursor.window == 0 and cursor.file + 1 < len(files):
         _log.warning(
-            "train: the budget of %d tokens is met in %s, file %d of %d by name: the others are "
-            "not read; raise `tokens`, or make several sources, which are mixed by their weights",
-            *(budget, files[cursor.unit], cursor.unit + 1, len(files)),
+            "train: the budget of %d tokens ends in %s, file %d of %d by name: the rest is not "
+            "read; raise `tokens`, or define several sources, which are mixed by weight",
+            *(budget, files[cursor.file], cursor.file + 1, len(files)),
         )
 
 
@@ -292,10 +295,10 @@ def _source_entries(
             documents={s: sum(tally.documents for tally in tallies[s]) for s in SPLITS},
             licenses=dict(sorted(licenses.items())),
             truncated={split: _truncated(tallies[split]) for split in SPLITS},
-            blank=sum(found[number] for found in blank.values()),
+            blank=sum(counts[number] for counts in blank.values()),
         )
         _log.info("source %s: share of training tokens %.4f", name, entries[name].share)
-        _log_left_out(name, entries[name])
+        _log_truncated(name, entries[name])
     return entries
 
 
@@ -306,14 +309,14 @@ def _truncated(tallies: list[SourceCounts]) -> Truncated:
     )
 
 
-def _log_left_out(name: str, entry: SourceEntry) -> None:
+def _log_truncated(name: str, entry: SourceEntry) -> None:
     for split, cut in entry.truncated.items():
         share = cut.tokens / max(1, cut.tokens + entry.tokens[split])
         if cut.documents:
             _log.log(
                 logging.WARNING if share > 0.5 and split == "train" else logging.INFO,
-                "source %s: %d of %d documents (%s) are too long: %.1f%% of their text, some %d "
-                "tokens, is cut off",
+                "source %s: %d of %d documents (%s) are truncated: %.1f%% of their text, about %d "
+                "tokens",
                 *(name, cut.documents, entry.documents[split], split, 100 * share, cut.tokens),
             )
     if entry.blank:
@@ -321,22 +324,22 @@ def _log_left_out(name: str, entry: SourceEntry) -> None:
 
 
 class _Progress:
-    """Logs how far, how fast and how long still, every few seconds.
+    """Logs tokens, speed and ETA every few seconds.
 
-    Without a known total of tokens there is no ETA; ``done`` are those of an interrupted job.
+    Without a known total there is no ETA; ``done`` are the tokens of an interrupted job.
     """
 
     def __init__(self, label: str, total: int | None, done: int) -> None:
-        self._label, self._total, self._started_with = label, total, done
-        self._started = self._said = time.monotonic()
+        self._label, self._total, self._initial = label, total, done
+        self._started = self._last_log = time.monotonic()
 
     def report(self, done: int) -> None:
-        """Note that `done` tokens in all are done."""
+        """Report the number of tokens so far."""
         now = time.monotonic()
-        if now - self._said < _SECONDS_BETWEEN_LINES:
+        if now - self._last_log < _LOG_INTERVAL:
             return
-        self._said = now
-        speed = (done - self._started_with) / (now - self._started)
+        self._last_log = now
+        speed = (done - self._initial) / (now - self._started)
         of = eta = ""
         if self._total is not None:
             left = (self._total - done) / speed if speed else float("inf")

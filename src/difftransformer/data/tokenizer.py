@@ -1,8 +1,8 @@
-"""Tokenizers: trained here, or brought into the one form everything downstream reads.
+"""Tokenizers: trained here, or converted from tiktoken and Hugging Face.
 
-Every kind ends as two files that transformers' AutoTokenizer loads: ``tokenizer.json`` (the format
-of the tokenizers library) and beside it ``tokenizer_config.json``, which names the end-of-text
-token and, under "difftransformer", the kind.
+All are stored as two files that transformers' AutoTokenizer loads: ``tokenizer.json`` (format of
+the tokenizers library) and ``tokenizer_config.json``, which names the end-of-text token and, under
+"difftransformer", the kind.
 """
 
 import hashlib
@@ -38,20 +38,20 @@ CONFIG = "tokenizer_config.json"
 
 
 def train_tokenizer(dataset: DatasetConfig, output: Path, base: Path | None = None) -> None:
-    """Make the dataset's tokenizer: trains a BPE, or resolves a tiktoken or Hugging Face one.
+    """Write the dataset's tokenizer: train a BPE, or load a tiktoken or Hugging Face one.
 
     Args:
-        dataset: The dataset; a BPE learns from its training split in the mixture's proportions.
-        output: Path of tokenizer.json; tokenizer_config.json is written beside it, before it.
-        base: tokenizer.json of the dataset's base, which is taken over byte by byte: token ids
-            mean the same in both.
+        dataset: The dataset; a BPE learns from its training split, mixed by weights.
+        output: Path of tokenizer.json; tokenizer_config.json is written next to it, first.
+        base: tokenizer.json of the dataset's base, which is copied byte for byte, so that token
+            ids are the same in both.
 
     Raises:
-        DataError: The corpus is too small for the vocabulary, or the tokenizer cannot be had.
-        ConfigError: The dataset is of generated rows and has no tokenizer.
+        DataError: The corpus is too small for the vocabulary, or the tokenizer cannot be loaded.
+        ConfigError: The dataset has generated rows, which need no tokenizer.
     """
     if base is not None:
-        _take_over(base, output)
+        _copy_base(base, output)
         return
     config = dataset.tokenizer
     match config:
@@ -69,7 +69,7 @@ def train_tokenizer(dataset: DatasetConfig, output: Path, base: Path | None = No
 def write_tokenizer(
     path: Path, tokenizer: "Tokenizer", kind: dict[str, Any], eos: str | None = None
 ) -> None:
-    """Write tokenizer.json at ``path``, after the tokenizer_config.json beside it."""
+    """Write tokenizer_config.json, then tokenizer.json at ``path``."""
     description: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
     description |= {} if eos is None else {"eos_token": eos}
     description |= {"clean_up_tokenization_spaces": False, "difftransformer": kind}
@@ -78,15 +78,15 @@ def write_tokenizer(
 
 
 def require_same_tokenizer_as_model(tokenizer: Any, dataset: PackedDataset, name: str) -> None:
-    """Check that a dataset is in the token ids of a pretrained model.
+    """Check that a dataset has the token ids of a pretrained model.
 
     Args:
-        tokenizer: That of the model, of transformers.
+        tokenizer: The model's tokenizer, of transformers.
         dataset: The dataset.
-        name: The model's, for errors.
+        name: Name of the model, for errors.
 
     Raises:
-        DataError: It was made with another tokenizer.
+        DataError: The dataset was made with another tokenizer.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     text = "" if backend is None else backend.to_str(pretty=True) + "\n"
@@ -97,7 +97,7 @@ def require_same_tokenizer_as_model(tokenizer: Any, dataset: PackedDataset, name
         )
 
 
-def _take_over(base: Path, output: Path) -> None:
+def _copy_base(base: Path, output: Path) -> None:
     for source, target in ((base.with_name(CONFIG), output.with_name(CONFIG)), (base, output)):
         try:
             text = source.read_text(encoding="utf-8")
@@ -110,7 +110,7 @@ def _take_over(base: Path, output: Path) -> None:
 
 
 class EncodedWindows(NamedTuple):
-    """Windows of a text, and how many tokens lie behind them, estimated from where it was read."""
+    """Windows of a text, and the estimated number of truncated tokens after them."""
 
     tokens: list[NDArray[np.uint32]]
     cut: int
@@ -121,8 +121,8 @@ class TextTokenizer:
 
     Attributes:
         vocab_size: One more than the largest id.
-        eos_id: Id of the end-of-text token that closes each document.
-        entry: What the manifest records of it.
+        eos_id: Id of the end-of-text token, which ends each document.
+        entry: Its entry in the manifest.
     """
 
     def __init__(self, path: Path) -> None:
@@ -150,43 +150,43 @@ class TextTokenizer:
     def encode(
         self, texts: list[str], max_document_tokens: int | None = None
     ) -> list[NDArray[np.uint32]]:
-        """Encode texts, each cut to max_document_tokens with its end-of-text token."""
+        """Encode texts, each truncated to max_document_tokens with its end-of-text token."""
         return [
             self.encode_windows(text, max_document_tokens, range(1)).tokens[0] for text in texts
         ]
 
-    def encode_windows(self, text: str, size: int | None, wanted: range) -> EncodedWindows:
-        """Encode the wanted ones of the windows of a text that it has.
+    def encode_windows(self, text: str, size: int | None, numbers: range) -> EncodedWindows:
+        """Encode some windows of a text; those beyond its end are left out.
 
         Args:
             text: The text.
-            size: Tokens of a window with its end-of-text token; None: one that holds all.
-            wanted: Numbers of windows, from 0.
+            size: Tokens of a window with its end-of-text token; None: one window for all.
+            numbers: Numbers of windows, from 0.
         """
         length = None if size is None else size - 1
-        ids, cut = self._ids(text, None if length is None else length * wanted.stop)
-        parts = (ids if length is None else ids[n * length : (n + 1) * length] for n in wanted)
-        found = [part for n, part in zip(wanted, parts, strict=True) if part or n == 0]
+        ids, cut = self._ids(text, None if length is None else length * numbers.stop)
+        parts = (ids if length is None else ids[n * length : (n + 1) * length] for n in numbers)
+        windows = [part for n, part in zip(numbers, parts, strict=True) if part or n == 0]
         return EncodedWindows(
-            [np.array([*part, self.eos_id], dtype=np.uint32) for part in found], cut
+            [np.array([*part, self.eos_id], dtype=np.uint32) for part in windows], cut
         )
 
-    def _ids(self, text: str, keep: int | None) -> tuple[list[int], int]:
-        """Encode in pieces where that gives the same ids: whole books would need gigabytes."""
+    def _ids(self, text: str, max_ids: int | None) -> tuple[list[int], int]:
+        """Encode, in pieces where that gives the same ids: a book at once takes gigabytes."""
         ids: list[int] = []
-        read = 0
+        characters = 0
         for piece in _pieces(text) if self.entry.kind in _SPLITS_AT_SPACES else [text]:
             ids += self._encode_piece(piece)
-            read += len(piece)
-            if keep is not None and len(ids) >= keep:
+            characters += len(piece)
+            if max_ids is not None and len(ids) >= max_ids:
                 break
-        if keep is None:
+        if max_ids is None:
             return ids, 0
-        return ids[:keep], max(0, round(len(ids) * len(text) / max(read, 1)) - keep)
+        return ids[:max_ids], max(0, round(len(ids) * len(text) / max(characters, 1)) - max_ids)
 
 
 def _encoder(tokenizer: "Tokenizer", description: dict[str, str]) -> "Callable[[str], list[int]]":
-    """Return the fastest way to the ids of a text without special tokens."""
+    """Return the fastest function from a text to its ids without special tokens."""
     if description["kind"] == "tiktoken":
         from difftransformer.data.tiktoken_format import to_encoding
 
@@ -198,8 +198,8 @@ def _encoder(tokenizer: "Tokenizer", description: dict[str, str]) -> "Callable[[
     return lambda text: tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
 
 
-# No pattern of these kinds joins a space to a visible character before it, or a digit to a letter
-# before it (of which dumps without spaces have many), or looks back.
+# The patterns of these kinds never join a space to a visible character before it, or a digit to a
+# letter before it (frequent in dumps without spaces), and have no lookbehind.
 _SPLITS_AT_SPACES = ("bpe", "tiktoken")
 _BETWEEN_WORDS = re.compile(r"(?<=[!-~])(?= )|(?<=[A-Za-z])(?=[0-9])")
 _PIECE_CHARACTERS = 1 << 15
@@ -228,15 +228,14 @@ def _train_bpe(dataset: DatasetConfig, config: BpeTokenizer) -> "Tokenizer":
         show_progress=False,
     )
     tokenizer.train_from_iterator(bpe_sample(dataset, config.sample_bytes), trainer)
-    if (found := tokenizer.get_vocab_size()) < config.vocab_size:
+    if (learned := tokenizer.get_vocab_size()) < config.vocab_size:
         sources = ", ".join(dataset.sources)
         size = sum(len(text.encode()) for text in bpe_sample(dataset, config.sample_bytes))
         if not size:
             raise DataError(empty_split_message(dataset, dataset.sources, "train"))
         raise DataError(
-            f"sources {sources}: {size} bytes of training text give {found} tokens of vocabulary, "
-            "the dataset's tokenizer.vocab_size asks for "
-            f"{config.vocab_size}: lower it, or add text"
+            f"sources {sources}: {size} bytes of training text give a vocabulary of {learned}, the "
+            f"dataset's tokenizer.vocab_size is {config.vocab_size}: lower it, or add text"
         )
     return tokenizer
 
@@ -260,8 +259,8 @@ def _resolve_huggingface(config: HuggingFaceTokenizer) -> "tuple[Tokenizer, str]
     local = Path(config.name).is_dir()
     if not local and config.revision is None:
         raise ConfigError(
-            f"dataset.tokenizer.revision: {config.name} is no local folder, so it needs a pinned "
-            "revision (a commit or tag of the hub)"
+            f"dataset.tokenizer.revision: {config.name} is not a local folder, so it needs a "
+            "pinned revision (a commit or tag of the hub)"
         )
     from transformers import AutoTokenizer
 
@@ -285,16 +284,16 @@ def _resolve_huggingface(config: HuggingFaceTokenizer) -> "tuple[Tokenizer, str]
     if not hasattr(loaded, "backend_tokenizer"):
         raise DataError(f"tokenizer {config.name} has no tokenizer.json (fast) form")
     if config.of_model:
-        _require_rows(config, max(loaded.backend_tokenizer.get_vocab().values()) + 1)
+        _require_embeddings(config, max(loaded.backend_tokenizer.get_vocab().values()) + 1)
     return loaded.backend_tokenizer, str(eos)
 
 
-def _require_rows(config: HuggingFaceTokenizer, ids: int) -> None:
+def _require_embeddings(config: HuggingFaceTokenizer, ids: int) -> None:
     """Check that the model beside a tokenizer has an embedding for each id."""
     from transformers import PreTrainedConfig
 
-    found, _ = PreTrainedConfig.get_config_dict(config.name, revision=config.revision)
-    rows = found.get("text_config", found).get("vocab_size")
+    model_config, _ = PreTrainedConfig.get_config_dict(config.name, revision=config.revision)
+    rows = model_config.get("text_config", model_config).get("vocab_size")
     if isinstance(rows, int) and ids > rows:
         raise DataError(
             f"{config.name}: its tokenizer has {ids} ids, its embedding {rows} rows: give it the "

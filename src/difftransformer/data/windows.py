@@ -1,9 +1,8 @@
-"""Which documents of a source a split reads, and which windows of long ones, in rounds.
+"""Documents of a split, and the windows of long ones, in rounds.
 
-Where long documents are split, a reading of the corpus takes the first window of every document,
-then the second of those that have one, then windows 3 and 4, 5 to 8 and so on: every document is
-read before any is read further, so that a small budget is not one book. Rounds double, so that
-reading and encoding from the beginning again costs no more than twice the text.
+Where long documents are split, a pass over the corpus reads the first window of every document,
+then the second, then windows 3 and 4, 5 to 8 and so on, so that a small budget is not one book.
+Rounds double, so that encoding again from the start costs at most twice the text.
 """
 
 from collections.abc import Iterator
@@ -23,21 +22,20 @@ from difftransformer.errors import DataError
 
 
 class Excerpt(NamedTuple):
-    """A document, the windows of it that are to be read, and the cursor before it.
+    """A document with the numbers of the windows to read.
 
     Attributes:
         document: The document.
-        windows: Numbers of windows of as many tokens as a document may have; empty for a document
-            without text, which is counted.
-        before: Cursor behind the document before it.
+        windows: Numbers of its windows; empty for a document without text, which is counted.
+        before: Cursor after the previous document.
     """
 
     document: Document
     windows: range
     before: Cursor
 
-    def cursor_behind(self, window: int, last: bool) -> Cursor:
-        """Return the cursor behind a window; ``last``: no other of these follows."""
+    def cursor_after(self, window: int, last: bool) -> Cursor:
+        """Return the cursor after a window; ``last``: whether it is the last of these."""
         if last:
             return self.document.cursor._replace(window=_round(window).start)
         return self.before._replace(window=window + 1)
@@ -46,45 +44,46 @@ class Excerpt(NamedTuple):
 def excerpts(
     dataset: DatasetConfig, name: str, source: Source, split: str, start: Cursor
 ) -> Iterator[Excerpt]:
-    """Yield what a split reads of a source from a cursor on, over and over in training if so set.
+    """Yield the excerpts of a split from a cursor on; training repeats the source if so configured.
 
-    Documents without text come once, with no windows.
+    Documents without text are yielded once, without windows.
 
     Raises:
-        DataError: It is to be read over and over and holds nothing for the split.
+        DataError: The source is to be repeated and has no document in the split.
     """
-    again = dataset.when_exhausted == "repeat" and split == "train"
+    repeats = dataset.when_exhausted == "repeat" and split == "train"
     for repeat in count(start.repeat):
         begin = start if repeat == start.repeat else Cursor(repeat)
-        found = False
-        for excerpt in _reading(dataset, source, split, begin):
-            found = found or bool(excerpt.windows)
+        empty = True
+        for excerpt in _iter_pass(dataset, source, split, begin):
+            empty = empty and not excerpt.windows
             yield excerpt
-        if not again:
+        if not repeats:
             return
-        if not found and begin == Cursor(repeat):
+        if empty and begin == Cursor(repeat):
             raise DataError(empty_split_message(dataset, [name], split))
 
 
-def _reading(
+def _iter_pass(
     dataset: DatasetConfig, source: Source, split: str, start: Cursor
 ) -> Iterator[Excerpt]:
-    """Yield the excerpts of one reading of the corpus, round by round."""
+    """Yield the excerpts of one pass over the corpus, round by round."""
     size = dataset.longest(split) if dataset.long_documents == "split" else None
     share, window = dataset.validation_share, start.window
     while True:
         this = _round(window)
-        more = start != Cursor(start.repeat, window=this.start)  # what came before may have more
+        # Documents before the cursor may have more windows.
+        more = start != Cursor(start.repeat, window=this.start)
         first = not (start.repeat or window)
-        read = iter_split_with_blank if first else documents
+        iter_documents = iter_split_with_blank if first else documents
         before = start
-        for document in read(source, split, share, start._replace(window=0)):
+        for document in iter_documents(source, split, share, start._replace(window=0)):
             blank = not document.text.strip()
-            # A token is of one byte at least, and one of a window ends it.
-            most = len(document.text.encode("utf-8", "replace")) if size else 0
-            if blank or size is None or most > this.start * (size - 1):
+            # A token has at least one byte, and the last of a window is the end-of-text token.
+            max_tokens = len(document.text.encode("utf-8", "replace")) if size else 0
+            if blank or size is None or max_tokens > this.start * (size - 1):
                 yield Excerpt(document, range(0) if blank else range(window, this.stop), before)
-            more = more or (size is not None and most > this.stop * (size - 1))
+            more = more or (size is not None and max_tokens > this.stop * (size - 1))
             window = window if blank else this.start
             before = document.cursor
         if size is None or not more:
@@ -94,6 +93,6 @@ def _reading(
 
 
 def _round(window: int) -> range:
-    """Return the windows that are read in the same round: 0, 1, 2 to 3, 4 to 7 and so on."""
+    """Return the windows of the round of a window: 0, 1, 2 to 3, 4 to 7 and so on."""
     first = 1 << window.bit_length() - 1 if window else 0
     return range(first, max(1, 2 * first))

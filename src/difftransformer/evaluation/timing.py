@@ -1,10 +1,9 @@
-"""Time models beside each other: rounds in fresh processes, in which everything has one turn.
+"""Benchmarks: models timed in interleaved rounds, in several fresh processes.
 
-Every row, backend and mode of a shape has one turn in each round, so that a machine with other
-work to do disturbs all alike; ratios are taken within a round. Where a process finds its memory and
-its code is drawn when it starts, and rounds of one process share that draw: how far a ratio lies
-from that of the next process is seen in no number of rounds. So claims are over processes.
-Models hold random weights and read random tokens: neither changes the time.
+Every row, backend and mode of a shape is timed once per round, so that other load on the machine
+disturbs all alike; ratios are taken within a round. The memory layout of a process is random and
+shared by its rounds, so claims are over processes. Models have random weights and read random
+tokens: neither changes the time.
 """
 
 import logging
@@ -25,7 +24,7 @@ from difftransformer.machine.child_process import run_in_subprocess
 from difftransformer.provenance.environment import Environment, capture
 from difftransformer.tracking.run_context import Job
 
-if TYPE_CHECKING:  # who only waits for processes needs no torch
+if TYPE_CHECKING:  # the parent process does not import torch
     import torch
 
 logger = logging.getLogger(__name__)
@@ -34,52 +33,50 @@ Key = TypeVar("Key")
 Metrics = dict[str, float | None]
 Clock = Callable[[], float]
 CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "cpu": time.process_time}
-"""Seconds of the wall, and those that this process computed in all of its threads."""
+"""Wall time, and CPU time of all threads of this process, in seconds."""
 _SECONDS = "seconds/"
 
 
-def run_benchmark(slice: BenchmarkConfig, *, output: Path, job: Job) -> None:
-    """Time what an evaluation times, process after process, and write one result file.
+def run_benchmark(benchmark: BenchmarkConfig, *, output: Path, job: Job) -> None:
+    """Run a benchmark in one process after the other, and write one result file.
 
-    Everything is tracked but the seconds of single rounds.
+    All metrics are tracked except the seconds of single rounds.
 
     Raises:
-        BackendError: A backend or device that was asked for cannot be used here.
-        UserError: The models are more than the memory that is free; or a process was ended from
-            outside.
+        BackendError: A configured backend or device cannot be used here.
+        UserError: The models exceed the free memory, or a process was killed.
     """
-    config, threads = slice.config, job.identity.threads
+    config, threads = benchmark.config, job.identity.threads
     if config.device != "cpu":
-        gpus.reserve(exclusive=True)  # here, or another job would have it between two processes
-    found = [
-        run_in_subprocess(
-            f"process {number + 1} of {config.processes}", _time_here, slice, threads, number
-        )
-        for number in range(config.processes)
+        gpus.reserve(exclusive=True)  # held between the processes, too
+    count = config.processes
+    outputs = [
+        run_in_subprocess(f"process {n + 1} of {count}", _time_in_process, benchmark, threads, n)
+        for n in range(count)
     ]
-    by_process, resolved, environments = zip(*found, strict=True)
+    by_process, resolved, environments = zip(*outputs, strict=True)
     job.tracker.log_params({"resolved": resolved[0]})
     metrics = merge_processes(by_process)
     job.write_result(
         output,
-        slice.evaluation,
+        benchmark.evaluation,
         metrics,
-        slice.model_dump(mode="json") | {"resolved": resolved[0]},
-        tracked={key: one for key, one in metrics.items() if not key.startswith(_SECONDS)},
-        environment=max(environments, key=lambda one: one.peak_memory_gib or 0),
+        benchmark.model_dump(mode="json") | {"resolved": resolved[0]},
+        tracked={key: v for key, v in metrics.items() if not key.startswith(_SECONDS)},
+        environment=max(environments, key=lambda environment: environment.peak_memory_gib or 0),
     )
 
 
-def _time_here(
-    slice: BenchmarkConfig, threads: int, process: int
+def _time_in_process(
+    benchmark: BenchmarkConfig, threads: int, process: int
 ) -> tuple[Metrics, dict[str, Any], Environment]:
-    """Take the rounds of one process in this one, by its number."""
+    """Run the rounds of process number ``process`` in this process."""
     import torch
 
     from difftransformer.models.kernels import choose_backend
     from difftransformer.models.linear import matmul_backend
 
-    name, config = slice.evaluation, slice.config
+    name, config = benchmark.evaluation, benchmark.config
     torch.set_num_threads(threads)
     device = gpus.choose_device(config.device, f"timings.{name}.device", exclusive=True)
     for backend in config.backends:
@@ -88,20 +85,16 @@ def _time_here(
     if device.type == "cpu":
         resolved["matmul_backend"] = matmul_backend()
     measure = import_module(module_of(name, "measure")).measure
-    return measure(slice, device, process), resolved, capture(threads)
+    return measure(benchmark, device, process), resolved, capture(threads)
 
 
-def merge_processes(found: Sequence[Metrics]) -> Metrics:
-    """Return the metrics of all processes as those of one job.
-
-    Returns:
-        Medians over the processes that have a number, None where it is None in one of them.
-    """
+def merge_processes(by_process: Sequence[Metrics]) -> Metrics:
+    """Return medians over the processes that have a metric; None where one of them has None."""
     merged: Metrics = {}
-    for key in dict.fromkeys(chain.from_iterable(found)):
-        values = [metrics[key] for metrics in found if key in metrics]
-        known = [one for one in values if one is not None]
-        merged[key] = median(known) if len(known) == len(values) else None
+    for key in dict.fromkeys(chain.from_iterable(by_process)):
+        values = [metrics[key] for metrics in by_process if key in metrics]
+        defined = [value for value in values if value is not None]
+        merged[key] = median(defined) if len(defined) == len(values) else None
     return merged
 
 
@@ -112,48 +105,48 @@ def time_shape(
     device: "torch.device",
     process: int,
 ) -> Metrics:
-    """Time all that has a turn at a shape.
+    """Time all rows, backends and modes of a shape.
 
     Args:
-        steps: What computes the tokens of one call, by {shape}/{row}/{backend}/{mode}.
+        steps: Functions that compute the tokens of one call, by {shape}/{row}/{backend}/{mode}.
         call: The tokens.
         config: Rounds and clock.
         device: Where the steps compute.
-        process: Number of this process among those that take rounds, which gives the orders.
+        process: Number of this process, the seed of the orders.
 
     Returns:
-        seconds/{place}/{process}/{round}; tokens_per_second/{place}, median over the rounds, None
-        where a backend has no kernel for a row's heads.
+        seconds/{key}/{process}/{round}; tokens_per_second/{key}, median over the rounds, None where
+        a backend has no kernel for a row's heads.
 
     Raises:
-        BackendError: No backend has one for a row.
+        BackendError: No backend supports a row's heads.
     """
-    able = {place: step for place, step in steps.items() if _runs(place, step)}
-    if refused := sorted(_rows(steps) - _rows(able)):
+    supported = {key: step for key, step in steps.items() if _runs(key, step)}
+    if unsupported := sorted(_rows(steps) - _rows(supported)):
         raise BackendError(
-            f"{next(iter(steps)).partition('/')[0]}: {', '.join(refused)}: no backend of "
-            f"{', '.join(config.backends)} takes its heads: add sdpa"
+            f"{next(iter(steps)).partition('/')[0]}: {', '.join(unsupported)}: no backend of "
+            f"{', '.join(config.backends)} supports its heads: add sdpa"
         )
     rounds = {"warmup": config.warmup, "repeats": config.repeats, "seed": process}
-    seconds = time_interleaved(able, **rounds, clock=CLOCKS[config.clock], device=device)
-    metrics: Metrics = {f"tokens_per_second/{place}": None for place in steps}
-    for place, taken in seconds.items():
-        metrics |= {f"{_SECONDS}{place}/{process}/{r}": one for r, one in enumerate(taken)}
-        speed = call.batch_size * call.seq_len / median(taken)
-        metrics[f"tokens_per_second/{place}"] = speed
-        logger.info("%s: %.4g tokens/s", place, speed)
+    seconds = time_interleaved(supported, **rounds, clock=CLOCKS[config.clock], device=device)
+    metrics: Metrics = {f"tokens_per_second/{key}": None for key in steps}
+    for key, durations in seconds.items():
+        metrics |= {f"{_SECONDS}{key}/{process}/{r}": t for r, t in enumerate(durations)}
+        speed = call.batch_size * call.seq_len / median(durations)
+        metrics[f"tokens_per_second/{key}"] = speed
+        logger.info("%s: %.4g tokens/s", key, speed)
     return metrics
 
 
-def _rows(places: Iterable[str]) -> set[str]:
-    return {place.split("/")[1] for place in places}
+def _rows(keys: Iterable[str]) -> set[str]:
+    return {key.split("/")[1] for key in keys}
 
 
-def _runs(place: str, step: Callable[[], object]) -> bool:
+def _runs(key: str, step: Callable[[], object]) -> bool:
     try:
         step()
     except BackendError as error:
-        logger.warning("%s: left out: %s", place, error)
+        logger.warning("%s: skipped: %s", key, error)
         return False
     return True
 
@@ -167,19 +160,16 @@ def time_interleaved(
     device: "torch.device | None" = None,
     seed: int = 0,
 ) -> dict[Key, list[float]]:
-    """Time steps round by round, one turn each, so that what disturbs them disturbs all alike.
+    """Return the seconds of each step by round; each round runs every step once (interleaved).
 
     Args:
-        steps: What is timed, by name. The order is drawn anew for each round, and none follows
-            itself: it would find the processor's caches filled for it. Two alternate.
+        steps: Functions by name. Each round has a random order, in which no step follows itself,
+            since it would find the processor's caches filled. Two steps alternate.
         warmup: Untimed rounds before.
         repeats: Timed rounds.
         clock: Seconds, of the wall or of the process.
-        device: Where the steps compute; on CUDA a step ends when the device has done it.
-        seed: Of the orders, the same for every call with it.
-
-    Returns:
-        Seconds of each step, round by round.
+        device: Where the steps compute; on CUDA a step ends when the device has finished it.
+        seed: Seed of the orders.
     """
     import torch
 
@@ -187,28 +177,28 @@ def time_interleaved(
         if device is not None and device.type == "cuda":
             torch.cuda.synchronize(device)
 
-    draw, order = random.Random(seed), list(steps)
+    rng, order = random.Random(seed), list(steps)
     seconds: dict[Key, list[float]] = {name: [] for name in steps}
-    for turn in range(warmup + repeats):
+    for number in range(warmup + repeats):
         last = order[-1]
-        draw.shuffle(order)
+        rng.shuffle(order)
         while len(order) > 1 and order[0] == last:
-            draw.shuffle(order)
+            rng.shuffle(order)
         for name in order:
             wait()
             started = clock()
             steps[name]()
             wait()
-            if turn >= warmup:
+            if number >= warmup:
                 seconds[name].append(clock() - started)
     return seconds
 
 
 def peak_memory(step: Callable[[], object], device: "torch.device") -> int:
-    """Bytes that a step allocates on top of what is there before it, at their highest.
+    """Return the peak bytes that a step allocates in tensors.
 
-    Tensors alone: on the CPU counted from the allocator's events of one profiled step, which are
-    the same every time, unlike the size of a process, of which small models are a small part.
+    On the CPU from the allocator's events of one profiled step, which are the same every time,
+    unlike the size of the process.
     """
     if device.type == "cuda":
         import torch

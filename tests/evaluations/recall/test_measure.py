@@ -117,7 +117,7 @@ def test_length_of_the_haystack_is_a_setting(dataset: PackedDataset) -> None:
 
 
 def test_needles_that_do_not_fit(dataset: PackedDataset) -> None:
-    with pytest.raises(DataError, match="9 needles asked for, 1 to 8 fit") as error:
+    with pytest.raises(DataError, match=r"9 needles, .*1 to 8 fit") as error:
         measure(suite(needles=[9]), eval_context(scorer(Uniform(RECALL.vocab_size)), dataset))
     assert "\n" not in str(error.value)
 

@@ -15,7 +15,7 @@ from difftransformer.errors import DataError
 @pytest.fixture
 def copy(stdlib: PackedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data set, all of whose files are large, and old enough for a stamp."""
-    monkeypatch.setattr(digest_cache, "SMALLEST", 1)
+    monkeypatch.setattr(digest_cache, "MIN_SIZE", 1)
     monkeypatch.setattr(digest_cache, "_SETTLED", 0.0)
     folder = Path(shutil.copytree(stdlib.folder, tmp_path / "copy"))
     time.sleep(0.05)
@@ -74,7 +74,7 @@ def test_a_stamp_of_another_manifest_an_old_one_and_rubbish_count_for_nothing(
     for spoiled in ("", "{}", "[]", stamp.read_text().replace('"sha256": "', '"sha256": "0')):
         stamp.write_text(spoiled)
         assert hashed(copy, monkeypatch) == ["train-00001.bin"]
-    monkeypatch.setattr(digest_cache, "LASTS", 0.0)
+    monkeypatch.setattr(digest_cache, "MAX_AGE", 0.0)
     assert len(hashed(copy, monkeypatch)) > 1
 
 
@@ -84,6 +84,6 @@ def test_what_was_touched_just_now_and_what_is_small_gets_no_stamp(
     monkeypatch.setattr(digest_cache, "_SETTLED", 60.0)
     hashed(copy, monkeypatch)
     monkeypatch.setattr(digest_cache, "_SETTLED", 0.0)
-    monkeypatch.setattr(digest_cache, "SMALLEST", 1 << 40)
+    monkeypatch.setattr(digest_cache, "MIN_SIZE", 1 << 40)
     hashed(copy, monkeypatch)
     assert not list(copy.rglob(".*.checked.json"))

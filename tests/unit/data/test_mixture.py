@@ -50,7 +50,7 @@ def test_budget_is_met_unless_everything_ran_out(
         assert all(mixed.mixture.exhausted)
     elif not any(mixed.mixture.exhausted):
         for number, weight in enumerate(weights):
-            assert mixed.mixture.taken[number] == pytest.approx(
+            assert mixed.mixture.consumed[number] == pytest.approx(
                 budget * weight / sum(weights), abs=len(weights)
             )
 
@@ -73,7 +73,7 @@ def test_a_stream_goes_on_where_it_was(
     whole = [(d.source, len(d.tokens)) for d in mix(lengths, weights, budget)]
     stopped = mix(lengths, weights, budget)
     begun = [(d.source, len(d.tokens)) for d in islice(stopped, stop)]
-    rest = mix(lengths, weights, budget, stopped.mixture.taken, stopped.cursors)
+    rest = mix(lengths, weights, budget, stopped.mixture.consumed, stopped.cursors)
     assert begun + [(d.source, len(d.tokens)) for d in rest] == whole
 
 
@@ -108,7 +108,7 @@ def test_a_source_that_runs_out_is_left(
     manifest = pack(sources=two_sources, tokens=20_000, validation_tokens=100).manifest
     assert manifest.splits["train"].tokens == 20_000
     assert manifest.sources["b"].share < 0.3
-    assert "source b ran out before the budget" in caplog.text
+    assert "source b is exhausted" in caplog.text
 
 
 def test_a_source_that_runs_out_can_be_repeated(pack: Pack, two_sources: dict[str, object]) -> None:
@@ -159,7 +159,7 @@ def test_each_reading_and_each_seed_draw_anew_and_the_same_again() -> None:
 
     def chosen(seed: int) -> list[tuple[int, int]]:
         passed = upsample(documents(2), upsampling, seed)
-        return [(d.cursor.repeat, d.cursor.record or d.cursor.unit) for d in passed]
+        return [(d.cursor.repeat, d.cursor.record or d.cursor.file) for d in passed]
 
     first = chosen(0)
     assert first == chosen(0) != chosen(1)
@@ -190,7 +190,7 @@ def test_a_corpus_of_which_nothing_is_kept_ends_in_one_line() -> None:
             yield TokenizedDocument(np.arange(2, dtype=np.uint32), "MIT", Cursor(reading, 1))
             reading += 1
 
-    with pytest.raises(DataError, match="keeps none of the documents in 100 readings"):
+    with pytest.raises(DataError, match="in 100 passes"):
         next(upsample(endless(), LengthUpsampling(full_length=10_000, power=9.0), seed=0))
 
 

@@ -118,5 +118,5 @@ def test_evaluation_rows_are_not_training_rows() -> None:
 
 @pytest.mark.parametrize(("needles", "length"), [(17, None), (0, None), (4, 7), (33, 200)])
 def test_needles_that_do_not_fit_are_refused(needles: int, length: int | None) -> None:
-    with pytest.raises(DataError, match=f"{needles} needles asked for, 1 to"):
+    with pytest.raises(DataError, match=f"{needles} needles, but 1 to"):
         recall_batch(DEFAULT, needles=needles, queries=2, samples=1, seed=0, haystack_length=length)

@@ -192,12 +192,10 @@ def test_a_vocabulary_larger_than_the_text_gives_is_refused(
     (tmp_path / "a.txt").write_text("so little text")
     source = {"kind": "files", "globs": [f"{tmp_path}/a.txt"], "license": "x"}
     dataset = configure(sources={"a": source}, validation_share=1e-9)
-    with pytest.raises(
-        DataError, match=r"^sources a: 14 bytes of .* asks for 512: lower it, or add text$"
-    ):
+    with pytest.raises(DataError, match=r"^sources a: 14 bytes of .* 512: lower it, or add text$"):
         train_tokenizer(dataset, tmp_path / "tokenizer.json")
     (tmp_path / "a.txt").write_text("")
-    with pytest.raises(DataError, match=r"sources a: no text for training, .* it takes two that"):
+    with pytest.raises(DataError, match=r"sources a: no text for training, .* it takes two"):
         train_tokenizer(dataset, tmp_path / "tokenizer.json")
 
 

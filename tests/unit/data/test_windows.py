@@ -150,8 +150,8 @@ def test_what_is_cut_off_is_counted_and_the_cure_named(
     share = 100 * cut.tokens / (cut.tokens + left)
     assert share > 50
     assert (
-        f"source books: {cut.documents} of 4 documents (train) are too long: {share:.1f}% of "
-        f"their text, some {cut.tokens} tokens, is cut off"
+        f"source books: {cut.documents} of 4 documents (train) are truncated: {share:.1f}% of "
+        f"their text, about {cut.tokens} tokens"
     ) in caplog.messages
     assert (
         f"train: {left} tokens, the budget was 5000: raise max_document_tokens ({SIZE}) or set "
