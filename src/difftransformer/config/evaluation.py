@@ -182,7 +182,7 @@ class AnyModel(Settings):
     )
 
     def read_dataset(self, *, pretrained: bool) -> str | None:
-        """See `Suite.read_dataset`."""
+        """Return the dataset to read instead of the run's own, or None."""
         return (self.pretrained_dataset if pretrained else None) or self.dataset
 
 
@@ -208,7 +208,7 @@ class WindowSuite(SplitSuite):
     """Suite on consecutive windows from the start of the validation split."""
 
     map_bytes: ClassVar[float] = 0.0
-    """See `Reading`."""
+    """Bytes per attention map entry that the suite keeps."""
 
     max_tokens: int | None = setting(
         65_536,

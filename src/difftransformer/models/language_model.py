@@ -125,7 +125,7 @@ class HFCausalLM(LanguageModel):
         ]
 
     def hidden_states(self, tokens: Tensor, *, cache: Cache | None = None) -> Tensor:
-        """See `LanguageModel.hidden_states`."""
+        """Return the final hidden states, [B, T, D]."""
         options: dict[str, Any] = {} if cache is None else {"past_key_values": cache}
         output = self.inner.base_model(input_ids=tokens, use_cache=cache is not None, **options)
         hidden: Tensor = output.last_hidden_state

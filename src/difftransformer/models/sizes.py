@@ -212,7 +212,7 @@ class FFNMatch(NamedTuple):
     size: int
     """Parameters, or training FLOPs per token, of the resized model."""
     target: int
-    """The same of the model that it is matched to."""
+    """Parameters, or training FLOPs per token, of the model to match."""
 
     @property
     def relative_error(self) -> float:

@@ -62,7 +62,7 @@ class FSDPProcessGroup(ProcessGroup):
         self._group: Any = None  # torch's default group, with gloo for objects on the CPU
 
     def new_group(self) -> Self:
-        """See the base class; all processes call it."""
+        """Return a group of the same processes for another thread; all processes call it."""
         other = copy(self)
         other._group = dist.new_group(backend="gloo", timeout=collective_timeout())
         return other
@@ -87,7 +87,7 @@ class FSDPProcessGroup(ProcessGroup):
         device: torch.device,
         precision: str,
     ) -> M:
-        """See the base class; layers are gathered one at a time, when they compute."""
+        """Return a model with sharded parameters; a layer is gathered while it computes."""
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
         is_bf16 = precision == "bf16"
@@ -123,14 +123,14 @@ class FSDPProcessGroup(ProcessGroup):
     def wrap_loss(
         self, model: LanguageModel, loss: Callable[[Tensor], Tensor]
     ) -> Callable[[Tensor], Tensor]:
-        """See the base class; embedding and output are gathered in the root's forward."""
+        """Return ``loss`` with embedding and output matrix gathered in the forward pass."""
         self._root.compute = loss
         root: Callable[[Tensor], Tensor] = self._root
         return root
 
     @contextmanager
     def unsharded(self) -> Iterator[None]:
-        """See the base class."""
+        """Gather embedding and output matrix for reading outside the loss."""
         self._root.unshard()
         try:
             yield
@@ -138,18 +138,18 @@ class FSDPProcessGroup(ProcessGroup):
             self._root.reshard()
 
     def all_reduce_mean(self, value: Tensor) -> Tensor:
-        """See the base class."""
+        """Return the mean of a scalar over the processes."""
         total = value.clone()
         dist.all_reduce(total)
         return total / self.world_size
 
     def full_tensor(self, tensor: Tensor) -> Tensor:
-        """See the base class."""
+        """Return the full tensor of a sharded one; others as they are."""
         full: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
         return full
 
     def gather_full_model(self, model: LanguageModel) -> LanguageModel:
-        """See the base class."""
+        """Return an unsharded copy of the model on rank 0; all processes call it."""
         # Only rank 0 allocates the full model.
         with torch.device("cpu" if self.is_rank0 else "meta"):
             full_model = self._make_model()
@@ -162,7 +162,7 @@ class FSDPProcessGroup(ProcessGroup):
         return full_model
 
     def shard_tensor(self, full: Tensor, like: Tensor) -> Tensor:
-        """See the base class."""
+        """Return this process's shard of a full tensor, sharded as ``like``."""
         from torch.distributed.tensor import DTensor, distribute_tensor
 
         if not isinstance(like, DTensor) or isinstance(full, DTensor):
@@ -173,24 +173,24 @@ class FSDPProcessGroup(ProcessGroup):
         )
 
     def any_rank(self, stop: str | None) -> str | None:
-        """See the base class."""
+        """Return the stop signal that any process received, None if none did."""
         number = 0 if stop is None else int(signal.Signals[stop])
         highest = torch.tensor(number)  # on the CPU: reading it from a GPU would stall that
         dist.all_reduce(highest, dist.ReduceOp.MAX)
         return signal.Signals(int(highest)).name if highest else None
 
     def broadcast_object(self, value: Any) -> Any:
-        """See the base class."""
+        """Return the value of rank 0."""
         return self.all_gather_object(value)[0]
 
     def all_gather_object(self, value: Any) -> list[Any]:
-        """See the base class."""
+        """Return the values of all processes, by rank."""
         values: list[Any] = [None] * self.world_size
         dist.all_gather_object(values, value, self._group)
         return values
 
     def run_on_all_or_raise(self, act: Callable[[], T]) -> T:
-        """See the base class."""
+        """Return what ``act`` returns in this process; raise in all if it fails in any."""
         failure: OSError | UserError | None = None
         try:
             result = act()
@@ -204,7 +204,7 @@ class FSDPProcessGroup(ProcessGroup):
         return result
 
     def run_on_rank0(self, act: Callable[[], T]) -> T | None:
-        """See the base class; polls in short collectives, so that none reaches its timeout."""
+        """Run ``act`` on rank 0; the others poll in short collectives, so that none times out."""
         with ThreadPoolExecutor(1, "rank0") as pool:
             future = pool.submit(act) if self.is_rank0 else None
             while not self.broadcast_object(future is None or future.done()):
@@ -213,7 +213,7 @@ class FSDPProcessGroup(ProcessGroup):
             return self.run_on_all_or_raise(lambda: None if future is None else future.result())
 
     def save_shards(self, tensors: dict[str, Tensor], folder: Path) -> list[str]:
-        """See the base class; writes safetensors by torch.distributed.checkpoint."""
+        """Write each process's shards as safetensors by torch.distributed.checkpoint."""
         from torch.distributed.checkpoint.api import CheckpointException
         from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
         from torch.distributed.checkpoint.state_dict_saver import save

@@ -100,12 +100,12 @@ class LowRankAdamW:
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        """See `method.Optimizer`."""
+        """Return the trained parameters."""
         return [*self._adamw.parameters, *(matrix.parameter for matrix in self._matrices)]
 
     @torch.no_grad()
     def step(self, lr: float, found_inf: Tensor | None = None) -> None:
-        """See `method.Optimizer`."""
+        """Update the parameters from their gradients, and set these to None."""
         self._adamw.step(lr, found_inf)
         # Reading the value waits for the GPU, which the projections outweigh.
         skipped = found_inf is not None and bool(found_inf)
@@ -124,7 +124,7 @@ class LowRankAdamW:
         return self._adamw.tensors() | low_rank
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """See `method.Optimizer`."""
+        """Restore the optimizer state from `tensors`."""
         for name, tensor in self.tensors().items():
             tensor.copy_(tensors[name])
 

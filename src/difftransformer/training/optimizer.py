@@ -52,12 +52,12 @@ class AdamW:
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        """See `method.Optimizer`."""
+        """Return the trained parameters."""
         return [slot.parameter for slots, _ in self._groups for slot in slots]
 
     @torch.no_grad()
     def step(self, lr: float, found_inf: Tensor | None = None) -> None:
-        """See `method.Optimizer`."""
+        """Update the parameters from their gradients, and set these to None."""
         beta1, beta2 = self._config.betas
         for slots, decay in self._groups:
             due = [slot for slot in slots if slot.parameter.grad is not None]
@@ -91,7 +91,7 @@ class AdamW:
         }
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """See `method.Optimizer`."""
+        """Restore the optimizer state from `tensors`."""
         for name, tensor in self.tensors().items():
             tensor.copy_(tensors[name])
 

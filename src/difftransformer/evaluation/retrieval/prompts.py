@@ -53,7 +53,7 @@ class RecallPrompts(PromptBuilder):
         self._haystack = cache(self._sample_haystack)
 
     def prompt(self, setting: NeedleSetting, sample: int) -> NeedlePrompt:
-        """See `PromptBuilder.prompt`."""
+        """Return the prompt of a sample of a setting."""
         H = self._suite.haystack(setting.length, self._recall)
         tokens = self._haystack(H, sample).copy()
         rng = np.random.default_rng([QUESTIONS_SEED, 1, H, setting.needles, setting.depth, sample])

@@ -131,7 +131,7 @@ class RetrievalSuite(PromptSuite):
         return reading._replace(lower=f"{reading.lower} or {self.kind}.lengths ({longest})")
 
     def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
-        """See `Suite.incompatibility`."""
+        """Return why the suite does not fit a model or its data, or None."""
         needles, recall = self.most_needles, rows if isinstance(rows, RecallConfig) else None
         if (self.format == "recall") != (recall is not None):
             rows_kind = "text" if recall is None else "recall rows"

@@ -95,7 +95,7 @@ class TextPrompts(PromptBuilder):
         self._haystacks = _Haystacks(dataset, tokenizer, max(suite.lengths))
 
     def prompt(self, setting: NeedleSetting, sample: int) -> NeedlePrompt:
-        """See `PromptBuilder.prompt`."""
+        """Return the prompt of a sample of a setting."""
         assert setting.length is not None
         rng = np.random.default_rng(
             [QUESTIONS_SEED, 1, *setting[:2], setting.length, setting.depth, sample]

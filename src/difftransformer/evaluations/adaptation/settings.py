@@ -18,7 +18,7 @@ class Suite(LossSuite):
     )
 
     def read_dataset(self, *, pretrained: bool) -> str:
-        """See `Suite.read_dataset`."""
+        """Return the dataset to read instead of the run's own, or None."""
         return self.dataset
 
 

@@ -35,7 +35,7 @@ class Options(BaseOptions):
 
     @property
     def replicated(self) -> str | None:
-        """See `replications_of`."""
+        """The difference whose published replications the section shows, or None."""
         return self.replications_of
 
     def check_rows(self, runs: Sequence[str]) -> None:

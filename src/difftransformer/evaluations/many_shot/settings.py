@@ -137,7 +137,7 @@ class Suite(AnyModel, PromptSuite):
 
     @classmethod
     def takes_benchmarks(cls, entry: Mapping[str, Any], benchmarks: str) -> bool:
-        """See `evaluation.Suite.takes_benchmarks`; generated items stay generated."""
+        """Return whether the items of a benchmark replace the built-in ones."""
         return entry.get("data") != GENERATED and benchmarks != BUILTIN
 
     def files(self) -> dict[str, Path]:

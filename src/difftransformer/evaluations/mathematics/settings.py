@@ -87,12 +87,12 @@ class Suite(BaseSuite):
 
     @property
     def reads_intermediate(self) -> bool:
-        """See `evaluation.Suite`: whether intermediate checkpoints are measured."""
+        """Whether intermediate checkpoints are evaluated."""
         return self.intermediate_checkpoints
 
     @classmethod
     def takes_benchmarks(cls, entry: Mapping[str, Any], benchmarks: str) -> bool:
-        """See `evaluation.Suite.takes_benchmarks`: always."""
+        """Return whether the items of a benchmark replace the built-in ones."""
         return True
 
     def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
@@ -113,7 +113,7 @@ class Suite(BaseSuite):
         }
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """See `evaluation.Suite.reading`: a batch of prompts with room for their outputs."""
+        """Return the estimated memory of a batch of prompts with room for their outputs."""
         batch, lower = self.batch_size, self.lower("max_new_tokens")
         total = min(model.max_positions, LONGEST_ITEM + self.max_new_tokens)
         return Reading(batch, min(total, LONGEST_ITEM), total, batch, lower, cached=True)

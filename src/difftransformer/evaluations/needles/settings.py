@@ -62,7 +62,7 @@ class Suite(AnyModel, RetrievalSuite):
         return max(needles for needles, _ in self.pairs)
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """See `evaluation.Suite.reading`: a prompt, or a batch of them in format recall."""
+        """Return the estimated memory of a prompt, or a batch of them in format recall."""
         reading = super().reading(model, longest)
         size = self.batch_size if self.format == "recall" else 1
         return reading._replace(sequences=min(size, max(self.chunk // reading.total, 1)))

@@ -85,11 +85,11 @@ class Suite(evaluation.Suite):
         return f"length {self.length} is longer than its max_positions {max_positions}"
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """See `evaluation.Suite.reading`: a batch of documents, the logits of a chunk."""
+        """Return the estimated memory of a batch of documents, the logits of a chunk."""
         batch, length = self.batch_size, min(self.length, model.max_positions)
         lower = f"{self.lower()} or {self.kind}.length ({length})"
         return Reading(batch, length, length, batch * length, lower, loss_chunk=self.loss_chunk)
 
     def metric_words(self, name: str) -> str:
-        """See `evaluation.Suite.metric_words`."""
+        """Return the words for a metric in messages and tables."""
         return "validation loss, nats" if name == WINDOW_LOSS else super().metric_words(name)

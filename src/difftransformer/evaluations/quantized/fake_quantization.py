@@ -123,7 +123,7 @@ class QuantizingCache:
         self._inner, self._bits, self._key_heads = inner, bits, key_heads
 
     def update(self, keys: Tensor, values: Tensor, layer_index: int, /) -> tuple[Tensor, Tensor]:
-        """See `Cache.update`; attention reads quantized values, also of the new positions."""
+        """Append keys and values and return all of them, quantized."""
         keys, part = keys.clone(), keys[:, : self._key_heads]
         keys[:, : self._key_heads] = fake_quantize_affine(part, self._bits)
         values = fake_quantize_affine(values, self._bits)
@@ -132,7 +132,7 @@ class QuantizingCache:
         return self._inner.update(keys, values, layer_index)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """See `Cache.get_seq_length`."""
+        """Return the number of cached positions."""
         return 0 if self._inner is None else self._inner.get_seq_length(layer_idx)
 
 

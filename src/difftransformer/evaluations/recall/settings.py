@@ -62,12 +62,12 @@ class Suite(evaluation.Suite):
         return None
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """See `evaluation.Suite.reading`: a batch of rows."""
+        """Return the estimated memory of a batch of rows."""
         rows = self.batch_size * self.queries
         return Reading(self.batch_size, longest, longest, rows, self.lower())
 
     def metric_words(self, name: str) -> str:
-        """See `evaluation.Suite.metric_words`."""
+        """Return the words for a metric in messages and tables."""
         words = {accuracy_metric(n): f"retrieval accuracy, N = {n}" for n in self.needles}
         return words.get(name) or super().metric_words(name)
 

@@ -47,7 +47,7 @@ class Suite(LossSuite):
         return Ngrams(n=self.n, max_count=self.max_count)
 
     def metric_words(self, name: str) -> str:
-        """See `Suite.metric_words`."""
+        """Return the words for a metric in messages and tables."""
         return "validation loss, nats" if name == "loss" else super().metric_words(name)
 
 

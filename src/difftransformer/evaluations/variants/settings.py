@@ -59,7 +59,7 @@ class Options(BaseOptions):
 
     @property
     def timing(self) -> str | None:  # type: ignore[override]
-        """See `timed_by`."""
+        """The evaluation whose timings the section shows."""
         return self.timed_by
 
     def facts(self, run: RunConfig) -> dict[str, Fact]:

@@ -27,14 +27,17 @@ MAX_SAVED_KEYS = 1024
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
-    """See `Kernel.attention`; computed in float32 or wider."""
+    """Softmax attention (`Kernel.attention`); computed in float32 or wider."""
     return _blocked(q, k, v, None, scale, mask)[0]
 
 
 def attention_with_lse(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """See `Kernel.attention_with_lse`; computed in float32 or wider."""
+    """Softmax attention with log-sum-exp (`Kernel.attention_with_lse`).
+
+    Computed in float32 or wider.
+    """
     out, lse = _blocked(q, k, v, None, scale, mask, with_lse=True)
     assert lse is not None
     return out, lse.view(len(q), -1, q.shape[2]).transpose(1, 2)
@@ -43,7 +46,7 @@ def attention_with_lse(
 def differential_attention(
     q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
 ) -> Tensor:
-    """See `Kernel.differential_attention`; computed in float32 or wider.
+    """Differential attention (`Kernel.differential_attention`); computed in float32 or wider.
 
     A single query is computed by `sdpa` with fewer calls.
     """

@@ -19,7 +19,7 @@ benchmarks/records/attention_backends-2026-11-22.md."""
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
-    """See `Kernel.attention`."""
+    """Softmax attention (`Kernel.attention`)."""
     if MIN_QUERIES <= q.shape[-2] <= k.shape[-2] <= MAX_KEYS:
         return blocked.attention(q, k, v, scale=scale, mask=mask)
     return sdpa.attention(q, k, v, scale=scale, mask=mask)

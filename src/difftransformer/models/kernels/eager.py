@@ -65,14 +65,14 @@ def differential_map(
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
-    """See `Kernel.attention`."""
+    """Softmax attention (`Kernel.attention`)."""
     return apply_attention(attention_map(q, k, scale=scale, mask=mask), v)
 
 
 def attention_with_lse(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """See `Kernel.attention_with_lse`."""
+    """Softmax attention with log-sum-exp (`Kernel.attention_with_lse`)."""
     scores = logits(q, k, scale=scale, mask=mask)
     return apply_attention(scores.softmax(dim=-1), v), scores.logsumexp(dim=-1).transpose(1, 2)
 
@@ -80,7 +80,7 @@ def attention_with_lse(
 def differential_attention(
     q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
 ) -> Tensor:
-    """See `Kernel.differential_attention`."""
+    """Differential attention (`Kernel.differential_attention`)."""
     return apply_attention(differential_map(q, k, lam, scale=scale, mask=mask), v)
 
 

@@ -23,7 +23,10 @@ _TABLES = [
 def attention_with_lse(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """See `Kernel.attention_with_lse`; on the CPU plain PyTorch, without gradients."""
+    """Softmax attention with log-sum-exp (`Kernel.attention_with_lse`).
+
+    On the CPU plain PyTorch, without gradients.
+    """
     from torch.nn.attention.flex_attention import AuxRequest  # imports the compiler: seconds
 
     def apply_mask(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:

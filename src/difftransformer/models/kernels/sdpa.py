@@ -24,7 +24,7 @@ PADDING_COLUMNS = 8
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
-    """See `Kernel.attention`.
+    """Softmax attention (`Kernel.attention`).
 
     A single query, as in decoding, needs no causal mask: the heads of a group are then passed as
     queries of one head, so keys and values are read once.
@@ -56,7 +56,7 @@ def _is_causal(T: int, mask: Tensor | None) -> bool:
 def attention_with_lse(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """See `Kernel.attention_with_lse`.
+    """Softmax attention with log-sum-exp (`Kernel.attention_with_lse`).
 
     SDPA does not return the log-sum-exp. On the CPU this calls torch's private operation behind
     SDPA, or `eager` if torch lacks it; on other devices FlexAttention, except for a single query.
@@ -158,7 +158,9 @@ def differential_attention(
     mask: Tensor | None,
     attend: Callable[..., Tensor] = attention,
 ) -> Tensor:
-    """See `Kernel.differential_attention`; padded, since SDPA is slow for values wider than keys.
+    """Differential attention (`Kernel.differential_attention`).
+
+    Padded, since SDPA is slow for values wider than keys.
 
     One call of ``attend`` computes both maps of a head: queries [q1, 0] and [0, q2] share the
     joint keys [k1, k2]. For a single query, as in decoding, joint keys would copy the cache, so its

@@ -26,7 +26,7 @@ _COMPUTE_CAPABILITY = {2: (8, 0), 3: (9, 0), 4: (9, 0)}
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
-    """See `Kernel.attention`.
+    """Softmax attention (`Kernel.attention`).
 
     Raises:
         BackendError: a mask, a CPU tensor, float32 or heads that are too wide for flash-attn.
@@ -57,7 +57,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
 
 
 def unavailable_reason(device: str, precision: str) -> str | None:
-    """See `kernels.unavailable_reason`."""
+    """Return why this backend cannot run here, or None."""
     if device != "cuda":
         return f"it needs an NVIDIA GPU and the device is {device}; use sdpa or auto"
     if (version := generation()) is None:
@@ -136,14 +136,20 @@ _max_value_dim._dynamo_marked_constant = True  # type: ignore[attr-defined]
 def attention_with_lse(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """See `Kernel.attention_with_lse`; FlexAttention, as flash-attn's lse has no gradient."""
+    """Softmax attention with log-sum-exp (`Kernel.attention_with_lse`).
+
+    FlexAttention, as flash-attn's lse has no gradient.
+    """
     return flex.attention_with_lse(q, k, v, scale=scale, mask=mask)
 
 
 def differential_attention(
     q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
 ) -> Tensor:
-    """See `Kernel.differential_attention`; as in `sdpa` if values cannot be wider than keys."""
+    """Differential attention (`Kernel.differential_attention`).
+
+    As in `sdpa` if values cannot be wider than keys.
+    """
     if q.shape[-2] > 1 and _is_half_on_cuda(q) and _supports_wide_values(q, k, v):
         attn1 = attention(q[:, 0::2], k[:, 0::2], v, scale=scale, mask=mask)
         attn2 = attention(q[:, 1::2], k[:, 1::2], v, scale=scale, mask=mask)

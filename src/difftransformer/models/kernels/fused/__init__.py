@@ -24,7 +24,7 @@ NEEDED = (8, 0)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
-    """See `Kernel.attention`; a single query, as in decoding, is SDPA's.
+    """Softmax attention (`Kernel.attention`); a single query, as in decoding, is SDPA's.
 
     Raises:
         BackendError: Unsupported device, dtype or width.
@@ -37,7 +37,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
 def attention_with_lse(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """See `Kernel.attention_with_lse`; a single query is SDPA's.
+    """Softmax attention with log-sum-exp (`Kernel.attention_with_lse`); a single query is SDPA's.
 
     Raises:
         BackendError: Unsupported device, dtype or width.
@@ -51,7 +51,7 @@ def attention_with_lse(
 def differential_attention(
     q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
 ) -> Tensor:
-    """See `Kernel.differential_attention`; a single query is SDPA's.
+    """Differential attention (`Kernel.differential_attention`); a single query is SDPA's.
 
     Raises:
         BackendError: Unsupported device, dtype or width.
@@ -62,7 +62,7 @@ def differential_attention(
 
 
 def unavailable_reason(device: str, precision: str) -> str | None:
-    """See `kernels.unavailable_reason`."""
+    """Return why this backend cannot run here, or None."""
     if device == "cpu" and interpreted():
         return None
     if device != "cuda":
