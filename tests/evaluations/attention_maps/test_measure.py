@@ -206,19 +206,6 @@ def test_saved_rows_are_means_over_heads(
                 torch.testing.assert_close(saved[name][:, layer, index], expected)
 
 
-def test_heads_with_equal_weights_have_distance_zero(text: Path, tmp_path: Path) -> None:
-    context = context_of(text, tmp_path, "softmax")
-    heads = context.scorer.model.config.attention.num_heads
-    with torch.no_grad():
-        for layer in context.scorer.model.layers:
-            rows = layer.attention.qkv_proj.weight.view(3, heads, 4, -1)
-            rows[:2, 1:] = rows[:2, :1]
-    metrics = metrics_of(measure(suite(), context))
-    for layer in range(LAYERS):
-        assert metrics[layer_metric("distance", layer)] == pytest.approx(0, abs=1e-12)
-    assert metrics["distance_all"] > 1e-3
-
-
 def test_a_single_head_has_no_distance(text: Path, tmp_path: Path) -> None:
     result = measure(suite(), context_of(text, tmp_path, "softmax", num_heads=1))
     assert result.metrics["distance"] is None and "distance" not in result.per_item

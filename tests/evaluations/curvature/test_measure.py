@@ -1,7 +1,6 @@
 """Metrics of a phase from given spectra, and of small training runs."""
 
 import dataclasses
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -212,11 +211,3 @@ def test_a_phase_may_not_have_the_name_of_the_final_one() -> None:
 def test_a_context_that_is_too_short_is_refused_before_any_job() -> None:
     assert suite().incompatibility(16, None) is None
     assert "max_positions 15" in (suite().incompatibility(15, None) or "")
-
-
-def test_details_are_json(trained: Path, text: Path) -> None:
-    context = eval_context(trained, text)
-    measure(suite(), context)
-    (batch, *_) = json.loads((context.details / SPECTRA).read_text())["phases"]["late"]
-    assert {*batch} == {"nodes", "weights", "top", "error"}
-    assert sum(batch["weights"]) == pytest.approx(1)
