@@ -79,7 +79,7 @@ def _published(
     (curves, equal_losses), texts = published_fits(context, paper), []
     for run, series in paper.series.items():
         points = seed_points(run, series.x, [series.y])
-        draw_lines(axes, points, styles, **(PUBLISHED_STYLE | {"marks": 5.5, "lw": 0}))
+        draw_lines(axes, points, styles, **(PUBLISHED_STYLE | {"marker_size": 5.5, "lw": 0}))
         _curve(axes, run, curves[run], styles)
     for row, (grid_row, equal) in equal_losses.items():
         stated = PublishedValues(paper).number(row, "equal_loss_ratio")
