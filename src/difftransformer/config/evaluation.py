@@ -219,7 +219,7 @@ class WindowSuite(SplitSuite):
 
     @property
     def planned_tokens(self) -> int | None:
-        """All windows."""
+        """Number of tokens that the suite evaluates at most."""
         return self.max_tokens
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:

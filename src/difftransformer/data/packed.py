@@ -41,7 +41,7 @@ FileName = Annotated[str, AfterValidator(_plain_file_name)]
 
 
 class ShardEntry(Settings):
-    """One shard."""
+    """A shard in the manifest: file, tokens, checksum."""
 
     file: FileName = setting(meaning="File name in shards/ beside the manifest.")
     tokens: int = setting(meaning="Number of tokens.", unit="tokens", gt=0)

@@ -33,7 +33,7 @@ class LanguageModel(nn.Module, ABC):
     @property
     @abstractmethod
     def vocab_size(self) -> int:
-        """V."""
+        """Size of the vocabulary, V."""
 
     @property
     @abstractmethod
@@ -90,7 +90,7 @@ class HFCausalLM(LanguageModel):
 
     @property
     def vocab_size(self) -> int:
-        """V."""
+        """Size of the vocabulary, V."""
         return int(self.inner.config.get_text_config().vocab_size)
 
     @property

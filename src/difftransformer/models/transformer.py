@@ -149,7 +149,7 @@ class Transformer(LanguageModel):
 
     @property
     def vocab_size(self) -> int:
-        """V."""
+        """Size of the vocabulary, V."""
         return self.config.vocab_size
 
     @property

@@ -94,7 +94,7 @@ class Progress:
 
 
 def rate(tokens_per_second: float) -> str:
-    """Format a speed."""
+    """Format a speed in tokens per second."""
     large = tokens_per_second >= 10_000
     return f"{tokens_per_second / 1000:.1f}k tok/s" if large else f"{tokens_per_second:.0f} tok/s"
 

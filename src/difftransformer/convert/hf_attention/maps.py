@@ -78,7 +78,7 @@ class CapturedAttention:
 
     @property
     def length(self) -> int:
-        """T."""
+        """Number of positions, T."""
         return self.queries.shape[2]
 
     def block(self, start: int, stop: int) -> AttentionBlock:

@@ -58,7 +58,7 @@ class Suite(AnyModel, RetrievalSuite):
 
     @property
     def most_needles(self) -> int:
-        """Largest N."""
+        """Return the largest number of needles."""
         return max(needles for needles, _ in self.pairs)
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
