@@ -6,6 +6,7 @@ computes half of it, nothing for sums, norms and softmax.
 """
 
 from dataclasses import replace
+from functools import cache
 from typing import Literal, NamedTuple
 
 import torch
@@ -34,6 +35,7 @@ def count_parameters(config: ModelConfig) -> int:
     return other + config.num_layers * layer
 
 
+@cache
 def layer_and_other_parameters(config: ModelConfig) -> tuple[int, int]:
     """Return the number of parameters of one layer, and of everything outside the layers."""
     model = _one_layer_model(config)

@@ -65,6 +65,7 @@ class Artifacts:
             trained = self.jobs.run(run) if self.jobs.trained(run) else None
             check_evaluation(self.jobs.pretrained_runs, suite, run, trained, location)
 
+    @cache  # noqa: B019 - a plan lives as long as the process
     def resolve(self, name: str, kind: Kind) -> ResolvedArtifact:
         """Return the resolved config of a table or figure."""
         parts = self.available[name].sections

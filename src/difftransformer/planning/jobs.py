@@ -27,7 +27,7 @@ from difftransformer.planning.pretrained import PretrainedRuns
 from difftransformer.planning.rules import ENTRIES
 from difftransformer.planning.sizes import Sizes
 from difftransformer.planning.user_files import UserFiles
-from difftransformer.provenance.atomic import write_text
+from difftransformer.provenance.atomic import write_bytes
 from difftransformer.provenance.fingerprint import code_fingerprint, config_fingerprint
 from difftransformer.provenance.layout import INTERMEDIATE, Layout
 from difftransformer.provenance.model_files import model_files
@@ -143,7 +143,7 @@ class Jobs:
     def timing_gpus(self, name: str) -> int:
         """Return the GPUs that a benchmark job requests."""
         config = self.resolver.timing(name)
-        return 0 if config is None else _gpus(config.device)
+        return 0 if config is None else self._gpus(config.device)
 
     def timing_threads(self, name: str, cores: int) -> int:
         """Return the threads of a benchmark job: all ``cores``, or those it needs by CPU time."""
@@ -178,8 +178,8 @@ class Jobs:
         """Return the GPUs that a run's training, or its evaluation by a suite, requests."""
         if suite is not None:
             device = self.resolver.suite(suite).device
-            if device != "auto" or gpus.visible_gpus():
-                return _gpus(device)
+            if device != "auto" or self._has_gpu:
+                return self._gpus(device)
         if not self.trained(run):  # measured where what adapting makes of it is trained
             adapted = self.trained_by("adapt")
             children = (name for name in adapted if self.resolver.entry(name).init_from == run)
@@ -187,7 +187,7 @@ class Jobs:
                 return 0
             run = child
         training = self.run(run).training
-        return _gpus(training.device) * (training.world_size if suite is None else 1)
+        return self._gpus(training.device) * (training.world_size if suite is None else 1)
 
     @cache  # noqa: B019 - a plan lives as long as the process
     def host_mb(self, run: str) -> int:
@@ -308,11 +308,14 @@ class Jobs:
     def write(self, kind: str, config: BaseModel) -> str:
         """Write a config to a file named by its content, unless it exists."""
         path = Path(f"{self.layout.plan}/{kind}-{config_fingerprint(config)[:16]}.json")
-        if not path.is_file():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_text(path, config.model_dump_json(indent=2) + "\n")
+        data = f"{config.model_dump_json(indent=2)}\n".encode()
+        if not path.is_file() or path.stat().st_size != len(data):
+            write_bytes(path, data, durable=False)  # hundreds of them: fsync would take seconds
         return str(path)
 
+    @cached_property
+    def _has_gpu(self) -> bool:
+        return bool(gpus.visible_gpus())
 
-def _gpus(device: str) -> int:
-    return int(device == "cuda" or (device == "auto" and bool(gpus.visible_gpus())))
+    def _gpus(self, device: str) -> int:
+        return int(device == "cuda" or (device == "auto" and self._has_gpu))

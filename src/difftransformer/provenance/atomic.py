@@ -25,12 +25,13 @@ _ABANDONED = 86_400.0
 
 
 @contextmanager
-def replacing(path: Path | str) -> Iterator[Path]:
+def replacing(path: Path | str, *, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary path in the folder of ``path``; on success it becomes ``path``.
 
     The caller writes one file to the yielded path. At the end of the block the file is fsynced and
     renamed to ``path``; after an exception it is removed and ``path`` is unchanged. Missing parent
-    folders are created.
+    folders are created. Without ``durable`` nothing is fsynced: for small files that the caller
+    checks when it finds them, since a power failure may leave them empty.
 
     Raises:
         FileNotFoundError: The block did not write the yielded path.
@@ -40,12 +41,15 @@ def replacing(path: Path | str) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     writer = f"{_host()}.{os.getpid()}"
     aside = target.with_name(f".{target.stem}.{writer}.partial{target.suffix}")
-    _remove_leftovers(target)
+    if durable:
+        _remove_leftovers(target)
     try:
         yield aside
-        sync(aside)
+        if durable:
+            sync(aside)
         aside.replace(target)
-        sync(target.parent)
+        if durable:
+            sync(target.parent)
     except OSError as error:
         if error.filename in (None, str(aside)):  # report the name that the user knows
             error.filename = str(target)
@@ -54,9 +58,9 @@ def replacing(path: Path | str) -> Iterator[Path]:
         aside.unlink(missing_ok=True)
 
 
-def write_bytes(path: Path | str, data: bytes) -> None:
+def write_bytes(path: Path | str, data: bytes, *, durable: bool = True) -> None:
     """Write ``data`` to ``path`` atomically (see `replacing`)."""
-    with replacing(path) as aside:
+    with replacing(path, durable=durable) as aside:
         aside.write_bytes(data)
 
 
