@@ -209,9 +209,9 @@ def _pieces(text: str, size: int = _PIECE_CHARACTERS) -> "Iterator[str]":
     """Split a text between words into pieces of at least `size` characters."""
     assert size > 0
     start = 0
-    while found := _BETWEEN_WORDS.search(text, start + size):
-        yield text[start : found.start()]
-        start = found.start()
+    while match := _BETWEEN_WORDS.search(text, start + size):
+        yield text[start : match.start()]
+        start = match.start()
     yield text[start:]
 
 

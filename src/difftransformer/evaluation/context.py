@@ -56,17 +56,17 @@ def per_item_scores(
 
 @dataclass(frozen=True)
 class EvalContext:
-    """A trained model with its data.
+    """A trained model with its data, the input of ``measure``.
 
     Attributes:
-        scorer: The model, as most suites use it.
+        scorer: The model.
         dataset: The packed dataset that the model was trained on.
         device: Where the model is.
-        ngrams: Keys of the n-grams frequent in training, for the suites that ask for them.
-        details: Existing folder for samples and arrays; they become outputs of the job.
+        ngrams: Keys of the n-grams frequent in training, for the suites that need them.
+        details: Existing folder for samples and arrays, which become outputs of the job.
         state: Folder that outlives a killed job, for suites that resume; the suite makes it.
         seed: Seed of the training.
-        model: Folder of the finished training, for the suites that read more of it.
+        model: Folder of the finished training.
     """
 
     scorer: Scorer
@@ -83,7 +83,7 @@ class EvalContext:
 class PretrainedContext:
     """A pretrained model, for the suites that measure any causal language model.
 
-    The suite loads it onto the device; the folders are those of a `EvalContext`.
+    The suite loads the model; the folders are those of an `EvalContext`.
     """
 
     model: PretrainedModel
@@ -93,10 +93,10 @@ class PretrainedContext:
 
 
 def validation_windows(suite: WindowSuite, context: EvalContext) -> Iterator[Tensor]:
-    """Return the suite's windows of the validation split in batches, int64 [B, T + 1]; T = seq_len.
+    """Yield the suite's windows of the validation split in batches, int64 [B, T + 1]; T = seq_len.
 
     Raises:
-        DataError: the validation split is missing or too short.
+        DataError: The validation split is missing or too short.
     """
     return sequential_windows(
         context.dataset,
@@ -110,12 +110,12 @@ def validation_windows(suite: WindowSuite, context: EvalContext) -> Iterator[Ten
 def losses_by_window(
     suite: LossSuite, context: EvalContext
 ) -> Iterator[tuple[Tensor, NDArray[np.float64], NDArray[np.int64]]]:
-    """Yield windows of the validation split with the loss of each target and whose it is.
+    """Yield windows of the validation split with the loss and the document of each target.
 
     Windows tile the split in order and cross document boundaries, as in training.
 
     Returns:
-        int64 [B, T + 1]; losses in nats and numbers of the documents of the targets, [B T] each.
+        Windows int64 [B, T + 1]; losses in nats and document numbers of the targets, [B T] each.
 
     Raises:
         DataError: As `validation_windows`.
@@ -124,11 +124,11 @@ def losses_by_window(
     for windows in validation_windows(suite, context):
         losses = context.scorer.losses(windows, suite.loss_chunk).numpy().reshape(-1)
         # The first target of a window is its second token.
-        places = start + np.arange(len(losses))
-        yield windows, losses, np.searchsorted(ends, places, side="right")
+        positions = start + np.arange(len(losses))
+        yield windows, losses, np.searchsorted(ends, positions, side="right")
         start += len(losses)
 
 
 def validation_inputs(suite: WindowSuite, context: EvalContext) -> Iterator[Tensor]:
-    """Return the same without the last target, int64 [B, T]."""
+    """Yield the windows of `validation_windows` without the last target, int64 [B, T]."""
     return (batch[:, :-1] for batch in validation_windows(suite, context))

@@ -54,20 +54,20 @@ def estimate_evaluation(
 
     ``backend`` is a resolved one (`kernels.choose_backend`), ``row_length`` that of generated rows.
     """
-    asked = suite.base_suite
-    reading = asked.reading(model, row_length or model.max_positions)
+    base_suite = suite.base_suite
+    reading = base_suite.reading(model, row_length or model.max_positions)
     rows = reading.rows
     if reading.loss_chunk is not None:
         rows = chunk_rows(min(rows, reading.loss_chunk), model.vocab_size, device.type)
     heads = model.attention.output_heads
     maps = reading.map_bytes * heads * reading.total**2
     layer = layer_activations(
-        model, backend, reading.new, reading.total, asked.precision, grad=False
+        model, backend, reading.new, reading.total, base_suite.precision, grad=False
     ).saved
     cache = 4.0 * kv_cache_numel_per_token(model) * reading.total if reading.cached else 0.0
     gaps, cache_gaps = (GAPS, CACHE_GAPS) if device.type == "cpu" else (1.0, 1.0)
     return EvaluationEstimate(
-        weights=4.0 * count_parameters(model) * (1 if asked is suite else 2),
+        weights=4.0 * count_parameters(model) * (1 if base_suite is suite else 2),
         activations=gaps * max(layer, maps) * reading.sequences,
         cache=cache_gaps * cache * reading.sequences,
         logits=gaps * 8 * rows * model.vocab_size,
