@@ -58,7 +58,7 @@ def visit(browser: Any) -> Iterator[Open]:
 
         context.route("**/*", ask)
         page = context.new_page()
-        page.on("console", lambda said: said.type == "error" and wrong.append(said.text))
+        page.on("console", lambda message: message.type == "error" and wrong.append(message.text))
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.goto(address)
         return page
@@ -84,9 +84,9 @@ def _results(folder: Path) -> FakeResults:
             if row in ("transformer", "diff"):
                 sentences(fake, row, seed)
     for path in fake.results[:]:  # two runs have a setting of their own
-        one = json.loads(path.read_text())
-        if one["kind"] == "training" and one["run"] in ("diff", "recall_diff_lambda_0_8"):
-            fake.training(one["run"], one["seed"], one["metrics"], lr=1e-3)
+        content = json.loads(path.read_text())
+        if content["kind"] == "training" and content["run"] in ("diff", "recall_diff_lambda_0_8"):
+            fake.training(content["run"], content["seed"], content["metrics"], lr=1e-3)
     return fake
 
 
@@ -97,11 +97,11 @@ def site(made: FakeResults, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = build_site(made, made.root, tables, ["table6"]).parent
     other = _results(tmp_path_factory.mktemp("other") / "tiny")
     for path in other.results[:]:
-        one = json.loads(path.read_text())
-        if one["run"] == "diff" and one["suite"] == "validation_slices":
-            one["metrics"]["loss"] += 0.5
-            seed, suite, metrics = one["seed"], one["suite"], one["metrics"]
-            other.write(path, "evaluation", "diff", seed, suite, metrics, one["settings"])
+        content = json.loads(path.read_text())
+        if content["run"] == "diff" and content["suite"] == "validation_slices":
+            content["metrics"]["loss"] += 0.5
+            seed, suite, metrics = content["seed"], content["suite"], content["metrics"]
+            other.write(path, "evaluation", "diff", seed, suite, metrics, content["settings"])
     build_table(resolved_artifact("table6"), set(other.results), other.root / "tables" / "table6")
     write_comparison(made.root, other.root, folder / "compare.html")
     return folder

@@ -64,9 +64,9 @@ def served(made: FakeResults, site: Path) -> Iterator[Served]:
         [sys.executable, "-m", *words, "--port", str(port)], stdout=subprocess.PIPE, text=True
     )
     assert running.stdout is not None
-    said = running.stdout.readline()
-    found = re.search(rf"http://127\.0\.0\.1:{port + 1}/([\w-]{{32}})/tiny/$", said.rstrip())
-    assert found is not None, said
+    output = running.stdout.readline()
+    found = re.search(rf"http://127\.0\.0\.1:{port + 1}/([\w-]{{32}})/tiny/$", output.rstrip())
+    assert found is not None, output
     assert f"http://127.0.0.1:{port}/{found[1]}/#/" in running.stdout.readline()
     yield Served(running.pid, port, found[1])
     running.send_signal(signal.SIGTERM)
@@ -152,8 +152,8 @@ def test_without_the_token_nothing_is_served(served: Served, made: FakeResults) 
             ("GET", "static-files/favicon.ico"),
             ("POST", f"ajax-api/2.0/mlflow/upload-artifact?path=x&run_uuid={run}"),
         ):  # fmt: skip
-            said = ask(f"{mlflow}/{token}{path}", method)
-            assert said[0] == 403 and b"make ui" in said[1], (token, path, said)
+            output = ask(f"{mlflow}/{token}{path}", method)
+            assert output[0] == 403 and b"make ui" in output[1], (token, path, output)
         for path in ("", "tiny/", "tiny/index.html", "run/x"):
             assert status(f"{reports}/{token}{path}") == 403
     assert store.client.get_run(run).info.lifecycle_stage == "active"
@@ -176,8 +176,8 @@ def test_no_other_user_can_read_the_token(served: Served) -> None:
     ui = psutil.Process(served.process)
     processes = [ui, *ui.children(recursive=True)]
     assert len(processes) >= 2
-    assert not any(served.token in word for one in processes for word in one.cmdline())
-    (told,) = {one.environ().get(REPORTS_VARIABLE) for one in processes[1:]}
+    assert not any(served.token in word for process in processes for word in process.cmdline())
+    (told,) = {process.environ().get(REPORTS_VARIABLE) for process in processes[1:]}
     assert told == served.reports
 
 
@@ -209,8 +209,8 @@ def test_signals_that_come_again_and_again_leave_no_mlflow_behind(
         text=True,
     )
     assert running.stdout is not None
-    said = running.stdout.readline()
-    assert "/tiny/" in said and served.token not in said  # each start has a token of its own
+    output = running.stdout.readline()
+    assert "/tiny/" in output and served.token not in output  # each start has a token of its own
     (mlflow,) = psutil.Process(running.pid).children()
     try:
         end = time.monotonic() + PATIENCE

@@ -56,16 +56,16 @@ def test_a_question_leads_to_its_verdict(site: Path, visit: Open) -> None:
         question = questions.nth(place)
         marks = question.locator("svg.sparkline").all()
         assert marks and all(mark.is_visible() for mark in marks)
-        said = [question.locator("h3").inner_text(), question.locator(".chip").inner_text()]
+        text = [question.locator("h3").inner_text(), question.locator(".chip").inner_text()]
         question.locator("a").click()
         verdict = page.locator(".verdicts li:target").inner_text()
-        assert all(one in verdict for one in said)
+        assert all(element in verdict for element in text)
         page.go_back()
     row = secondary.first
-    said = [row.locator("a").inner_text(), row.locator(".chip").inner_text()]
+    text = [row.locator("a").inner_text(), row.locator(".chip").inner_text()]
     row.locator("a").click()
     verdict = page.locator(".verdicts li:target").inner_text()
-    assert all(one in verdict for one in said)
+    assert all(element in verdict for element in text)
 
 
 def test_a_cell_opens_to_where_it_comes_from(site: Path, visit: Open) -> None:
@@ -77,10 +77,10 @@ def test_a_cell_opens_to_where_it_comes_from(site: Path, visit: Open) -> None:
     cell.click()
     panel = page.locator("#panel")
     assert panel.is_visible() and table.evaluate(widths) == before
-    said = panel.inner_text()
-    assert "DIFF: Valid" in said and "95% interval" in said and "published: 3.062" in said
-    assert "seed 0" in said and "Commit" not in said
-    assert "Settings that differ from other rows" in said and "training.lr" in said
+    text = panel.inner_text()
+    assert "DIFF: Valid" in text and "95% interval" in text and "published: 3.062" in text
+    assert "seed 0" in text and "Commit" not in text
+    assert "Settings that differ from other rows" in text and "training.lr" in text
     panel.locator("summary").first.click()
     opened = panel.inner_text()
     assert "0123456789ab" in opened and re.search(
@@ -134,7 +134,9 @@ def test_tables_fit_a_desk(site: Path, visit: Open) -> None:
 
 def test_the_dark_reaches_figures_and_charts(site: Path, visit: Open) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
-    light, dark = (visit(f"file://{site}/table6.html", scheme=one) for one in ("light", "dark"))
+    light, dark = (
+        visit(f"file://{site}/table6.html", scheme=element) for element in ("light", "dark")
+    )
     assert light.evaluate(ground) != dark.evaluate(ground)
     shots = [page.locator("figure img").screenshot() for page in (light, dark)]
     assert brightness(light, shots[0]) > 0.8 and brightness(dark, shots[1]) < 0.4
@@ -208,7 +210,7 @@ def test_runs_of_one_color_differ_in_chart_and_legend(site: Path, visit: Open) -
     swatches = page.eval_on_selector_all(
         "#chart .u-marker", "found => found.slice(1).map(one => one.style.background)"
     )
-    tones = {tone for one in swatches for tone in re.findall(r"rgb\([^)]*\)", one)}
+    tones = {tone for swatch in swatches for tone in re.findall(r"rgb\([^)]*\)", swatch)}
     assert len(tones) == 1 and len(set(swatches)) == 3
 
 
@@ -216,8 +218,8 @@ def test_maps_stand_side_by_side(site: Path, visit: Open) -> None:
     page = visit(f"file://{site}/attention.html")
     maps = page.locator("#maps [role='img']")
     assert maps.count() == 2
-    said = [one.get_attribute("aria-label") for one in maps.all()]
-    assert said[0].startswith("DIFF, layer 2, head 1") and "Transformer" in said[1]
+    text = [element.get_attribute("aria-label") for element in maps.all()]
+    assert text[0].startswith("DIFF, layer 2, head 1") and "Transformer" in text[1]
     added, taken = (
         maps.first.locator(f"[aria-description='{sign}'] rect") for sign in ("added", "subtracted")
     )
@@ -243,12 +245,12 @@ def test_two_builds_are_compared(site: Path, visit: Open) -> None:
     beyond = rows.count()
     assert 0 < beyond < everything
     assert page.locator("#shown").inner_text().startswith(f"{beyond} cell")
-    assert {one.inner_text() for one in rows.locator("th").all()} == {"DIFF"}
+    assert {element.inner_text() for element in rows.locator("th").all()} == {"DIFF"}
     page.click("button.chip[data-verdict='beyond noise']")
     page.locator("button.sort", has_text="B − A").click()
     values = [
-        float(one.get_attribute("data-value") or "nan")
-        for one in page.locator("tbody >> nth=0").locator("td[data-value]").all()
+        float(element.get_attribute("data-value") or "nan")
+        for element in page.locator("tbody >> nth=0").locator("td[data-value]").all()
     ]
     assert values == sorted(values) and len(values) > 2
 
@@ -270,9 +272,9 @@ def test_axe_finds_nothing_serious(site: Path, visit: Open, scheme: str) -> None
             page.click("[data-cell='diff/valid']")
         found = Axe().run(page, options={"preload": False}).response["violations"]
         serious = [
-            (one["id"], [node["html"][:150] for node in one["nodes"][:3]])
-            for one in found
-            if one["impact"] in ("serious", "critical")
+            (element["id"], [node["html"][:150] for node in element["nodes"][:3]])
+            for element in found
+            if element["impact"] in ("serious", "critical")
         ]
         assert not serious, (name, serious)
 

@@ -24,10 +24,10 @@ def curvature(
     metrics: dict[str, float | int | None] = {}
     for phase, batches in found.items():
         numbers = {
-            "largest": fmean(one.nodes[-1] for one in batches),
-            "smallest": fmean(one.nodes[0] for one in batches),
+            "largest": fmean(batch.nodes[-1] for batch in batches),
+            "smallest": fmean(batch.nodes[0] for batch in batches),
             "ratio": 0.4 + noise.gauss(0, 0.05),
-            "negative_top": fmean(sum(x < 0 for x in one.top) / _TOP for one in batches),
+            "negative_top": fmean(sum(x < 0 for x in batch.top) / _TOP for batch in batches),
             "negative_curvature": 0.45 + noise.gauss(0, 0.01),
             "negative_mass": 0.004,
             "error": 0.02,

@@ -52,17 +52,19 @@ def left_out(name: str) -> str | None:
 
 def made_up(kind: Kind) -> list[str]:
     """Return the artifacts that are built of made-up results."""
-    known = fake_configs.RESOLVER.artifacts.items()
-    return [name for name, one in known if getattr(one, kind) and left_out(name) is None]
+    artifacts = fake_configs.RESOLVER.artifacts.items()
+    return [
+        name for name, artifact in artifacts if getattr(artifact, kind) and left_out(name) is None
+    ]
 
 
 def skipped(kind: Kind) -> list[Any]:
     """Return the others as parameters of a test that is left out, and says why."""
-    known = fake_configs.RESOLVER.artifacts.items()
+    artifacts = fake_configs.RESOLVER.artifacts.items()
     return [
         pytest.param(name, marks=pytest.mark.skip(reason=f"{name}: {why}"))
-        for name, one in known
-        if getattr(one, kind) and (why := left_out(name)) is not None
+        for name, artifact in artifacts
+        if getattr(artifact, kind) and (why := left_out(name)) is not None
     ]
 
 
@@ -93,11 +95,11 @@ def _judged(suite: str, judges: Sequence[str] | None) -> list[str]:
 
 
 def _write(fake: Any, suite: str | None, run: str, seed: int, neighbors: Sequence[str]) -> None:
-    known = [suite] if suite is None else [suite, *_of_the_same_kind(suite, fake)]
+    artifacts = [suite] if suite is None else [suite, *_of_the_same_kind(suite, fake)]
     places = (
-        fake.places.get((one, other, seed))
-        for one in known
-        for other in (run, *_bases(run), *neighbors, *fake.runs(one))
+        fake.places.get((artifact, other, seed))
+        for artifact in artifacts
+        for other in (run, *_bases(run), *neighbors, *fake.runs(artifact))
     )
     path = next((place for place in places if place is not None), None)
     if path is None:
@@ -131,8 +133,8 @@ def _copy_history(fake: Any, source: Path, target: Path) -> None:
 def _of_the_same_kind(suite: str, fake: Any) -> list[str]:
     suites = fake_configs.RESOLVER.suites
     kind = suites[suite]["kind"] if suite in suites else None
-    known = dict.fromkeys(one for one, _, _ in fake.places if one in suites)
-    return [one for one in known if suites[one]["kind"] == kind]
+    artifacts = dict.fromkeys(artifact for artifact, _, _ in fake.places if artifact in suites)
+    return [artifact for artifact in artifacts if suites[artifact]["kind"] == kind]
 
 
 def _bases(run: str) -> Iterator[str]:

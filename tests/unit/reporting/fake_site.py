@@ -53,7 +53,7 @@ def build_site(
 
 def fake_claims(tables: Sequence[ResolvedArtifact], **changes: Any) -> TestedClaims:
     """The registered claims, with some tables that have their numbers."""
-    names = {one.artifact for one in tables}
+    names = {table.artifact for table in tables}
     claims = {k: one for k, one in RESOLVER.registry.claims.items() if one.artifact in names}
     shown = [table for table in tables if table.artifact in {c.artifact for c in claims.values()}]
     return claims_of(claims, scale=SCALE, tables=shown, **changes)

@@ -17,13 +17,13 @@ def claim(test: str | None = "difference", **changes: Any) -> Claim:
         changes = {"margin": 0.01, "margin_reason": "made up"} | changes
     if test is None:
         changes = {"endpoint": "estimate", "powered_for": None} | changes
-    known = {
+    defaults = {
         "question": "Is x below y?", "definition": "d", "source": "s", "paper": "diff_v1",
         "endpoint": "primary", "artifact": "t", "unit": "nats", "direction": "lower",
         "contrasts": [ClaimContrast(metric="m", row="x", baseline="y")], "powered_for": 1.0,
         "domain": DOMAIN,
     }  # fmt: skip
-    return Claim(**known | changes, test=test)
+    return Claim(**defaults | changes, test=test)
 
 
 def evidence(
@@ -31,9 +31,12 @@ def evidence(
 ) -> Evidence:
     """Numbers of a contrast, a value a seed; by default against zeros."""
     others = [theirs] * len(ours) if isinstance(theirs, float) else list(theirs)
-    known = {"metric": "m", "row": "x", "baseline": "y", "job_ids": ["job"]}
+    defaults = {"metric": "m", "row": "x", "baseline": "y", "job_ids": ["job"]}
     return Evidence(
-        seeds=list(range(len(ours))), values=list(ours), baseline_values=others, **known | changes
+        seeds=list(range(len(ours))),
+        values=list(ours),
+        baseline_values=others,
+        **defaults | changes,
     )
 
 
@@ -41,19 +44,19 @@ def times(
     ours: Sequence[float | None], theirs: Sequence[float | None], end: float = 2000
 ) -> Evidence:
     """Times at which a probe saw an event; None: not until the end."""
-    before = [[end if one is None else one - 20 for one in side] for side in (ours, theirs)]
+    before = [[end if seed is None else seed - 20 for seed in side] for side in (ours, theirs)]
     return evidence(ours, theirs, lower_bounds=before[0], baseline_lower_bounds=before[1])
 
 
 def claims_of(claims: Mapping[str, Claim], **changes: Any) -> TestedClaims:
     """Claims for the job that tests them."""
-    known = {
+    defaults = {
         "scale": "tiny", "alpha": 0.05, "note": "n", "tables": [],
-        "digests": {name: one.digest for name, one in claims.items()},
+        "digests": {name: seed.digest for name, seed in claims.items()},
     }  # fmt: skip
-    return TestedClaims(claims=dict(claims), **known | changes)
+    return TestedClaims(claims=dict(claims), **defaults | changes)
 
 
-def verdict(asked: Claim, *found: Evidence, **changes: Any) -> Verdict:
+def verdict(tested_claim: Claim, *found: Evidence, **changes: Any) -> Verdict:
     """The verdict on a claim that is alone in its family."""
-    return decide(claims_of({"C": asked}, **changes), {"C": found})[0]
+    return decide(claims_of({"C": tested_claim}, **changes), {"C": found})[0]

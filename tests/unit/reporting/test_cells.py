@@ -78,11 +78,11 @@ def test_a_cell_covers_the_truth_of_all_seeds_and_items() -> None:
     """Over 100 items that count as much as 5 seeds do; of the seeds alone it is too narrow."""
     design, random = Design(5, 100, 1.0, 1.0, False), np.random.default_rng(0)
     drawn = [with_units(design.draw(random, 2.0)) for _ in range(600)]
-    alone = [[one.model_copy(update={"per_item": None}) for one in seeds] for seeds in drawn]
+    alone = [[seed.model_copy(update={"per_item": None}) for seed in seeds] for seeds in drawn]
 
     def coverage(samples: list[list[SeedValue]]) -> float:
         cells = [mean_of(seeds) for seeds in samples]
-        return float(np.mean([(one.ci_low or 9) < 2 < (one.ci_high or 0) for one in cells]))
+        return float(np.mean([(cell.ci_low or 9) < 2 < (cell.ci_high or 0) for cell in cells]))
 
     # Three standard errors of 0.95 in so many are 0.027.
     assert 0.92 < coverage(drawn) < 0.98
@@ -111,7 +111,7 @@ def test_differences_have_the_intervals_of_their_verdicts(name: str, fake: FakeR
         {row.run: row.baseline for part in artifact.sections for row in part.rows},
         0,
     )
-    for tested in (one for verdict in verdicts.values() for one in verdict.contrasts):
+    for tested in (contrast for verdict in verdicts.values() for contrast in verdict.contrasts):
         row, column = tested.row, tested.metric + DIFFERENCE_SUFFIX
         cell, alone = with_items.find(row, column), without.find(row, column)
         if cell is None or baseline[row] != tested.baseline:
@@ -125,18 +125,18 @@ def test_differences_have_the_intervals_of_their_verdicts(name: str, fake: FakeR
 
 
 def test_median_of_censored_times() -> None:
-    def found(*times: float | None, until: float = 800.0) -> list[Cell]:
+    def cell(*times: float | None, until: float = 800.0) -> list[Cell]:
         seeds = [
             SeedValue(seed=i, value=t, text="", job_ids=[], censored_at=None if t else until)
             for i, t in enumerate(times)
         ]
         return censored_cells(CellKey("r", "steps"), seeds, "{:.0f}".format, "arrive")
 
-    middle, low, high, censored = found(300.0, None, 500.0)
+    middle, low, high, censored = cell(300.0, None, 500.0)
     assert (middle.value, middle.text) == (500.0, "500 (300 to 500); 2 of 3 arrive")
     assert (low.value, high.value, censored.value) == (300.0, 500.0, 1.0)
     assert [one.column for one in (middle, censored)] == ["steps", "steps_censored"]
-    middle, low, *_ = found(None, None, 500.0)
+    middle, low, *_ = cell(None, None, 500.0)
     assert (middle.value, middle.text, low.value) == (None, "> 800; 1 of 3 arrive", 500.0)
     # Who ended before the others arrived says nothing about when.
-    assert found(300.0, None, 500.0, until=100.0)[0].value == 400.0
+    assert cell(300.0, None, 500.0, until=100.0)[0].value == 400.0

@@ -24,16 +24,16 @@ def at(time: float) -> EventInterval:
 @pytest.mark.parametrize("seeds", [2, 3, 6, 12])
 def test_times_that_are_known_exactly_give_the_paired_t_test_of_logarithms(seeds: int) -> None:
     ours, theirs = RANDOM.uniform(200, 900, (2, seeds)).tolist()
-    found = log_ratio(seen(ours, 1e-3), seen(theirs, 1e-3))
-    assert found is not None
+    contrast = log_ratio(seen(ours, 1e-3), seen(theirs, 1e-3))
+    assert contrast is not None
     logs = np.log(np.array(ours) / np.array(theirs))
     expected = stats.ttest_1samp(logs, 0.0)
-    assert found.effect == pytest.approx(logs.mean(), abs=1e-4)
-    assert found.beyond(0.0) == pytest.approx(expected.pvalue, rel=1e-3)
-    assert found.interval() == pytest.approx(expected.confidence_interval(0.95), abs=2e-3)
+    assert contrast.effect == pytest.approx(logs.mean(), abs=1e-4)
+    assert contrast.beyond(0.0) == pytest.approx(expected.pvalue, rel=1e-3)
+    assert contrast.interval() == pytest.approx(expected.confidence_interval(0.95), abs=2e-3)
     within = stats.ttest_1samp(logs, -0.2, alternative="greater").pvalue
-    assert found.above(-0.2) == pytest.approx(within, rel=1e-3)
-    assert found.above(0.3) + found.below(0.3) == pytest.approx(1.0)
+    assert contrast.above(-0.2) == pytest.approx(within, rel=1e-3)
+    assert contrast.above(0.3) + contrast.below(0.3) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
@@ -74,33 +74,33 @@ def test_mean_and_likelihood_are_those_of_lifelines(
 def test_a_time_that_was_not_reached_bounds_the_ratio_on_one_side() -> None:
     ours = seen([320, 340, 300, 330], 20)
     theirs = [EventInterval(2000, NEVER), *seen([900, 980, 1000], 20)]
-    found = log_ratio(ours, theirs)
-    assert found is not None and found.lows[0] == -math.inf
-    assert found.highs[0] == pytest.approx(math.log(320 / 2000))
-    low, high = found.interval()
-    assert low is not None and high is not None and low < found.effect < high < 0
+    contrast = log_ratio(ours, theirs)
+    assert contrast is not None and contrast.lows[0] == -math.inf
+    assert contrast.highs[0] == pytest.approx(math.log(320 / 2000))
+    low, high = contrast.interval()
+    assert low is not None and high is not None and low < contrast.effect < high < 0
 
 
 @pytest.mark.parametrize("mean", [-9.0, 9.0])
 def test_a_mean_far_from_all_intervals_is_rejected(mean: float) -> None:
-    found = log_ratio(seen([320, 340, 300], 20), seen([330, 340, 310], 20))
-    assert found is not None
-    assert min(found.above(mean), found.below(mean)) < 1e-3
+    contrast = log_ratio(seen([320, 340, 300], 20), seen([330, 340, 310], 20))
+    assert contrast is not None
+    assert min(contrast.above(mean), contrast.below(mean)) < 1e-3
 
 
 def test_pairs_that_tell_nothing_are_left_out() -> None:
     never, first = EventInterval(2000, NEVER), EventInterval(0, 20)
     assert log_ratio([never, first], [never, first]) is None
-    found = log_ratio([never, *seen([300, 320], 20)], [never, *seen([600, 660], 20)])
-    assert found is not None and found.seeds == 2
+    contrast = log_ratio([never, *seen([300, 320], 20)], [never, *seen([600, 660], 20)])
+    assert contrast is not None and contrast.seeds == 2
     alone = log_ratio(seen([300], 20), seen([600], 20))
     assert alone is not None and alone.interval() == (None, None) and alone.beyond(0) == 1.0
 
 
 def test_where_no_baseline_was_reached_the_interval_is_open() -> None:
-    found = log_ratio(seen([320, 340, 300, 360, 320, 340], 20), [EventInterval(2000, NEVER)] * 6)
-    assert found is not None
-    low, high = found.interval()
+    contrast = log_ratio(seen([320, 340, 300, 360, 320, 340], 20), [EventInterval(2000, NEVER)] * 6)
+    assert contrast is not None
+    low, high = contrast.interval()
     assert low == -math.inf and high is not None and high < math.log(0.2)
     # Six of six on one side are worth what a sign test of six gives, or less than that.
-    assert 0.5**7 < found.beyond(0.0) < 0.5**5
+    assert 0.5**7 < contrast.beyond(0.0) < 0.5**5

@@ -40,7 +40,7 @@ def test_a_line_is_the_mean_of_seeds_within_their_range() -> None:
     assert (line.get_color(), line.get_linewidth(), line.get_marker()) == ("#123456", 1.6, "s")
     assert band(axes) == [(1.0, 6.0), (0.0, 5.0), (3.0, 9.0)]
     assert axes.get_legend() is None
-    assert [one.y for one in mean_points(points)] == [3.0, 3.0, 5.0]
+    assert [point.y for point in mean_points(points)] == [3.0, 3.0, 5.0]
 
 
 def test_centre_and_band_are_of_ones_own() -> None:
@@ -93,9 +93,11 @@ def test_an_estimate_has_its_own_interval_its_seeds_and_the_published_value(alon
     ours, theirs = at(number).values()
     assert {(2.0,), (0.5, 5.0), (4.0,)} <= set(ours)
     assert {(7.0, 8.0), (8.5, 9.0)} <= set(theirs)
-    dots = [float(one[int(along == "x")]) for c in axes.collections for one in c.get_offsets()]
+    dots = [
+        float(offset[int(along == "x")]) for c in axes.collections for offset in c.get_offsets()
+    ]
     assert sorted(dots) == [1.0, 3.0]  # a single seed has none beside its mark
-    left, right = (next(data for data in found if data) for found in at(place).values())
+    left, right = (next(data for data in value if data) for value in at(place).values())
     assert left[0] < 0 < right[0], "rows are beside each other"
     assert [tick.get_text() for tick in getattr(axes, f"get_{place}ticklabels")()] == ["A", "B"]
     limits = getattr(axes, f"get_{place}lim")()

@@ -47,8 +47,8 @@ def build(
                 content["settings"],
             )  # fmt: skip
     part = SMALL.sections[0].model_copy(update={"rows": rows})
-    asked = SMALL.model_copy(update={"sections": [part]})
-    build_table(asked, set(fake.results), folder / "tables" / "table6")
+    artifact = SMALL.model_copy(update={"sections": [part]})
+    build_table(artifact, set(fake.results), folder / "tables" / "table6")
     return folder
 
 
@@ -63,11 +63,11 @@ def decided(folder: Path) -> Path:
 
 
 def test_verdicts_that_differ_are_shown(tmp_path: Path) -> None:
-    one, two = build(tmp_path / "one"), build(tmp_path / "two", moved=-0.5)
+    first, second = build(tmp_path / "one"), build(tmp_path / "two", moved=-0.5)
     output = tmp_path / "compared.html"
-    assert not write_comparison(one, decided(two), output).verdicts
+    assert not write_comparison(first, decided(second), output).verdicts
     assert "Verdicts that differ" not in output.read_text()  # one has none
-    (change,) = write_comparison(decided(one), two, output).verdicts
+    (change,) = write_comparison(decided(first), second, output).verdicts
     assert change.a.claim == "V1.loss"
     assert [verdict.words for verdict in change] == [
         "opposite at this scale", "reproduced at this scale",
@@ -75,14 +75,14 @@ def test_verdicts_that_differ_are_shown(tmp_path: Path) -> None:
     html = output.read_text()
     balanced(html)
     assert "Verdicts that differ" in html and f"V1.loss: {CLAIM.question}" in html
-    assert not write_comparison(one, one, output).verdicts
+    assert not write_comparison(first, first, output).verdicts
 
 
 def test_what_changed_is_within_noise_or_not(tmp_path: Path) -> None:
-    one, two = build(tmp_path / "one"), build(tmp_path / "two", moved=0.5, lr=1e-3)
+    first, second = build(tmp_path / "one"), build(tmp_path / "two", moved=0.5, lr=1e-3)
     near = build(tmp_path / "near", moved=0.001)
     output = tmp_path / "compared.html"
-    far = write_comparison(one, two, output)
+    far = write_comparison(first, second, output)
     beyond = {(c.row, c.column) for t in far.tables for c in t.cells if c.outcome == "beyond noise"}
     assert ("DIFF", "Valid ↓") in beyond and {row for row, _ in beyond} >= {"DIFF"}
     assert not [column for row, column in beyond if row == "DIFF" and "AR-Hit" in column]
@@ -90,57 +90,62 @@ def test_what_changed_is_within_noise_or_not(tmp_path: Path) -> None:
     html = output.read_text()
     balanced(html)
     assert "beyond noise" in html and "training.lr" in html and "http" not in html
-    close = write_comparison(one, near, output)
+    close = write_comparison(first, near, output)
     assert close.counts["beyond noise"] == 0 < close.counts["within noise"]
     assert not close.settings
-    same = write_comparison(one, one, output)
+    same = write_comparison(first, first, output)
     assert {name for name, number in same.counts.items() if number} == {"same"}
 
 
 def test_what_one_build_alone_has_is_shown(tmp_path: Path) -> None:
-    whole, output = decided(build(tmp_path / "whole")), tmp_path / "compared.html"
+    complete, output = decided(build(tmp_path / "whole")), tmp_path / "compared.html"
     without = build(tmp_path / "without", moved=None)
-    found = write_comparison(whole, without, output)
-    lost = [cell for table in found.tables for cell in table.cells if cell.outcome == "only in A"]
+    comparison = write_comparison(complete, without, output)
+    lost = [
+        cell for table in comparison.tables for cell in table.cells if cell.outcome == "only in A"
+    ]
     assert ("DIFF", "Valid ↓") in {(cell.row, cell.column) for cell in lost}
     assert all(cell.difference is None and cell.b and cell.b.text == "n/a" for cell in lost)
-    assert found.counts["only in A"] == len(lost) and not found.counts["only in B"]
-    assert found.only_a == {"verdict": ["V1.loss (opposite at this scale)"]}
-    assert found.only_b == {}
-    assert found.summary == (
-        f"{len(lost)} only in A, {found.counts['same']} same; only in A: 1 verdict"
+    assert comparison.counts["only in A"] == len(lost) and not comparison.counts["only in B"]
+    assert comparison.only_a == {"verdict": ["V1.loss (opposite at this scale)"]}
+    assert comparison.only_b == {}
+    assert comparison.summary == (
+        f"{len(lost)} only in A, {comparison.counts['same']} same; only in A: 1 verdict"
     )
     html = output.read_text()
     balanced(html)
     assert "only in A" in html and "V1.loss (opposite at this scale)" in html
-    turned = write_comparison(without, whole, output)
+    turned = write_comparison(without, complete, output)
     assert turned.counts["only in B"] == len(lost) and "only in B: 1 verdict" in turned.summary
 
 
 def test_rows_and_runs_of_one_build_alone_are_named(tmp_path: Path) -> None:
-    whole, output = build(tmp_path / "whole"), tmp_path / "compared.html"
+    complete, output = build(tmp_path / "whole"), tmp_path / "compared.html"
     fewer = build(tmp_path / "fewer", rows=ROWS[:1])
-    found = write_comparison(fewer, whole, output)
-    assert found.only_a == {} and found.only_b == {"row": ["DIFF (table6)"], "run": ["diff"]}
-    assert found.summary.endswith(" same; only in B: 1 row, 1 run")
+    comparison = write_comparison(fewer, complete, output)
+    assert comparison.only_a == {} and comparison.only_b == {
+        "row": ["DIFF (table6)"],
+        "run": ["diff"],
+    }
+    assert comparison.summary.endswith(" same; only in B: 1 row, 1 run")
     html = output.read_text()
     balanced(html)
     assert "DIFF (table6)" in html and "Only in one build" in html
-    same = write_comparison(whole, whole, output)
+    same = write_comparison(complete, complete, output)
     assert same.summary == f"{same.counts['same']} same"
     assert "nly in" not in output.read_text()
 
 
 def test_columns_sections_and_tables_of_one_build_alone_are_shown() -> None:
-    one, two = build_of(S=["a", "b"], T=["a"]), build_of(S=["a", "c"])
-    found = compare(one, two)
-    (table,) = found.tables
+    first, second = build_of(S=["a", "b"], T=["a"]), build_of(S=["a", "c"])
+    comparison = compare(first, second)
+    (table,) = comparison.tables
     assert [(cell.column, cell.outcome) for cell in table.cells] == [
         ("a", "same"), ("b", "only in A"), ("c", "only in B"),
     ]  # fmt: skip
-    assert not found.only_a and not found.only_b
-    more = two._replace(tables={**two.tables, "u": two.tables["t"]})
-    assert compare(two, more).only_b == {"table": ["u"]}
+    assert not comparison.only_a and not comparison.only_b
+    more = second._replace(tables={**second.tables, "u": second.tables["t"]})
+    assert compare(second, more).only_b == {"table": ["u"]}
     # A row is the same one in whichever section it stands.
     (table,) = compare(build_of(S=["a"], T=["a"], U=["b"]), build_of(V=["b"], S=["a"])).tables
     assert [(cell.column, cell.outcome) for cell in table.cells] == [("a", "same"), ("b", "same")]
@@ -156,7 +161,7 @@ def build_of(**columns: list[str]) -> Build:
     sections = [
         Section(
             title=title,
-            columns=[Column(id=one, header=one) for one in ids],
+            columns=[Column(id=first, header=first) for first in ids],
             rows=[Row(run="x", label="X")],
             cells=[*map(cell, ids)],
         )
@@ -179,7 +184,7 @@ def build_of(**columns: list[str]) -> Build:
     ],
 )
 def test_noise_is_of_both(values: tuple[float, float], half: float | None, outcome: str) -> None:
-    one, two = (
+    first, second = (
         Cell(
             row="a", column="b", text="", value=value,
             ci_low=None if half is None else value - half,
@@ -187,7 +192,7 @@ def test_noise_is_of_both(values: tuple[float, float], half: float | None, outco
         )
         for value in values
     )  # fmt: skip
-    assert classify_difference(one, two)[1] == classify_difference(two, one)[1] == outcome
+    assert classify_difference(first, second)[1] == classify_difference(second, first)[1] == outcome
 
 
 def test_what_cannot_be_compared_is_named(tmp_path: Path) -> None:

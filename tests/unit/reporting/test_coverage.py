@@ -46,12 +46,12 @@ def test_the_extremes_are_what_the_page_says(
     design: Design, recorded: float, repository: Path
 ) -> None:
     """The lowest and the highest that it names, as the benchmark draws them."""
-    found = coverage(design, 3500)
-    assert found == pytest.approx(recorded, abs=0.002)
+    tested = coverage(design, 3500)
+    assert tested == pytest.approx(recorded, abs=0.002)
     page = (repository / "docs" / "verdicts.md").read_text().partition("Simulated coverage")[2]
     ranges = re.findall(r"([\d.]+)%\s+to\s+([\d.]+)%", page)
     low, high = ranges[design.documents == 30 and design.skewed]
-    assert float(low) / 100 - 5e-4 <= found <= float(high) / 100 + 5e-4
+    assert float(low) / 100 - 5e-4 <= tested <= float(high) / 100 + 5e-4
 
 
 @pytest.mark.parametrize("test", ["difference", "equivalence", "noninferiority"])
@@ -74,8 +74,8 @@ def test_a_ratio_of_probed_times_is_found_different_no_more_often_than_alpha(see
         ]
         for pair in drawn
     ]
-    found = [log_ratio(*pair) for pair in seen]
-    wrong = np.mean([not (one and 0.025 <= one.above(0) <= 0.975) for one in found])
+    tested = [log_ratio(*pair) for pair in seen]
+    wrong = np.mean([not (one and 0.025 <= one.above(0) <= 0.975) for one in tested])
     assert wrong < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 100)
 
 
@@ -94,7 +94,7 @@ def test_holm_keeps_the_error_of_a_whole_family() -> None:
 
 
 def test_holm_of_a_family_by_hand() -> None:
-    found = holm([0.01, 0.04, 0.03, 0.5])
-    assert [one.p_value for one in found] == pytest.approx([0.04, 0.09, 0.09, 0.5])
-    assert [adjusted.divisor for adjusted in found] == [4, 2, 3, 1]
+    tested = holm([0.01, 0.04, 0.03, 0.5])
+    assert [one.p_value for one in tested] == pytest.approx([0.04, 0.09, 0.09, 0.5])
+    assert [adjusted.divisor for adjusted in tested] == [4, 2, 3, 1]
     assert holm([]) == []

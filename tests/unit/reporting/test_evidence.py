@@ -29,15 +29,18 @@ def results(fake: FakeResults) -> Results:
 
 
 def gather(
-    asked: Claim,
+    tested_claim: Claim,
     results: Results,
     artifact: ResolvedArtifact | None = None,
     exploratory: tuple[int, ...] = (),
 ) -> list[Evidence]:
-    shown = artifact or resolved_artifact(asked.artifact)
-    shown = shown.model_copy(update={"exploratory_seeds": [*exploratory]})
-    table = make_table(shown, results)
-    return [contrast_evidence(one, asked, "C", shown, table, results) for one in asked.contrasts]
+    resolved = artifact or resolved_artifact(tested_claim.artifact)
+    resolved = resolved.model_copy(update={"exploratory_seeds": [*exploratory]})
+    table = make_table(resolved, results)
+    return [
+        contrast_evidence(contrast, tested_claim, "C", resolved, table, results)
+        for contrast in tested_claim.contrasts
+    ]
 
 
 def on_table6(**changes: Any) -> Claim:
@@ -45,13 +48,15 @@ def on_table6(**changes: Any) -> Claim:
 
 
 def test_evidence_names_numbers_sizes_and_jobs(results: Results) -> None:
-    (found,) = gather(on_table6(), results)
-    assert (found.metric, found.row, found.baseline) == ("valid", "diff", "transformer")
-    assert found.seeds == [0, 1, 2] and len(found.values) == len(found.baseline_values) == 3
-    assert found.published == pytest.approx(3.062 - 3.087)
-    assert len(found.job_ids) == 6 and found.parameters == [660_000, 660_000]
-    assert found.tokens[0] == found.tokens[1] > 0
-    assert found.lower_bounds == found.baseline_lower_bounds == []
+    (gathered,) = gather(on_table6(), results)
+    assert (gathered.metric, gathered.row, gathered.baseline) == ("valid", "diff", "transformer")
+    assert (
+        gathered.seeds == [0, 1, 2] and len(gathered.values) == len(gathered.baseline_values) == 3
+    )
+    assert gathered.published == pytest.approx(3.062 - 3.087)
+    assert len(gathered.job_ids) == 6 and gathered.parameters == [660_000, 660_000]
+    assert gathered.tokens[0] == gathered.tokens[1] > 0
+    assert gathered.lower_bounds == gathered.baseline_lower_bounds == []
 
 
 def test_a_difference_that_is_printed_as_a_range_is_the_middle_of_it(results: Results) -> None:
@@ -63,7 +68,10 @@ def test_a_difference_that_is_printed_as_a_range_is_the_middle_of_it(results: Re
 
 def test_published_numbers_of_other_items_are_not_beside_ours(results: Results) -> None:
     assert gather(CLAIMS["V1.loss"], results)[0].published is not None
-    assert [one.published for one in gather(CLAIMS["V1.attention"], results)] == [None, None]
+    assert [contrast.published for contrast in gather(CLAIMS["V1.attention"], results)] == [
+        None,
+        None,
+    ]
 
 
 def test_two_contrasts_are_two_columns_or_two_baselines(results: Results) -> None:
@@ -75,10 +83,10 @@ def test_two_contrasts_are_two_columns_or_two_baselines(results: Results) -> Non
 
 
 def test_times_lie_between_two_probes_or_beyond_the_end(results: Results) -> None:
-    (found,) = gather(CLAIMS["V1.head_norm"], results)
+    (gathered,) = gather(CLAIMS["V1.head_norm"], results)
     for values, after in (
-        (found.values, found.lower_bounds),
-        (found.baseline_values, found.baseline_lower_bounds),
+        (gathered.values, gathered.lower_bounds),
+        (gathered.baseline_values, gathered.baseline_lower_bounds),
     ):
         for value, before in zip(values, after, strict=True):
             assert before == (800 if value is None else value - 20)
@@ -93,16 +101,16 @@ def test_an_unknown_column_is_an_error_in_one_line(results: Results) -> None:
 
 
 def test_exploratory_seeds_are_shown_and_test_nothing(results: Results) -> None:
-    (found,) = gather(on_table6(), results, exploratory=(0, 1))
-    assert (found.seeds, found.excluded) == ([2], [0, 1]) and len(found.values) == 1
+    (gathered,) = gather(on_table6(), results, exploratory=(0, 1))
+    assert (gathered.seeds, gathered.excluded) == ([2], [0, 1]) and len(gathered.values) == 1
     cell = make_table(resolved_artifact("table6"), results).find("diff", "valid")
     assert cell is not None and [seed.seed for seed in cell.seeds] == [0, 1, 2]
 
 
 def test_processes_are_no_seeds_that_could_be_exploratory(results: Results) -> None:
-    asked = CLAIMS["V2.decoding"]
-    (every,) = gather(asked, results)
-    assert gather(asked, results, exploratory=(0, 1)) == [every]
+    tested_claim = CLAIMS["V2.decoding"]
+    (every,) = gather(tested_claim, results)
+    assert gather(tested_claim, results, exploratory=(0, 1)) == [every]
     assert len(every.seeds) > 2 and set(every.baseline_values) == {1.0}
 
 
@@ -114,8 +122,8 @@ def test_a_model_that_set_changes_is_named(results: Results) -> None:
         for row in part.rows
     ]
     changed = artifact.model_copy(update={"sections": [part.model_copy(update={"rows": rows})]})
-    (found,) = gather(on_table6(), results, changed)
-    assert found.overridden == "`overrides` changes diff (lr: 1), which the claim is not about"
+    (gathered,) = gather(on_table6(), results, changed)
+    assert gathered.overridden == "`overrides` changes diff (lr: 1), which the claim is not about"
 
 
 def table_of(ours: list[SeedValue], theirs: list[SeedValue]) -> TableDocument:
@@ -131,18 +139,20 @@ def table_of(ours: list[SeedValue], theirs: list[SeedValue]) -> TableDocument:
     )
 
 
-def of_table(asked: Claim, table: TableDocument) -> Evidence:
-    (one,) = asked.contrasts
-    return contrast_evidence(one, asked, "C", resolved_artifact("table6"), table, NOTHING)
+def of_table(tested_claim: Claim, table: TableDocument) -> Evidence:
+    (contrast,) = tested_claim.contrasts
+    return contrast_evidence(
+        contrast, tested_claim, "C", resolved_artifact("table6"), table, NOTHING
+    )
 
 
 def test_items_that_both_models_share_are_paired() -> None:
     random = np.random.default_rng(0)
     hard = random.normal(0, 5, 200)  # what makes an item hard is the same for both models
     ours, theirs = (hard + random.normal(0, 0.1, (3, 200)) for _ in "xy")
-    found = of_table(claim(), table_of(with_units(ours), with_units(theirs)))
-    assert (found.sampling_unit, found.n_items, found.item_df) == ("items", 200, 199)
-    assert found.item_variance < 0.01**2
+    gathered = of_table(claim(), table_of(with_units(ours), with_units(theirs)))
+    assert (gathered.sampling_unit, gathered.n_items, gathered.item_df) == ("items", 200, 199)
+    assert gathered.item_variance < 0.01**2
     # Against a number nothing is paired away.
     number = claim(contrasts=[ClaimContrast(metric="m", row="x", baseline=0.0)])
     alone = of_table(number, table_of(with_units(ours), []))
@@ -152,8 +162,8 @@ def test_items_that_both_models_share_are_paired() -> None:
 def test_other_items_count_as_independent_ones_and_other_seeds_as_an_error() -> None:
     random = np.random.default_rng(1)
     ours, theirs = random.normal(0, 1, (3, 50)), random.normal(0, 2, (3, 80))
-    found = of_table(claim(), table_of(with_units(ours), with_units(theirs)))
-    assert found.item_df == 49 + 79
+    gathered = of_table(claim(), table_of(with_units(ours), with_units(theirs)))
+    assert gathered.item_df == 49 + 79
     uneven = with_units(ours)
     uneven[0] = with_units(ours[:, :40])[0]
     with pytest.raises(DataError, match=r"claim C: .*items"):
@@ -162,15 +172,15 @@ def test_other_items_count_as_independent_ones_and_other_seeds_as_an_error() -> 
 
 def test_items_reach_every_claim_on_a_mean(results: Results) -> None:
     """All numbers of evaluations are given items here; what is no sum of them has none."""
-    known, without = units_everywhere(results), set()
-    for name, asked in CLAIMS.items():
-        table = make_table(resolved_artifact(asked.artifact), known)
-        for one in asked.contrasts:
-            cell = table.find(one.row, one.metric)
-            assert cell is not None, (name, one.metric)
+    with_items, without = units_everywhere(results), set()
+    for name, tested_claim in CLAIMS.items():
+        table = make_table(resolved_artifact(tested_claim.artifact), with_items)
+        for contrast in tested_claim.contrasts:
+            cell = table.find(contrast.row, contrast.metric)
+            assert cell is not None, (name, contrast.metric)
             for seed in cell.seeds:
                 if seed.per_item is None:
-                    without.add(one.metric)
+                    without.add(contrast.metric)
                 elif seed.value is not None:
                     assert seed.per_item.sums_to(seed.value)
     assert without == {
@@ -180,7 +190,9 @@ def test_items_reach_every_claim_on_a_mean(results: Results) -> None:
 
 
 def test_sizes_come_from_the_trainings_behind_the_jobs(results: Results) -> None:
-    table, asked = make_table(resolved_artifact("table6"), results), on_table6()
+    table, tested_claim = make_table(resolved_artifact("table6"), results), on_table6()
     unknown = replace(results, trainings={})
-    found = contrast_evidence(ON_LOSS, asked, "C", resolved_artifact("table6"), table, unknown)
-    assert (found.parameters, found.tokens) == ([], [])
+    gathered = contrast_evidence(
+        ON_LOSS, tested_claim, "C", resolved_artifact("table6"), table, unknown
+    )
+    assert (gathered.parameters, gathered.tokens) == ([], [])

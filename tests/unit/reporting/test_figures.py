@@ -92,7 +92,7 @@ def test_one_seed_is_drawn_without_an_interval(seeds: tuple[int, ...], fake: Fak
     section = make_table(artifact, results).sections[0]
     panel = next(axes for axes in figure.axes if axes.get_title("left").startswith("Δ AR-Hit"))
     ends = [np.asarray(line.get_xdata()) for line in panel.lines if line.get_linewidth() == 1.6]
-    intervals = [one for one in ends if len(one) == 2 and np.isfinite(one).all()]
+    intervals = [end for end in ends if len(end) == 2 and np.isfinite(end).all()]
     expected = {cell.value for cell in section.cells if cell.column == "ar_hit_difference"}
     assert expected <= {x for line in panel.lines for x in line.get_xdata()}
     assert len(intervals) == (len(expected) if len(seeds) > 1 else 0)
@@ -176,8 +176,8 @@ def test_tables_need_no_drawing_library() -> None:
 def test_no_two_rows_of_a_crowded_figure_look_alike() -> None:
     rows = {str(number): number if number % 2 else None for number in range(28)}
     look = row_styles(rows)
-    assert len({(one.color, one.dash) for one in look.values()}) == len(rows)
-    assert len({(one.color, one.marker) for one in look.values()}) == len(rows)
+    assert len({(style.color, style.dash) for style in look.values()}) == len(rows)
+    assert len({(style.color, style.marker) for style in look.values()}) == len(rows)
 
 
 def test_a_row_whose_look_is_taken_gets_another() -> None:

@@ -42,16 +42,20 @@ def foreign(name: str, kind: Kind) -> tuple[ResolvedArtifact, str]:
 def once(results: Results, run: str) -> Results:
     """Results with those alone of a run that a pretrained model has."""
 
-    def kept(one: tuple[str, str, int]) -> bool:
-        return one[1] != run or one[2] == PRETRAINED_SEED
+    def is_kept(result: tuple[str, str, int]) -> bool:
+        return result[1] != run or result[2] == PRETRAINED_SEED
 
-    def told(one: Result) -> Result:
-        more = {"pretrained": {"name": "somewhere/model"}} if one.run == run else {}
-        return one.model_copy(update={"settings": one.settings | more})
+    def with_one_seed(result: Result) -> Result:
+        more = {"pretrained": {"name": "somewhere/model"}} if result.run == run else {}
+        return result.model_copy(update={"settings": result.settings | more})
 
     return replace(
         results,
-        evaluations={key: told(one) for key, one in results.evaluations.items() if kept(key)},
+        evaluations={
+            key: with_one_seed(result)
+            for key, result in results.evaluations.items()
+            if is_kept(key)
+        },
     )
 
 
@@ -93,9 +97,9 @@ def test_every_seed_is_compared_with_it(name: str, fake: FakeResults) -> None:
     assert not seeds or any(seeds)
     for claim_id, claim in RESOLVER.registry.claims.items():
         if claim.artifact == name and claim.over == "seeds":
-            for one in claim.contrasts:
-                found = contrast_evidence(one, claim, claim_id, artifact, table, results)
-                assert one.baseline != run or found.seeds == [1, 2]
+            for result in claim.contrasts:
+                evidence = contrast_evidence(result, claim, claim_id, artifact, table, results)
+                assert result.baseline != run or evidence.seeds == [1, 2]
 
 
 @pytest.mark.parametrize("name", shown("table"))
@@ -103,8 +107,8 @@ def test_maps_of_the_report(name: str, fake: FakeResults) -> None:
     artifact, run = foreign(name, "table")
     results = once(load_results(fake.results, SCALE), run)
     for part in artifact.sections:
-        found = get_prompt_maps(SectionContext(artifact, part, results))
-        assert not found or any(one.run == run for one in found)
+        evidence = get_prompt_maps(SectionContext(artifact, part, results))
+        assert not evidence or any(result.run == run for result in evidence)
 
 
 @pytest.mark.parametrize("name", shown("figure"))

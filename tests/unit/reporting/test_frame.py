@@ -55,7 +55,7 @@ def test_a_mean_over_seeds_is_that_of_the_table(fake: FakeResults) -> None:
 def test_what_a_killed_job_left_is_no_result(small: FakeResults) -> None:
     small.all_results((0,))
     before = len(difftransformer.results(small.root))
-    (path, *_) = (one for one in small.results if one.parts[-4] == "evaluations")
+    (path, *_) = (path for path in small.results if path.parts[-4] == "evaluations")
     path.with_name(".0.4711.partial.json").write_text("{")
     assert len(difftransformer.results(small.root)) == before
 

@@ -105,7 +105,10 @@ def test_a_row_of_a_family_is_overridden_with_a_member() -> None:
     )
     slice = plan.artifacts.resolve("figure3a", "table")
     (grid_row,) = {
-        one.run: one for part in slice.sections for one in part.grid_rows if one.overrides
+        grid_row.run: grid_row
+        for part in slice.sections
+        for grid_row in part.grid_rows
+        if grid_row.overrides
     }.values()
     assert grid_row.run == "diff" and grid_row.overrides == "diff_size_64: training.lr = 0.001"
     assert "diff" in slice.overrides and "overrides: diff_size_64" in grid_row.label

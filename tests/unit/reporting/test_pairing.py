@@ -85,10 +85,10 @@ def test_a_model_from_elsewhere_is_beside_every_seed() -> None:
     ours = with_units(np.random.default_rng(4).normal(0, 1, (3, 30)))
     (once,) = with_units(np.ones((1, 30)))
     elsewhere = once.model_copy(update={"seed": 0, "for_all_seeds": True})
-    assert pair_seeds(ours, [elsewhere]) == [(one, elsewhere) for one in ours]
+    assert pair_seeds(ours, [elsewhere]) == [(value, elsewhere) for value in ours]
     turned = pair_seeds([elsewhere], ours)
     assert [(one.seed, one.value, two) for one, two in turned] == [
-        (one.seed, 1, one) for one in ours
+        (value.seed, 1, value) for value in ours
     ]
     other = elsewhere.model_copy(update={"value": 2.0})
     assert pair_seeds([elsewhere], [other]) == [(elsewhere, other)]

@@ -57,13 +57,13 @@ def build(
 
 
 def write(slice: ReportConfig, built: Path, fake: FakeResults, output: Path) -> dict[str, str]:
-    kept = {one.artifact for one in slice.earlier}
+    remaining = {item.artifact for item in slice.earlier}
     build_report(
         slice,
         tables=[
             path
             for path in sorted(built.glob("*.json"))
-            if path.suffixes == [".json"] and path.stem not in kept
+            if path.suffixes == [".json"] and path.stem not in remaining
         ],
         figures=[built / "table6.svg"],
         verdicts=built / "decided" / "verdicts.json",
@@ -106,7 +106,7 @@ def test_the_one_page_needs_nothing_beside_it(
     site = build(built, fake, tmp_path / "index.html", "table6", "lr_sweep")
     whole = site["single-page.html"]
     assert "<link" not in whole and not re.search(r"<script[^>]* src", whole)
-    assert all(one.startswith("data:") for one in re.findall(r'src="([^"]*)', whole))
+    assert all(item.startswith("data:") for item in re.findall(r'src="([^"]*)', whole))
     assert all(text in whole for name, text in site.items() if name.startswith("data/"))
 
 
@@ -114,7 +114,7 @@ def test_dots_of_rows_have_the_colors_of_a_figure_of_them(
     built: Path, fake: FakeResults, tmp_path: Path
 ) -> None:
     slice = report_config(["table6"], ["table6"])
-    alike = {run: one.model_copy(update={"color": 1}) for run, one in slice.runs.items()}
+    alike = {run: item.model_copy(update={"color": 1}) for run, item in slice.runs.items()}
     site = build(built, fake, tmp_path / "index.html", "table6", runs=alike)
     dots = re.findall(r'title="run (\w+)"><span class="dot c(\d)"', site["table6.html"])
     numbers = style_indices({row.run: 1 for row in slice.tables[0].sections[0].rows})
@@ -148,7 +148,9 @@ def test_scripts_read_all_that_is_written_for_them(
 ) -> None:
     site = build(built, fake, tmp_path / "index.html", "table6")
     (section,) = read(site["data/table-table6.js"])
-    cell, run = (next(iter(one.values())) for one in (section["cells"], read(site["data/runs.js"])))
+    cell, run = (
+        next(iter(item.values())) for item in (section["cells"], read(site["data/runs.js"]))
+    )
     for script, groups in {
         "panel": (section, cell, read(site["data/jobs.js"]), read(site["data/site.js"])),
         "runs": (run, run["facts"], read(site["data/settings.js"]), *run["curves"].values()),
@@ -162,16 +164,16 @@ def test_the_questions_stand_in_front_and_each_leads_to_its_verdict(
 ) -> None:
     site = build(built, fake, tmp_path / "index.html", "evidence", "v2_loss")
     front, claims = site["index.html"], RESOLVER.registry.claims
-    shown = [name for name, one in claims.items() if one.artifact in ("evidence", "v2_loss")]
-    primary = [name for name in shown if claims[name].endpoint == "primary"]
+    names = [name for name, item in claims.items() if item.artifact in ("evidence", "v2_loss")]
+    primary = [name for name in names if claims[name].endpoint == "primary"]
     assert front.count("<li data-verdict=") == len(primary) == 2
-    assert front.count("<tr data-verdict=") == len(shown) - len(primary) > 0
+    assert front.count("<tr data-verdict=") == len(names) - len(primary) > 0
     assert "5 registered claims at scale tiny" in front and "opposite at this scale" in front
-    for name in shown:
-        claim, place = claims[name], f"claim-{anchor(name)}"
+    for name in names:
+        claim, anchor_id = claims[name], f"claim-{anchor(name)}"
         page = site[f"{claim.artifact}.html"]
-        assert front.count(f'href="{claim.artifact}.html#{place}"') == 1
-        assert page.count(f'id="{place}"') == page.count(f"<strong>{name}</strong>") == 1
+        assert front.count(f'href="{claim.artifact}.html#{anchor_id}"') == 1
+        assert page.count(f'id="{anchor_id}"') == page.count(f"<strong>{name}</strong>") == 1
         assert claim.question.replace("'", "&#39;") in front and claim.digest in page
 
 
@@ -273,10 +275,11 @@ def test_what_an_earlier_report_left_is_taken_away(
 def test_what_is_missing_is_named(built: Path, fake: FakeResults, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"table 'table6_recall', which was not passed.*snakemake"):
         build(built, fake, tmp_path / "index.html", "table6_recall")
-    kept = [p for p in fake.results if not str(p).endswith("validation_slices/diff/1.json")]
+    remaining = [p for p in fake.results if not str(p).endswith("validation_slices/diff/1.json")]
     with pytest.raises(UserError, match="table 'table6' shows the job evaluation-diff-"):
         build_report(
-            report_config(["table6"], []), tables=[built / "table6.json"], figures=[], results=kept,
+            report_config(["table6"], []), tables=[built / "table6.json"], figures=[],
+            results=remaining,
             verdicts=built / "decided" / "verdicts.json", output=tmp_path / "index.html",
         )  # fmt: skip
     (tmp_path / "table6.json").write_text('{"artifact": "table6"')

@@ -71,7 +71,7 @@ def test_a_pretrained_row_has_one_result_whatever_the_seeds(two: FakeResults) ->
     two.language_model("transformer", 1)
     elsewhere = TWO[1].model_copy(update={"pretrained": True})
     asked = context(two, TWO[0], elsewhere, seeds=(0, 1))
-    assert [(one.run, one.seed) for one in asked.eval_results()] == [
+    assert [(result.run, result.seed) for result in asked.eval_results()] == [
         ("transformer", 0), ("transformer", 1), ("diff", 0),
     ]  # fmt: skip
 

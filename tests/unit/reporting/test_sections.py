@@ -34,7 +34,7 @@ def test_a_cell_is_the_mean_over_seeds_with_the_published_number(
     context: SectionContext[Options],
 ) -> None:
     cell = made(context, LOSS).cell("diff", "valid")
-    losses = [one.metrics["loss"] for one in context.eval_results() if one.run == "diff"]
+    losses = [result.metrics["loss"] for result in context.eval_results() if result.run == "diff"]
     assert cell is not None
     assert list(cell.by_seed().values()) == losses
     assert cell.value == pytest.approx(sum(map(float, filter(None, losses))) / 3)
@@ -81,7 +81,7 @@ def test_lambdas_stand_beside_the_rows_that_have_some(context: SectionContext[Op
         section.cell("diff", name) for name in ("lambda", "lambda_l0", "lambda_l1")
     )
     assert together is not None and first is not None and second is not None
-    assert (together.text, [one.text for one in together.seeds][2]) == (
+    assert (together.text, [seed.text for seed in together.seeds][2]) == (
         "0.21, −0.35",
         "0.22, −0.35",
     )

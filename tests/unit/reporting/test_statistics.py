@@ -21,31 +21,31 @@ measured = st.lists(numbers.map(lambda number: round(number, 3)), min_size=2, ma
 
 @given(measured, st.sampled_from([0.8, 0.9, 0.95]))
 def test_mean_and_interval_are_scipys(values: list[float], level: float) -> None:
-    found = paired_contrast(values)
-    assert found.effect == pytest.approx(np.mean(values), abs=1e-9)
-    assert found.deviation == pytest.approx(np.std(values, ddof=1), abs=1e-9)
+    contrast = paired_contrast(values)
+    assert contrast.effect == pytest.approx(np.mean(values), abs=1e-9)
+    assert contrast.deviation == pytest.approx(np.std(values, ddof=1), abs=1e-9)
     if np.std(values) > 1e-6:
         low, high = stats.t.interval(level, len(values) - 1, np.mean(values), stats.sem(values))
-        assert found.interval(level) == pytest.approx((low, high), rel=1e-9, abs=1e-9)
+        assert contrast.interval(level) == pytest.approx((low, high), rel=1e-9, abs=1e-9)
 
 
 @given(samples, numbers)
 def test_one_sided_tests_are_complementary(values: list[float], mean: float) -> None:
-    found = paired_contrast(values)
-    if found.standard_error:
-        assert found.above(mean) + found.below(mean) == pytest.approx(1)
+    contrast = paired_contrast(values)
+    if contrast.standard_error:
+        assert contrast.above(mean) + contrast.below(mean) == pytest.approx(1)
 
 
 def test_one_value_has_no_spread() -> None:
-    found = paired_contrast([3.5])
-    assert (found.effect, found.deviation, found.seeds) == (3.5, None, 1)
-    assert found.interval() == (None, None)
+    contrast = paired_contrast([3.5])
+    assert (contrast.effect, contrast.deviation, contrast.seeds) == (3.5, None, 1)
+    assert contrast.interval() == (None, None)
     assert paired_contrast([3.5], item_variance=ItemVariance(1.0, 99)).interval() == (None, None)
 
 
 def test_equal_values_say_nothing_of_an_interval() -> None:
-    found = paired_contrast([0.5, 0.5, 0.5])
-    assert (found.effect, found.deviation, found.interval()) == (0.5, 0.0, (None, None))
+    contrast = paired_contrast([0.5, 0.5, 0.5])
+    assert (contrast.effect, contrast.deviation, contrast.interval()) == (0.5, 0.0, (None, None))
     assert paired_contrast([0.5] * 3, item_variance=ItemVariance(1.0, 99)).interval() != (
         None,
         None,
@@ -67,11 +67,11 @@ def test_wilson_interval_is_the_published_formula(n: int, data: st.DataObject) -
 
 def test_survival_is_the_product_limit() -> None:
     """Six at risk at 6, then one is censored, so four at 10, and two at 15."""
-    found = survival([6.0, 10.0, 10.0, 15.0], [7.0, 16.0])
-    assert found.times.tolist() == [6, 7, 10, 15, 16]
+    contrast = survival([6.0, 10.0, 10.0, 15.0], [7.0, 16.0])
+    assert contrast.times.tolist() == [6, 7, 10, 15, 16]
     by_hand = [5 / 6, 5 / 6, 5 / 6 * 2 / 4, 5 / 6 * 2 / 4 * 1 / 2, 5 / 6 * 2 / 4 * 1 / 2]
-    assert found.shares.tolist() == pytest.approx(by_hand)
-    assert found.median == 10
+    assert contrast.shares.tolist() == pytest.approx(by_hand)
+    assert contrast.median == 10
 
 
 @given(st.lists(st.integers(1, 50).map(float), min_size=1, max_size=12))

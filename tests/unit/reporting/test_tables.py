@@ -41,14 +41,14 @@ def test_tables_are_rebuilt_alike(names: list[str], fake: FakeResults, tmp_path:
 @pytest.mark.parametrize("name", ["table6", "table6_recall", "lr_sweep", "figure4"])
 def test_csv_is_the_golden_one(name: str, fake: FakeResults, tmp_path: Path) -> None:
     build_table(resolved_artifact(name), fake.results, tmp_path / name)
-    found, expected = read(tmp_path / f"{name}.csv"), read(GOLDEN / f"{name}.csv")
-    assert list(found) == list(expected)
+    cell, expected = read(tmp_path / f"{name}.csv"), read(GOLDEN / f"{name}.csv")
+    assert list(cell) == list(expected)
     for key, line in expected.items():
         for column, text in line.items():
             try:
-                assert float(found[key][column]) == pytest.approx(float(text), rel=1e-12, abs=1e-12)
+                assert float(cell[key][column]) == pytest.approx(float(text), rel=1e-12, abs=1e-12)
             except ValueError:
-                assert found[key][column] == text
+                assert cell[key][column] == text
 
 
 def test_csv_keeps_numbers_exactly_with_their_jobs(fake: FakeResults, tmp_path: Path) -> None:
@@ -100,9 +100,9 @@ def test_one_seed_has_no_interval_and_says_so(
 def test_a_missing_evaluation_is_one_line_with_its_command(
     fake: FakeResults, tmp_path: Path
 ) -> None:
-    kept = [p for p in fake.results if not str(p).endswith("validation_slices/diff/1.json")]
+    remaining = [p for p in fake.results if not str(p).endswith("validation_slices/diff/1.json")]
     with pytest.raises(UserError) as error:
-        build_table(resolved_artifact("table6"), kept, tmp_path / "table6")
+        build_table(resolved_artifact("table6"), remaining, tmp_path / "table6")
     line = str(error.value)
     assert "\n" not in line and "'diff' with seed 1" in line
     assert "snakemake results/tiny/evaluations/validation_slices/diff/1.json" in line
@@ -110,9 +110,9 @@ def test_a_missing_evaluation_is_one_line_with_its_command(
 
 
 def test_a_missing_training_is_one_line_with_its_command(fake: FakeResults, tmp_path: Path) -> None:
-    kept = [p for p in fake.results if not str(p).endswith("runs/diff/1/training.json")]
+    remaining = [p for p in fake.results if not str(p).endswith("runs/diff/1/training.json")]
     with pytest.raises(UserError, match=r"snakemake results/tiny/runs/diff/1/training\.json"):
-        build_table(resolved_artifact("table6"), kept, tmp_path / "table6")
+        build_table(resolved_artifact("table6"), remaining, tmp_path / "table6")
 
 
 def test_a_metric_that_was_not_measured_is_named(small: FakeResults, tmp_path: Path) -> None:
@@ -150,10 +150,10 @@ def test_results_of_another_scale_and_twins_are_refused(small: FakeResults, tmp_
 def test_differences_to_another_row_have_columns_of_their_own(fake: FakeResults) -> None:
     made = make_table(resolved_artifact("v2_loss"), load_results(fake.results, "tiny"))
     for ending, baseline in {"": "transformer_gqa", "_to_diff_gqa": "diff_gqa"}.items():
-        found = made.find("diff_v2", f"loss_100_difference{ending}")
+        cell = made.find("diff_v2", f"loss_100_difference{ending}")
         ours, theirs = (made.find(row, "loss_100") for row in ("diff_v2", baseline))
-        assert found is not None and ours is not None and theirs is not None
-        assert found.by_seed() == {
+        assert cell is not None and ours is not None and theirs is not None
+        assert cell.by_seed() == {
             seed: value - theirs.by_seed()[seed] for seed, value in ours.by_seed().items()
         }
 

@@ -18,7 +18,8 @@ SIDES = ("values", "baseline_values", "lower_bounds", "baseline_lower_bounds")
 def again(row: pd.Series) -> tuple[float, str]:
     """The p-value of a line, and what it speaks for; at most 40 lines, by the csv alone."""
     x, y, after_x, after_y = (
-        np.array([float(one) if one else np.inf for one in row[side].split(";")]) for side in SIDES
+        np.array([float(text) if text else np.inf for text in row[side].split(";")])
+        for side in SIDES
     )
     sign, margin = 1 if row.claimed == "higher" else -1, float(row.margin or 0)
     if row["compare"] == "ratio":
@@ -67,7 +68,7 @@ def again(row: pd.Series) -> tuple[float, str]:
 def answers(fake: FakeResults, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of all verdicts."""
     folder = tmp_path_factory.mktemp("answers")
-    names = dict.fromkeys(one.artifact for one in RESOLVER.registry.claims.values())
+    names = dict.fromkeys(claim.artifact for claim in RESOLVER.registry.claims.values())
     asked = fake_claims([resolved_artifact(name) for name in names])
     build_verdicts(asked, results=fake.results, output=folder / "verdicts.json")
     return folder
@@ -85,11 +86,11 @@ def test_every_verdict_comes_out_again(lines: pd.DataFrame) -> None:
     assert tested.again.to_numpy() == pytest.approx(tested.p.astype(float), rel=2e-3)
     claims = tested.groupby("claim").agg({"again": "max", "family": "first"})
     sides = tested.groupby("claim").speaks_for.agg(set)
-    mixed = [len(one) > 1 and one != {"reproduced", "opposite"} for one in sides]
+    mixed = [len(side) > 1 and side != {"reproduced", "opposite"} for side in sides]
     claims.loc[mixed, "again"] = 1.0
     registered = RESOLVER.registry.claims.values()
     for family, ranked in claims.sort_values("again").groupby("family", sort=False):
-        size = sum(one.family == family for one in registered)
+        size = sum(text.family == family for text in registered)
         adjusted = (ranked.again * (size - np.arange(len(ranked)))).clip(upper=1).cummax()
         for claim, p_value in adjusted.items():
             line = tested[tested.claim == claim].iloc[0]
@@ -110,11 +111,11 @@ def test_a_verdict_names_its_scale_and_the_size_of_its_models(
     assert line.verdict == "opposite at this scale"
     assert (line.scale, line.parameters) == (SCALE, "660000;660000")
     document = read_verdicts(answers / "verdicts.json")
-    found = next(one for one in document.verdicts if one.claim == "V1.loss")
+    found = next(verdict for verdict in document.verdicts if verdict.claim == "V1.loss")
     assert found.where == f"{SCALE}, 0.66M parameters"
     assert f"✗ {found.words} ({found.where})" in (answers / "verdicts.md").read_text()
-    assert any(f"V1.loss {found.words}" in one for one in document.summary)
+    assert any(f"V1.loss {found.words}" in text for text in document.summary)
     assert found.digest == line.digest == RESOLVER.registry.claims["V1.loss"].digest
     # Models that are timed are of sizes of their own, which no training recorded.
-    timed = [one for one in document.verdicts if one.about.over == "processes"]
-    assert {one.where for one in timed} == {SCALE}
+    timed = [verdict for verdict in document.verdicts if verdict.about.over == "processes"]
+    assert {text.where for text in timed} == {SCALE}
