@@ -11,7 +11,7 @@ import pytest
 
 Open = Callable[..., Any]
 
-PAGES = ("index", "table6", "table6_recall", "runs", "attention", "compare", "whole")
+PAGES = ("index", "table6", "table6_recall", "runs", "attention", "compare", "single-page")
 MOST_BYTES = 3_000_000
 WIDTH = "[document.documentElement.scrollWidth, innerWidth]"
 

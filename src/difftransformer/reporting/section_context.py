@@ -178,7 +178,7 @@ class SectionContext(Generic[O]):
         ours = [row for row in self.rows if not row.pretrained]
         notes = [training_note(ours, self.train_results(*ours))] if ours else []
         if len(ours) < len(self.rows):
-            notes.append("A pretrained model has one value for all seeds.")
+            notes.append("Pretrained models have one value for all seeds.")
         return " ".join(notes)
 
     def difference_formula(self) -> str:

@@ -38,7 +38,7 @@ def test_table_3_has_answer_and_noise_by_depth(fake: FakeResults, tmp_path: Path
     assert cells["recall_diff", "answer_signed_d50"]["paper_value"] == ""
     printed = text.split("\n\n")[3]
     assert "noise all, signed" in printed.lower() and "layer" not in printed
-    assert "(stand-in: keys and values of synthetic tokens)" in text
+    assert "(synthetic proxy: keys and values of synthetic tokens)" in text
 
 
 def test_the_answers_share_is_drawn_by_layer_under_both_normalizations(fake: FakeResults) -> None:

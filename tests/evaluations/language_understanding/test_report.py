@@ -124,10 +124,10 @@ def test_published_accuracies_are_drawn_only_for_the_benchmarks(
     if data == "hub":
         assert artifact.paper is not None
         published = {value for row in artifact.paper.rows.values() for value in row.values.values()}
-        assert hollow == published - {None} and named and "stand-in" not in axes.get_title("left")
+        assert hollow == published - {None} and named and "proxy" not in axes.get_title("left")
     else:
         assert not hollow and not named
-        assert axes.get_title("left").endswith("(stand-in: a few items of our own)")
+        assert axes.get_title("left").endswith("(synthetic proxy: a few items of our own)")
 
 
 def test_an_external_model_has_a_single_value_for_all_seeds(small: FakeResults) -> None:

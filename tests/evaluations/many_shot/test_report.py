@@ -36,7 +36,7 @@ def test_figure_6_has_accuracy_by_number_and_the_plateau(fake: FakeResults, tmp_
         assert float(cells["icl_diff", f"{task}_plateau"]["value"]) == pytest.approx(mean)
     assert cells["icl_transformer", "clinic150_plateau"]["paper_value"] == "72.5"
     text = (tmp_path / "figure6.md").read_text()
-    assert "stand-in: generated items, 8 classes" in text
+    assert "synthetic proxy: generated items, 8 classes" in text
     assert "guessing gives 12.5" in text
     assert "40% of the words of demonstrations are of another class" in text
 
@@ -107,7 +107,9 @@ def test_the_figure_says_best_minus_worst_of_every_training_and_of_the_paper(
     artifact, figure = resolved_artifact("figure7", "figure"), picture("figure7", fake)
     results = []
     for axes, part in zip(figure.axes, artifact.sections, strict=True):
-        assert axes.get_title("left") == f"{part.title} (stand-in: generated items, 2 classes)"
+        assert (
+            axes.get_title("left") == f"{part.title} (synthetic proxy: generated items, 2 classes)"
+        )
         texts = [text.get_text() for text in axes.texts]
         margins = []
         for row in part.rows:

@@ -101,10 +101,10 @@ def test_published_accuracies_stand_beside_the_sets_alone(data: str, fake: FakeR
     named = hollow(top) and "published" in legend_of(figure)
     if data == "hub":
         assert named and "published: " in bottom.get_title("left")
-        assert "stand-in" not in top.get_title("left")
+        assert "proxy" not in top.get_title("left")
     else:
         assert not named and "published" not in bottom.get_title("left")
-        assert top.get_title("left").endswith("(stand-in: generated arithmetic)")
+        assert top.get_title("left").endswith("(synthetic proxy: generated arithmetic)")
 
 
 def test_the_curves_of_figure_9_go_up_in_tokens_to_the_final_weights(fake: FakeResults) -> None:
@@ -112,8 +112,8 @@ def test_the_curves_of_figure_9_go_up_in_tokens_to_the_final_weights(fake: FakeR
     results = load_results(fake.results, "tiny")
     figure = picture_of(artifact, results, fake)
     drawn, published = figure.axes
-    assert "stand-in: generated arithmetic" in drawn.get_title("left")
-    assert "stand-in" not in published.get_title("left")
+    assert "synthetic proxy: generated arithmetic" in drawn.get_title("left")
+    assert "proxy" not in published.get_title("left")
     rows = artifact.sections[0].rows
     assert rows
     for row in rows:

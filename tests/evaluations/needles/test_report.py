@@ -45,7 +45,7 @@ def test_table_2_is_the_mean_over_seeds_with_wilson_behind_each(
     text = (tmp_path / "table2.md").read_text()
     assert "Wilson" in text
     assert "| N = 6, R = 2 ↑" in text.replace("  ", " ") and "depth 25%" not in text
-    assert "A stand-in for the paper's sentences: needles are keys" in text
+    assert "A synthetic proxy for the paper's sentences: needles are keys" in text
     assert "city" not in text
 
 

@@ -32,8 +32,8 @@ def test_differences_of_figure_4_are_paired_and_published_curves_named(
     assert float(cell["ci_low"]) < difference < float(cell["ci_high"])
     assert ("long_transformer", "nll_p16_difference") not in cells
     text = (tmp_path / "figure4.md").read_text()
-    assert "Published, at the paper's scale" in text and "levels are inferred" in text
-    assert "[ ] published" not in text and "\\[ \\] published" not in text
+    assert "Published at the paper's scale" in text and "levels are inferred" in text
+    assert "In brackets: published" not in text
 
 
 def test_rows_that_continue_nothing_are_said_to_extend_nothing(

@@ -67,7 +67,7 @@ def test_published_values_are_marked_and_sourced(fake: FakeResults, tmp_path: Pa
     for suffix in (".md", ".tex", ".html"):
         text = (tmp_path / f"table6{suffix}").read_text()
         assert "3.062" in text and "arXiv 2410.05258v2, table 6" in text
-        assert "published, at the paper's scale" in text.replace("&#39;", "'")
+        assert "published at the paper's scale" in text.replace("&#39;", "'")
         assert "n = 2" in text and "at most 50 times" in text
 
 
@@ -76,7 +76,7 @@ def test_published_values_stand_in_cells_of_every_format(
     name: str, value: str, fake: FakeResults, tmp_path: Path
 ) -> None:
     build_table(resolved_artifact(name), fake.results, tmp_path / name)
-    mark = "published, at the paper&#39;s scale"
+    mark = "published value, at the paper&#39;s scale"
     html = (tmp_path / f"{name}.html").read_text().replace("'", "&#39;")
     assert f'<span class="published" title="{mark}">[{value}]</span>' in html
     assert f"[{value}]" in (tmp_path / f"{name}.md").read_text().replace("\\", "")
@@ -143,7 +143,7 @@ def test_results_of_another_scale_and_twins_are_refused(small: FakeResults, tmp_
     with pytest.raises(DataError, match="a second training result of run transformer, seed 0"):
         build_table(resolved_artifact("table6", seeds=(0,)), [*small.results, twin], tmp_path / "t")
     other = resolved_artifact("table6", seeds=(0,)).model_copy(update={"scale": "gpu"})
-    with pytest.raises(UserError, match="made at scale tiny, this artifact is of scale gpu"):
+    with pytest.raises(UserError, match="of scale tiny, the artifact of scale gpu"):
         build_table(other, small.results, tmp_path / "t")
 
 
