@@ -37,7 +37,7 @@ def run(entry: str) -> Spoil:
 def recipe(keys: str) -> Spoil:
     """Add a recipe called spoilt to a scale, and a run of it."""
     return both(
-        replace(TINY, "\nsetups:\n", f"\nsetups:\n  spoilt: {{base: ablation, {keys}}}\n"),
+        replace(TINY, "\nrecipes:\n", f"\nrecipes:\n  spoilt: {{base: ablation, {keys}}}\n"),
         run("{label: Spoilt, base: diff, recipe: spoilt}"),
     )
 

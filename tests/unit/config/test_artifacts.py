@@ -50,7 +50,10 @@ ARTIFACT = {"title": "T", "description": "d", "table": {"caption": "c"}}
             {"evaluation": "needles", "options": {"by": "lenght"}},
             r"sections\[0\]\.options: by: input should be 'setting' or 'length', got 'lenght'",
         ),
-        ({"evaluation": "outliers"}, r"sections\[0\]\.options: of: required key is missing"),
+        (
+            {"evaluation": "outliers"},
+            r"sections\[0\]\.options: activation: required key is missing",
+        ),
         (
             {"rows": [{"run": "a", "paired_run": "b"}]},
             r"rows\[0\]\.paired_run: evaluation validation_slices has no use for one",
@@ -104,8 +107,8 @@ def test_published_curves_are_checked(change: dict[str, Any], message: str) -> N
 
 
 REPLICATION = {
-    "who": "w", "of": "diff_v1", "model": "30M", "seeds": 4, "difference": -0.016, "low": -0.038,
-    "high": 0.017, "note": "n", "source": "s",
+    "study": "w", "paper": "diff_v1", "model": "30M", "seeds": 4, "difference": -0.016,
+    "low": -0.038, "high": 0.017, "note": "n", "source": "s",
 }  # fmt: skip
 
 
@@ -126,8 +129,8 @@ def test_replications_are_checked(change: dict[str, Any], message: str) -> None:
 def test_a_replication_is_of_a_listed_paper() -> None:
     papers = load(PapersFile, "papers.yaml")
     known = read_artifacts(CONFIG / "artifacts", papers)
-    strange = papers.replications[0].model_copy(update={"of": "diff_v3"})
-    with pytest.raises(ConfigError, match=r"replications\[0\]\.of: unknown paper 'diff_v3'"):
+    strange = papers.replications[0].model_copy(update={"paper": "diff_v3"})
+    with pytest.raises(ConfigError, match=r"replications\[0\]\.paper: unknown paper 'diff_v3'"):
         check_papers(papers.model_copy(update={"replications": [strange]}), known, "p.yaml")
 
 
