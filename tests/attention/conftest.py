@@ -19,5 +19,5 @@ def _marks(name: str) -> list[pytest.MarkDecorator]:
     params=[pytest.param(own, id=name, marks=_marks(name)) for name, own in configurations()]
 )
 def options(request: pytest.FixtureRequest) -> dict[str, Any]:
-    found: dict[str, Any] = request.param
-    return found
+    actual: dict[str, Any] = request.param
+    return actual

@@ -45,8 +45,8 @@ def learned(call: Any, one: AttentionLayer, x: Tensor, **given: Any) -> list[Ten
 def assert_compiled_as_called(one: AttentionLayer, length: int, compiler: str) -> None:
     called, x = copy.deepcopy(one), inputs(length)
     compiled = torch.compile(one, fullgraph=True, backend=compiler)
-    found, wanted = learned(compiled, one, x), learned(called, called, x)
-    torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)
+    actual, expected = learned(compiled, one, x), learned(called, called, x)
+    torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("variant", variants())
@@ -61,8 +61,8 @@ def test_a_graph_of_any_length_is_compiled(variant: str) -> None:
     called, compiled = copy.deepcopy(one), torch.compile(one, fullgraph=True, backend="aot_eager")
     for length in (12, 17):
         x = inputs(length)
-        found, wanted = learned(compiled, one, x), learned(called, called, x)
-        torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)
+        actual, expected = learned(compiled, one, x), learned(called, called, x)
+        torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -88,8 +88,8 @@ def test_masks_positions_documents_and_a_cache_are_compiled() -> None:
     for given in (
         {"mask": mask}, {"positions": torch.arange(6) * 3}, {"segment_ids": documents},
     ):  # fmt: skip
-        found, wanted = learned(compiled, one, x, **given), learned(called, called, x, **given)
-        torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)
+        actual, expected = learned(compiled, one, x, **given), learned(called, called, x, **given)
+        torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-5)
     cache = KeyValueCache(6)
     with torch.inference_mode():  # what a graph leaves behind must serve training, too
         parts = [compiled(x[:, :4], cache=cache), compiled(x[:, 4:], cache=cache)]

@@ -33,8 +33,8 @@ def gradients(
     probe = torch.randn(out.shape, generator=torch.Generator().manual_seed(7)).to(out.dtype)
     if isinstance(parameters, Attention):
         parameters = dict(parameters.named_parameters())
-    found = torch.autograd.grad(out, [x, *parameters.values()], probe)
-    return dict(zip(["x", *parameters], found, strict=True))
+    actual = torch.autograd.grad(out, [x, *parameters.values()], probe)
+    return dict(zip(["x", *parameters], actual, strict=True))
 
 
 def test_every_tensor_is_trained_or_saved(options: dict[str, Any]) -> None:
@@ -63,9 +63,9 @@ def test_forward_and_gradients_are_those_of_the_equations(
     out = layer(x, rope)
     torch.testing.assert_close(out.double(), exact_out, rtol=1e-5, atol=1e-5)
     exact = gradients(weights, exact_x, exact_out)
-    for name, found in gradients(layer, x, out).items():
+    for name, actual in gradients(layer, x, out).items():
         size = exact[name].abs().max().clamp_min(1.0)
-        assert (found - exact[name]).abs().max() / size < 1e-5, name
+        assert (actual - exact[name]).abs().max() / size < 1e-5, name
 
 
 if fused.interpreted():
@@ -87,12 +87,12 @@ if fused.interpreted():
         weights, exact_x = exact_weights(layer), x.detach().double().requires_grad_()
         exact_out = exact_output(options, weights, exact_x, layer.layer_index)
         exact = outcome(weights, exact_x, exact_out)
-        found, formula = (outcome(one, x, one(x, rope)) for one in (layer, plain))
-        for name, wanted in exact.items():
+        actual, formula = (outcome(one, x, one(x, rope)) for one in (layer, plain))
+        for name, expected in exact.items():
             if name.startswith("lambda_"):
                 continue  # a sum over all that cancels: the operation's own test has it
             error, allowed = (
-                (one[name] - wanted).norm() / wanted.norm() for one in (found, formula)
+                (one[name] - expected).norm() / expected.norm() for one in (actual, formula)
             )
             assert error < 2 * allowed + torch.finfo(torch.float16).eps, name
 
@@ -108,19 +108,19 @@ def test_second_derivatives_are_those_of_the_equations_or_refused(
     def second(out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         total = out.sum() + (x**2).sum()  # a path beside the layer, as the residual stream is
         (first,) = torch.autograd.grad(total, x, create_graph=True)
-        (found,) = torch.autograd.grad((first**2).sum(), x, allow_unused=True)
-        return found
+        (actual,) = torch.autograd.grad((first**2).sum(), x, allow_unused=True)
+        return actual
 
     x.requires_grad_()
     try:
-        found = second(layer(x, rope), x)
+        actual = second(layer(x, rope), x)
     except NotImplementedError as refusal:
         assert "has no second derivative" in str(refusal)
         return
     exact_x = x.detach().double().requires_grad_()
     exact = exact_output(options, exact_weights(layer), exact_x, layer.layer_index)
-    wanted = second(exact, exact_x)
-    assert (found - wanted).abs().max() / wanted.abs().max() < 1e-4
+    expected = second(exact, exact_x)
+    assert (actual - expected).abs().max() / expected.abs().max() < 1e-4
 
 
 @pytest.mark.parametrize("backend", CPU_BACKENDS)
@@ -174,13 +174,13 @@ def test_bfloat16_is_close_to_float32(options: dict[str, Any], backend: str) -> 
     with torch.autocast("cpu", dtype=torch.bfloat16):
         mixed = layer(x, rope)
         inside = gradients(layer, x, layer(x, rope))
-    outside, wanted = gradients(layer, x, mixed), gradients(layer, x, exact)
+    outside, expected = gradients(layer, x, mixed), gradients(layer, x, exact)
     # A gradient whose parts cancel is as inexact as the parts: hence a share of the whole as well.
-    floor = 1e-3 * torch.cat([gradient.flatten() for gradient in wanted.values()]).norm()
-    for found in (inside, outside):
-        for name, gradient in found.items():
+    floor = 1e-3 * torch.cat([gradient.flatten() for gradient in expected.values()]).norm()
+    for actual in (inside, outside):
+        for name, gradient in actual.items():
             assert gradient.dtype == torch.float32, name
-            assert (gradient - wanted[name]).norm() <= 0.05 * wanted[name].norm() + floor, name
+            assert (gradient - expected[name]).norm() <= 0.05 * expected[name].norm() + floor, name
     for out in (half, mixed):
         assert out.dtype == torch.bfloat16
         assert (out - exact).norm() / exact.norm() < 0.03
@@ -264,8 +264,8 @@ def test_maps_that_are_not_kept_give_the_same_gradients(
     x.requires_grad_()
     kept = gradients(layer, x, layer(x, rope))
     monkeypatch.setattr(blocked, "MAX_SAVED_KEYS", 100)
-    for name, found in gradients(layer, x, layer(x, rope)).items():
-        assert (found - kept[name]).norm() <= 1e-5 * kept[name].norm(), name
+    for name, actual in gradients(layer, x, layer(x, rope)).items():
+        assert (actual - kept[name]).norm() <= 1e-5 * kept[name].norm(), name
 
 
 @torch.no_grad()
@@ -297,9 +297,9 @@ def test_a_rounded_cache_holds_rounded_keys_and_nothing_else_rounded(
     with quantized_cache(layer, 4):
         layer(x, rope, None, rounded)
     _, keys, values, _ = layer.project(x, rope)
-    (held, _), (found, found_values) = (one.get(layer.layer_index) for one in (cache, rounded))
+    (held, _), (actual, found_values) = (one.get(layer.layer_index) for one in (cache, rounded))
     n = layer.num_k_heads
     keys = keys[:, :n]
-    assert torch.equal(found[:, :n], fake_quantize_affine(keys, 4))
-    assert torch.equal(found[:, n:], held[:, n:])
+    assert torch.equal(actual[:, :n], fake_quantize_affine(keys, 4))
+    assert torch.equal(actual[:, n:], held[:, n:])
     assert torch.equal(found_values, fake_quantize_affine(values, 4))

@@ -89,11 +89,11 @@ def test_gradients_of_a_share_of_heads_are_those_of_the_equations(difference: st
     options, weights = {"variant": "dex_s", **HEADS, **own}, exact_weights(layer)
     outputs = (layer(exact_x, turns), exact_output(options, weights, exact_x, layer.layer_index))
     trained = (layer.parameters(), weights.values())
-    found, wanted = (
+    actual, expected = (
         torch.autograd.grad((out**2).sum(), [exact_x, *parameters])
         for out, parameters in zip(outputs, trained, strict=True)
     )
-    for one, other in zip(found, wanted, strict=True):
+    for one, other in zip(actual, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
         assert one.abs().max() > 0
 

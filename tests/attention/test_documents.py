@@ -47,14 +47,14 @@ def each_alone(run: Any, x: Tensor, rows: list[list[int]]) -> Tensor:
 def outcome(layer: AttentionLayer, x: Tensor, out: Tensor) -> dict[str, Tensor]:
     probe = torch.randn(out.shape, generator=torch.Generator().manual_seed(7)).to(out.dtype)
     inputs = {"x": x, **dict(layer.named_parameters())}
-    found = torch.autograd.grad((out * probe).sum(), [*inputs.values()])
-    return {"out": out, **dict(zip(inputs, found, strict=True))}
+    actual = torch.autograd.grad((out * probe).sum(), [*inputs.values()])
+    return {"out": out, **dict(zip(inputs, actual, strict=True))}
 
 
-def assert_same(found: dict[str, Tensor], wanted: dict[str, Tensor], tolerance: float) -> None:
-    for name, value in wanted.items():
+def assert_same(actual: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float) -> None:
+    for name, value in expected.items():
         size = value.abs().max().clamp_min(1.0)
-        assert (found[name] - value).abs().max() / size < tolerance, name
+        assert (actual[name] - value).abs().max() / size < tolerance, name
 
 
 @pytest.mark.parametrize("backend", CPU_BACKENDS)

@@ -37,8 +37,8 @@ class Watch(TorchDispatchMode):
         out = operation(*args, **(kwargs or {}))
         if "scaled_dot_product" in str(operation):
             self.fused.append(str(operation))
-        for found in tree_leaves(out):
-            if isinstance(found, torch.Tensor) and found.shape[-2:] == (T, T):
+        for actual in tree_leaves(out):
+            if isinstance(actual, torch.Tensor) and actual.shape[-2:] == (T, T):
                 self.maps.append(str(operation))
         return out
 

@@ -91,5 +91,5 @@ def test_signal_heads_of_a_group_subtract_the_same_map() -> None:
 def test_num_heads_multiplier_sets_the_ratio_and_adds_no_keys() -> None:
     shared = {"variant": "grouped_diff", "head_dim": 4, "num_heads": 4, "heads_per_kv_head": 2}
     layers = [build({**shared, "num_heads_multiplier": one}, "eager") for one in (1, 1.5, 2.5)]
-    found = [(one.num_heads, one.num_kv_heads, one.num_q_heads) for one in layers]
-    assert found == [(4, 2, 6), (6, 2, 8), (10, 2, 12)]
+    actual = [(one.num_heads, one.num_kv_heads, one.num_q_heads) for one in layers]
+    assert actual == [(4, 2, 6), (6, 2, 8), (10, 2, 12)]

@@ -83,5 +83,5 @@ def test_the_two_maps_are_those_of_the_queries_of_a_head(options: dict[str, Any]
     if rows.component_maps is None or options["variant"] == "tda":  # whose maps are no softmax
         return
     for h, maps in enumerate(exact_maps(options, exact_weights(layer), x)):
-        for found, exact in zip(rows.component_maps, maps, strict=True):
-            torch.testing.assert_close(found[:, h], exact, rtol=1e-6, atol=1e-8)
+        for actual, exact in zip(rows.component_maps, maps, strict=True):
+            torch.testing.assert_close(actual[:, h], exact, rtol=1e-6, atol=1e-8)

@@ -58,8 +58,8 @@ def test_parameters_are_as_many_as_the_formula_says() -> None:
         if count := COUNTS.get(options["variant"]):
             config = configure(options, D_MODEL)
             sizes = config.output_heads, config.kv_heads, config.head_dim
-            found = sum(parameter.numel() for parameter in build(options, "eager").parameters())
-            assert found == count(config, *sizes), name
+            actual = sum(parameter.numel() for parameter in build(options, "eager").parameters())
+            assert actual == count(config, *sizes), name
 
 
 def test_lambdas_of_tda_start_as_told_and_count_as_zero_to_one() -> None:

@@ -71,9 +71,9 @@ def kernel_of(key: str) -> Kernel:
 def check(part: str, key: str, tile: list[int]) -> None:
     kernel = kernel_of(key)
     assert Tile(*tile[:-1]).ahead <= kernel.most_ahead
-    found = compiled(kernel, Tile(*tile[:-1]), part)
-    assert found.fits(part), found
-    assert found.shared == tile[-1], "run benchmarks/gpu/compile_tiles.py"
+    actual = compiled(kernel, Tile(*tile[:-1]), part)
+    assert actual.fits(part), actual
+    assert actual.shared == tile[-1], "run benchmarks/gpu/compile_tiles.py"
     for widths in further_widths(kernel):
         assert compiled(kernel, Tile(*tile[:-1]), part, widths).fits(part)
 
@@ -129,17 +129,17 @@ def hot_loop(key: str, tile: Tile) -> Counter[str]:
 )
 def test_numbers_of_rows_are_not_fetched_one_by_one(key: str, most: int) -> None:
     """Triton 3.6 did so 32 times a thread, 3.7 twice as often as now."""
-    found = hot_loop(key, Tile(*shipped("90")[key][0][:-1]))
-    assert 0 < found["fetches of less"] <= most
-    assert found["fetches of 16 bytes"] >= 4 and found["exponentials"] >= 32
+    actual = hot_loop(key, Tile(*shipped("90")[key][0][:-1]))
+    assert 0 < actual["fetches of less"] <= most
+    assert actual["fetches of 16 bytes"] >= 4 and actual["exponentials"] >= 32
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("gpu_scripts")
 def test_products_that_are_ahead_are_not_waited_for() -> None:
     tiles = [Tile(32, 128, 8, 3, ahead) for ahead in range(3)]
-    found = [hot_loop("keys/2/64/128", tile)["waits for products"] for tile in tiles]
-    assert found == [3, 2, 1]
+    actual = [hot_loop("keys/2/64/128", tile)["waits for products"] for tile in tiles]
+    assert actual == [3, 2, 1]
 
 
 @pytest.mark.usefixtures("gpu_scripts")
@@ -169,7 +169,7 @@ def test_all_kernels_have_tiles(part: str, name: str) -> None:
 
 def test_what_was_measured_is_shipped() -> None:
     assert json.loads(MEASURED.read_text()) == measured()
-    for found in measured().values():
-        part = part_of(tuple(found["capability"]))
-        for key, tile in found["tiles"].items():
+    for actual in measured().values():
+        part = part_of(tuple(actual["capability"]))
+        for key, tile in actual["tiles"].items():
             assert Tile(*tile) in [Tile(*one) for *one, _ in shipped(part)[key]]

@@ -38,18 +38,18 @@ def test_every_question_is_answered_once(tmp_path: Path) -> None:
     assert first.stdout.endswith("all questions are answered\n")
     scripts = import_module("all").SCRIPTS
     lines = {name: (tmp_path / f"{name}.jsonl").read_text().splitlines() for name in scripts}
-    for name, found in lines.items():
-        for line in map(json.loads, found):
+    for name, actual in lines.items():
+        for line in map(json.loads, actual):
             assert line["script"] == name and line["answer"] and line["repeats"] == 2
             assert "failed" not in line["answer"], line
             assert {"torch", "triton", "python"} <= set(line["versions"])
     assert len(lines["contract"]) == 6  # of two types: two maps, one, and its log-sum-exp
     for line in map(json.loads, lines["contract"]):
-        found = line["answer"]
-        assert all(found[f"fused {way}"]["within"] for way in tiles.ways_of(1))
-        assert found["fused together"]["repeats_its_bits"]
-    for found in json.loads(lines["variants"][0])["answer"].values():
-        assert found["within"]
+        actual = line["answer"]
+        assert all(actual[f"fused {way}"]["within"] for way in tiles.ways_of(1))
+        assert actual["fused together"]["repeats_its_bits"]
+    for actual in json.loads(lines["variants"][0])["answer"].values():
+        assert actual["within"]
     bits = json.loads(lines["training"][-1])["answer"]
     assert bits == {"was_stopped": True, "same_weights": True}
     rows = [set(json.loads(line)["answer"]["seconds"]) for line in lines["attention"]]
@@ -73,8 +73,8 @@ def test_what_fails_is_an_answer_and_the_rest_goes_on(tmp_path: Path) -> None:
     )
     assert runs.answer("contract", lambda setting: asked, given) == 0
     lines = map(json.loads, (tmp_path / "contract.jsonl").read_text().splitlines())
-    found = [line["answer"] for line in lines]
-    assert found == [{"failed": "RuntimeError: no kernel"}, {"loss": "nan"}, {"loss": 1.0}]
+    actual = [line["answer"] for line in lines]
+    assert actual == [{"failed": "RuntimeError: no kernel"}, {"loss": "nan"}, {"loss": 1.0}]
 
 
 def test_compiling_ahead_keeps_what_no_clock_decides(tmp_path: Path) -> None:
@@ -83,8 +83,8 @@ def test_compiling_ahead_keeps_what_no_clock_decides(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines()[-1].startswith("1 of 1 asked ahead in ")
     assert [path.name for path in tmp_path.iterdir()] == ["variants.jsonl"]
-    found = json.loads((tmp_path / "variants.jsonl").read_text())["answer"]
-    assert all(one["within"] for one in found.values())
+    actual = json.loads((tmp_path / "variants.jsonl").read_text())["answer"]
+    assert all(one["within"] for one in actual.values())
     again = call("variants", *options)
     assert again.stdout.startswith("0 of 0 asked ahead")
     late = call("contract", "tune", *options, "--minutes", "0")
@@ -98,8 +98,8 @@ def test_a_process_that_dies_is_a_question_that_failed(tmp_path: Path) -> None:
     import ahead
 
     given = argparse.Namespace(device="cpu", records=tmp_path, ends=math.inf)
-    found = ahead._in_a_process("contract", "no such question", given)
-    assert found == {"failed": "ended with 1: KeyError: 'no such question'"}
+    actual = ahead._in_a_process("contract", "no such question", given)
+    assert actual == {"failed": "ended with 1: KeyError: 'no such question'"}
 
 
 def loses() -> dict[str, Any]:
@@ -120,9 +120,9 @@ def test_a_lost_card_ends_the_call_and_its_question_has_one_more_chance(
         with pytest.raises(SystemExit, match="takes nothing more from this process: call again"):
             runs.answer("step", lambda setting: asked, given)
     assert runs.answer("step", lambda setting: asked, given) == 0
-    found = [json.loads(line) for line in (tmp_path / "step.jsonl").read_text().splitlines()]
-    assert [line["question"] for line in found] == ["one", "one", "two"]
-    assert found[0]["answer"]["lost"] and "illegal memory access" in found[0]["answer"]["failed"]
+    actual = [json.loads(line) for line in (tmp_path / "step.jsonl").read_text().splitlines()]
+    assert [line["question"] for line in actual] == ["one", "one", "two"]
+    assert actual[0]["answer"]["lost"] and "illegal memory access" in actual[0]["answer"]["failed"]
 
 
 def test_a_row_that_loses_the_card_is_named_and_others_are_left_out(
@@ -174,11 +174,11 @@ def test_what_is_timed_by_itself_is_without_who_begins_it(monkeypatch: pytest.Mo
     monkeypatch.setattr(torch.cuda, "synchronize", wait)
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: begin(cycles / 2e9))
     steps = {"fast": partial(begin, 0.0001), "slow": partial(begin, 0.5), "full": full}
-    found = runs.by_itself(steps, runs.Setting("cuda", 3))
-    assert found == {"fast": pytest.approx([0.0001] * 3), "slow": pytest.approx([0.5] * 3)}
+    actual = runs.by_itself(steps, runs.Setting("cuda", 3))
+    assert actual == {"fast": pytest.approx([0.0001] * 3), "slow": pytest.approx([0.5] * 3)}
     monkeypatch.setattr(runs, "hold", lambda: None)
-    found = runs.by_itself(steps, runs.Setting("cuda", 3))
-    assert found["fast"] == pytest.approx([0.0011] * 3)
+    actual = runs.by_itself(steps, runs.Setting("cuda", 3))
+    assert actual["fast"] == pytest.approx([0.0011] * 3)
 
 
 @pytest.mark.parametrize(
@@ -284,8 +284,8 @@ def test_a_tile_with_other_numbers_is_not_timed() -> None:
 def test_a_part_that_fails_leaves_the_others() -> None:
     runs = import_module("runs")
     setting = runs.Setting("cpu", 2)
-    found = runs.failed_part("fused", ValueError("no\nkernel"), setting)
-    assert found == {"failed": "ValueError: no", "within": False}
+    actual = runs.failed_part("fused", ValueError("no\nkernel"), setting)
+    assert actual == {"failed": "ValueError: no", "within": False}
     with pytest.raises(torch.OutOfMemoryError):
         runs.failed_part("fused", torch.OutOfMemoryError("full"), setting)
 
@@ -333,7 +333,7 @@ def test_a_tile_that_the_card_has_no_memory_for_is_not_asked(
     small = argparse.Namespace(shared_memory_per_block_optin=99 * 1024)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 9))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda: small)
-    found = tune.tiles(runs.Setting("cuda", 2), kernel)
+    actual = tune.tiles(runs.Setting("cuda", 2), kernel)
     held = [one for *one, shared in tiles.shipped("80")[str(kernel)] if shared <= 99 * 1024]
-    assert [one.numbers for one in found] == held
+    assert [one.numbers for one in actual] == held
     assert 0 < len(held) < len(tiles.shipped("80")[str(kernel)])

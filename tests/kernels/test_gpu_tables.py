@@ -32,12 +32,12 @@ def test_the_fastest_tile_is_one_that_is_still_shipped(tmp_path: Path) -> None:
         "seconds": {name: {tile: {"median": value} for tile, value in times.items()}},
     }
 
-    def found(answer: dict[str, Any]) -> dict[str, Any]:
+    def actual(answer: dict[str, Any]) -> dict[str, Any]:
         (tmp_path / "tune.jsonl").write_text(answered("tune", "2/64/128", answer))
         card: dict[str, Any] = every.tiles(tmp_path)["H200"]
         return card
 
-    assert found(tuned) == {
+    assert actual(tuned) == {
         "tiles": {name: second},
         "backward": {},  # timed with the other tile
         "capability": [9, 0],
@@ -45,7 +45,7 @@ def test_the_fastest_tile_is_one_that_is_still_shipped(tmp_path: Path) -> None:
         "date": "2026-12-01",
     }
     del times[str([9, 9, 9, 9])]
-    assert found(tuned | {"tiles": {name: second}})["backward"] == {"backward/2/64/128": "apart"}
+    assert actual(tuned | {"tiles": {name: second}})["backward"] == {"backward/2/64/128": "apart"}
 
 
 def test_the_table_in_git_is_what_the_records_in_git_make_of_it() -> None:

@@ -36,8 +36,8 @@ LOOP = """
 def test_a_product_is_waited_for_before_its_rows_go(
     count: int, pendings: int, stages: int, clash: bool
 ) -> None:
-    found = overwritten(LOOP.format(count=count, pendings=pendings), stages)
-    assert found == (["rows@1"] if clash else [])
+    actual = overwritten(LOOP.format(count=count, pendings=pendings), stages)
+    assert actual == (["rows@1"] if clash else [])
 
 
 @pytest.mark.parametrize(("pendings", "clash"), [(0, False), (1, True)])
@@ -54,9 +54,9 @@ def sum_of_rows(q, k, out, T, ROWS):  # type: ignore[no-untyped-def]
     keys = tl.load(k + columns[:, None] * 64 + columns)
     total = tl.zeros([64, 64], tl.float32)
     for m in range(0, T, ROWS):
-        found = tl.load(q + (m + rows)[:, None] * 64 + columns)
-        scores = tl.dot(found, tl.trans(keys)).to(tl.bfloat16)
-        total = tl.dot(tl.trans(scores), found, total)
+        actual = tl.load(q + (m + rows)[:, None] * 64 + columns)
+        scores = tl.dot(actual, tl.trans(keys)).to(tl.bfloat16)
+        total = tl.dot(tl.trans(scores), actual, total)
     tl.store(out + columns[:, None] * 64 + columns, total)
 
 
@@ -72,9 +72,9 @@ def test_products_may_not_go_on_into_another_loop() -> None:
         "%d:2 = ttng.warp_group_dot_wait %out#0, %out#1 {pendings = 0 : i32} : tensor<64x64xf32>"
     )
     inner = LOOP.format(count=2, pendings=1).strip("\n").replace("\n    ", "\n      ")
-    for between, found in ((waits, []), ("", ["a loop that begins while products go on"])):
+    for between, actual in ((waits, []), ("", ["a loop that begins while products go on"])):
         lines = f"  {inner}\n      {between}\n  {inner}\n      {between}"
-        assert overwritten(AROUND.replace("%s\n", lines + "\n"), 2) == found
+        assert overwritten(AROUND.replace("%s\n", lines + "\n"), 2) == actual
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_products_may_not_go_on_into_another_loop() -> None:
 )
 def test_what_is_not_understood_counts_as_a_clash(line: str, name: str) -> None:
     known = LOOP.format(count=2, pendings=0)
-    (found,) = overwritten(known.replace("%inner = scf.if", f"{line}\n      %inner = scf.if"), 2)
-    assert found.startswith("line 9: " + name)
+    (actual,) = overwritten(known.replace("%inner = scf.if", f"{line}\n      %inner = scf.if"), 2)
+    assert actual.startswith("line 9: " + name)
     branch = known.replace("        scf.yield %x", "        %b = ttng.warp_group_dot %p, %part, %s")
     assert overwritten(branch.replace("%s : i32", "%s {isAsync = true} : i32"), 2) == [
         "line 10: in a branch"

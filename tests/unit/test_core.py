@@ -53,18 +53,18 @@ HEAVY = ("snakemake", "mlflow", "transformers", "pandas", "lm_eval", "typer", "s
 
 def closure(*names: str) -> dict[str, metadata.Distribution]:
     """Return distributions, and all that they require on this system, by name."""
-    found: dict[str, metadata.Distribution] = {}
+    actual: dict[str, metadata.Distribution] = {}
     waiting, seen = [*map(Requirement, names)], set()
     while waiting:
-        wanted = waiting.pop()
-        for extra in {"", *wanted.extras} - {e for n, e in seen if n == wanted.name}:
-            seen.add((wanted.name, extra))
-            found[wanted.name] = distribution = metadata.distribution(wanted.name)
+        expected = waiting.pop()
+        for extra in {"", *expected.extras} - {e for n, e in seen if n == expected.name}:
+            seen.add((expected.name, extra))
+            actual[expected.name] = distribution = metadata.distribution(expected.name)
             for requirement in map(Requirement, distribution.requires or []):
                 marker = requirement.marker
                 if marker is None or marker.evaluate({"extra": extra}):
                     waiting.append(requirement)
-    return found
+    return actual
 
 
 def link(folder: Path, *names: str) -> Path:
@@ -89,8 +89,8 @@ def python(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
     packages = link(folder, "difftransformer[train]")
     (packages / "core.pth").write_text(f"{repository / 'src'}\n")
     installed = metadata.distribution("difftransformer").locate_file("")
-    for found in Path(str(installed)).glob("difftransformer-*.dist-info"):
-        (packages / found.name).symlink_to(found)
+    for actual in Path(str(installed)).glob("difftransformer-*.dist-info"):
+        (packages / actual.name).symlink_to(actual)
     return folder / "bin" / "python"
 
 
@@ -142,9 +142,9 @@ def test_the_environment_has_none_of_the_extras(python: Path, tmp_path: Path) ->
 @pytest.fixture(scope="module")
 def shown(repository: Path) -> str:
     """The README's lines of Python."""
-    found = re.search(r"```python\n(.*?)```", (repository / "README.md").read_text(), re.S)
-    assert found is not None
-    return found[1]
+    actual = re.search(r"```python\n(.*?)```", (repository / "README.md").read_text(), re.S)
+    assert actual is not None
+    return actual[1]
 
 
 def test_a_layer_is_used_in_three_lines(core: Path, tmp_path: Path, shown: str) -> None:

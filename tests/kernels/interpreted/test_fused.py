@@ -39,7 +39,7 @@ class Case(NamedTuple):
     def inputs(self) -> list[Tensor]:
         """q, k, v, and lam where there are two maps; parts of buffers that are otherwise NaN."""
         generator = torch.Generator().manual_seed(0)
-        M, found = self.maps, []
+        M, actual = self.maps, []
         for heads, rows, width in (
             (M * self.H, self.T, self.d),
             (M * self.G, self.S, self.d),
@@ -48,8 +48,8 @@ class Case(NamedTuple):
             buffer = torch.full((self.B, heads + 1, rows + 3, width + 8), torch.nan)
             part = buffer[:, :heads, 2 : rows + 2, :width]
             part.normal_(generator=generator)
-            found.append(buffer.to(self.dtype)[:, :heads, 2 : rows + 2, :width])
-        return [*found, torch.tensor(0.37)] if M == 2 else found
+            actual.append(buffer.to(self.dtype)[:, :heads, 2 : rows + 2, :width])
+        return [*actual, torch.tensor(0.37)] if M == 2 else actual
 
     def mask(self) -> Tensor | None:
         """Half of the keys at random, and none at all for the first query."""
@@ -103,11 +103,11 @@ def run(case: Case, module: Any, dtype: torch.dtype) -> list[Tensor]:
     return [*(out.detach() for out in outs), *torch.autograd.grad(outs, inputs, probes)]
 
 
-def errors(found: list[Tensor], exact: list[Tensor]) -> list[float]:
+def errors(actual: list[Tensor], exact: list[Tensor]) -> list[float]:
     """Largest error of each as a share of the largest value."""
     return [
         float((one.double() - other).abs().max() / other.abs().max())
-        for one, other in zip(found, exact, strict=True)
+        for one, other in zip(actual, exact, strict=True)
     ]
 
 
@@ -134,8 +134,8 @@ class _Empty:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_float32_is_the_formula(case: Case) -> None:
-    found, exact = run(case, fused, torch.float32), exact_results(case)
-    *most, last = errors(found, exact)
+    actual, exact = run(case, fused, torch.float32), exact_results(case)
+    *most, last = errors(actual, exact)
     assert max(most) < 2e-6
     assert last < (5e-6 if case.maps == 2 else 2e-6)
 
@@ -156,8 +156,8 @@ def test_all_ways_of_the_backward_pass_give_the_same(case: Case) -> None:
         call.differentiate(grad, None, out, second, lse, way=way) for way in ways_of(case.maps)
     )
     assert len(others) == case.maps
-    for found in others:
-        for one, other in zip(first, found, strict=True):
+    for actual in others:
+        for one, other in zip(first, actual, strict=True):
             torch.testing.assert_close(one, other)
 
 
@@ -201,10 +201,10 @@ def test_copies_of_numbers_of_rows_are_those_numbers(warps: int) -> None:
     assert constants["COPIES"] == warps and constants["AHEAD"] == 0
     constants = specialized(kernel, Tile(64, 32, 4, 1, 2))[1]
     assert constants["COPIES"] == 1 and constants["AHEAD"] == 2
-    found = call.differentiate(grad, None, out, second, lse, way="together")
+    actual = call.differentiate(grad, None, out, second, lse, way="together")
     with trying({kernel: Tile(16, 32, warps, 1)}):
         copied = call.differentiate(grad, None, out, second, lse, way="together")
-    for one, other in zip(found, copied, strict=True):
+    for one, other in zip(actual, copied, strict=True):
         torch.testing.assert_close(one, other)
 
 

@@ -106,7 +106,7 @@ def test_gradients_are_those_of_the_equation(
     copied = {name: name.replace("dex_weight.default", "base_layer.weight") for name in names}
     for name in copied.values():
         model.get_parameter(name).requires_grad_(True)
-    found, wanted = (
+    actual, expected = (
         torch.autograd.grad(
             logits(tokens).log_softmax(-1)[..., 3].mean(), map(model.get_parameter, of)
         )
@@ -116,7 +116,7 @@ def test_gradients_are_those_of_the_equation(
         )
     )
     assert len(names) == matrices * LAYERS
-    for name, ours, slow in zip(names, found, wanted, strict=True):
+    for name, ours, slow in zip(names, actual, expected, strict=True):
         assert slow.abs().max() > 0, name
         torch.testing.assert_close(ours, slow, atol=1e-9, rtol=1e-7)
 
@@ -201,19 +201,19 @@ def test_under_autocast_products_are_in_bfloat16_and_gradients_in_float32(
     model = adapted(model_of("qwen2", initializer_range=0.2), difference=difference)
     own = {name: one for name, one in model.named_parameters() if one.requires_grad}
 
-    def found() -> tuple[Tensor, tuple[Tensor, ...]]:
+    def actual() -> tuple[Tensor, tuple[Tensor, ...]]:
         logits = model(tokens).logits
         loss = logits.float().log_softmax(-1)[..., 3].mean()
         return logits, torch.autograd.grad(loss, list(own.values()))
 
-    exact, slopes = found()
+    exact, slopes = actual()
     with torch.autocast("cpu", torch.bfloat16):
-        rough, theirs = found()
+        rough, theirs = actual()
     assert rough.dtype == torch.bfloat16
     assert 0 < (rough.float() - exact).abs().max() < 0.05 * exact.abs().max()
-    for name, wanted, slope in zip(own, slopes, theirs, strict=True):
+    for name, expected, slope in zip(own, slopes, theirs, strict=True):
         assert slope.dtype == torch.float32, name
-        assert (slope - wanted).norm() < 0.1 * wanted.norm(), name
+        assert (slope - expected).norm() < 0.1 * expected.norm(), name
 
 
 def test_on_weights_in_bfloat16_it_trains_in_float32(tokens: Tensor) -> None:
@@ -227,7 +227,7 @@ def test_on_weights_in_bfloat16_it_trains_in_float32(tokens: Tensor) -> None:
 @pytest.mark.parametrize("t", [0, 1, 3, 6, 7, 50])
 def test_lambda_follows_equation_4(t: int) -> None:
     T, initial, learned = 6, 0.6, -0.2
-    found = {
+    actual = {
         schedule: lambda_at(
             torch.tensor(t), torch.tensor(learned), initial,
             DexConfig(lambda_schedule=schedule, annealing_steps=T),
@@ -235,7 +235,7 @@ def test_lambda_follows_equation_4(t: int) -> None:
         for schedule in ("annealed", "learned", "learned_from_zero", "ramped", "fixed")
     }  # fmt: skip
     alpha = min(1.0, t / T)
-    assert found == pytest.approx(
+    assert actual == pytest.approx(
         {
             "annealed": (1 - alpha) * (t / T) * initial + alpha * learned,
             "learned": learned,

@@ -22,14 +22,14 @@ def test_entropy_is_that_of_the_weights_transformers_returns(kind: str) -> None:
     tokens = torch.randint(0, 48, (3, 75), generator=torch.Generator().manual_seed(1))
     model = model_of(kind)
     before = model.config._attn_implementation
-    found = head_entropy(model, tokens.split(2))
+    actual = head_entropy(model, tokens.split(2))
     assert model.config._attn_implementation == before
     model.set_attn_implementation("eager")
     maps = model(tokens, output_attentions=True).attentions
     slow = torch.stack(
         [-(a.double() * a.double().clamp_min(1e-300).log()).sum(-1).mean((0, 2)) for a in maps]
     )
-    torch.testing.assert_close(found, slow, atol=1e-7, rtol=0)
+    torch.testing.assert_close(actual, slow, atol=1e-7, rtol=0)
 
 
 def test_importance_is_the_slope_of_the_loss_in_a_gate(tokens: Tensor) -> None:
@@ -54,8 +54,8 @@ def test_importance_is_the_slope_of_the_loss_in_a_gate(tokens: Tensor) -> None:
             assert output.grad is not None
             products = (output * output.grad).view(-1, HEADS, WIDTH).sum((0, 2))
             expected[layer] += products.detach().square() / len(tokens)
-    found = head_importance(model, tokens.split(2))
-    torch.testing.assert_close(found.float(), expected, atol=0, rtol=1e-4)
+    actual = head_importance(model, tokens.split(2))
+    torch.testing.assert_close(actual.float(), expected, atol=0, rtol=1e-4)
 
 
 def test_heads_are_taken_from_the_end_that_is_asked_for(tokens: Tensor) -> None:

@@ -115,8 +115,8 @@ def test_loss_of_labels_is_the_shifted_cross_entropy() -> None:
     model = face(build({"variant": "softmax"}))
     tokens = prompt(12)
     output = model(tokens, labels=tokens)
-    wanted = torch.nn.functional.cross_entropy(output.logits[0, :-1], tokens[0, 1:])
-    torch.testing.assert_close(output.loss, wanted)
+    expected = torch.nn.functional.cross_entropy(output.logits[0, :-1], tokens[0, 1:])
+    torch.testing.assert_close(output.loss, expected)
     output.loss.backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
     assert model(tokens, logits_to_keep=2).logits.shape == (1, 2, 61)
@@ -135,12 +135,12 @@ def test_save_and_reload(attention: dict[str, Any], tied: bool, tmp_path: Path) 
         AutoModelForCausalLM.from_pretrained(tmp_path / "plain"),
         face(load_model(tmp_path / "face")),
     ]
-    wanted = model.state_dict()
+    expected = model.state_dict()
     for other in reloaded:
         assert other.model.config == model.config
-        found = other.model.state_dict()
-        assert found.keys() == wanted.keys()
-        assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+        actual = other.model.state_dict()
+        assert actual.keys() == expected.keys()
+        assert all(torch.equal(actual[name], expected[name]) for name in expected)
         with torch.no_grad():
             assert torch.equal(other(prompt(9)).logits, model(prompt(9)))
 
@@ -165,8 +165,8 @@ def test_a_fresh_model_from_a_config_is_initialized_like_ours() -> None:
     for one, other in zip(first.parameters(), second.parameters(), strict=True):
         assert torch.equal(one, other)
     for projection in (first.model.layers[0].attention.o_proj, first.model.layers[1].ffn.down_proj):
-        wanted = projection.in_features**-0.5 / 2  # fan-in, divided by sqrt(2 layers)
-        assert projection.weight.std().item() == pytest.approx(wanted, rel=0.1)
+        expected = projection.in_features**-0.5 / 2  # fan-in, divided by sqrt(2 layers)
+        assert projection.weight.std().item() == pytest.approx(expected, rel=0.1)
 
 
 def test_a_checkpoint_that_lacks_a_tensor_is_refused(tmp_path: Path) -> None:
@@ -274,13 +274,13 @@ def test_layers_are_computed_again_as_transformers_asks() -> None:
     def gradients() -> list[torch.Tensor]:
         return list(torch.autograd.grad(model(tokens, labels=tokens).loss, [*model.parameters()]))
 
-    wanted = gradients()
+    expected = gradients()
     calls: list[int] = []
     model.model.layers[0].register_forward_pre_hook(lambda *_: calls.append(1))
     model.gradient_checkpointing_enable()
     assert model.is_activation_checkpointing
-    for found, one in zip(gradients(), wanted, strict=True):
-        torch.testing.assert_close(found, one)
+    for actual, one in zip(gradients(), expected, strict=True):
+        torch.testing.assert_close(actual, one)
     assert len(calls) == 2
     cached = model(tokens, use_cache=True)  # with a cache nothing is computed again
     cached.logits.sum().backward()
@@ -306,8 +306,8 @@ def test_logits_are_of_the_positions_that_are_asked_for() -> None:
     model = face(build({"variant": "diff_v1"}))
     every = model(prompt(9)).logits
     places = torch.tensor([1, 3])
-    found = model(prompt(9), logits_to_keep=places).logits
-    torch.testing.assert_close(found, every[:, places])
+    actual = model(prompt(9), logits_to_keep=places).logits
+    torch.testing.assert_close(actual, every[:, places])
     torch.testing.assert_close(model(prompt(9), logits_to_keep=np.int64(2)).logits, every[:, -2:])
 
 

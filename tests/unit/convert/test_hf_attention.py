@@ -48,18 +48,18 @@ def spread(model: Any) -> Any:
 
 def read(model: Any, block: int = T) -> dict[int, list[AttentionBlock]]:
     """Rows of all layers, by layer."""
-    found = []
+    actual = []
     with torch.inference_mode(), capture_attention(HFCausalLM(model), block) as layers:
         model(tokens())
-        found = [list(one) for one in layers]
-    return {rows[0].layer: rows for rows in found}
+        actual = [list(one) for one in layers]
+    return {rows[0].layer: rows for rows in actual}
 
 
 def own_maps(model: Any) -> list[Tensor]:
     model.set_attn_implementation("eager")
     with torch.inference_mode():
-        found: list[Tensor] = model(tokens(), output_attentions=True).attentions
-    return found
+        actual: list[Tensor] = model(tokens(), output_attentions=True).attentions
+    return actual
 
 
 CASES = [(kind, {}) for kind in KINDS] + [*SLIDING.items()]
@@ -69,14 +69,14 @@ CASES = [(kind, {}) for kind in KINDS] + [*SLIDING.items()]
 def test_maps_are_those_of_eager_attention(kind: str, settings: dict[str, Any]) -> None:
     model = spread(model_of(kind, **(settings | {"final_logit_softcapping": None})))
     expected = own_maps(model)
-    found = read(model)
-    assert [*found] == [0, 1] and model.config._attn_implementation == "eager"
+    actual = read(model)
+    assert [*actual] == [0, 1] and model.config._attn_implementation == "eager"
     for layer, weights in enumerate(expected):
-        (rows,) = found[layer]
+        (rows,) = actual[layer]
         assert rows.component_maps is None
         torch.testing.assert_close(rows.weights, weights.double(), **EXACT)
         assert bool((rows.weights.masked_select(~rows.mask) == 0).all())
-    slides = {int(rows[0].mask[-1].sum()) for rows in found.values()}
+    slides = {int(rows[0].mask[-1].sum()) for rows in actual.values()}
     assert (5 in slides) == bool(settings) and max(slides) in (5, T)
 
 
@@ -108,16 +108,16 @@ def small(name: str) -> Any:
 @pytest.mark.parametrize("name", [*MOTIFS, "Phi"])
 def test_differential_maps_are_those_of_the_equations(name: str) -> None:
     model = small(name)
-    found = read(model)
+    actual = read(model)
     attending = {
         i: module
         for i, layer in enumerate(model.model.layers)
         for module in layer.modules()
         if hasattr(module, "first")
     }
-    assert found.keys() == attending.keys() and (name != "Phi" or [*found] == [1, 3, 5, 7])
+    assert actual.keys() == attending.keys() and (name != "Phi" or [*actual] == [1, 3, 5, 7])
     for layer, module in attending.items():
-        (rows,) = found[layer]
+        (rows,) = actual[layer]
         assert rows.component_maps is not None
         for ours, theirs in zip(rows.component_maps, (module.first, module.second), strict=True):
             torch.testing.assert_close(ours, theirs, **EXACT)

@@ -24,10 +24,10 @@ SIZES: dict[str, Any] = {
 def test_a_config_is_made_by_the_names_of_transformers(tmp_path: Path) -> None:
     config = DiffTransformerConfig(**SIZES, max_position_embeddings=np.int64(64))
     model = DiffTransformerForCausalLM(config).eval()
-    found = config.model_config()
-    assert (found.vocab_size, found.d_model, found.num_layers) == (61, 32, 2)
-    assert (found.ffn_dim, found.max_positions) == (88, 64)  # 8/3 of the width, upwards
-    assert found.attention == configure({"variant": "diff_v1", "num_heads": 4, "head_dim": 4}, 32)
+    actual = config.model_config()
+    assert (actual.vocab_size, actual.d_model, actual.num_layers) == (61, 32, 2)
+    assert (actual.ffn_dim, actual.max_positions) == (88, 64)  # 8/3 of the width, upwards
+    assert actual.attention == configure({"variant": "diff_v1", "num_heads": 4, "head_dim": 4}, 32)
     assert model.model.layers[0].attention.o_proj.weight.shape == (32, 32)  # heads fill the width
     model.save_pretrained(tmp_path)
     stored = json.loads((tmp_path / "config.json").read_text())
@@ -35,7 +35,7 @@ def test_a_config_is_made_by_the_names_of_transformers(tmp_path: Path) -> None:
     again = DiffTransformerForCausalLM.from_pretrained(tmp_path)
     tokens = torch.arange(9)[None]
     assert torch.equal(again(tokens).logits, model(tokens).logits)
-    assert read_config(tmp_path) == found
+    assert read_config(tmp_path) == actual
 
 
 def test_names_are_read_written_and_in_the_dictionary_that_tools_read() -> None:
@@ -45,13 +45,13 @@ def test_names_are_read_written_and_in_the_dictionary_that_tools_read() -> None:
         "max_positions": 64, "tie_embeddings": True,
     }  # fmt: skip
     config = DiffTransformerConfig(model=model, hidden_size=64)
-    wanted = {
+    expected = {
         "vocab_size": 61, "hidden_size": 64, "intermediate_size": 40, "num_hidden_layers": 2,
         "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 8,
         "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 1e4,
         "tie_word_embeddings": True,
     }  # fmt: skip
-    assert {name: config.to_dict()[name] for name in wanted} == wanted
+    assert {name: config.to_dict()[name] for name in expected} == expected
     config.vocab_size, config.rope_theta, config.tie_word_embeddings = np.int64(70), 5e5, False
     changed = config.model_config()
     assert (changed.vocab_size, changed.rope_theta, changed.tie_embeddings) == (70, 5e5, False)

@@ -57,17 +57,17 @@ def test_the_packed_loss_is_the_padded_loss(name: str, flash_arguments: bool) ->
     )
     packed = collate([{"input_ids": one} for one in documents()])
     assert packed["input_ids"].shape == (1, 17)
-    found = model(**packed, use_cache=False).loss
+    actual = model(**packed, use_cache=False).loss
     rows = pad_sequence(documents(), batch_first=True)
-    wanted = model(
+    expected = model(
         rows,
         attention_mask=(rows > 0).long(),
         labels=rows.masked_fill(rows == 0, -100),
         use_cache=False,
     ).loss
-    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)
     joined = model(packed["input_ids"], labels=packed["labels"], use_cache=False).loss
-    assert (joined - wanted).abs() > 1e-4  # else boundaries would make no difference
+    assert (joined - expected).abs() > 1e-4  # else boundaries would make no difference
 
 
 def boundaries() -> dict[str, dict[str, Any]]:
@@ -102,9 +102,9 @@ def boundaries() -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("backend", ["eager", "sdpa", "blocked"])
 def test_boundaries_are_heeded_however_they_arrive(way: str, backend: str) -> None:
     model = face(build({"variant": "diff_v1"}, backend=backend)).eval()
-    wanted = torch.cat([model(one[None]).logits for one in documents()], dim=1)
+    expected = torch.cat([model(one[None]).logits for one in documents()], dim=1)
     output = model(torch.cat(documents())[None], **boundaries()[way])
-    torch.testing.assert_close(output.logits, wanted, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(output.logits, expected, rtol=1e-5, atol=1e-5)
     if "attention_mask" not in boundaries()[way]:
         assert output.past_key_values is None  # there is no document to continue
 
@@ -197,9 +197,9 @@ def test_what_is_not_heeded_is_refused_in_one_line(case: str) -> None:
 def test_what_tokenizers_and_trainers_pass_besides_changes_nothing() -> None:
     model, tokens = ours("diff_v1"), torch.cat(documents())[None]
     besides = {"token_type_ids": tokens * 0, "cache_position": torch.arange(17), "seq_idx": None}
-    wanted = model(tokens, labels=tokens)
-    found = model(tokens, labels=tokens, **besides)
-    assert found.loss.equal(wanted.loss) and found.logits.equal(wanted.logits)
+    expected = model(tokens, labels=tokens)
+    actual = model(tokens, labels=tokens, **besides)
+    assert actual.loss.equal(expected.loss) and actual.logits.equal(expected.logits)
 
 
 def test_documents_behind_a_cache_and_under_flash_attention_are_refused() -> None:

@@ -15,14 +15,14 @@ def serve(path: Path) -> Any:
     xllamacpp = pytest.importorskip(
         "xllamacpp", reason="llama.cpp is not installed: pip install xllamacpp"
     )
-    wanted = xllamacpp.CommonParams()
-    wanted.model.path = str(path)
-    wanted.hostnames = ["127.0.0.1"]
-    wanted.n_ctx, wanted.n_parallel, wanted.cpuparams.n_threads = 64, 1, 1
-    wanted.cache_type_k = wanted.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-    wanted.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    wanted.warmup, wanted.verbosity = False, -1
-    return xllamacpp.Server(wanted)
+    expected = xllamacpp.CommonParams()
+    expected.model.path = str(path)
+    expected.hostnames = ["127.0.0.1"]
+    expected.n_ctx, expected.n_parallel, expected.cpuparams.n_threads = 64, 1, 1
+    expected.cache_type_k = expected.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+    expected.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    expected.warmup, expected.verbosity = False, -1
+    return xllamacpp.Server(expected)
 
 
 def ask(server: Any, path: str, **question: Any) -> Any:
@@ -42,5 +42,5 @@ def log_probabilities(server: Any, tokens: list[int], vocab_size: int, letter: i
     asked = {"prompt": tokens, "n_predict": 1, "temperature": 0, "n_probs": vocab_size}
     said = ask(server, "completion", **asked, logit_bias=[[letter, 1000]])
     (place,) = said["completion_probabilities"]
-    found = {one["id"]: one["logprob"] for one in place["top_logprobs"]}
-    return torch.tensor([found[token] for token in range(vocab_size)], dtype=torch.float64)
+    actual = {one["id"]: one["logprob"] for one in place["top_logprobs"]}
+    return torch.tensor([actual[token] for token in range(vocab_size)], dtype=torch.float64)

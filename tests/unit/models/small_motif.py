@@ -139,12 +139,12 @@ class MotifModel(PreTrainedModel):
         positions = torch.arange(input_ids.shape[1]).expand(input_ids.shape)
         given = self.rotary_emb(x, positions) if self.config.positions_are_given else None
         for layer in self.layers:
-            found, _ = layer.self_attn(
+            actual, _ = layer.self_attn(
                 hidden_states=layer.input_layernorm(x),
                 position_ids=positions,
                 position_embeddings=given,
             )
-            x = x + found
+            x = x + actual
         return BaseModelOutputWithPast(last_hidden_state=self.norm(x))
 
 

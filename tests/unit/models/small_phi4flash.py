@@ -121,8 +121,8 @@ class Phi4FlashModel(PreTrainedModel):
             if isinstance(layer.attn, Mean):
                 x = x + layer.attn(normed)
             else:
-                found, _, kept = layer.attn(normed, kept)
-                x = x + found
+                actual, _, kept = layer.attn(normed, kept)
+                x = x + actual
         return BaseModelOutputWithPast(last_hidden_state=self.final_layernorm(x))
 
 

@@ -32,12 +32,12 @@ def kept_by_a_layer(
     def kept(layers: int, sequences: int = 1) -> int:
         model = Transformer.build(replace(config, num_layers=layers), backend, 0)
         own = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
-        found: dict[int, int] = {}
+        actual: dict[int, int] = {}
 
         def keep(tensor: Tensor) -> Tensor:
             storage = tensor.untyped_storage()
             if storage._cdata not in own:
-                found[storage._cdata] = storage.nbytes()
+                actual[storage._cdata] = storage.nbytes()
             return tensor.detach()
 
         tokens = torch.zeros(sequences, length, dtype=torch.long)
@@ -46,7 +46,7 @@ def kept_by_a_layer(
         with autocast(CPU, precision), hooks:
             hidden = model.hidden_states(tokens, **ids)
         del hidden
-        return sum(found.values())
+        return sum(actual.values())
 
     # Autocast keeps a copy of the weights, the same for any number of sequences.
     return kept(2, 2) - kept(1, 2) - (kept(2) - kept(1))
@@ -60,8 +60,8 @@ def test_a_layer_keeps_about_what_its_sizes_say(variant: str) -> None:
     for backend in backends:
         for precision, length in (("fp32", 256), ("bf16", 256), ("fp32", 64)):
             said = layer_activations(config(variant), backend, length, length, precision).saved
-            found = kept_by_a_layer(config(variant), backend, length, precision)
-            assert 0.85 < said / found < 1.3, (backend, precision, length)
+            actual = kept_by_a_layer(config(variant), backend, length, precision)
+            assert 0.85 < said / actual < 1.3, (backend, precision, length)
 
 
 @pytest.mark.parametrize(("changed", "masked"), [({"residual_in_fp32": False}, False), ({}, True)])
@@ -72,6 +72,6 @@ def test_residual_precision_and_document_masks_count(changed: dict[str, Any], ma
     said = added(
         lambda one, masked: layer_activations(one, "sdpa", 64, 64, "bf16", masked=masked).saved
     )
-    found = added(lambda one, masked: kept_by_a_layer(one, "sdpa", 64, "bf16", masked=masked))
+    actual = added(lambda one, masked: kept_by_a_layer(one, "sdpa", 64, "bf16", masked=masked))
     assert said == (4 * 64**2 if masked else -2 * 64 * 256 * 2)
-    assert found / said == pytest.approx(1, abs=0.5)
+    assert actual / said == pytest.approx(1, abs=0.5)

@@ -72,14 +72,14 @@ CASES: dict[str, list[tuple[Formula, Formula]]] = {
 
 
 def test_every_function_has_a_case() -> None:
-    found = {
+    actual = {
         node.name
         for path in SOURCE.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ClassDef)
         and any(ast.unparse(base).endswith("Function") for base in node.bases)
     }
-    assert found == set(CASES)
+    assert actual == set(CASES)
 
 
 @pytest.mark.parametrize("beside", [False, True])
@@ -97,13 +97,13 @@ def test_second_derivatives_are_right_or_refused(
         out = formula(x * 1.0)
         total = (out**2 if before else out).sum() + (x**3).sum() * beside
         (first,) = torch.autograd.grad(total, x, create_graph=True)
-        (found,) = torch.autograd.grad((first**2).sum(), x, allow_unused=True)
-        return torch.zeros_like(x) if found is None else found
+        (actual,) = torch.autograd.grad((first**2).sum(), x, allow_unused=True)
+        return torch.zeros_like(x) if actual is None else actual
 
     use_custom_backward, plain = CASES[name][index]
     try:
-        found = second(use_custom_backward)
+        actual = second(use_custom_backward)
     except NotImplementedError as refusal:
         assert f"{name}.backward" in str(refusal) and "second derivative" in str(refusal)
     else:
-        torch.testing.assert_close(found, second(plain))
+        torch.testing.assert_close(actual, second(plain))

@@ -39,10 +39,10 @@ def test_going_on_behind_a_kept_prefix_is_a_fresh_start(model: Transformer) -> N
     assert cache.get_seq_length() == 0
     model.hidden_states(first, cache=cache)
     cache.truncate(9)
-    found = model.hidden_states(second[:, 9:], cache=cache)
+    actual = model.hidden_states(second[:, 9:], cache=cache)
     assert cache.get_seq_length() == 20
-    wanted = model.hidden_states(second)[:, 9:]
-    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    expected = model.hidden_states(second)[:, 9:]
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_rows_are_read_without_a_graph(model: Transformer) -> None:

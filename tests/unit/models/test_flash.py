@@ -230,8 +230,8 @@ def test_the_fourth_generation_is_an_operation_of_torch(
     compiled = torch.compile(flash.differential_attention, backend="aot_eager", fullgraph=True)
     outs = [one(*inputs, **given) for one in (compiled, eager.differential_attention)]
     probe = torch.randn(outs[0].shape, generator=generator)
-    found, wanted = (torch.autograd.grad(out, inputs, probe) for out in outs)
-    torch.testing.assert_close([outs[0], *found], [outs[1], *wanted])
+    found, expected = (torch.autograd.grad(out, inputs, probe) for out in outs)
+    torch.testing.assert_close([outs[0], *found], [outs[1], *expected])
     assert [one.widths for one in calls] == [(8, 16)] * 4
     rows = [x.detach().transpose(1, 2).requires_grad_() for x in inputs[:3]]
     halves = (rows[0][:, :, ::2], rows[1][:, :, ::2], rows[2], 0.1, False)

@@ -21,9 +21,9 @@ def test_sums_are_those_of_maps_written_out(masked: bool, queries: int) -> None:
     mask = (torch.rand(2, 1, queries, keys, generator=generator) > 0.3) if masked else None
     if mask is not None:
         mask[..., 0] = True
-    found = flex.attention_with_lse(q, k, v, scale=0.3, mask=mask)
+    actual = flex.attention_with_lse(q, k, v, scale=0.3, mask=mask)
     expected = eager.attention_with_lse(q, k, v, scale=0.3, mask=mask)
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(actual, expected, strict=True):
         torch.testing.assert_close(one, other)
 
 
@@ -37,15 +37,15 @@ def test_blocks_are_those_that_torch_finds_by_trying_every_pair(queries: int, ke
     def seen(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return j <= i + keys - queries
 
-    found = flex.causal_blocks(queries, keys, CPU)
+    actual = flex.causal_blocks(queries, keys, CPU)
     tried = create_block_mask(seen, None, None, queries, keys, device="cpu")
     for side in ("kv", "q"):
         for full in ("", "full_"):
             counts, places = (f"{full}{side}_{what}" for what in ("num_blocks", "indices"))
-            assert torch.equal(getattr(found, counts), getattr(tried, counts))
+            assert torch.equal(getattr(actual, counts), getattr(tried, counts))
             for row, count in enumerate(getattr(tried, counts)[0, 0]):
                 ours, theirs = (
-                    getattr(blocks, places)[0, 0, row, :count] for blocks in (found, tried)
+                    getattr(blocks, places)[0, 0, row, :count] for blocks in (actual, tried)
                 )
                 assert torch.equal(ours.sort().values, theirs.sort().values)
 

@@ -20,20 +20,20 @@ CARD = "NVIDIA H200"
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
     """A pretended card, which tests may change."""
-    found = types.SimpleNamespace(
+    actual = types.SimpleNamespace(
         name=CARD, major=9, minor=0, shared_memory_per_block_optin=227 * 1024
     )
     for name, told in {
         "is_available": lambda: True,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
-        "get_device_name": lambda *_: found.name,
-        "get_device_capability": lambda *_: (found.major, found.minor),
-        "get_device_properties": lambda *_: found,
+        "get_device_name": lambda *_: actual.name,
+        "get_device_capability": lambda *_: (actual.major, actual.minor),
+        "get_device_properties": lambda *_: actual,
     }.items():
         monkeypatch.setattr(torch.cuda, name, told)
     tiles._tile_on_gpu.cache_clear()
-    yield found
+    yield actual
     tiles._tile_on_gpu.cache_clear()
 
 
@@ -83,9 +83,9 @@ def test_kernels_and_their_compiler_are_imported_when_one_runs() -> None:
 def test_widths_are_rounded_up_to_blocks(
     maps: int, head_dim: int, value_dim: int, blocks: tuple[int, int]
 ) -> None:
-    found = kernel_for("forward", maps, head_dim, value_dim)
-    assert found == Kernel("forward", maps, *blocks)
-    assert str(found) in tiles.shipped("90")
+    actual = kernel_for("forward", maps, head_dim, value_dim)
+    assert actual == Kernel("forward", maps, *blocks)
+    assert str(actual) in tiles.shipped("90")
 
 
 @pytest.mark.parametrize(("maps", "head_dim", "value_dim"), [(1, 256, 256), (2, 32, 256)])
@@ -95,34 +95,34 @@ def test_widths_without_a_kernel_are_refused(maps: int, head_dim: int, value_dim
 
 
 def test_a_card_takes_the_first_tile_that_fits_it(card: types.SimpleNamespace) -> None:
-    wanted, device = Kernel("forward", 2, 64, 128), torch.device("cuda", 0)
-    first, *_ = tiles.shipped("90")[str(wanted)]
-    assert tile_for(wanted, device) == Tile(*first[:-1])
+    expected, device = Kernel("forward", 2, 64, 128), torch.device("cuda", 0)
+    first, *_ = tiles.shipped("90")[str(expected)]
+    assert tile_for(expected, device) == Tile(*first[:-1])
     tiles._tile_on_gpu.cache_clear()
     card.major, card.minor, card.shared_memory_per_block_optin = 8, 9, 99 * 1024
-    taken = tile_for(wanted, device)
-    small = [one for one in tiles.shipped("80")[str(wanted)] if one[-1] <= 99 * 1024]
+    taken = tile_for(expected, device)
+    small = [one for one in tiles.shipped("80")[str(expected)] if one[-1] <= 99 * 1024]
     assert taken == Tile(*small[0][:-1])
     tiles._tile_on_gpu.cache_clear()
     card.shared_memory_per_block_optin = 1024
     with pytest.raises(BackendError, match=r"no tile of forward/2/64/128 for NVIDIA H200 with"):
-        tile_for(wanted, device)
+        tile_for(expected, device)
 
 
 def test_a_card_takes_what_was_measured_on_it(
     card: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.use_deterministic_algorithms(False)
-    wanted, device = Kernel("keys_atomic", 2, 64, 128), torch.device("cuda", 0)
+    expected, device = Kernel("keys_atomic", 2, 64, 128), torch.device("cuda", 0)
     ways = {"backward/2/64/128": "atomic", "backward/1/64/64": "together"}
-    table = {CARD: {"tiles": {str(wanted): [32, 64, 4, 1]}, "backward": ways}}
+    table = {CARD: {"tiles": {str(expected): [32, 64, 4, 1]}, "backward": ways}}
     monkeypatch.setattr(tiles, "measured", lambda: table)
-    assert tile_for(wanted, device) == Tile(32, 64, 4, 1)
-    assert tiles.way_for(wanted, device) == "atomic"
-    assert tiles.way_for(wanted._replace(masked=True), device) == "atomic"
+    assert tile_for(expected, device) == Tile(32, 64, 4, 1)
+    assert tiles.way_for(expected, device) == "atomic"
+    assert tiles.way_for(expected._replace(masked=True), device) == "atomic"
     torch.use_deterministic_algorithms(True)
     try:
-        assert tiles.way_for(wanted, device) == "together"
+        assert tiles.way_for(expected, device) == "together"
     finally:
         torch.use_deterministic_algorithms(False)
     others = ((2, 128, 256, "apart"), (2, 32, 64, "together"), (1, 64, 64, "together"))
@@ -131,12 +131,12 @@ def test_a_card_takes_what_was_measured_on_it(
 
 
 def test_what_is_tried_ends_with_its_context() -> None:
-    wanted, device = Kernel("forward", 2, 64, 128), torch.device("cpu")
-    with trying({wanted: Tile(1, 2, 3, 4)}, way="atomic"):
-        assert tile_for(wanted, device) == Tile(1, 2, 3, 4)
-        assert tiles.way_for(wanted, device) == "atomic"
-    assert tile_for(wanted, device) == tiles.INTERPRETED
-    assert tiles.way_for(wanted, device) == "together"
+    expected, device = Kernel("forward", 2, 64, 128), torch.device("cpu")
+    with trying({expected: Tile(1, 2, 3, 4)}, way="atomic"):
+        assert tile_for(expected, device) == Tile(1, 2, 3, 4)
+        assert tiles.way_for(expected, device) == "atomic"
+    assert tile_for(expected, device) == tiles.INTERPRETED
+    assert tiles.way_for(expected, device) == "together"
 
 
 def test_auto_on_a_card_is_sdpa(card: types.SimpleNamespace) -> None:

@@ -75,8 +75,8 @@ def test_half_precision_does_not_round_the_logits(backend: str, queries: int) ->
     given = {"lam": torch.tensor(0.3), "scale": 1.0, "mask": None}  # logits up to 40
     exact = eager.differential_attention(*(x.double() for x in (q, k, v)), **given)
     with torch.autocast("cpu", torch.bfloat16):
-        found = get_kernel(backend).differential_attention(q, k, v, **given)
-    error = (found.double() - exact).norm() / exact.norm()
+        actual = get_kernel(backend).differential_attention(q, k, v, **given)
+    error = (actual.double() - exact).norm() / exact.norm()
     assert error < 2**-8
 
 
@@ -109,5 +109,5 @@ def test_a_single_query_with_its_log_sum_exp_is_the_formula(groups: int, masked:
     )
     mask = (torch.rand(2, 1, 1, 9, generator=generator) > 0.4).index_fill(-1, torch.tensor(0), True)
     seen = mask if masked else None
-    found = sdpa.single_query_with_lse(q, k, v, 0.3, seen)
-    torch.testing.assert_close(found, eager.attention_with_lse(q, k, v, scale=0.3, mask=seen))
+    actual = sdpa.single_query_with_lse(q, k, v, 0.3, seen)
+    torch.testing.assert_close(actual, eager.attention_with_lse(q, k, v, scale=0.3, mask=seen))

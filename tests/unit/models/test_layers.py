@@ -25,8 +25,8 @@ def test_rms_norm_and_its_gradients() -> None:
     probe = torch.randn_like(expected)
     mine = torch.autograd.grad(norm(x, 0.3), (x, norm.weight), probe)
     theirs = torch.autograd.grad(expected, (x, norm.weight), probe)
-    for found, wanted in zip(mine, theirs, strict=True):
-        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    for actual, wanted in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(actual, wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_rms_norm_of_zeros_is_zero_with_finite_gradients() -> None:

@@ -40,9 +40,9 @@ def test_is_the_cross_entropy_with_its_gradients(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loss_module, "CACHED_LOGITS", cached)
         patch.setattr(loss_module, "MIN_ROWS", 1)
-        found = chunked_cross_entropy(hidden, weight, targets, chunk, weights)
-    assert found.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-6)
-    autograd = torch.autograd.grad(3 * found, (hidden, weight))
+        actual = chunked_cross_entropy(hidden, weight, targets, chunk, weights)
+    assert actual.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-6)
+    autograd = torch.autograd.grad(3 * actual, (hidden, weight))
     for mine, theirs in zip(autograd, torch.autograd.grad(3 * expected, exact), strict=True):
         torch.testing.assert_close(mine.double(), theirs, rtol=1e-4, atol=1e-5)
 
@@ -106,10 +106,10 @@ def test_autocast_does_not_round_the_sum_of_the_losses(
     with torch.autocast("cpu", dtype=torch.bfloat16):
         losses = token_losses(hidden, weight, targets, 16)
         with torch.set_grad_enabled(with_gradients):
-            found = chunked_cross_entropy(hidden, weight, targets, 16, weights)
-    assert found.dtype == torch.float32
+            actual = chunked_cross_entropy(hidden, weight, targets, 16, weights)
+    assert actual.dtype == torch.float32
     expected = losses.mean() if weights is None else (losses * weights).sum()
-    torch.testing.assert_close(found.detach(), expected, rtol=1e-6, atol=0)
+    torch.testing.assert_close(actual.detach(), expected, rtol=1e-6, atol=0)
 
 
 def test_what_a_compiler_fuses_is_one_graph_with_the_same_gradients(

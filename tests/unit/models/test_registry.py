@@ -22,8 +22,8 @@ def test_heads_fill_the_model_unless_said_otherwise() -> None:
     softmax = configure({"variant": "softmax", "head_dim": 128}, 2048)
     halved = configure({"variant": "softmax", "head_dim": 128, "head_dim_multiplier": 2}, 2048)
     diff = configure({"variant": "diff_v1", "head_dim": 128}, 2048)
-    found = [(c.num_heads, c.num_kv_heads, c.head_dim) for c in (softmax, halved, diff)]
-    assert found == [(16, 16, 128), (8, 8, 256), (8, 8, 128)]  # DIFF paper, table 6
+    actual = [(c.num_heads, c.num_kv_heads, c.head_dim) for c in (softmax, halved, diff)]
+    assert actual == [(16, 16, 128), (8, 8, 256), (8, 8, 128)]  # DIFF paper, table 6
     assert halved.head_dim_multiplier == 1
     free = configure({"variant": "diff_v1", "head_dim": 128, "num_heads": 8}, 1536)
     assert free.num_heads == 8

@@ -112,27 +112,27 @@ def matched_config(variant: str, **attention: Any) -> ModelConfig:
 @pytest.mark.parametrize("variant", variants())
 def test_a_match_is_within_half_a_step_of_the_built_reference(variant: str, by: Measure) -> None:
     reference, ours = matched_config("softmax"), matched_config(variant)
-    found = match_ffn(ours, reference, by, seq_len=16)
-    sized = replace(ours, ffn_dim=found.ffn_dim)
+    actual = match_ffn(ours, reference, by, seq_len=16)
+    sized = replace(ours, ffn_dim=actual.ffn_dim)
     if by == "parameters":
         built = Transformer.build(sized, "eager", 0)
-        assert found.size == sum(parameter.numel() for parameter in built.parameters())
-        assert found.target == count_parameters(reference)
+        assert actual.size == sum(parameter.numel() for parameter in built.parameters())
+        assert actual.target == count_parameters(reference)
         step = 8 * 3 * 32 * 3  # three matrices of d_model columns in three layers
     else:
-        assert (found.size, found.target) == (
+        assert (actual.size, actual.target) == (
             training_flops(sized, 16),
             training_flops(reference, 16),
         )
         step = 8 * 3 * 32 * 3 * 6
-    assert found.ffn_dim % 8 == 0
-    assert abs(found.size - found.target) <= step / 2
-    assert found.relative_error == pytest.approx((found.size - found.target) / found.target)
+    assert actual.ffn_dim % 8 == 0
+    assert abs(actual.size - actual.target) <= step / 2
+    assert actual.relative_error == pytest.approx((actual.size - actual.target) / actual.target)
 
 
 def test_what_is_alike_keeps_its_size() -> None:
-    found = match_ffn(matched_config("softmax"), matched_config("softmax"), "parameters", 16)
-    assert (found.ffn_dim, found.relative_error) == (96, 0.0)
+    actual = match_ffn(matched_config("softmax"), matched_config("softmax"), "parameters", 16)
+    assert (actual.ffn_dim, actual.relative_error) == (96, 0.0)
 
 
 def test_v2_and_one_and_a_half_times_the_heads_get_the_same_feed_forward() -> None:

@@ -90,8 +90,8 @@ def test_no_two_matrices_are_drawn_alike() -> None:
 
 
 def test_the_generator_of_a_name_is_the_same_on_every_machine() -> None:
-    found = _generator(3, "layers.0.attention.q_proj.weight").initial_seed()
-    assert found == 0xB0DF7BD55EFE96F1  # as sha256sum begins
+    actual = _generator(3, "layers.0.attention.q_proj.weight").initial_seed()
+    assert actual == 0xB0DF7BD55EFE96F1  # as sha256sum begins
 
 
 def test_left_padding_changes_nothing_with_mask_and_positions() -> None:
@@ -171,7 +171,7 @@ def test_the_residual_stream_is_as_precise_as_it_is_told(variant: str, full: boo
     with torch.autocast("cpu", torch.bfloat16):
         rounded = model(batch)
     rounded.float().sum().backward()
-    wanted = torch.float32 if full else torch.bfloat16
-    assert stream == [torch.float32] * 2 + [wanted] * 2
+    expected = torch.float32 if full else torch.bfloat16
+    assert stream == [torch.float32] * 2 + [expected] * 2
     assert 0 < float((rounded.float() - exact).norm() / exact.norm()) < 0.02
     assert all(parameter.grad.dtype == torch.float32 for parameter in model.parameters())
