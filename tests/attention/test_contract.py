@@ -124,7 +124,7 @@ def test_second_derivatives_are_those_of_the_equations_or_refused(
 
 
 @pytest.mark.parametrize("backend", CPU_BACKENDS)
-def test_nothing_sees_the_future(options: dict[str, Any], backend: str) -> None:
+def test_attention_is_causal(options: dict[str, Any], backend: str) -> None:
     layer = build(options, backend)
     x, rope = inputs(layer, 70)
     before = layer(x, rope)
@@ -256,7 +256,7 @@ def test_rows_from_cached_keys_are_the_last_rows_of_the_maps(
     torch.testing.assert_close(weights, attention_maps(layer, x, rope)[:, :, last])
 
 
-def test_maps_that_are_not_kept_give_the_same_gradients(
+def test_recomputed_maps_give_the_same_gradients(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layer = build(options, "blocked")

@@ -32,7 +32,7 @@ def test_entropy_is_that_of_the_weights_transformers_returns(kind: str) -> None:
     torch.testing.assert_close(actual, slow, atol=1e-7, rtol=0)
 
 
-def test_importance_is_the_slope_of_the_loss_in_a_gate(tokens: Tensor) -> None:
+def test_importance_is_the_gradient_of_a_head_gate(tokens: Tensor) -> None:
     """A gate's slope is the inner product of the head's output with the loss's slope in it."""
     model = model_of()
     expected = torch.zeros(LAYERS, HEADS)
@@ -58,7 +58,7 @@ def test_importance_is_the_slope_of_the_loss_in_a_gate(tokens: Tensor) -> None:
     torch.testing.assert_close(actual.float(), expected, atol=0, rtol=1e-4)
 
 
-def test_heads_are_taken_from_the_end_that_is_asked_for(tokens: Tensor) -> None:
+def test_heads_are_selected_from_the_requested_end(tokens: Tensor) -> None:
     model = model_of()
     entropy, importance = head_entropy(model, [tokens]), head_importance(model, [tokens])
     for layer in range(LAYERS):

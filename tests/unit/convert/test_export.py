@@ -52,7 +52,7 @@ def tokens() -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("variant", "kv_heads", "tied"), CASES)
-def test_upstream_gives_our_logits(variant: str, kv_heads: int | None, tied: bool) -> None:
+def test_llama_gives_our_logits(variant: str, kv_heads: int | None, tied: bool) -> None:
     model = build(variant, kv_heads, tied)
     upstream = to_llama(model, FORMATS[variant])
     with torch.no_grad():
@@ -62,9 +62,7 @@ def test_upstream_gives_our_logits(variant: str, kv_heads: int | None, tied: boo
 
 
 @pytest.mark.parametrize(("variant", "kv_heads", "tied"), CASES)
-def test_gradients_through_upstream_are_ours(
-    variant: str, kv_heads: int | None, tied: bool
-) -> None:
+def test_gradients_through_llama_equal_ours(variant: str, kv_heads: int | None, tied: bool) -> None:
     model = build(variant, kv_heads, tied)
     upstream = to_llama(model, FORMATS[variant])
     weights = dict(model.named_parameters())
@@ -123,7 +121,7 @@ def test_round_trip_is_bit_exact(variant: str, kv_heads: int | None, tied: bool)
 
 
 @pytest.mark.parametrize("variant", FORMATS)
-def test_an_untouched_upstream_model_comes_in(variant: str) -> None:
+def test_a_transformers_model_is_imported(variant: str) -> None:
     import transformers
 
     prefix = {"softmax": "Llama", "diff_v1": "DiffLlama"}[variant]
@@ -144,7 +142,7 @@ def test_an_untouched_upstream_model_comes_in(variant: str) -> None:
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
 
 
-def test_what_we_cannot_express_is_not_imported() -> None:
+def test_unsupported_models_are_not_imported() -> None:
     from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
     small = {"vocab_size": 11, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
@@ -175,7 +173,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("variant", "options", "form", "why"), REFUSED)
-def test_what_upstream_cannot_express_is_refused(
+def test_unsupported_settings_are_not_exported(
     variant: str, options: dict[str, Any], form: str, why: str, tmp_path: Path
 ) -> None:
     model = build(variant, **options)

@@ -181,7 +181,7 @@ def test_a_checkpoint_that_lacks_a_tensor_is_refused(tmp_path: Path) -> None:
         AutoModelForCausalLM.from_pretrained(tmp_path)
 
 
-def test_what_the_face_cannot_do_is_refused() -> None:
+def test_unsupported_options_raise() -> None:
     model = face(build({"variant": "softmax"}))
     with pytest.raises(UserError, match="output_attentions"):
         model(prompt(4), output_attentions=True)
@@ -267,7 +267,7 @@ def test_embeddings_are_replaced(tied: bool, tmp_path: Path) -> None:
     assert torch.equal(load_model(tmp_path).output_weight, head.weight)
 
 
-def test_layers_are_computed_again_as_transformers_asks() -> None:
+def test_activation_checkpointing_is_enabled_through_transformers() -> None:
     model = face(build({"variant": "diff_v1"}))
     tokens = prompt(12)
 

@@ -80,7 +80,7 @@ def test_maps_are_those_of_eager_attention(kind: str, settings: dict[str, Any]) 
     assert (5 in slides) == bool(settings) and max(slides) in (5, T)
 
 
-def test_reading_changes_nothing_of_what_a_model_says() -> None:
+def test_capturing_attention_does_not_change_the_logits() -> None:
     model = spread(model_of("qwen3"))
     with torch.inference_mode():
         before = model(tokens()).logits
@@ -251,14 +251,16 @@ def without_its_modules() -> Any:
         (without_its_modules, "no module has Wqkv"),
     ],
 )
-def test_what_nobody_can_read_is_one_line(make: Any, said: str) -> None:
+def test_unreadable_attention_is_one_line(make: Any, said: str) -> None:
     model = make()
     with pytest.raises(CheckpointError, match=said) as refusal:
         read(model)
     assert "\n" not in str(refusal.value) and "convert/hf_attention" in str(refusal.value)
 
 
-def test_a_layer_that_asks_twice_is_not_taken_for_softmax(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_layer_with_two_attention_calls_is_not_read_as_softmax(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """DiffLlama under a name that no reader knows."""
     from transformers import DiffLlamaForCausalLM
 

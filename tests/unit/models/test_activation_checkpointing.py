@@ -31,7 +31,9 @@ class Counted(TorchDispatchMode):
 
 
 @pytest.mark.parametrize(("mode", "attentions"), [("layer", 2), ("selective", 1)])
-def test_attention_and_products_are_done_once_if_selective(mode: str, attentions: int) -> None:
+def test_selective_checkpointing_does_not_repeat_matmuls_or_attention(
+    mode: str, attentions: int
+) -> None:
     config = ModelConfig(
         vocab_size=32, d_model=32, num_layers=1, ffn_dim=64, max_positions=16,
         attention={"variant": "softmax", "head_dim": 8},
@@ -46,7 +48,7 @@ def test_attention_and_products_are_done_once_if_selective(mode: str, attentions
     assert forward.calls[ATTENTION] + backward.calls[ATTENTION] == attentions
 
 
-def test_each_attention_of_ours_is_kept() -> None:
+def test_outputs_of_our_attention_operations_are_saved() -> None:
     names = {name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names()}
     ours = {
         name for name in names

@@ -53,7 +53,7 @@ def kept_by_a_layer(
 
 
 @pytest.mark.parametrize("variant", variants())
-def test_a_layer_keeps_about_what_its_sizes_say(variant: str) -> None:
+def test_estimated_activations_match_measured_ones(variant: str) -> None:
     backends = ["eager", "cpu_dispatch", "sdpa"]
     if variant in ("dint", "grouped_diff"):
         backends.remove("sdpa")  # on a CPU it writes out maps whose values are wider than keys

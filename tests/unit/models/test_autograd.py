@@ -71,7 +71,7 @@ CASES: dict[str, list[tuple[Formula, Formula]]] = {
 }
 
 
-def test_every_function_has_a_case() -> None:
+def test_every_autograd_function_has_a_case() -> None:
     actual = {
         node.name
         for path in SOURCE.rglob("*.py")
@@ -87,7 +87,7 @@ def test_every_function_has_a_case() -> None:
 @pytest.mark.parametrize(
     ("name", "index"), [(name, i) for name, cases in CASES.items() for i in range(len(cases))]
 )
-def test_second_derivatives_are_right_or_refused(
+def test_double_backward_is_correct_or_raises(
     name: str, index: int, before: bool, beside: bool
 ) -> None:
     """Alone, beside a path that has one, and with an incoming gradient that has one or has not."""

@@ -31,7 +31,7 @@ def config(attention: dict[str, Any]) -> ModelConfig:
 
 
 @torch.no_grad()
-def test_going_on_behind_a_kept_prefix_is_a_fresh_start(model: Transformer) -> None:
+def test_continuing_from_a_truncated_cache_equals_a_fresh_start(model: Transformer) -> None:
     first = torch.randint(17, (1, 20), generator=torch.Generator().manual_seed(0))
     second = first.clone()
     second[:, 9:] = (second[:, 9:] + 1) % 17
@@ -45,7 +45,7 @@ def test_going_on_behind_a_kept_prefix_is_a_fresh_start(model: Transformer) -> N
     torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_rows_are_read_without_a_graph(model: Transformer) -> None:
+def test_last_token_attention_has_no_autograd_graph(model: Transformer) -> None:
     tokens = torch.zeros(1, 3, dtype=torch.long)
     assert any(one.requires_grad for one in model.parameters())
     assert not any(
@@ -54,7 +54,7 @@ def test_rows_are_read_without_a_graph(model: Transformer) -> None:
 
 
 @torch.no_grad()
-def test_rows_of_one_more_token_are_the_last_rows_of_the_maps(model: Transformer) -> None:
+def test_last_token_attention_equals_the_last_rows_of_the_maps(model: Transformer) -> None:
     tokens = torch.randint(17, (1, 12), generator=torch.Generator().manual_seed(3))
     cache = PrefixCache(12)
     model.hidden_states(tokens[:, :11], cache=cache)

@@ -106,7 +106,7 @@ def test_a_gpu_needs_the_package_and_half_precision(
         assert choose_backend("auto", "cuda", precision) == "sdpa"  # no card was measured with it
 
 
-def test_the_third_generation_is_found_by_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_version_3_is_detected_by_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = {"flash_attn_interface": ModuleSpec("flash_attn_interface", None)}
     monkeypatch.setattr("importlib.util.find_spec", installed.get)
     monkeypatch.setattr(flash, "_installed", flash._installed.__wrapped__)
@@ -115,7 +115,7 @@ def test_the_third_generation_is_found_by_its_module(monkeypatch: pytest.MonkeyP
     assert choose_backend("flash_attn", "cuda", "bf16") == "flash_attn"
 
 
-def test_what_it_cannot_compute_is_refused() -> None:
+def test_unsupported_inputs_raise() -> None:
     q = torch.zeros(1, 2, 3, 4)
     with pytest.raises(BackendError, match="takes no mask; use sdpa"):
         flash.attention(q, q, q, scale=1.0, mask=torch.ones(1, 1, 3, 3, dtype=torch.bool))
@@ -123,9 +123,7 @@ def test_what_it_cannot_compute_is_refused() -> None:
         flash.attention(q, q, q, scale=1.0, mask=None)
 
 
-def test_heads_that_there_is_no_kernel_for_are_refused(
-    generation: int, calls: list[Called]
-) -> None:
+def test_too_wide_heads_raise(generation: int, calls: list[Called]) -> None:
     q, v, lam = torch.zeros(1, 2, 3, 192), torch.zeros(1, 1, 3, 384), torch.tensor(0.5)
     with pytest.raises(BackendError, match="at most 256, got 384: use sdpa"):
         flash.differential_attention(q, q, v, lam, scale=1.0, mask=None)
@@ -134,7 +132,7 @@ def test_heads_that_there_is_no_kernel_for_are_refused(
 
 @pytest.mark.parametrize("new", [9, 4, 1])
 @pytest.mark.parametrize("differential", [False, True])
-def test_it_is_called_for_the_same_sums(
+def test_flash_attn_computes_the_same_attention(
     generation: int, calls: list[Called], new: int, differential: bool
 ) -> None:
     generator = torch.Generator().manual_seed(0)
@@ -152,7 +150,7 @@ def test_it_is_called_for_the_same_sums(
     assert [one.widths for one in calls] == [] if differential and new == 1 else [(width, width)]
 
 
-def test_it_is_told_to_repeat_its_bits(generation: int, calls: list[Called]) -> None:
+def test_deterministic_algorithms_are_requested(generation: int, calls: list[Called]) -> None:
     q = torch.zeros(1, 2, 3, 8, requires_grad=True)
 
     def told() -> bool:
@@ -183,7 +181,7 @@ def test_it_is_told_to_repeat_its_bits(generation: int, calls: list[Called]) -> 
         (2, 0, 64, 1, False, [(128, 128)]),
     ],
 )
-def test_wide_values_are_taken_where_they_can_be(
+def test_wide_values_are_passed_unpadded_if_supported(
     calls: list[Called],
     monkeypatch: pytest.MonkeyPatch,
     installed: int,
@@ -208,14 +206,14 @@ def test_wide_values_are_taken_where_they_can_be(
 
 
 @pytest.mark.parametrize(("major", "widest"), [(8, 0), (9, 256), (10, 128), (12, 0)])
-def test_the_card_says_how_wide_values_may_be(
+def test_compute_capability_limits_the_value_width(
     monkeypatch: pytest.MonkeyPatch, major: int, widest: int
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (major, 0))
     assert flash._max_value_dim() == widest
 
 
-def test_the_fourth_generation_is_an_operation_of_torch(
+def test_version_4_is_a_custom_operation(
     calls: list[Called], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flash, "_installed", lambda: 4)

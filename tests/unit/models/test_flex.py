@@ -13,7 +13,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without to
 
 @pytest.mark.parametrize("queries", [1, 5, 140])
 @pytest.mark.parametrize("masked", [False, True])
-def test_sums_are_those_of_maps_written_out(masked: bool, queries: int) -> None:
+def test_flex_attention_equals_eager_attention(masked: bool, queries: int) -> None:
     generator = torch.Generator().manual_seed(0)
     keys = queries + 4
     q, k, v = (torch.randn(2, heads, keys, 16, generator=generator) for heads in (4, 2, 2))
@@ -31,7 +31,7 @@ def test_sums_are_those_of_maps_written_out(masked: bool, queries: int) -> None:
     ("queries", "keys"),
     [(5, 5), (128, 128), (129, 129), (300, 300), (3, 200), (130, 513), (128, 384), (257, 513)],
 )
-def test_blocks_are_those_that_torch_finds_by_trying_every_pair(queries: int, keys: int) -> None:
+def test_causal_blocks_equal_those_of_create_block_mask(queries: int, keys: int) -> None:
     from torch.nn.attention.flex_attention import create_block_mask
 
     def seen(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ def test_blocks_are_those_that_torch_finds_by_trying_every_pair(queries: int, ke
                 assert torch.equal(ours.sort().values, theirs.sort().values)
 
 
-def test_a_graph_finds_its_blocks_made_unless_its_lengths_vary() -> None:
+def test_static_lengths_make_block_tables_constants() -> None:
     graphs: list[torch.fx.GraphModule] = []
 
     def record(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:

@@ -37,26 +37,26 @@ def card(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
     tiles._tile_on_gpu.cache_clear()
 
 
-def test_fused_runs_on_a_card_in_half_precision(card: types.SimpleNamespace) -> None:
+def test_fused_runs_on_a_gpu_in_half_precision(card: types.SimpleNamespace) -> None:
     assert choose_backend("fused", "cuda", "bf16") == "fused"
     with pytest.raises(BackendError, match="half precision only; set precision bf16, or use sdpa"):
         choose_backend("fused", "cuda", "fp32")
 
 
-def test_fused_refuses_a_card_that_is_too_old(card: types.SimpleNamespace) -> None:
+def test_fused_raises_on_an_old_gpu(card: types.SimpleNamespace) -> None:
     card.name, card.major, card.minor = "Tesla V100", 7, 0
     with pytest.raises(BackendError, match=r"capability 8\.0, Tesla V100 has less; use sdpa"):
         choose_backend("fused", "cuda", "bf16")
 
 
-def test_fused_refuses_a_machine_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fused_raises_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(BackendError, match=r"Triton is not installed .*; use sdpa"):
         choose_backend("fused", "cuda", "bf16")
 
 
 @pytest.mark.skipif(fused.interpreted(), reason="Triton's interpreter runs on a CPU")
-def test_fused_refuses_a_cpu() -> None:
+def test_fused_raises_on_a_cpu() -> None:
     with pytest.raises(BackendError, match="needs an NVIDIA GPU and the device is cpu; use sdpa"):
         choose_backend("fused", "cpu", "bf16")
     q = torch.zeros(1, 2, 3, 16, dtype=torch.bfloat16)
@@ -89,12 +89,12 @@ def test_widths_are_rounded_up_to_blocks(
 
 
 @pytest.mark.parametrize(("maps", "head_dim", "value_dim"), [(1, 256, 256), (2, 32, 256)])
-def test_widths_without_a_kernel_are_refused(maps: int, head_dim: int, value_dim: int) -> None:
+def test_unsupported_widths_raise(maps: int, head_dim: int, value_dim: int) -> None:
     with pytest.raises(BackendError, match=f"no kernel for head_dim {head_dim} with .*; use sdpa"):
         kernel_for("forward", maps, head_dim, value_dim)
 
 
-def test_a_card_takes_the_first_tile_that_fits_it(card: types.SimpleNamespace) -> None:
+def test_a_gpu_uses_the_first_tile_that_fits(card: types.SimpleNamespace) -> None:
     expected, device = Kernel("forward", 2, 64, 128), torch.device("cuda", 0)
     first, *_ = tiles.shipped("90")[str(expected)]
     assert tile_for(expected, device) == Tile(*first[:-1])
@@ -109,7 +109,7 @@ def test_a_card_takes_the_first_tile_that_fits_it(card: types.SimpleNamespace) -
         tile_for(expected, device)
 
 
-def test_a_card_takes_what_was_measured_on_it(
+def test_a_gpu_uses_its_measured_tile(
     card: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.use_deterministic_algorithms(False)
@@ -130,7 +130,7 @@ def test_a_card_takes_what_was_measured_on_it(
         assert tiles.way_for(Kernel("queries", *shape), device) == guess
 
 
-def test_what_is_tried_ends_with_its_context() -> None:
+def test_overridden_tiles_end_with_the_context() -> None:
     expected, device = Kernel("forward", 2, 64, 128), torch.device("cpu")
     with trying({expected: Tile(1, 2, 3, 4)}, way="atomic"):
         assert tile_for(expected, device) == Tile(1, 2, 3, 4)
@@ -139,13 +139,11 @@ def test_what_is_tried_ends_with_its_context() -> None:
     assert tiles.way_for(expected, device) == "together"
 
 
-def test_auto_on_a_card_is_sdpa(card: types.SimpleNamespace) -> None:
+def test_auto_on_a_gpu_is_sdpa(card: types.SimpleNamespace) -> None:
     assert choose_backend("auto", "cuda", "bf16") == choose_backend("auto", "cuda") == "sdpa"
 
 
-def test_a_layer_that_is_moved_to_a_card_takes_what_is_for_cards(
-    card: types.SimpleNamespace,
-) -> None:
+def test_backend_auto_follows_a_layer_to_the_gpu(card: types.SimpleNamespace) -> None:
     layer = layer_class("softmax")(64, num_heads=4)
     assert layer.backend == "cpu_dispatch"
     del layer.o_proj

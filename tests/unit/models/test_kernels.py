@@ -18,7 +18,7 @@ from difftransformer.models.kernels import (
 RECORDS = Path(__file__).parents[3] / "benchmarks" / "records"
 
 
-def test_auto_picks_and_says_what_it_picked(caplog: pytest.LogCaptureFixture) -> None:
+def test_auto_logs_the_backend_it_picks(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         assert choose_backend("auto", "cpu") == "cpu_dispatch"
     assert "auto: picked cpu_dispatch on cpu" in caplog.text
@@ -26,14 +26,14 @@ def test_auto_picks_and_says_what_it_picked(caplog: pytest.LogCaptureFixture) ->
 
 
 @pytest.mark.parametrize("name", ["eager", "blocked", "sdpa"])
-def test_a_named_backend_is_taken(name: str) -> None:
+def test_a_named_backend_is_returned(name: str) -> None:
     assert choose_backend(name, torch.device("cpu")) == name
 
 
 @pytest.mark.parametrize(
     ("queries", "keys"), [(1, 300), (128, 128), (256, 256), (300, 512), (1024, 1024), (512, 2048)]
 )
-def test_auto_takes_the_backend_that_the_record_has_as_the_faster_one(
+def test_auto_uses_the_backend_that_the_benchmark_found_faster(
     queries: int, keys: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[str] = []
@@ -55,7 +55,7 @@ def test_auto_takes_the_backend_that_the_record_has_as_the_faster_one(
     assert cpu_dispatch.differential_attention is blocked.differential_attention
 
 
-def test_what_cannot_run_is_refused_with_the_way_out() -> None:
+def test_an_unavailable_backend_names_an_alternative() -> None:
     with pytest.raises(BackendError, match=r"needs an NVIDIA GPU and the device is cpu; use sdpa"):
         choose_backend("flash_attn", "cpu", "bf16")
     with pytest.raises(BackendError, match="unknown backend 'flash'; did you mean 'flash_attn'"):
@@ -82,7 +82,7 @@ def test_half_precision_does_not_round_the_logits(backend: str, queries: int) ->
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("backend", ["blocked", "sdpa"])
-def test_one_query_is_answered_from_keys_that_stay_where_they_are(
+def test_a_single_query_does_not_copy_keys(
     backend: str, masked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(torch, "cat")
@@ -101,7 +101,7 @@ def test_one_query_is_answered_from_keys_that_stay_where_they_are(
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("groups", [1, 2, 4])
-def test_a_single_query_with_its_log_sum_exp_is_the_formula(groups: int, masked: bool) -> None:
+def test_single_query_lse_equals_the_formula(groups: int, masked: bool) -> None:
     generator = torch.Generator().manual_seed(0)
     q, k, v = (
         torch.randn(2, heads, rows, width, generator=generator, dtype=torch.float64)

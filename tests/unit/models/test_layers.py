@@ -36,7 +36,7 @@ def test_rms_norm_of_zeros_is_zero_with_finite_gradients() -> None:
     assert torch.isfinite(x.grad).all()
 
 
-def test_gated_and_its_gradients() -> None:
+def test_swiglu_and_its_gradients() -> None:
     x = torch.randn(5, 14, dtype=torch.double, requires_grad=True)
     gate, up = x.chunk(2, dim=-1)
     torch.testing.assert_close(swiglu(x), gate * torch.sigmoid(gate) * up)
@@ -94,14 +94,14 @@ def test_a_table_does_not_depend_on_how_it_grew() -> None:
 
 
 @pytest.mark.parametrize("further", [0, 3])
-def test_rows_of_values_begin_where_a_gpu_can_fetch_many(further: int) -> None:
+def test_values_are_aligned_for_gpu_loads(further: int) -> None:
     table, x = RotaryTable(8, 100.0), torch.randn(2, 5, 64 + further)
     with disable_custom_backward():
         _, _, v, _ = split_heads(x, table.span(0, 5, CPU), (4, 2, 1), 16)
     assert v.stride(-2) == (16 if further else 64)
 
 
-def test_the_plain_formulas_agree_with_the_hand_written_ones() -> None:
+def test_custom_backward_agrees_with_autograd() -> None:
     """They run on GPUs and under compilation, where this suite may not."""
     norm, table = RMSNorm(12, 1e-5), RotaryTable(6, 100.0)
     x = torch.randn(2, 5, 50)

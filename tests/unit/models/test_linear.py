@@ -46,7 +46,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
         ("SVE256", False, "", "torch"),
     ],
 )
-def test_the_processor_decides_who_multiplies_unless_the_environment_does(
+def test_the_matmul_backend_follows_the_processor_or_the_environment(
     capability: str, sound: bool, forced: str, taken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
@@ -55,7 +55,7 @@ def test_the_processor_decides_who_multiplies_unless_the_environment_does(
     assert linear.matmul_backend() == taken
 
 
-def test_a_backend_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_matmul_backend_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear, "onednn_works", lambda: False)
     for asked, why in [("onednn", "onednn cannot run"), ("onednnn", "did you mean 'onednn'")]:
         monkeypatch.setenv(MATMUL, asked)
@@ -66,7 +66,7 @@ def test_a_backend_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("rows", [1, 16, 67])
 @pytest.mark.parametrize("outputs", [32, 80])
-def test_product_and_gradients_are_those_of_float64(rows: int, outputs: int, way: str) -> None:
+def test_linear_and_gradients_equal_float64(rows: int, outputs: int, way: str) -> None:
     x, weight = pair(rows, outputs=outputs)
     for found, wanted in zip(outcome(x, weight), outcome(x.double(), weight.double()), strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-4)
@@ -92,7 +92,7 @@ def test_autocast_decides_the_precision() -> None:
 
 @pytest.mark.skipif(not linear.onednn_works(), reason="torch has no oneDNN matmul here")
 @pytest.mark.parametrize("wanted", [[0], [1], [0, 1]])
-def test_only_the_gradients_that_are_wanted_are_computed(
+def test_only_required_gradients_are_computed(
     wanted: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(MATMUL, "onednn")
@@ -126,7 +126,7 @@ class OnACard(Tensor):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 @pytest.mark.parametrize("widens", [True, False])
 @pytest.mark.parametrize("learns", [True, False])
-def test_products_in_full_leave_factors_where_they_are_if_the_card_can(
+def test_bmm_fp32_does_not_copy_factors_if_the_gpu_supports_it(
     dtype: torch.dtype, widens: bool, learns: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[int] = []
@@ -148,7 +148,7 @@ def test_products_in_full_leave_factors_where_they_are_if_the_card_can(
     assert taken == ([y.data_ptr()] if in_place else [])
 
 
-def test_what_a_card_can_is_a_constant_of_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_support_is_a_constant_of_a_compiled_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     def widens(_multiply: object, shape: tuple[int, ...]) -> bool:
         return len(shape) == 3 and bool(torch.ones(shape).sum() > 0)  # no graph has such a branch
 
@@ -200,7 +200,7 @@ torch.ops.mkldnn, torch.ops.aten = Wrong(torch.ops.mkldnn), Wrong(torch.ops.aten
 
 
 @pytest.mark.parametrize("spoiled", [WITHOUT, WRONG], ids=["gone", "another meaning"])
-def test_without_private_operations_of_torch_numbers_stay(spoiled: str) -> None:
+def test_results_do_not_depend_on_private_torch_operations(spoiled: str) -> None:
     code = """
     from difftransformer.models import linear
     from difftransformer.models.kernels import sdpa

@@ -29,7 +29,7 @@ def sample(N: int, V: int, D: int = 12, scale: float = 1.0) -> tuple[Tensor, Ten
     cached=st.sampled_from([1, 2**19]),
     weighted=st.booleans(),
 )
-def test_is_the_cross_entropy_with_its_gradients(
+def test_chunked_cross_entropy_and_gradients_equal_torch(
     N: int, V: int, chunk: int, cached: int, weighted: bool
 ) -> None:
     hidden, weight, targets = sample(N, V)
@@ -112,7 +112,7 @@ def test_autocast_does_not_round_the_sum_of_the_losses(
     torch.testing.assert_close(actual.detach(), expected, rtol=1e-6, atol=0)
 
 
-def test_what_a_compiler_fuses_is_one_graph_with_the_same_gradients(
+def test_the_compiled_loss_is_one_graph_with_the_same_gradients(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     graphs = CompileCounterWithBackend("aot_eager")

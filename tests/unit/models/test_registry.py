@@ -18,7 +18,7 @@ from difftransformer.models.attention.registry import (
 )
 
 
-def test_heads_fill_the_model_unless_said_otherwise() -> None:
+def test_heads_fill_d_model_by_default() -> None:
     softmax = configure({"variant": "softmax", "head_dim": 128}, 2048)
     halved = configure({"variant": "softmax", "head_dim": 128, "head_dim_multiplier": 2}, 2048)
     diff = configure({"variant": "diff_v1", "head_dim": 128}, 2048)
@@ -73,13 +73,13 @@ def test_a_mistake_is_one_line_that_names_the_key(options: dict[str, Any], messa
     assert "\n" not in str(caught.value)
 
 
-def test_errors_name_the_place_they_are_given() -> None:
+def test_errors_name_the_location() -> None:
     with pytest.raises(ConfigError, match=r"^runs\.yaml: diff: attention\.num_kv_heads: 3 does"):
         options = {"variant": "softmax", "head_dim": 8, "num_heads": 8, "num_kv_heads": 3}
         configure(options, 64, location="runs.yaml: diff: attention")
 
 
-def test_every_variant_says_its_own_name() -> None:
+def test_every_variant_has_its_registry_name() -> None:
     for name in variants():
         assert attention_class(name).__module__ == f"difftransformer.models.attention.{name}"
 
@@ -124,7 +124,7 @@ class GainAttention:
         ("gain:GainAttention", "class GainAttention(:\n", "gain.py:1: not valid Python: "),
     ],
 )
-def test_a_line_that_fits_no_file_is_named(
+def test_a_registry_line_without_its_class_is_one_line(
     location: str, file: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if file is not None:
@@ -135,7 +135,7 @@ def test_a_line_that_fits_no_file_is_named(
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_what_a_file_fails_to_import_stays_as_it_is(
+def test_import_errors_within_a_variant_are_raised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "gain.py").write_text("import nowhere_to_be_found\n")
@@ -144,7 +144,7 @@ def test_what_a_file_fails_to_import_stays_as_it_is(
         attention_class("gain")
 
 
-def test_what_a_source_leaves_open_is_told() -> None:
+def test_deviations_from_the_paper_are_documented() -> None:
     told = {name for name in variants() if deviation_from_paper(name)}
     assert told == {"dint", "shared_diff", "tda", "grouped_diff", "dex_s"}
     for name in variants():

@@ -130,7 +130,7 @@ def test_a_match_is_within_half_a_step_of_the_built_reference(variant: str, by: 
     assert actual.relative_error == pytest.approx((actual.size - actual.target) / actual.target)
 
 
-def test_what_is_alike_keeps_its_size() -> None:
+def test_equal_models_keep_their_ffn_dim() -> None:
     actual = match_ffn(matched_config("softmax"), matched_config("softmax"), "parameters", 16)
     assert (actual.ffn_dim, actual.relative_error) == (96, 0.0)
 

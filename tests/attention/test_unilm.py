@@ -59,7 +59,7 @@ def authors_v2(x: Tensor, w: dict[str, Tensor]) -> Tensor:
 
 
 @pytest.mark.parametrize("num_kv_heads", [4, 2, 1])
-def test_diff_v1_is_the_authors_layer(num_kv_heads: int) -> None:
+def test_diff_v1_equals_the_unilm_layer(num_kv_heads: int) -> None:
     options = {"variant": "diff_v1", "head_dim": HEAD_DIM, "num_heads": 4}
     layer = build({**options, "num_kv_heads": num_kv_heads}, "blocked", layer_index=3)
     x, rope = inputs(layer, T)
@@ -69,7 +69,7 @@ def test_diff_v1_is_the_authors_layer(num_kv_heads: int) -> None:
 
 
 @pytest.mark.parametrize("num_kv_heads", [4, 2, 1])
-def test_diff_v2_is_the_authors_layer(num_kv_heads: int) -> None:
+def test_diff_v2_equals_the_unilm_layer(num_kv_heads: int) -> None:
     options = {"variant": "diff_v2", "head_dim": HEAD_DIM, "num_heads": 4}
     layer = build({**options, "num_kv_heads": num_kv_heads}, "sdpa")
     x, rope = inputs(layer, T)
@@ -79,7 +79,7 @@ def test_diff_v2_is_the_authors_layer(num_kv_heads: int) -> None:
 
 
 @pytest.mark.parametrize("variant", ["diff_v1", "diff_v2"])
-def test_their_weights_come_back(variant: str) -> None:
+def test_unilm_weights_round_trip(variant: str) -> None:
     options = {"variant": variant, "head_dim": HEAD_DIM, "num_heads": 4, "num_kv_heads": 2}
     layer, other = build(options, "sdpa"), build(options, "sdpa")
     for parameter in other.parameters():
@@ -89,7 +89,7 @@ def test_their_weights_come_back(variant: str) -> None:
         assert torch.equal(other.state_dict()[name], tensor), name
 
 
-def test_what_does_not_fit_changes_nothing() -> None:
+def test_loading_unfit_weights_leaves_the_layer_unchanged() -> None:
     options = {"variant": "diff_v1", "head_dim": HEAD_DIM, "num_heads": 4}
     layer = build(options, "sdpa")
     before = copy.deepcopy(layer.state_dict())
