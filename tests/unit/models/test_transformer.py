@@ -1,4 +1,3 @@
-import copy
 import math
 from typing import Any
 
@@ -127,18 +126,6 @@ def test_tied_embeddings_are_one_matrix() -> None:
     model = Transformer.build(config(tie_embeddings=True), "sdpa", 0)
     assert model.lm_head is None
     assert model.output_weight is model.embedding.weight
-
-
-def test_the_config_of_a_model_has_the_resolved_heads() -> None:
-    model = Transformer(config(attention={"variant": "softmax", "head_dim": 12}))
-    assert model.config.attention.num_heads == 4
-    again = Transformer(model.config)
-    assert again.config == model.config
-
-
-def test_a_copy_computes_the_same() -> None:
-    model = Transformer.build(config(), "blocked", 0)
-    assert torch.equal(copy.deepcopy(model)(tokens()), model(tokens()))
 
 
 def test_a_model_used_in_inference_mode_can_still_train() -> None:
