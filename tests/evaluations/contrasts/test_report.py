@@ -67,7 +67,7 @@ def made(results: Results, seeds: tuple[int, ...] = (0, 1, 2)) -> TableDocument:
     return make_table(resolved_artifact("evidence", seeds=seeds), results)
 
 
-def test_intervals_hold_seeds_and_documents_as_verdicts_do(fake: FakeResults) -> None:
+def test_intervals_cover_seeds_and_documents_as_in_verdicts(fake: FakeResults) -> None:
     results, sums_by_row = losses(fake)
     table = made(results)
     for row, sums in sums_by_row.items():
@@ -107,7 +107,7 @@ def test_published_differences_stand_beside_ours(fake: FakeResults) -> None:
     assert other is not None and other.paper_value is None
 
 
-def test_others_stand_in_the_table_as_they_print_it(fake: FakeResults) -> None:
+def test_replications_have_the_numbers_they_print(fake: FakeResults) -> None:
     *_, section = made(load_results(fake.results, SCALE)).sections
     published = RESOLVER.papers.replications
     assert [row.label for row in section.rows] == [replication.study for replication in published]
@@ -208,9 +208,7 @@ def test_no_text_is_cut(fake: FakeResults) -> None:
     assert not any(one.overlaps(other) for i, one in enumerate(side) for other in side[:i])
 
 
-def test_ours_is_hollow_with_one_seed_and_stands_alone_without_the_others(
-    fake: FakeResults,
-) -> None:
+def test_a_single_seed_is_drawn_hollow_without_replications(fake: FakeResults) -> None:
     artifact = resolved_artifact("evidence", "figure", (0,))
     alone = [part.model_copy(update={"replications": []}) for part in artifact.sections]
     artifact = artifact.model_copy(update={"sections": alone, "paper": None})

@@ -16,7 +16,7 @@ def options(*pairs: dict[str, str], **changes: Any) -> Options:
     return validated
 
 
-def test_pairs_are_of_rows_that_there_are() -> None:
+def test_pairs_name_rows_of_the_section() -> None:
     contrasts = options(PAIR, {"row": "b", "baseline": "a"}, replications_of="diff_v1")
     contrasts.check_rows(["a", "b"])
     assert (contrasts.replicated, options(PAIR).replicated) == ("diff_v1", None)
@@ -31,6 +31,6 @@ def test_pairs_are_of_rows_that_there_are() -> None:
         (PAIR, r"pairs\[1\]: needs two"),
     ],
 )
-def test_a_pair_that_cannot_be_contrasted_is_named(pair: dict[str, str], message: str) -> None:
+def test_a_pair_that_cannot_be_contrasted_is_refused(pair: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         options(PAIR, pair).check_rows(["a", "b", "longer"])

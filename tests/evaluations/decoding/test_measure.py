@@ -51,7 +51,7 @@ def timing(**changes: Any) -> BenchmarkConfig:
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("backend", ["eager", "sdpa"])
 @torch.no_grad()
-def test_a_turn_writes_what_the_whole_forward_pass_chooses(variant: str, backend: str) -> None:
+def test_decoding_with_a_cache_matches_full_forward_passes(variant: str, backend: str) -> None:
     built = Transformer.build(model(variant), "eager", 0)
     step = make_decode(built, backend, filled_cache(built, load()), load())
     written = step()
@@ -65,7 +65,7 @@ def test_a_turn_writes_what_the_whole_forward_pass_chooses(variant: str, backend
 
 
 @torch.no_grad()
-def test_a_long_context_repeats_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_context_repeats_the_computed_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "_PREFILL", 3)
     cache = filled_cache(Transformer.build(model("diff_v2"), "sdpa", 0), load(context=11))
     for layer in range(2):
@@ -75,16 +75,14 @@ def test_a_long_context_repeats_what_was_read(monkeypatch: pytest.MonkeyPatch) -
                 assert torch.equal(held[:, :, position], held[:, :, position % 3])
 
 
-def test_what_cannot_fit_is_refused_before_anything_is_timed() -> None:
+def test_shapes_beyond_the_memory_are_refused_before_timing() -> None:
     slice = timing(batches=[1, 10**9], contexts=[8, 10**6])
     message = r"lower timings\.decoding\.batches \(1000000000\) or timings\.decoding\.con"
     with pytest.raises(UserError, match=message):
         measure.measure(slice, torch.device("cpu"), 0)
 
 
-def test_the_speed_of_memory_is_that_of_the_device_by_its_name(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_memory_bandwidth_follows_from_the_device_name(monkeypatch: pytest.MonkeyPatch) -> None:
     names = {"NVIDIA H100 PCIe": 2.0e12, "NVIDIA H100 80GB HBM3": 3.35e12, "GH100": None}
     for name, peak in names.items():
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda _, name=name: name)
@@ -94,7 +92,7 @@ def test_the_speed_of_memory_is_that_of_the_device_by_its_name(
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_every_row_backend_and_load_is_in_the_one_result(timed: Timed, tied: bool) -> None:
+def test_the_result_has_every_row_backend_and_shape(timed: Timed, tied: bool) -> None:
     slice = timing(batches=[1, 3])
     models = {
         row: replace(model_config[MODEL], tie_embeddings=tied)
@@ -120,7 +118,7 @@ def test_every_row_backend_and_load_is_in_the_one_result(timed: Timed, tied: boo
                 assert metrics[f"tokens_per_second/{key}"] == pytest.approx(batch * 4 / middle)
 
 
-def test_what_cannot_be_timed_is_one_line(timed: Timed) -> None:
+def test_invalid_timing_settings_are_one_line(timed: Timed) -> None:
     with pytest.raises(ConfigError, match="clock: cpu does not see"):
         config(clock="cpu", device="auto")
     if not torch.cuda.is_available():

@@ -75,7 +75,7 @@ def test_a_verdict_is_over_processes(
     assert ratio.seeds == list(range(PROCESSES))
 
 
-def test_no_share_of_a_memory_that_is_not_known(small: FakeResults) -> None:
+def test_unknown_memory_bandwidth_gives_no_utilization(small: FakeResults) -> None:
     decoding(small, peak=None)
     made = make_table(resolved_artifact("v2_decoding"), load_results(small.results, "tiny"))
     assert made.find("diff_v2", "b4_s256_mbu") is None

@@ -78,7 +78,7 @@ def test_a_model_of_transformers_answers_like_brute_force() -> None:
     assert len(set(answered)) > 1
 
 
-def test_labels_may_all_begin_alike() -> None:
+def test_labels_may_share_a_first_token() -> None:
     paths, answers = [(2, 3, 1), (2, 4, 1), (2, 5, 1)], set()
     labels = LabelTrie(paths, "abc")
     for seed in range(4):
@@ -90,7 +90,7 @@ def test_labels_may_all_begin_alike() -> None:
     assert len(answers) > 1
 
 
-def test_items_share_the_prompt_and_alone_they_do_not() -> None:
+def test_items_share_the_computed_prompt() -> None:
     scored, prompt, items = model(0), list(range(10)), [[3, 4], [5], [6, 7]]
     together, alone = (LabelDecoder(scored, LabelTrie([(2,), (3,)], "ab"), 4) for _ in range(2))
     assert together.answers(prompt, items) == [alone.answers(prompt, [x])[0] for x in items]
@@ -121,6 +121,6 @@ def test_a_prompt_beyond_the_context_is_refused() -> None:
         ([(2, 1), ()], "label 'b' is empty"),
     ],
 )
-def test_labels_that_cannot_be_told_apart(paths: list[tuple[int, ...]], message: str) -> None:
+def test_ambiguous_labels_are_refused(paths: list[tuple[int, ...]], message: str) -> None:
     with pytest.raises(DataError, match=message):
         LabelTrie(paths, "ab")

@@ -104,7 +104,7 @@ def test_a_model_that_reads_the_demonstrations_is_right_in_any_order(
     assert len(answers(tmp_path)) == 3 * 3 * 2 * 20
 
 
-def test_only_words_of_demonstrations_stray() -> None:
+def test_only_demonstrations_have_word_noise() -> None:
     words = row_words(ITEMS)
     clean, noisy = (
         generated_set(suite(demonstrations=[300], word_noise=share), ITEMS, words, 0)
@@ -139,14 +139,14 @@ def test_orders_differ_but_demonstrations_and_items_do_not(
     assert {tuple(row[27:29]) for row in rows if len(row) >= 29} != set()
 
 
-def test_sharing_is_counted(items: PackedDataset, tmp_path: Path) -> None:
+def test_shared_positions_are_counted(items: PackedDataset, tmp_path: Path) -> None:
     model = Transformer.build(model_config(ITEMS.vocab_size), "sdpa", 0).eval()
     metrics = run(model, items, tmp_path, demonstrations=[9], order_seeds=1)
     assert metrics["computed_positions"] == 27 + 20 * 2
     assert metrics["prompt_positions"] == 20 * (27 + 2)
 
 
-def test_numbers_beyond_the_context(items: PackedDataset, tmp_path: Path) -> None:
+def test_demonstrations_beyond_the_context(items: PackedDataset, tmp_path: Path) -> None:
     reader = Remembering(same_class, ITEMS.vocab_size)  # 40 positions: 12 items of 3 and one of 2
     fitting = run(reader, items, tmp_path, demonstrations=[3, 12, 15], context_fit="skip")
     assert {"accuracy_n3", "accuracy_n12"} <= set(fitting) and "accuracy_n15" not in fitting
@@ -225,7 +225,7 @@ def test_benchmarks_are_for_sets_that_are_not_generated() -> None:
     assert not Suite.takes_benchmarks({"data": "generated"}, "a/folder")
 
 
-def test_a_set_is_asked_in_text(english: PackedDataset, tmp_path: Path) -> None:
+def test_a_labeled_set_is_measured_in_text(english: PackedDataset, tmp_path: Path) -> None:
     rows = [question(label, f"{word} {i}") for i in range(4) for label, word in enumerate("abcdef")]
     folder = trec(tmp_path / "sets", train=rows, test=rows)
     model = scorer(
@@ -243,7 +243,7 @@ def test_a_set_is_asked_in_text(english: PackedDataset, tmp_path: Path) -> None:
         measure(settings, replace(context, scorer=scorer(short)))
 
 
-def test_a_tokenizer_whose_pieces_read_otherwise_alone_is_one_line(
+def test_a_tokenizer_that_is_not_byte_level_is_refused(
     english: PackedDataset, tmp_path: Path
 ) -> None:
     """As that of Llama 2, which puts a blank before each."""
@@ -266,7 +266,7 @@ def test_a_tokenizer_whose_pieces_read_otherwise_alone_is_one_line(
     assert "\n" not in str(refusal.value)
 
 
-def test_draws_of_a_set_are_prompts_of_their_own_in_its_template(
+def test_draws_have_different_prompts_in_the_template_of_the_set(
     english: PackedDataset, tmp_path: Path
 ) -> None:
     rows = [question(label, f"{word} {i}") for i in range(9) for label, word in enumerate("abcdef")]
@@ -297,7 +297,7 @@ def test_draws_of_a_set_are_prompts_of_their_own_in_its_template(
     reason="DIFFTRANSFORMER_SHARED_DATA names no folder with the real sets",
 )
 @pytest.mark.parametrize("task", list(CLASSIFICATION_TASKS))
-def test_the_real_sets_are_whole(task: str) -> None:
+def test_the_real_sets_are_complete(task: str) -> None:
     folder = Path(os.environ["DIFFTRANSFORMER_SHARED_DATA"]) / "benchmarks"
     classes = CLASSIFICATION_TASKS[task].classes
     labeled = labeled_set(files(folder, task=task, demonstrations=[classes]))
@@ -305,7 +305,7 @@ def test_the_real_sets_are_whole(task: str) -> None:
 
 
 @pytest.mark.parametrize(("draws", "item_type", "number"), [(1, "items", 6), (3, "draws", 3)])
-def test_accuracies_are_known_by_draw_and_of_one_by_item(
+def test_accuracies_have_scores_by_draw_or_by_item(
     items: PackedDataset, tmp_path: Path, draws: int, item_type: str, number: int
 ) -> None:
     settings = suite(draws=draws, test_items=6, order_seeds=2)

@@ -101,9 +101,7 @@ def test_one_order_has_no_spread(fake: FakeResults, tmp_path: Path) -> None:
         build_table(artifact.model_copy(update={"sections": [part]}), fake.results, tmp_path / "t")
 
 
-def test_the_figure_says_best_minus_worst_of_every_training_and_of_the_paper(
-    fake: FakeResults,
-) -> None:
+def test_the_figure_shows_best_minus_worst_per_seed_and_published(fake: FakeResults) -> None:
     artifact, figure = resolved_artifact("figure7", "figure"), picture("figure7", fake)
     results = []
     for axes, part in zip(figure.axes, artifact.sections, strict=True):

@@ -77,7 +77,7 @@ def outputs(folder: Path, name: str) -> list[str]:
         ("", "4", None, False),
     ],
 )
-def test_an_answer_is_right_if_it_means_the_same(
+def test_equivalent_answers_are_correct(
     output: str, answer: str, parsed: str | None, correct: bool
 ) -> None:
     grade = grade_answer(output, answer)
@@ -92,7 +92,7 @@ def test_a_box_is_read_with_its_braces() -> None:
     assert boxed(r"\boxed{1") is None and boxed("none") is None
 
 
-def test_items_of_a_folder_are_asked_as_generated_ones(tmp_path: Path) -> None:
+def test_items_of_a_folder_have_the_prompts_of_generated_items(tmp_path: Path) -> None:
     for name in MATH_SETS:
         write_items(tmp_path, name, [p.item for p in held_out_problems(name, 4, 0)])
         settings = suite(tasks=[name], data=str(tmp_path), limit=2)
@@ -136,7 +136,7 @@ def test_a_bad_item_is_named_in_one_line(
         read_items(name, suite(tasks=[name], data=str(tmp_path)))
 
 
-def test_a_missing_set_is_said_before_any_job(tmp_path: Path) -> None:
+def test_a_missing_set_is_refused_before_any_job(tmp_path: Path) -> None:
     write_items(tmp_path, "gsm8k", ["{}"])
     with pytest.raises(DataError, match=r"carp_en: holds no test.jsonl or .jsonl.gz; put carp_en"):
         suite(data=str(tmp_path)).files()
@@ -169,7 +169,9 @@ def test_scores_are_those_of_lm_evals_own_run_on_the_export(tmp_path: Path) -> N
     assert ours["average"] == pytest.approx((ours["carp_en"] + ours["gsm8k"]) / 2)
 
 
-def test_finished_sets_are_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_sets_are_not_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run, data = write_training(tmp_path)
     first = measure(tmp_path, run, data, suite())
     monkeypatch.setattr(evaluation, "wrap_for_lm_eval", None)  # asking would fail
@@ -179,7 +181,7 @@ def test_finished_sets_are_not_asked_again(tmp_path: Path, monkeypatch: pytest.M
         measure(tmp_path, run, data, suite())
 
 
-def test_without_kept_weights_it_says_so(tmp_path: Path) -> None:
+def test_missing_intermediate_checkpoints_are_refused(tmp_path: Path) -> None:
     run, data = write_training(tmp_path)
     training = {
         "steps": 10, "seq_len": 4, "batch_size": 2, "lr": 0.1, "warmup_steps": 0,
@@ -213,7 +215,7 @@ def test_without_kept_weights_it_says_so(tmp_path: Path) -> None:
     assert intermediate == outputs(tmp_path / "alone", "gsm8k") != final
 
 
-def test_lengths_are_in_tokens_and_cut_prompts_are_counted(tmp_path: Path) -> None:
+def test_lengths_are_in_tokens_and_truncated_prompts_are_counted(tmp_path: Path) -> None:
     run, data = write_training(tmp_path)
     tokenizer = Tokenizer.from_file(str(data / "tokenizer.json"))
 
@@ -246,7 +248,7 @@ def test_lengths_are_in_tokens_and_cut_prompts_are_counted(tmp_path: Path) -> No
         assert room > 1 or 1 in map(length, texts)  # of longer outputs the text has more tokens
 
 
-def test_accuracies_and_lengths_are_known_by_item(tmp_path: Path) -> None:
+def test_accuracies_and_lengths_have_scores_by_item(tmp_path: Path) -> None:
     run, data = write_training(tmp_path)
     (tmp_path / "details").mkdir()
     context = EvalContext(

@@ -53,7 +53,9 @@ def test_figure_10_has_every_set_and_the_length_of_output(
     assert "reach that limit" in text
 
 
-def test_a_run_that_kept_no_weights_has_no_curve(small: FakeResults, tmp_path: Path) -> None:
+def test_a_run_without_intermediate_checkpoints_has_no_curve(
+    small: FakeResults, tmp_path: Path
+) -> None:
     for row in resolved_artifact("figure9").sections[0].rows:
         small.language_model(row.run, 0)
         mathematics(small, row.run, 0, "mathematics_by_tokens")
@@ -83,7 +85,7 @@ def test_bars_of_figure_10_are_over_seeds_or_over_the_items_of_the_only_one(
         assert any(bar == pytest.approx((max(0.0, low), min(100.0, high))) for bar in bars)
 
 
-def test_accuracies_without_a_standard_error_stand_alone(fake: FakeResults) -> None:
+def test_accuracies_without_a_standard_error_have_no_bar(fake: FakeResults) -> None:
     results = changed(load_results(fake.results, "tiny"), "mathematics", gsm8k_stderr=None)
     cell = make_table(resolved_artifact("figure10"), results).find("reasoning_diff", "gsm8k")
     assert cell is not None and not any("s.e." in seed.text for seed in cell.seeds)
@@ -94,14 +96,16 @@ def test_accuracies_without_a_standard_error_stand_alone(fake: FakeResults) -> N
 
 
 @pytest.mark.parametrize("data", ["builtin", "hub"])
-def test_published_accuracies_stand_beside_the_sets_alone(data: str, fake: FakeResults) -> None:
+def test_published_accuracies_are_drawn_only_beside_the_real_sets(
+    data: str, fake: FakeResults
+) -> None:
     results = changed(load_results(fake.results, "tiny"), "mathematics", data)
     figure = picture_of(resolved_artifact("figure10", "figure"), results, fake)
     top, bottom = figure.axes
     named = hollow(top) and "published" in legend_of(figure)
     if data == "hub":
         assert named and "published: " in bottom.get_title("left")
-        assert "proxy" not in top.get_title("left")
+        assert "synthetic proxy" not in top.get_title("left")
     else:
         assert not named and "published" not in bottom.get_title("left")
         assert top.get_title("left").endswith("(synthetic proxy: generated arithmetic)")
@@ -113,7 +117,7 @@ def test_the_curves_of_figure_9_go_up_in_tokens_to_the_final_weights(fake: FakeR
     figure = picture_of(artifact, results, fake)
     drawn, published = figure.axes
     assert "synthetic proxy: generated arithmetic" in drawn.get_title("left")
-    assert "proxy" not in published.get_title("left")
+    assert "synthetic proxy" not in published.get_title("left")
     rows = artifact.sections[0].rows
     assert rows
     for row in rows:

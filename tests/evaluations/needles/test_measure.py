@@ -112,7 +112,7 @@ def test_long_prompts_that_share_a_context_share_its_cache(
     assert metrics["computed_positions"] <= prompt_positions // 2 + 6
 
 
-def test_every_model_is_asked_the_same(dataset: PackedDataset, tmp_path: Path) -> None:
+def test_every_model_gets_the_same_prompts(dataset: PackedDataset, tmp_path: Path) -> None:
     prompts = []
     for rule in (value_of(0), value_of(1)):
         run(Remembering(rule, RECALL.vocab_size), dataset, tmp_path)
@@ -137,7 +137,7 @@ def test_prompts_that_do_not_fit_give_a_one_line_reason(
     assert message in line and "\n" not in line
 
 
-def test_accuracies_are_known_by_haystack(dataset: PackedDataset, tmp_path: Path) -> None:
+def test_accuracies_have_scores_by_haystack(dataset: PackedDataset, tmp_path: Path) -> None:
     def by_first_filler(tokens: Tensor) -> Tensor:
         """Right in every other haystack, whatever is asked there."""
         return value_of(0)(tokens) * (tokens[:, 1:2] % 2)

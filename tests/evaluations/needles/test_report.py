@@ -57,7 +57,7 @@ def test_the_figure_of_one_seed_has_wilsons_interval_of_its_answers(fake: FakeRe
 
 
 @pytest.mark.parametrize(("last", "drop", "hardest"), [([6, 2], 0.45, 0.55), ([24, 2], None, None)])
-def test_a_published_drop_is_beside_ours_of_the_same_settings_alone(
+def test_a_published_drop_needs_the_same_settings(
     last: list[int], drop: float | None, hardest: float | None
 ) -> None:
     context = SimpleNamespace(

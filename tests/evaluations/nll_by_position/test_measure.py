@@ -60,15 +60,7 @@ def test_numbers_are_those_of_a_naive_loop(text: Path, text_run: Path, make_cont
     assert metrics["loss"] == metrics["nll_p32"]
 
 
-def test_batch_size_does_not_matter(text: Path, text_run: Path, make_context: Any) -> None:
-    dataset, model = PackedDataset.open(text), scorer(load_model(text_run))
-    batch_1, all_at_once = (
-        metrics_of(measure(suite(batch_size=b), make_context(model, dataset))) for b in (1, 100)
-    )
-    assert batch_1 == pytest.approx(all_at_once, rel=1e-6)
-
-
-def test_curves_stand_behind_the_numbers(text: Path, text_run: Path, make_context: Any) -> None:
+def test_curves_agree_with_the_metrics(text: Path, text_run: Path, make_context: Any) -> None:
     context = make_context(scorer(load_model(text_run)), PackedDataset.open(text))
     metrics = metrics_of(measure(suite(max_documents=7), context))
     curves = np.load(context.details / CURVES)
@@ -104,7 +96,7 @@ def test_short_documents_are_left_out_and_long_ones_cut(
         ({"length": 65536, "first_position": 100, "num_positions": 2}, [100, 65536]),
     ],
 )
-def test_places_are_even_on_a_logarithmic_axis(settings: Any, positions: list[int]) -> None:
+def test_positions_are_log_spaced(settings: Any, positions: list[int]) -> None:
     assert suite(**settings).positions == positions
 
 
@@ -121,7 +113,7 @@ def test_bad_input_is_one_line(make_text: MakeText, recall: Path, make_context: 
     assert suite().incompatibility(31, None) == "length 32 is longer than its max_positions 31"
 
 
-def test_losses_are_known_by_document(text: Path, text_run: Path, make_context: Any) -> None:
+def test_losses_have_scores_by_document(text: Path, text_run: Path, make_context: Any) -> None:
     context = make_context(scorer(load_model(text_run)), PackedDataset.open(text))
     metrics = measure(suite(max_documents=7), context)
     assert {*metrics.per_item} == {*metrics.metrics} - {"documents", "tokens"}

@@ -36,9 +36,7 @@ def test_differences_of_figure_4_are_paired_and_published_curves_named(
     assert "In brackets: published" not in text
 
 
-def test_rows_that_continue_nothing_are_said_to_extend_nothing(
-    small: FakeResults, tmp_path: Path
-) -> None:
+def test_only_extended_rows_have_an_extension_note(small: FakeResults, tmp_path: Path) -> None:
     small.all_results((0,))
     for run, phrases in (
         ("long_diff", ["Extension to ", "; Transformer continues transformer."]),

@@ -83,7 +83,7 @@ def test_a_seed_that_does_not_learn_is_censored_at_the_end_of_its_training(mixed
     assert values("tokens_to_learn_mean") == [(2000 + 4000 + 7000) / 3, (7000 + 3000 + 7000) / 3]
 
 
-def test_a_time_is_known_to_lie_after_the_probe_before(mixed: Results) -> None:
+def test_the_probe_before_learning_is_a_lower_bound_of_the_time(mixed: Results) -> None:
     artifact = resolved_artifact("recall_evidence")
     claim = RESOLVER.registry.claims["V1.wide_heads"]
     (contrast,) = claim.contrasts
@@ -146,7 +146,7 @@ def test_restricted_mean_is_the_area_below_the_curve_that_is_drawn(
     artifact = resolved_artifact("table6_recall", "figure")
     figure = picture_of(artifact, mixed, fake)
     (axes,) = (axes_ for axes_ in figure.axes if axes_.get_title("left").startswith("Seeds that"))
-    color = SectionContext(artifact, artifact.sections[0], mixed).look["recall_transformer"].color
+    color = SectionContext(artifact, artifact.sections[0], mixed).styles["recall_transformer"].color
     curve, stroke = (line for line in axes.lines if line.get_color() == color)
     times, shares = curve.get_xdata(), np.subtract(curve.get_ydata(), curve.get_ydata()[0] - 1)
     assert times.tolist() == [0, 3000, 8000, 9000] and stroke.get_xdata() == [9000]

@@ -62,7 +62,7 @@ def measured(timed: Callable[[BenchmarkConfig], dict[str, Any]]) -> Measured:
     return measure
 
 
-def test_every_row_backend_and_mode_is_in_the_one_result(measured: Measured) -> None:
+def test_the_result_has_every_row_backend_and_mode(measured: Measured) -> None:
     metrics = measured()
     for row, variant in (("transformer", "softmax"), ("diff", "diff_v1")):
         for backend in ("eager", "blocked"):
@@ -86,7 +86,7 @@ def test_every_row_backend_and_mode_is_in_the_one_result(measured: Measured) -> 
     assert metrics[f"{eager}/training"] > metrics[f"{eager}/forward"]
 
 
-def test_rows_with_their_own_sizes_are_timed_in_rounds_of_their_own(measured: Measured) -> None:
+def test_rows_with_trained_sizes_are_timed_in_separate_rounds(measured: Measured) -> None:
     batch = {"label": "4", "seq_len": 4, "batch_size": 3}
     rows = {"transformer": {"short": model("softmax")}, "tda": {"trained_sizes": model("tda")}}
     metrics = measured(rows, trained_sizes=batch)
@@ -103,7 +103,7 @@ def test_rows_with_their_own_sizes_are_timed_in_rounds_of_their_own(measured: Me
         config(shapes=SETTINGS["shapes"] | {"trained_sizes": batch})
 
 
-def test_a_slice_is_read_back_as_it_was_written() -> None:
+def test_a_benchmark_config_survives_a_round_trip_as_json() -> None:
     slice = BenchmarkConfig(scale="unit", evaluation="throughput", config=config(), models=ROWS)
     assert BenchmarkConfig.model_validate_json(slice.model_dump_json()) == slice
     wrong = slice.model_dump(mode="json")
@@ -127,13 +127,13 @@ def test_training_makes_the_gradients_of_the_loss_by_every_backend() -> None:
     torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-6)
 
 
-def test_the_peak_is_that_of_the_device_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peak_flops_follow_from_the_device_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H100 80GB HBM3")
     for precision, peak in (("bf16", 9.89e14), ("fp32", None)):
         assert peak_flops_of(config(precision=precision), torch.device("cuda")) == peak
 
 
-def test_a_share_is_of_the_peak_by_the_operations_of_a_token(
+def test_mfu_is_flops_per_second_over_the_peak(
     measured: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measure, "peak_flops_of", lambda config, device: 1e9)
@@ -146,7 +146,7 @@ def test_a_share_is_of_the_peak_by_the_operations_of_a_token(
         assert share == pytest.approx(speed * flops / 1e9)
 
 
-def test_a_backend_that_takes_no_such_heads_is_left_out(
+def test_a_backend_without_support_for_the_heads_is_skipped(
     measured: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any, **__: Any) -> None:
@@ -161,7 +161,7 @@ def test_a_backend_that_takes_no_such_heads_is_left_out(
     assert metrics["peak_bytes/short/transformer/blocked/training"]
 
 
-def test_what_cannot_be_timed_is_said(measured: Measured, tmp_path: Path) -> None:
+def test_invalid_timing_settings_are_refused(measured: Measured, tmp_path: Path) -> None:
     with pytest.raises(BackendError, match="flash_attn"):
         measured(backends=["flash_attn"], precision="bf16")
     assert not [*tmp_path.iterdir()]
@@ -177,7 +177,7 @@ def test_what_cannot_be_timed_is_said(measured: Measured, tmp_path: Path) -> Non
             config(**changes)
 
 
-def test_what_is_timed_compiled_is_one_graph_for_a_row_backend_and_mode(
+def test_compiled_timing_makes_a_graph_per_row_backend_and_mode(
     measured: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graphs = CompileCounterWithBackend("eager")

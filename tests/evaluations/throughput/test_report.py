@@ -60,7 +60,7 @@ def test_ratios_are_taken_by_round_between_the_fastest_backends(small: FakeResul
     assert memory is not None and memory.value == pytest.approx(25 / 1.1)
 
 
-def test_a_backend_that_was_left_out_has_no_cell(small: FakeResults) -> None:
+def test_a_skipped_backend_has_no_cell(small: FakeResults) -> None:
     throughput(small)
     (path,) = [ratio for ratio in small.results if ratio.name == "throughput.json"]
     result = json.loads(path.read_text())
@@ -130,7 +130,7 @@ def test_a_round_without_its_seconds_is_refused(small: FakeResults) -> None:
         timings.fastest("short", "diff", "training")
 
 
-def test_timings_with_other_settings_are_made_again(small: FakeResults) -> None:
+def test_timings_with_other_settings_ask_for_a_rerun(small: FakeResults) -> None:
     throughput(small)
     results = load_results(small.results, "tiny")
     config = results.evaluations["throughput", "throughput", 0].settings["config"]

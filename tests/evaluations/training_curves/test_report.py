@@ -16,7 +16,7 @@ from difftransformer.planning.plan import Plan
 from difftransformer.reporting.collect import load_results
 
 
-def test_values_stand_at_parts_of_the_training(fake: FakeResults, tmp_path: Path) -> None:
+def test_columns_are_fractions_of_training(fake: FakeResults, tmp_path: Path) -> None:
     cells = build_and_read(fake, "dex_figure8", tmp_path)
     for part in (10, 25, 50, 100):
         expected = 0.4 + 2 * math.exp(-STEPS * part / 100 / 60)

@@ -10,7 +10,7 @@ from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.table_job import make_table
 
 
-def test_columns_are_the_validations_nearest_to_parts_of_the_budget(fake: FakeResults) -> None:
+def test_columns_are_the_validations_nearest_to_fractions_of_the_budget(fake: FakeResults) -> None:
     results = load_results(fake.results, SCALE)
     made = make_table(resolved_artifact("v2_loss"), results)
     first, second, _ = made.sections

@@ -55,7 +55,7 @@ def test_the_figure_says_that_speeds_are_medians_of_rounds(fake: FakeResults) ->
     assert not any("median" in axes.get_xlabel() for axes in (loss, needles))
 
 
-def test_rows_that_others_stand_in_for_are_named(fake: FakeResults) -> None:
+def test_proxy_runs_are_named(fake: FakeResults) -> None:
     artifact = resolved_artifact("variants")
     first, second = artifact.sections
     proxy, two = second.rows[-2:]

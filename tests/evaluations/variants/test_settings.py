@@ -27,7 +27,7 @@ def options(**changes: Any) -> Options:
     return validated
 
 
-def test_twins_are_measured_by_the_suites_of_their_scores_alone() -> None:
+def test_paired_runs_are_measured_only_by_the_suites_of_their_scores() -> None:
     validated = options()
     assert (validated.paired_suites, validated.timing) == (["needles"], None)
     assert options(timed_by="throughput").timing == "throughput"

@@ -128,15 +128,11 @@ def _replications(context: SectionContext[Options]) -> Iterator[Section]:
     for index, replica in enumerate(replications):
         low, high = (_format_difference(context, end) for end in (replica.low, replica.high))
         spread = _NOT_STATED if replica.low is None else f"{low} to {high}"
-        deviation = (
+        sd = (
             _NOT_STATED if replica.deviation is None else format_number(replica.deviation, decimals)
         )
-        texts = (
-            _format_difference(context, replica.difference),
-            spread,
-            deviation,
-            *_sample_texts(replica),
-        )
+        difference = _format_difference(context, replica.difference)
+        texts = (difference, spread, sd, *_sample_texts(replica))
         cells += [
             Cell(row=f"replication_{index}", column=column, text=text)
             for column, text in zip(_REPLICATION_COLUMNS, texts, strict=True)
@@ -144,14 +140,9 @@ def _replications(context: SectionContext[Options]) -> Iterator[Section]:
     yield Section(
         title="Found by others",
         columns=[Column(id=name, header=header) for name, header in _REPLICATION_COLUMNS.items()],
-        rows=[
-            Row(run=f"replication_{i}", label=replica.study)
-            for i, replica in enumerate(replications)
-        ],
+        rows=[Row(run=f"replication_{i}", label=r.study) for i, r in enumerate(replications)],
         cells=cells,
-        notes=[
-            f"{replica.study}: {replica.note} Source: {replica.source}." for replica in replications
-        ]
+        notes=[f"{r.study}: {r.note} Source: {r.source}." for r in replications]
         + [f"{_NOT_STATED}: not stated, or one seed."],
     )
 
@@ -196,9 +187,8 @@ def _lines(context: SectionContext[Options]) -> Iterator[Line]:
         for pair, value in published.items():
             if value is not None:
                 cell = Cell(row=_pair_id(pair), column="", text="", value=value)
-                yield Line(
-                    labels[pair], (*on, _format_difference(context, value)), cell, _GRAY, True
-                )
+                columns = (*on, _format_difference(context, value))
+                yield Line(labels[pair], columns, cell, _GRAY, True)
     if context.section.replications:
         yield Line("Found by others")
         for replica in context.section.replications:
@@ -213,10 +203,9 @@ def _lines(context: SectionContext[Options]) -> Iterator[Line]:
         size, tokens = (
             format_count(require_metric(trained, name)) for name in ("parameters", "tokens")
         )
-        label = labels[pair]
         columns = (str(cell.n), size, tokens, cell.text)
         unpublished = cell.model_copy(update={"paper_value": None})
-        yield Line(label, columns, unpublished, context.styles[pair.row], cell.n == 1)
+        yield Line(labels[pair], columns, unpublished, context.styles[pair.row], cell.n == 1)
 
 
 def _replication_cell(replica: Replication) -> Cell | None:

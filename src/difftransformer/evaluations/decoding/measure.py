@@ -39,34 +39,21 @@ def measure(benchmark: BenchmarkConfig, device: torch.device, process: int) -> M
     config = benchmark.config
     assert isinstance(config, Timing), benchmark.evaluation
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
-    rows = {row: model_config[MODEL] for row, model_config in benchmark.models.items()}
-    cache_bytes = {
-        row: dtype.itemsize * kv_cache_numel_per_token(model_config)
-        for row, model_config in rows.items()
-    }
-    weights = {
-        row: dtype.itemsize * count_parameters(model_config) for row, model_config in rows.items()
-    }
+    rows = {row: shapes[MODEL] for row, shapes in benchmark.models.items()}
+    cache_bytes = {row: dtype.itemsize * kv_cache_numel_per_token(m) for row, m in rows.items()}
+    weights = {row: dtype.itemsize * count_parameters(m) for row, m in rows.items()}
     _require_memory(config, sum(weights.values()), sum(cache_bytes.values()), device)
     models = {
-        row: Transformer.build(model_config, "sdpa", 0).to(device, dtype).eval()
-        for row, model_config in rows.items()
+        row: Transformer.build(m, "sdpa", 0).to(device, dtype).eval() for row, m in rows.items()
     }
     metrics: Metrics = {"memory_bandwidth": memory_bandwidth_of(config, device)}
-    metrics |= {
-        f"cache_bytes/{row}": float(model_config) for row, model_config in cache_bytes.items()
-    }
+    metrics |= {f"cache_bytes/{row}": float(size) for row, size in cache_bytes.items()}
     for name, shape in config.calls().items():
         metrics |= _time_rows(models, config, name, shape, device, process)
-        positions = (
-            shape.context + (shape.seq_len + 1) / 2
-        )  # the mean over new tokens, each included
-        for row, model_config in rows.items():
-            unread = (
-                0
-                if model_config.tie_embeddings
-                else dtype.itemsize * model_config.vocab_size * model_config.d_model
-            )
+        # The mean over the new tokens of the positions up to and including each.
+        positions = shape.context + (shape.seq_len + 1) / 2
+        for row, m in rows.items():
+            unread = 0 if m.tie_embeddings else dtype.itemsize * m.vocab_size * m.d_model
             least = (weights[row] - unread) / shape.batch_size + cache_bytes[row] * positions
             metrics[f"min_bytes_read/{name}/{row}"] = least
     return metrics

@@ -44,28 +44,15 @@ def _numbers(context: SectionContext[Options]) -> tuple[list[MetricColumn], str]
         )
         for n in numbers
     ]
-    mean, overall = (
-        {accuracy_metric(number): 100.0 / len(some) for number in some} for some in (late, numbers)
-    )
     any_class = suite.selection == "random"  # as Dex prints it, with a mean over all numbers
-    metrics.append(
-        MetricColumn(
-            f"{suite.task}_plateau",
-            "Plateau ↑",
-            mean,
-            csv_only=any_class,
-            show_difference=not any_class,
-        )
-    )
-    metrics.append(
-        MetricColumn(
-            f"{suite.task}_average",
-            "Avg ↑",
-            overall,
-            csv_only=not any_class,
-            show_difference=any_class,
-        )
-    )
+    for name, header, shots, shown_first in (
+        ("plateau", "Plateau ↑", late, not any_class), ("average", "Avg ↑", numbers, any_class)
+    ):  # fmt: skip
+        mean = {accuracy_metric(number): 100.0 / len(shots) for number in shots}
+        metrics.append(
+            MetricColumn(f"{suite.task}_{name}", header, mean, csv_only=not shown_first,
+                         show_difference=shown_first)
+        )  # fmt: skip
     return metrics, (
         "Columns are numbers of demonstrations, "
         + ("of any class." if any_class else "balanced over the classes.")

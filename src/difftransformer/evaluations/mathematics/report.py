@@ -49,21 +49,13 @@ def section(context: SectionContext[Options]) -> Section:
     else:
         metrics = []
         for tokens in (*_checkpoint_tokens(context), None):
-            name, when = (
-                (FINAL, "all tokens") if tokens is None else (f"t{tokens}", format_count(tokens))
-            )
-            metrics.append(_accuracy(name, f"{when} ↑", AVERAGE, tokens))
-            ending = ", all tokens" if tokens is None else ""
-            metrics += [
-                _accuracy(
-                    metric_name(task, tokens=tokens),
-                    _label(task) + ending,
-                    task,
-                    tokens,
-                    hidden=True,
-                )
-                for task in sets
-            ]
+            name, header, suffix = f"t{tokens}", format_count(tokens or 0), ""
+            if tokens is None:
+                name, header, suffix = FINAL, "all tokens", ", all tokens"
+            metrics.append(_accuracy(name, f"{header} ↑", AVERAGE, tokens))
+            for task in sets:
+                name = metric_name(task, tokens=tokens)
+                metrics.append(_accuracy(name, _label(task) + suffix, task, tokens, hidden=True))
     proxy_context = context.as_proxy(context.suite.proxy)
     return metric_section(proxy_context, metrics, decimals=DECIMALS, notes=_notes(context))
 
@@ -150,9 +142,7 @@ def _notes(context: SectionContext[Options]) -> list[str]:
         "reach that limit.",
         context.training_note(),
     ]
-    if any(
-        get_metric(result, metric_name(name, "truncated")) for result in results for name in sets
-    ):
+    if any(get_metric(r, metric_name(name, "truncated")) for r in results for name in sets):
         notes.append(
             f"Prompts too long for the context lose their first tokens: "
             f"{_share_range(results, sets, 'truncated')} of a set's prompts."
@@ -161,48 +151,29 @@ def _notes(context: SectionContext[Options]) -> list[str]:
 
 
 def _share_range(results: Sequence[Result], sets: Sequence[str], part: str) -> str:
-    shares = [
-        require_metric(result, metric_name(name, part)) for result in results for name in sets
-    ]
+    shares = [require_metric(r, metric_name(name, part)) for r in results for name in sets]
     return format_range(shares, "{:.0%}".format)
 
 
 def _curves(context: SectionContext[Options]) -> Figure:
     """Draw mean accuracy by tokens; published curves have axes of their own."""
-    paper, look, checkpoint_tokens = (
-        context.artifact.paper,
-        context.styles,
-        _checkpoint_tokens(context),
-    )
+    paper, styles, checkpoints = context.artifact.paper, context.styles, _checkpoint_tokens(context)
     number = 1 + (paper is not None)
     figure, ((measured_axes, *published_axes),) = subplot_grid(1, number, (1 + 4.4 * number, 3.9))
-    names = [
-        *(metric_name(AVERAGE, tokens=tokens) for tokens in checkpoint_tokens),
-        metric_name(AVERAGE),
-    ]
+    names = [metric_name(AVERAGE, tokens=tokens) for tokens in (*checkpoints, None)]
     for row in context.rows:
         last = int(require_metric(context.results.training(row.run, context.seeds[0]), "tokens"))
-        by_seed = [
-            [accuracy(result, name) for name in names] for result in context.eval_results(row)
-        ]
-        draw_lines(
-            measured_axes,
-            seed_points(row.run, [*checkpoint_tokens, last], by_seed),
-            look,
-            marker_size=5.5,
-        )
+        by_seed = [[accuracy(r, name) for name in names] for r in context.eval_results(row)]
+        points = seed_points(row.run, [*checkpoints, last], by_seed)
+        draw_lines(measured_axes, points, styles, marker_size=5.5)
         if paper is not None and (published := paper.series.get(row.run)) is not None:
-            draw_lines(
-                published_axes[0],
-                seed_points(row.run, published.x, [published.y]),
-                look,
-                **PUBLISHED_STYLE,
-            )
+            points = seed_points(row.run, published.x, [published.y])
+            draw_lines(published_axes[0], points, styles, **PUBLISHED_STYLE)
     _by_tokens(measured_axes, proxy_title("Mean over the sets", context.suite.proxy))
     for axes in published_axes:
         _by_tokens(axes, f"Published: {paper.scale if paper is not None else ''}")
     signs = [legend_handle("published", hollow=True)] if published_axes else []
-    legend_below(figure, [*row_legend(context.rows, look, marker_size=5.5), *signs])
+    legend_below(figure, [*row_legend(context.rows, styles, marker_size=5.5), *signs])
     return figure
 
 
@@ -215,10 +186,8 @@ def _by_tokens(axes: Axes, title: str) -> None:
 def _by_set(context: SectionContext[Options]) -> Figure:
     """Draw accuracies by set above, output lengths below."""
     suite: Suite = context.suite
-    look, paper = (
-        context.styles,
-        PublishedValues(context.artifact.paper if suite.proxy is None else None),
-    )
+    look = context.styles
+    paper = PublishedValues(context.artifact.paper if suite.proxy is None else None)
     names = [*suite.tasks, AVERAGE]
     lengths = [metric_name(name, "tokens") for name in names]
     context.require_defined([*map(metric_name, names), *lengths])
@@ -231,13 +200,9 @@ def _by_set(context: SectionContext[Options]) -> Figure:
     ]
     draw_estimates(top, accuracies, look, {name: _label(name) for name in names})
     of_length = cell_estimates(select_cells(table, lengths))
+    of_length = [estimate for estimate in of_length if estimate.kind in ("value", "seed")]
     labels = {metric_name(name, "tokens"): _label(name) for name in names}
-    draw_estimates(
-        bottom,
-        [estimate for estimate in of_length if estimate.kind in ("value", "seed")],
-        look,
-        labels,
-    )
+    draw_estimates(bottom, of_length, look, labels)
     for axes in (top, bottom):
         axes.set_ylim(bottom=0)
     published_lengths = [

@@ -92,13 +92,12 @@ def section(context: SectionContext[Options]) -> Section:
     measured = metric_cells(context, metrics, _DECIMALS, context.published)
     if context.options.budget is not None:
         measured += [_at_budget(context, row, context.options.budget) for row in context.rows]
+    names = [column.id for column in accuracies]
     cells = [
         *facts.cells,
         *(cell for row in context.rows for cell in _times_and_share(context, row, horizon)),
         *measured,
-        *paired_differences(
-            context.rows, [column.id for column in accuracies], measured, _DECIMALS
-        ),
+        *paired_differences(context.rows, names, measured, _DECIMALS),
     ]
     return make_section(context, columns, cells, [*facts.notes, *_notes(context, horizon)])
 
@@ -256,15 +255,9 @@ def _by_needles(axes: Axes, context: SectionContext[Options]) -> None:
     for index, row in enumerate(context.rows):
         offset = 2 ** (_X_OFFSET * (index - (len(context.rows) - 1) / 2))
         results = context.eval_results(row)
-        values = [
-            [require_metric(result, accuracy_metric(n)) for n in pair_counts] for result in results
-        ]
-        draw_lines(
-            axes,
-            seed_points(row.run, [n * offset for n in pair_counts], values),
-            look,
-            marker_size=4.5,
-        )
+        values = [[require_metric(r, accuracy_metric(n)) for n in pair_counts] for r in results]
+        points = seed_points(row.run, [n * offset for n in pair_counts], values)
+        draw_lines(axes, points, look, marker_size=4.5)
     set_log_ticks(axes, pair_counts, list(map(str, pair_counts)), base=2)
     axes.set_ylim(0, 1.04)
     label_axes(axes, x="pairs in the row, N", y="accuracy", title="Accuracy after training")

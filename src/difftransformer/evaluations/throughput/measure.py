@@ -51,11 +51,7 @@ def measure(benchmark: BenchmarkConfig, device: torch.device, process: int) -> M
     peak = peak_flops_of(config, device)
     metrics: Metrics = {"peak_flops": peak}
     for shape, call in config.calls().items():
-        rows = {
-            row: models_by_shape[shape]
-            for row, models_by_shape in benchmark.models.items()
-            if shape in models_by_shape
-        }
+        rows = {row: shapes[shape] for row, shapes in benchmark.models.items() if shape in shapes}
         metrics |= _time_rows(shape, call, rows, config, device, peak, process)
     return metrics
 
@@ -87,12 +83,9 @@ def _time_rows(
 ) -> Metrics:
     """Time all rows at a shape, with all their models in memory."""
     size = (call.batch_size, call.seq_len + 1)
-    vocab_size = min(model_config.vocab_size for model_config in rows.values())
+    vocab_size = min(m.vocab_size for m in rows.values())
     tokens = torch.randint(vocab_size, size, generator=torch.Generator().manual_seed(0)).to(device)
-    models = {
-        row: Transformer.build(model_config, "eager", 0).to(device)
-        for row, model_config in rows.items()
-    }
+    models = {row: Transformer.build(m, "eager", 0).to(device) for row, m in rows.items()}
     if config.compile:
         torch.compiler.reset()  # the graphs of the shape before
         for model in models.values():
