@@ -45,7 +45,7 @@ class Line(NamedTuple):
     label: str
     columns: tuple[str, ...] = ()
     cell: Cell | None = None
-    look: RowStyle = _GRAY
+    style: RowStyle = _GRAY
     single: bool = False
 
 
@@ -68,7 +68,7 @@ def figure(context: SectionContext[Options]) -> Figure:
     )
     axes.axvline(0, color=INK, lw=0.8)
     labels = {str(row): escape_label(line.label, 42) for row, line in enumerate(lines)}
-    look = {row: line.look for row, line in zip(labels, lines, strict=True)}
+    styles = {row: line.style for row, line in zip(labels, lines, strict=True)}
     for single in (False, True):
         cells = [
             line.cell.model_copy(update={"row": row})
@@ -76,17 +76,17 @@ def figure(context: SectionContext[Options]) -> Figure:
             if line.cell is not None and line.single == single
         ]
         marks = cell_estimates(cells, by="row")
-        draw_estimates(axes, marks, look, labels, along="y", dodge=False, hollow=single)
+        draw_estimates(axes, marks, styles, labels, along="y", dodge=False, hollow=single)
     label_axes(axes, x=context.options.axis, y="", title=context.title)
     for name, line in zip(axes.get_yticklabels(), lines, strict=True):
         name.set_fontweight("normal" if line.columns else "bold")
     _write_columns(side, lines)
-    signs = [
+    handles = [
         legend_handle("mean over seeds, 95% interval if stated", line_width=1.8),
         legend_handle("one seed; for replications the lowest and highest", marker_size=2.5),
         legend_handle("only one seed, or not stated", hollow=True),
     ]
-    legend_below(drawn, signs)
+    legend_below(drawn, handles)
     return drawn
 
 

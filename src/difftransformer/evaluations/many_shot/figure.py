@@ -117,7 +117,7 @@ def _curves(context: SectionContext[Options]) -> Figure:
 
 
 def _measured_panel(
-    axes: Axes, context: SectionContext[Options], look: dict[str, RowStyle]
+    axes: Axes, context: SectionContext[Options], styles: dict[str, RowStyle]
 ) -> None:
     numbers = measured_shots(context.suite, context.eval_results())
     late = plateau(numbers)
@@ -125,17 +125,17 @@ def _measured_panel(
     axes.axhline(_chance(context), color=SOFT, lw=0.9, ls=(0, _GUESS.dash))
     for row in context.rows:
         values = [[accuracy(result, n) for n in numbers] for result in context.eval_results(row)]
-        draw_lines(axes, seed_points(row.run, numbers, values), look, marker_size=3.8)
+        draw_lines(axes, seed_points(row.run, numbers, values), styles, marker_size=3.8)
     label_axes(axes, x="demonstrations", y="accuracy, %")
     axes.set_title(escape_label(with_proxy_title(context).title, _WIDTH), fontsize=8.5, pad=6)
 
 
 def _published_panel(
-    axes: Axes, context: SectionContext[Options], look: dict[str, RowStyle]
+    axes: Axes, context: SectionContext[Options], styles: dict[str, RowStyle]
 ) -> None:
     for row in context.rows:
         points = _published(context, row.run, f"{context.suite.task}_n")
-        draw_lines(axes, [Point(row.run, x, y) for x, y in points], look, **PUBLISHED_STYLE)
+        draw_lines(axes, [Point(row.run, x, y) for x, y in points], styles, **PUBLISHED_STYLE)
     label_axes(axes, x="demonstrations", y="accuracy, %, published")
     axes.set_title(escape_label(f"{context.title}, published", _WIDTH), fontsize=8.5, pad=6)
 
@@ -168,16 +168,16 @@ def _spread(context: SectionContext[Options]) -> Figure:
         _spread_panel(axes, section, context.styles, int(_CHARACTERS_PER_INCH * width))
     for axes in panel_axes[1:]:
         axes.set_ylabel("")
-    signs = row_legend(context.rows, context.styles, line_width=0, marker_size=4)
+    handles = row_legend(context.rows, context.styles, line_width=0, marker_size=4)
     legend_below(
         figure,
-        [*signs, legend_handle("guessing on our items", _GUESS, line_width=0.9, marker_size=0)],
+        [*handles, legend_handle("guessing on our items", _GUESS, line_width=0.9, marker_size=0)],
     )
     return figure
 
 
 def _spread_panel(
-    axes: Axes, context: SectionContext[Options], look: dict[str, RowStyle], width: int
+    axes: Axes, context: SectionContext[Options], styles: dict[str, RowStyle], width: int
 ) -> None:
     """Draw orders as dots on a bar from worst to best, and write the difference above."""
     ours = {
@@ -200,10 +200,10 @@ def _spread_panel(
             )
         ]
         labels = dict.fromkeys(strips, "")
-        draw_estimates(axes, drawn, look, labels, dodge=False, hollow=hollow, marker_size=4)
+        draw_estimates(axes, drawn, styles, labels, dodge=False, hollow=hollow, marker_size=4)
     for x, (run, values) in enumerate(strips.values()):
         spread, best = f"{max(values) - min(values):.0f}", max(values)
-        axes.text(x, best + 1.5, spread, ha="center", fontsize=7, color=look[run].color)
+        axes.text(x, best + 1.5, spread, ha="center", fontsize=7, color=styles[run].color)
     axes.hlines(_chance(context), -0.5, len(ours) - 0.5, color=SOFT, lw=0.9, ls=(0, _GUESS.dash))
     axes.set_ylim(0, 108)
     label_axes(axes, x="training seeds, then published", y="accuracy, %")

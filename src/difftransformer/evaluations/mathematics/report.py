@@ -172,8 +172,8 @@ def _curves(context: SectionContext[Options]) -> Figure:
     _by_tokens(measured_axes, proxy_title("Mean over the sets", context.suite.proxy))
     for axes in published_axes:
         _by_tokens(axes, f"Published: {paper.scale if paper is not None else ''}")
-    signs = [legend_handle("published", hollow=True)] if published_axes else []
-    legend_below(figure, [*row_legend(context.rows, styles, marker_size=5.5), *signs])
+    handles = [legend_handle("published", hollow=True)] if published_axes else []
+    legend_below(figure, [*row_legend(context.rows, styles, marker_size=5.5), *handles])
     return figure
 
 
@@ -186,7 +186,7 @@ def _by_tokens(axes: Axes, title: str) -> None:
 def _by_set(context: SectionContext[Options]) -> Figure:
     """Draw accuracies by set above, output lengths below."""
     suite: Suite = context.suite
-    look = context.styles
+    styles = context.styles
     paper = PublishedValues(context.artifact.paper if suite.proxy is None else None)
     names = [*suite.tasks, AVERAGE]
     lengths = [metric_name(name, "tokens") for name in names]
@@ -198,11 +198,11 @@ def _by_set(context: SectionContext[Options]) -> Figure:
         for estimate in cell_estimates(select_cells(table, names), ends=partial(_ends, context))
         if estimate.kind != "published" or suite.proxy is None
     ]
-    draw_estimates(top, accuracies, look, {name: _label(name) for name in names})
+    draw_estimates(top, accuracies, styles, {name: _label(name) for name in names})
     of_length = cell_estimates(select_cells(table, lengths))
     of_length = [estimate for estimate in of_length if estimate.kind in ("value", "seed")]
     labels = {metric_name(name, "tokens"): _label(name) for name in names}
-    draw_estimates(bottom, of_length, look, labels)
+    draw_estimates(bottom, of_length, styles, labels)
     for axes in (top, bottom):
         axes.set_ylim(bottom=0)
     published_lengths = [
@@ -213,8 +213,8 @@ def _by_set(context: SectionContext[Options]) -> Figure:
     suffix = f" (published: {', '.join(published_lengths)})" if published_lengths else ""
     label_axes(top, x="", y="accuracy, %", title=proxy_title(context.title, suite.proxy))
     label_axes(bottom, x="", y="tokens", title=f"Mean output length{suffix}")
-    signs = [legend_handle("published", hollow=True)] if suite.proxy is None else []
-    legend_below(figure, [*row_legend(context.rows, look, line_width=0, marker_size=6), *signs])
+    handles = [legend_handle("published", hollow=True)] if suite.proxy is None else []
+    legend_below(figure, [*row_legend(context.rows, styles, line_width=0, marker_size=6), *handles])
     return figure
 
 

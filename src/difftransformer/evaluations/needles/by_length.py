@@ -103,7 +103,7 @@ def _published(context: SectionContext[Options]) -> tuple[list[Panel], list[int]
 
 def _draw_panels(
     figure: SubFigure, panels: Sequence[Panel], lengths: Sequence[int], depths: Sequence[int],
-    look: dict[str, RowStyle], source: str,
+    styles: dict[str, RowStyle], source: str,
 ) -> None:  # fmt: skip
     """Draw a heat map per model, and beside them the means by length of all models."""
     widths = [1.0] * len(panels) + [1.15]
@@ -113,7 +113,7 @@ def _draw_panels(
         _heatmap(axes, panel.grid, names, [f"{depth}" for depth in depths] if index == 0 else [])
         label_axes(axes, x="context length, tokens", y="depth, %" if index == 0 else "")
         axes.set_title(escape_label(panel.label + source, 30), fontsize=9, pad=6)
-    _averages(row_axes[-1], panels, names, look)
+    _averages(row_axes[-1], panels, names, styles)
 
 
 def _heatmap(axes: Axes, grid: list[list[float]], lengths: list[str], depths: list[str]) -> None:
@@ -129,19 +129,22 @@ def _heatmap(axes: Axes, grid: list[list[float]], lengths: list[str], depths: li
 
 
 def _averages(
-    axes: Axes, panels: Sequence[Panel], lengths: list[str], look: dict[str, RowStyle]
+    axes: Axes, panels: Sequence[Panel], lengths: list[str], styles: dict[str, RowStyle]
 ) -> None:
     for panel in panels:
         draw_lines(
-            axes, seed_points(panel.run, range(len(lengths)), panel.averages), look, marker_size=4.5
+            axes,
+            seed_points(panel.run, range(len(lengths)), panel.averages),
+            styles,
+            marker_size=4.5,
         )
     axes.set_xticks(range(len(lengths)), lengths)
     axes.tick_params(labelsize=7.5)
     axes.set_ylim(0, 1.05)
     label_axes(axes, x="context length, tokens", y="accuracy")
     axes.set_title("Mean over depths", fontsize=9, pad=6)
-    signs = [
-        legend_handle(panel.label, look[panel.run], line_width=1.6, marker_size=4.5)
+    handles = [
+        legend_handle(panel.label, styles[panel.run], line_width=1.6, marker_size=4.5)
         for panel in panels
     ]
-    axes.legend(handles=signs, fontsize=7, loc="best", handlelength=2.4)
+    axes.legend(handles=handles, fontsize=7, loc="best", handlelength=2.4)

@@ -171,10 +171,10 @@ def _draw_settings(axes: Axes, context: SectionContext[Options]) -> None:
     axes.set_ylim(-0.04, 1.06)
     title = proxy_title("Accuracy, mean over depths", context.suite.proxy)
     label_axes(axes, x="needles in the context N, needles queried R", y="accuracy", title=title)
-    signs = row_legend(context.rows, context.styles, marker_size=7)
+    handles = row_legend(context.rows, context.styles, marker_size=7)
     if any(accuracy.kind == "published" for accuracy in accuracies):
-        signs.append(legend_handle("published", marker_size=7, hollow=True))
-    axes.legend(handles=signs, fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5))
+        handles.append(legend_handle("published", marker_size=7, hollow=True))
+    axes.legend(handles=handles, fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5))
 
 
 def _draw_depths(axes: Axes, context: SectionContext[Options], pair: list[int]) -> None:

@@ -78,11 +78,11 @@ def figure(context: SectionContext[Options]) -> Figure:
     measured, *differences = section(context)
     _curves(first, context, measured)
     _differences(second, context, *differences)
-    signs = row_legend(context.rows, context.styles, marker_size=4)
+    handles = row_legend(context.rows, context.styles, marker_size=4)
     if paper is not None:
         _published(published[0], context, paper)
-        signs.append(legend_handle("published", hollow=True))
-    legend_below(figure, signs, ncols=6)
+        handles.append(legend_handle("published", hollow=True))
+    legend_below(figure, handles, ncols=6)
     return figure
 
 

@@ -110,8 +110,8 @@ def figure(context: SectionContext[Options]) -> Figure:
     left, right = top.subplots(1, 2)
     _by_needles(left, context)
     _times_to_learn(right, context)
-    signs = [legend_handle("guessing, 1/N", _GUESS, line_width=1, marker_size=0)]
-    legend_below(top, [*signs, *row_legend(context.rows, context.styles, marker_size=4.5)])
+    handles = [legend_handle("guessing, 1/N", _GUESS, line_width=1, marker_size=0)]
+    legend_below(top, [*handles, *row_legend(context.rows, context.styles, marker_size=4.5)])
     probe = shared_setting(context.train_results(), "training", "probe")
     for index, (axes, row, lowest) in enumerate(axes_per_row(bottom, context.rows, _PANELS)):
         _learning(axes, context, row, probe)
@@ -250,14 +250,14 @@ def _notes(context: SectionContext[Options], horizon: float | None) -> list[str]
 
 
 def _by_needles(axes: Axes, context: SectionContext[Options]) -> None:
-    pair_counts, look = context.suite.needles, context.styles
+    pair_counts, styles = context.suite.needles, context.styles
     axes.plot(pair_counts, [1 / n for n in pair_counts], color=INK, lw=1, ls=(0, _GUESS.dash))
     for index, row in enumerate(context.rows):
         offset = 2 ** (_X_OFFSET * (index - (len(context.rows) - 1) / 2))
         results = context.eval_results(row)
         values = [[require_metric(r, accuracy_metric(n)) for n in pair_counts] for r in results]
         points = seed_points(row.run, [n * offset for n in pair_counts], values)
-        draw_lines(axes, points, look, marker_size=4.5)
+        draw_lines(axes, points, styles, marker_size=4.5)
     set_log_ticks(axes, pair_counts, list(map(str, pair_counts)), base=2)
     axes.set_ylim(0, 1.04)
     label_axes(axes, x="pairs in the row, N", y="accuracy", title="Accuracy after training")
@@ -266,14 +266,14 @@ def _by_needles(axes: Axes, context: SectionContext[Options]) -> None:
 def _times_to_learn(axes: Axes, context: SectionContext[Options]) -> None:
     """Draw the Kaplan-Meier curve of each model, with a tick at censored seeds."""
     for index, row in enumerate(context.rows):
-        seeds, look = _times(context, "tokens", row), context.styles[row.run]
+        seeds, style = _times(context, "tokens", row), context.styles[row.run]
         censored = [seed.censored_at for seed in seeds if seed.censored_at is not None]
         curve = survival([seed.value for seed in seeds if seed.value is not None], censored)
         offset = _Y_OFFSET * ((len(context.rows) - 1) / 2 - index)
         share_at = {0.0: 1 + offset, **dict(zip(curve.times, curve.shares + offset, strict=True))}
         points = [Point(row.run, time, share) for time, share in share_at.items()]
         draw_lines(axes, points, context.styles, drawstyle="steps-post", estimator=None)
-        axes.plot(censored, [share_at[time] for time in censored], "|", color=look.color, ms=8)
+        axes.plot(censored, [share_at[time] for time in censored], "|", color=style.color, ms=8)
     axes.set_ylim(-0.04, 1.04)
     label_axes(
         axes, x="training tokens", y="share of seeds", title="Seeds that have not learned retrieval"
@@ -298,9 +298,9 @@ def _learning(
         step = get_metric(result, "steps_to_learn")
         if step is not None:
             learned.append(curve[series.steps.index(int(step))])
-    look = {row.run: context.styles[row.run]._replace(dash=(), marker="o")}
-    draw_lines(axes, points, look, units="seed", estimator=None, lw=1.0, alpha=0.85)
-    draw_lines(axes, learned, look, estimator=None, marker_size=4.5, lw=0, mec="white", mew=0.8)
+    styles = {row.run: context.styles[row.run]._replace(dash=(), marker="o")}
+    draw_lines(axes, points, styles, units="seed", estimator=None, lw=1.0, alpha=0.85)
+    draw_lines(axes, learned, styles, estimator=None, marker_size=4.5, lw=0, mec="white", mew=0.8)
     label_axes(axes, x="", y=f"accuracy, N = {needles}")
     axes.xaxis.set_major_formatter(lambda tokens, _: format_count(tokens))
     axes.locator_params("x", nbins=4)

@@ -34,7 +34,7 @@ def figure(context: SectionContext[Options]) -> Figure:
     """Draw ratios, a panel per mode: our shapes from left to right, then published ones."""
     timings = TimingResults(context.results, context.options.timing)
     compared = [row for part in context.sibling_contexts for row in part.rows_with_baseline]
-    look = row_styles({row.run: row.color for row in (context.rows[0], *compared)})
+    styles = row_styles({row.run: row.color for row in (context.rows[0], *compared)})
     shapes = _shape_labels(context, timings)
     figure, ((left, right),) = subplot_grid(1, len(MODES), (11, 4.2), sharey=True)
     for axes, (mode, title) in zip((left, right), MODES.items(), strict=True):
@@ -47,9 +47,9 @@ def figure(context: SectionContext[Options]) -> Figure:
                 *_published_ratios(context, row, mode, shapes),
             )
         ]
-        draw_estimates(axes, ratios, look, shapes)
+        draw_estimates(axes, ratios, styles, shapes)
         label_axes(axes, x="", y="tokens/s, ratio" if axes is left else "", title=title)
-    legend_below(figure, row_legend(compared, look, line_width=0, marker_size=6))
+    legend_below(figure, row_legend(compared, styles, line_width=0, marker_size=6))
     return figure
 
 

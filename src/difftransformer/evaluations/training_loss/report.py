@@ -72,11 +72,11 @@ def section(context: SectionContext[Options]) -> Section:
 def figure(context: SectionContext[Options]) -> Figure:
     """Draw the curves of the first section, and the differences of every section."""
     contexts = context.sibling_contexts
-    look = row_styles({row.run: row.color for part in contexts for row in part.rows})
+    styles = row_styles({row.run: row.color for part in contexts for row in part.rows})
     number = 1 + len(contexts)
     figure, ((first, *difference_axes),) = subplot_grid(1, number, (3.9 * number, 3.9))
-    draw_loss_curves(first, contexts[0], look)
+    draw_loss_curves(first, contexts[0], styles)
     for axes, part in zip(difference_axes, contexts, strict=True):
-        draw_loss_differences(axes, part, look)
-    legend_below(figure, row_legend(context.rows, look))
+        draw_loss_differences(axes, part, styles)
+    legend_below(figure, row_legend(context.rows, styles))
     return figure

@@ -77,11 +77,11 @@ def figure(context: SectionContext[Options]) -> Figure:
     sections = [section(part) for part in context.sibling_contexts]
     panels = _panels(context.options, {column.id for column in sections[0].columns})
     first_runs = {row.run for row in sections[0].rows}
-    labels, look = dict[str, str](), dict[str, RowStyle]()
+    labels, styles = dict[str, str](), dict[str, RowStyle]()
     for first, *others in zip(*(table.rows for table in sections), strict=True):
         new_runs = [row.run for row in others if row.run not in first_runs]
         labels |= {first.run: escape_label(first.label, 28)} | dict.fromkeys(new_runs, "")
-        look |= dict.fromkeys((first.run, *new_runs), context.styles[first.run])
+        styles |= dict.fromkeys((first.run, *new_runs), context.styles[first.run])
     figure, (panel_axes,) = subplot_grid(1, len(panels), (11, 1.4 + 0.3 * len(labels)), sharey=True)
     for axes, (key, panel) in zip(panel_axes, panels.items(), strict=True):
         if panel.reference is not None:
@@ -89,13 +89,13 @@ def figure(context: SectionContext[Options]) -> Figure:
         for number, table in enumerate(sections):
             cells = [c for c in select_cells(table, [key]) if not number or c.row not in first_runs]
             marks = cell_estimates(cells, by="row")
-            draw_estimates(axes, marks, look, labels, along="y", dodge=False, hollow=number > 0)
+            draw_estimates(axes, marks, styles, labels, along="y", dodge=False, hollow=number > 0)
         label_axes(axes, x=panel.unit, y="", title=panel.title)
-    signs = seed_legend(context.seeds)
-    signs += [
+    handles = seed_legend(context.seeds)
+    handles += [
         legend_handle(table.title, hollow=number > 0) for number, table in enumerate(sections)
     ]
-    legend_below(figure, signs)
+    legend_below(figure, handles)
     return figure
 
 
