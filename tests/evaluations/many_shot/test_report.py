@@ -105,9 +105,8 @@ def test_the_figure_shows_best_minus_worst_per_seed_and_published(fake: FakeResu
     artifact, figure = resolved_artifact("figure7", "figure"), picture("figure7", fake)
     results = []
     for axes, part in zip(figure.axes, artifact.sections, strict=True):
-        assert (
-            axes.get_title("left") == f"{part.title} (synthetic proxy: generated items, 2 classes)"
-        )
+        title = axes.get_title("left").replace("\n", " ")
+        assert title == f"{part.title} (synthetic proxy: generated items, 2 classes)"
         texts = [text.get_text() for text in axes.texts]
         margins = []
         for row in part.rows:
