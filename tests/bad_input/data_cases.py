@@ -35,7 +35,7 @@ def corpus(name: str, content: bytes) -> Spoil:
 
 DATA: dict[str, Case] = {
     "an empty corpus": (corpus("a.txt", b""), tokenize, ["sources files", "no text for training"]),
-    "half a line": (add(TEXT, '{"text": \n'), tokenize, [f"{TEXT}, line 121: not JSON", "mend"]),
+    "half a line": (add(TEXT, '{"text": \n'), tokenize, [f"{TEXT}, line 121: not JSON", "correct"]),
     "a line nested without end": (
         add(TEXT, "[" * 100_000 + "\n"), tokenize, [f"{TEXT}, line 121: not JSON", "correct or"],
     ),
