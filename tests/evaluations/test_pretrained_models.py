@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from elsewhere import DECODERS, decoder, measured, write_documents
 from safetensors.torch import load_file
 from small_decoders import model_of
 from small_evaluation import republish, save_run
 from small_language_models import write_tokenizer
+from small_pretrained import DECODERS, decoder, measured, write_documents
 from torch import Tensor
 
 from difftransformer.convert.attention_hooks import find_output_projections, head_gate_grads

@@ -5,13 +5,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import elsewhere
 import numpy as np
 import pytest
+import small_pretrained
 import torch
-from elsewhere import write_documents
 from small_decoders import model_of
 from small_language_models import write_tokenizer
+from small_pretrained import write_documents
 
 from difftransformer.errors import UserError
 from difftransformer.evaluations.attention_maps.settings import metric_names
@@ -31,7 +31,7 @@ def text(tmp_path: Path) -> Path:
 
 
 def measured(output: Path, text: Path | None, **options: Any) -> Result:
-    return elsewhere.measured(output, text, SUITE | options.pop("changes", {}), **options)
+    return small_pretrained.measured(output, text, SUITE | options.pop("changes", {}), **options)
 
 
 def with_code(folder: Path, module: str, classes: str, **settings: Any) -> Path:

@@ -1,4 +1,4 @@
-"""Text, jobs and random weights for measuring pretrained models."""
+"""Text, jobs and random weights for evaluating pretrained models."""
 
 from pathlib import Path
 from typing import Any
