@@ -32,7 +32,7 @@ class ResolvedRow(Settings):
     facts: dict[str, Fact] = setting(
         {}, meaning="What the model is, such as heads and head_dim; shown, not measured"
     )
-    paired_run: str | None = setting(None, meaning="Its twin on another task; null: none")
+    paired_run: str | None = setting(None, meaning="Same architecture on another task; null: none")
     color: int | None = setting(None, meaning="Number of its color; null: any that is free")
     paper: str | None = setting(
         None, meaning="Row it stands for: of the published table, or another's at larger scales"
