@@ -86,8 +86,8 @@ def effective(
     target = output if matrices is None else output - output @ matrices
     descended = rows.unsqueeze(2)
     for _ in range(suite.steps):
-        grad = 2 * (descended @ by_head - target) @ by_head.mT
-        descended = descended - LEARNING_RATE * grad
+        residual = descended @ by_head - target
+        descended = descended - LEARNING_RATE * 2 * residual @ by_head.mT
     return {
         WEIGHTS: rows,
         PROJECTED: (output @ inverse).squeeze(2),
