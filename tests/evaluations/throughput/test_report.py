@@ -135,5 +135,5 @@ def test_timings_with_other_settings_ask_for_a_rerun(small: FakeResults) -> None
     results = load_results(small.results, "tiny")
     config = results.evaluations["throughput", "throughput", 0].settings["config"]
     config["variants"] = config.pop("trained_sizes")
-    with pytest.raises(UserError, match=r"^throughput-.*: has no settings of throughput: rerun$"):
+    with pytest.raises(UserError, match=r"^throughput-.*settings of throughput.*rerun"):
         TimingResults(results, "throughput")
