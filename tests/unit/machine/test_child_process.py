@@ -32,9 +32,11 @@ def test_it_has_nothing_of_this_process_but_its_environment(
 ) -> None:
     monkeypatch.setenv("DIFFTRANSFORMER_GPUS_RESERVED", "3")
     monkeypatch.setattr(sys, "here_alone", True, raising=False)
-    asked = "(__import__('os').getpid(), __import__('os').environ['DIFFTRANSFORMER_GPUS_RESERVED'],"
-    asked += " hasattr(__import__('sys'), 'here_alone'))"
-    first, second = (run_in_subprocess(NAME, eval, asked) for _ in range(2))
+    requested = (
+        "(__import__('os').getpid(), __import__('os').environ['DIFFTRANSFORMER_GPUS_RESERVED'],"
+    )
+    requested += " hasattr(__import__('sys'), 'here_alone'))"
+    first, second = (run_in_subprocess(NAME, eval, requested) for _ in range(2))
     assert len({os.getpid(), first[0], second[0]}) == 3
     assert first[1:] == second[1:] == ("3", False)
 
@@ -63,18 +65,18 @@ def test_an_error_that_cannot_be_handed_over_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ends", "said"),
+    ("ends", "output"),
     [
         ("os.kill(os.getpid(), 9)", "was ended by SIGKILL, most likely out of memory: its"),
         ("os.kill(os.getpid(), 11)", "was ended by SIGSEGV: its work is lost; start it again"),
         ("os._exit(3)", "ended with status 3 and no message: start it again"),
     ],
 )
-def test_one_that_is_ended_is_said_in_one_line(ends: str, said: str) -> None:
+def test_one_that_is_ended_is_said_in_one_line(ends: str, output: str) -> None:
     with pytest.raises(UserError) as error:
         run_in_subprocess(NAME, exec, f"import os; {ends}")
     line = str(error.value)
-    assert line.startswith(f"{NAME} {said}") and "\n" not in line
+    assert line.startswith(f"{NAME} {output}") and "\n" not in line
 
 
 def test_what_it_logs_is_logged_here(caplog: pytest.LogCaptureFixture) -> None:
@@ -92,8 +94,10 @@ def test_none_hears_what_all_of_a_job_are_told() -> None:
     asks = "from difftransformer.machine.child_process import run_in_subprocess\n"
     read = "open('/proc/self/status').read()"
     asks += f'for _ in range(2): print(run_in_subprocess("it", eval, "{read}"))'
-    said = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True)
-    blocked = [line for line in said.stdout.splitlines() if line.startswith("SigBlk:")]
+    output = subprocess.run(
+        [sys.executable, "-c", asks], capture_output=True, text=True, check=True
+    )
+    blocked = [line for line in output.stdout.splitlines() if line.startswith("SigBlk:")]
     assert len(blocked) == 2
     for line in blocked:
         mask = int(line.split()[1], 16)
@@ -115,9 +119,9 @@ def test_it_ends_with_who_started_it(how: signal.Signals, all_of_them: bool) -> 
         os.killpg(job.pid, how)
     else:
         job.send_signal(how)
-    said = job.stderr.read()  # until nobody is left who could write
+    output = job.stderr.read()  # until nobody is left who could write
     assert job.wait(10) == (128 + how if how == signal.SIGTERM else -how)
-    assert said.count("Traceback") == (how == signal.SIGINT)  # that of `job`, whose it is to say
+    assert output.count("Traceback") == (how == signal.SIGINT)  # that of `job`, whose it is to say
     limit = time.monotonic() + 10
     while Path(f"/proc/{process}").exists() and time.monotonic() < limit:
         time.sleep(0.02)

@@ -21,7 +21,7 @@ def test_outside_slurm_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "output"),
     [(None, "No such file"), ("echo Access denied >&2; exit 1", "Access denied"), ("exit 0", "")],
 )
 def test_a_refusal_leaves_the_job_to_the_workflow(
@@ -29,7 +29,7 @@ def test_a_refusal_leaves_the_job_to_the_workflow(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     script: str | None,
-    said: str,
+    output: str,
 ) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -37,8 +37,8 @@ def test_a_refusal_leaves_the_job_to_the_workflow(
         (tmp_path / "scontrol").write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / "scontrol").chmod(0o755)
     with caplog.at_level(logging.WARNING):
-        assert slurm.requeue() == (not said)
-    assert said in caplog.text and bool(said) == ("the workflow retries it" in caplog.text)
+        assert slurm.requeue() == (not output)
+    assert output in caplog.text and bool(output) == ("the workflow retries it" in caplog.text)
 
 
 def test_work_that_may_end_anywhere_is_requeued_before_its_time_is_over(

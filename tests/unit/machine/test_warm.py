@@ -74,8 +74,8 @@ class Warm:
 
     def call(self, does: str, before: str = "", **variables: str) -> tuple[int, str]:
         process = self.begin(does, before, **variables)
-        said, _ = process.communicate(timeout=60)
-        return process.returncode, said.strip()
+        message, _ = process.communicate(timeout=60)
+        return process.returncode, message.strip()
 
 
 @pytest.fixture
@@ -136,9 +136,9 @@ def test_a_job_has_no_descriptor_but_its_streams(it: Warm) -> None:
 
 
 def test_random_numbers_differ_from_job_to_job(it: Warm) -> None:
-    said = {it.call("import random; print(how, random.random())")[1] for _ in range(3)}
-    assert len(said) == 3
-    assert all(one.startswith("warm") for one in said)
+    message = {it.call("import random; print(how, random.random())")[1] for _ in range(3)}
+    assert len(message) == 3
+    assert all(one.startswith("warm") for one in message)
 
 
 @pytest.mark.parametrize(
@@ -286,10 +286,10 @@ def test_threads_are_not_forked(
             assert "jemalloc_bg_thd" in started.call(THREADS_OF_THE_WARM_PROCESS)[1]
         started.head.kill()
         started.head.communicate()
-        said = f"warning: {module} left a thread or opened a GPU: no job is forked\n" * (
+        message = f"warning: {module} left a thread or opened a GPU: no job is forked\n" * (
             how == "cold"
         )
-        assert capfd.readouterr().err == said
+        assert capfd.readouterr().err == message
 
 
 def test_an_address_at_which_another_user_listens_gets_nothing_and_decides_nothing(
@@ -300,7 +300,7 @@ def test_an_address_at_which_another_user_listens_gets_nothing_and_decides_nothi
     command.write_text(COMMAND)
     command.chmod(0o755)
     (folder / "ours.py").write_text("")
-    heard, told = os.pipe()
+    heard, expected_text = os.pipe()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(str(folder / "jobs"))
     if (stranger := os.fork()) == 0:
@@ -308,9 +308,9 @@ def test_an_address_at_which_another_user_listens_gets_nothing_and_decides_nothi
             if os.geteuid() == 0:
                 os.setuid(65534)
             listener.listen()
-            os.write(told, b"listens")
+            os.write(expected_text, b"listens")
             connection, _ = listener.accept()
-            os.write(told, connection.recv(1 << 20)[:99] or b"nothing")
+            os.write(expected_text, connection.recv(1 << 20)[:99] or b"nothing")
             connection.send(b"0")
         os._exit(0)
     assert os.read(heard, 99) == b"listens"
@@ -322,7 +322,7 @@ def test_an_address_at_which_another_user_listens_gets_nothing_and_decides_nothi
     assert os.read(heard, 99) == b"nothing"
     os.waitpid(stranger, 0)
     listener.close()
-    for end in (heard, told):
+    for end in (heard, expected_text):
         os.close(end)
     assert (ended.returncode, ended.stdout.strip()) == (0, "cold")
     assert ended.stderr.startswith(f"warning: another user listens at {folder / 'jobs'}")

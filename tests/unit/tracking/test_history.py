@@ -29,8 +29,8 @@ def records(state: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def points(state: Path, name: str = "loss") -> list[tuple[int, float]]:
-    found = records(state, "metrics")
-    return [(r["step"], r["values"][name]) for r in found if name in r["values"]]
+    result = records(state, "metrics")
+    return [(r["step"], r["values"][name]) for r in result if name in r["values"]]
 
 
 def test_nothing_is_written_before_a_flush(tmp_path: Path) -> None:

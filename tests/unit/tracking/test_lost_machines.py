@@ -35,11 +35,11 @@ def test_who_goes_on_elsewhere_ends_the_run_of_the_lost_machine(
     alive = on_a_machine(tmp_path / "alive", uri, name, "a")  # its points are newer
     after.close("FINISHED")
     sync_tracking(tmp_path / "after", uri)
-    found = runs(client, name)
-    statuses = sorted(run.info.status for run in found)
+    result = runs(client, name)
+    statuses = sorted(run.info.status for run in result)
     assert statuses == ["FINISHED", "KILLED", "RUNNING", "RUNNING", "RUNNING"]
-    (lost,) = (run for run in found if run.info.status == "KILLED")
-    (goes_on,) = (run for run in found if run.info.status == "FINISHED")
+    (lost,) = (run for run in result if run.info.status == "KILLED")
+    (goes_on,) = (run for run in result if run.info.status == "FINISHED")
     assert lost.data.tags["continued_by"] == goes_on.info.run_id
     assert (lost.data.tags["resumable"], lost.data.tags[COPY]) == ("false", "a")
     assert lost.info.end_time <= goes_on.info.start_time
@@ -55,6 +55,6 @@ def test_one_that_lived_all_the_same_puts_itself_right(
     assert {run.info.status for run in runs(client, "silent")} == {"KILLED", "FINISHED"}
     silent.close("FINISHED")
     sync_tracking(tmp_path / "silent", uri)
-    found = runs(client, "silent")
-    assert {run.info.status for run in found} == {"FINISHED"}
-    assert not any("continued_by" in run.data.tags for run in found)
+    result = runs(client, "silent")
+    assert {run.info.status for run in result} == {"FINISHED"}
+    assert not any("continued_by" in run.data.tags for run in result)

@@ -250,9 +250,9 @@ def test_a_long_job_sends_while_it_runs(client: MlflowClient, uri: str, tmp_path
     with start_run("pretrain", "live", "j", tmp_path / "state", {}, {}, uri, AT_ONCE) as one:
         log(one, range(1, 6))
         deadline = time.monotonic() + 30
-        while not (found := runs(client, "live")) and time.monotonic() < deadline:
+        while not (result := runs(client, "live")) and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert found[0].info.status == "RUNNING"
+        assert result[0].info.status == "RUNNING"
         log(one, range(6, 11))
     (run,) = runs(client, "live")
     assert run.info.status == "FINISHED"

@@ -30,6 +30,6 @@ def test_other_paths_are_refused() -> None:
 
 def test_the_address_needs_no_slash_and_leads_to_the_reports() -> None:
     assert client.get("/t-o_K").headers["location"] == "/t-o_K/"
-    found = client.get("/t-o_K/reports/tiny/table6.html")
-    assert found.headers["location"] == "http://127.0.0.1:1/t-o_K/tiny/table6.html"
+    result = client.get("/t-o_K/reports/tiny/table6.html")
+    assert result.headers["location"] == "http://127.0.0.1:1/t-o_K/tiny/table6.html"
     assert client.get("/t-o_K/reportsx").text.startswith("/reportsx")

@@ -45,7 +45,7 @@ def test_an_address_that_cannot_work_keeps_what_there_is_to_send(
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("output", "reason"),
     [
         ('FATAL:  password authentication failed for user "mlflow"', "refused"),
         ("failed with error code 401 != 200. Response body: 'You are not", "refused"),
@@ -60,6 +60,6 @@ def test_an_address_that_cannot_work_keeps_what_there_is_to_send(
         ("a cosmic ray", "RuntimeError: a cosmic ray"),
     ],
 )
-def test_what_a_store_says_is_one_line(said: str, reason: str) -> None:
-    found = reason_of(RuntimeError(said))
-    assert reason in found and "\n" not in found
+def test_what_a_store_says_is_one_line(output: str, reason: str) -> None:
+    result = reason_of(RuntimeError(output))
+    assert reason in result and "\n" not in result

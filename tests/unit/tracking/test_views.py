@@ -16,9 +16,9 @@ pytestmark = pytest.mark.usefixtures("workspace")
 
 
 def test_the_store_has_an_experiment_a_stage(client: MlflowClient, uri: str) -> None:
-    found = {experiment.name: experiment for experiment in client.search_experiments()}
-    assert set(found) == {f"difftransformer/{stage}" for stage in STAGES}  # and no empty Default
-    assert all(one.tags["mlflow.note.content"] for one in found.values())
+    actual = {experiment.name: experiment for experiment in client.search_experiments()}
+    assert set(actual) == {f"difftransformer/{stage}" for stage in STAGES}  # and no empty Default
+    assert all(one.tags["mlflow.note.content"] for one in actual.values())
 
 
 def test_an_experiment_of_another_version_gets_our_view(
@@ -28,12 +28,12 @@ def test_an_experiment_of_another_version_gets_our_view(
     assert made is not None
     client.set_experiment_tag(made.experiment_id, "mlflow.sharedViewState.difftransformer", "{}")
     MlflowRuns(uri).experiment("evaluate")
-    found = client.get_experiment(made.experiment_id).tags
-    view = json.loads(found["mlflow.sharedViewState.difftransformer"])
+    actual = client.get_experiment(made.experiment_id).tags
+    view = json.loads(actual["mlflow.sharedViewState.difftransformer"])
     assert "tags.`suite`" in view["selectedColumns"]
     place = f"/#/experiments/{made.experiment_id}/runs?viewStateShareKey=difftransformer"
     place += "&workflowType=machine_learning"  # the layout for language models has no runs
-    assert found["mlflow.experimentKind"] == "custom_model_development"
+    assert actual["mlflow.experimentKind"] == "custom_model_development"
     assert MlflowRuns(uri).views()["evaluate"] == place
 
 
@@ -61,8 +61,8 @@ def test_runs_are_tagged_with_the_tables_that_show_them(
     link = "[table6](reports/tiny/table6.html)"
 
     def notes() -> dict[str, str]:
-        found = {run.info.run_name: run.data.tags for run in client.search_runs(ids)}
-        return {name: found[name].get("mlflow.note.content", "") for name in (*shown, "unused/0")}
+        actual = {run.info.run_name: run.data.tags for run in client.search_runs(ids)}
+        return {name: actual[name].get("mlflow.note.content", "") for name in (*shown, "unused/0")}
 
     assert all(notes()[name] == f"a run\n\nIn the report: {link}" for name in shown)
     assert notes()["unused/0"] == "a run"

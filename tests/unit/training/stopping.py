@@ -27,8 +27,8 @@ def assert_same_outcome(one: Path, other: Path) -> None:
 
 
 def checkpoints(folder: Path) -> list[int]:
-    found = (path.name.removeprefix("checkpoint-") for path in (folder / "state").glob("check*"))
-    return sorted(int(name) for name in found if name.isdecimal())
+    result = (path.name.removeprefix("checkpoint-") for path in (folder / "state").glob("check*"))
+    return sorted(int(name) for name in result if name.isdecimal())
 
 
 def start(train: Train, run_config: RunConfig, name: str, **options: Any) -> ForkProcess:

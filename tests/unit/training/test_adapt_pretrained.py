@@ -137,7 +137,7 @@ def _cut_adapter(out: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "damage", "said"),
+    ("method", "damage", "output"),
     [
         ("dex", _no_adapter, "with `adapt`"),
         ("dex", _cut_adapter, "damaged"),
@@ -145,12 +145,12 @@ def _cut_adapter(out: Path) -> None:
     ],
 )
 def test_an_adapter_that_is_not_there_is_one_line(
-    train: Train, base: Path, tmp_path: Path, method: str, damage: Any, said: str
+    train: Train, base: Path, tmp_path: Path, method: str, damage: Any, output: str
 ) -> None:
     run_config = child(base, "dex", steps=3).model_copy(update={"adapt": {"method": method}})
     out = train(run_config, method, dataset=write_data(tmp_path / "data", base)) / "out"
     damage(out)
-    with pytest.raises(UserError, match=said) as refusal:
+    with pytest.raises(UserError, match=output) as refusal:
         export_model(out, tmp_path / "adapter", "peft")
     assert "\n" not in str(refusal.value)
 
@@ -160,22 +160,22 @@ def test_its_loss_on_text_is_that_of_transformers(train: Train, base: Path, tmp_
     data = write_data(tmp_path / "data", base)
     out = train(child(base, "lora"), "lora", dataset=data, seed=3) / "out"
     suite = {"kind": "adaptation", "dataset": "tiny", "seq_len": 16, "batch_size": 5}
-    asked: dict[str, Any] = {"scale": "unit", "suite": "text", "config": suite}
+    requested: dict[str, Any] = {"scale": "unit", "suite": "text", "config": suite}
     tokens = torch.from_numpy(np.fromfile(data / "shards" / "tokens.bin", "<u2").astype(np.int64))
     windows = tokens.unfold(0, 17, 16)
     for run, folder in ((PRETRAINED_BASE, base), ("lora", out)):
         own = {"pretrained": {"name": str(base)}} if folder == base else {}
-        run_config = EvaluationConfig.model_validate(asked | {"run": run} | own)
+        run_config = EvaluationConfig.model_validate(requested | {"run": run} | own)
         result = tmp_path / f"{run}.json"
         model = None if folder == base else out
         evaluate_as_job(run_config, result, model=model, dataset=data)
-        found = json.loads(result.read_text())["metrics"]
+        actual = json.loads(result.read_text())["metrics"]
         theirs = AutoModelForCausalLM.from_pretrained(folder)
         with torch.no_grad():
             logits = theirs(windows[:, :-1]).logits
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten())
-        assert found["loss"] == pytest.approx(loss.item(), abs=1e-5)
-        assert found["tokens"] == windows[:, 1:].numel()
+        assert actual["loss"] == pytest.approx(loss.item(), abs=1e-5)
+        assert actual["tokens"] == windows[:, 1:].numel()
 
 
 def test_it_and_what_adapting_made_are_asked_for_needles_in_the_same_text(
@@ -189,8 +189,13 @@ def test_it_and_what_adapting_made_are_asked_for_needles_in_the_same_text(
     prompts = []
     for run, folder in ((PRETRAINED_BASE, base), ("lora", out)):
         own = {"pretrained": {"name": str(base)}} if folder == base else {}
-        asked: dict[str, Any] = {"scale": "unit", "suite": "far", "config": settings, "run": run}
-        run_config = EvaluationConfig.model_validate(asked | own)
+        requested: dict[str, Any] = {
+            "scale": "unit",
+            "suite": "far",
+            "config": settings,
+            "run": run,
+        }
+        run_config = EvaluationConfig.model_validate(requested | own)
         result = tmp_path / f"{run}.json"
         model = None if folder == base else out
         details = evaluate_as_job(run_config, result, model=model, dataset=data)
@@ -211,14 +216,14 @@ def test_what_adapting_made_is_asked_in_words_as_any_folder_is(
     for name in ("training.json", "adapter.safetensors", "history.csv"):
         (copy / name).unlink()
     suite = {"kind": "language_understanding", "tasks": ["arc_easy", "copa"], "data": "builtin"}
-    asked: dict[str, Any] = {"scale": "unit", "suite": "words", "config": suite}
-    found = []
+    requested: dict[str, Any] = {"scale": "unit", "suite": "words", "config": suite}
+    actual = []
     for run, model, own in (("lora", out, {}), ("copy", None, {"pretrained": {"name": str(copy)}})):
-        run_config = EvaluationConfig.model_validate(asked | {"run": run} | own)
+        run_config = EvaluationConfig.model_validate(requested | {"run": run} | own)
         result = tmp_path / f"{run}.json"
         evaluate_as_job(run_config, result, model=model, dataset=None if model is None else data)
-        found.append(json.loads(result.read_text())["metrics"])
-    assert found[0] == found[1]
+        actual.append(json.loads(result.read_text())["metrics"])
+    assert actual[0] == actual[1]
 
 
 def test_what_adapting_made_is_published_under_a_license_that_is_named(
@@ -273,8 +278,8 @@ def test_weights_that_are_not_those_that_were_published_are_one_line(
     weights[-1] ^= 1
     (out / "model.safetensors").write_bytes(weights)
     suite = {"kind": "adaptation", "dataset": "tiny", "seq_len": 16}
-    asked = {"scale": "unit", "suite": "text", "run": "lora", "config": suite}
-    run_config = EvaluationConfig.model_validate(asked)
+    requested = {"scale": "unit", "suite": "text", "run": "lora", "config": suite}
+    run_config = EvaluationConfig.model_validate(requested)
     with pytest.raises(UserError, match=r"model\.safetensors") as refusal:
         evaluate_as_job(run_config, tmp_path / "lora.json", model=out, dataset=data)
     assert "\n" not in str(refusal.value)
@@ -325,7 +330,7 @@ def _change(base: Path, **settings: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "output"),
     [
         (_other_ids, "has other token ids than"),
         (_other_sizes, "has ffn_dim 48, its run was planned with 40"),
@@ -335,11 +340,11 @@ def _change(base: Path, **settings: Any) -> None:
     ],
 )
 def test_a_base_that_does_not_fit_its_run_is_one_line(
-    train: Train, base: Path, tmp_path: Path, damage: Any, said: str
+    train: Train, base: Path, tmp_path: Path, damage: Any, output: str
 ) -> None:
     data = write_data(tmp_path / "data", base)
     run_config = child(base, "dex")
     damage(base, data)
-    with pytest.raises(UserError, match=said) as refusal:
+    with pytest.raises(UserError, match=output) as refusal:
         train(run_config, "dex", dataset=data)
     assert "\n" not in str(refusal.value)

@@ -55,10 +55,10 @@ def test_two_steps_and_a_validation_are_one_graph_without_a_break(
     assert first <= 2, "layers differ by a number alone, which is an input of the second graph"
     with torch.no_grad():
         for rows in (4, 3, 1):  # the last batch of a validation is smaller
-            found = measured_states(states, batches[0, :rows], rows=4)
-            assert not found.requires_grad
+            result = measured_states(states, batches[0, :rows], rows=4)
+            assert not result.requires_grad
             with disable_custom_backward():
                 wanted_states = plain.hidden_states(batches[0, :rows])
-            torch.testing.assert_close(found, wanted_states, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(result, wanted_states, rtol=1e-4, atol=1e-5)
     assert graphs.frame_count == first, "measuring compiled again"
     assert not counters["graph_break"]

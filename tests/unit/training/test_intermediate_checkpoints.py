@@ -17,8 +17,8 @@ INTERMEDIATE = ["step-00000010.safetensors", "step-00000020.safetensors"]
 
 
 def kept(folder: Path) -> dict[str, bytes]:
-    found = sorted((folder / "out" / "intermediate").glob("*.safetensors"))
-    return {path.name: path.read_bytes() for path in found}
+    actual = sorted((folder / "out" / "intermediate").glob("*.safetensors"))
+    return {path.name: path.read_bytes() for path in actual}
 
 
 def test_they_are_the_weights_of_their_step(train: Train) -> None:

@@ -15,8 +15,8 @@ def logged(state: Path) -> Counter[tuple[str, int]]:
     """How often the history on the disk has each point."""
     if not (state / HISTORY_FILE).exists():
         return Counter()
-    found = (record for record in read_records(state)[0] if record["kind"] == "metrics")
-    return Counter((name, record["step"]) for record in found for name in record["values"])
+    result = (record for record in read_records(state)[0] if record["kind"] == "metrics")
+    return Counter((name, record["step"]) for record in result for name in record["values"])
 
 
 def test_without_checkpoints_points_arrive_while_it_runs_and_once(

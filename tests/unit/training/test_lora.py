@@ -40,8 +40,8 @@ def test_gradients_of_low_rank_updates_are_those_of_matrices_that_are_written_ou
             torch.func.functional_call(plain, written, (tokens,)).logits,
         )
     ]
-    found, wanted = (torch.autograd.grad(one, list(own.values())) for one in loss)
+    result, wanted = (torch.autograd.grad(one, list(own.values())) for one in loss)
     assert len(own) == 2 * 2 * 7  # two halves of seven matrices in two layers
-    for name, ours, slow in zip(own, found, wanted, strict=True):
+    for name, ours, slow in zip(own, result, wanted, strict=True):
         assert slow.abs().max() > 0, name
         torch.testing.assert_close(ours, slow, atol=1e-9, rtol=1e-7)

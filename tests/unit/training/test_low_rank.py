@@ -48,10 +48,10 @@ def ours(settings: LowRankSettings, weight_decay: float) -> dict[str, nn.Paramet
     return parameters
 
 
-def check_parameters(found: dict[str, nn.Parameter], expected: dict[str, Any]) -> None:
+def check_parameters(result: dict[str, nn.Parameter], expected: dict[str, Any]) -> None:
     for name in SHAPES:
         torch.testing.assert_close(
-            found[name].detach(), torch.tensor(expected[name]), atol=1e-6, rtol=1e-5
+            result[name].detach(), torch.tensor(expected[name]), atol=1e-6, rtol=1e-5
         )
 
 
@@ -60,8 +60,8 @@ def check_parameters(found: dict[str, nn.Parameter], expected: dict[str, Any]) -
 def test_galore_matches_its_authors(
     rank: int, gap: int, decay: float, golden: dict[str, Any]
 ) -> None:
-    found = ours(LowRankSettings("galore", rank, gap, 0.25, seed=0), decay)
-    check_parameters(found, golden["parameters"][case_name("galore", rank, gap, 0.25, decay)])
+    result = ours(LowRankSettings("galore", rank, gap, 0.25, seed=0), decay)
+    check_parameters(result, golden["parameters"][case_name("galore", rank, gap, 0.25, decay)])
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
@@ -77,8 +77,8 @@ def test_apollo_matches_its_authors(
     """Both draw projections alike; only the seeds differ, so ours take theirs here."""
     seeds = golden["apollo_seeds"]
     monkeypatch.setattr(_Matrix, "_seed", lambda matrix, number: seeds[matrix.name][number])
-    found = ours(LowRankSettings("apollo", rank, gap, scale, seed=0), decay)
-    check_parameters(found, golden["parameters"][case_name("apollo", rank, gap, scale, decay)])
+    result = ours(LowRankSettings("apollo", rank, gap, scale, seed=0), decay)
+    check_parameters(result, golden["parameters"][case_name("apollo", rank, gap, scale, decay)])
 
 
 def test_projections_of_a_matrix_differ_in_time_name_and_seed() -> None:
@@ -102,14 +102,14 @@ def test_projections_of_a_matrix_differ_in_time_name_and_seed() -> None:
 
 def test_what_is_not_projected_is_plain_adamw() -> None:
     settings = LowRankSettings("galore", 3, 4, 0.25, seed=0)
-    found = ours(settings, 0.1)["gain"]
+    result = ours(settings, 0.1)["gain"]
     plain = starting()["gain"]
     reference = torch.optim.AdamW([plain], lr=1.0, betas=(0.9, 0.99), eps=1e-6, weight_decay=0.0)
     for step in range(STEPS):
         plain.grad = gradients(step)["gain"].clone()
         reference.param_groups[0]["lr"] = 1e-2 / (step + 1)
         reference.step()
-    torch.testing.assert_close(found, plain, atol=1e-7, rtol=1e-6)
+    torch.testing.assert_close(result, plain, atol=1e-7, rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["galore", "apollo"])

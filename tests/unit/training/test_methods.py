@@ -11,7 +11,7 @@ from difftransformer.training.methods import configure
 
 
 @pytest.mark.parametrize(
-    ("adapt", "said"),
+    ("adapt", "output"),
     [
         ({}, "adapt.method: missing"),
         ({"method": "lorra"}, "unknown method 'lorra'; did you mean 'lora'"),
@@ -31,8 +31,8 @@ from difftransformer.training.methods import configure
         ({"method": "dex", "annealing": 2.0}, "annealing"),
     ],
 )
-def test_settings_that_cannot_be_used_are_one_line(adapt: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as refusal:
+def test_settings_that_cannot_be_used_are_one_line(adapt: dict[str, Any], output: str) -> None:
+    with pytest.raises(ConfigError, match=output) as refusal:
         configure(adapt, "runs.x.adapt")
     assert "\n" not in str(refusal.value) and "runs.x.adapt" in str(refusal.value)
 
@@ -47,7 +47,7 @@ ENTRY = """
 
 
 @pytest.mark.parametrize(
-    ("adapt", "changes", "said"),
+    ("adapt", "changes", "output"),
     [
         ("{method: dexx}", "", "did you mean 'dex'"),
         ("{method: lora, rnak: 8}", "", "rnak"),
@@ -62,7 +62,7 @@ ENTRY = """
     ],
 )
 def test_a_run_that_cannot_be_adapted_is_one_line_before_any_job(
-    config_folder: Path, adapt: str, changes: str, said: str
+    config_folder: Path, adapt: str, changes: str, output: str
 ) -> None:
     runs = config_folder / "runs.yaml"
     entry = ENTRY.format(adapt=adapt)
@@ -71,6 +71,6 @@ def test_a_run_that_cannot_be_adapted_is_one_line_before_any_job(
         kept = [one for one in entry.splitlines() if not one.startswith(f"    {key}:")]
         entry = "\n".join([*kept, f"    {line}", ""])
     runs.write_text(runs.read_text() + entry)
-    with pytest.raises(ConfigError, match=said) as refusal:
+    with pytest.raises(ConfigError, match=output) as refusal:
         Plan.load(config_folder, {"scale": "smoke"})
     assert "\n" not in str(refusal.value) and "adapted" in str(refusal.value)

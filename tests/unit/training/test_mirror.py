@@ -292,16 +292,16 @@ def test_without_a_url_nothing_is_copied(
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "output"),
     [
         ("file:///proc/nowhere", "cannot be written"),
         ("nosuch://bucket/state", "Protocol not known: nosuch"),
     ],
 )
 def test_a_url_that_cannot_be_used_is_one_line(
-    url: str, said: str, train: Train, tmp_path: Path
+    url: str, output: str, train: Train, tmp_path: Path
 ) -> None:
     with pytest.raises(CheckpointError) as refused:
         train(make_run_config(), "one", mirror=url)
-    assert f"{url}: cannot be written" in str(refused.value) and said in str(refused.value)
+    assert f"{url}: cannot be written" in str(refused.value) and output in str(refused.value)
     assert "\n" not in str(refused.value) and not (tmp_path / "one" / "out").exists()

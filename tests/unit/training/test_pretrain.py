@@ -81,9 +81,9 @@ def test_the_model_is_the_longer_one_and_says_where_it_comes_from(
     folder = extend(longer())
     model = load_model(folder / "out").config
     assert (model.rope_theta, model.max_positions) == (80000.0, 64)
-    found = result(folder)
-    assert found["job_id"].startswith("pretrain-long_diff_v1-0-")
-    assert found["settings"]["upstream"] == [result(parent.parent)["job_id"]]
+    actual = result(folder)
+    assert actual["job_id"].startswith("pretrain-long_diff_v1-0-")
+    assert actual["settings"]["upstream"] == [result(parent.parent)["job_id"]]
     assert sorted(p.name for p in (folder / "out").iterdir()) == sorted(
         p.name for p in parent.iterdir()
     )
@@ -124,7 +124,7 @@ def test_what_does_not_fit_is_one_line(
     other_ids = tmp_path / "other"
     shutil.copytree(parent, other_ids)
     (other_ids / "tokenizer.json").write_text("another")
-    for run_config, options, kind, said in (
+    for run_config, options, kind, message in (
         (make_run_config(), {}, ConfigError, "has no init_from"),
         (wider, {}, ConfigError, "model.d_model is 64, in run diff_v1 it is 32"),
         (other_attention, {}, ConfigError, "model.attention.variant is softmax, in run diff_v1"),
@@ -134,7 +134,7 @@ def test_what_does_not_fit_is_one_line(
         (longer(), {"model": tmp_path / "no"}, CheckpointError, "no such model folder"),
         (longer(), {"model": other_ids}, CheckpointError, "was trained with another tokenizer"),
     ):
-        with pytest.raises(kind, match=said) as error:
+        with pytest.raises(kind, match=message) as error:
             extend(run_config, "refused", **options)
         assert "\n" not in str(error.value)
     with pytest.raises(ConfigError, match=r"continues diff_v1: give that training\.json"):
@@ -153,10 +153,10 @@ def test_two_stages_follow_each_other(train: Train, text: Path, tmp_path: Path) 
             state=tmp_path / f"{stage}_state", seed=0, threads=1, tracker=NullTracker(),
             code="unit",
         )  # fmt: skip
-        found = json.loads((output / "training.json").read_text())
+        actual = json.loads((output / "training.json").read_text())
         above = json.loads((parent / "training.json").read_text())
-        assert found["job_id"].startswith(f"pretrain-{stage}-0-")
-        assert found["settings"]["upstream"] == [above["job_id"]]
+        assert actual["job_id"].startswith(f"pretrain-{stage}-0-")
+        assert actual["settings"]["upstream"] == [above["job_id"]]
         ours, theirs = (load_file(one / "model.safetensors") for one in (output, parent))
         assert all(tensor.equal(theirs[name]) for name, tensor in ours.items())
         parent = output

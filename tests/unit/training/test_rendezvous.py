@@ -47,9 +47,9 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def error_line(said: str) -> str:
-    assert "Traceback" not in said, said
-    (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
+def error_line(output: str) -> str:
+    assert "Traceback" not in output, output
+    (line,) = [line for line in output.splitlines() if line.startswith("error: ")]
     return line
 
 
@@ -57,53 +57,53 @@ def error_line(said: str) -> str:
 def test_who_fails_speaks_and_the_other_leaves(failing: int) -> None:
     acts = ["pass", "pass"]
     acts[failing] = 'raise UserError("the disk is full: make room")'
-    status, said = outcome(*acts)
-    assert error_line(said) == "error: the disk is full: make room"
-    assert (status[failing], status[1 - failing]) == (2, os.EX_UNAVAILABLE), said
-    assert f"stopped: process {failing} of 2 failed: the disk is full: make room" in said
+    status, output = outcome(*acts)
+    assert error_line(output) == "error: the disk is full: make room"
+    assert (status[failing], status[1 - failing]) == (2, os.EX_UNAVAILABLE), output
+    assert f"stopped: process {failing} of 2 failed: the disk is full: make room" in output
 
 
 @pytest.mark.slow
 def test_memory_that_runs_out_in_one_is_the_line_of_all() -> None:
-    status, said = outcome("pass", "torch.empty(2**60)")
-    assert error_line(said).startswith("error: out of memory")
+    status, output = outcome("pass", "torch.empty(2**60)")
+    assert error_line(output).startswith("error: out of memory")
     assert status == [os.EX_UNAVAILABLE, 2]
 
 
 @pytest.mark.slow
 def test_what_is_refused_to_one_is_refused_to_all() -> None:
     write = "group.run_on_all_or_raise(lambda: open('/tmp', 'w') if group.is_rank0 else None)"
-    status, said = outcome(write, write)
-    assert "/tmp: Is a directory" in error_line(said)
+    status, output = outcome(write, write)
+    assert "/tmp: Is a directory" in error_line(output)
     assert sorted(status) == [2, os.EX_UNAVAILABLE]
 
 
 def test_the_others_wait_for_what_the_leader_does_alone_however_long() -> None:
     act = "import time; assert group.run_on_rank0(lambda: time.sleep(6) or 'done') == {}"
-    status, said = outcome(act.format("'done'"), act.format("None"))
-    assert status == [0, 0], said  # twice their patience
+    status, output = outcome(act.format("'done'"), act.format("None"))
+    assert status == [0, 0], output  # twice their patience
 
 
 @pytest.mark.slow
 def test_what_is_refused_to_the_leader_alone_is_refused_to_all() -> None:
     act = "group.run_on_rank0(lambda: open('/tmp', 'w'))"
-    status, said = outcome(act, act)
-    assert "/tmp: Is a directory" in error_line(said)
+    status, output = outcome(act, act)
+    assert "/tmp: Is a directory" in error_line(output)
     assert sorted(status) == [2, os.EX_UNAVAILABLE]
 
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_leaves_no_traceback() -> None:
-    status, said = outcome("pass", "import os; os.kill(os.getpid(), 9)")
-    assert "process 0 of 2 has lost the others" in error_line(said)
+    status, output = outcome("pass", "import os; os.kill(os.getpid(), 9)")
+    assert "process 0 of 2 has lost the others" in error_line(output)
     assert status == [2, -9]
 
 
 def test_processes_of_different_torch_are_refused() -> None:
     other = "torch.__version__ = '2.12.0'"
-    status, said = outcome("pass", "pass", before=["pass", other])
-    assert "the processes differ: torch 2" in error_line(said)
-    assert "install the same everywhere" in said and 0 not in status
+    status, output = outcome("pass", "pass", before=["pass", other])
+    assert "the processes differ: torch 2" in error_line(output)
+    assert "install the same everywhere" in output and 0 not in status
 
 
 @pytest.mark.parametrize(
@@ -123,27 +123,29 @@ def test_which_errors_mean_that_another_process_is_lost(message: str, is_lost: b
 
 
 def test_a_process_that_is_missing() -> None:
-    status, said = outcome("pass")
-    assert "process 0 of 2 does not find the others" in error_line(said)
+    status, output = outcome("pass")
+    assert "process 0 of 2 does not find the others" in error_line(output)
     assert status == [2]
 
 
 def test_who_was_told_to_end_says_nothing_of_the_others() -> None:
     """Who started them has seen why, and says it: within training SIGTERM is heard and no end."""
-    told = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
-    status, said = outcome(
-        "os._exit(9)", told + "group.all_reduce_mean(torch.ones(1))", before=["import os"] * 2
+    expected_text = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    status, output = outcome(
+        "os._exit(9)",
+        expected_text + "group.all_reduce_mean(torch.ones(1))",
+        before=["import os"] * 2,
     )
-    assert "error: " not in said
-    assert status == [9, os.EX_UNAVAILABLE], said
+    assert "error: " not in output
+    assert status == [9, os.EX_UNAVAILABLE], output
 
 
 @pytest.mark.slow
 def test_a_rendezvous_where_nobody_is() -> None:
     rank_1 = "import os; os.environ['RANK'] = '1'"
-    status, said = outcome("pass", before=[rank_1])
-    assert "process 1 of 2 does not find the others" in error_line(said)
-    assert "MASTER_ADDR" in said and status == [2]
+    status, output = outcome("pass", before=[rank_1])
+    assert "process 1 of 2 does not find the others" in error_line(output)
+    assert "MASTER_ADDR" in output and status == [2]
 
 
 def test_a_node_that_never_comes() -> None:
@@ -165,8 +167,8 @@ def test_a_node_that_never_comes() -> None:
 
 
 def test_another_number_of_processes_than_asked_for_is_said_once() -> None:
-    status, said = outcome("pass", "pass", world_size=4)
-    assert "training.world_size is 4, but 2 processes were started" in error_line(said)
+    status, output = outcome("pass", "pass", world_size=4)
+    assert "training.world_size is 4, but 2 processes were started" in error_line(output)
     assert 0 not in status
 
 

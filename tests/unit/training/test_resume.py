@@ -78,10 +78,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Path:
 
 def state_of(folder: Path) -> dict[str, Any]:
     """What the newest checkpoint says beside its tensors."""
-    found: dict[str, Any] = json.loads(
+    actual: dict[str, Any] = json.loads(
         (max((folder / "state").glob("checkpoint-*")) / "state.json").read_text()
     )
-    return found
+    return actual
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
@@ -193,7 +193,7 @@ def test_what_had_finished_starts_from_scratch_where_asked(
 ) -> None:
     run_config = make_run_config(checkpoint_every=3)
 
-    def said(**options: bool) -> str:
+    def output(**options: bool) -> str:
         caplog.clear()
         with caplog.at_level(logging.INFO):
             train(run_config, **options)
@@ -204,29 +204,29 @@ def test_what_had_finished_starts_from_scratch_where_asked(
         patch.setattr("difftransformer.training.run.publish", refused)
         with pytest.raises(CheckpointError):
             train(run_config)
-    again = said(from_scratch=True)  # it never finished: what it has is not thrown away
+    again = output(from_scratch=True)  # it never finished: what it has is not thrown away
     assert "resuming from the checkpoint of step 8" in again and "from scratch" not in again
-    again = said()
+    again = output()
     assert (
         "resuming from the checkpoint of step 8" in again
         and "without training; force the rule" in again
     )
-    again = said(from_scratch=True)
+    again = output(from_scratch=True)
     assert "starting from scratch" in again and "resuming" not in again
 
 
-@pytest.mark.parametrize("asked", [True, False])
-def test_who_was_asked_to_stop_is_not_asked_again(asked: bool) -> None:
+@pytest.mark.parametrize("requested", [True, False])
+def test_who_was_asked_to_stop_is_not_asked_again(requested: bool) -> None:
     numbers = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
     before = {number: signal.getsignal(number) for number in numbers}
     try:
         with catch_stop_signals() as request:
-            if asked:
+            if requested:
                 os.kill(os.getpid(), signal.SIGTERM)
-        assert request.signal == ("SIGTERM" if asked else None)
+        assert request.signal == ("SIGTERM" if requested else None)
         after = {number: signal.getsignal(number) for number in numbers}
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    ignored = dict.fromkeys(numbers[:2], signal.SIG_IGN) if asked else {}
+    ignored = dict.fromkeys(numbers[:2], signal.SIG_IGN) if requested else {}
     assert after == before | ignored

@@ -37,10 +37,10 @@ def test_recall_records_accuracy_and_the_step_of_learning(train: Train, recall: 
 
 def test_a_run_ends_as_many_steps_after_learning_as_asked(train: Train, recall: Path) -> None:
     probe = {"needles": [2], "samples": 64, "every": 4, "learned_needles": 2}
-    asked = {"seq_len": 24, "steps": 30, "cooldown_after_learning": 5, "log_every": 1}
+    requested = {"seq_len": 24, "steps": 30, "cooldown_after_learning": 5, "log_every": 1}
     ends = {}
     for name, threshold in (("soon", 1e-9), ("never", 1.0)):
-        run_config = make_run_config(probe=probe | {"learned_threshold": threshold}, **asked)
+        run_config = make_run_config(probe=probe | {"learned_threshold": threshold}, **requested)
         folder = train(run_config, name, dataset=recall)
         metrics = read_result(folder / "out" / "training.json").metrics
         rates, steps = column(folder, "lr"), ends.setdefault(name, int(metrics["steps"]))

@@ -108,15 +108,15 @@ def test_lambdas_of_the_trained_layers(train: Train, text: Path, variant: str) -
         dots = [own[f"lambda_q{i}"] @ own[f"lambda_k{i}"] for i in (1, 2)]
         return dots[0].exp() - dots[1].exp() + 0.8 - 0.6 * math.exp(-0.3 * layer)
 
-    found = {name: value for name, value in metrics.items() if name.startswith("lambda")}
-    points = {name: column(folder.parent, name) for name in found}
+    actual = {name: value for name, value in metrics.items() if name.startswith("lambda")}
+    points = {name: column(folder.parent, name) for name in actual}
     assert all(len(set(values)) == 4 for values in points.values())  # it is a curve
-    assert {name: values[-1] for name, values in points.items()} == pytest.approx(found, rel=1e-9)
+    assert {name: values[-1] for name, values in points.items()} == pytest.approx(actual, rel=1e-9)
     if variant == "softmax":
-        assert found == {}
+        assert actual == {}
     else:
         expected = {f"lambda_l{layer}": float(formula(layer)) for layer in range(2)}
-        assert found == pytest.approx(expected, rel=1e-5)
+        assert actual == pytest.approx(expected, rel=1e-5)
 
 
 def frame(folder: Path, text: Path) -> JobArguments:
@@ -171,8 +171,8 @@ def test_weights_stay_those_of_the_last_good_step(
             try:
                 train(self, *args)
             finally:
-                found = self.model.state_dict().items()
-                weights[name] = {key: tensor.clone() for key, tensor in found}
+                actual = self.model.state_dict().items()
+                weights[name] = {key: tensor.clone() for key, tensor in actual}
                 steps[name] = self.step
 
         monkeypatch.setattr(Trainer, "train", kept)
