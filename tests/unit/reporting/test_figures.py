@@ -144,7 +144,7 @@ def test_a_missing_history_is_named(small: FakeResults, tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("", "has no column 'validation_loss'"),
-        ("step,tokens,loss\n1,2,3\n", r"has no column 'validation_loss' \(it has step, tokens"),
+        ("step,tokens,loss\n1,2,3\n", r"has no column 'validation_loss' \(columns: step, tokens"),
         ("step,tokens,validation_loss\n1,2,three\n", "damaged"),
         ("step,tokens,validation_loss\n1,2,3.0\n", "measured at different tokens"),
     ],
