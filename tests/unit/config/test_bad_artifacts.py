@@ -139,8 +139,8 @@ CASES: dict[str, Case] = {
     ),
     "a replication of an unknown paper": (
         "papers.yaml",
-        put("replications", 0, "of", value="diff_v11"),
-        ["papers.yaml: replications[0].of: unknown paper 'diff_v11'; did you mean 'diff_v1'?"],
+        put("replications", 0, "paper", value="diff_v11"),
+        ["papers.yaml: replications[0].paper: unknown paper 'diff_v11'; did you mean 'diff_v1'?"],
     ),
     "published values of an artifact that has none": (
         "artifacts/ablation_head_count.yaml",

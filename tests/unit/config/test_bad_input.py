@@ -251,7 +251,7 @@ CASES: dict[str, Case] = {
     "more needles asked for than there are": (
         "scales/tiny.yaml",
         put("suites", "needles", "pairs", value=[[2, 3]]),
-        ["suites.needles", "[N, R] = [2, 3]: R of the N needles are asked for"],
+        ["suites.needles", "[N, R] = [2, 3]", "R is 1 to 2"],
     ),
     "a depth outside the context": (
         "evaluations.yaml",
