@@ -96,7 +96,7 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
     (f"{ATTENTION}/diff_v1.py", "below=1,", "below=0.9,", NOTHING),
     (f"{ATTENTION}/registry.py", "_VARIANTS = {", '_VARIANTS = {"x": Variant("x:X"),', NOTHING),
     # code for GPUs
-    ("machine/gpus.py", "_PAUSE = 1.0", "_PAUSE = 2.0", ON_GPU),
+    ("machine/gpus.py", "_POLL_SECONDS = 1.0", "_POLL_SECONDS = 2.0", ON_GPU),
     (f"{KERNELS}/fused/hazards.py", ": in a branch", ": within a branch", ON_GPU),
     (f"{KERNELS}/fused/backward_keys.py", "PAIR: tl.constexpr", "PAIR: tl.int32", ON_GPU),
     (f"{KERNELS}/fused/__init__.py", "NEEDED = (8, 0)", "NEEDED = (9, 0)", ON_GPU),
