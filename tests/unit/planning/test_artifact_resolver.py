@@ -52,7 +52,7 @@ def test_a_slice_holds_everything_and_survives_json(declared: ArtifactResolver) 
 def test_replications_reach_the_sections_that_show_them_alone(declared: ArtifactResolver) -> None:
     (shown,) = sliced(declared, "evidence").sections
     assert shown.replications == list(declared.replications) and shown.replications
-    other = [one.model_copy(update={"of": "diff_v2"}) for one in declared.replications]
+    other = [one.model_copy(update={"paper": "diff_v2"}) for one in declared.replications]
     (shown,) = sliced(replace(declared, replications=other), "evidence").sections
     assert shown.replications == []
     assert not any(part.replications for part in sliced(declared).sections)
