@@ -309,8 +309,9 @@ class Jobs:
         """Write a config to a file named by its content, unless it exists."""
         path = Path(f"{self.layout.plan}/{kind}-{config_fingerprint(config)[:16]}.json")
         data = f"{config.model_dump_json(indent=2)}\n".encode()
-        if not path.is_file() or path.stat().st_size != len(data):
-            write_bytes(path, data, durable=False)  # hundreds of them: fsync would take seconds
+        if not path.is_file() or path.read_bytes() != data:
+            # Hundreds of files: fsync would take seconds, so a power cut may leave damaged ones.
+            write_bytes(path, data, durable=False)
         return str(path)
 
     @cached_property

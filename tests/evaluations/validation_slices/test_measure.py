@@ -97,6 +97,11 @@ def test_batching_does_not_matter(
     assert metrics == pytest.approx(expected, rel=1e-6)
 
 
+def test_repeats_are_bit_identical(text: Path, ngrams: Path, text_run: Path) -> None:
+    model, dataset = scorer(load_model(text_run)), PackedDataset.open(text)
+    assert run(model, dataset, ngrams) == run(model, dataset, ngrams)
+
+
 def test_max_tokens_takes_whole_windows(text: Path, ngrams: Path) -> None:
     dataset = PackedDataset.open(text)
     metrics = run(scorer(Uniform(VOCAB)), dataset, ngrams, max_tokens=20)
