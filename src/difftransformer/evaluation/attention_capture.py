@@ -19,24 +19,25 @@ from difftransformer.evaluation.scorer import Scorer
 from difftransformer.models.attention.maps import AttentionBlock
 
 HeadCallback = Callable[[int, str, Tensor], None]
-"""Layer index, BEFORE or AFTER, and the heads' outputs [B, T, H, e]."""
+"""Arguments: the layer index, BEFORE or AFTER, and the heads' outputs [B, T, H, e]."""
 
 BEFORE, AFTER = "before", "after"
-"""Inputs of the per-head norm and of the output projection; without a norm they are the same."""
+"""Head outputs before and after the per-head norm; equal in layers without such a norm."""
 
 
 def iter_attention_blocks(
     scorer: Scorer, tokens: Tensor, block: int
 ) -> Iterator[Iterator[AttentionBlock]]:
-    """Run a model on tokens; for each block of queries yield the attention weights of every layer.
+    """Yield the attention weights of all layers, for one block of queries after the other.
 
-    The weights of a layer are computed on iteration, so that no full attention map is in memory,
-    only queries and keys of all layers.
+    The model runs once on the tokens. Each yielded iterator goes over the layers and computes the
+    weights of a layer when it reaches it, so that memory holds the queries and keys of all layers,
+    but no full attention map.
 
     Args:
         scorer: The model.
-        tokens: [B, T].
-        block: Queries whose attention weights exist at one time.
+        tokens: Token ids, [B, T].
+        block: Number of queries per block.
 
     Raises:
         CheckpointError: The attention maps of a pretrained model cannot be read.
@@ -48,7 +49,7 @@ def iter_attention_blocks(
 
 
 def full_attention_maps(scorer: Scorer, ids: Sequence[int]) -> Tensor:
-    """Return the signed attention weights of a short prompt, [L, H, S, S], in half precision.
+    """Return a model's signed attention weights on a short prompt, [L, H, S, S], in half precision.
 
     Raises:
         CheckpointError: The attention maps of a pretrained model cannot be read.
@@ -65,9 +66,10 @@ def _next_block(blocks: Iterator[AttentionBlock]) -> AttentionBlock:
 
 @contextmanager
 def capture_head_outputs(model: Any, heads: int, callback: HeadCallback) -> Iterator[None]:
-    """Call ``callback`` with the outputs of the H heads, BEFORE and AFTER the per-head norm.
+    """Context in which ``callback`` receives each layer's head outputs, before and after its norm.
 
-    The callback runs once per layer and position, BEFORE first.
+    In every forward pass the callback runs twice per layer: with the outputs BEFORE the per-head
+    norm, then with those AFTER it. ``heads`` is H, the number of output heads of a layer.
     """
 
     def hook(index: int, positions: tuple[str, ...]) -> Callable[[nn.Module, Any], None]:

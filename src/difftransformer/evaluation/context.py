@@ -1,4 +1,4 @@
-"""What an evaluation gets (a model, its data, folders) and what it returns."""
+"""Inputs of an evaluation (a model, its data, folders) and its result."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ Metrics = dict[str, int | float | None]
 
 
 class EvalResult(NamedTuple):
-    """What ``measure`` of an evaluation returns.
+    """Result of an evaluation's ``measure``: metrics, and the scores of single items behind them.
 
     Attributes:
-        metrics: Numbers by name.
-        per_item: Scores by document, item or prompt of the metrics that are means over them: the
-            same items in the same order for every model.
+        metrics: Values by metric name.
+        per_item: Per-item scores (of documents, items or prompts) by metric name, for metrics that
+            are means over items. Items and their order are the same for every model.
     """
 
     metrics: Metrics
@@ -39,13 +39,13 @@ def per_item_scores(
     weights: Iterable[float] | None = None,
     item_set: str = "",
 ) -> PerItemScores:
-    """Return the scores of a metric that is one ratio: the sum of values by that of weights.
+    """Return the per-item scores of a metric that is sum of values / sum of weights over items.
 
     Args:
-        item_type: What the items are, in the plural.
-        values: Of each item.
-        weights: Of each item; None: the metric is the mean.
-        item_set: Name of the items, see `RatioTerm`.
+        item_type: Kind of item, in the plural, such as "documents".
+        values: Numerator of each item, such as its summed loss.
+        weights: Denominator of each item, such as its tokens; None: the metric is the mean.
+        item_set: Name of the set of items, see `RatioTerm`.
     """
     denominators = None if weights is None else [float(weight) for weight in weights]
     term = RatioTerm(
@@ -56,17 +56,17 @@ def per_item_scores(
 
 @dataclass(frozen=True)
 class EvalContext:
-    """A trained model with its data, the input of ``measure``.
+    """Input of an evaluation's ``measure``: a trained model with its data and folders.
 
     Attributes:
         scorer: The model.
         dataset: The packed dataset that the model was trained on.
-        device: Where the model is.
-        ngrams: Keys of the n-grams frequent in training, for the suites that need them.
+        device: Device of the model.
+        ngrams: File of the n-grams that are frequent in the training data, for suites that need it.
         details: Existing folder for samples and arrays, which become outputs of the job.
-        state: Folder that outlives a killed job, for suites that resume; the suite makes it.
-        seed: Seed of the training.
-        model: Folder of the finished training.
+        state: Folder that survives a killed job, for suites that resume; the suite creates it.
+        seed: Seed that the model was trained with.
+        model: Folder of the finished training run.
     """
 
     scorer: Scorer
@@ -81,9 +81,9 @@ class EvalContext:
 
 @dataclass(frozen=True)
 class PretrainedContext:
-    """A pretrained model, for the suites that measure any causal language model.
+    """Input of ``measure`` for suites that load and measure a pretrained causal language model.
 
-    The suite loads the model; the folders are those of an `EvalContext`.
+    ``details`` and ``state`` are as in `EvalContext`.
     """
 
     model: PretrainedModel
@@ -93,7 +93,9 @@ class PretrainedContext:
 
 
 def validation_windows(suite: WindowSuite, context: EvalContext) -> Iterator[Tensor]:
-    """Yield the suite's windows of the validation split in batches, int64 [B, T + 1]; T = seq_len.
+    """Yield batches of the validation windows a suite reads, token ids int64 [B, T + 1].
+
+    T is the suite's ``seq_len``; targets are shifted by one.
 
     Raises:
         DataError: The validation split is missing or too short.
@@ -110,15 +112,15 @@ def validation_windows(suite: WindowSuite, context: EvalContext) -> Iterator[Ten
 def losses_by_window(
     suite: LossSuite, context: EvalContext
 ) -> Iterator[tuple[Tensor, NDArray[np.float64], NDArray[np.int64]]]:
-    """Yield windows of the validation split with the loss and the document of each target.
+    """Yield batches of validation windows with each target's loss and document number.
 
     Windows tile the split in order and cross document boundaries, as in training.
 
-    Returns:
+    Yields:
         Windows int64 [B, T + 1]; losses in nats and document numbers of the targets, [B T] each.
 
     Raises:
-        DataError: As `validation_windows`.
+        DataError: The validation split is missing or too short.
     """
     ends, start = context.dataset.split("validation").document_ends(), 1
     for windows in validation_windows(suite, context):
@@ -130,5 +132,5 @@ def losses_by_window(
 
 
 def validation_inputs(suite: WindowSuite, context: EvalContext) -> Iterator[Tensor]:
-    """Yield the windows of `validation_windows` without the last target, int64 [B, T]."""
+    """Yield batches of a suite's validation windows without the last target, int64 [B, T]."""
     return (batch[:, :-1] for batch in validation_windows(suite, context))

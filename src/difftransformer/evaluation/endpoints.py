@@ -16,14 +16,15 @@ from difftransformer.machine.locks import wait_for_lock
 
 
 class EndpointError(UserError):
-    """The endpoint cannot be reached or refuses; earlier judgments are cached."""
+    """An endpoint cannot be reached or refuses a request; earlier judgments are cached."""
 
 
 class ChatEndpoint:
-    """Sends requests to `/chat/completions`; waits and retries as the server says.
+    """Client of an OpenAI-compatible `/chat/completions` endpoint, with rate limit and retries.
 
     Args:
-        config: Endpoint, model and limits.
+        config: Settings of the endpoint: model, rate limit, retries, and the names of the
+            environment variables with its URL and key.
         pace: File of the `RateLimiter`, shared by all processes.
 
     Raises:
@@ -43,7 +44,9 @@ class ChatEndpoint:
         )
 
     def send(self, request: dict[str, Any]) -> Mapping[str, Any]:
-        """Return the body of the reply; an empty mapping if it is not a JSON object.
+        """Send a chat completion request and return the body of the reply.
+
+        A reply that is not a JSON object gives an empty mapping.
 
         Raises:
             EndpointError: The endpoint cannot be reached or refuses.
@@ -78,10 +81,10 @@ class ChatEndpoint:
 
 
 def require_environment(config: EndpointJudge) -> None:
-    """Check that the environment has the endpoint's URL and key.
+    """Check that the environment variables of an endpoint's URL and key are set and valid.
 
     Raises:
-        ConfigError: A variable is missing or malformed; names it and the alternative.
+        ConfigError: A variable is missing or malformed; the message names the variable.
     """
     missing = [
         name for name in (config.url_from, config.key_from) if not os.environ.get(name, "").strip()
@@ -106,11 +109,11 @@ def require_environment(config: EndpointJudge) -> None:
 
 
 class RateLimiter:
-    """Limits the requests per minute of all processes and threads together.
+    """Limits the requests per minute of all processes and threads, through a shared file.
 
     Args:
-        path: File that the processes share.
-        per_minute: Most requests in a minute; they start evenly spaced.
+        path: The shared file.
+        per_minute: Maximum number of requests per minute; they start evenly spaced.
     """
 
     def __init__(self, path: Path, per_minute: float) -> None:
@@ -118,7 +121,7 @@ class RateLimiter:
         path.parent.mkdir(parents=True, exist_ok=True)
 
     def wait(self) -> None:
-        """Wait for the next free time slot and reserve it."""
+        """Sleep until the next free time slot for a request, and reserve that slot."""
         with self._path.open("a+", encoding="ascii") as file:
             wait_for_lock(file.fileno())
             file.seek(0)

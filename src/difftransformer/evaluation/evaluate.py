@@ -52,24 +52,25 @@ def evaluate(
     state: Path,
     job: Job,
 ) -> None:
-    """Evaluate one suite and write its result file atomically.
+    """Evaluate one suite on one model, and write the result file atomically.
 
     Items and windows depend on the suite and the dataset only, so all runs and seeds are evaluated
     on the same ones.
 
     Args:
-        eval_config: See `identify`, as for the model, its dataset and the n-grams.
-        model: Holds model.safetensors, config.json and training.json; None where ``eval_config``
-            names a pretrained model.
-        dataset: The packed dataset it was trained on.
-        ngrams: Keys of the n-grams frequent in training.
+        eval_config: The resolved suite, and the run that it evaluates.
+        model: Folder with model.safetensors, config.json and training.json; None if
+            ``eval_config`` names a pretrained model.
+        dataset: Packed dataset that the model was trained on.
+        ngrams: File of the n-grams that are frequent in the training data.
         output: JSON file of the result, see `difftransformer.provenance.result`.
-        details: Folder for samples and arrays behind the numbers; replaced at the end.
-        state: Folder that outlives a killed job, for suites that resume.
-        job: The running job, of `identify`; its threads decide the order of sums, hence the bits.
+        details: Folder for samples and arrays behind the metrics; replaced at the end.
+        state: Folder that survives a killed job, for suites that resume.
+        job: The running job, with the identity from `identify`. Its number of threads sets the
+            order of sums, hence the exact bits of the result.
 
     Raises:
-        UserError: One line: which file, setting or device does not fit, and what to do.
+        UserError: A file, setting or device does not fit; the one-line message says which.
     """
     config = eval_config.config
     seed = job.identity.seed

@@ -1,4 +1,4 @@
-"""Greedy generation with prefix caching, and how prompts are encoded.
+"""Greedy generation with prefix caching, and the encoding of prompts.
 
 Prompts are answered in sorted order, so that each follows the prompt with which it shares the
 longest prefix; the KV cache is truncated to that prefix and the rest computed. Short prompts for
@@ -20,15 +20,15 @@ from difftransformer.models.cache import TruncatableCache
 
 
 def encode(tokenizer: Tokenizer, text: str) -> Encoding:
-    """Encode a text without special tokens added, or parsed from the text."""
+    """Return the encoding of a text: no special tokens are added to it or parsed from it."""
     return tokenizer.encode(text, add_special_tokens=False)
 
 
 def open_tokenizer(dataset: PackedDataset) -> Tokenizer:
-    """Load a dataset's tokenizer such that special tokens in a text are encoded as text.
+    """Return a packed dataset's tokenizer, which encodes special tokens in a text as plain text.
 
     Raises:
-        DataError: The dataset has none.
+        DataError: The dataset's tokenizer is missing or damaged.
     """
     path = dataset.folder / TOKENIZER
     if not path.is_file():
@@ -42,9 +42,10 @@ def open_tokenizer(dataset: PackedDataset) -> Tokenizer:
 
 
 def prefix_token_ids(tokenizer: Tokenizer, eos_id: int | None) -> list[int]:
-    """Return the special tokens that a tokenizer puts before a text, or the end-of-text token.
+    """Return the token ids to put before a text that a model reads.
 
-    Documents of packed training text follow the end of another document.
+    These are the special tokens that the tokenizer adds before a text; without any, the
+    end-of-text token, since in packed training text a document follows the end of another.
     """
     encoding = tokenizer.encode("a")
     pairs = zip(encoding.ids, encoding.special_tokens_mask, strict=True)
@@ -54,7 +55,7 @@ def prefix_token_ids(tokenizer: Tokenizer, eos_id: int | None) -> list[int]:
 
 @dataclass(frozen=True)
 class StopCriteria:
-    """Where a generated answer ends.
+    """Conditions that end a generated answer: an end token, or one of several texts.
 
     Attributes:
         tokenizer: Decodes the tokens.
@@ -67,12 +68,12 @@ class StopCriteria:
     until: Sequence[str] = ()
 
     def should_stop(self, new_tokens: list[int]) -> bool:
-        """Return whether these tokens are a complete answer."""
+        """Return whether the tokens generated so far end an answer."""
         text = self.tokenizer.decode(new_tokens) if self.until else ""
         return new_tokens[-1] == self.eos_id or any(stop in text for stop in self.until)
 
     def text(self, new_tokens: list[int]) -> str:
-        """Return the answer as text without its end."""
+        """Return the text of a generated answer, without the token or text that ends it."""
         tokens = new_tokens[:-1] if new_tokens[-1] == self.eos_id else new_tokens
         text: str = self.tokenizer.decode(tokens)
         for stop in self.until:
@@ -82,7 +83,7 @@ class StopCriteria:
 
 @dataclass(frozen=True)
 class Request:
-    """A prompt in token ids, the most tokens of its answer, and when the answer is complete."""
+    """A generation request: prompt token ids, maximum answer tokens, and a test for its end."""
 
     prompt: list[int]
     max_new_tokens: int
@@ -91,15 +92,16 @@ class Request:
 
 @dataclass
 class Generator:
-    """Generates greedy answers.
+    """Generates greedy answers to prompts, which can share a KV cache of their common prefixes.
 
     Attributes:
         scorer: The model.
-        chunk: Positions computed at one time.
+        chunk: Positions of a prompt computed at one time.
         reuse_prefix: Whether prompts share a prefix cache.
-        batch_size: Most prompts in a batch of ``chunk`` positions, if answers have one token.
+        batch_size: Maximum number of prompts per batch; only one-token answers are batched, in
+            batches of at most ``chunk`` positions.
         computed_positions: Prompt positions computed so far.
-        prompt_positions: Prompt positions of the requests so far.
+        prompt_positions: Prompt positions of the requests so far, cached ones included.
     """
 
     scorer: Scorer
@@ -110,7 +112,7 @@ class Generator:
     prompt_positions: int = 0
 
     def generate(self, requests: Sequence[Request]) -> list[list[int]]:
-        """Return the new tokens of every request, in the order of the requests."""
+        """Return the generated token ids of each request, in the order of the requests."""
         answers = self._generate_single_tokens(requests)
         capacity = max((len(r.prompt) + r.max_new_tokens for r in requests), default=0)
         cache, cached = self.scorer.new_cache(capacity), list[int]()
@@ -160,6 +162,6 @@ class Generator:
 
 
 def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
-    """Return the length of the common prefix."""
+    """Return the length of the common prefix of two token sequences."""
     pairs = zip(left, right, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -1,4 +1,4 @@
-"""lm-eval for evaluations: models wrapped as its `HFLM`, and its evaluator of one task."""
+"""Use of lm-eval: models wrapped as its `HFLM`, and its evaluator run on one task."""
 
 import json
 import logging
@@ -36,10 +36,10 @@ _Request = tuple[tuple[str, str], list[int], list[int]]
 
 
 class TruncationCountingLM(HFLM):  # type: ignore[misc]
-    """`HFLM` that counts the requests that are truncated to the model's context.
+    """lm-eval's `HFLM`, with a count of the requests that are truncated to the model's context.
 
     lm-eval drops the first tokens of a long request with a warning, and fails for an answer that is
-    longer than the context; here such an answer is truncated, too.
+    longer than the context; this class also truncates such an answer.
 
     Attributes:
         requests: Requests so far.
@@ -76,7 +76,7 @@ class TruncationCountingLM(HFLM):  # type: ignore[misc]
     def generate_until(
         self, requests: list[Instance], *arguments: Any, **options: Any
     ) -> list[str]:
-        """Generate answers, and count the prompts that leave no room for their answer."""
+        """Return generated answers; count prompts that leave too little room for an answer."""
         self._require_token("eos_token")
         self.requests += len(requests)
         for request in requests:
@@ -90,7 +90,7 @@ class TruncationCountingLM(HFLM):  # type: ignore[misc]
 def wrap_for_lm_eval(
     suite: Suite, context: EvalContext | PretrainedContext
 ) -> TruncationCountingLM:
-    """Wrap a model as the `lm_eval` command would.
+    """Return an evaluation's model as an lm-eval model, configured as by the `lm_eval` command.
 
     Raises:
         CheckpointError: The model or its tokenizer cannot be loaded, or the tokenizer has neither
@@ -118,7 +118,7 @@ def wrap_for_lm_eval(
 
 
 def silence_lm_eval() -> None:
-    """Log only errors of lm-eval and of the libraries that it uses."""
+    """Silence the loggers of lm-eval and of the libraries it uses, except for errors."""
     for name in _NOISY:
         logging.getLogger(name).setLevel(logging.ERROR)
 
@@ -126,10 +126,11 @@ def silence_lm_eval() -> None:
 def evaluate_task(
     model: LM, task: Task | Mapping[str, Any], limit: int | None, **options: Any
 ) -> dict[str, Any]:
-    """Return lm-eval's results of one task, with all samples.
+    """Return lm-eval's results of one task, with every sample.
 
-    A mapping is what `TaskManager.load` returns; ``options`` are those of `lm_eval.evaluate`, which
-    is faster than `simple_evaluate`, since that reads the environment every time.
+    ``task`` is a task or the mapping that `TaskManager.load` returns; ``limit`` is the number of
+    items (None: all); ``options`` are passed on to `lm_eval.evaluate`. The latter is faster than
+    `simple_evaluate`, which inspects the environment in every call.
     """
     if isinstance(task, Task):
         task = {"tasks": {task.task_name: task}, "groups": {}, "group_map": {}}
@@ -140,7 +141,7 @@ def evaluate_task(
 
 
 def standard_error(results: Mapping[str, Any], metric: str, filter: str) -> float | None:
-    """Return lm-eval's standard error of a metric; None where it is "N/A" (one item)."""
+    """Return lm-eval's standard error of a metric, or None if lm-eval reports "N/A" (one item)."""
     stderr: float | str = results[f"{metric}_stderr,{filter}"]
     return None if isinstance(stderr, str) else stderr
 
@@ -148,11 +149,13 @@ def standard_error(results: Mapping[str, Any], metric: str, filter: str) -> floa
 def macro_average(
     tasks: Sequence[str], metrics: Mapping[str, Number], second_metric: str
 ) -> dict[str, float | None]:
-    """Return unweighted means over tasks of the scores and of the metric {task}_{second_metric}.
+    """Return unweighted means over tasks: of their scores, and of one other metric of each task.
+
+    A task's score is ``metrics[task]``, its other metric ``metrics[f"{task}_{second_metric}"]``.
 
     Returns:
-        average, average_stderr (tasks are independent) and average_{second_metric}; None where a
-        task has no value.
+        average, average_stderr (tasks are taken as independent) and average_{second_metric}; None
+        if a task lacks the value.
     """
 
     def mean(ending: str, total: Callable[[list[float]], float] = math.fsum) -> float | None:
@@ -168,14 +171,14 @@ def macro_average(
 
 
 def mean_of_tasks(tasks: Iterable[PerItemScores]) -> PerItemScores:
-    """Return the scores by item of the unweighted mean over tasks."""
+    """Return the per-item scores of the unweighted mean over tasks, given those of each task."""
     scores = list(tasks)
     return PerItemScores.weighted_sum((1 / len(scores), task) for task in scores)
 
 
 @contextmanager
 def hide_progress_bars() -> Iterator[None]:
-    """Hide progress bars unless stderr is a terminal."""
+    """Context that discards stderr, and so progress bars, unless stderr is a terminal."""
     if sys.stderr.isatty():
         yield
         return
@@ -184,9 +187,10 @@ def hide_progress_bars() -> Iterator[None]:
 
 
 class TaskCheckpoint:
-    """Results of one finished task in the state folder, from which a killed job resumes.
+    """Saved results of one finished lm-eval task, with which a killed evaluation resumes.
 
-    The files are ``{name}.jsonl`` (every item) and ``{name}.json`` (a summary).
+    The files in the evaluation's state folder are ``{name}.jsonl`` (every item) and ``{name}.json``
+    (a summary).
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -194,23 +198,23 @@ class TaskCheckpoint:
 
     @property
     def finished(self) -> bool:
-        """Whether the task is finished: its summary is written last."""
+        """Whether the task is finished, which its summary file shows: it is written last."""
         return self._summary.is_file()
 
     def save(self, items: Iterable[Any], summary: Mapping[str, Any]) -> None:
-        """Write the items, then the summary."""
+        """Write the task's items to its ``.jsonl`` file, then its summary to its ``.json`` file."""
         write_text(self._items, "".join(_json(item) + "\n" for item in items))
         write_text(self._summary, _json(summary, indent=1) + "\n")
 
     def copy_to(self, details: Path) -> dict[str, Any]:
-        """Copy the files into the job's details, and return the summary."""
+        """Copy both files into an evaluation's details folder, and return the summary."""
         for path in (self._summary, self._items):
             shutil.copyfile(path, details / path.name)
         summary: dict[str, Any] = json.loads(self._summary.read_text(encoding="utf-8"))
         return summary
 
     def items(self) -> list[dict[str, Any]]:
-        """Return every item of a finished task."""
+        """Return the saved records of all items of the finished task."""
         lines = split_lines(self._items.read_text(encoding="utf-8"))
         return [json.loads(line) for line in lines if line]
 

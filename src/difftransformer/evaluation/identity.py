@@ -1,4 +1,4 @@
-"""Identity of an evaluation job: all that its result depends on. Does not import torch."""
+"""Identity of an evaluation job, which covers all inputs of its result. Does not import torch."""
 
 from pathlib import Path
 from typing import Any
@@ -23,18 +23,18 @@ def identify(
     threads: int,
     code: str,
 ) -> JobIdentity:
-    """Derive a job's identity from the settings, the code and the content of all inputs.
+    """Return an evaluation job's identity: its names, and a fingerprint of settings, code, inputs.
 
-    Its upstream is the job that trained the model; a pretrained model has none.
+    The identity's upstream job is the one that trained the model; a pretrained model has none.
 
     Args:
-        eval_config: The resolved suite, and its run.
-        model: Folder of a finished training; None for a pretrained model.
-        dataset: The packed dataset it was trained on, or that the suite reads.
-        ngrams: Keys of the n-grams frequent in training, for the suites that ask for them.
-        seed: Seed of the training.
-        threads: Threads of one operation; not part of the fingerprint.
-        code: Fingerprint of the code that evaluates.
+        eval_config: The resolved suite, and the run that it evaluates.
+        model: Folder of the finished training run; None for a pretrained model.
+        dataset: Packed dataset that the model was trained on, or that the suite reads.
+        ngrams: File of the n-grams that are frequent in the training data, for suites that need it.
+        seed: Seed that the model was trained with.
+        threads: Number of CPU threads of PyTorch; not part of the fingerprint.
+        code: Fingerprint of the evaluation's code.
 
     Raises:
         CheckpointError: ``model`` is not the folder of a finished training of this run and seed, or

@@ -15,14 +15,14 @@ ENDINGS = (".jsonl", ".jsonl.gz")
 
 
 def items_folder(data: str, allowed: str = "<task>/<split>.jsonl, 'hub' or 'builtin'") -> Path:
-    """Return the folder that `data` names.
+    """Return the folder of benchmark items that the setting `data` names.
 
     Args:
         data: Path of the folder.
-        allowed: Values that `data` can have, for the message.
+        allowed: Description of the values that `data` can have, for the error message.
 
     Raises:
-        DataError: There is no such folder.
+        DataError: The folder does not exist.
     """
     root = Path(data).expanduser()
     if not root.is_dir():
@@ -31,16 +31,17 @@ def items_folder(data: str, allowed: str = "<task>/<split>.jsonl, 'hub' or 'buil
 
 
 def jsonl_file(root: Path, task: str, split: str, *, bundled: bool = False) -> Path | None:
-    """Return the file of a split's items, plain or compressed; None if there is none.
+    """Return the path of a split's item file, plain or gzipped, or None if there is none.
 
     Args:
-        root: Folder of the items.
-        task: Folder below it.
-        split: Name of the file without its ending.
-        bundled: Whether it is a folder of this package, whose files an installer may link.
+        root: Folder of the items of all tasks.
+        task: Name of the task's folder in ``root``.
+        split: Name of the split, which is the file name without its ending.
+        bundled: Whether ``root`` belongs to this package. Its files may be symbolic links, as
+            some installers make them.
 
     Raises:
-        DataError: The file is a link out of ``root``.
+        DataError: The file is a symbolic link to a file outside ``root``.
     """
     paths = (root / task / f"{split}{ending}" for ending in ENDINGS)
     file = next((path for path in paths if path.is_file()), None)
@@ -50,10 +51,12 @@ def jsonl_file(root: Path, task: str, split: str, *, bundled: bool = False) -> P
 
 
 def read_items(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the items of a file, each with its location (file and line); skip blank lines.
+    """Yield the items of a JSON-lines file, each as (location, item); skip blank lines.
+
+    A location is the path with the line number, for messages.
 
     Raises:
-        DataError: It cannot be read, is in UTF-16, or a line is no JSON.
+        DataError: The file cannot be read, is in UTF-16, or a line is not valid JSON.
     """
     for number, line in enumerate(lines(path), start=1):
         if line.strip():
@@ -62,7 +65,7 @@ def read_items(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def split_lines(text: str) -> list[str]:
-    """Return the lines of a JSON-lines text; `str.splitlines` would split inside strings."""
+    """Return the lines of a text in JSON-lines format, split at newlines only."""
     return text.removesuffix("\n").split("\n") if text else []
 
 

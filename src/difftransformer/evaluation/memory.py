@@ -1,4 +1,4 @@
-"""Memory estimate of an evaluation, compared with the free memory before its model is loaded.
+"""Estimate of an evaluation's memory, which must fit the free memory before a model is loaded.
 
 weights      4 bytes each; twice for suites with rounded copies
 activations  of one layer for the positions computed at one time, or the suite's attention maps
@@ -29,7 +29,7 @@ more so around a cache, where it varies by a quarter between equal runs."""
 
 @dataclass(frozen=True)
 class EvaluationEstimate:
-    """Bytes that an evaluation needs at its peak beyond a process that has only loaded its code."""
+    """Estimated peak memory of an evaluation in bytes, beyond a process with its code loaded."""
 
     weights: float
     activations: float
@@ -39,7 +39,7 @@ class EvaluationEstimate:
 
     @property
     def peak(self) -> float:
-        """Peak; activations are freed before there are logits."""
+        """Peak memory in bytes; activations are freed before logits are allocated."""
         return self.weights + self.cache + max(self.activations, self.logits)
 
 
@@ -50,9 +50,14 @@ def estimate_evaluation(
     device: torch.device,
     row_length: int | None = None,
 ) -> EvaluationEstimate:
-    """Estimate the memory that a suite needs.
+    """Return the estimated memory that a suite needs to evaluate a model.
 
-    ``backend`` is a resolved one (`kernels.choose_backend`), ``row_length`` that of generated rows.
+    Args:
+        suite: The suite.
+        model: Configuration of the model.
+        backend: Attention backend, from `kernels.choose_backend`.
+        device: Device that the model is evaluated on.
+        row_length: Tokens of a generated row of the dataset; None for a dataset of text.
     """
     base_suite = suite.base_suite
     reading = base_suite.reading(model, row_length or model.max_positions)
@@ -76,10 +81,12 @@ def estimate_evaluation(
 
 
 def require_memory_to_evaluate(needed: EvaluationEstimate, device: torch.device, job: str) -> None:
-    """Check that the estimate fits the free memory; log both under the name ``job``.
+    """Check that an evaluation's estimated memory fits the free memory, and log both.
+
+    ``job`` describes the evaluation in messages.
 
     Raises:
-        UserError: The estimate is larger; names the setting to lower.
+        UserError: The estimate exceeds the free memory; the message names the setting to lower.
     """
     cure = f"lower {needed.lower}"
     if needed.weights > needed.peak / 2:
@@ -88,12 +95,12 @@ def require_memory_to_evaluate(needed: EvaluationEstimate, device: torch.device,
 
 
 def require_memory_for_files(files: Sequence[Path], device: torch.device, name: str) -> None:
-    """Check that the stored weights of a pretrained model fit the free memory.
+    """Check that the weight files of a pretrained model fit the free memory.
 
     This is a lower bound: activations of transformers' models are not estimated.
 
     Raises:
-        UserError: They do not fit.
+        UserError: The weights do not fit.
     """
     size = sum(path.stat().st_size for path in files)
     require_room(size, device, f"{name}: loading it", "use a smaller model or a larger machine")

@@ -1,4 +1,4 @@
-"""Checks of what an evaluation returned, before it becomes a result."""
+"""Checks of the value that an evaluation's ``measure`` returned, before it is stored."""
 
 from difftransformer.errors import ConfigError, nearest
 from difftransformer.evaluation.context import EvalResult
@@ -6,10 +6,12 @@ from difftransformer.provenance.result import PerItemScores
 
 
 def as_eval_result(returned: object, kind: str) -> EvalResult:
-    """Return what ``measure`` of an evaluation returned as metrics with their scores by item.
+    """Return the value that an evaluation's ``measure`` returned as an `EvalResult`.
+
+    ``kind`` is the name of the evaluation, for messages. Metrics without per-item scores get none.
 
     Raises:
-        ConfigError: It is neither a dict of metrics nor an `EvalResult`.
+        ConfigError: The value is neither a dict of metrics nor an `EvalResult`.
     """
     metrics, per_item = returned if isinstance(returned, EvalResult) else (returned, {})
     location = f"evaluations/{kind}: measure returns"
@@ -42,10 +44,10 @@ def as_eval_result(returned: object, kind: str) -> EvalResult:
 
 
 def validate_item_sums(result: EvalResult, kind: str) -> None:
-    """Check that the scores by item sum to their metrics.
+    """Check that the per-item scores of every metric add up to the metric's value.
 
     Raises:
-        ConfigError: They do not, or belong to a metric that was not returned.
+        ConfigError: Scores do not add up to their metric, or belong to a metric that is missing.
     """
     metrics, location = result.metrics, f"evaluations/{kind}: measure returns"
     for name, scores in result.per_item.items():

@@ -13,10 +13,10 @@ _TOLERANCE = 0.05
 
 
 class TruncatableDynamicCache(DynamicCache):
-    """Keys and values of all positions, also of layers with a sliding window."""
+    """transformers' KV cache that keeps all positions, also in layers with a sliding window."""
 
     def truncate(self, length: int) -> None:
-        """Drop all but the first ``length`` positions."""
+        """Drop all cached positions except the first ``length``."""
         cached = self.get_seq_length()
         assert 0 <= length <= cached, (length, cached)
         self.crop(length - cached)
@@ -24,7 +24,9 @@ class TruncatableDynamicCache(DynamicCache):
 
 @torch.inference_mode()
 def require_prefix_caching(model: HFCausalLM) -> None:
-    """Check that a text computed in two parts gives the hidden states of the full text.
+    """Check that a pretrained model can continue a text from a KV cache of its first part.
+
+    A text computed in two parts must give the hidden states of the full text, up to rounding.
 
     Raises:
         ConfigError: The model caches more than keys and values, or its rotary embedding depends on

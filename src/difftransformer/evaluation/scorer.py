@@ -1,4 +1,4 @@
-"""A model as evaluations use it: losses of targets, greedy tokens, attention weights.
+"""Runs models for evaluations: losses of targets, greedy tokens, attention weights.
 
 Shapes: B = sequences, T = positions, R = chosen positions, D = d_model, V = vocabulary,
 L = layers, H = heads, S = keys that a query sees.
@@ -22,11 +22,11 @@ from difftransformer.models.transformer import Transformer
 
 
 class LastAttention(NamedTuple):
-    """Attention weights of the last of S tokens in the L layers with attention, on the CPU.
+    """Attention weights of the last of S tokens in all L layers with attention, on the CPU.
 
     Attributes:
         rows: Attention weights, float32 [L, H, S].
-        values: Values that they weight, float32 [L, G, S, e], of G value heads.
+        values: Values of all tokens, float32 [L, G, S, e], with G value heads of width e.
     """
 
     rows: Tensor
@@ -34,14 +34,14 @@ class LastAttention(NamedTuple):
 
 
 class Scorer:
-    """Runs a model in inference mode, with logits only of the positions that are needed.
+    """Runs a model in inference mode, and computes logits only for the positions that need them.
 
-    Inference mode makes a token of a small model a tenth faster than `no_grad`; tensors that are
-    returned cannot be part of a gradient.
+    Inference mode is a tenth faster per token of a small model than `no_grad`. Gradients cannot
+    flow through the returned tensors.
 
     Args:
-        model: In evaluation mode, on ``device``.
-        device: Where batches are computed.
+        model: A model in evaluation mode, on ``device``.
+        device: Device that batches are moved to.
         precision: "fp32", or "bf16" for autocast.
     """
 
@@ -51,7 +51,7 @@ class Scorer:
 
     @property
     def model(self) -> Transformer:
-        """The model; a pretrained external one has only what `LanguageModel` declares."""
+        """The model; an external pretrained one only has the members of `LanguageModel`."""
         return cast("Transformer", self._model)
 
     def new_cache(self, capacity: int) -> TruncatableCache:
@@ -74,9 +74,9 @@ class Scorer:
 
     @torch.inference_mode()
     def losses(self, windows: Tensor, chunk: int) -> Tensor:
-        """Return the loss in nats of each target ``windows[:, 1:]``, [B, T + 1] -> float64 [B, T].
+        """Return the loss of each target of windows, in nats, [B, T + 1] -> float64 [B, T].
 
-        On the CPU; the logits of ``chunk`` positions exist at one time.
+        The result is on the CPU. Logits are computed for ``chunk`` positions at a time.
         """
         windows = windows.to(self.device)
         targets = windows[:, 1:]
@@ -89,44 +89,50 @@ class Scorer:
 
     @torch.inference_mode()
     def hidden_states(self, tokens: Tensor, cache: Cache | None = None) -> Tensor:
-        """Return the hidden states after the last norm, [B, T] -> [B, T, D], on the device.
+        """Return the final hidden states (after the last norm), [B, T] -> [B, T, D], on the device.
 
-        The keys and values of the T positions are appended to the cache.
+        The keys and values of the T positions are appended to the cache, if there is one.
         """
         with autocast(self.device, self._precision):
             return self._model.hidden_states(tokens.to(self.device), cache=cache)
 
     @torch.inference_mode()
     def greedy_tokens(self, tokens: Tensor, positions: Sequence[int]) -> Tensor:
-        """Return the most likely tokens after R positions of [B, T], int64 [B, R], on the CPU."""
+        """Return the most likely next token after each of R positions, [B, T] -> int64 [B, R].
+
+        The result is on the CPU.
+        """
         return self._logits(self.hidden_states(tokens)[:, list(positions)]).argmax(-1).cpu()
 
     @torch.inference_mode()
     def next_token(self, tokens: Sequence[int], cache: Cache) -> int:
-        """Return the most likely token after T tokens, which are appended to the cache."""
+        """Return the most likely token after the T given ones, which are appended to the cache."""
         return int(
             self._logits(self.hidden_states(torch.tensor([tokens]), cache)[:, -1]).argmax(-1)
         )
 
     @torch.inference_mode()
     def next_log_probs(self, tokens: Sequence[int], cache: Cache) -> Tensor:
-        """Return log-probabilities of the token after T tokens, float32 [V], on the CPU.
+        """Return the log-probabilities of the next token after T given tokens, float32 [V].
 
-        The T tokens are appended to the cache.
+        The result is on the CPU. The T tokens are appended to the cache.
         """
         return self._log_probs(self.hidden_states(torch.tensor([tokens]), cache)[0, -1]).cpu()
 
     def log_probs(self, tokens: Tensor, chunk: int) -> Iterator[Tensor]:
-        """Yield log-probabilities of the next token for the positions of [B, T], in order, [C, V].
+        """Yield the next token's log-probabilities at all positions of [B, T], in chunks [C, V].
 
-        Float32, on the device; C is at most ``chunk``, the number of positions whose logits exist
-        at one time.
+        They are in order, float32 and on the device; C is at most ``chunk``, the number of
+        positions whose logits exist at one time.
         """
         for hidden in torch.split(self.hidden_states(tokens).flatten(0, 1), chunk):
             yield self._log_probs(hidden)
 
     def prefill(self, tokens: Sequence[int], cache: Cache, chunk: int) -> None:
-        """Append tokens to the cache, ``chunk`` positions at a time."""
+        """Compute the keys and values of tokens and append them to the cache.
+
+        ``chunk`` positions are computed at a time.
+        """
         for start in range(0, len(tokens), chunk):
             self.hidden_states(torch.tensor([tokens[start : start + chunk]]), cache)
 

@@ -1,9 +1,9 @@
 """Benchmarks: models timed in interleaved rounds, in several fresh processes.
 
-Every row, backend and mode of a shape is timed once per round, so that other load on the machine
-disturbs all alike; ratios are taken within a round. The memory layout of a process is random and
-shared by its rounds, so claims are over processes. Models have random weights and read random
-tokens: neither changes the time.
+Every row (model), backend and mode of a shape is timed once per round, so that other load on the
+machine disturbs all alike; ratios are taken within a round. The memory layout of a process is
+random and the same in all its rounds, so claims are tested over processes. Models have random
+weights and read random tokens: neither changes the time.
 """
 
 import logging
@@ -38,9 +38,9 @@ _SECONDS = "seconds/"
 
 
 def run_benchmark(benchmark: BenchmarkConfig, *, output: Path, job: Job) -> None:
-    """Run a benchmark in one process after the other, and write one result file.
+    """Run a benchmark in several processes, one after the other, and write one result file.
 
-    All metrics are tracked except the seconds of single rounds.
+    All metrics are logged to the tracker except the seconds of single rounds.
 
     Raises:
         BackendError: A configured backend or device cannot be used here.
@@ -89,7 +89,7 @@ def _time_in_process(
 
 
 def merge_processes(by_process: Sequence[Metrics]) -> Metrics:
-    """Return medians over the processes that have a metric; None where one of them has None."""
+    """Return each metric's median over the processes that have it; None if one of them has None."""
     merged: Metrics = {}
     for key in dict.fromkeys(chain.from_iterable(by_process)):
         values = [metrics[key] for metrics in by_process if key in metrics]
@@ -105,18 +105,18 @@ def time_shape(
     device: "torch.device",
     process: int,
 ) -> Metrics:
-    """Time all rows, backends and modes of a shape.
+    """Return the timings of all rows (models), backends and modes of a shape.
 
     Args:
         steps: Functions that compute the tokens of one call, by {shape}/{row}/{backend}/{mode}.
-        call: The tokens.
-        config: Rounds and clock.
-        device: Where the steps compute.
-        process: Number of this process, the seed of the orders.
+        call: Batch size and sequence length of a call.
+        config: Number of rounds, and the clock.
+        device: Device that the steps run on.
+        process: Number of this process; seeds the random order of the steps in each round.
 
     Returns:
-        seconds/{key}/{process}/{round}; tokens_per_second/{key}, median over the rounds, None where
-        a backend has no kernel for a row's heads.
+        seconds/{key}/{process}/{round} for each key of ``steps``, and tokens_per_second/{key}, the
+        median over the rounds; None if the backend has no kernel for the row's heads.
 
     Raises:
         BackendError: No backend supports a row's heads.
@@ -160,16 +160,16 @@ def time_interleaved(
     device: "torch.device | None" = None,
     seed: int = 0,
 ) -> dict[Key, list[float]]:
-    """Return the seconds of each step by round; each round runs every step once (interleaved).
+    """Return the seconds of each step in each round; every round runs all steps once.
 
     Args:
         steps: Functions by name. Each round has a random order, in which no step follows itself,
             since it would find the processor's caches filled. Two steps alternate.
-        warmup: Untimed rounds before.
-        repeats: Timed rounds.
-        clock: Seconds, of the wall or of the process.
-        device: Where the steps compute; on CUDA a step ends when the device has finished it.
-        seed: Seed of the orders.
+        warmup: Number of untimed rounds before the timed ones.
+        repeats: Number of timed rounds.
+        clock: Function that returns wall time or process time in seconds.
+        device: Device that the steps run on; on CUDA a step ends when the device has finished it.
+        seed: Seed of the random order of the steps in each round.
     """
     import torch
 
@@ -195,10 +195,10 @@ def time_interleaved(
 
 
 def peak_memory(step: Callable[[], object], device: "torch.device") -> int:
-    """Return the peak bytes that a step allocates in tensors.
+    """Return the peak memory in bytes that a step allocates for tensors.
 
-    On the CPU from the allocator's events of one profiled step, which are the same every time,
-    unlike the size of the process.
+    On the CPU the peak comes from the allocator's events of one profiled step. They are the same
+    every time, unlike the memory of the process.
     """
     if device.type == "cuda":
         import torch

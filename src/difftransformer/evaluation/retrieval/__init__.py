@@ -1,1 +1,1 @@
-"""Prompts that hide needles in a haystack and ask for some of them, in two formats."""
+"""Needle-in-a-haystack prompts: synthetic key-value tokens, or English sentences."""

@@ -32,7 +32,9 @@ from difftransformer.evaluation.retrieval.text import PromptBuilder, TextPrompts
 
 
 def open_builder(suite: RetrievalSuite, dataset: PackedDataset) -> PromptBuilder:
-    """Return the prompt builder of a suite's format; text is from the validation split.
+    """Return the prompt builder for a suite's format, "recall" or "text".
+
+    Format text takes its haystacks from the validation split of the dataset.
 
     Raises:
         DataError: The dataset has no tokenizer.
@@ -44,7 +46,7 @@ def open_builder(suite: RetrievalSuite, dataset: PackedDataset) -> PromptBuilder
 
 
 class RecallPrompts(PromptBuilder):
-    """Builds prompts in the words of the recall corpus."""
+    """Builds needle prompts from the tokens of the synthetic recall corpus."""
 
     def __init__(self, suite: RetrievalSuite, recall: RecallConfig, tokenizer: Tokenizer) -> None:
         super().__init__(tokenizer, max_new_tokens=1)
@@ -53,7 +55,7 @@ class RecallPrompts(PromptBuilder):
         self._haystack = cache(self._sample_haystack)
 
     def prompt(self, setting: NeedleSetting, sample: int) -> NeedlePrompt:
-        """Return the prompt of a sample of a setting."""
+        """Return the prompt of a needle setting with a sample number."""
         H = self._suite.haystack(setting.length, self._recall)
         tokens = self._haystack(H, sample).copy()
         rng = np.random.default_rng([QUESTIONS_SEED, 1, H, setting.needles, setting.depth, sample])
@@ -83,7 +85,10 @@ class RecallPrompts(PromptBuilder):
 
 
 def answer_needle_start(depth: int, haystack_length: int) -> int:
-    """Return the first token of the answer needle: depth % of the way to the last position."""
+    """Return the position of the answer needle's first token in a recall haystack.
+
+    ``depth`` is in percent of the way from the first to the last possible position.
+    """
     return (depth * (haystack_length - 2) + 50) // 100
 
 

@@ -1,4 +1,4 @@
-"""Attention weights of the answering position of a needle prompt, summed by region.
+"""Attention weights of a needle prompt's last token, summed by region of the prompt.
 
 Shapes: N = 2 normalizations, absolute and signed, L = layers, H = heads, S = positions,
 R = regions, followed by noise.
@@ -13,9 +13,9 @@ Floats = NDArray[np.floating]
 
 
 def label_regions(prompt: NeedlePrompt, length: int) -> NDArray[np.int64]:
-    """Return the region of each position of a prompt as an index of REGIONS, [S].
+    """Return each position's region in a needle prompt, as indices of REGIONS, [S].
 
-    An answer at the first token counts as answer.
+    ``length`` is S. If the answer needle starts at the first token, that token counts as answer.
     """
     regions = np.full(length, REGIONS.index("after"), dtype=np.int64)
     regions[: prompt.needle.start] = REGIONS.index("before")
@@ -26,9 +26,15 @@ def label_regions(prompt: NeedlePrompt, length: int) -> NDArray[np.int64]:
 
 
 def region_shares(rows: Floats, regions: NDArray[np.int64]) -> Floats:
-    """Return the share of each region in attention rows [L, H, S], normalized: [N, L, H, R].
+    """Return the share of attention on each region, [L, H, S] -> [N, L, H, R].
 
-    A row that sums to 0, possible after a threshold, is not normalized.
+    Args:
+        rows: Attention weights of one query, [L, H, S].
+        regions: Region of each position, [S], from `label_regions`.
+
+    Returns:
+        Shares of the absolute weights, then of the signed weights. Weights are divided by their
+        sum, unless that is 0, which a threshold can cause.
     """
     weights = np.stack([np.abs(rows), rows])
     sums = weights.sum(-1, keepdims=True)

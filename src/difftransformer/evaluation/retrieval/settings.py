@@ -1,4 +1,4 @@
-"""Settings of needle prompts, which several evaluations share, and the prompt itself."""
+"""Settings of needle prompts, shared by several evaluations, and the data of a prompt."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple, Self
@@ -17,18 +17,19 @@ QUESTIONS_SEED = 30_001
 """Seed of the prompts, the same for every run and seed, so that differences are paired."""
 
 NUM_CITIES = 50
-"""Cities that needles of format text can name."""
+"""Number of cities that needles of format text can name."""
 
 REGIONS = ("bos", "before", "answer", "after", "query")
-"""First token, context before the answer needle, the needle, context after it, the question."""
+"""Regions of a needle prompt: first token, context before the answer needle, the needle, context
+after it, the question."""
 NOISE = "noise"
-"""The context without the answer: before and after."""
+"""Name of the regions before and after the answer needle together."""
 
 Depth = Annotated[int, Field(ge=0, le=100)]
 
 
 class NeedleSetting(NamedTuple):
-    """Needles N, needles queried R, context length in tokens and depth in percent."""
+    """A prompt's number of needles, number of queried needles, context length and answer depth."""
 
     needles: int
     queried: int
@@ -37,7 +38,7 @@ class NeedleSetting(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Positions start, ..., stop - 1."""
+    """Range of token positions from start to stop - 1."""
 
     start: int
     stop: int
@@ -45,14 +46,14 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class NeedlePrompt:
-    """One prompt.
+    """A haystack with hidden needles, and questions about some of them.
 
     Attributes:
         context: Haystack with its needles.
-        questions: Each is appended to the context and generated from.
+        questions: Questions; the prompt of each is the context followed by the question.
         answers: Expected answers of each question.
         needle: Positions of the answer needle among the tokens of the prompt.
-        question: Positions of the first question, to the end of its prompt.
+        question: Positions of the first question among the tokens of its prompt.
     """
 
     context: str
@@ -63,9 +64,10 @@ class NeedlePrompt:
 
 
 class RetrievalSuite(PromptSuite):
-    """Prompts that hide needles in a haystack and query some of them.
+    """Suite of prompts that hide needles in a haystack and query some of them.
 
-    The first queried one, the answer needle, is at the depth; the others at random positions.
+    The first queried needle, the answer needle, is at the prompt's depth; the others are at random
+    positions.
     """
 
     format: Literal["text", "recall"] = setting(
@@ -105,25 +107,29 @@ class RetrievalSuite(PromptSuite):
 
     @property
     def proxy(self) -> str | None:
-        """Synthetic proxy for sentences with cities and their numbers; None: not a proxy."""
+        """Name of the synthetic proxy for English needles, or None in format text."""
         return "keys and values of synthetic tokens" if self.format == "recall" else None
 
     @property
     def most_needles(self) -> int:
-        """Most needles in a prompt."""
+        """Largest number of needles in a prompt."""
         raise NotImplementedError(type(self).__name__)
 
     @property
     def contexts(self) -> list[int | None]:
-        """Context lengths; a single None stands for that of training rows."""
+        """Context lengths of the prompts in tokens; [None] for the length of training rows."""
         return [None] if self.lengths is None else list(self.lengths)
 
     def haystack(self, length: int | None, recall: RecallConfig) -> int:
-        """Return the tokens of a recall haystack; question and answer take one token each."""
+        """Return the number of haystack tokens of a recall prompt.
+
+        ``length`` is the context length, in which question and answer take one token each; None
+        means the haystack length of the training rows.
+        """
         return recall.haystack_length if length is None else length - 2
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """Memory of one prompt, computed in chunks."""
+        """Return the sizes that determine the suite's memory: one prompt, computed in chunks."""
         if not self.lengths:
             return super().reading(model, longest)
         longest = min(max(self.lengths), model.max_positions)
@@ -131,7 +137,7 @@ class RetrievalSuite(PromptSuite):
         return reading._replace(lower=f"{reading.lower} or {self.kind}.lengths ({longest})")
 
     def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
-        """Return why the suite does not fit a model or its data, or None."""
+        """Return why a model's context or the dataset does not fit the suite, or None."""
         needles, recall = self.most_needles, rows if isinstance(rows, RecallConfig) else None
         if (self.format == "recall") != (recall is not None):
             rows_kind = "text" if recall is None else "recall rows"
@@ -153,7 +159,7 @@ class RetrievalSuite(PromptSuite):
 
 
 class OneNeedleSuite(RetrievalSuite):
-    """Prompts of one length that query one needle, to measure the attention on it.
+    """Suite of prompts of one length that query one needle, to measure the attention on it.
 
     The answer span is the whole needle, since a head may read a value from any token to which an
     earlier layer moved it; table 3 of arXiv 2410.05258 and table 2 of 2505.16333 say `answer span`

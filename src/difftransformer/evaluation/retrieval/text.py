@@ -27,7 +27,7 @@ NEEDLE = "\nThe special magic {city} number is: {number}\n"
 QUESTION = "What is the special magic number for {cities}?"
 QUESTION_SEVERAL = "What are the special magic numbers for {cities}?"
 ANSWER_PROMPT = "\nAnswer:"
-"""Ours: cues models without instruction tuning to answer."""
+"""Text after a question, which cues models without instruction tuning to answer (ours)."""
 CITIES = (
     "Accra", "Amsterdam", "Ankara", "Athens", "Auckland", "Bangkok", "Barcelona", "Beijing",
     "Berlin", "Bogota", "Brussels", "Budapest", "Cairo", "Chicago", "Copenhagen", "Dakar", "Delhi",
@@ -41,7 +41,7 @@ _SENTENCE_END = re.compile(r"[.!?][\"')\]]*(?=\s)|\n")
 
 
 class Needle(NamedTuple):
-    """One needle and its depth in percent."""
+    """An English needle: a city, its magic number, and the depth in the haystack in percent."""
 
     city: str
     number: str
@@ -49,17 +49,17 @@ class Needle(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The line that is inserted into the haystack."""
+        """The line of text to insert into the haystack."""
         return NEEDLE.format(city=self.city, number=self.number)
 
 
 class PromptBuilder:
-    """A format of prompts.
+    """Base class of the builders of needle prompts, one per format.
 
     Attributes:
         tokenizer: Encodes the prompts.
-        prefix_ids: Tokens before every prompt; spans count them.
-        max_new_tokens: Most tokens of an answer.
+        prefix_ids: Token ids before every prompt; positions of spans count them.
+        max_new_tokens: Maximum number of tokens of an answer.
         until: Texts that end an answer.
         eos_id: Token that ends an answer; None: there is none.
     """
@@ -76,16 +76,19 @@ class PromptBuilder:
         self.prefix_ids: list[int] = []
 
     def prompt(self, setting: NeedleSetting, sample: int) -> NeedlePrompt:
-        """Return one sample of a setting; the same arguments give the same prompt."""
+        """Return the prompt of a needle setting with a sample number.
+
+        The same arguments give the same prompt.
+        """
         raise NotImplementedError
 
     def token_ids(self, text: str) -> list[int]:
-        """Return the tokens of a prompt, its prefix included."""
+        """Return the token ids of a prompt's text, after the builder's prefix."""
         return [*self.prefix_ids, *encode(self.tokenizer, text).ids]
 
 
 class TextPrompts(PromptBuilder):
-    """Builds prompts in English."""
+    """Builds needle prompts of English sentences in validation text."""
 
     def __init__(self, suite: RetrievalSuite, dataset: PackedDataset, tokenizer: Tokenizer) -> None:
         eos_id = dataset.manifest.tokenizer.eos_id
@@ -95,7 +98,7 @@ class TextPrompts(PromptBuilder):
         self._haystacks = _Haystacks(dataset, tokenizer, max(suite.lengths))
 
     def prompt(self, setting: NeedleSetting, sample: int) -> NeedlePrompt:
-        """Return the prompt of a sample of a setting."""
+        """Return the prompt of a needle setting with a sample number."""
         assert setting.length is not None
         rng = np.random.default_rng(
             [QUESTIONS_SEED, 1, *setting[:2], setting.length, setting.depth, sample]
@@ -192,7 +195,11 @@ def _question(cities: list[str]) -> str:
 
 
 def insertion_point(text: str, offsets: list[tuple[int, int]], depth: float) -> int:
-    """Return the character at which a needle is inserted, from the tokens' character offsets."""
+    """Return the character index in a text at which to insert a needle.
+
+    It is the last sentence end before ``depth`` percent of the tokens; at depth 100 the end of
+    the text. ``offsets`` are the (start, stop) character offsets of the text's tokens.
+    """
     index = int(depth / 100 * len(offsets))
     if index >= len(offsets):
         return len(text)
