@@ -25,7 +25,11 @@ Lambdas = Mapping[int, Sequence[Tensor]]
 
 @contextmanager
 def capture_lambdas(model: Any) -> Iterator[Lambdas]:
-    """Collect the lambdas of all differential layers as the model runs."""
+    """Collect lambda of every differential layer and batch while the model runs in the context.
+
+    Yields:
+        A mapping that gets, per layer index, one [B] tensor per batch: means over heads, positions.
+    """
     lambdas: dict[int, list[Tensor]] = {}
 
     def hook(layer: Attention, inputs: Any) -> None:
@@ -38,7 +42,10 @@ def capture_lambdas(model: Any) -> Iterator[Lambdas]:
 
 
 def lambda_means(lambdas: Lambdas) -> dict[str, float]:
-    """Return the lambda metric of each differential layer: mean over heads, positions, windows."""
+    """Return each differential layer's mean lambda over heads, positions and windows.
+
+    The keys are the metric names of `models.config.lambda_metric`.
+    """
     return {
         lambda_metric(layer): float(torch.cat(list(batches)).mean())
         for layer, batches in sorted(lambdas.items())
@@ -46,13 +53,13 @@ def lambda_means(lambdas: Lambdas) -> dict[str, float]:
 
 
 def attention_layers(model: Any) -> list[Attention]:
-    """Return the attention layers of a model in order."""
+    """Return the attention modules of one of our models, in layer order."""
     return [module for module in model.modules() if isinstance(module, Attention)]
 
 
 @contextmanager
 def capture_attention(model: Any, block: int) -> Iterator[list[Iterator[AttentionBlock]]]:
-    """Collect the attention maps of each layer as the model runs.
+    """Collect the attention maps of each layer while the model runs in the context.
 
     Yields:
         A list that gets one iterator per layer, of blocks of up to ``block`` queries. Layers of a
@@ -89,7 +96,7 @@ class OutputProjection(NamedTuple):
 
     Attributes:
         layer: 0-based index of the layer; layers without attention have no projection.
-        num_heads: H.
+        num_heads: Number of output heads, H.
         module: The projection; its input is the concatenated head outputs [B, T, H e].
     """
 
@@ -103,7 +110,8 @@ def find_output_projections(model: Any) -> list[OutputProjection]:
     """Return the output projection of every attention layer.
 
     Raises:
-        CheckpointError: The layers of an external model cannot be read, or differ in heads.
+        CheckpointError: The layers of a pretrained model cannot be read, or their numbers of
+            heads differ.
     """
     if not isinstance(model, HFCausalLM):
         return [
@@ -128,7 +136,9 @@ def find_output_projections(model: Any) -> list[OutputProjection]:
 def head_gate_grads(
     projections: Sequence[nn.Module], sequences: int, heads: int, losses: Callable[[], Tensor]
 ) -> Tensor:
-    """Return the gradient of each loss for a gate of 1 on each head (Michel et al. 2019).
+    """Return the gradient of each sequence's loss for a gate of 1 on each head's output.
+
+    This is the head importance of Michel et al. 2019.
 
     Args:
         projections: The output projection of every layer.
@@ -158,7 +168,7 @@ def head_gate_grads(
 
 @contextmanager
 def forward_pre_hooks(hooks: Sequence[tuple[nn.Module, Callable[..., Any]]]) -> Iterator[None]:
-    """Register each hook on its module as a forward pre-hook within the context."""
+    """Register each (module, hook) pair as a forward pre-hook within the context."""
     with ExitStack() as handles:
         for module, hook in hooks:
             handles.callback(module.register_forward_pre_hook(hook).remove)

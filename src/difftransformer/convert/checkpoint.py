@@ -53,7 +53,7 @@ AUTO_MAP = {
 def save_model(
     folder: Path, model: Transformer, config: ModelConfig, *, eos_token_id: int | None = None
 ) -> None:
-    """Write the model into ``folder``, each file atomically, config.json last.
+    """Write one of our models into ``folder``, each file atomically, config.json last.
 
     Args:
         folder: Created if missing.
@@ -76,7 +76,9 @@ def save_model(
 
 
 def save_language_model(folder: Path, model: LanguageModel) -> None:
-    """Write a model of any class into ``folder``, each file atomically, config.json last.
+    """Write a model of our or a transformers class into ``folder``, each file atomically.
+
+    config.json is written last.
 
     A transformers model is saved with its tokenizer (except tokenizer.json) and generation
     settings, and its weights in a single file.
@@ -98,13 +100,13 @@ def save_language_model(folder: Path, model: LanguageModel) -> None:
 
 
 def save_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
-    """Write tensors by name atomically, creating missing folders."""
+    """Write named tensors to a safetensors file atomically, creating missing folders."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     write_bytes(path, save(tensors, metadata={"format": "pt"}))
 
 
 def read_config(folder: Path) -> ModelConfig:
-    """Return the settings of a saved model.
+    """Return the model settings from the config.json of a saved model's folder.
 
     Raises:
         DataError: config.json differs from its recorded checksum.
@@ -137,7 +139,10 @@ def read_config(folder: Path) -> ModelConfig:
 
 
 def finetuned_model(folder: Path) -> PretrainedModel | None:
-    """Return the fine-tuned transformers model in a folder.
+    """Return a reference to the fine-tuned transformers model in a folder, or None.
+
+    None means that the folder has one of our models, or an unreadable one, for which `load_model`
+    raises an error.
 
     None: the folder has one of our models, or an unreadable one, for which `load_model` raises.
 
@@ -175,7 +180,7 @@ def load_weights(
     Args:
         model: The model, on any device.
         path: The file. If it is missing, a transformers index beside it names the shards.
-        local_shard: (tensor, target) -> the part of the tensor that a sharded target holds.
+        local_shard: Maps (tensor, target) to the part of the tensor that a sharded target holds.
 
     Raises:
         CheckpointError: The file is missing or damaged, or names the first tensor that is missing,
@@ -218,7 +223,7 @@ def verify_checksum(path: Path) -> None:
     """Compare a file of a finished training with its recorded checksum, if it has one.
 
     Raises:
-        DataError: checksum mismatch; says what makes it again.
+        DataError: The checksums differ; the message names the command that makes the file again.
     """
     for folder in path.parents[:2]:
         if path.is_file() and (folder / TRAINING).is_file():

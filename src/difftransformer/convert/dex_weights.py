@@ -18,7 +18,9 @@ from difftransformer.provenance.result import read_result
 
 
 class DexWeights(NamedTuple):
-    """Dex replaces a head's output O by O (I - M); merging folds I - M into W_O.
+    """The matrices by which Dex changes head outputs: O becomes O (I - M).
+
+    Merging the adapter folds I - M into W_O.
 
     Attributes:
         matrices: M = lambda W_D, float64 [L, H, e, e]; zeros for heads that Dex does not change.
@@ -30,12 +32,14 @@ class DexWeights(NamedTuple):
 
 
 def read_dex_weights(folder: Path | None, layers: int, heads: int) -> DexWeights | None:
-    """Return the matrices of Dex in a run's model (arXiv 2505.16333, equation 3), None without Dex.
+    """Return the Dex matrices of a fine-tuned run (arXiv 2505.16333, equation 3), or None.
+
+    None means that the model is not stored or was fine-tuned without Dex.
 
     Args:
         folder: Folder of the model and its training's result; None if the model is not stored.
-        layers: L.
-        heads: H.
+        layers: Number of layers, L.
+        heads: Number of output heads per layer, H.
     """
     if folder is None or not (folder / ADAPTER).is_file():
         return None

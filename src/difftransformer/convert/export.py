@@ -144,7 +144,7 @@ def _require_new(output: Path) -> None:
 
 @contextmanager
 def new_folder(output: Path) -> Iterator[Path]:
-    """Yield a temporary folder that is renamed to ``output`` when the block succeeds."""
+    """Yield a temporary folder, which is renamed to ``output`` if the block succeeds."""
     _require_new(output)
     temporary = output.with_name(f".{output.name}.{os.getpid()}.partial")
     temporary.mkdir(parents=True)

@@ -45,7 +45,7 @@ _LOSS_OPTIONS = ("ignore_index", "num_items_in_batch", "shift_labels")
 
 
 class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[no-untyped-call]
-    """A `Transformer` with transformers' interface of causal language models.
+    """One of our `Transformer` models with transformers' interface of causal language models.
 
     Args:
         config: The config with our settings under `model`.
@@ -105,16 +105,16 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
                 )
 
     def get_input_embeddings(self) -> nn.Module:
-        """Return the token embedding."""
+        """Return the token embedding module."""
         embedding: nn.Module = self.model.embedding
         return embedding
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        """Replace the token embedding; in a tied model also the output projection."""
+        """Replace the token embedding, and in a tied model the output projection."""
         self.model.embedding = value
 
     def get_output_embeddings(self) -> nn.Module | None:
-        """Return the output projection; None when it is the embedding."""
+        """Return the output projection module, or None if the model is tied."""
         head: nn.Module | None = self.model.lm_head
         return head
 
@@ -130,7 +130,7 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
         pad_to_multiple_of: int | None = None,
         mean_resizing: bool = True,
     ) -> nn.Embedding:
-        """Change the number of tokens, as transformers does.
+        """Change the vocabulary to ``new_num_tokens`` as transformers does; return the embedding.
 
         Raises:
             BackendError: ``mean_resizing`` is False, which is not supported.
@@ -170,7 +170,7 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
     def set_attn_implementation(
         self, attn_implementation: Any, *options: Any, **named: Any
     ) -> None:
-        """Set the attention implementation and the backend that belongs to it."""
+        """Set transformers' attention implementation, and our backend that corresponds to it."""
         super().set_attn_implementation(attn_implementation, *options, **named)
         backend = BACKENDS[self.config._attn_implementation]
         self.model.backend = backend
@@ -190,7 +190,7 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
         return_dict: bool | None = None,
         **options: Any,
     ) -> CausalLMOutputWithPast | tuple[Any, ...]:
-        """Return the logits, and the loss if there are labels.
+        """Return the logits of the new positions, and the loss if labels are given.
 
         Args:
             input_ids: [B, T] ids of the new positions.
@@ -283,7 +283,7 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
     def save_pretrained(  # type: ignore[override]
         self, save_directory: str | PathLike[str], **options: Any
     ) -> None:
-        """Save as transformers does, with our tensor names and the modelling stub.
+        """Save the model as transformers does, with our tensor names and the modelling stub.
 
         `checkpoint.load_model` can load the folder, too.
         """

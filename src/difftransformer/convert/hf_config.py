@@ -135,11 +135,11 @@ class DiffTransformerConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
         super().__post_init__(**options)  # type: ignore[no-untyped-call]
 
     def model_config(self) -> ModelConfig:
-        """Return the settings of the model.
+        """Return the `ModelConfig` under the key `model`.
 
         Raises:
-            CheckpointError: There are none.
-            ConfigError: They are invalid.
+            CheckpointError: The config has no such settings.
+            ConfigError: The settings are invalid.
         """
         if self.model is None:
             raise CheckpointError(
@@ -148,14 +148,14 @@ class DiffTransformerConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
         return ModelConfig.from_dict(_plain(self.model), "config.json: model")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all settings, also under transformers' names, which peft reads."""
+        """Return all settings, ours repeated under transformers' names, which peft reads."""
         names: dict[str, Any] = {}
         if self.model is not None:
             names = {name: getattr(self, name) for name in _SETTINGS}
         return super().to_dict() | names
 
     def to_diff_dict(self) -> dict[str, Any]:
-        """Return the content of config.json: each setting once."""
+        """Return the content of config.json, in which each setting occurs once."""
         content = super().to_diff_dict()
         return {name: value for name, value in content.items() if name not in _SETTINGS}
 

@@ -22,9 +22,9 @@ class DocumentBoundaries(NamedTuple):
 
     Attributes:
         cu_seq_lens_q: [N + 1] cumulative lengths of the documents of all rows.
-        cu_seq_lens_k: The same for keys; if the two differ, the boundaries of both hold.
+        cu_seq_lens_k: Cumulative lengths for keys; if the two differ, both sets of boundaries hold.
         seq_idx: [B or 1, T] integers, the document of each position.
-        segment_ids: The same, by our name.
+        segment_ids: The same as ``seq_idx``, under the name used by our models.
     """
 
     cu_seq_lens_q: Tensor | None
@@ -34,7 +34,10 @@ class DocumentBoundaries(NamedTuple):
 
     @classmethod
     def pop_from(cls, options: dict[str, Any]) -> Self:
-        """Remove the boundaries from a call's options, and the redundant maximum lengths."""
+        """Return the boundaries in a call's options, and remove them from the options.
+
+        The redundant maximum lengths are removed, too.
+        """
         for name in ("max_length_q", "max_length_k"):
             options.pop(name, None)
         return cls(*(options.pop(name, None) for name in cls._fields))
@@ -55,7 +58,7 @@ def segment_ids(
     Args:
         boundaries: Explicit boundaries.
         position_ids: [B or 1, T] or [T].
-        tokens: B and T.
+        tokens: Batch size B and length T.
         padded: Whether an ``attention_mask`` is passed.
 
     Raises:
@@ -108,12 +111,14 @@ def _from_cu_seqlens(name: str, cu_seqlens: Tensor, B: int, T: int) -> Tensor:
 
 
 def to_bool_mask(attention_mask: Tensor, tokens: tuple[int, int], past: int) -> Tensor | None:
-    """Return our mask, bool [B or 1, 1, T, S], True = may attend; None: the causal mask.
+    """Return a transformers mask in our form, bool [B or 1, 1, T, S], True = may attend.
+
+    None stands for the causal mask.
 
     Args:
         attention_mask: [B, S], 0 at padding on either side; or the full mask [B or 1, T, S] or
             [B or 1, 1, T, S]: bool, True = may attend, or additive floats, 0 or very negative.
-        tokens: B and T.
+        tokens: Batch size B and number of new positions T.
         past: Number of cached positions.
 
     Raises:
@@ -162,10 +167,10 @@ def _require_padding(mask: Tensor, B: int, S: int) -> None:
 
 
 def require_masks(backend: str) -> None:
-    """Check that a backend takes masks.
+    """Check that an attention backend supports masks.
 
     Raises:
-        BackendError: It is flash_attn, which does not.
+        BackendError: The backend is flash_attn, which supports none.
     """
     if backend == "flash_attn":
         raise BackendError(

@@ -58,14 +58,14 @@ _DIFF_NAMES = {
 
 
 def to_llama(model: Transformer, model_type: str) -> "PreTrainedModel":
-    """Return ``model`` as a transformers model that computes the same function.
+    """Return ``model`` as a transformers Llama or DiffLlama that computes the same function.
 
     Args:
         model: The model; its weights are copied.
         model_type: "llama" or "diffllama".
 
     Raises:
-        CheckpointError: The model type cannot express it.
+        CheckpointError: The model type cannot express the model.
     """
     import transformers
 
@@ -82,10 +82,10 @@ def to_llama(model: Transformer, model_type: str) -> "PreTrainedModel":
 def save_llama(
     folder: Path, model: Transformer, model_type: str, eos_token_id: int | None = None
 ) -> None:
-    """Write the folder that transformers would save for `to_llama`, without transformers.
+    """Write the folder that transformers would save for `to_llama`'s result, without transformers.
 
     Raises:
-        CheckpointError: The model type cannot express it.
+        CheckpointError: The model type cannot express the model.
     """
     content = llama_config_kwargs(model.config, model_type) | {
         "architectures": [f"{_CLASS_PREFIXES[model_type]}ForCausalLM"],
@@ -103,12 +103,12 @@ def save_llama(
 
 
 def from_llama(hf_model: "PreTrainedModel", backend: str = "sdpa") -> Transformer:
-    """Return our model that computes the same function as a Llama or DiffLlama of transformers.
+    """Return our model that computes the same function as a transformers Llama or DiffLlama.
 
     The weights of per-head norms are 1.
 
     Raises:
-        CheckpointError: Ours cannot express it (biases, scaled rotary positions, ...).
+    CheckpointError: Our models cannot express it (biases, scaled rotary positions, ...).
     """
     config = config_from_llama(hf_model.config)
     model = Transformer(config, backend)
@@ -137,7 +137,10 @@ def from_llama(hf_model: "PreTrainedModel", backend: str = "sdpa") -> Transforme
 
 
 def llama_state_dict(model: Transformer) -> dict[str, Tensor]:
-    """Return the weights by transformers' names and in its layout, differentiable in ours."""
+    """Return a model's weights by transformers' Llama names and in Llama's layout.
+
+    The tensors are differentiable functions of the model's parameters.
+    """
     attention = model.config.attention
     is_diffllama = _is_diffllama(attention)
     weights: dict[str, Tensor] = dict(model.named_parameters())
@@ -166,10 +169,10 @@ def llama_state_dict(model: Transformer) -> dict[str, Tensor]:
 
 
 def llama_config_kwargs(config: ModelConfig, model_type: str) -> dict[str, Any]:
-    """Return the arguments of LlamaConfig or DiffLlamaConfig for one of our models.
+    """Return the arguments of LlamaConfig or DiffLlamaConfig that describe one of our models.
 
     Raises:
-        CheckpointError: The model type cannot express it.
+        CheckpointError: The model type cannot express the model.
     """
     attention = config.attention
     _check_expressible(config, attention, model_type)
@@ -186,10 +189,10 @@ def llama_config_kwargs(config: ModelConfig, model_type: str) -> dict[str, Any]:
 
 
 def config_from_llama(hf_config: "PreTrainedConfig") -> ModelConfig:
-    """Return our settings for a LlamaConfig or DiffLlamaConfig.
+    """Return our model settings that correspond to a LlamaConfig or DiffLlamaConfig.
 
     Raises:
-        CheckpointError: Ours cannot express it.
+        CheckpointError: Our models cannot express the config.
     """
     model_type = hf_config.model_type
     if model_type not in VARIANT_BY_HF_TYPE:

@@ -13,8 +13,8 @@ def load_hf_causal_lm(model: PretrainedModel, dtype: str = "float32") -> HFCausa
     """Return a pretrained model for training or evaluation, on the CPU, with its tokenizer.
 
     Raises:
-        CheckpointError: As `load_hf_model_and_tokenizer`.
-        ConfigError: Its logits are not just hidden states times a matrix.
+        CheckpointError: The model or its tokenizer cannot be loaded.
+        ConfigError: The model's logits are not hidden states times a matrix.
     """
     return HFCausalLM(*load_hf_model_and_tokenizer(model, dtype))
 
@@ -25,9 +25,9 @@ def load_hf_model_and_tokenizer(
     """Return a transformers model and its tokenizer.
 
     Args:
-        model: Its location.
-        dtype: Type of its weights; auto: from its config.
-        **options: More options of the model's `from_pretrained`.
+        model: The model's name on the hub with its revision, or its folder.
+        dtype: Type of the weights; "auto" takes it from the model's config.
+        **options: More options for `from_pretrained`.
 
     Raises:
         CheckpointError: The model or its tokenizer cannot be loaded.
@@ -51,10 +51,10 @@ def load_hf_model_and_tokenizer(
 
 
 def require_sizes(causal: HFCausalLM, planned: ModelConfig, name: str) -> None:
-    """Check that a model has the sizes that its run was planned with.
+    """Check that a pretrained model has the sizes that its run was planned with.
 
     Raises:
-        ConfigError: Names the first size that differs.
+        ConfigError: A size differs; the message names the first.
     """
     actual = sizes_of(causal.inner.config, name)
     for key in ("vocab_size", "d_model", "num_layers", "ffn_dim"):

@@ -36,10 +36,10 @@ SAVED_OPERATIONS = frozenset(
 
 
 def activation_checkpoint(layer: nn.Module, mode: str, *inputs: Any) -> Tensor:
-    """Return ``layer(*inputs)`` with activation checkpointing.
+    """Return ``layer(*inputs)``, recomputing its activations in the backward pass.
 
     Args:
-        layer: A layer.
+        layer: The module to call.
         mode: "layer", or "selective" to save the outputs of `SAVED_OPERATIONS`.
         inputs: Inputs of the layer.
     """

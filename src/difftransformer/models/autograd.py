@@ -22,14 +22,17 @@ _custom_backward_disabled: ContextVar[bool] = ContextVar("custom backward disabl
 
 
 def use_custom_backward(x: Tensor) -> bool:
-    """Return whether to use custom backward passes for ``x``: on the CPU, when not compiling."""
+    """Return whether to use custom backward passes for ``x``: on the CPU, except when compiling."""
     on_cpu = x.device.type == "cpu"
     return on_cpu and not torch.compiler.is_compiling() and not _custom_backward_disabled.get()
 
 
 @contextmanager
 def disable_custom_backward() -> Iterator[None]:
-    """Use the plain formulas that GPUs and compilers use; they support double backward."""
+    """Replace custom backward passes by plain torch operations within the context.
+
+    GPUs and compilers use the plain operations anyway; they support double backward.
+    """
     token = _custom_backward_disabled.set(True)
     try:
         yield
@@ -38,7 +41,7 @@ def disable_custom_backward() -> Iterator[None]:
 
 
 def no_double_backward(backward: Callable[..., T]) -> Callable[..., T]:
-    """Make the ``backward`` of an autograd Function raise if it is to be differentiated again.
+    """Make an autograd Function's ``backward`` raise an error if it is to be differentiated again.
 
     torch's `once_differentiable` returns an output without a derivative. If another path leads to
     the same input, or with allow_unused=True, autograd leaves that output out and the second
@@ -61,7 +64,7 @@ def no_double_backward(backward: Callable[..., T]) -> Callable[..., T]:
 
 
 def run_in_thread(function: Callable[[], T]) -> T:
-    """Return ``function()`` from a new thread, where none of the caller's torch modes are active.
+    """Run ``function`` in a new thread without the caller's torch modes, and return its result.
 
     Modes of torch belong to a thread: fake tensors, inference, autocast, hooks of saved tensors.
     """
@@ -70,7 +73,7 @@ def run_in_thread(function: Callable[[], T]) -> T:
 
 
 def at_least_fp32(x: Tensor) -> Tensor:
-    """Return ``x`` in float32, or unchanged if it is float32 or wider."""
+    """Return ``x`` converted to float32, or unchanged if its dtype is float32 or wider."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 

@@ -9,10 +9,10 @@ from difftransformer.models.attention.base import Cache
 
 
 class TruncatableCache(Cache, Protocol):
-    """A key/value cache that can be truncated to a prefix."""
+    """Interface of a key/value cache that can be truncated to a prefix."""
 
     def truncate(self, length: int) -> None:
-        """Drop all but the first ``length`` positions."""
+        """Drop all cached positions after the first ``length``."""
 
 
 class PrefixCache:
@@ -29,7 +29,7 @@ class PrefixCache:
         self._lengths: dict[int, int] = {}
 
     def update(self, keys: Tensor, values: Tensor, layer_index: int, /) -> tuple[Tensor, Tensor]:
-        """Append keys and values [B, G, T, *] of a layer; return all of them, [B, G, S, *]."""
+        """Append new keys and values [B, G, T, *] of a layer; return all cached, [B, G, S, *]."""
         start = self._lengths.get(layer_index, 0)
         stop = start + keys.shape[2]
         if stop > self._capacity:
@@ -48,16 +48,16 @@ class PrefixCache:
         return self.get(layer_index)
 
     def get(self, layer_index: int) -> tuple[Tensor, Tensor]:
-        """Return views of the keys and values of a layer, [B, G, S, *]."""
+        """Return views of all cached keys and values of one layer, [B, G, S, *]."""
         length = self._lengths[layer_index]
         keys, values = (buffer[:, :, :length] for buffer in self._buffers[layer_index])
         return keys, values
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Return the number of positions cached for a layer."""
+        """Return the number of positions that the cache holds for one layer."""
         return self._lengths.get(layer_idx, 0)
 
     def truncate(self, length: int) -> None:
-        """Drop all but the first ``length`` positions."""
+        """Drop all cached positions after the first ``length``."""
         assert 0 <= length <= self.get_seq_length(), (length, self.get_seq_length())
         self._lengths = dict.fromkeys(self._lengths, length)

@@ -31,12 +31,12 @@ LAMBDA = "lambda"
 
 
 def layer_metric(name: str, layer: int) -> str:
-    """Return the name of a metric of one layer; layers count from 0."""
+    """Return the name under which metric ``name`` of one layer is logged; layers count from 0."""
     return f"{name}_l{layer}"
 
 
 def lambda_metric(layer: int) -> str:
-    """Return the name of the lambda metric of one layer."""
+    """Return the name under which the lambda of one layer is logged; layers count from 0."""
     return layer_metric(LAMBDA, layer)
 
 
@@ -49,7 +49,7 @@ def setting(
     holds: Iterable[str] = (),
     **bounds: float,
 ) -> Any:
-    """Declare a field of `Options` with its documentation.
+    """Declare a field of an `Options` dataclass together with its documentation.
 
     Args:
         default: Value if the key is left out; without a default the key is required.
@@ -65,7 +65,7 @@ def setting(
 def setting_metadata(
     meaning: str, unit: str | None, source: str | None, holds: Iterable[str]
 ) -> dict[str, Any]:
-    """Return a setting's documentation in pydantic's terms; arguments as for `setting`."""
+    """Return a setting's documentation as pydantic metadata; arguments as for `setting`."""
     schema = {"unit": unit, "source": source, "holds": list(holds)}
     schema = {key: value for key, value in schema.items() if value}
     return {"description": meaning, "json_schema_extra": schema or None}
@@ -180,7 +180,7 @@ def _describe_type(annotation: Any) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionConfig(Options):
-    """Settings of every attention variant; a variant subclasses this in its own file."""
+    """Settings shared by all attention variants; each variant subclasses it in its own file."""
 
     variant: str = setting(meaning="Name of the variant in models/attention/registry.py.")
     num_heads: int | None = setting(
@@ -236,13 +236,13 @@ class AttentionConfig(Options):
 
     @property
     def output_heads(self) -> int:
-        """`num_heads` of a resolved config."""
+        """Number of output heads: `num_heads` of a resolved config."""
         assert self.num_heads is not None, "attention config was not resolved by configure()"
         return self.num_heads
 
     @property
     def kv_heads(self) -> int:
-        """`num_kv_heads` of a resolved config."""
+        """Number of key/value heads: `num_kv_heads` of a resolved config."""
         assert self.num_kv_heads is not None, "attention config was not resolved by configure()"
         return self.num_kv_heads
 
@@ -259,7 +259,7 @@ class _ByVariant:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(Options):
-    """A decoder: pre-RMSNorm, SwiGLU, rotary positions, no biases; attention chosen by name."""
+    """Settings of a decoder: pre-RMSNorm, SwiGLU, rotary positions, no biases, any attention."""
 
     vocab_size: int = setting(meaning="Number of token ids.", unit="tokens", gt=0, le=2**24)
     d_model: int = setting(

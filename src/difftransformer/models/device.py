@@ -9,7 +9,7 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
 
 
 def set_deterministic(deterministic: bool, *, compiled: bool = False) -> None:
-    """Allow only deterministic operations, or all.
+    """Switch torch's deterministic algorithms on or off for this process.
 
     Args:
         deterministic: Whether nondeterministic operations raise an error.

@@ -17,12 +17,12 @@ class _Layer(Protocol):
 
 
 def lambda_init_of(layer: _Layer, setting: LambdaInit) -> float:
-    """Return lambda_init of a layer; its index, which may be unset, is read for a schedule only."""
+    """Return lambda_init of a layer; the layer's index may be unset unless a schedule needs it."""
     return resolve_lambda_init(setting, layer.layer_index if setting == "exponential" else 0)
 
 
 def resolve_lambda_init(setting: LambdaInit, layer_index: int) -> float:
-    """Return lambda_init of a layer: the number, or DIFF V1's schedule by 0-based depth.
+    """Return lambda_init of a layer: a fixed number, or DIFF V1's schedule by 0-based depth.
 
     The schedule is 0.8 - 0.6 exp(-0.3 layer_index) (arXiv 2410.05258, section 2.1).
     """

@@ -14,11 +14,13 @@ from difftransformer.models.kernels.eager import causal_mask
 def document_mask(
     segment_ids: Tensor, tokens: tuple[int, int], mask: Tensor | None, cache: Cache | None
 ) -> Tensor:
-    """Return the causal mask within documents, bool [B or 1, 1, T, T], True = may attend.
+    """Return the mask for causal attention within documents, bool, True = may attend.
+
+    Its shape is [B or 1, 1, T, T].
 
     Args:
         segment_ids: Integers [B or 1, T]; positions with equal ids are one document.
-        tokens: B and T.
+        tokens: The tokens [B, T] to mask, used for their shape.
         mask: Must be None: the two masks exclude each other.
         cache: Must be None: packed documents cannot be cached.
 
@@ -49,7 +51,7 @@ def segment_ids_from_eos(tokens: Tensor, eos: int) -> Tensor:
 
 
 def unmask_unattended(mask: Tensor) -> Tensor:
-    """Let fully masked queries of [*, 1, T, S], such as padding, attend to themselves.
+    """Let fully masked queries, such as padding, attend to themselves in a mask [*, 1, T, S].
 
     A softmax over no key would be NaN.
     """

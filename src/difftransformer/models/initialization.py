@@ -34,10 +34,10 @@ def init_module(
 
     Args:
         name: The module's name in its model.
-        module: A projection, an embedding, a norm or attention; others are left as they are.
+        module: A projection, an embedding, a norm or attention; other modules are unchanged.
         seed: Seed of the model.
         std: Standard deviation of the matrices; None: 1 / sqrt(in_features).
-        residual_scale: Factor of it for projections into the residual stream.
+        residual_scale: Factor of ``std`` for projections into the residual stream.
         embedding_std: Standard deviation of the token embedding.
     """
     if isinstance(module, Linear):

@@ -10,7 +10,7 @@ from difftransformer.models.attention.base import Cache
 
 
 class LanguageModel(nn.Module, ABC):
-    """A causal language model.
+    """Interface of a causal language model.
 
     Shapes: B = sequences, T = positions, D = d_model, V = vocabulary.
 
@@ -23,12 +23,12 @@ class LanguageModel(nn.Module, ABC):
     @property
     @abstractmethod
     def output_weight(self) -> Tensor:
-        """[V, D] matrix that maps hidden states to logits."""
+        """Matrix [V, D] that maps hidden states to logits."""
 
     @property
     @abstractmethod
     def embedding_weight(self) -> Tensor:
-        """[V, D] matrix of the token embeddings; the same as `output_weight` if tied."""
+        """Matrix [V, D] of the token embeddings; the same as `output_weight` if tied."""
 
     @property
     @abstractmethod
@@ -38,7 +38,7 @@ class LanguageModel(nn.Module, ABC):
     @property
     @abstractmethod
     def max_positions(self) -> int:
-        """Longest sequence that the model accepts."""
+        """Length of the longest sequence that the model accepts, in tokens."""
 
     @property
     @abstractmethod
@@ -47,14 +47,14 @@ class LanguageModel(nn.Module, ABC):
 
     @abstractmethod
     def hidden_states(self, tokens: Tensor, *, cache: Cache | None = None) -> Tensor:
-        """Return the hidden states after the final norm, [B, T] -> [B, T, D].
+        """Return the hidden states after the final norm, [B, T, D], of token ids [B, T].
 
         The T positions follow those in the cache, and are appended to it.
         """
 
 
 class HFCausalLM(LanguageModel):
-    """A causal language model of transformers as a `LanguageModel`.
+    """A wrapper that makes a causal language model of transformers a `LanguageModel`.
 
     Attributes:
         inner: The wrapped model; fine-tuning methods change its modules in place.
@@ -78,13 +78,13 @@ class HFCausalLM(LanguageModel):
 
     @property
     def output_weight(self) -> Tensor:
-        """[V, D] matrix that maps hidden states to logits."""
+        """Matrix [V, D] that maps hidden states to logits."""
         weight: Tensor = self.inner.get_output_embeddings().weight
         return weight
 
     @property
     def embedding_weight(self) -> Tensor:
-        """[V, D] matrix of the token embeddings."""
+        """Matrix [V, D] of the token embeddings."""
         weight: Tensor = self.inner.get_input_embeddings().weight
         return weight
 
@@ -95,7 +95,7 @@ class HFCausalLM(LanguageModel):
 
     @property
     def max_positions(self) -> int:
-        """Longest sequence that the model accepts."""
+        """Length of the longest sequence that the model accepts, in tokens."""
         return int(self.inner.config.get_text_config().max_position_embeddings)
 
     @property
@@ -111,13 +111,13 @@ class HFCausalLM(LanguageModel):
             self.inner.activation_checkpointing_disable()
 
     def enable_double_backward(self) -> None:
-        """Make second derivatives possible: float32 weights and eager attention."""
+        """Set float32 weights and eager attention, so that second derivatives can be computed."""
         self.inner.float()
         if self.inner.config._attn_implementation != "eager":
             self.inner.set_attn_implementation("eager")
 
     def linear_weight_names(self) -> list[str]:
-        """Return the names of the layers' matrices: no embeddings, output, norms or biases."""
+        """Return the names of the layers' matrices, without embeddings and output matrix."""
         return [
             f"{name}.weight"
             for name, module in self.named_modules()
@@ -125,7 +125,7 @@ class HFCausalLM(LanguageModel):
         ]
 
     def hidden_states(self, tokens: Tensor, *, cache: Cache | None = None) -> Tensor:
-        """Return the final hidden states, [B, T, D]."""
+        """Return the hidden states after the final norm, [B, T, D], of token ids [B, T]."""
         options: dict[str, Any] = {} if cache is None else {"past_key_values": cache}
         output = self.inner.base_model(input_ids=tokens, use_cache=cache is not None, **options)
         hidden: Tensor = output.last_hidden_state

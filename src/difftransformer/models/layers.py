@@ -38,7 +38,7 @@ _HALF_DTYPES = (torch.bfloat16, torch.float16)
 
 
 class AttentionLayer(Attention):
-    """Causal self-attention of one variant, [B, T, D] -> [B, T, D].
+    """Causal self-attention of one variant as a module, [B, T, D] -> [B, T, D].
 
     The constructor initializes the parameters from torch's global generator: matrices from N(0,
     1/in_features). In a deep model divide ``o_proj.weight`` by sqrt(2 num_layers).
@@ -268,13 +268,13 @@ class AttentionLayer(Attention):
 
 
 def layer_names() -> dict[str, str]:
-    """Return the variant of each `layer_class`, by class name."""
+    """Return the variant names by the class names of their standalone layers, see `layer_class`."""
     return {variant_location(name).partition(":")[2]: name for name in variants()}
 
 
 @cache
 def layer_class(variant: str) -> type[AttentionLayer]:
-    """Return the layer of a variant; imports its file and no other variant's.
+    """Return the standalone layer class of a variant; imports its file and no other variant's.
 
     Raises:
         ConfigError: Unknown variant.

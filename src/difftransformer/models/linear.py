@@ -42,7 +42,7 @@ MIN_ROWS = 16
 
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
-    """Return x W' with gradients: [..., I] and [O, I] -> [..., O]."""
+    """Return x W', differentiable, for x [..., I] and W [O, I]: [..., O]."""
     if not (use_custom_backward(x) and _use_onednn(x, weight)):
         return F.linear(x, weight)
     if not torch.is_grad_enabled():
@@ -52,12 +52,12 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def linear_no_grad(x: Tensor, weight: Tensor) -> Tensor:
-    """Return x W' without gradients, for any strides: [..., I] and [O, I] -> [..., O]."""
+    """Return x W', [..., O], without gradients, for x [..., I] and W [O, I] of any strides."""
     return _onednn(x, weight) if _use_onednn(x, weight) else F.linear(x, weight)
 
 
 def weight_grad(grad: Tensor, x: Tensor) -> Tensor:
-    """Return the gradient of a weight, g' x, for any strides: [..., O] and [..., I] -> [O, I].
+    """Return the gradient g' x, [O, I], of a weight, for g [..., O] and x [..., I] of any strides.
 
     oneDNN copies the first of two transposed operands, so the narrower one comes first.
     """
@@ -68,7 +68,7 @@ def weight_grad(grad: Tensor, x: Tensor) -> Tensor:
 
 
 def weight_grad_fp32(grad: Tensor, x: Tensor) -> Tensor:
-    """Return `weight_grad` of 2-dimensional factors in float32, even of half-precision factors."""
+    """Return `weight_grad` of 2-dimensional factors in float32, even if they are half precision."""
     if grad.dtype == torch.float32 and x.dtype == torch.float32:
         return weight_grad(grad, x)
     with no_autocast(grad):
@@ -138,7 +138,7 @@ def _use_onednn(x: Tensor, weight: Tensor) -> bool:
 
 
 def matmul_backend() -> str:
-    """Return which library multiplies float32 matrices on the CPU: "onednn" or "torch".
+    """Return the library that multiplies float32 matrices on the CPU: "onednn" or "torch".
 
     "torch" is torch's own choice, MKL on x86. oneDNN is used on processors with AVX-512: on AMD
     EPYC of family 26 a training step is 1.5 to 1.7 times as fast, on family 25 1.0 to 1.2 times.
@@ -171,7 +171,7 @@ def _has_avx512() -> bool:
 
 @cache
 def onednn_works() -> bool:
-    """Return whether torch has its private oneDNN operation and it multiplies correctly."""
+    """Return whether torch has its private oneDNN operation and the result of that is correct."""
     return run_in_thread(_check_onednn)
 
 
@@ -212,7 +212,9 @@ class _Linear(torch.autograd.Function):
 
 
 class Linear(nn.Linear):
-    """x W' without bias; uninitialized until `Transformer.init_weights` or a checkpoint sets it.
+    """A linear layer x W' without bias.
+
+    The weight is uninitialized until `Transformer.init_weights` or a checkpoint sets it.
 
     A fused projection of several matrices gets a mapping ``out_features``: the rows of each matrix,
     from top to bottom, by the name that it would have as a module of its own.
@@ -236,15 +238,18 @@ class Linear(nn.Linear):
             yield f"{prefix}.{matrix}" if matrix else name, weight
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., in_features] -> [..., out_features]."""
+        """Return x W', [..., out_features], for x [..., in_features]."""
         return linear(x, self.weight)
 
     def reset_parameters(self) -> None:
-        """Leave the weight uninitialized."""
+        """Leave the weight uninitialized, overriding the initialization of `torch.nn.Linear`."""
 
 
 class Embedding(nn.Embedding):
-    """One row per id; uninitialized until `Transformer.init_weights` or a checkpoint sets it."""
+    """A table with one vector per token id.
+
+    The weight is uninitialized until `Transformer.init_weights` or a checkpoint sets it.
+    """
 
     def reset_parameters(self) -> None:
-        """Leave the weight uninitialized."""
+        """Leave the weight uninitialized, overriding the initialization of `torch.nn.Embedding`."""

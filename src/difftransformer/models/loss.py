@@ -31,7 +31,7 @@ def chunked_cross_entropy(
     *,
     compiled: bool = False,
 ) -> Tensor:
-    """Return the weighted sum of the token losses, by default their mean.
+    """Return the weighted sum (by default the mean) of the cross-entropy of N tokens.
 
     The gradients are computed chunk by chunk in the forward pass (Liger Kernel, arXiv 2410.10989),
     so at most C x V logits exist at a time, and the logits are computed once. Under autocast the
@@ -61,7 +61,10 @@ def chunked_cross_entropy(
 
 @torch.no_grad()
 def token_losses(hidden: Tensor, weight: Tensor, targets: Tensor, chunk: int) -> Tensor:
-    """Return the loss of each position, [N] in nats, float32, as for `chunked_cross_entropy`."""
+    """Return the cross-entropy of each position, [N] in nats, float32.
+
+    The arguments are those of `chunked_cross_entropy`.
+    """
     hidden, weight = _in_autocast_precision(hidden, weight)
     losses = hidden.new_empty(len(targets), dtype=torch.float32)
     for part in _chunks(hidden, weight, chunk):
@@ -137,7 +140,7 @@ def _losses_and_grad(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def fused_losses_and_grad(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """As `_losses_and_grad`, in a form that a compiler fuses into one kernel."""
+    """Return the results of `_losses_and_grad`, written in a form that a compiler can fuse."""
     full = logits.float()
     lse = full.logsumexp(-1, keepdim=True)
     rows = targets.unsqueeze(-1)
@@ -153,7 +156,7 @@ def _compiled_losses_and_grad() -> LossesAndGrad:
 
 
 def chunk_rows(chunk: int, vocab_size: int, device_type: str) -> int:
-    """Return the positions per chunk, at most ``chunk``; fewer on a CPU, to fit its cache."""
+    """Return the number of positions per chunk: ``chunk``, or fewer on a CPU, to fit its cache."""
     if device_type == "cpu":
         return min(chunk, max(MIN_ROWS, CACHED_LOGITS // vocab_size))
     return chunk

@@ -15,12 +15,12 @@ from difftransformer.models.autograd import (
 
 
 class RMSNorm(nn.RMSNorm):
-    """RMSNorm over the last dimension, with one weight per entry."""
+    """RMSNorm over the last dimension, with one learned weight per entry."""
 
     eps: float
 
     def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:
-        """Normalize [..., width] and multiply by the weight and ``scale``."""
+        """Return ``x`` [..., width], normalized and multiplied by the weight and ``scale``."""
         weight = self.weight if scale == 1.0 else self.weight * scale
         if use_custom_backward(x):
             out: Tensor = _RMSNorm.apply(x, weight, self.eps)  # type: ignore[no-untyped-call]
@@ -31,7 +31,7 @@ class RMSNorm(nn.RMSNorm):
 
 
 def norm_and_scale(x: Tensor, norm: RMSNorm | None, scale: float) -> Tensor:
-    """Return ``norm(x) * scale``, or ``x * scale`` without a norm."""
+    """Return ``norm(x) * scale``, or ``x * scale`` if ``norm`` is None."""
     out: Tensor = x * scale if norm is None else norm(x, scale)
     return out
 

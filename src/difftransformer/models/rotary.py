@@ -23,7 +23,7 @@ _ALIGNMENT = 16
 
 
 class RotaryTable:
-    """cos and sin of positions 0, 1, ... in float32, computed when first needed and cached.
+    """Rotary cos and sin of positions 0, 1, ... in float32, computed when first needed and cached.
 
     Compiled code computes the tables at each call: a graph stores nothing between calls. Not a
     module with buffers on purpose: those would be damaged by construction on the meta device or a
@@ -36,7 +36,7 @@ class RotaryTable:
         self._cos = self._sin = torch.empty(0, head_dim, device="cpu")
 
     def at(self, positions: Tensor) -> Rope:
-        """Return cos and sin [..., d] of integer positions [T] or [B, T].
+        """Return cos and sin, each [..., d], of integer positions [T] or [B, T].
 
         Raises:
             ConfigError: A position is below 0. Compiled code does not check this.
@@ -50,14 +50,14 @@ class RotaryTable:
         return self._cos[positions], self._sin[positions]
 
     def span(self, start: int, length: int, device: torch.device) -> Rope:
-        """Return cos and sin [T, d] of the positions start, ..., start + length - 1."""
+        """Return cos and sin, each [T, d], of the positions start, ..., start + length - 1."""
         if torch.compiler.is_compiling():
             return self._cos_sin(torch.arange(start, start + length, device=device))
         self._grow(start + length, device)
         return self._cos[start : start + length], self._sin[start : start + length]
 
     def within(self, mask: Tensor) -> Rope:
-        """Return cos and sin [B, T, d] of positions that restart with each document.
+        """Return cos and sin, each [B, T, d], of positions that restart with each document.
 
         Args:
             mask: bool [B, 1, T, T] from `documents.document_mask`; a token's position is the number
@@ -83,7 +83,7 @@ class RotaryTable:
 
 
 def apply_rope(x: Tensor, rope: Rope) -> Tensor:
-    """Rotate heads [B, N, T, d] by the angles of their positions."""
+    """Return heads [B, N, T, d] rotated by the angles of their positions."""
     cos, sin = (_unsqueeze_heads(table).to(x.dtype) for table in rope)
     return x * cos + x.roll(x.shape[-1] // 2, dims=-1) * sin
 
@@ -95,9 +95,9 @@ def split_heads(
 
     Args:
         projected: [B, T, Q d + K d + V e + R], queries first.
-        rope: cos and sin of the positions.
-        heads: Q, K and V.
-        value_dim: e.
+        rope: Rotary cos and sin of the T positions.
+        heads: Numbers of query, key and value heads, (Q, K, V).
+        value_dim: Width of a value head, e.
 
     Returns:
         Queries [B, Q, T, d], keys [B, K, T, d], values [B, V, T, e], extra columns [B, T, R].

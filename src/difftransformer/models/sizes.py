@@ -30,7 +30,7 @@ _WIDTH, _POSITIONS = 8, 2
 
 
 def count_parameters(config: ModelConfig) -> int:
-    """Return the number of parameters (a tied matrix once), without allocating them."""
+    """Return a model's number of parameters without allocating them; tied matrices count once."""
     layer, other = layer_and_other_parameters(config)
     return other + config.num_layers * layer
 
@@ -45,7 +45,7 @@ def layer_and_other_parameters(config: ModelConfig) -> tuple[int, int]:
 
 
 class AttentionSize(NamedTuple):
-    """Parameters of the attention of one layer."""
+    """Numbers of attention parameters in one layer."""
 
     parameters: int
     softmax_parameters: int | None
@@ -75,7 +75,7 @@ def _attention_parameters(attention: AttentionConfig, d_model: int) -> tuple[int
 
 
 def llama_matrices(config: ModelConfig) -> dict[str, tuple[int, int]]:
-    """Return the shape [out, in] of each matrix of one layer of a Llama, by its Llama name."""
+    """Return the shape [out, in] of each matrix of one Llama layer, keyed by its Llama name."""
     attention = config.attention
     d_model, head_dim = config.d_model, attention.head_dim
     num_heads, num_kv_heads = attention.output_heads, attention.kv_heads
@@ -91,13 +91,13 @@ def llama_matrices(config: ModelConfig) -> dict[str, tuple[int, int]]:
 
 
 def kvo_parameters(config: ModelConfig) -> int:
-    """Return the parameters of W_K, W_V and W_O of one layer of a Llama."""
+    """Return the number of parameters of W_K, W_V and W_O in one Llama layer."""
     shapes = llama_matrices(config)
     return sum(shapes[name][0] * shapes[name][1] for name in ("k_proj", "v_proj", "o_proj"))
 
 
 def forward_flops(config: ModelConfig, seq_len: int, *, causal: bool = False) -> int:
-    """Return the FLOPs per token of a forward pass over a sequence of ``seq_len``.
+    """Return the FLOPs per token of a forward pass over a sequence of ``seq_len`` = T tokens.
 
     With ``causal``, only the (T + 1) / 2 keys that a query sees on average are counted, as for
     model FLOPs utilization (MFU). Without, all T keys, as papers count.
@@ -112,7 +112,7 @@ def forward_flops(config: ModelConfig, seq_len: int, *, causal: bool = False) ->
 
 
 def training_flops(config: ModelConfig, seq_len: int, *, causal: bool = False) -> int:
-    """Return the FLOPs per token of forward and backward; arguments as for `forward_flops`.
+    """Return the FLOPs per token of a forward and backward pass; arguments as for `forward_flops`.
 
     Backward has two matrix multiplications of equal size for each one of forward.
     """
@@ -120,7 +120,7 @@ def training_flops(config: ModelConfig, seq_len: int, *, causal: bool = False) -
 
 
 class LayerActivations(NamedTuple):
-    """Bytes of the activations of one layer for one sequence."""
+    """Memory of one layer's activations for one sequence, in bytes."""
 
     saved: float
     """Saved for the backward pass; without gradients about the peak."""
@@ -140,7 +140,7 @@ def layer_activations(
     masked: bool = False,
     grad: bool = True,
 ) -> LayerActivations:
-    """Return the bytes of a layer's activations for one sequence.
+    """Return the memory of one layer's activations for one sequence, in bytes.
 
     Saved are the input and output of each matrix, the input of both norms (the output of a matrix,
     in the precision of the residual stream), swish(gate) of the feed-forward, and the attention
@@ -191,7 +191,7 @@ def _one_layer_model(config: ModelConfig) -> Transformer:
 
 @torch.no_grad()
 def kv_cache_numel_per_token(config: ModelConfig) -> int:
-    """Return how many elements the key/value caches of all layers hold per position.
+    """Return the number of elements per position in the key/value caches of all layers.
 
     Measured by filling a cache with a narrow layer of the model's heads, so it holds for every
     variant.
@@ -207,7 +207,7 @@ def kv_cache_numel_per_token(config: ModelConfig) -> int:
 
 
 class FFNMatch(NamedTuple):
-    """The ffn_dim that `match_ffn` chose, and the size that it gives."""
+    """Result of `match_ffn`: the chosen ffn_dim and the resulting model size."""
 
     measure: Measure
     ffn_dim: int
@@ -218,7 +218,7 @@ class FFNMatch(NamedTuple):
 
     @property
     def relative_error(self) -> float:
-        """(size - target) / target: negative if the resized model is smaller."""
+        """Relative deviation (size - target) / target; negative if the resized model is smaller."""
         return self.size / self.target - 1
 
 
@@ -238,7 +238,7 @@ def match_ffn(
         seq_len: Length of a training sequence, for FLOPs.
 
     Raises:
-        ConfigError: Even without a feed-forward ``config`` is too large.
+        ConfigError: ``config`` is larger than ``reference`` even without a feed-forward.
     """
 
     def size(config: ModelConfig) -> int:

@@ -29,7 +29,7 @@ from difftransformer.models.rotary import Rope, RotaryTable
 
 
 class FeedForward(nn.Module):
-    """SwiGLU feed-forward; rows of ``gate_up_proj``: gate [F], up [F]."""
+    """SwiGLU feed-forward block; ``gate_up_proj`` has F rows for the gate, then F rows for up."""
 
     def __init__(self, d_model: int, ffn_dim: int) -> None:
         super().__init__()
@@ -37,13 +37,13 @@ class FeedForward(nn.Module):
         self.down_proj = Linear(ffn_dim, d_model)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, T, D] -> [B, T, D]."""
+        """Return the block's output, [B, T, D], of its input [B, T, D]."""
         out: Tensor = self.down_proj(swiglu(self.gate_up_proj(x)))
         return out
 
 
 def swiglu(gate_up: Tensor) -> Tensor:
-    """Return swish(gate) * up, [..., F], of concatenated gate and up, [..., 2F]."""
+    """Return swish(gate) * up, [..., F], for an input [..., 2F] of gate followed by up."""
     if use_custom_backward(gate_up):
         out: Tensor = _SwiGLU.apply(gate_up)  # type: ignore[no-untyped-call]
         return out
@@ -87,14 +87,14 @@ class DecoderLayer(nn.Module):
         self.ffn = FeedForward(config.d_model, config.ffn_dim)
 
     def forward(self, x: Tensor, rope: Rope, mask: Tensor | None, cache: Cache | None) -> Tensor:
-        """[B, T, D] -> [B, T, D]."""
+        """Return the layer's output, [B, T, D]; arguments as in `Attention.forward`."""
         x = x + self.attention(self.attention_norm(x), rope, mask, cache)
         out: Tensor = x + self.ffn(self.ffn_norm(x))
         return out
 
 
 class Transformer(LanguageModel):
-    """A causal language model.
+    """A decoder-only causal language model with a configurable attention variant.
 
     Attributes:
         config: The settings, with head counts resolved.
@@ -139,12 +139,12 @@ class Transformer(LanguageModel):
 
     @property
     def output_weight(self) -> Tensor:
-        """[V, D] matrix that maps hidden states to logits."""
+        """Matrix [V, D] that maps hidden states to logits."""
         return self.embedding.weight if self.lm_head is None else self.lm_head.weight
 
     @property
     def embedding_weight(self) -> Tensor:
-        """[V, D] matrix of the token embeddings."""
+        """Matrix [V, D] of the token embeddings."""
         return self.embedding.weight
 
     @property
@@ -154,7 +154,7 @@ class Transformer(LanguageModel):
 
     @property
     def max_positions(self) -> int:
-        """Longest sequence that the model accepts."""
+        """Length of the longest sequence that the model accepts, in tokens."""
         return self.config.max_positions
 
     @property
@@ -234,7 +234,7 @@ class Transformer(LanguageModel):
 
     @torch.no_grad()
     def last_token_attention(self, token: Tensor, cache: PrefixCache) -> Iterator[Tensor]:
-        """Yield each layer's attention weights of one more token, signed, [B, H, S].
+        """Process one more token and yield its signed attention weights in each layer, [B, H, S].
 
         Only one row per head is computed at a time. The token's keys and values are appended to the
         cache.
@@ -267,7 +267,7 @@ class Transformer(LanguageModel):
             self.init_module(name, module, seed)
 
     def init_module(self, name: str, module: nn.Module, seed: int) -> None:
-        """Initialize the weights of one module, whose parameters are unsharded and on the CPU."""
+        """Initialize the weights of one unsharded module on the CPU by ``config.initializer``."""
         init_module(
             name,
             module,

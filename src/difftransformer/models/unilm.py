@@ -34,7 +34,7 @@ _FUSED = "qkv_proj"
 
 
 def unilm_state_dict(layer: Attention) -> dict[str, Tensor]:
-    """Return a layer's weights with the names and the layout of unilm, copied.
+    """Return a copy of a layer's weights with the names and the layout of unilm.
 
     Raises:
         CheckpointError: unilm has no such layer, or its layer has tensors that this one lacks.

@@ -33,18 +33,18 @@ from difftransformer.training.run import JobArguments, TrainSetup, open_weights,
 
 
 def adapt(run_config: RunConfig, *, model: Path | None = None, **job: Unpack[JobArguments]) -> None:
-    """Adapt the parent of a run, or resume from the latest checkpoint; publish the outputs.
+    """Fine-tune the parent model of a run, or resume from the latest checkpoint; write the outputs.
 
     Args:
         run_config: The resolved config, with ``adapt`` and ``init_from`` or ``pretrained``.
         model: Folder of the parent's finished training with the same seed.
-        **job: The other arguments; the dataset has the parent's tokenizer.
+        **job: `run.JobArguments`; the dataset must have the parent's tokenizer.
 
     Raises:
         ConfigError: The run has no method or parent, or its settings cannot be used.
-        CheckpointError: ``model`` has no finished training, that of another run or seed, another
-            tokenizer, or a model that is no plain Llama.
-        BackendError: Models of transformers lack the attention implementation.
+        CheckpointError: ``model`` has no finished training, or one of another run, seed or
+            tokenizer, or its model is not a plain Llama.
+        BackendError: Transformers models do not support the attention implementation.
         UserError, Interrupted: As in `pretrain`.
     """
     if run_config.adapt is None:
@@ -84,7 +84,10 @@ def adapt(run_config: RunConfig, *, model: Path | None = None, **job: Unpack[Job
 def first_batches(
     dataset: PackedDataset, run_config: RunConfig, sequences: int, seed: int
 ) -> Iterable[Tensor]:
-    """Return batches [B, T] of the first sequences of a run's training text."""
+    """Return batches of token ids [B, T] from the start of a run's shuffled training text.
+
+    They have at least ``sequences`` sequences in all.
+    """
     size = min(run_config.training.micro_batch, sequences)
     loader = BatchLoader(
         dataset, "train", batch_size=size, seq_len=run_config.training.seq_len, seed=seed

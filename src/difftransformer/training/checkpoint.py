@@ -51,14 +51,14 @@ _DAMAGE = (ValueError, KeyError, TypeError, FileNotFoundError, NotADirectoryErro
 
 @dataclass(frozen=True)
 class TrainState:
-    """Everything a run needs to resume with bit-identical results."""
+    """The state of a training run, from which it resumes with bit-identical results."""
 
     step: int
     tensors: dict[str, Tensor]
     metadata: dict[str, Any]
 
     def to_cpu(self) -> "TrainState":
-        """Return a copy in CPU memory, which training does not change."""
+        """Return a copy of the state in CPU memory, which further training does not change."""
         tensors = {
             name: tensor.detach().to("cpu", copy=True) for name, tensor in self.tensors.items()
         }
@@ -66,14 +66,14 @@ class TrainState:
 
 
 class CheckpointStore:
-    """The checkpoints in a state folder; the caller holds its lock.
+    """The checkpoints of one run in its state folder; the caller must hold the folder's lock.
 
     Args:
         folder: The state folder.
         keep: Number of complete checkpoints to keep.
         identity: Fingerprint of the run (settings, data, seed, code); checkpoints of another run
             are refused.
-        group: Process group of the training: all processes call each method.
+        group: Process group of the training; all of its processes must call each method.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class CheckpointStore:
             self._thread.shutdown()
 
     def save(self, train_state: TrainState, *, async_: bool = False) -> None:
-        """Write a checkpoint and delete all but the newest ones.
+        """Write a checkpoint, then delete all but the newest ``keep`` ones.
 
         Args:
             train_state: The state to write.
@@ -127,10 +127,12 @@ class CheckpointStore:
             self._save(train_state)
 
     def wait(self, *, block: bool = True) -> None:
-        """Wait for the checkpoint that is being written; without ``block`` only check it.
+        """Wait for the checkpoint that is being written in a thread, or raise its error.
+
+        Without ``block``, only raise the error of a write that has already failed.
 
         Raises:
-            CheckpointError: It could not be written, see `save`.
+            CheckpointError: The checkpoint could not be written, see `save`.
         """
         if self._writing is not None and (block or self._writing.done()):
             future, self._writing = self._writing, None
@@ -162,16 +164,16 @@ class CheckpointStore:
             shutil.rmtree(self._folder / INTERMEDIATE, ignore_errors=True)
 
     def damaged(self) -> list[str]:
-        """Return the names of the damaged checkpoints that were renamed."""
+        """Return the names of the damaged checkpoints, which `latest_valid` renamed."""
         return sorted(path.stem for path in self._folder.glob(f"{CHECKPOINT}*{_DAMAGED}"))
 
     def save_intermediate(self, step: int, model: LanguageModel) -> None:
-        """Write the weights after a step, to be published with the final ones.
+        """Write the weights after a step, to be published with the final weights.
 
         A run that resumes from an earlier step writes the same bytes again.
 
         Raises:
-            CheckpointError: The file system refused, now or for the checkpoint before.
+            CheckpointError: The file system refused this or the previous checkpoint.
         """
         path = self.intermediate_checkpoint(step)
         self.wait()  # collectives for one file at a time
@@ -184,18 +186,20 @@ class CheckpointStore:
             ) from error
 
     def intermediate_checkpoint(self, step: int) -> Path:
-        """Return the file of the weights after a step."""
+        """Return the path of the file with the weights after a step."""
         return self._folder / INTERMEDIATE / intermediate_name(step)
 
     def latest_valid(self, like: Mapping[str, Tensor] | None = None) -> TrainState | None:
-        """Return the newest checkpoint whose checksums match; it must have all tensors of ``like``.
+        """Return the newest checkpoint whose checksums match and that has all tensors of ``like``.
+
+        None if there is none.
 
         Each process reads its shards of the tensors that are sharded in ``like``. Damaged
         checkpoints are reported and renamed.
 
         Raises:
-            CheckpointError: The checkpoint belongs to another run, was written by versions of
-                libraries whose files cannot be read here, or the disk refuses.
+            CheckpointError: The checkpoint belongs to another run, was written by library
+                versions whose files cannot be read here, or the file system refused.
         """
         like = like or {}
         # Rank 0 searches, since it renames damaged checkpoints; all read the one it finds.

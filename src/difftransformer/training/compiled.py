@@ -22,7 +22,7 @@ GRAPHS = 200
 
 
 def compiled_states(model: LanguageModel, **options: Any) -> HiddenStates:
-    """Compile the layers of ``model`` in place; return its function of hidden states.
+    """Compile the layers of ``model`` in place; return its function from tokens to hidden states.
 
     ``forward`` is compiled, not the module, so that FSDP's hooks run outside the graph. A model
     without ``layers`` is compiled as a whole.
@@ -41,7 +41,10 @@ def compiled_states(model: LanguageModel, **options: Any) -> HiddenStates:
 
 
 def measured_states(states: HiddenStates, tokens: Tensor, rows: int) -> Tensor:
-    """Return the hidden states [b, T, D] of tokens [b, T], padded to ``rows`` sequences."""
+    """Return the hidden states [b, T, D] of tokens [b, T], without gradients.
+
+    The batch is padded to ``rows`` sequences for the call, so that nothing is compiled again.
+    """
     missing = rows - len(tokens)
     padded = tokens if missing <= 0 else torch.cat((tokens, tokens[:1].expand(missing, -1)))
     with torch.enable_grad():

@@ -37,10 +37,10 @@ _POLL_SECONDS = 1.0
 
 
 def collective_timeout() -> timedelta:
-    """Return how long a collective waits for the other processes.
+    """Return the time after which a collective gives up waiting for the other processes.
 
     Raises:
-        ConfigError: The environment variable is no positive number.
+        ConfigError: The environment variable that sets it is not a positive number.
     """
     text = os.environ.get(COLLECTIVE_TIMEOUT, "").strip() or "300"
     if not (text.isdecimal() and int(text) > 0):
@@ -52,7 +52,7 @@ def collective_timeout() -> timedelta:
 
 
 class FSDPProcessGroup(ProcessGroup):
-    """Several processes, each with a shard of all parameters and states."""
+    """A process group in which each process has a shard of all parameters and optimizer states."""
 
     def __init__(self, world_size: int, device: torch.device) -> None:
         self.rank, self.world_size = dist.get_rank(), world_size
@@ -62,16 +62,16 @@ class FSDPProcessGroup(ProcessGroup):
         self._group: Any = None  # torch's default group, with gloo for objects on the CPU
 
     def new_group(self) -> Self:
-        """Return a group of the same processes for another thread; all processes call it."""
+        """Return a group of the same processes for use in another thread; all processes call it."""
         other = copy(self)
         other._group = dist.new_group(backend="gloo", timeout=collective_timeout())
         return other
 
     def require_same_on_all_ranks(self, version: str) -> None:
-        """Check that all processes have the same version of a library.
+        """Check that all processes have the same version of a library, given here for this process.
 
         Raises:
-            BackendError: They do not.
+            BackendError: The versions differ.
         """
         versions = self.all_gather_object(version)
         if len(set(versions)) > 1:
@@ -87,7 +87,7 @@ class FSDPProcessGroup(ProcessGroup):
         device: torch.device,
         precision: str,
     ) -> M:
-        """Return a model with sharded parameters; a layer is gathered while it computes."""
+        """Return a model with sharded parameters; each layer is gathered while it computes."""
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
         is_bf16 = precision == "bf16"
@@ -123,14 +123,14 @@ class FSDPProcessGroup(ProcessGroup):
     def wrap_loss(
         self, model: LanguageModel, loss: Callable[[Tensor], Tensor]
     ) -> Callable[[Tensor], Tensor]:
-        """Return ``loss`` with embedding and output matrix gathered in the forward pass."""
+        """Return ``loss`` as a function that first gathers the embedding and the output matrix."""
         self._root.compute = loss
         root: Callable[[Tensor], Tensor] = self._root
         return root
 
     @contextmanager
     def unsharded(self) -> Iterator[None]:
-        """Gather embedding and output matrix for reading outside the loss."""
+        """Gather the embedding and the output matrix within the context, for reading."""
         self._root.unshard()
         try:
             yield
@@ -138,13 +138,13 @@ class FSDPProcessGroup(ProcessGroup):
             self._root.reshard()
 
     def all_reduce_mean(self, value: Tensor) -> Tensor:
-        """Return the mean of a scalar over the processes."""
+        """Return the mean over the processes of a scalar that each process passes."""
         total = value.clone()
         dist.all_reduce(total)
         return total / self.world_size
 
     def full_tensor(self, tensor: Tensor) -> Tensor:
-        """Return the full tensor of a sharded one; others as they are."""
+        """Return the full tensor of a sharded one; unsharded tensors are returned unchanged."""
         full: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
         return full
 
@@ -162,7 +162,7 @@ class FSDPProcessGroup(ProcessGroup):
         return full_model
 
     def shard_tensor(self, full: Tensor, like: Tensor) -> Tensor:
-        """Return this process's shard of a full tensor, sharded as ``like``."""
+        """Return this process's shard of a full tensor, sharded in the same way as ``like``."""
         from torch.distributed.tensor import DTensor, distribute_tensor
 
         if not isinstance(like, DTensor) or isinstance(full, DTensor):
@@ -173,24 +173,24 @@ class FSDPProcessGroup(ProcessGroup):
         )
 
     def any_rank(self, stop: str | None) -> str | None:
-        """Return the stop signal that any process received, None if none did."""
+        """Return the stop signal that any process has received, None if none has."""
         number = 0 if stop is None else int(signal.Signals[stop])
         highest = torch.tensor(number)  # on the CPU: reading it from a GPU would stall that
         dist.all_reduce(highest, dist.ReduceOp.MAX)
         return signal.Signals(int(highest)).name if highest else None
 
     def broadcast_object(self, value: Any) -> Any:
-        """Return the value of rank 0."""
+        """Return the object that rank 0 passes, in all processes."""
         return self.all_gather_object(value)[0]
 
     def all_gather_object(self, value: Any) -> list[Any]:
-        """Return the values of all processes, by rank."""
+        """Return the objects that all processes pass, ordered by rank."""
         values: list[Any] = [None] * self.world_size
         dist.all_gather_object(values, value, self._group)
         return values
 
     def run_on_all_or_raise(self, act: Callable[[], T]) -> T:
-        """Return what ``act`` returns in this process; raise in all if it fails in any."""
+        """Run ``act`` in each process and return its own result; raise in all if any fails."""
         failure: OSError | UserError | None = None
         try:
             result = act()
@@ -204,7 +204,10 @@ class FSDPProcessGroup(ProcessGroup):
         return result
 
     def run_on_rank0(self, act: Callable[[], T]) -> T | None:
-        """Run ``act`` on rank 0; the others poll in short collectives, so that none times out."""
+        """Run ``act`` on rank 0 and return its result there, None elsewhere.
+
+        The other processes poll in short collectives, so that no collective times out.
+        """
         with ThreadPoolExecutor(1, "rank0") as pool:
             future = pool.submit(act) if self.is_rank0 else None
             while not self.broadcast_object(future is None or future.done()):
@@ -213,7 +216,10 @@ class FSDPProcessGroup(ProcessGroup):
             return self.run_on_all_or_raise(lambda: None if future is None else future.result())
 
     def save_shards(self, tensors: dict[str, Tensor], folder: Path) -> list[str]:
-        """Write each process's shards as safetensors by torch.distributed.checkpoint."""
+        """Write this process's shards as safetensors into ``folder``; return its file names.
+
+        torch.distributed.checkpoint writes them.
+        """
         from torch.distributed.checkpoint.api import CheckpointException
         from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
         from torch.distributed.checkpoint.state_dict_saver import save
@@ -228,7 +234,9 @@ class FSDPProcessGroup(ProcessGroup):
 
 
 def read_shards(folder: Path, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors of a sharded checkpoint that any number of processes wrote.
+    """Return the tensors in ``folder``, a sharded checkpoint written by any number of processes.
+
+    Of tensors that are sharded in ``like``, only this process's shards are read.
 
     Only this process's shard is read of those that are sharded in ``like``.
     """

@@ -23,20 +23,23 @@ def identify(
     threads: int,
     code: str,
 ) -> JobIdentity:
-    """Return the identity of a training; its fingerprint covers all that its numbers depend on.
+    """Return the identity of a training job.
+
+    Its fingerprint covers everything that its numbers depend on.
 
     Args:
-        stage: Rule of the workflow.
-        run: The resolved config.
-        model: Folder of the finished training that it continues, if any.
+        stage: Name of the Snakemake rule.
+        run: The resolved config of the run.
+        model: Folder of the finished training that the job continues, if any.
         dataset: The training data.
         seed: Seed of the initial weights and of the order of the data.
-        threads: Threads of one operation, for the record.
+        threads: Threads per torch operation, for the record.
         code: Fingerprint of the code that trains.
 
     Raises:
-        ConfigError: ``model`` is given and the run continues no other, or the other way round.
-        CheckpointError: No finished training of the parent with this seed and tokenizer.
+        ConfigError: ``model`` is given for a run that continues no other, or is missing.
+        CheckpointError: ``model`` is not a finished training of the parent run with this seed and
+            tokenizer.
     """
     parent = _open_parent(run, model, dataset, seed)
     inputs = {"dataset": dataset.digest}
@@ -85,10 +88,10 @@ def _open_parent(
 
 
 def require_trained(model: Path, run: str, seed: int) -> Result:
-    """Return the result of the training behind a model; it must be of this run and seed.
+    """Return the result of the training that wrote a model, after checking its run and seed.
 
     Raises:
-        CheckpointError: The folder is missing, or its training is unfinished or another one.
+        CheckpointError: The folder is missing, or its training is unfinished or of another run.
     """
     if not (model / TRAINING).is_file():
         problem = "training has not finished" if model.is_dir() else "no such model folder"
@@ -103,7 +106,7 @@ def require_trained(model: Path, run: str, seed: int) -> Result:
 
 
 def require_same_tokenizer(model: Path, dataset: PackedDataset, cure: str) -> None:
-    """Check that a model, whose folder has its tokenizer, was trained with the dataset's.
+    """Check that a model was trained with the dataset's tokenizer, by the copy in its folder.
 
     Raises:
         CheckpointError: The tokenizers differ; the message ends with ``cure``.

@@ -10,7 +10,10 @@ from types import FrameType
 
 
 class Interrupted(SystemExit):
-    """Training got a stop signal; the same call resumes it.
+    """Exit of a training that received a stop signal; the same call resumes the training.
+
+    It is a `SystemExit` with status 75 (``EX_TEMPFAIL``): it passes through ``except Exception``
+    and ends the process as resumable without a traceback. ``str()`` is one line for the log.
 
     A `SystemExit` with status 75 (``EX_TEMPFAIL``): it passes through ``except Exception`` and
     ends the process as resumable without a traceback. ``str()`` is one line for the log.
@@ -26,7 +29,7 @@ class Interrupted(SystemExit):
 
 @dataclass
 class StopRequest:
-    """The stop signal that the process has received, None if none."""
+    """Holder of the stop signal that the process has received, None if none."""
 
     signal: str | None = None
 

@@ -22,24 +22,26 @@ logger = logging.getLogger(__name__)
 
 
 def is_launched() -> bool:
-    """Return whether this is one of several processes that `torchrun` started."""
+    """Return whether this process is one of several that `torchrun` started."""
     return launched_world_size() > 1
 
 
 def launch(world_size: int, words: Sequence[str], on_gpus: bool) -> int:
-    """Run a command of difftransformer as ``world_size`` processes; return its exit status.
+    """Run a command of difftransformer as ``world_size`` processes; return the exit status.
+
+    Stop signals reach all processes. The status is that of a failed process, if any.
 
     Stop signals reach all processes; the status is that of the process that failed.
 
     Args:
         world_size: Number of processes on all nodes.
-        words: Command line after `difftransformer`.
+        words: Arguments of the command line after `difftransformer`.
         on_gpus: Whether to reserve a GPU for each process.
 
     Raises:
         ConfigError: The processes cannot be divided evenly among the nodes.
         BackendError: The nodes do not find each other.
-        UserError: There are fewer GPUs, or a process was ended from outside.
+        UserError: There are fewer GPUs than processes, or a process was killed from outside.
     """
     rendezvous = os.environ.get(RENDEZVOUS, "").split()
     nodes = int(rendezvous[0]) if rendezvous else slurm.nodes()

@@ -34,7 +34,7 @@ _TINY = 1e-8
 
 
 class LowRankMethodSettings(MethodSettings):
-    """Settings of both methods, with the defaults of transformers."""
+    """Settings that GaLore and APOLLO share, with the defaults of transformers."""
 
     rank: int = setting(128, meaning="r", source="transformers", gt=0)
     gap: int = setting(
@@ -42,7 +42,11 @@ class LowRankMethodSettings(MethodSettings):
     )
 
     def parameter_counts(self, model: ModelConfig) -> ParameterCounts:
-        """Return the sizes: projection and two low-rank moments per matrix, else two moments."""
+        """Return the numbers of trained parameters and of optimizer states.
+
+        A projected matrix has its projection and two low-rank moments, other parameters have two
+        moments.
+        """
         trained, shapes = self.trainable_parameters(model), list(llama_matrices(model).values())
         ranks = [_projection_rank(self.method, self.rank, min(shape)) for shape in shapes]
         low = sum(r * (min(s) + 2 * max(s)) for r, s in zip(ranks, shapes, strict=True))
@@ -58,7 +62,7 @@ def low_rank_method(
     scale: float,
     task: Task,
 ) -> Method:
-    """Return the training of all parameters, with GaLore or APOLLO for the layers' matrices."""
+    """Return a `Method` that trains all parameters, the layers' matrices by GaLore or APOLLO."""
     low = LowRankSettings(kind, settings.rank, settings.gap, scale, task.seed)
     matrices = model.linear_weight_names()
     return Method(LowRankAdamW(model.named_parameters(), matrices, task.training, low))
@@ -66,7 +70,7 @@ def low_rank_method(
 
 @dataclass(frozen=True)
 class LowRankSettings:
-    """Method, rank r, steps between new P (gap), scale s, and seed."""
+    """Settings of the optimizer: method, rank r, steps between new P (gap), scale s, and seed."""
 
     kind: Literal["galore", "apollo"]
     rank: int
@@ -76,10 +80,10 @@ class LowRankSettings:
 
 
 class LowRankAdamW:
-    """GaLore or APOLLO for the matrices of a model's layers, AdamW for the other parameters.
+    """Optimizer with GaLore or APOLLO for the matrices of the layers, AdamW for other parameters.
 
     Args:
-        parameters: Names and parameters.
+        parameters: Pairs of name and parameter.
         matrices: Names of the parameters that are projected.
         config: Training settings.
         settings: Settings of GaLore or APOLLO.
@@ -115,7 +119,7 @@ class LowRankAdamW:
             matrix.parameter.grad = None
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the state as ``{key}.{parameter name}``, without copying."""
+        """Return the optimizer state by names ``{key}.{parameter name}``, without copying."""
         low_rank = {
             f"{key}.{matrix.name}": tensor
             for matrix in self._matrices
@@ -124,7 +128,7 @@ class LowRankAdamW:
         return self._adamw.tensors() | low_rank
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Restore the optimizer state from `tensors`."""
+        """Restore the optimizer state from a result of `tensors`."""
         for name, tensor in self.tensors().items():
             tensor.copy_(tensors[name])
 
@@ -203,7 +207,10 @@ def _projection_rank(kind: str, rank: int, short: int) -> int:
 
 
 def random_projection(shape: torch.Size, rank: int, seed: int) -> Tensor:
-    """Return APOLLO's P [r, shorter side] for a matrix, drawn as its authors do."""
+    """Return APOLLO's random projection P for a matrix of this shape, [rank, shorter side].
+
+    It is drawn as the authors do.
+    """
     generator = torch.Generator().manual_seed(seed)
     short = min(shape)
     if shape[0] >= shape[1]:

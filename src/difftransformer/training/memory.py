@@ -45,7 +45,7 @@ ADAPTED_FRAGMENTATION = 2.0
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes that a job needs at its peak besides its loaded code."""
+    """Estimated bytes that a job needs at its peak, in parts, without its loaded code."""
 
     states: float
     activations: float
@@ -54,11 +54,11 @@ class MemoryEstimate:
 
     @property
     def peak(self) -> float:
-        """Sum of all parts."""
+        """Sum of all parts, in bytes."""
         return self.states + self.activations + self.logits + self.checkpoint
 
     def lower(self, config: TrainingConfig, model: ModelConfig) -> str:
-        """Return the settings to lower: those of the largest part."""
+        """Return the names and values of the settings that determine the largest part, as text."""
         if self.activations >= max(self.states, self.logits):
             return (
                 f"training.micro_batch_size ({config.micro_batch}; gradients still accumulate to "
@@ -76,7 +76,7 @@ class MemoryEstimate:
 
 
 def estimate_memory(run_config: RunConfig, device_type: str) -> MemoryEstimate:
-    """Estimate the peak memory of one process of a training on a "cpu" or "cuda" device."""
+    """Return the estimated peak memory of one training process on a "cpu" or "cuda" device."""
     model, config, on_gpu = run_config.model, run_config.training, device_type == "cuda"
     parameters = count_parameters(model)
     counts = ParameterCounts(parameters, 2 * parameters)
@@ -126,9 +126,9 @@ def _activations(run_config: RunConfig, on_gpu: bool) -> tuple[float, float]:
 
 
 def require_memory(run_config: RunConfig, device: torch.device) -> None:
-    """Check that the estimated memory is free, and log it.
+    """Check that the estimated peak memory of a training is free, and log the estimate.
 
-    An adapted model returns freed memory to the system if its fragmentation would not fit.
+    On a CPU, a fine-tuning returns freed memory to the system if fragmentation would not fit.
 
     Raises:
         UserError: The estimate exceeds the free memory; the message says what to lower.

@@ -16,14 +16,14 @@ from difftransformer.models.sizes import count_parameters
 
 
 class Optimizer(Protocol):
-    """Updates parameters from their gradients."""
+    """Interface of an optimizer, which updates parameters from their gradients."""
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        """The trained parameters, whose gradient norm is logged and clipped."""
+        """Return the trained parameters, whose gradient norm is logged and clipped."""
 
     def step(self, lr: float, found_inf: Tensor | None = None) -> None:
-        """Update the parameters from their gradients, and set these to None.
+        """Update the parameters from their gradients, and set the gradients to None.
 
         Args:
             lr: The learning rate.
@@ -34,15 +34,15 @@ class Optimizer(Protocol):
         """Return the optimizer state by name, without copying."""
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Restore the state from `tensors`; other names are ignored."""
+        """Restore the optimizer state from a result of `tensors`; other names are ignored."""
 
 
 class ParameterCounts(NamedTuple):
-    """Numbers of parameters and optimizer states of an adaptation.
+    """Numbers of trainable parameters and of optimizer states of a fine-tuning method.
 
     Attributes:
-        trained: Trainable parameters.
-        optimizer: Numbers in the optimizer state.
+        trained: Number of trainable parameters.
+        optimizer: Number of elements in the optimizer state.
     """
 
     trained: int
@@ -50,35 +50,41 @@ class ParameterCounts(NamedTuple):
 
 
 class MethodSettings(Settings):
-    """Base class of the ``Settings`` of a method; ``method`` is a Literal with its file's name."""
+    """Base class of the settings of a fine-tuning method.
+
+    In each subclass, ``method`` is a Literal with the name of the method's file.
+    """
 
     method: str = setting(meaning="File of training/methods")
 
     def trainable_parameters(self, model: ModelConfig) -> int:
-        """Return the number of trainable parameters for a model of these sizes, without biases."""
+        """Return the number of trainable parameters in a model of these sizes, without biases."""
         return count_parameters(model)
 
     def require_fit(self, model: ModelConfig) -> None:
-        """Check the settings against the sizes of a model.
+        """Check the method's settings against the sizes of a model.
 
         Raises:
-            ValueError: They do not fit; the message begins with the key of the setting.
+            ValueError: A setting does not fit; the message begins with its key.
         """
 
     def parameter_counts(self, model: ModelConfig) -> ParameterCounts:
-        """Return the sizes for AdamW, which has two moments per parameter."""
+        """Return the numbers of trained parameters and of optimizer states.
+
+        The default is for AdamW, which has two moments per parameter.
+        """
         trained = self.trainable_parameters(model)
         return ParameterCounts(trained, 2 * trained)
 
 
 @dataclass(frozen=True)
 class Task:
-    """Inputs of a method besides the model.
+    """Inputs of a fine-tuning method besides the model and the method's settings.
 
     Attributes:
         training: Training settings.
         seed: Seed of the method's random numbers.
-        batches: Returns batches of the given number of sequences, the first of the training text.
+        batches: Function that returns batches of the first n sequences of the training text.
     """
 
     training: TrainingConfig
@@ -87,10 +93,10 @@ class Task:
 
 
 class Adapter(NamedTuple):
-    """An adapter as peft saves it.
+    """A trained adapter in the form in which peft saves it.
 
     Attributes:
-        tensors: Its parameters by name.
+        tensors: Parameters of the adapter by name.
         settings: Content of adapter_config.json.
     """
 
@@ -99,7 +105,7 @@ class Adapter(NamedTuple):
 
 
 class Method:
-    """Full training of all parameters that require a gradient; adaptations are subclasses."""
+    """Training of all parameters that require a gradient; fine-tuning methods are subclasses."""
 
     extra_parameters: int = 0
     """Parameters besides those of the model, which `merge` removes."""
@@ -117,16 +123,16 @@ class Method:
         self.optimizer.step(lr, found_inf)
 
     def extra_metrics(self) -> dict[str, float]:
-        """Return the history columns of this method."""
+        """Return additional metrics of this method for the history, by column."""
         return {}
 
     def extra_tensors(self) -> dict[str, Tensor]:
-        """Return tensors of the model that a checkpoint needs although they are frozen."""
+        """Return, by name, the frozen tensors of the model that a checkpoint needs, too."""
         return {}
 
     def merge(self) -> None:
-        """Merge the adapter into the model, which is then a plain one of its class."""
+        """Merge the adapter into the model, which then has only modules of its own class."""
 
     def adapter(self) -> Adapter | None:
-        """Return the adapter, before `merge`; None without one."""
+        """Return the adapter, or None if the method has none; to be called before `merge`."""
         return None

@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class Mirror:
-    """The remote copy of a state folder.
+    """The remote copy of a training's state folder.
 
     Args:
         folder: The state folder.
@@ -65,7 +65,7 @@ class Mirror:
 
     @contextmanager
     def copying(self) -> Iterator[None]:
-        """Copy new checkpoints while the block trains, and the last one at its end.
+        """Copy new checkpoints in a thread while the block trains, and the last one at its end.
 
         All processes wait for the last copy when training ends or is stopped.
         """
@@ -93,7 +93,10 @@ class Mirror:
         self._group.run_on_rank0(copy_last)
 
     def finish(self) -> None:
-        """Mark the copy as finished if it has the last checkpoint; call after publishing."""
+        """Mark the remote copy as finished if it has the last checkpoint.
+
+        Call it after the outputs are published.
+        """
         if self._active and self._latest_local() in self._uploaded:
             try:
                 self._fs.pipe_file(self._path(FINISHED), b"")
@@ -103,10 +106,10 @@ class Mirror:
     def latest_valid(
         self, store: "CheckpointStore", like: "Mapping[str, Tensor]"
     ) -> "TrainState | None":
-        """Return the newest valid checkpoint of the store or, if newer, of the copy.
+        """Return the newest valid checkpoint of the local store or, if newer, of the remote copy.
 
         Raises:
-            CheckpointError: See `CheckpointStore.latest_valid`; or the copy cannot be read.
+            CheckpointError: See `CheckpointStore.latest_valid`; or the remote copy cannot be read.
         """
         latest = store.latest_valid(like)  # first: a checkpoint damaged here may be valid there
         step = -1 if latest is None else latest.step
@@ -120,7 +123,7 @@ class Mirror:
         return latest
 
     def clear(self) -> None:
-        """Delete the copy, so that the run starts from scratch on any machine."""
+        """Delete the remote copy, so that the run starts from scratch on any machine."""
         self._uploaded.clear()
         if self._active:
             with storage_errors(self._url, "cannot be cleared"), suppress(FileNotFoundError):
@@ -247,10 +250,10 @@ class Mirror:
 
 
 def forget_finished(url: str, scale: str, is_stored: Callable[[str, str], bool]) -> int:
-    """Delete the copies of finished trainings whose outputs are stored; return their number.
+    """Delete the remote copies of finished trainings whose outputs are stored; return their number.
 
     Args:
-        url: URL of all copies.
+        url: URL of the folder with all copies.
         scale: Scale of the trainings.
         is_stored: Whether the outputs of a run and seed are stored.
 

@@ -19,7 +19,7 @@ HiddenStates = Callable[[Tensor], Tensor]
 
 
 def document_end(config: TrainingConfig, dataset: PackedDataset) -> int | None:
-    """Return the token that ends documents, if ``document_mask`` is set; else None.
+    """Return the id of the token that ends documents if ``document_mask`` is set, else None.
 
     Raises:
         ConfigError: The dataset has no such token.
@@ -36,11 +36,11 @@ def document_end(config: TrainingConfig, dataset: PackedDataset) -> int | None:
 
 
 def within_documents(states: Callable[..., Tensor], end: int | None) -> HiddenStates:
-    """Return ``states`` with attention masked to documents; unchanged if ``end`` is None.
+    """Return ``states`` with attention restricted to documents, or unchanged if ``end`` is None.
 
     Args:
-        states: `Transformer.hidden_states`, compiled or not.
-        end: Token that ends a document.
+        states: A function from tokens to hidden states, compiled or not.
+        end: Id of the token that ends a document.
     """
     if end is None:
         return states
@@ -56,7 +56,7 @@ LM_WEIGHT = 0.5
 
 
 class Objective:
-    """The loss of training and validation.
+    """The loss of a run, in training and validation.
 
     Packed text: the mean cross-entropy of all targets. Rows with answer positions:
     ``mean CE(answers) + LM_WEIGHT * mean CE(other targets)``.
@@ -67,7 +67,7 @@ class Objective:
         answers: Indices of the answers among the T targets; None for packed text.
         device: Device of the batches.
         compiled: Whether to compile the loss, on a GPU.
-        end: Token that ends a document, for the document mask; None without it.
+        end: Id of the token that ends a document, if attention is masked to documents; else None.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Objective:
         self.weights = target_weights(seq_len, answers).to(device)
 
     def loss(self, hidden_states: HiddenStates, output_weight: Tensor, batch: Tensor) -> Tensor:
-        """Return the loss of ``batch`` [B, T+1] as a differentiable scalar."""
+        """Return the loss of ``batch``, token ids [B, T+1], as a differentiable scalar."""
         hidden = hidden_states(batch[:, :-1]).flatten(0, 1)
         targets = batch[:, 1:].flatten()
         weights = (self.weights / len(batch)).repeat(len(batch)) if self.is_weighted else None
@@ -98,14 +98,14 @@ class Objective:
     def row_losses(
         self, hidden_states: HiddenStates, output_weight: Tensor, batch: Tensor
     ) -> Tensor:
-        """Return the loss of each row of ``batch`` [B, T+1], float64 [B]."""
+        """Return the loss of each row of ``batch``, token ids [B, T+1], as float64 [B]."""
         hidden = hidden_states(batch[:, :-1]).flatten(0, 1)
         losses = token_losses(hidden, output_weight, batch[:, 1:].flatten(), self._chunk)
         return losses.double().view(len(batch), -1) @ self.weights.double()
 
 
 def target_weights(seq_len: int, answers: Sequence[int] | None) -> Tensor:
-    """Return the weight [T] of each target: the loss of a row is the weighted sum over it."""
+    """Return the weights [T] of the targets' losses in the loss of a row, their weighted sum."""
     if answers is None:
         return torch.full((seq_len,), 1.0 / seq_len)
     is_answer = torch.zeros(seq_len, dtype=torch.bool)

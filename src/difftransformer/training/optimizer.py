@@ -37,7 +37,7 @@ class AdamW:
     biases and lambda vectors have none: pulling them to zero would change what they parameterize.
 
     Args:
-        parameters: Names and parameters; those without ``requires_grad`` are left out.
+        parameters: Pairs of name and parameter; those without ``requires_grad`` are left out.
         config: Training settings; the learning rate is an argument of `step`.
     """
 
@@ -57,7 +57,7 @@ class AdamW:
 
     @torch.no_grad()
     def step(self, lr: float, found_inf: Tensor | None = None) -> None:
-        """Update the parameters from their gradients, and set these to None."""
+        """Update the parameters from their gradients, and set the gradients to None."""
         beta1, beta2 = self._config.betas
         for slots, decay in self._groups:
             due = [slot for slot in slots if slot.parameter.grad is not None]
@@ -82,7 +82,7 @@ class AdamW:
             parameter.grad = None
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the state as ``{key}.{parameter name}``, without copying."""
+        """Return the optimizer state by names ``{key}.{parameter name}``, without copying."""
         return {
             f"{key}.{slot.name}": getattr(slot, key)
             for slots, _ in self._groups
@@ -91,7 +91,7 @@ class AdamW:
         }
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Restore the optimizer state from `tensors`."""
+        """Restore the optimizer state from a result of `tensors`."""
         for name, tensor in self.tensors().items():
             tensor.copy_(tensors[name])
 
@@ -99,7 +99,7 @@ class AdamW:
 def split_decay(
     parameters: Iterable[tuple[str, nn.Parameter]],
 ) -> tuple[dict[str, nn.Parameter], dict[str, nn.Parameter]]:
-    """Return the trainable parameters with weight decay and those without, by name.
+    """Return the trainable parameters with weight decay and those without, each by name.
 
     Matrices named ``lambda_*``, lambda vectors with one row per head, have none.
     """

@@ -32,17 +32,17 @@ def publish(
     weights: Sequence[Path],
     adapter: Adapter | None = None,
 ) -> None:
-    """Write all declared outputs atomically, the result last.
+    """Write all outputs of a finished training atomically, its result last.
 
     Repeated calls write the same bytes, except for the times in the result's provenance.
 
     Args:
         output: The output folder.
         model: The trained model.
-        history: Its history.
+        history: The training history.
         dataset: The training data, whose tokenizer is copied.
         result: The result of the job.
-        weights: Files of intermediate weights; their folder is created in any case.
+        weights: Files of intermediate weights to copy; the folder for them is always created.
         adapter: The adapter, if any; its settings go into the metadata of its file.
 
     Raises:
@@ -82,7 +82,9 @@ def training_metrics(
     steps: int,
     diverged_at: int | None = None,
 ) -> Metrics:
-    """Return final losses, sizes and ``steps``; with a probe also the steps to learn retrieval.
+    """Return the final losses, the model sizes and ``steps``.
+
+    With a retrieval probe, also the steps to learn retrieval.
 
     With ``on_divergence: record`` also whether and when the run diverged, and the planned steps. A
     diverged run has no final losses, and its ``steps`` and ``tokens`` end at the divergence.

@@ -14,7 +14,7 @@ from difftransformer.training.optimizer import AdamW
 
 
 class PeftMethod(Method):
-    """A model with a peft adapter, trained by AdamW.
+    """Training of a model's peft adapter with AdamW.
 
     Args:
         model: The model; its modules are changed in place.
@@ -47,7 +47,7 @@ class PeftMethod(Method):
         )
 
     def extra_tensors(self) -> dict[str, Tensor]:
-        """Return the model's matrices if the adapter has changed them."""
+        """Return the model's matrices by name if the adapter has changed them."""
         if not self._moves_base:
             return {}
         suffix = "base_layer.weight"
@@ -58,7 +58,7 @@ class PeftMethod(Method):
         self.peft.merge_and_unload()
 
     def adapter(self) -> Adapter:
-        """Return the adapter as peft saves it."""
+        """Return the adapter in the form in which peft saves it."""
         tensors: Mapping[str, Tensor] = get_peft_model_state_dict(self.peft)
         copied = {name: tensor.detach().clone() for name, tensor in tensors.items()}
         return Adapter(copied, self.peft.peft_config["default"].to_dict())

@@ -30,20 +30,20 @@ logger = logging.getLogger(__name__)
 def pretrain(
     run_config: RunConfig, *, model: Path | None = None, **job: Unpack[JobArguments]
 ) -> None:
-    """Pre-train the model of a run, or resume from the latest checkpoint; publish the outputs.
+    """Pre-train the model of a run, or resume from the latest checkpoint; write the outputs.
 
     Args:
-        run_config: The resolved config; ``init_from`` names the run that it continues, if any.
-        model: Folder of that run's finished training with the same seed.
-        **job: The other arguments; the dataset has the parent's tokenizer.
+        run_config: The resolved config; ``init_from`` names the parent run to continue, if any.
+        model: Folder of the parent's finished training with the same seed.
+        **job: `run.JobArguments`; the dataset must have the parent's tokenizer.
 
     Raises:
         ConfigError: ``init_from`` without ``model``, or the reverse; or the two models differ in
             more than their positions.
-        CheckpointError: ``model`` has no finished training, that of another run or seed, or
-            another tokenizer.
+        CheckpointError: ``model`` has no finished training, or one of another run, seed or
+            tokenizer.
         UserError: The data or the device does not fit, memory or disk is too small, or training
-            diverged; the message says which and what to do.
+            diverged; the message says how to fix it.
         Interrupted: Stopped by a signal after writing a checkpoint (exit status 75); the same call
             resumes.
     """

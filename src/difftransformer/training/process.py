@@ -53,7 +53,7 @@ def resolve_device(config: TrainingConfig) -> torch.device:
 
 
 def prepare_process(config: TrainingConfig, device: torch.device, threads: int) -> bool:
-    """Set threads, allocator and deterministic kernels; return whether kernels are deterministic.
+    """Set the threads, allocator and determinism; return whether kernels are deterministic.
 
     The number of threads changes the order of sums, hence the bits: it does not depend on the
     machine.
@@ -73,7 +73,7 @@ def prepare_process(config: TrainingConfig, device: torch.device, threads: int) 
 
 
 def keep_freed_memory() -> None:
-    """Let glibc's malloc keep freed memory; other allocators ignore this, which is logged.
+    """Let glibc's malloc keep freed memory for reuse; other allocators only log that they cannot.
 
     The peak stays reserved until the process ends.
     """
@@ -83,7 +83,10 @@ def keep_freed_memory() -> None:
 
 
 def return_freed_memory() -> None:
-    """Let glibc's malloc return large freed blocks to the kernel: no fragmentation, new pages."""
+    """Let glibc's malloc return large freed blocks to the kernel, to avoid fragmentation.
+
+    New allocations then need new pages.
+    """
     _set_malloc((_MMAP_MAX, _MOST_MAPPED), (_MMAP_THRESHOLD, _LARGE))
 
 
@@ -96,14 +99,14 @@ def _set_malloc(*options: tuple[int, int]) -> bool:
 
 
 def seed_everything(seed: int) -> None:
-    """Seed python's, numpy's and torch's global generators (CUDA's too, where there is one)."""
+    """Seed the global random generators of Python, numpy and torch, including CUDA's."""
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
 
 
 def rng_tensors(device: torch.device) -> dict[str, Tensor]:
-    """Return the states of torch's generators, as byte tensors."""
+    """Return the states of torch's random generators by name, as byte tensors."""
     states = {"rng.cpu": torch.get_rng_state()}
     if device.type == "cuda":
         states["rng.cuda"] = torch.cuda.get_rng_state(device)
@@ -111,18 +114,18 @@ def rng_tensors(device: torch.device) -> dict[str, Tensor]:
 
 
 def rng_state() -> dict[str, Any]:
-    """Return the states of python's and numpy's generators, as JSON values."""
+    """Return the states of Python's and numpy's random generators as JSON values."""
     kind, keys, *position = np.random.get_state(legacy=True)
     return {"python": random.getstate(), "numpy": [kind, np.asarray(keys).tolist(), *position]}
 
 
 def device_type_of(tensors: dict[str, Tensor]) -> str:
-    """Return the device type of the process that called `rng_tensors`."""
+    """Return the type of the device for which `rng_tensors` returned ``tensors``."""
     return "cuda" if "rng.cuda" in tensors else "cpu"
 
 
 def restore_rng(tensors: dict[str, Tensor], state: dict[str, Any], device: torch.device) -> None:
-    """Restore the generators from `rng_tensors` and `rng_state`."""
+    """Restore the random generators from results of `rng_tensors` and `rng_state`."""
     torch.set_rng_state(tensors["rng.cpu"])
     if device.type == "cuda" and device_type_of(tensors) == "cuda":
         torch.cuda.set_rng_state(tensors["rng.cuda"], device)

@@ -20,7 +20,7 @@ InitModule = Callable[[M, str, nn.Module], None]
 
 
 class ProcessGroup:
-    """A group of one process; `FSDPProcessGroup` has several."""
+    """The process group of a training in one process; `FSDPProcessGroup` is for several."""
 
     rank: int = 0
     world_size: int = 1
@@ -57,25 +57,28 @@ class ProcessGroup:
     def wrap_loss(
         self, model: LanguageModel, loss: Callable[[Tensor], Tensor]
     ) -> Callable[[Tensor], Tensor]:
-        """Return ``loss`` of a micro-batch [B, T + 1], which gathers the parameters it needs.
+        """Return ``loss`` as a function of a micro-batch [B, T + 1] that gathers its parameters.
 
         Args:
             model: The model that `shard_model` returned.
-            loss: Loss of the full model on this process's part of the batch.
+            loss: Function that returns the loss of the full model on this process's micro-batch.
         """
         return loss
 
     @contextmanager
     def unsharded(self) -> Iterator[None]:
-        """Gather embedding and output matrix for reading outside the loss, as in validation."""
+        """Gather the embedding and the output matrix within the context, for reading.
+
+        Validation reads them outside the wrapped loss.
+        """
         yield
 
     def all_reduce_mean(self, value: Tensor) -> Tensor:
-        """Return the mean of a scalar over the processes."""
+        """Return the mean over the processes of a scalar that each process passes."""
         return value
 
     def full_tensor(self, tensor: Tensor) -> Tensor:
-        """Return the full tensor of a sharded one; others as they are."""
+        """Return the full tensor of a sharded one; unsharded tensors are returned unchanged."""
         return tensor
 
     def gather_full_model(self, model: LanguageModel) -> LanguageModel:
@@ -83,19 +86,19 @@ class ProcessGroup:
         return model
 
     def shard_tensor(self, full: Tensor, like: Tensor) -> Tensor:
-        """Return this process's shard of a full tensor, sharded as ``like``."""
+        """Return this process's shard of a full tensor, sharded in the same way as ``like``."""
         return full
 
     def any_rank(self, stop: str | None) -> str | None:
-        """Return the stop signal that any process received, None if none did."""
+        """Return the stop signal that any process has received, None if none has."""
         return stop
 
     def broadcast_object(self, value: Any) -> Any:
-        """Return the value of rank 0."""
+        """Return the object that rank 0 passes, in all processes."""
         return value
 
     def all_gather_object(self, value: Any) -> list[Any]:
-        """Return the values of all processes, by rank."""
+        """Return the objects that all processes pass, ordered by rank."""
         return [value]
 
     def new_group(self) -> "ProcessGroup":
@@ -103,7 +106,7 @@ class ProcessGroup:
         return self
 
     def run_on_all_or_raise(self, act: Callable[[], T]) -> T:
-        """Return what ``act`` returns in this process; raise in all if it fails in any.
+        """Run ``act`` in each process and return its own result; raise in all if any fails.
 
         Raises:
             OSError: The file system refused, here or to another process; or what ``act`` raises.
@@ -111,14 +114,15 @@ class ProcessGroup:
         return act()
 
     def run_on_rank0(self, act: Callable[[], T]) -> T | None:
-        """Run ``act``, which uses no collectives, on rank 0 alone; None elsewhere.
+        """Run ``act`` on rank 0 and return its result there, None elsewhere.
 
-        The others wait without a timeout. An error is raised in all.
+        ``act`` must not use collectives. The other processes wait without a timeout. An error
+        on rank 0 is raised in all.
         """
         return act()
 
     def save_shards(self, tensors: dict[str, Tensor], folder: Path) -> list[str]:
-        """Write this process's shards of a checkpoint; return the names of its files.
+        """Write this process's shards of a checkpoint into ``folder``; return its file names.
 
         Raises:
             OSError: The file system refused, here or to another process.

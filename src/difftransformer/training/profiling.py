@@ -18,12 +18,15 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def profiled(state: Path, tracker: Tracker, is_rank0: bool = True) -> Iterator[Callable[[], None]]:
-    """Trace the third and following steps of the block; the trace becomes an artifact of the run.
+    """Trace some training steps within the block, from the third on, with `torch.profiler`.
+
+    The trace is logged as an artifact of the run. DIFFTRANSFORMER_PROFILE_STEPS is the number of
+    steps; without it nothing is traced.
 
     Args:
-        state: State folder of the training, which the trace is written to.
-        tracker: Logs the trace as an artifact.
-        is_rank0: Whether this process has rank 0; only that one is traced.
+        state: State folder of the training, to which the trace is written.
+        tracker: Tracker that logs the trace as an artifact.
+        is_rank0: Whether this process has rank 0; only rank 0 is traced.
 
     Yields:
         A function to call after each step.

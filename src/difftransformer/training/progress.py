@@ -10,7 +10,7 @@ logger = logging.getLogger(__name__)
 
 
 class Progress:
-    """Speed and remaining time of a run, reported at most every ``interval`` seconds.
+    """Reporter of a run's speed and remaining time, at most every ``interval`` seconds.
 
     The heartbeat ``progress.json`` in ``state`` has ``{run, seed, step, steps, loss,
     tokens_per_second, eta_seconds, updated}`` (updated: Unix time) and is replaced atomically. It
@@ -43,14 +43,17 @@ class Progress:
         return time.monotonic() - self._mark[0] >= self._interval
 
     def speed(self, step: int) -> float:
-        """Return the tokens per second of the last report, or up to ``step`` without one."""
+        """Return the tokens per second of the last report, or before it those up to ``step``."""
         seconds, done = time.monotonic() - self._mark[0], step - self._mark[1]
         if self.tokens_per_second or not done or seconds <= 0:
             return self.tokens_per_second
         return done * self._tokens_per_step / seconds
 
     def report(self, step: int, steps: int, loss: float | None, lr: float) -> None:
-        """Log one line and replace the heartbeat; ``steps`` may be fewer than before."""
+        """Log a line of progress and replace the heartbeat file.
+
+        ``steps`` may be smaller than in earlier calls, if training stops early.
+        """
         now = time.monotonic()
         seconds, done = now - self._mark[0], step - self._mark[1]
         if done and seconds > 0:
@@ -94,13 +97,13 @@ class Progress:
 
 
 def rate(tokens_per_second: float) -> str:
-    """Format a speed in tokens per second."""
+    """Return a speed in tokens per second as text."""
     large = tokens_per_second >= 10_000
     return f"{tokens_per_second / 1000:.1f}k tok/s" if large else f"{tokens_per_second:.0f} tok/s"
 
 
 def clock(seconds: float) -> str:
-    """Format seconds as m:ss or h:mm:ss."""
+    """Return a duration in seconds as text, m:ss or h:mm:ss."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class PeerFailure(SystemExit):
-    """Another process of this training failed, and has reported why."""
+    """Error in this process because another process of the training failed and reported why."""
 
     def __init__(self, report: str) -> None:
         super().__init__(PEER_FAILED)
@@ -52,13 +52,13 @@ def launched_world_size() -> int:
 
 
 def is_rank0() -> bool:
-    """Return whether this process logs, tracks and publishes for its group."""
+    """Return whether this process has rank 0, which logs, tracks and publishes for its group."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
 @contextmanager
 def init_process_group(world_size: int, device: torch.device) -> Iterator[ProcessGroup]:
-    """Join the other processes of this training for the block.
+    """Join the other processes of this training and yield their process group.
 
     Args:
         world_size: Number of processes in the settings.

@@ -75,14 +75,15 @@ class JobArguments(TypedDict):
 
 @dataclass(frozen=True)
 class TrainSetup:
-    """A model that is ready to be trained.
+    """A model that is ready to be trained, with its method.
 
     Attributes:
         model: The model, sharded over the process group.
-        method: Its trainable parameters and their optimizer.
-        backend: Name of its attention implementation, for the record.
-        finish: Returns the full trained model and metrics of the method; to be called once.
-        adapter: Returns the adapter, if the method has one; to be called before `finish`.
+        method: The trainable parameters and their optimizer.
+        backend: Name of the attention implementation, for the record.
+        finish: Function that returns the full trained model and the method's metrics; to be
+            called once.
+        adapter: Function that returns the adapter, if there is one; to be called before `finish`.
     """
 
     model: LanguageModel
@@ -99,15 +100,16 @@ MakeSetup = Callable[[PackedDataset, torch.device, ProcessGroup], TrainSetup]
 def train_run(
     stage: str, run_config: RunConfig, model: Path | None, make_setup: MakeSetup, job: JobArguments
 ) -> None:
-    """Train a run, or resume it from its latest valid checkpoint; publish its outputs.
+    """Train a run, or resume it from its latest valid checkpoint, and write its outputs.
 
-    A job with a checkpoint of its last step only publishes, unless it is to start from scratch.
+    With a checkpoint of the last step, only the outputs are written, unless the job is to start
+    from scratch.
 
     Args:
         stage: Name of the job, part of its identity.
         run_config: The resolved config.
         model: Folder of the finished training to start from, if any.
-        make_setup: Builds the initial model.
+        make_setup: Function that builds the initial model and its method.
         job: The other arguments.
 
     Raises:
@@ -201,7 +203,7 @@ def train_run(
 def open_weights(
     run_config: RunConfig, folder: Path, child: Transformer, group: ProcessGroup | None = None
 ) -> Transformer:
-    """Load the weights of the parent run in ``folder`` into ``child``, the model of a run.
+    """Return ``child``, the model of a run, with the weights of its parent run in ``folder``.
 
     Raises:
         ConfigError: The models differ in more than their positions.
@@ -214,7 +216,10 @@ def open_weights(
 
 
 def held_out(dataset: PackedDataset) -> dict[str, float | int] | None:
-    """Return size and train/test overlap of the validation text; None for generated rows."""
+    """Return the size and train/test overlap of a dataset's validation text.
+
+    None for generated rows.
+    """
     if (overlap := dataset.manifest.overlap) is None:
         return None
     split = dataset.manifest.splits["validation"]

@@ -21,23 +21,23 @@ CHECKPOINT = "checkpoint-"
 
 
 def checkpoint_name(step: int) -> str:
-    """Return the folder name of the checkpoint after a step."""
+    """Return the name of the folder for the checkpoint after a step."""
     return f"{CHECKPOINT}{step:08d}"
 
 
 def checkpoint_steps(names: Iterable[str]) -> list[int]:
-    """Return the steps of the complete checkpoints among file names, ascending."""
+    """Return the steps of the complete checkpoints in a list of file names, ascending."""
     steps = (name.removeprefix(CHECKPOINT) for name in names if name.startswith(CHECKPOINT))
     return sorted(int(step) for step in steps if step.isdecimal())
 
 
 def intermediate_name(step: int) -> str:
-    """Return the file name of the weights after a step, in the folder `INTERMEDIATE`."""
+    """Return the name of the file for the weights after a step, in the folder `INTERMEDIATE`."""
     return f"step-{step:08d}.safetensors"
 
 
 def intermediate_checkpoint(model: Path, step: int) -> Path:
-    """Return the file of the weights after a step, in the folder of a trained model.
+    """Return the path of the weights after a step, in the folder of a trained model.
 
     Raises:
         CheckpointError: The file does not exist.

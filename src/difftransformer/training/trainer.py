@@ -36,18 +36,18 @@ Validate = Callable[[HiddenStates, int, bool], dict[str, float]]
 
 
 class Trainer:
-    """Trains ``model`` to `last_step`, from scratch or from a checkpoint.
+    """The training loop of one run, which trains ``model`` up to `last_step`.
 
     Everything that decides the bits of the run is in its `TrainState`; everything that depends on
     the clock goes only to the log, the heartbeat and the tracker.
 
     Args:
         model: The model, sharded over the process group.
-        method: Its trainable parameters and their optimizer.
+        method: The model's trainable parameters and their optimizer.
         config: Training settings.
         loader: Loader of this process's part of each batch.
         objective: The loss.
-        validate: Metrics besides the training loss.
+        validate: Function that returns the validation metrics due at a step.
         device: Device of this process.
         group: The process group.
 
@@ -124,7 +124,7 @@ class Trainer:
 
     @property
     def last_step(self) -> int:
-        """The last step: that of the budget, or earlier once the model has learned retrieval."""
+        """The last step: the step budget, or earlier once the model has learned retrieval."""
         config, last = self.config, self.config.total_steps
         if config.probe is None or config.cooldown_after_learning is None:
             return last
@@ -132,7 +132,7 @@ class Trainer:
         return last if bound is None else min(last, bound + config.cooldown_after_learning)
 
     def train_state(self) -> TrainState:
-        """Return the complete state after the current step."""
+        """Return the complete training state after the current step."""
         tensors = self.tensors() | rng_tensors(self._device) | {"sums": self._sums}
         metadata = {
             "loader": self._loader.state_dict(),
@@ -149,15 +149,18 @@ class Trainer:
 
     @property
     def seconds(self) -> float:
-        """Wall time so far, with that of earlier attempts up to their last checkpoints."""
+        """Return the wall time of training so far in seconds.
+
+        Earlier attempts count up to their last checkpoints.
+        """
         return self.earlier_seconds + time.monotonic() - self._began
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors of model and optimizer that a checkpoint has."""
+        """Return, by name, the tensors of model and optimizer that checkpoints contain."""
         return self._model_tensors() | self._method.optimizer.tensors()
 
     def restore(self, train_state: TrainState) -> None:
-        """Resume from ``train_state``."""
+        """Set model, optimizer, loader and random generators to ``train_state``, to resume."""
         with torch.no_grad():
             for name, tensor in self._model_tensors().items():
                 tensor.copy_(self._group.shard_tensor(train_state.tensors[name], tensor))

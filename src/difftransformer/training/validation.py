@@ -37,27 +37,33 @@ _PROBE_SEED = 7  # the same probe rows for all runs and seeds
 
 
 class History:
-    """Rows of metrics by ascending step; equal runs give equal bytes, resumed or not."""
+    """The metrics of a run by step, as rows in ascending order of steps.
+
+    Equal runs give equal bytes, resumed or not.
+    """
 
     def __init__(self, rows: Sequence[Mapping[str, float | int]] = ()) -> None:
         self.rows: list[Row] = [dict(row) for row in rows]
 
     def append(self, row: Row) -> None:
-        """Add the row of a later step."""
+        """Add a row of metrics, whose step is later than all others."""
         assert not self.rows or row["step"] > self.rows[-1]["step"], "steps must ascend"
         self.rows.append(row)
 
     def last(self, column: str) -> float | None:
-        """Return the last value of ``column``; None without one."""
+        """Return the last value of ``column``, or None if the column has no value."""
         return next((row[column] for row in reversed(self.rows) if column in row), None)
 
     def first_reaching(self, column: str, threshold: float) -> int | None:
-        """Return the first step with ``column`` at least ``threshold``; None if there is none."""
+        """Return the first step at which ``column`` is at least ``threshold``, or None."""
         reached = (int(r["step"]) for r in self.rows if column in r and r[column] >= threshold)
         return next(reached, None)
 
     def write_csv(self, path: Path) -> None:
-        """Write ``path`` atomically; floats as repr, so that they are read back exactly."""
+        """Write the history as CSV to ``path`` atomically.
+
+        Floats are written as repr, so that they are read back exactly.
+        """
         names = {column for row in self.rows for column in row}
         columns = [*FIRST_COLUMNS, *sorted(names.difference(FIRST_COLUMNS))]
         cells = ([repr(row[c]) if c in row else "" for c in columns] for row in self.rows)
@@ -65,14 +71,14 @@ class History:
 
 
 class Validation:
-    """Computes the metrics that are due at a step; all are due at the last step.
+    """Function that computes the validation metrics due at a step; at the last step all are due.
 
     Args:
-        model: The model.
+        model: The model to validate.
         dataset: A dataset with a validation split.
         config: Training settings.
-        objective: The loss.
-        unsharded: Context that gathers the parameters to be read.
+        objective: The loss of the run.
+        unsharded: Returns a context in which the output matrix and embedding are gathered.
 
     Raises:
         ConfigError: A probe is set on a dataset without recall rows.
@@ -144,7 +150,7 @@ class Validation:
 
 
 def validation_windows(dataset: PackedDataset, config: TrainingConfig) -> Iterator[Tensor]:
-    """Return the windows of the validation loss, [b, T + 1]."""
+    """Yield batches of the validation windows on which the loss is measured, [b, T + 1]."""
     return sequential_windows(
         dataset,
         "validation",
@@ -155,7 +161,7 @@ def validation_windows(dataset: PackedDataset, config: TrainingConfig) -> Iterat
 
 
 def lambda_depends_on_input(model: LanguageModel) -> bool:
-    """Return whether λ depends on the tokens, as in V2."""
+    """Return whether λ of a model depends on the tokens, as in DIFF V2."""
     return any(layer.lambda_depends_on_input for layer in attention_layers(model))
 
 
@@ -163,10 +169,12 @@ def lambda_depends_on_input(model: LanguageModel) -> bool:
 def final_lambdas(
     model: LanguageModel, dataset: PackedDataset, config: TrainingConfig
 ) -> dict[str, float]:
-    """Return λ per layer, as lambda_l{l}; layers without λ are left out.
+    """Return λ of each layer after training, by metric names lambda_l{l}.
 
-    The mean over heads and, if λ depends on the tokens, over the validation tokens. In that case
-    all processes of the group call this function.
+    Layers without λ are left out.
+
+    It is the mean over heads and, if λ depends on the tokens, over the validation tokens. In
+    that case all processes of the group call this function.
     """
     model.eval()
     if not lambda_depends_on_input(model):
@@ -194,12 +202,15 @@ def _constant_lambdas(model: LanguageModel) -> dict[str, float]:
 
 
 def accuracy_column(needles: int) -> str:
-    """Return the history column of the accuracy at N needles."""
+    """Return the name of the history column of the retrieval accuracy with ``needles`` needles."""
     return f"accuracy_n{needles}"
 
 
 def learned_at(history: History, probe: ProbeConfig) -> int | None:
-    """Return the first step whose accuracy at N = learned_needles reaches learned_threshold."""
+    """Return the first step at which the probe counts retrieval as learned, or None.
+
+    It is the first whose accuracy with learned_needles needles reaches learned_threshold.
+    """
     return history.first_reaching(accuracy_column(probe.learned_needles), probe.learned_threshold)
 
 

@@ -15,7 +15,7 @@ PROJECTIONS = ["k_proj", "v_proj", "o_proj"]
 
 @dataclass
 class DexConfig(PeftConfig):
-    """Settings of Dex.
+    """Settings of a Dex adapter, as stored in peft's adapter_config.json.
 
     Attributes:
         heads: Selected heads: "all", "none" (only the projections train, the control), indices for
@@ -64,7 +64,7 @@ class DexConfig(PeftConfig):
             raise ConfigError(f"DexConfig.annealing_steps: {self.annealing_steps} is negative")
 
     def selected_heads(self, layer: int, num_heads: int) -> list[int]:
-        """Return the selected heads of a layer with ``num_heads`` heads, in ascending order.
+        """Return the indices of the heads that Dex changes in a layer, ascending.
 
         Raises:
             ConfigError: A head is out of range, or none is selected.

@@ -36,7 +36,7 @@ def select_heads(
     by: HeadChoice = "entropy",
     share: float = 0.5,
 ) -> dict[str, list[int]]:
-    """Select heads of every layer by their attention on some text.
+    """Select the heads of every layer that Dex is to change, by their attention on some text.
 
     Args:
         model: A decoder whose attention has k_proj, v_proj and o_proj.
@@ -63,7 +63,7 @@ def select_heads(
 
 @torch.no_grad()
 def head_entropy(model: "PreTrainedModel", batches: Iterable[Tensor]) -> Tensor:
-    """Return the mean entropy in nats of the rows of attention weights, [layers, H] in float64."""
+    """Return each head's mean attention entropy in nats over queries, [layers, H] in float64."""
     sums = torch.zeros(len(attention_modules(model)), num_heads(model), dtype=torch.float64)
     rows = 0
 
@@ -82,7 +82,7 @@ def head_entropy(model: "PreTrainedModel", batches: Iterable[Tensor]) -> Tensor:
 
 
 def head_importance(model: "PreTrainedModel", batches: Iterable[Tensor]) -> Tensor:
-    """Return the mean squared gradient of a gate on each head's output, [layers, H] in float64.
+    """Return each head's mean squared gradient of a gate on its output, [layers, H] in float64.
 
     The loss is the mean next-token cross-entropy of a sequence.
     """

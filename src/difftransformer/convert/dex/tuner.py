@@ -28,7 +28,7 @@ from difftransformer.models.differential import resolve_lambda_init
 
 
 def lambda_at(step: Tensor, learned: Tensor, initial: float, config: DexConfig) -> Tensor:
-    """Return lambda at a step, by the schedule in the settings.
+    """Return lambda of a layer at a training step, by ``config.lambda_schedule``.
 
     annealed is equation 4; learned and learned_from_zero are lambda_learn, initialized to
     lambda_init or zero; ramped rises to lambda_init over T steps; fixed is lambda_init.
@@ -51,14 +51,17 @@ def lambda_at(step: Tensor, learned: Tensor, initial: float, config: DexConfig) 
 
 
 def subtract_difference(heads: Tensor, difference: Tensor, lam: Tensor) -> Tensor:
-    """Return equation 5 of selected heads [..., k, e]; W_D is [e, e] or [k, e, e]."""
+    """Return the outputs of selected heads after Dex, O - lambda O W_D (equation 5), [..., k, e].
+
+    ``heads`` are [..., k, e]; W_D, ``difference``, is [e, e] or [k, e, e].
+    """
     if difference.dim() == 3:
         return heads - lam * torch.einsum("...ke,kef->...kf", heads, difference)
     return heads - lam * (heads @ difference)
 
 
 class DexLinear(nn.Module, BaseTunerLayer):
-    """A key or value projection with a trainable copy of its weight."""
+    """A key or value projection of Dex: the base layer with a trainable copy of its weight."""
 
     adapter_layer_names: tuple[str, ...] = ("dex_weight",)
 
@@ -76,7 +79,7 @@ class DexLinear(nn.Module, BaseTunerLayer):
         """Create the containers of a subclass's parameters."""
 
     def update_layer(self, adapter_name: str, config: DexConfig) -> None:
-        """Add an adapter, which does not change the function yet."""
+        """Add an adapter to the projection; its output stays the same until training."""
         self.dex_weight[adapter_name] = nn.Parameter(self.base_layer.weight.detach().clone())
         self._add_parameters(adapter_name, config)
         self._move_adapter_to_device_of_base_layer(adapter_name)
@@ -86,7 +89,7 @@ class DexLinear(nn.Module, BaseTunerLayer):
         """Add a subclass's parameters of an adapter."""
 
     def folded_weight(self, adapter_name: str) -> Tensor:
-        """Return the weight of a plain layer that computes the same function."""
+        """Return the weight with which a plain linear layer computes the same function."""
         weight: Tensor = self.dex_weight[adapter_name]
         return weight
 
@@ -109,14 +112,14 @@ class DexLinear(nn.Module, BaseTunerLayer):
         self.merged_adapters.append(name)
 
     def unmerge(self) -> None:
-        """Restore the base layer's weight exactly."""
+        """Restore the base layer's weight from before `merge` exactly."""
         if self._unmerged_weight is not None:
             self._base_weight().data = self._unmerged_weight
             self._unmerged_weight = None
             self.merged_adapters.clear()
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., in] -> [..., out]."""
+        """Return the projection of ``x``: [..., in] -> [..., out]."""
         if self.disable_adapters and self.merged:
             self.unmerge()
         if self.disable_adapters or self.merged or not self.active_adapters:
@@ -145,7 +148,10 @@ class DexLinear(nn.Module, BaseTunerLayer):
 
 
 class DexOutput(DexLinear):
-    """The output projection: its weight trains, and equation 5 changes its selected input heads."""
+    """An output projection of Dex: equation 5 changes selected heads of its input.
+
+    Its weight is trained, too.
+    """
 
     adapter_layer_names: tuple[str, ...] = ("dex_weight", "dex_difference", "dex_lambda")
     other_param_names: tuple[str, ...] = ("dex_heads", "dex_step")
@@ -191,7 +197,10 @@ class DexOutput(DexLinear):
             self.frozen_peft_weight_names[adapter_name] = ("dex_lambda",)
 
     def current_lambda(self, adapter_name: str) -> Tensor:
-        """Return lambda(t), a scalar; t counts the calls of `DexModel.advance`."""
+        """Return lambda at the current step t, a scalar.
+
+        t is the number of steps passed to `DexModel.advance`.
+        """
         return lambda_at(
             self.dex_step[adapter_name],
             self.dex_lambda[adapter_name],
@@ -200,7 +209,7 @@ class DexOutput(DexLinear):
         )
 
     def folded_weight(self, adapter_name: str) -> Tensor:
-        """Return W_O with equation 5 folded in, [D, H e]."""
+        """Return W_O with equation 5 folded in, [D, H e], for use without Dex."""
         weight: Tensor = self.dex_weight[adapter_name]
         if adapter_name not in self.dex_difference:
             return weight
@@ -221,21 +230,21 @@ class DexOutput(DexLinear):
 
 
 class DexModel(BaseTuner):
-    """The peft tuner of Dex; `merge_and_unload` returns a plain model of the same function."""
+    """The peft tuner that adds Dex to a model; `merge_and_unload` returns an equal plain model."""
 
     prefix = "dex_"
     tuner_layer_cls = DexLinear
     target_module_mapping = {}  # noqa: RUF012 - as peft declares it; targets are in the settings
 
     def advance(self, steps: int = 1) -> None:
-        """Advance the step counter t of lambda's schedule."""
+        """Advance the step counter t of lambda's schedule by ``steps``."""
         for layer in self.output_layers():
             for name in self.active_adapters:
                 if name in layer.dex_step:
                     layer.dex_step[name] += steps
 
     def output_layers(self) -> list[DexOutput]:
-        """Return the output projections with Dex, in layer order."""
+        """Return the Dex output projections of the model, in layer order."""
         return [module for module in self.model.modules() if isinstance(module, DexOutput)]
 
     def _pre_injection_hook(self, model: nn.Module, config: PeftConfig, adapter_name: str) -> None:
@@ -273,19 +282,19 @@ class DexModel(BaseTuner):
 
 
 def attention_modules(model: nn.Module) -> list[nn.Module]:
-    """Return the modules with key, value and output projections, in order."""
+    """Return the modules that have key, value and output projections, in layer order."""
     return [
         module for module in model.modules() if all(hasattr(module, name) for name in PROJECTIONS)
     ]
 
 
 def num_heads(model: Any) -> int:
-    """Return the number of output heads of a layer."""
+    """Return the number of output heads of an attention module."""
     return int(model.config.get_text_config().num_attention_heads)
 
 
 def trained_parameters(model: Any) -> int:
-    """Return the number of trained parameters with one W_D per layer.
+    """Return the number of parameters that Dex trains with one W_D per layer.
 
     Raises:
         ConfigError: As `require_projections`.

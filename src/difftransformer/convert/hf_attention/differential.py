@@ -23,7 +23,7 @@ _TOLERANCE = 0.1
 
 
 class DifferentialLayer(NamedTuple):
-    """A layer as a reader interprets it.
+    """A differential attention layer of a transformers model, as its reader interprets it.
 
     Attributes:
         captured: Its attention, with values [B, G, T, 2d] and the output projection.
@@ -36,7 +36,7 @@ class DifferentialLayer(NamedTuple):
     head_scale: float
 
     def output(self) -> Tensor:
-        """Return the output of the layer at the last position, [B, d_model]."""
+        """Return the layer's output at the last position, [B, d_model], computed from its maps."""
         captured = self.captured
         assert captured.projection is not None
         block = captured.block(captured.length - 1, captured.length)
@@ -53,7 +53,9 @@ ReadLayer = Callable[[int, nn.Module, Tensor, Any], DifferentialLayer]
 def capture_differential(
     model: Any, children: set[str], read_layer: ReadLayer, callback: Callback
 ) -> Iterator[None]:
-    """Call back with the attention of each module that has ``children``, read by ``read_layer``.
+    """Call ``callback`` with the attention of each differential layer while the model runs.
+
+    A differential layer is a module that has the submodules ``children``; ``read_layer`` reads it.
 
     Raises:
         CheckpointError: There is no such module, or its output does not follow from the maps.
@@ -84,7 +86,7 @@ def capture_differential(
 
 
 def lambda_full(module: Any, lambda_init: float) -> Tensor:
-    """Return lambda of DIFF V1's equation 2 from a module's vectors, in float32 or wider."""
+    """Return lambda of DIFF V1's equation 2 from a layer's vectors, in float32 or wider."""
     lambda_1, lambda_2 = (
         (at_least_fp32(getattr(module, f"lambda_q{i}")) * getattr(module, f"lambda_k{i}")).sum()
         for i in (1, 2)
@@ -94,7 +96,7 @@ def lambda_full(module: Any, lambda_init: float) -> Tensor:
 
 
 def to_heads(projected: Tensor, width: int) -> Tensor:
-    """Split [B, T, n width] into heads [B, n, T, width]."""
+    """Return projected features [B, T, n width] split into heads, [B, n, T, width]."""
     return projected.view(*projected.shape[:2], -1, width).transpose(1, 2)
 
 

@@ -20,7 +20,7 @@ from difftransformer.models.differential import resolve_lambda_init
 
 @contextmanager
 def capture_diffllama(model: Any, callback: Callback) -> Iterator[None]:
-    """Call ``callback`` with each attention layer's weights during a forward pass."""
+    """Call ``callback`` with the inputs of each attention layer's maps while the model runs."""
     layers, first_values = model.base_model.layers, dict[int, Tensor]()
 
     def combine_calls(captured: CapturedAttention) -> None:

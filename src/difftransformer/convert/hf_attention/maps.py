@@ -23,12 +23,12 @@ _BLOCK = 256
 
 
 def causal(start: int, stop: int, device: torch.device) -> Tensor:
-    """Causal mask: every key up to the query's position."""
+    """Return the causal mask of queries ``start`` to ``stop`` - 1, bool [stop - start, stop]."""
     return causal_mask(stop - start, stop, device)
 
 
 def sliding_window(window: int) -> MaskFunction:
-    """Return the mask of the last ``window`` keys up to the query's position."""
+    """Return a function that makes the causal mask of the last ``window`` keys of each query."""
 
     def mask(start: int, stop: int, device: torch.device) -> Tensor:
         return causal(start, stop, device).triu(start - window + 1)
@@ -37,7 +37,9 @@ def sliding_window(window: int) -> MaskFunction:
 
 
 class NoiseMaps(NamedTuple):
-    """Inputs of the subtracted maps, each shared by H / N neighboring heads.
+    """Queries, keys and factor of the subtracted maps of a captured layer.
+
+    Each of the N maps is shared by H / N neighboring heads.
 
     Attributes:
         queries: [B, N, T, d].
@@ -52,7 +54,7 @@ class NoiseMaps(NamedTuple):
 
 @dataclass(frozen=True)
 class CapturedAttention:
-    """Inputs of a layer's attention, from which its maps are computed.
+    """The captured inputs of a layer's attention, from which its maps are computed.
 
     Attributes:
         layer: 0-based index of the layer.
@@ -61,8 +63,8 @@ class CapturedAttention:
         scale: Factor of the logits.
         values: [B, G, T, e].
         noise: The subtracted maps; None: heads have one map.
-        softcap: c of c tanh(logits / c); None: no soft-capping.
-        mask: Which keys a query attends to.
+        softcap: c, if logits are soft-capped to c tanh(logits / c); None: they are not.
+        mask: Function that returns the mask of a range of queries.
         projection: The output projection, which takes [B, T, H e]; None: not found.
     """
 
@@ -82,7 +84,7 @@ class CapturedAttention:
         return self.queries.shape[2]
 
     def block(self, start: int, stop: int) -> AttentionBlock:
-        """Return the rows of queries ``start`` to ``stop``, in float32 or wider."""
+        """Return the map rows of queries ``start`` to ``stop`` - 1, in float32 or wider."""
         mask = self.mask(start, stop, self.queries.device)
         map1 = self._softmax(self.queries, self.keys, start, mask)
         if self.noise is None:
@@ -93,12 +95,12 @@ class CapturedAttention:
         return AttentionBlock(start, weights, (map1, map2), mask, self.layer)
 
     def iter_blocks(self, size: int) -> Iterator[AttentionBlock]:
-        """Return an iterator over all rows, up to ``size`` queries at a time, computed lazily."""
+        """Return a lazy iterator over all map rows, at most ``size`` queries at a time."""
         T = self.length
         return (self.block(start, min(start + size, T)) for start in range(0, T, size))
 
     def attend(self) -> Tensor:
-        """Return the head outputs, [B, T, H, e]."""
+        """Return the head outputs computed from the captured inputs, [B, T, H, e]."""
         outputs = [
             apply_attention(block.weights, self.values[:, :, : block.mask.shape[1]])
             for block in self.iter_blocks(_BLOCK)

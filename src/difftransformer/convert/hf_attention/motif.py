@@ -33,7 +33,7 @@ _CHILDREN = {"q_proj", "k_proj", "v_proj", "o_proj", "subln"}
 
 @contextmanager
 def capture_motif(model: Any, callback: Callback) -> Iterator[None]:
-    """Call ``callback`` with each attention layer's weights during a forward pass."""
+    """Call ``callback`` with the inputs of each attention layer's maps while the model runs."""
     num_heads = int(model.config.num_attention_heads)
     noise_heads = int(getattr(model.config, "num_noise_heads", None) or num_heads // 2)
 

@@ -36,7 +36,7 @@ _CHILDREN = {"Wqkv", "out_proj", "inner_cross_attn"}
 
 @contextmanager
 def capture_phi4flash(model: Any, callback: Callback) -> Iterator[None]:
-    """Call ``callback`` with each attention layer's weights during a forward pass."""
+    """Call ``callback`` with the inputs of each attention layer's maps while the model runs."""
     config = model.config
     num_heads, num_kv_heads = int(config.num_attention_heads), int(config.num_key_value_heads)
     head_dim = int(config.hidden_size) // num_heads

@@ -26,7 +26,7 @@ _DEFAULT = "softmax:capture_softmax"
 
 
 def reader(model: Any) -> Reader:
-    """Return the reader of a transformers model."""
+    """Return the function that captures the attention of a transformers model of this class."""
     location = _location(_READERS.get(type(model).__name__, _DEFAULT))
     module, _, name = location.partition(":")
     function: Reader = getattr(import_module(module), name)
@@ -34,7 +34,7 @@ def reader(model: Any) -> Reader:
 
 
 def reader_locations() -> list[str]:
-    """Return ``module:function`` of all readers; only a loaded model tells which one it needs."""
+    """Return the locations ``module:function`` of all readers, without importing them."""
     return [_location(reader) for reader in (*_READERS.values(), _DEFAULT)]
 
 

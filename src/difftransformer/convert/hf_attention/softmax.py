@@ -28,7 +28,10 @@ _callbacks: list[Callback] = []
 
 @contextmanager
 def capture_softmax(model: Any, callback: Callback) -> Iterator[None]:
-    """Capture layers with one softmax map per head: a `registry.Reader`."""
+    """Call ``callback`` with the inputs of each attention layer's maps while the model runs.
+
+    It is the `registry.Reader` of models with one softmax map per head.
+    """
     layers = set[int]()
 
     def once(captured: CapturedAttention) -> None:
@@ -43,7 +46,7 @@ def capture_softmax(model: Any, callback: Callback) -> Iterator[None]:
 
 @contextmanager
 def capture_attention_calls(model: Any, callback: Callback) -> Iterator[None]:
-    """Call back with each call of the model's attention function.
+    """Call ``callback`` with each call of the model's attention function within the context.
 
     Raises:
         CheckpointError: The model does not use the AttentionInterface, or its attention is more
@@ -71,7 +74,7 @@ def capture_attention_calls(model: Any, callback: Callback) -> Iterator[None]:
 
 
 def raise_unreadable(model: Any, reason: str) -> NoReturn:
-    """Raise the error of a model or module whose attention cannot be captured.
+    """Raise a `CheckpointError` for a model or module whose attention cannot be captured.
 
     Raises:
         CheckpointError: Always.

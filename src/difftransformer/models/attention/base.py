@@ -17,13 +17,13 @@ from difftransformer.models.rotary import Rope, split_heads
 
 
 class Cache(Protocol):
-    """What a layer needs of a key/value cache; transformers' ``DynamicCache`` has it too."""
+    """Interface of an attention layer's key/value cache; transformers' ``DynamicCache`` has it."""
 
     def update(self, keys: Tensor, values: Tensor, layer_index: int, /) -> tuple[Tensor, Tensor]:
-        """Append keys and values [B, G, T, *] of a layer; return all of them, [B, G, S, *]."""
+        """Append new keys and values [B, G, T, *] of a layer; return all cached, [B, G, S, *]."""
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Return the number of positions cached for a layer."""
+        """Return the number of positions that the cache holds for one layer."""
 
 
 class Attention(nn.Module):
@@ -73,10 +73,10 @@ class Attention(nn.Module):
         self.scale = float(self.head_dim**-0.5)  # of the logits
 
     def build_projections(self, extra_features: int = 0) -> None:
-        """Create ``qkv_proj`` and ``o_proj`` for the numbers of query, key and value heads.
+        """Create the linear layers ``qkv_proj`` (fused input projection) and ``o_proj`` (output).
 
-        Rows of ``qkv_proj`` are queries [`num_q_heads`, d], keys [`num_k_heads`, d], values [G, e]
-        and ``extra_features`` more, such as one lambda per head.
+        The rows of ``qkv_proj``'s weight are queries [`num_q_heads`, d], keys [`num_k_heads`, d],
+        values [G, e] and ``extra_features`` more, such as one lambda per head.
         """
         out_features = {
             "q_proj": self.num_q_heads * self.head_dim,
@@ -90,7 +90,10 @@ class Attention(nn.Module):
 
     @property
     def kernel(self) -> Kernel:
-        """The backend's operations, looked up by name so that the layer can be deep-copied."""
+        """Return the attention operations (forward functions) of the layer's backend.
+
+        They are looked up by name at each call, so the layer can be deep-copied.
+        """
         return get_kernel(self.backend)
 
     def project(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -117,7 +120,7 @@ class Attention(nn.Module):
         raise NotImplementedError
 
     def attention_weights(self, q: Tensor, k: Tensor, extra: Tensor) -> Tensor:
-        """Return the causal weight of each value in each head's output, signed: [B, H, T, S].
+        """Return the signed weight of each value in each head's output, [B, H, T, S]; causal.
 
         Args:
             q: Queries of the last T positions, from `project`.
@@ -127,7 +130,7 @@ class Attention(nn.Module):
         return attention_map(q, k, scale=self.scale, mask=None)
 
     def component_maps(self, q: Tensor, k: Tensor, extra: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Return the positive and the subtracted map of each head, without lambda.
+        """Return each head's positive and subtracted attention map, not multiplied by lambda.
 
         Each [B, H, T, S]; arguments as for `attention_weights`. None if heads have one map, or more
         than two.
@@ -135,7 +138,7 @@ class Attention(nn.Module):
         return None
 
     def lambda_per_head(self, x: Tensor) -> Tensor | None:
-        """Return the factor of each head's subtracted map, of either sign.
+        """Return lambda, the signed factor of the attention map that each head subtracts.
 
         For inputs [B, T, D] it broadcasts to [B, T, H]. None if nothing is subtracted, or the
         subtracted map has no factor.
@@ -143,7 +146,7 @@ class Attention(nn.Module):
         return None
 
     def macs_per_query_key(self) -> int:
-        """Return the multiply-adds per pair of query and key: d per logit, e per value product."""
+        """Return the multiply-adds per query-key pair: d per logit, e per value product."""
         value_matmuls = self.value_matmuls_per_head * self.num_heads
         return self.num_q_heads * self.head_dim + value_matmuls * self.value_dim
 
@@ -151,8 +154,8 @@ class Attention(nn.Module):
         """Initialize a parameter of the layer that is neither a matrix nor a norm's weight.
 
         Args:
-            name: Its attribute name.
-            parameter: Initialized in place.
+            name: Attribute name of the parameter.
+            parameter: The parameter, initialized in place.
             generator: Used for this parameter only, seeded with its name.
         """
         raise NotImplementedError(f"{type(self).__name__} does not initialize {name}")

@@ -30,7 +30,7 @@ DEX = "arXiv 2505.16333"
 
 @dataclass(frozen=True, kw_only=True)
 class DexSConfig(AttentionConfig):
-    """Options of `dex_s`."""
+    """Options of the `dex_s` variant."""
 
     share: float = setting(
         1.0,
@@ -54,7 +54,7 @@ class DexSConfig(AttentionConfig):
 
     @property
     def selected(self) -> int:
-        """Number of selected heads of a layer."""
+        """Number of heads per layer to which Dex is applied."""
         return max(round(self.share * self.output_heads), 1)
 
 
@@ -80,7 +80,7 @@ class DexAttention(Attention):
     def forward(
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """[B, T, D] -> [B, T, D]; arguments as in `Attention.forward`."""
+        """Return the layer's output, [B, T, D]; arguments as in `Attention.forward`."""
         q, k, v, _ = self.project(x, rope)  # [B, H, T, d], [B, G, T, d], [B, G, T, d]
         if cache is not None:
             k, v = cache.update(k, v, self.layer_index)

@@ -61,7 +61,7 @@ class DiffV1Config(AttentionConfig):
 
     @property
     def value_dim(self) -> int:
-        """Both maps of a head share one value of 2d."""
+        """Width of a head's values, 2d: a head's two maps share a value of two head widths."""
         return 2 * self.head_dim
 
 
@@ -85,7 +85,7 @@ class DifferentialAttention(Attention):
         self.build_lambda_and_norm(config)
 
     def build_lambda_and_norm(self, config: DiffV1Config) -> None:
-        """Create the parameters of lambda in equation 2 and the norm of equation 3."""
+        """Create the parameters of lambda (equation 2) and the per-head RMSNorm (equation 3)."""
         self.lambda_init = lambda_init_of(self, config.lambda_init)
         self.head_scale = 1 - self.lambda_init
         fixed = config.lambda_fixed
@@ -95,7 +95,7 @@ class DifferentialAttention(Attention):
         self.head_norm = RMSNorm(self.value_dim, config.norm_eps) if config.norm else None
 
     def build_lambda(self) -> None:
-        """Create the lambda vectors of equation 2."""
+        """Create the lambda vectors of equation 2: lambda_q1, lambda_k1, lambda_q2, lambda_k2."""
         d = self.head_dim
         self.lambda_q1, self.lambda_k1 = nn.Parameter(torch.empty(d)), nn.Parameter(torch.empty(d))
         self.lambda_q2, self.lambda_k2 = nn.Parameter(torch.empty(d)), nn.Parameter(torch.empty(d))
@@ -103,7 +103,7 @@ class DifferentialAttention(Attention):
     def forward(
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """[B, T, D] -> [B, T, D]; arguments as in `Attention.forward`."""
+        """Return the layer's output, [B, T, D]; arguments as in `Attention.forward`."""
         # Project and apply RoPE: q [B, 2H, T, d], k [B, 2G, T, d], v [B, G, T, 2d]. Q1 and K1 are
         # the even heads of q and k, Q2 and K2 the odd ones.
         q, k, v, _ = self.project(x, rope)
@@ -117,7 +117,7 @@ class DifferentialAttention(Attention):
         return self.o_proj(attn.flatten(2))
 
     def lambda_full(self) -> Tensor:
-        """Return lambda by equation 2, or the fixed lambda: a scalar in float32 or wider."""
+        """Return lambda, learned (equation 2) or fixed: a scalar in float32 or wider."""
         if self.lambda_fixed is not None:
             return at_least_fp32(self.o_proj.weight.new_empty(())).fill_(self.lambda_fixed)
         lambda_1 = (at_least_fp32(self.lambda_q1) * at_least_fp32(self.lambda_k1)).sum().exp()
@@ -131,7 +131,7 @@ class DifferentialAttention(Attention):
     # For analysis.
 
     def lambda_per_head(self, x: Tensor) -> Tensor:
-        """Return lambda, learned or fixed, [1, 1, 1]: the same for all tokens and heads."""
+        """Return lambda, learned or fixed, as [1, 1, 1], since all tokens and heads share it."""
         return self.lambda_full().view(1, 1, -1)
 
     def component_maps(self, q: Tensor, k: Tensor, extra: Tensor) -> tuple[Tensor, Tensor]:

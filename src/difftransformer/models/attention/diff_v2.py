@@ -64,7 +64,7 @@ class DifferentialAttentionV2(Attention):
     def forward(
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """[B, T, D] -> [B, T, D]; arguments as in `Attention.forward`."""
+        """Return the layer's output, [B, T, D]; arguments as in `Attention.forward`."""
         # q [B, 2H, T, d], k [B, G, T, d], v [B, G, T, d], lam = X W_lambda [B, T, H]
         q, k, v, lam = self.project(x, rope)
         if cache is not None:
@@ -97,10 +97,13 @@ class DifferentialAttentionV2(Attention):
         return self._lambda(self.qkv_proj(x)[..., -self.num_heads :]).squeeze(-1)
 
     def component_maps(self, q: Tensor, k: Tensor, extra: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the maps of the positive and the subtracted heads, [B, H, T, S] each."""
+        """Return the softmax maps of the positive and the subtracted heads, [B, H, T, S] each."""
         return self._split_pairs(attention_map(q, k, scale=self.scale, mask=None), dim=1)
 
     def attention_weights(self, q: Tensor, k: Tensor, extra: Tensor) -> Tensor:
-        """Return the first map minus lambda times the second; ``extra`` is X W_lambda."""
+        """Return the first map minus lambda times the second, [B, H, T, S].
+
+        ``extra`` is X W_lambda, [B, T, H].
+        """
         map1, map2 = self.component_maps(q, k, extra)
         return map1 - self._lambda(extra).transpose(1, 2) * map2

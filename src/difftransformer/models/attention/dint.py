@@ -29,11 +29,14 @@ ROWS = 256
 
 @dataclass(frozen=True, kw_only=True)
 class DintConfig(DiffV1Config):
-    """Options of `dint`, which are V1's."""
+    """Options of `dint`, the same as those of `diff_v1`."""
 
 
 class DintAttention(DifferentialAttention):
-    """DINT without materialized maps: A3 V is the running mean of A1 V over positions.
+    """DINT attention without materialized maps.
+
+    A1 and A2 are the two softmax maps. Each row of A3 is the mean of the rows of A1 up to it, so
+    A3 V is the running mean of A1 V over positions.
 
     The mean needs every row of A1 V, so the cache stores Q1 beside the keys (H heads of d more per
     position), and each decoding step computes all rows of A1 V again.
@@ -43,14 +46,14 @@ class DintAttention(DifferentialAttention):
     value_matmuls_per_head: ClassVar[int] = 2
 
     def project(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """As in V1, with Q1 of each head appended to the keys: [B, 2G + H, T, d]."""
+        """Return V1's projections with Q1 of each head appended to the keys: [B, 2G + H, T, d]."""
         q, k, v, extra = super().project(x, rope)
         return q, torch.cat((k, q[:, 0::2]), dim=1), v, extra
 
     def forward(
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """[B, T, D] -> [B, T, D]; arguments as in `Attention.forward`."""
+        """Return the layer's output, [B, T, D]; arguments as in `Attention.forward`."""
         q, k, v, _ = self.project(x, rope)  # [B, 2H, T, d], [B, 2G + H, T, d], [B, G, T, 2d]
         if cache is not None:
             k, v = cache.update(k, v, self.layer_index)
@@ -65,11 +68,15 @@ class DintAttention(DifferentialAttention):
         return self.o_proj(attn.flatten(2))
 
     def component_maps(self, q: Tensor, k: Tensor, extra: Tensor) -> tuple[Tensor, Tensor]:
-        """Return A1 and A2, [B, H, T, S] each."""
+        """Return the two causal softmax maps A1 and A2, [B, H, T, S] each."""
         return super().component_maps(q, k[:, : self.num_k_heads], extra)
 
     def attention_weights(self, q: Tensor, k: Tensor, extra: Tensor) -> Tensor:
-        """Return A1 - lambda A2 + lambda A3, with S^2 T / 2 multiply-adds and S T memory for A3."""
+        """Return A1 - lambda A2 + lambda A3, [B, H, T, S].
+
+        A3 is the causal mean of A1 over queries. Per head it takes S^2 T / 2 multiply-adds and S T
+        memory.
+        """
         map1, map2 = self.component_maps(q, k, extra)
         T, S = map1.shape[2:]
         sums = causal_mask(T, T, q.device).to(map1.dtype) @ map1 + self._sum_of_rows(k, S - T)

@@ -22,7 +22,7 @@ from difftransformer.models.rotary import Rope
 
 @dataclass(frozen=True, kw_only=True)
 class GatedConfig(AttentionConfig):
-    """Options of `gated`."""
+    """Options of the `gated` variant."""
 
     gate: Literal["headwise", "elementwise"] = setting(
         "headwise",
@@ -32,12 +32,15 @@ class GatedConfig(AttentionConfig):
 
     @property
     def gates_per_head(self) -> int:
-        """Number of gates of one head."""
+        """Number of sigmoid gates per head."""
         return 1 if self.gate == "headwise" else self.head_dim
 
 
 class GatedAttention(Attention):
-    """Grouped-query softmax attention with gates; `attention_maps` are those before the gate."""
+    """Grouped-query softmax attention with sigmoid gates on the head outputs.
+
+    `attention_maps` returns the softmax maps, before the gates.
+    """
 
     config_class: ClassVar[type[AttentionConfig]] = GatedConfig
 
@@ -50,7 +53,7 @@ class GatedAttention(Attention):
     def forward(
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """[B, T, D] -> [B, T, D]; arguments as in `Attention.forward`."""
+        """Return the layer's output, [B, T, D]; arguments as in `Attention.forward`."""
         q, k, v, _ = self.project(x, rope)  # [B, H, T, d], [B, G, T, d], [B, G, T, d]
         if cache is not None:
             k, v = cache.update(k, v, self.layer_index)

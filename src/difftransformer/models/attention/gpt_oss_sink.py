@@ -25,11 +25,14 @@ initializer_range)."""
 
 @dataclass(frozen=True, kw_only=True)
 class GptOssSinkConfig(AttentionConfig):
-    """`gpt_oss_sink` has no options of its own."""
+    """Options of `gpt_oss_sink`: those of every variant, and no others."""
 
 
 class SinkAttention(Attention):
-    """Grouped-query attention whose weights may sum to less than one."""
+    """Grouped-query attention with a learned sink logit per head in the softmax's denominator.
+
+    The weights of the keys therefore sum to less than one.
+    """
 
     config_class: ClassVar[type[AttentionConfig]] = GptOssSinkConfig
     saved_maps_per_head: ClassVar[float] = 2.5
@@ -44,7 +47,7 @@ class SinkAttention(Attention):
     def forward(
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """[B, T, D] -> [B, T, D]; arguments as in `Attention.forward`."""
+        """Return the layer's output, [B, T, D]; arguments as in `Attention.forward`."""
         q, k, v, _ = self.project(x, rope)  # [B, H, T, d], [B, G, T, d], [B, G, T, d]
         if cache is not None:
             k, v = cache.update(k, v, self.layer_index)
@@ -54,11 +57,11 @@ class SinkAttention(Attention):
         return self.o_proj(attn.flatten(2))
 
     def attention_weights(self, q: Tensor, k: Tensor, extra: Tensor) -> Tensor:
-        """Return the softmax over all keys and the sink, without the sink: [B, H, T, S]."""
+        """Return the keys' weights of a softmax over all keys and the sink, [B, H, T, S]."""
         z = logits(q, k, scale=self.scale, mask=None)
         sinks = self.sinks.to(z.dtype).view(1, -1, 1, 1).expand(*z.shape[:3], 1)
         return torch.cat((z, sinks), dim=-1).softmax(dim=-1)[..., :-1]
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
-        """Draw the sinks from a normal distribution."""
+        """Draw the sink logits from a normal distribution."""
         parameter.normal_(0.0, _SINK_STD, generator=generator)

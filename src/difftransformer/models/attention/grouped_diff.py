@@ -30,14 +30,16 @@ from difftransformer.models.rotary import Rope
 
 @dataclass(frozen=True, kw_only=True)
 class GroupedDiffConfig(DiffV1Config):
-    """Options of `grouped_diff`, which are V1's; ``num_heads`` counts the signal heads.
+    """Options of `grouped_diff`, the same as V1's; ``num_heads`` counts the signal heads.
 
     There are ``heads_per_kv_head`` times ``num_heads_multiplier`` signal heads per noise head.
     """
 
 
 class GroupedDifferentialAttention(DifferentialAttention):
-    """V1 with one subtracted map per key/value head, computed by two calls of the kernel.
+    """DIFF V1 whose heads of a group share one subtracted (noise) map per key/value head.
+
+    It calls the kernel twice, for the signal heads and for the noise heads.
 
     Rows of ``qkv_proj``: queries [G, H / G + 1, d], the signal heads of a group followed by its
     noise head; keys [G, 2, d] and values [G, 2d] as in V1.
@@ -58,7 +60,7 @@ class GroupedDifferentialAttention(DifferentialAttention):
     def forward(
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """[B, T, D] -> [B, T, D]; arguments as in `Attention.forward`."""
+        """Return the layer's output, [B, T, D]; arguments as in `Attention.forward`."""
         q, k, v, _ = self.project(x, rope)  # [B, H + G, T, d], [B, 2G, T, d], [B, G, T, 2d]
         if cache is not None:
             k, v = cache.update(k, v, self.layer_index)
@@ -87,5 +89,8 @@ class GroupedDifferentialAttention(DifferentialAttention):
         return map1, map2.repeat_interleave(self.heads_per_group, dim=1)
 
     def component_maps(self, q: Tensor, k: Tensor, extra: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the signal and the noise map of each head; heads of a group share the latter."""
+        """Return the signal and the noise map of each head, [B, H, T, S] each.
+
+        The heads of a group have the same noise map.
+        """
         return self._maps(q, k, None)

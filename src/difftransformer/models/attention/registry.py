@@ -23,7 +23,7 @@ _PAGE = "docs/adding_a_variant.md"
 
 
 class Variant(NamedTuple):
-    """A registry entry: where the class of a variant is, and what is known of the variant."""
+    """A registry entry: the location of a variant's class, and facts about the variant."""
 
     location: str
     """``module:Class`` below this package."""
@@ -95,7 +95,7 @@ def variant_location(name: str) -> str:
 
 
 def deviation_from_paper(name: str) -> str | None:
-    """Return what a variant's source leaves open and what ours does there; None if nothing.
+    """Return how a variant resolves points that its source leaves open; None if there are none.
 
     Raises:
         ConfigError: Unknown variant.
@@ -104,7 +104,10 @@ def deviation_from_paper(name: str) -> str | None:
 
 
 def has_head_norm(options: AttentionConfig) -> bool | None:
-    """Return whether heads are normalized, by the settings or the variant; None: not stated."""
+    """Return whether head outputs are normalized, from the settings or else the variant's entry.
+
+    None if neither states it.
+    """
     norm: bool | None = getattr(options, "norm", _variant(options.variant).has_head_norm)
     return norm
 
@@ -115,7 +118,7 @@ def _variant(name: str, location: str = "model.attention.variant") -> Variant:
 
 
 def attention_class(name: str) -> type[Attention]:
-    """Return the module class of a variant; imports its file and no other variant's.
+    """Return the attention class (a torch module) of a variant, importing only its file.
 
     Raises:
         ConfigError: Unknown variant, or its registry line names no class of its file.
@@ -147,7 +150,7 @@ def attention_class(name: str) -> type[Attention]:
 
 
 def options_class(options: Mapping[str, Any], location: str) -> type[AttentionConfig]:
-    """Return the class of a variant's options; imports its file and no other variant's.
+    """Return the options class of the variant that ``options`` name, importing only its file.
 
     Raises:
         ConfigError: ``options`` name no variant, or an unknown one.
@@ -163,7 +166,7 @@ def options_class(options: Mapping[str, Any], location: str) -> type[AttentionCo
 def configure(
     options: Mapping[str, Any] | AttentionConfig, d_model: int, location: str = "model.attention"
 ) -> AttentionConfig:
-    """Check the attention settings and resolve those that follow from ``d_model``.
+    """Check the attention settings and fill in those that follow from ``d_model``.
 
     Args:
         options: The variant's config, or a mapping of its keys.

@@ -25,7 +25,7 @@ from difftransformer.models.rotary import Rope, split_heads
 
 @dataclass(frozen=True, kw_only=True)
 class SharedDiffConfig(DiffV1Config):
-    """Options of `shared_diff`: V1's, and the rank."""
+    """Options of `shared_diff`: those of V1, and the rank of the low-rank updates."""
 
     rank: int | None = setting(
         None,
@@ -36,7 +36,7 @@ class SharedDiffConfig(DiffV1Config):
 
     @property
     def update_rank(self) -> int:
-        """The rank, resolved to a number."""
+        """Rank of the low-rank updates, with the default resolved to a number."""
         return self.rank or self.head_dim
 
 
@@ -62,7 +62,7 @@ class SharedDiffAttention(DifferentialAttention):
         self.build_lambda_and_norm(config)
 
     def project(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return queries, keys and values of V1's shapes; see `Attention.project`."""
+        """Return queries, keys and values in V1's shapes; arguments as in `Attention.project`."""
         H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
         q, k, v = torch.split(self.base_proj(x), [H * d, G * d, G * 2 * d], dim=-1)
         low = torch.split(self.low_proj(x), self.rank, dim=-1)

@@ -22,7 +22,7 @@ from difftransformer.models.rotary import Rope
 
 @dataclass(frozen=True, kw_only=True)
 class SoftmaxConfig(AttentionConfig):
-    """Options of `softmax`."""
+    """Options of the `softmax` variant."""
 
     norm: bool = setting(
         False,
@@ -41,7 +41,7 @@ class SoftmaxConfig(AttentionConfig):
 
 
 class SoftmaxAttention(Attention):
-    """Multi-head or grouped-query softmax attention."""
+    """Multi-head or grouped-query softmax attention, with an optional RMSNorm per head."""
 
     config_class: ClassVar[type[AttentionConfig]] = SoftmaxConfig
 
@@ -55,7 +55,7 @@ class SoftmaxAttention(Attention):
     def forward(
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """[B, T, D] -> [B, T, D]; arguments as in `Attention.forward`."""
+        """Return the layer's output, [B, T, D]; arguments as in `Attention.forward`."""
         q, k, v, _ = self.project(x, rope)  # [B, H, T, d], [B, G, T, d], [B, G, T, d]
         if cache is not None:
             k, v = cache.update(k, v, self.layer_index)

@@ -21,11 +21,14 @@ from difftransformer.models.rotary import Rope
 
 @dataclass(frozen=True, kw_only=True)
 class OffByOneConfig(AttentionConfig):
-    """`softmax_off_by_one` has no options of its own."""
+    """Options of `softmax_off_by_one`: those of every variant, and no others."""
 
 
 class OffByOneAttention(Attention):
-    """Grouped-query attention whose weights may sum to less than one."""
+    """Grouped-query attention with 1 added to the softmax's denominator.
+
+    The weights of the keys therefore sum to less than one.
+    """
 
     config_class: ClassVar[type[AttentionConfig]] = OffByOneConfig
     saved_maps_per_head: ClassVar[float] = 2.5
@@ -39,7 +42,7 @@ class OffByOneAttention(Attention):
     def forward(
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """[B, T, D] -> [B, T, D]; arguments as in `Attention.forward`."""
+        """Return the layer's output, [B, T, D]; arguments as in `Attention.forward`."""
         q, k, v, _ = self.project(x, rope)  # [B, H, T, d], [B, G, T, d], [B, G, T, d]
         if cache is not None:
             k, v = cache.update(k, v, self.layer_index)
@@ -49,6 +52,9 @@ class OffByOneAttention(Attention):
         return self.o_proj(attn.flatten(2))
 
     def attention_weights(self, q: Tensor, k: Tensor, extra: Tensor) -> Tensor:
-        """Return sigmoid(lse) softmax(z), [B, H, T, S]."""
+        """Return exp(z) / (1 + sum(exp(z))) of the logits z, [B, H, T, S].
+
+        It is computed as sigmoid(lse) softmax(z), with lse = log(sum(exp(z))).
+        """
         z = logits(q, k, scale=self.scale, mask=None)
         return z.softmax(dim=-1) * z.logsumexp(dim=-1, keepdim=True).sigmoid()

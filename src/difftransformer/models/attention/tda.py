@@ -61,13 +61,13 @@ class ThresholdDifferentialAttention(DifferentialAttention):
         self.head_scale = 1.0  # V1's factor belongs to its own lambda
 
     def build_lambda(self) -> None:
-        """Create one lambda per head."""
+        """Create one learned lambda per head."""
         self.lambdas = nn.Parameter(torch.empty(self.num_heads))
 
     def forward(
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """[B, T, D] -> [B, T, D]; arguments as in `Attention.forward`."""
+        """Return the layer's output, [B, T, D]; arguments as in `Attention.forward`."""
         q, k, v, _ = self.project(x, rope)  # [B, 2H, T, d], [B, 2G, T, d], [B, G, T, 2d]
         if cache is not None:
             k, v = cache.update(k, v, self.layer_index)
@@ -77,7 +77,7 @@ class ThresholdDifferentialAttention(DifferentialAttention):
         return self.o_proj(attn.flatten(2))
 
     def lambda_full(self) -> Tensor:
-        """Return lambda per head, [H, 1, 1], or the fixed one, a scalar."""
+        """Return lambda per head, [H, 1, 1], or the fixed lambda of the options, a scalar."""
         if self.lambda_fixed is not None:
             return super().lambda_full()
         return self.lambdas.clamp(0, 1).view(-1, 1, 1)
@@ -102,5 +102,5 @@ class ThresholdDifferentialAttention(DifferentialAttention):
         parameter.fill_(self.lambda_init)
 
     def component_maps(self, q: Tensor, k: Tensor, extra: Tensor) -> tuple[Tensor, Tensor]:
-        """Return R(q1, k1) and R(q2, k2) under the causal mask, [B, H, T, S] each."""
+        """Return the two thresholded maps R(q1, k1) and R(q2, k2), causal, [B, H, T, S] each."""
         return self._maps(q, k, None)

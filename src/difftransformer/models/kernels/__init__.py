@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class Kernel(Protocol):
-    """The three operations of an attention backend.
+    """Interface of an attention backend: its three operations.
 
     Shapes: B = batch, T = queries, S = keys, H = output heads, G = key/value heads (H a multiple of
     G; output head h uses key/value head h // (H / G)), d = head_dim, e = width of a value. Without
@@ -39,12 +39,17 @@ class Kernel(Protocol):
     def attention(
         self, q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
     ) -> Tensor:
-        """softmax(q k' scale) v: q [B, H, T, d], k [B, G, S, d], v [B, G, S, e] -> [B, T, H, e]."""
+        """Return the attention output softmax(q k' scale) v, [B, T, H, e].
+
+        Shapes: q [B, H, T, d], k [B, G, S, d], v [B, G, S, e].
+        """
 
     def attention_with_lse(
         self, q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """As `attention`, and log(sum(exp(q k' scale))) of each row, [B, T, H], in float32.
+        """Return the output of `attention` and the log-sum-exp of the logits.
+
+        The log-sum-exp of each query is log(sum(exp(q k' scale))), [B, T, H], in float32.
 
         Both are differentiable. A term that is added to the softmax's denominator, such as a sink
         s, is then a factor sigmoid(lse - s) of the output.
@@ -53,7 +58,10 @@ class Kernel(Protocol):
     def differential_attention(
         self, q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
     ) -> Tensor:
-        """(softmax(q1 k1' scale) - lam softmax(q2 k2' scale)) v.
+        """Return (softmax(q1 k1' scale) - lam softmax(q2 k2' scale)) v, [B, T, H, e].
+
+        The two queries and keys of a head are adjacent in q [B, 2H, T, d] and k [B, 2G, S, d]; v is
+        [B, G, S, e] and lam a scalar.
 
         q [B, 2H, T, d] and k [B, 2G, S, d] have the pair of a head next to each other,
         v [B, G, S, e], lam is a scalar -> [B, T, H, e].
@@ -70,7 +78,7 @@ _GPU_BACKENDS = ("flash_attn", "fused")
 
 
 def choose_backend(name: str, device: torch.device | str, precision: str = "fp32") -> str:
-    """Return the attention backend to run; "auto" picks one and logs it.
+    """Return the name of the attention backend to run; "auto" selects one and logs the selection.
 
     Args:
         name: A name in the table above, or "auto".
@@ -91,7 +99,7 @@ def choose_backend(name: str, device: torch.device | str, precision: str = "fp32
 
 
 def get_kernel(name: str) -> Kernel:
-    """Return the operations of a backend.
+    """Return the module with the operations of a backend.
 
     Raises:
         BackendError: No backend of that name.

@@ -27,14 +27,14 @@ MAX_SAVED_KEYS = 1024
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
-    """Softmax attention (`Kernel.attention`); computed in float32 or wider."""
+    """Compute softmax attention (`Kernel.attention`) in float32 or wider."""
     return _blocked(q, k, v, None, scale, mask)[0]
 
 
 def attention_with_lse(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Softmax attention with log-sum-exp (`Kernel.attention_with_lse`).
+    """Compute softmax attention and its log-sum-exp (`Kernel.attention_with_lse`).
 
     Computed in float32 or wider.
     """
@@ -46,7 +46,7 @@ def attention_with_lse(
 def differential_attention(
     q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
 ) -> Tensor:
-    """Differential attention (`Kernel.differential_attention`); computed in float32 or wider.
+    """Compute differential attention (`Kernel.differential_attention`) in float32 or wider.
 
     A single query is computed by `sdpa` with fewer calls.
     """

@@ -19,7 +19,7 @@ benchmarks/records/attention_backends-2026-11-22.md."""
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
-    """Softmax attention (`Kernel.attention`)."""
+    """Compute softmax attention (`Kernel.attention`) by the faster of `blocked` and `sdpa`."""
     if MIN_QUERIES <= q.shape[-2] <= k.shape[-2] <= MAX_KEYS:
         return blocked.attention(q, k, v, scale=scale, mask=mask)
     return sdpa.attention(q, k, v, scale=scale, mask=mask)

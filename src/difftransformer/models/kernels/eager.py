@@ -23,7 +23,7 @@ _logit_hooks: list[tuple[LogitHook, bool]] = []
 def logit_hook(hook: LogitHook, *, softmax_only: bool = False) -> Iterator[None]:
     """Apply ``hook`` to the logits of every materialized attention map within the context.
 
-    With ``softmax_only``, only to logits of a softmax: others, such as TDA's cosines, have other
+    With ``softmax_only``, only to logits of a softmax; TDA's cosines, for example, have other
     units.
     """
     entry = hook, softmax_only
@@ -35,7 +35,10 @@ def logit_hook(hook: LogitHook, *, softmax_only: bool = False) -> Iterator[None]
 
 
 def apply_logit_hooks(logits: Tensor, allowed: Tensor, *, softmax: bool = True) -> Tensor:
-    """Return the logits after all active hooks; every function that materializes a map calls it."""
+    """Return the logits after applying all active hooks of `logit_hook`.
+
+    Every function that materializes an attention map calls it.
+    """
     for hook, softmax_only in _logit_hooks:
         if softmax or not softmax_only:
             logits = hook(logits, allowed)
@@ -48,7 +51,10 @@ def attention_map(q: Tensor, k: Tensor, *, scale: float, mask: Tensor | None) ->
 
 
 def logits(q: Tensor, k: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
-    """Return q k' scale in float32 or wider, [B, H, T, S], minus infinity for masked keys."""
+    """Return the attention logits q k' scale in float32 or wider, [B, H, T, S].
+
+    Logits of masked keys are minus infinity.
+    """
     with no_autocast(q):
         scores = at_least_fp32(q) @ at_least_fp32(repeat_kv(k, q.shape[1])).mT * scale
     allowed = causal_mask(q.shape[-2], k.shape[-2], q.device) if mask is None else mask
@@ -58,21 +64,21 @@ def logits(q: Tensor, k: Tensor, *, scale: float, mask: Tensor | None) -> Tensor
 def differential_map(
     q: Tensor, k: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
 ) -> Tensor:
-    """Return map 1 minus lam times map 2 of each pair, in float32 or wider: [B, H, T, S]."""
+    """Return map 1 minus lam times map 2 of each head, in float32 or wider: [B, H, T, S]."""
     map1 = attention_map(q[:, 0::2], k[:, 0::2], scale=scale, mask=mask)
     map2 = attention_map(q[:, 1::2], k[:, 1::2], scale=scale, mask=mask)
     return map1 - lam * map2
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
-    """Softmax attention (`Kernel.attention`)."""
+    """Compute softmax attention (`Kernel.attention`)."""
     return apply_attention(attention_map(q, k, scale=scale, mask=mask), v)
 
 
 def attention_with_lse(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Softmax attention with log-sum-exp (`Kernel.attention_with_lse`)."""
+    """Compute softmax attention and its log-sum-exp (`Kernel.attention_with_lse`)."""
     scores = logits(q, k, scale=scale, mask=mask)
     return apply_attention(scores.softmax(dim=-1), v), scores.logsumexp(dim=-1).transpose(1, 2)
 
@@ -80,20 +86,20 @@ def attention_with_lse(
 def differential_attention(
     q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
 ) -> Tensor:
-    """Differential attention (`Kernel.differential_attention`)."""
+    """Compute differential attention (`Kernel.differential_attention`)."""
     return apply_attention(differential_map(q, k, lam, scale=scale, mask=mask), v)
 
 
 def apply_attention(weights: Tensor, v: Tensor) -> Tensor:
-    """Multiply attention weights [B, H, T, S] with values [B, G, S, e]: [B, T, H, e]."""
+    """Return the attention weights [B, H, T, S] times the values [B, G, S, e]: [B, T, H, e]."""
     return (weights.to(v.dtype) @ repeat_kv(v, weights.shape[1])).transpose(1, 2)
 
 
 def causal_mask(T: int, S: int, device: torch.device) -> Tensor:
-    """Return the causal mask of the last T of S positions, bool [T, S], True = may attend."""
+    """Return the causal mask for the last T of S positions, bool [T, S], True = may attend."""
     return torch.ones(T, S, dtype=torch.bool, device=device).tril(diagonal=S - T)
 
 
 def repeat_kv(x: Tensor, num_heads: int) -> Tensor:
-    """Repeat key/value heads [B, G, S, *] to one per output head, [B, H, S, *]."""
+    """Return key/value heads [B, G, S, *], repeated to one per output head, [B, H, S, *]."""
     return x.repeat_interleave(num_heads // x.shape[1], dim=1)

@@ -23,7 +23,7 @@ _TABLES = [
 def attention_with_lse(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Softmax attention with log-sum-exp (`Kernel.attention_with_lse`).
+    """Compute softmax attention and its log-sum-exp (`Kernel.attention_with_lse`).
 
     On the CPU plain PyTorch, without gradients.
     """
@@ -45,7 +45,7 @@ def attention_with_lse(
 
 
 def causal_blocks(T: int, S: int, device: torch.device) -> Any:
-    """Return the ``BlockMask`` of causal attention, by which fully masked blocks are skipped."""
+    """Return FlexAttention's causal ``BlockMask``, with which it skips fully masked blocks."""
     from torch.fx.experimental.symbolic_shapes import has_static_value
     from torch.nn.attention.flex_attention import BlockMask
 

@@ -24,7 +24,7 @@ PADDING_COLUMNS = 8
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
-    """Softmax attention (`Kernel.attention`).
+    """Compute softmax attention (`Kernel.attention`) with SDPA.
 
     A single query, as in decoding, needs no causal mask: the heads of a group are then passed as
     queries of one head, so keys and values are read once.
@@ -56,7 +56,7 @@ def _is_causal(T: int, mask: Tensor | None) -> bool:
 def attention_with_lse(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Softmax attention with log-sum-exp (`Kernel.attention_with_lse`).
+    """Compute softmax attention and its log-sum-exp (`Kernel.attention_with_lse`).
 
     SDPA does not return the log-sum-exp. On the CPU this calls torch's private operation behind
     SDPA, or `eager` if torch lacks it; on other devices FlexAttention, except for a single query.
@@ -158,7 +158,9 @@ def differential_attention(
     mask: Tensor | None,
     attend: Callable[..., Tensor] = attention,
 ) -> Tensor:
-    """Differential attention (`Kernel.differential_attention`).
+    """Compute differential attention (`Kernel.differential_attention`) with SDPA.
+
+    Queries and keys are padded to the width of the values, since SDPA is slow for wider values.
 
     Padded, since SDPA is slow for values wider than keys.
 
@@ -178,7 +180,7 @@ def differential_attention(
 def single_query_with_lse(
     q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Return `attention_with_lse` of a single query by a materialized map, without copying keys."""
+    """Compute `attention_with_lse` of a single query from its materialized map, copying no keys."""
     B, G = k.shape[:2]
     scores = bmm_fp32(q.reshape(B * G, -1, q.shape[-1]), k.flatten(0, 1).mT) * scale
     scores = scores.view(B, G, -1, k.shape[2])

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def methods() -> tuple[str, ...]:
-    """Return the names of all methods; imports none of them."""
+    """Return the names of all fine-tuning methods, without importing them."""
     return tuple(sorted(module.name for module in iter_modules(__path__)))
 
 
 def method_module(name: str, location: str = "adapt.method") -> str:
-    """Return the name of a method's module, without importing it.
+    """Return the module name of a fine-tuning method, without importing it.
 
     Raises:
         ConfigError: There is no method of that name.
@@ -36,7 +36,7 @@ def method_module(name: str, location: str = "adapt.method") -> str:
 
 
 def settings_class(name: str, location: str = "adapt.method") -> type[MethodSettings]:
-    """Return the settings class of a method; imports its file.
+    """Return the settings class of a fine-tuning method; imports the method's file.
 
     Raises:
         ConfigError: There is no method of that name.
@@ -46,7 +46,7 @@ def settings_class(name: str, location: str = "adapt.method") -> type[MethodSett
 
 
 def configure(options: dict[str, Any], location: str = "adapt") -> MethodSettings:
-    """Return the validated settings of an adaptation.
+    """Return the validated settings of a fine-tuning method.
 
     Args:
         options: As written in the configuration; ``method`` is required.
@@ -61,6 +61,6 @@ def configure(options: dict[str, Any], location: str = "adapt") -> MethodSetting
 
 
 def prepare(model: HFCausalLM, settings: MethodSettings, task: Task) -> Method:
-    """Prepare a model for the method of its settings."""
+    """Return the `Method` that trains ``model``, which is changed in place, with these settings."""
     method: Method = import_module(method_module(settings.method)).prepare(model, settings, task)
     return method

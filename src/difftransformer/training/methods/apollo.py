@@ -9,7 +9,7 @@ from difftransformer.training.method import Method, Task
 
 
 class Settings(LowRankMethodSettings):
-    """Rank, gap and scale."""
+    """Settings of APOLLO: rank, gap (steps between projections) and scale."""
 
     method: Literal["apollo"] = setting(
         meaning="Every parameter, channels scaled by moments in a random space"
@@ -20,5 +20,5 @@ class Settings(LowRankMethodSettings):
 
 
 def prepare(model: HFCausalLM, settings: Settings, task: Task) -> Method:
-    """Return the training of all parameters."""
+    """Return the method that trains all parameters with APOLLO."""
     return low_rank_method("apollo", model, settings, settings.scale, task)

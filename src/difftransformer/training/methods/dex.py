@@ -15,7 +15,7 @@ NamedHeads = Annotated[list[int], Field(min_length=1), AfterValidator(distinct)]
 
 
 class Settings(MethodSettings):
-    """Selected heads, W_D and the schedule of lambda; the defaults are the paper's."""
+    """Settings of Dex: selected heads, W_D and the schedule of lambda; defaults of the paper."""
 
     method: Literal["dex"] = setting(
         meaning="O'_h = O_h - lambda O_h W_D in selected heads; W_K, W_V, W_O train too"
@@ -93,7 +93,7 @@ class Settings(MethodSettings):
         return unused
 
     def require_fit(self, model: ModelConfig) -> None:
-        """Check that the selected heads exist."""
+        """Check that the selected heads exist in the model."""
         number = model.attention.output_heads
         for head in self.heads if isinstance(self.heads, list) else ():
             if not 0 <= head < number:
@@ -102,7 +102,7 @@ class Settings(MethodSettings):
                 )
 
     def trainable_parameters(self, model: ModelConfig) -> int:
-        """Return those of KVO, and W_D and lambda of each layer."""
+        """Return the number of trainable parameters: those of KVO, and W_D and lambda per layer."""
         attention = model.attention
         heads, width = attention.output_heads, attention.head_dim
         chosen = len(self.heads) if isinstance(self.heads, list) else round(self.share * heads)
@@ -112,7 +112,7 @@ class Settings(MethodSettings):
 
 
 def prepare(model: HFCausalLM, settings: Settings, task: Task) -> Method:
-    """Select heads on the training text, and add Dex to the model."""
+    """Select heads on the training text, add Dex to the model, and return its training method."""
     from difftransformer.convert.dex import DexConfig, select_heads
     from difftransformer.training.dex_method import DexMethod
 

@@ -9,11 +9,11 @@ from difftransformer.training.optimizer import AdamW
 
 
 class Settings(MethodSettings):
-    """Full fine-tuning has no settings."""
+    """Settings of full fine-tuning: none besides the method's name."""
 
     method: Literal["full"] = setting(meaning="Every parameter, by AdamW")
 
 
 def prepare(model: HFCausalLM, settings: Settings, task: Task) -> Method:
-    """Return the training of all parameters."""
+    """Return the method that trains all parameters with AdamW."""
     return Method(AdamW(model.named_parameters(), task.training))

@@ -9,7 +9,7 @@ from difftransformer.training.method import Method, Task
 
 
 class Settings(LowRankMethodSettings):
-    """Rank, gap and scale."""
+    """Settings of GaLore: rank, gap (steps between projections) and scale."""
 
     method: Literal["galore"] = setting(
         meaning="Every parameter, moments of the layers' matrices by their singular vectors"
@@ -18,5 +18,5 @@ class Settings(LowRankMethodSettings):
 
 
 def prepare(model: HFCausalLM, settings: Settings, task: Task) -> Method:
-    """Return the training of all parameters."""
+    """Return the method that trains all parameters with GaLore."""
     return low_rank_method("galore", model, settings, settings.scale, task)

@@ -10,17 +10,17 @@ from difftransformer.training.method import Method, MethodSettings, Task
 
 
 class Settings(MethodSettings):
-    """KVO has no settings."""
+    """Settings of KVO: none besides the method's name."""
 
     method: Literal["kvo"] = setting(meaning="W_K, W_V and W_O, by AdamW: Dex without its W_D")
 
     def trainable_parameters(self, model: ModelConfig) -> int:
-        """Return the size of three matrices per layer."""
+        """Return the number of trainable parameters: three matrices per layer."""
         return model.num_layers * kvo_parameters(model)
 
 
 def prepare(model: HFCausalLM, settings: Settings, task: Task) -> Method:
-    """Return the training of the projections."""
+    """Return the method that trains the key, value and output projections."""
     from difftransformer.convert.dex import DexConfig
     from difftransformer.training.peft_method import PeftMethod
 

@@ -13,7 +13,7 @@ from difftransformer.training.methods import dex
 
 
 class Settings(MethodSettings):
-    """Low-rank updates of all matrices except the embeddings."""
+    """Settings of LoRA: low-rank updates of all matrices except the embeddings."""
 
     method: Literal["lora"] = setting(meaning="Low-rank updates of all matrices in layers")
     rank: Literal["dex"] | Annotated[int, Field(gt=0)] = setting(
@@ -26,7 +26,7 @@ class Settings(MethodSettings):
     )
 
     def trainable_parameters(self, model: ModelConfig) -> int:
-        """Return the size of two factors per matrix."""
+        """Return the number of trainable parameters: two low-rank factors per matrix."""
         sides = model.num_layers * sum(map(sum, llama_matrices(model).values()))
         if self.rank != "dex":
             return sides * self.rank
@@ -34,7 +34,7 @@ class Settings(MethodSettings):
 
 
 def prepare(model: HFCausalLM, settings: Settings, task: Task) -> Method:
-    """Return the training of low-rank updates."""
+    """Add LoRA to the model, and return the method that trains its low-rank factors."""
     from peft import LoraConfig
 
     from difftransformer.convert.dex import trained_parameters

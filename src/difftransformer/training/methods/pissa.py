@@ -10,18 +10,18 @@ from difftransformer.training.method import Method, MethodSettings, Task
 
 
 class Settings(MethodSettings):
-    """Low-rank updates that start as the principal part of each matrix."""
+    """Settings of PiSSA: low-rank updates that start as the principal part of each matrix."""
 
     method: Literal["pissa"] = setting(meaning="LoRA that starts on the largest singular values")
     rank: int = setting(32, meaning="r", source="arXiv 2505.16333, section 4.1: 32", gt=0)
 
     def trainable_parameters(self, model: ModelConfig) -> int:
-        """Return the size of two factors per matrix."""
+        """Return the number of trainable parameters: two low-rank factors per matrix."""
         return model.num_layers * self.rank * sum(map(sum, llama_matrices(model).values()))
 
 
 def prepare(model: HFCausalLM, settings: Settings, task: Task) -> Method:
-    """Return the training of the principal parts."""
+    """Add PiSSA to the model, and return the method that trains the principal parts."""
     from peft import LoraConfig
 
     from difftransformer.training.peft_method import PeftMethod

@@ -26,7 +26,7 @@ _COMPUTE_CAPABILITY = {2: (8, 0), 3: (9, 0), 4: (9, 0)}
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
-    """Softmax attention (`Kernel.attention`).
+    """Compute softmax attention (`Kernel.attention`) with flash-attn.
 
     Raises:
         BackendError: a mask, a CPU tensor, float32 or heads that are too wide for flash-attn.
@@ -57,7 +57,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
 
 
 def unavailable_reason(device: str, precision: str) -> str | None:
-    """Return why this backend cannot run here, or None."""
+    """Return why flash-attn cannot run with this device and precision, or None if it can."""
     if device != "cuda":
         return f"it needs an NVIDIA GPU and the device is {device}; use sdpa or auto"
     if (version := generation()) is None:
@@ -74,7 +74,10 @@ def unavailable_reason(device: str, precision: str) -> str | None:
 
 
 def generation() -> int | None:
-    """Return the installed version of flash-attn (of several 2, then 4, then 3), or None."""
+    """Return the major version of the installed flash-attn, or None if there is none.
+
+    If several are installed, 2 is preferred to 4, and 4 to 3.
+    """
     return _installed()
 
 
@@ -136,7 +139,9 @@ _max_value_dim._dynamo_marked_constant = True  # type: ignore[attr-defined]
 def attention_with_lse(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Softmax attention with log-sum-exp (`Kernel.attention_with_lse`).
+    """Compute softmax attention and its log-sum-exp (`Kernel.attention_with_lse`).
+
+    FlexAttention computes both, since flash-attn's log-sum-exp has no gradient.
 
     FlexAttention, as flash-attn's lse has no gradient.
     """
@@ -146,7 +151,9 @@ def attention_with_lse(
 def differential_attention(
     q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
 ) -> Tensor:
-    """Differential attention (`Kernel.differential_attention`).
+    """Compute differential attention (`Kernel.differential_attention`) with flash-attn.
+
+    Queries and keys are padded as in `sdpa` if flash-attn takes no values wider than keys.
 
     As in `sdpa` if values cannot be wider than keys.
     """

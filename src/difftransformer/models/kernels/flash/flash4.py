@@ -16,7 +16,7 @@ from difftransformer.models.autograd import no_double_backward
 def attention(
     q: Tensor, k: Tensor, v: Tensor, *, softmax_scale: float, causal: bool, deterministic: bool
 ) -> Tensor:
-    """``flash_attn_func``: q [B, T, H, d], k [B, S, G, d], v [B, S, G, e] -> [B, T, H, e]."""
+    """Call ``flash_attn_func``: q [B, T, H, d], k [B, S, G, d], v [B, S, G, e] -> [B, T, H, e]."""
     assert causal
     out: Tensor = _attend(q, k, v, softmax_scale, deterministic)[0]
     return out
