@@ -26,7 +26,7 @@ _ABANDONED = 86_400.0
 
 @contextmanager
 def replacing(path: Path | str, *, durable: bool = True) -> Iterator[Path]:
-    """Yield a temporary path in the folder of ``path``; on success it becomes ``path``.
+    """Context manager: yield a temporary path next to ``path``, renamed to ``path`` on success.
 
     The caller writes one file to the yielded path. At the end of the block the file is fsynced and
     renamed to ``path``; after an exception it is removed and ``path`` is unchanged. Missing parent
@@ -70,7 +70,7 @@ def write_text(path: Path | str, text: str) -> None:
 
 
 def link(source: Path, target: Path) -> None:
-    """Hard-link a file atomically, or copy it if the file system has no links."""
+    """Hard-link ``source`` as ``target`` atomically, or copy it without support for hard links."""
     with replacing(target) as aside:
         try:
             aside.hardlink_to(source)
@@ -79,7 +79,7 @@ def link(source: Path, target: Path) -> None:
 
 
 def make_lasting_folder(path: Path) -> None:
-    """Create a folder with a hidden file, since object storage has no empty folders."""
+    """Create a folder with a hidden file in it, since object storage has no empty folders."""
     path.mkdir(parents=True)
     (path / ".folder").touch()
 
@@ -110,7 +110,7 @@ def _remove_leftovers(target: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file or the entries of a folder are on disk (fsync)."""
+    """Flush a file, or the entries of a folder, to disk with fsync."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -67,7 +67,9 @@ def read_checked(main: Path) -> str | bytes:
 
 
 def verify_file(path: Path, main: Path, cure: str | None = None) -> None:
-    """Compare a file with the digest in the main output of its job, once per process.
+    """Check a file against the digest that its job recorded in the job's main output.
+
+    An unmodified file is read once per process.
 
     Args:
         path: The file.
@@ -88,12 +90,15 @@ def verify_file(path: Path, main: Path, cure: str | None = None) -> None:
 
 
 def digest(path: Path) -> str:
-    """Return the digest of a file; an unmodified file is read once per process."""
+    """Return the hexadecimal digest of a file as the module docstring defines it.
+
+    An unmodified file is read once per process.
+    """
     return _digest(path, file_state(path))
 
 
 def file_sha256(path: Path) -> str:
-    """Return the plain SHA-256 of a file, as `sha256sum` computes it."""
+    """Return the SHA-256 of a whole file in hexadecimal, as the command `sha256sum` prints it."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -107,18 +112,18 @@ def _cure(main: Path) -> str:
 
 
 def file_state(path: Path) -> tuple[int, ...]:
-    """Return inode, size and times of a file, which change with every write."""
+    """Return inode, size, modification and change time of a file, which change with every write."""
     stat = path.stat()
     return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
 def json_digest(content: Any) -> str:
-    """Return the SHA-256 of a value's JSON with sorted keys."""
+    """Return the SHA-256 of a value's JSON text with sorted keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def weights_digest(main: Path) -> str:
-    """Return the digest of the weights of a training, from the checksums in its result.
+    """Return a digest of a training's weight files, from the checksums in the training's result.
 
     A training repeated on a GPU or another machine has the same fingerprint but other weights.
 
@@ -164,7 +169,7 @@ def _block(path: Path, start: int) -> bytes:
 
 @dataclass(frozen=True)
 class FileComparison:
-    """A file of a rebuild: its path below the scale's folder and its digests in both builds."""
+    """A file of a rebuild: its path below the folder of the scale and its digest in both builds."""
 
     name: str
     rebuilt: str
@@ -177,13 +182,13 @@ class FileComparison:
 
 
 def compare_builds(built: Path, rebuilt: Path) -> list[FileComparison]:
-    """Compare the `REPRODUCIBLE` folders of two builds of a scale, file by file.
+    """Compare two builds of a scale, file by file, in the folders listed in `REPRODUCIBLE`.
 
     Result files are compared without their ``provenance`` (times, machine) and checksums, all other
     files byte by byte.
 
     Raises:
-        DataError: ``rebuilt`` contains no files to compare.
+        DataError: The folder ``rebuilt`` contains no files to compare.
     """
     files = [
         path
@@ -201,7 +206,7 @@ def compare_builds(built: Path, rebuilt: Path) -> list[FileComparison]:
 
 
 def content_digest(path: Path) -> str:
-    """Return the digest of a file; for a result file without its provenance and checksums."""
+    """Return the digest of a file; the provenance and checksums of a result file do not count."""
     if path.suffix == ".json":
         with suppress(ValueError):  # a damaged file is compared byte by byte
             parsed = json.loads(path.read_bytes())

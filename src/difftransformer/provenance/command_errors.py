@@ -32,7 +32,7 @@ _CURES = {
         "choose another path, or move what is in the way",
     ),
 }
-"""Advice by errno for errors of the file system that are not bugs of this program."""
+"""Advice for the user by errno, for file system errors that are not bugs of this program."""
 
 logger = logging.getLogger(__name__)
 
@@ -41,12 +41,14 @@ logger = logging.getLogger(__name__)
 def report_errors(
     log: Path | None = None, level: int = logging.INFO, mode: str = "w"
 ) -> Iterator[None]:
-    """Log to stderr and ``log``; turn an exception into its ``error:`` line and exit status.
+    """Context manager: log to stderr and ``log``, and turn exceptions into an exit with a status.
+
+    An exception is logged as one ``error:`` line. The module docstring lists the exit statuses.
 
     Args:
-        log: A file.
+        log: Log file; None logs to stderr only.
         level: Minimum level of log lines.
-        mode: "w" for a new log, "a" to append.
+        mode: Mode in which ``log`` is opened: "w" replaces an old log, "a" appends to it.
     """
     handlers: list[logging.Handler] = []
     try:
@@ -110,7 +112,7 @@ def _is_stdout_closed() -> bool:
 
 
 def describe_error(error: UserError | OSError) -> str:
-    """Return an error of ours or of the file system as one line with a cure."""
+    """Return the message of a user's mistake or a file system error as one line with advice."""
     if isinstance(error, UserError):
         return str(error)
     reason = os.strerror(error.errno or 0)
@@ -123,7 +125,7 @@ _OUT_OF_MEMORY_MESSAGES = ("can't allocate memory", "could not create a primitiv
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error means that memory ran out, in Python or in torch."""
+    """Return whether an exception means that memory ran out, in Python or in torch."""
     class_names = {kind.__name__ for kind in type(error).__mro__}
     message = str(error)
     return bool({"MemoryError", "OutOfMemoryError"} & class_names) or any(

@@ -33,11 +33,11 @@ _VARIABLES = (
     *("DISK", "FROM_SCRATCH", "GPUS_RESERVED", "JOBS_PER_GPU", "MATMUL", "RENDEZVOUS"),
     *("MEMORY_CHECK", "COLLECTIVE_TIMEOUT", "PROFILE_STEPS", "SHARED_DATA", "STATE", "WARM"),
 )
-"""Our environment variables without the prefix; docs/reproducing.md describes the public ones."""
+"""Environment variables of this package without `_PREFIX`; docs/reproducing.md describes them."""
 _KUBERNETES = re.compile(r"(?:.*_)?(?:SERVICE_(?:HOST|PORT.*)|PORT(?:_\d+_.*)?)")
 """Variables that Kubernetes sets in pods for services whose names have our prefix."""
 _SWITCHES = {"MEMORY_CHECK": "off", "DISK": "passing", "WARM": "off"}
-"""Variables with one allowed value, or a path within a workflow."""
+"""The only value that each of these variables may have; a path is also allowed."""
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _MOST_THREADS = 4096
 _CORES = os.cpu_count() or 1
@@ -46,7 +46,7 @@ _GIT_LOCATIONS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 
 
 class Environment(Settings):
-    """The environment as recorded in a result."""
+    """The software and hardware environment of a job, as recorded in its result."""
 
     git_commit: str = Field(description='Commit of the source checkout, or "unknown"')
     git_dirty: bool | None = Field(description="Whether the checkout differs from its commit")
@@ -60,10 +60,10 @@ class Environment(Settings):
 
 
 def check_variables() -> None:
-    """Validate our environment variables and the thread counts.
+    """Validate the environment variables of this package and of the number of threads.
 
     Raises:
-        ConfigError: An unknown variable, or a value without effect.
+        ConfigError: A variable is unknown, or its value is not allowed.
     """
     for name in sorted(filter(lambda key: key.startswith(_PREFIX), os.environ)):
         value, short_name = os.environ[name], name.removeprefix(_PREFIX)
@@ -93,16 +93,16 @@ def check_variables() -> None:
 
 
 def require_own_package(project: Path, package: Path = _SOURCES.parent) -> None:
-    """Check that a checkout runs its own copy of the package.
+    """Check that the imported package is the source in the given checkout.
 
     A ``.venv`` that was copied with its folder still imports the package from the first folder.
 
     Args:
-        project: Folder of the Snakefile.
-        package: Folder of the package that was imported.
+        project: Folder of the checkout, with its Snakefile.
+        package: Folder of the imported package.
 
     Raises:
-        ConfigError: The package belongs to another checkout.
+        ConfigError: The package was imported from another checkout.
     """
     own, other = project.resolve() / "src" / package.name, package.resolve().parents[1]
     if own.is_dir() and own.parents[1] != other and (other / "Snakefile").is_file():
@@ -113,7 +113,11 @@ def require_own_package(project: Path, package: Path = _SOURCES.parent) -> None:
 
 
 def capture(threads: int) -> Environment:
-    """Return the environment of this process, which computes with ``threads`` threads."""
+    """Return the environment of this process.
+
+    Args:
+        threads: Number of threads per operation, which is recorded.
+    """
     commit, dirty = git_state()
     return Environment(
         git_commit=commit,
@@ -127,9 +131,9 @@ def capture(threads: int) -> Environment:
 
 @lru_cache(maxsize=1)
 def git_state(folder: Path = _SOURCES) -> tuple[str, bool | None]:
-    """Return the commit and the dirty flag of the checkout that tracks ``folder``.
+    """Return the commit of the git checkout with ``folder``, and whether it has local changes.
 
-    ("unknown", None) without git, and for an installed package in somebody's repository.
+    Returns ("unknown", None) without git, or if the checkout does not track ``folder``.
     """
     try:
         _git(folder, "ls-files", "--error-unmatch", ".")
@@ -154,7 +158,7 @@ def _git(folder: Path, *arguments: str) -> str:
 
 @lru_cache(maxsize=1)
 def versions() -> dict[str, str]:
-    """Return the versions of Python and numeric packages; "absent" if not installed."""
+    """Return the versions of Python and of numeric packages; a missing package is "absent"."""
     installed = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:

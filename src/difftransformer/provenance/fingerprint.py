@@ -53,11 +53,11 @@ _KERNELS = f"{PACKAGE}.models.kernels"
 _GPU = frozenset(
     {f"{PACKAGE}.machine.gpus", *(f"{_KERNELS}.{name}" for name in ("flash", "flex", "fused"))}
 )
-"""Modules and packages that a job on a CPU imports but does not compute with."""
+"""Modules and packages that a job on a CPU imports but does not use in its computation."""
 
 
 def config_fingerprint(obj: Any) -> str:
-    """Return the sha256 of the canonical JSON of a pydantic model or of JSON values.
+    """Return the SHA-256 of the canonical JSON of a pydantic model, dataclass or JSON value.
 
     Raises:
         TypeError: A value has no JSON form.
@@ -71,7 +71,15 @@ def config_fingerprint(obj: Any) -> str:
 def job_fingerprint(
     stage: str, config: Any, code: str, inputs_digest: str, seed: int | None
 ) -> str:
-    """Return the fingerprint of a job: stage, resolved config, code, content of inputs, seed."""
+    """Return the fingerprint of a job.
+
+    Args:
+        stage: Kind of job, such as "training".
+        config: Its resolved config.
+        code: Digest of its code (`code_fingerprint`).
+        inputs_digest: Digest of the content of its input files.
+        seed: Its random seed; None if it has none.
+    """
     return config_fingerprint(
         {"stage": stage, "config": config, "code": code, "inputs": inputs_digest, "seed": seed}
     )
@@ -80,15 +88,15 @@ def job_fingerprint(
 def code_fingerprint(
     entry: str, extra_modules: Sequence[str] = (), *, on_gpu: bool = True, root: Path | None = None
 ) -> str:
-    """Return the sha256 of the code of this package that ``entry`` imports.
+    """Return the SHA-256 of a module's code and of all code of this package that it imports.
 
     Args:
-        entry: A module such as ``difftransformer.training.pretrain``; of ``module:function`` the
-            module counts.
+        entry: A module such as ``difftransformer.training.pretrain``, or ``module:function``, of
+            which only the module counts.
         extra_modules: Modules reached by a registry instead of an import, also as
             ``module:Class``: the selected attention variant and training method.
-        on_gpu: Whether the modules for GPUs alone count.
-        root: Folder of the package's sources; the installed package when left out.
+        on_gpu: Whether to include the modules that only GPU jobs compute with.
+        root: Folder of the package's sources; None: the folder of the installed package.
 
     Raises:
         ConfigError: A module is not in the package, or does not parse.
@@ -98,7 +106,7 @@ def code_fingerprint(
 
 
 def modules_digest(names: Sequence[str], *, root: Path | None = None) -> str:
-    """Return the sha256 of the code of some modules, without their imports and JSON tables.
+    """Return the SHA-256 of the code of the named modules, without the modules that they import.
 
     Raises:
         ConfigError: A module does not parse.
@@ -112,7 +120,18 @@ def modules_digest(names: Sequence[str], *, root: Path | None = None) -> str:
 def import_closure(
     modules: Iterable[str], root: Path | None = None, *, on_gpu: bool = True
 ) -> tuple[str, ...]:
-    """Return the sorted names of ``modules`` and of all modules of the package that they import."""
+    """Return the sorted names of ``modules`` and of all package modules that they import.
+
+    Imports are followed recursively.
+
+    Args:
+        modules: Module names, such as ``difftransformer.training.pretrain``.
+        root: Folder of the package's sources; None: the folder of the installed package.
+        on_gpu: Whether to include the modules that only GPU jobs compute with.
+
+    Raises:
+        ConfigError: A module is not in the package, or is not valid Python.
+    """
     root = root or _ROOT
     reached: set[str] = set()
     waiting = set(modules)
@@ -237,7 +256,11 @@ def _plain(value: Any) -> Any:
 
 
 def named_digest(files: Iterable[tuple[str, Path]]) -> str:
-    """Return the sha256 of the names and content of files, independent of their folder."""
+    """Return the SHA-256 of the given names and of the content of their files.
+
+    Args:
+        files: Pairs of a name and the path of its file; the path itself does not count.
+    """
     digest = hashlib.sha256()
     for name, path in files:
         digest.update(f"{name}\0".encode() + bytes.fromhex(file_sha256(path)))

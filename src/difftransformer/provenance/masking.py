@@ -17,17 +17,17 @@ _NAME = (
     r"key|token(?!iz)|secret|pass|pwd|cred|jwt|auth(?!or(?!iz))|cookie|bearer|signature"
     r"|(?<![a-z])(?:pat|sig|sas)(?![a-z])"
 )
-"""Names of variables, and of keys in addresses, that hold a secret."""
+"""Pattern of the names of variables, and of keys in addresses, whose values are secrets."""
 _FOLDERS = ("PWD", "OLDPWD")
-"""Variables of a shell whose names look like secrets."""
+"""Shell variables that hold folders although their names match `_NAME`."""
 _MIN_LENGTH, _MIN_LINE_LENGTH = 6, 16
-"""A shorter value is no secret, and masking it would eat ordinary words."""
+"""Values shorter than this are not masked, since masking them would remove ordinary words."""
 
 _NAMES = re.compile(f"(?i){_NAME}")
 _KEYS = re.compile(rf"(?i)((?:{_NAME})[^\s=&?;#/]*(?:=|%3D))([^\s&]*)")
 _USERS = re.compile(r"(?i)(//|:(?!//))\S*(?:@|%40)")
 _IN_ADDRESSES = (re.compile(r"//[^/@:]*:(.*)@"), re.compile(r"//([^/@:]{16,})[:@]"))
-"""A password, and a user that is long enough for a token."""
+"""Patterns of secrets in an address: a password, and a user name long enough to be a token."""
 _HEADERS = (
     (re.compile(r"(?i)(authorization['\"]?\s?[:=]\s?['\"]?(?:\w+ )?)[^\s'\",<]+"), r"\1***"),
     (re.compile(r"(?i)(\bbearer )[\w.~+/=-]{16,}"), r"\1***"),
@@ -42,14 +42,14 @@ _FOLDERS_WITHIN = re.compile(
 
 
 def mask_addresses(text: str) -> str:
-    """Return a text with the user names, passwords and tokens of its addresses masked."""
+    """Return ``text`` with user names, passwords and tokens in its addresses replaced by ***."""
     return _KEYS.sub(r"\1***", _USERS.sub(r"\1***@", text))
 
 
 def mask_secrets(text: str) -> str:
-    """Return a text with the secrets of the environment masked: keys, tokens, passwords.
+    """Return ``text`` with the secrets of the environment masked: keys, tokens and passwords.
 
-    Longer secrets are masked first, so that no rest of a secret remains that begins with another.
+    Longer secrets are masked first, so that no part of a secret that begins with another remains.
     """
     for value, name in sorted(_secrets(), key=lambda secret: len(secret[0]), reverse=True):
         text = _in_any_form(value).sub(f"<{name}>".replace("\\", r"\\"), text)
@@ -76,15 +76,15 @@ def without_folders(value: Any) -> Any:
 
 
 def bare_address(address: str) -> str:
-    """Return the address of a server without user, password, query and fragment."""
+    """Return the address of a server without user name, password, query and fragment."""
     return re.split(r"[?#]", re.sub(r"//.*@", "//", address))[0].rstrip("/")
 
 
 def has_secret(address: str) -> bool:
-    """Whether the address of a store could hold a secret: a user, a password, a query or a key.
+    """Return whether the address of a store may contain a secret.
 
-    SQLite addresses have no user, and any character may be in the file name. A server needs no
-    query.
+    A user name, a password, a query or a key counts as a secret. SQLite addresses have no user
+    name, and their file names may have any character. The address of a server needs no
     """
     decoded = address
     while (unquoted := unquote(decoded)) != decoded:

@@ -1,4 +1,4 @@
-"""The files of a pretrained model, and what identifies it. Light: torch is not needed."""
+"""The files of a pretrained model and the digest that identifies the model, without torch."""
 
 import hashlib
 from importlib.util import find_spec
@@ -15,11 +15,11 @@ _WEIGHTS, _PICKLED = "model.safetensors", "pytorch_model.bin"
 
 
 def model_files(model: PretrainedModel) -> list[Path]:
-    """Return the files of a model in a folder, sorted; a model on the hub has none here.
+    """Return the files of a pretrained model in its local folder, sorted; empty for a hub model.
 
     Raises:
-        CheckpointError: There is no such folder, or it lacks its config, tokenizer or weights, of
-            which those count that transformers loads.
+        CheckpointError: The folder does not exist, or it has no config, tokenizer or weights that
+            transformers would load.
     """
     folder = model.folder
     if folder is None:
@@ -46,7 +46,10 @@ def model_files(model: PretrainedModel) -> list[Path]:
 
 
 def model_digest(model: PretrainedModel) -> str:
-    """Identify a model by the content of its folder, or by its name and revision on the hub."""
+    """Return a digest of a pretrained model.
+
+    A local model is identified by the content of its files, a hub model by its name and revision.
+    """
     if model.folder is not None:
         folder = model.folder
         files = model_files(model)

@@ -21,12 +21,12 @@ from difftransformer.provenance.checksums import read_checked, write_checked
 from difftransformer.provenance.environment import Environment, capture
 
 D = TypeVar("D", bound=Settings)
-_ROUNDING = 1e-6  # relative; a metric is added up in another order
+_ROUNDING = 1e-6  # relative tolerance: a metric and its items are summed in different orders
 Number = int | Annotated[float, Field(allow_inf_nan=False)] | None
 
 
 class Provenance(Environment):
-    """Origin of a result: fingerprint, environment, times."""
+    """Origin of a result: fingerprint, environment and times of the job."""
 
     fingerprint: str = Field(description="sha256 of stage, settings, code, inputs and seed")
     started: str = Field(description="Start of the job, ISO 8601, UTC")
@@ -38,7 +38,7 @@ class Provenance(Environment):
 
 
 class RatioTerm(Settings):
-    """One ratio of a metric: the sum of its items' values by the sum of their weights."""
+    """One ratio in a metric: the sum of the items' values divided by the sum of their weights."""
 
     values: list[Annotated[float, Field(allow_inf_nan=True)]] = Field(
         description="Numerator of each item, such as its summed loss"
@@ -58,16 +58,16 @@ class RatioTerm(Settings):
         return self
 
     def ratio(self) -> float:
-        """Return the ratio; NaN where the weights sum to 0."""
+        """Return the sum of values divided by the sum of weights; NaN if the weights sum to 0."""
         weight = float(len(self.values)) if self.weights is None else math.fsum(self.weights)
         return math.fsum(self.values) / weight if weight else math.nan
 
 
 class PerItemScores(Settings):
-    """A metric by item (the sampling units): a sum of ratios, each times its coefficient.
+    """The scores of a metric per item, where the metric is a weighted sum of ratios over items.
 
-    Items of different sets are independent. Intervals and verdicts take from these scores the
-    variance that is due to the choice of items.
+    Items (sampling units) of different sets are independent. Confidence intervals and verdicts use
+    these scores to estimate the variance that is due to the choice of items.
     """
 
     item_type: str = Field(description="What the items are, in the plural, such as documents")
@@ -75,7 +75,11 @@ class PerItemScores(Settings):
 
     @classmethod
     def weighted_sum(cls, parts: Iterable[tuple[float, PerItemScores]]) -> PerItemScores:
-        """Return the scores of a sum of metrics, each times a factor."""
+        """Return the per-item scores of a weighted sum of metrics.
+
+        Args:
+            parts: Pairs of a metric's factor in the sum and the metric's per-item scores.
+        """
         summands = list(parts)
         terms = [
             term.model_copy(update={"coefficient": factor * term.coefficient})
@@ -85,17 +89,19 @@ class PerItemScores(Settings):
         return cls(item_type=summands[0][1].item_type, terms=terms)
 
     def total(self) -> float:
-        """Return the metric; NaN where a ratio has no weight."""
+        """Return the metric as computed from its items; NaN if the weights of a ratio sum to 0."""
         return math.fsum(term.coefficient * term.ratio() for term in self.terms)
 
     def sums_to(self, value: float) -> bool:
-        """Return whether the items give a metric's value, up to rounding."""
+        """Return whether the metric computed from the items equals ``value``, up to rounding."""
         return abs(self.total() - value) <= _ROUNDING * max(1.0, abs(value))
 
 
 class Result(Settings):
-    """What a job found out. A metric of None is undefined, such as the steps to an event that
-    did not happen; NaN and infinities are refused.
+    """The result of a job: its metrics, settings and provenance.
+
+    A metric of None is undefined, such as the steps to an event that did not happen. NaN and
+    infinities are refused.
     """
 
     kind: str = Field(description='"training", "evaluation", "analysis", ...')
@@ -113,7 +119,7 @@ class Result(Settings):
 
 
 def job_id(stage: str, run: str, seed: int | None, fingerprint: str) -> str:
-    """Return the id of a job: stage, run, seed if any, first digits of the fingerprint."""
+    """Return the id of a job: stage, run, seed if any, and the first digits of the fingerprint."""
     parts = [stage, run, *([] if seed is None else [str(seed)]), fingerprint[:10]]
     return re.sub(r"[^\w.-]+", "_", "-".join(parts))
 
@@ -121,13 +127,13 @@ def job_id(stage: str, run: str, seed: int | None, fingerprint: str) -> str:
 def origin(
     fingerprint: str, *, started: datetime, threads: int, earlier: float = 0.0
 ) -> Provenance:
-    """Collect the provenance of a job that ends now.
+    """Return the provenance of a job that ends now.
 
     Args:
-        fingerprint: Of the job.
-        started: When this attempt began, an aware time.
-        threads: Of one operation.
-        earlier: Seconds of earlier attempts.
+        fingerprint: Fingerprint of the job.
+        started: Start of this attempt of the job, with a time zone.
+        threads: Number of threads per operation.
+        earlier: Wall time of the job's earlier attempts, in seconds.
     """
     finished = datetime.now(UTC)
     return Provenance(
@@ -140,30 +146,37 @@ def origin(
 
 
 def write_result(path: Path, result: Result, beside: Iterable[Path] = ()) -> None:
-    """Write a result atomically, with checksums of the other output files ``beside`` it."""
+    """Write a job's result file atomically, with checksums of the job's other output files.
+
+    Args:
+        path: The result file (JSON).
+        result: The result.
+        beside: Other output files of the job, in the folder of ``path`` or below.
+    """
     write_checked(path, result.model_dump(mode="json"), beside)
 
 
 def read_result(path: Path) -> Result:
-    """Read a result file.
+    """Read a job's result file and verify its checksum.
 
     Raises:
-        DataError: The file is missing, changed, or not a result; names the first fault.
+        DataError: The file is missing, changed, or not a result; the message names the first error.
     """
     return read_document(path, Result, "result file", "rerun the job that makes it")
 
 
 def read_document(path: Path, kind: type[D], what: str, cure: str) -> D:
-    """Read the main output of a job as a pydantic model.
+    """Read the main output of a job (JSON) as a pydantic model and verify its checksum.
 
     Args:
         path: The file.
         kind: The pydantic class.
-        what: What the file is, for error messages.
-        cure: How to get it, for error messages.
+        what: Kind of file for error messages, such as "result file".
+        cure: Advice for error messages: how to make the file.
 
     Raises:
-        DataError: The file is missing, changed, or not of that class; names the first fault.
+        DataError: The file is missing, changed, or not of that class; the message names the first
+            error.
     """
     try:
         return kind.model_validate_json(read_checked(path))

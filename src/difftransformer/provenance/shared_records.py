@@ -1,9 +1,9 @@
 """Snakemake's metadata records, shared between machines through object storage.
 
-Snakemake records locally with which parameters a file was made. A machine without these records
+Snakemake records locally with which parameters it made each file. Without these records, a machine
 would accept any file in the bucket, whatever its settings. So all records are stored as one object
-next to the files: fetched before planning, uploaded at the end. Of two records of a file the later
-one is valid, since its writer made the current file.
+next to the files. The object is fetched before planning and uploaded at the end. If two records
+describe the same file, the later one is valid, since its job wrote the current file.
 """
 
 import json
@@ -22,7 +22,11 @@ Records = dict[str, dict[str, Any]]
 
 
 def fetch_records(url: str, folder: Path) -> None:
-    """Copy the shared records that are newer than those of ``folder`` into it.
+    """Copy into ``folder`` the shared records that are newer than its own or missing there.
+
+    Args:
+        url: URL of the storage folder with the shared records.
+        folder: Local folder of Snakemake's metadata records.
 
     Raises:
         DataError: The shared records are damaged.
@@ -34,7 +38,11 @@ def fetch_records(url: str, folder: Path) -> None:
 
 
 def share_records(url: str, folder: Path) -> None:
-    """Merge the records of ``folder`` into the shared ones; the newer record of a file is used.
+    """Merge the records of ``folder`` into the shared ones; the newer record of each file wins.
+
+    Args:
+        url: URL of the storage folder with the shared records.
+        folder: Local folder of Snakemake's metadata records.
 
     Raises:
         DataError: The shared records are damaged.

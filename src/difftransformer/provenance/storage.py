@@ -12,12 +12,12 @@ from difftransformer.errors import CheckpointError, in_one_line
 from difftransformer.extras import install
 
 _PROBE_BYTES = 4096
-"""Bytes of the test file: full storage may still accept an empty one."""
+"""Size of the test file in bytes; a full storage may still accept an empty file."""
 _PROBE = "writable"
 
 
 def open_storage(url: str) -> tuple[Any, str]:
-    """Return the fsspec file system of a URL and the path in it."""
+    """Return the fsspec file system for ``url``, and the path of ``url`` in that file system."""
     from fsspec.core import split_protocol, url_to_fs
 
     protocol, _ = split_protocol(url)
@@ -29,14 +29,14 @@ def open_storage(url: str) -> tuple[Any, str]:
 
 @contextmanager
 def storage_errors(url: str, what: str) -> Iterator[None]:
-    """Turn any exception of a storage library into a one-line error with a cure.
+    """Context manager: turn any exception of a storage library into a one-line error with advice.
 
     Args:
         url: The storage location.
-        what: What failed, such as "cannot be read".
+        what: The failure in words, such as "cannot be read".
 
     Raises:
-        CheckpointError: In place of any other exception.
+        CheckpointError: The block raised any exception.
     """
     try:
         yield
@@ -53,7 +53,7 @@ def storage_errors(url: str, what: str) -> Iterator[None]:
 
 
 def require_writable(url: str) -> None:
-    """Test that files can be written below a URL, with a file of 4 KiB that is removed again.
+    """Check that files can be written below a URL by writing and removing a file of 4 KiB.
 
     Raises:
         CheckpointError: Writing failed.

@@ -3,14 +3,15 @@
 Comments are not in a tree. Removed from it are
 
 * docstrings, and texts below constants and fields;
-* texts in ``raise`` and ``assert``, and in statements that log or warn: names and calls in them
-  stay, and so do the texts in a call inside a message, since that call may have an effect;
-* texts of the keyword ``help``;
+* docstrings, and strings below constants and fields;
+* strings in ``raise`` and ``assert``, and in statements that log or warn. Names and calls in these
+  statements stay. Strings in a call inside a message stay too, since the call may have an effect;
+* strings of the keyword ``help``;
 * annotations of signatures and of local variables. Annotations in class bodies stay, since pydantic
   and dataclasses read them. A function with a decorator that may read its annotations (Triton,
   ``torch.library``) keeps them;
-* of ``setting(...)`` and ``Field(...)`` the documentation and the bounds: the resolved value is in
-  a job's settings;
+* the documentation and the bounds in ``setting(...)`` and ``Field(...)``: the settings of a job
+  contain the resolved value;
 * imports under ``if TYPE_CHECKING``.
 """
 
@@ -37,11 +38,11 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def numeric_tree(tree: ast.Module, source: bytes) -> ast.Module:
-    """Remove documentation and messages from a tree in place; return the tree.
+    """Remove documentation and messages from a syntax tree in place, and return the tree.
 
     Args:
         tree: Syntax tree of a module.
-        source: Source text of the module, to skip needless searches.
+        source: Source text of the module; searched first, so that most calls need not be visited.
     """
     stack: list[tuple[ast.AST, bool]] = [(tree, False)]
     while stack:
@@ -70,13 +71,13 @@ def numeric_tree(tree: ast.Module, source: bytes) -> ast.Module:
 
 
 def dumped(tree: ast.Module) -> bytes:
-    """Return a tree as text that is the same for Python 3.11 to 3.13."""
+    """Return a syntax tree as text in bytes, the same for Python 3.11 to 3.13."""
     more: dict[str, Any] = {"show_empty": True} if sys.version_info >= (3, 13) else {}
     return ast.dump(tree, **more).replace(", type_params=[]", "").encode()
 
 
 def executed(tree: ast.AST) -> Iterator[ast.AST]:
-    """Iterate over all statements outside ``if TYPE_CHECKING``."""
+    """Iterate over a tree and all statements in it, except those under ``if TYPE_CHECKING``."""
     stack = [tree]
     while stack:
         node = stack.pop()
@@ -88,13 +89,16 @@ def executed(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def is_type_checking(node: ast.AST) -> bool:
-    """Return whether a statement is ``if TYPE_CHECKING``."""
+    """Return whether a node is an ``if TYPE_CHECKING`` statement."""
     test = node.test if isinstance(node, ast.If) else None
     return "TYPE_CHECKING" in (getattr(test, "id", None), getattr(test, "attr", None))
 
 
 def statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Iterate over the statements in a statement, a tenth of its nodes; expressions have none."""
+    """Iterate over the statements directly inside a node; expressions contain none.
+
+    This visits about a tenth of the nodes that `ast.walk` visits.
+    """
     for field in ("body", "orelse", "finalbody", "handlers", "cases"):
         inside = getattr(node, field, ())
         if isinstance(inside, list):  # the body of a lambda is an expression
