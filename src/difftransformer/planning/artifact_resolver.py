@@ -19,11 +19,14 @@ from difftransformer.config.resolved_artifacts import (
 from difftransformer.errors import ConfigError, lookup
 
 Facts = Mapping[str, Mapping[str, Fact]]
-"""Run id -> what the model is (heads, head_dim, norm); runs not in it show none."""
+"""Run id -> facts on its model (heads, head_dim, norm); tables show no facts of other runs."""
 Members = Callable[[str, str | None], list[str]]
-"""Gives the runs of a row's run at every recipe of a size grid; without one the run alone."""
+"""Function of a run and a size grid that returns the run at each training recipe of the grid.
+
+Without a size grid it returns only the run itself.
+"""
 Sweeps = Mapping[str, Sequence[SweepRow]]
-"""Swept run -> its learning rates."""
+"""Run whose learning rate is swept -> its learning rates."""
 
 
 def _alone(run: str, size_grid: str | None) -> list[str]:
@@ -33,35 +36,39 @@ def _alone(run: str, size_grid: str | None) -> list[str]:
 
 @dataclass(frozen=True)
 class ArtifactResolver:
-    """Artifacts and the properties of runs needed to resolve them."""
+    """Resolver of tables and figures: the configured artifacts and the run properties they need."""
 
     artifacts: Mapping[str, ArtifactConfig]
     labels: Mapping[str, str]
-    """Run id -> label, of every run there is."""
+    """Run id -> label, for every run of the scale."""
     location: str = "config/artifacts"
-    """The folder of the artifacts, for errors."""
+    """Folder of the artifacts' YAML files, for error messages."""
     pretrained: frozenset[str] = frozenset()
-    """Runs that are pretrained models."""
+    """Ids of the runs that are pretrained models."""
     judges: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Suite -> judges of its answers."""
+    """Suite -> names of the judges of its answers."""
     members: Members = _alone
     color: Callable[[str], int | None] = lambda run: None
-    """Gives the number of a run's color."""
+    """Function that returns the color number of a run; None: no color."""
     replications: Sequence[Replication] = ()
-    """Independent replications of the papers' central differences."""
+    """Independent replications of differences that the papers report."""
     overrides: Callable[[str], str] = lambda run: ""
-    """Describes the overrides of a run; empty: none."""
+    """Function that describes the overrides of a run; the empty string means no overrides."""
 
     def published(self, name: str) -> PaperTable | None:
-        """Return the published numbers of an artifact, its own or another artifact's."""
+        """Return the published numbers of an artifact; None if the paper has none.
+
+        An artifact may refer to the published numbers of another artifact.
+        """
         paper = self.artifacts[name].paper
         return self.published(paper) if isinstance(paper, str) else paper
 
     def check(self, name: str) -> None:
-        """Check that everything an artifact names exists.
+        """Check that all runs and published tables that an artifact refers to exist.
 
         Raises:
-            ConfigError: one line with the key path, the unknown name and the nearest one.
+            ConfigError: A name is unknown; one line with the key path, the name and the nearest
+                known name.
         """
         artifact = lookup(self.artifacts, name, "artifact", self.location)
         location = f"{self.location}/{name}.yaml"
@@ -95,11 +102,20 @@ class ArtifactResolver:
         facts: Facts,
         sweeps: Sweeps | None = None,
     ) -> ResolvedArtifact:
-        """Resolve one table or figure; ``sweeps`` are for the sections that show one.
+        """Return the resolved config of one table or figure.
+
+        Args:
+            name: Name of the artifact.
+            kind: "table" or "figure".
+            scale: Name of the scale.
+            seeds: Seeds to show.
+            exploratory_seeds: Seeds that are excluded from tests.
+            facts: Facts on the model of each run.
+            sweeps: Learning rates of each swept run, for sections that show a sweep.
 
         Raises:
-            ConfigError: an unknown artifact, run or published table; offers the nearest
-                name.
+            ConfigError: An artifact, run or published table is unknown; the message offers the
+                nearest known name.
         """
         self.check(name)
         artifact = self.artifacts[name]
@@ -159,7 +175,7 @@ class ArtifactResolver:
         )
 
     def _grid_row(self, row: RowConfig, part: SectionConfig) -> ResolvedGridRow:
-        """Resolve a row with its runs, one without a size grid."""
+        """Resolve a row with its runs at all recipes of a size grid, or with its one run."""
         baseline, members = row.baseline or part.baseline, self.members(row.run, part.size_grid)
         changed = self._overrides(row.run, *members)
         return ResolvedGridRow(
@@ -172,7 +188,7 @@ class ArtifactResolver:
         )
 
     def _overrides(self, run: str, *behind: str) -> str:
-        """Describe the overrides of a row's run and of the other runs behind it."""
+        """Describe the overrides of a row's run and of the other runs that the row depends on."""
         changes = [self.overrides(run)]
         changes += [
             f"{other}: {changed}"
@@ -189,7 +205,7 @@ class ArtifactResolver:
         facts: Facts,
         sweeps: Sweeps,
     ) -> Iterator[ResolvedRow]:
-        """Return a row per recipe of the size grid, compared at the same recipe."""
+        """Yield one row per recipe of the size grid, with its baseline at the same recipe."""
         none: Sequence[str | None] = [None] * len(grid_row.members)
         baseline = none if grid_row.baseline is None else members.get(grid_row.baseline, none)
         for run, other in zip(grid_row.members, baseline, strict=True):
@@ -215,7 +231,7 @@ class ArtifactResolver:
 def _published(
     artifact: ArtifactConfig, table: PaperTable | None, sections: Sequence[ResolvedSection]
 ) -> PaperTable | None:
-    """Return the published table with its rows renamed to ours.
+    """Return the published table with its rows named after the runs of this project.
 
     Runs with overrides, and differences from them, have no published values.
     """

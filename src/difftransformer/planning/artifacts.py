@@ -30,13 +30,13 @@ from difftransformer.provenance.fingerprint import code_fingerprint, config_fing
 
 @dataclass(frozen=True, eq=False)
 class Artifacts:
-    """Tables and figures of one scale."""
+    """The tables and figures that can be built at one scale, with their input files."""
 
     jobs: Jobs
 
     @cached_property
     def available(self) -> dict[str, ArtifactConfig]:
-        """Artifacts that the scale can build, by id."""
+        """Artifacts that can be built at this scale, by id."""
         swept = set(self.jobs.resolver.scale.sweeps)
         return {
             name: artifact
@@ -51,10 +51,10 @@ class Artifacts:
         }
 
     def check(self, name: str) -> None:
-        """Check that all names in an artifact exist and that its suites fit its runs.
+        """Check that all names in an artifact exist and that its suites can evaluate its runs.
 
         Raises:
-            ConfigError: The first error; names key, value and the most similar name.
+            ConfigError: The first error, with key, value and the most similar known name.
         """
         location = f"{self._artifact_resolver.location}/{name}.yaml"
         self._artifact_resolver.check(name)
@@ -80,7 +80,7 @@ class Artifacts:
         )
 
     def config_file(self, name: str, kind: Kind) -> str:
-        """Write the resolved config of a table or figure; return its path."""
+        """Write the resolved config of a table or figure to a file, and return its path."""
         return self.jobs.write(kind, self.resolve(name, kind))
 
     def code(self, kind: Kind, name: str) -> str:
@@ -90,7 +90,10 @@ class Artifacts:
         return config_fingerprint([code, templates()])
 
     def seeds(self, name: str) -> list[int]:
-        """Return the seeds of an artifact; a sweep that selects learning rates has its own."""
+        """Return the seeds that an artifact shows.
+
+        A sweep that selects learning rates may have seeds of its own.
+        """
         scale = self.jobs.resolver.scale
         sweep = scale.sweeps.get(name)
         if sweep is not None and sweep.seeds is not None:
@@ -101,13 +104,17 @@ class Artifacts:
         return scale.first_seeds(name, requested)
 
     def exploratory(self) -> list[int]:
-        """Return the requested seeds that are exploratory and therefore excluded from tests."""
+        """Return the requested seeds that are exploratory, and thus excluded from tests."""
         seeds = self.jobs.resolver.project.seeds
         exploratory = self.jobs.resolver.scale.exploratory_seeds
         return [seed for seed in seeds if seed in exploratory] if isinstance(seeds, list) else []
 
     def runs(self, name: str) -> list[str]:
-        """Return the trained runs behind an artifact: rows, their size grids, or a sweep's runs."""
+        """Return the trained runs that an artifact shows.
+
+        These are the runs of its rows, at all recipes of their size grids, or the runs of its
+        sweep.
+        """
         swept = [row.run_id for rows in self._sweep_rows(name).values() for row in rows]
         parts = [part for part in self.available[name].sections if part.typed_options.trained]
         row_runs = [run for part in parts for run in (*self._rows(part), *_paired_runs(part))]
@@ -116,11 +123,11 @@ class Artifacts:
     # --- files behind it ---
 
     def results(self, name: str, seeds: Sequence[int] | None = None) -> list[str]:
-        """Return the result files behind a table or figure: trainings, evaluations, timings.
+        """Return paths of the training, evaluation and timing results that an artifact reads.
 
         Args:
             name: The table or figure.
-            seeds: Seeds of an earlier build; None: seeds of this call.
+            seeds: Seeds of an earlier build; None: the seeds of this call.
         """
         layout = self.jobs.layout
         files = [layout.training(run, seed) for run, seed in self._trainings(name, seeds)]
@@ -134,11 +141,11 @@ class Artifacts:
         ]
 
     def histories(self, name: str) -> list[str]:
-        """Return the history files behind a figure."""
+        """Return the paths of the training history files that a figure reads."""
         return [self.jobs.layout.history(run, seed) for run, seed in self._trainings(name)]
 
     def table_histories(self, name: str) -> list[str]:
-        """Return the history files behind a table; most tables need none."""
+        """Return the paths of the training histories that a table reads; empty for most tables."""
         parts = self.available[name].sections
         return (
             self.histories(name)
@@ -147,11 +154,11 @@ class Artifacts:
         )
 
     def details(self, name: str) -> list[str]:
-        """Return the folders with details of the evaluations of a figure."""
+        """Return the paths of the folders with items and arrays of the evaluations in a figure."""
         return [self.jobs.layout.details(*evaluation) for evaluation in self._evaluated(name)]
 
     def answer_folders(self, name: str) -> dict[str, list[str]]:
-        """Return the folders of answers for the judges, by evaluation."""
+        """Return the paths of the folders with answers to judge, by kind of evaluation."""
         folders = dict[str, list[str]]()
         for suite, run, seed in self._evaluated(name):
             if self.jobs.judges(suite):
@@ -160,7 +167,7 @@ class Artifacts:
         return folders
 
     def judgment_details(self, name: str) -> list[str]:
-        """Return the folders of single judgments behind a table that compares judges."""
+        """Return the paths of folders with each judge's judgments, for a table comparing judges."""
         return [
             self.jobs.layout.judgment_details(judge, *evaluation)
             for evaluation in self._evaluated(name)
@@ -169,7 +176,7 @@ class Artifacts:
         ]
 
     def evaluations(self, name: str) -> Iterator[tuple[str, str]]:
-        """Yield the (suite, run) pairs of an artifact, in the order of its rows."""
+        """Yield the pairs (suite, run) that an artifact shows, in the order of its rows."""
         for part in self.available[name].sections:
             for run, suite in product(self._measured(name, part), part.suites):
                 yield suite, run
@@ -179,15 +186,15 @@ class Artifacts:
     # --- timings ---
 
     def timings(self) -> list[str]:
-        """Return the evaluations with timings at this scale."""
+        """Return the names of the evaluations that measure timings at this scale."""
         names = (self._timing_of(part) for part in self._parts())
         return list(dict.fromkeys(name for name in names if name is not None))
 
     def timing(self, name: str) -> BenchmarkConfig:
-        """Return the config of a benchmark job, for all artifacts together.
+        """Return the config of an evaluation's benchmark job, which times models of all artifacts.
 
         Raises:
-            ConfigError: The model of a row cannot have the sizes of the benchmark.
+            ConfigError: The model of a row is not valid at the sizes of the benchmark.
         """
         config = self.jobs.resolver.timing(name)
         assert config is not None, name
@@ -199,11 +206,11 @@ class Artifacts:
         return BenchmarkConfig(scale=self.jobs.scale, evaluation=name, config=config, models=models)
 
     def timing_file(self, name: str) -> str:
-        """Write the config of a benchmark job; return its path."""
+        """Write the config of the benchmark job of an evaluation to a file, and return its path."""
         return self.jobs.write("timings", self.timing(name))
 
     def timing_code(self, name: str) -> str:
-        """Return the fingerprint of the code of a benchmark, with the attention of all rows."""
+        """Return the fingerprint of a benchmark's code, with the attention of all timed models."""
         benchmark, result = self.timing(name), self.jobs.layout.timings(name)
         models = [model for by_shape in benchmark.models.values() for model in by_shape.values()]
         variants = {variant_location(model.attention.variant) for model in models}
@@ -215,7 +222,13 @@ class Artifacts:
         return [part for artifact in self.available.values() for part in artifact.sections]
 
     def _timed(self, name: str, *, trained_sizes: bool) -> list[str]:
-        """Return rows timed at the sizes of their runs (``own``), or at those of the scale."""
+        """Return the runs that a benchmark times.
+
+        Args:
+            name: Evaluation that measures the timings.
+            trained_sizes: Whether to return the runs timed at the sizes of their trainings, or the
+                runs timed at the sizes that the scale sets.
+        """
         parts = [part for part in self._parts() if self._timing_of(part) == name]
         rows = (
             row.run
@@ -243,7 +256,7 @@ class Artifacts:
     # --- parts ---
 
     def unavailable_reason(self, artifact: ArtifactConfig) -> str | None:
-        """Return why an artifact cannot be built from the pretrained model; None: it can."""
+        """Return the reason why an artifact cannot be built from the pretrained model, or None."""
         resolver, pretrained_runs, runs = (
             self.jobs.resolver,
             self.jobs.pretrained_runs,
@@ -315,7 +328,7 @@ class Artifacts:
         return [run for row in part.rows for run in members(row.run, part.size_grid)]
 
     def _measured(self, name: str, part: SectionConfig) -> list[str]:
-        """Return the runs that a section's suites evaluate; for a sweep those at each rate."""
+        """Return the runs that a section's suites evaluate; for a sweep the runs at each rate."""
         if not part.typed_options.swept:
             return self._rows(part)
         swept = self._sweep_rows(name)
@@ -328,7 +341,7 @@ class Artifacts:
     def _evaluated(
         self, name: str, seeds: Sequence[int] | None = None
     ) -> list[tuple[str, str, int]]:
-        """Return all (suite, run, seed) that an artifact reads."""
+        """Return all triples (suite, run, seed) whose evaluations an artifact reads."""
         elsewhere = [PRETRAINED_SEED]  # one result for all seeds
         seeds = seeds or self.seeds(name)
         return [
@@ -339,13 +352,13 @@ class Artifacts:
 
 
 def _paired_runs(part: SectionConfig) -> Sequence[str]:
-    """Return the paired runs (on another task) of a section's rows."""
+    """Return the runs on another task that are paired with a section's rows."""
     return [row.paired_run for row in part.rows if row.paired_run is not None]
 
 
 @cache
 def templates(folder: str = "templates") -> dict[str, str]:
-    """Return the content of the files in a folder of `reporting`, by name."""
+    """Return the content of the files in a folder of the package `reporting`, by file name."""
     return {
         entry.name: entry.read_text(encoding="utf-8")
         for entry in (files("difftransformer.reporting") / folder).iterdir()

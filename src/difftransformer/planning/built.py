@@ -1,4 +1,4 @@
-"""Existing tables and figures of a plan, and their seeds."""
+"""Tables and figures that exist already, and their seeds."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,7 +9,7 @@ from difftransformer.reporting.verdict_job import read_earlier_tables
 
 
 def built(plan: Plan) -> list[str]:
-    """Return the artifacts that have a table or a figure."""
+    """Return the names of the artifacts of which a table or figure file exists."""
     return [
         name
         for name in plan.artifacts.available
@@ -18,7 +18,10 @@ def built(plan: Plan) -> list[str]:
 
 
 def built_users(plan: Plan, artifact: str) -> list[str]:
-    """Return an artifact and all existing artifacts that show one of its own runs."""
+    """Return ``artifact`` and the names of all existing artifacts that show a run it owns.
+
+    An artifact owns the runs that `Plan.owned_runs` returns.
+    """
     owned, existing = set(plan.owned_runs(artifact)), set(built(plan))
     return [
         name
@@ -28,17 +31,19 @@ def built_users(plan: Plan, artifact: str) -> list[str]:
 
 
 def seeds_of(plan: Plan, artifacts: Iterable[str]) -> dict[str, list[int]]:
-    """Return the seeds of existing tables among some artifacts."""
+    """Return the seeds in the existing table files of ``artifacts``, by artifact name."""
     paths = (Path(f"{plan.jobs.layout.table(name)}.json") for name in artifacts)
     tables = read_earlier_tables(path for path in paths if path.is_file())
     return {table.artifact: table.seeds for table in tables}
 
 
 def built_seeds(plan: Plan, artifact: str) -> list[int] | None:
-    """Return the seeds of existing tables with an artifact's runs; None: as requested.
+    """Return the seeds of the existing tables that show runs owned by an artifact.
+
+    Returns None if each table has the seeds that this call requests for it.
 
     Raises:
-        UserError: They have other seeds than those asked for, and not all the same.
+        UserError: The tables differ from the requested seeds and among each other.
     """
     seeds_by_table = seeds_of(plan, built_users(plan, artifact))
     if all(seeds == plan.artifacts.seeds(name) for name, seeds in seeds_by_table.items()):

@@ -1,4 +1,4 @@
-"""Checks across entries: whether runs fit their data and parent runs, and suites their runs."""
+"""Checks across config entries: do runs fit their data and parent runs, and suites their runs."""
 
 import sys
 
@@ -17,15 +17,15 @@ from difftransformer.training.methods import configure
 def check_run(
     resolver: ConfigResolver, run_config: RunConfig, parent: RunConfig | None = None
 ) -> None:
-    """Check a run against its data, its model and its parent run.
+    """Check that a run is consistent with its data, its model and its parent run.
 
     Args:
         resolver: The configuration.
         run_config: The run.
-        parent: The run that it continues, if that is trained here.
+        parent: The run whose weights it starts from, if that run is trained here.
 
     Raises:
-        ConfigError: What does not fit.
+        ConfigError: The run is not consistent; the message says why.
     """
     location = f"{resolver.scale_file}: run {run_config.run}"
     if run_config.adapt is not None:
@@ -133,8 +133,14 @@ def _check_adaptation(run_config: RunConfig, location: str) -> None:
 def check_token_ids(resolver: ConfigResolver, dataset: str, run: RunConfig, location: str) -> None:
     """Check that a dataset has the same token ids as the training data of a run.
 
+    Args:
+        resolver: The configuration.
+        dataset: Name of the dataset.
+        run: The run.
+        location: Place in the configuration, for error messages.
+
     Raises:
-        ConfigError: The ids differ.
+        ConfigError: The token ids differ.
     """
     owner = resolver.tokenizer_owner(run.dataset)
     ours, theirs = resolver.dataset(dataset), resolver.dataset(run.dataset)
@@ -149,19 +155,19 @@ def check_token_ids(resolver: ConfigResolver, dataset: str, run: RunConfig, loca
 def check_evaluation(
     pretrained_runs: PretrainedRuns, suite: str, run: str, trained: RunConfig | None, location: str
 ) -> None:
-    """Check that a suite can evaluate a run, as far as settings alone show it.
+    """Check that a suite can evaluate a run, as far as their settings show.
 
     Args:
         pretrained_runs: The pretrained models among the runs.
         suite: Name of the suite.
         run: Name of the run.
-        trained: The run if it is trained here; None for a pretrained model, whose context is known
-            once it is loaded.
-        location: Where the evaluation is requested, for messages.
+        trained: Config of the run if it is trained here; None for a pretrained model, whose context
+            length is known only after loading.
+        location: Place in the configuration that requests the evaluation, for error messages.
 
     Raises:
-        ConfigError: The suite does not fit the run's model or data, or cannot measure a pretrained
-            model.
+        ConfigError: The suite does not fit the run's model or data, or does not support pretrained
+            models.
     """
     if reason := pretrained_runs.incompatibility(suite, run):
         raise ConfigError(f"{location}: {reason}")
@@ -183,10 +189,12 @@ def check_evaluation(
 
 
 def check_suites(resolver: ConfigResolver, part: SectionConfig, location: str) -> None:
-    """Check that a section's suites belong to its evaluation, if the evaluation has suites.
+    """Check that the suites of an artifact's section belong to the section's evaluation.
+
+    A section whose evaluation defines no suites may name suites of any evaluation.
 
     Raises:
-        ConfigError: A suite is unknown or belongs to another evaluation.
+        ConfigError: A suite is unknown, or belongs to another evaluation.
     """
     kinds = {suite: resolver.suite(suite).kind for suite in resolver.suites}
     has_own = evaluation(part.evaluation).suite is not None

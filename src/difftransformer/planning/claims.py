@@ -1,4 +1,4 @@
-"""The registered claims at a scale, and the config of the verdicts job."""
+"""The registered claims at a scale, and the config of the job that tests them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,23 +13,23 @@ from difftransformer.provenance.fingerprint import code_fingerprint
 
 @dataclass(frozen=True, eq=False)
 class Claims:
-    """The registered claims and their tables at one scale."""
+    """The registered claims on the papers' results, and the tables that test them at one scale."""
 
     artifacts: Artifacts
 
     def answering(self, artifacts: Collection[str]) -> list[str]:
-        """Return the artifacts with the numbers of registered claims."""
+        """Return the artifacts among ``artifacts`` whose tables test registered claims."""
         claims = self.artifacts.jobs.resolver.registry.claims.values()
         return [name for name in dict.fromkeys(c.artifact for c in claims) if name in artifacts]
 
     def tested(
         self, requested: Collection[str], earlier: Mapping[str, Sequence[int]]
     ) -> TestedClaims:
-        """Return all claims, with the tables that answer them.
+        """Return the config of the job that tests claims: all claims, and tables that test them.
 
         Args:
             requested: Artifacts that this call builds.
-            earlier: Other artifacts, built by an earlier call, with the seeds of their tables.
+            earlier: Artifacts that an earlier call built, with the seeds of their tables.
         """
         resolver = self.artifacts.jobs.resolver
         registry, scale = resolver.registry, resolver.scale
@@ -59,7 +59,7 @@ class Claims:
         )
 
     def code(self) -> str:
-        """Return the fingerprint of the code for verdicts, with the reports of their tables."""
+        """Return the fingerprint of the code that tests claims, with the code of their tables."""
         artifacts = self.artifacts.available
         answering = (artifacts[name] for name in self.answering(artifacts))
         kinds = {section.evaluation for artifact in answering for section in artifact.sections}

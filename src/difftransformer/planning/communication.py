@@ -1,15 +1,17 @@
-"""Communication of a training step under FSDP2, estimated by a ring model.
+"""Communication time of a training step under FSDP2, estimated by a ring model.
 
-A layer's weights are gathered before its forward and again before its backward pass, in the
-precision that it computes in, and its gradients are reduced and scattered behind it, in float32;
-embedding and output are gathered once. That is done for every micro-batch. Each is a ring over all
-GPUs: every GPU sends (N - 1) / N of the bytes, one hop after the other,
+A layer's weights are all-gathered before its forward pass and again before its backward pass, in
+the precision of the computation. Its gradients are reduce-scattered after its backward pass, in
+float32. Embedding and output weights are all-gathered once. All this happens for every micro-batch.
+
+Each collective is a ring over all N GPUs. Every GPU sends (N - 1) / N of the bytes in N - 1 hops:
 
     seconds = (N - 1) hop + (N - 1) / N bytes / bandwidth
 
-Within a node the bandwidth is a GPU's own. Between nodes as many rings run as a node has GPUs, each
-through another port, so that it is that of all ports together, or a GPU's own where that is less.
-Nothing is taken to be hidden behind the computation, which FSDP2 does for most of it.
+Here ``hop`` is the latency of a hop in seconds. Within a node, the bandwidth is that of one GPU.
+Between nodes, as many rings run as a node has GPUs, each through its own network port. The
+bandwidth is then that of all ports together, but at most that of one GPU. The estimate assumes no
+overlap with computation, although FSDP2 hides most of the communication behind it.
 """
 
 from dataclasses import dataclass
@@ -21,9 +23,9 @@ from difftransformer.models.config import ModelConfig
 from difftransformer.models.sizes import layer_and_other_parameters, training_flops
 
 _GATHERED = {"fp32": 4, "bf16": 2}
-"""Bytes of a weight, by the precision of the training."""
+"""Bytes per gathered weight, by the precision of the training."""
 _REDUCED = 4
-"""Bytes of a gradient."""
+"""Bytes per reduced gradient, which is in float32."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +33,12 @@ class StepCost:
     """Cost of an optimizer step on one GPU.
 
     Attributes:
-        gpus: N.
-        sequences: Of a step; more than a training has where there are more GPUs than sequences.
-        sent: Bytes that it sends.
-        communication: Seconds of all collectives, one after the other.
-        computation: Seconds of its share of the operations.
+        gpus: Number of GPUs.
+        sequences: Sequences per step over all GPUs; at least one per GPU, so this may exceed the
+            batch size of the training.
+        sent: Bytes that the GPU sends.
+        communication: Seconds of all collectives, without overlap.
+        computation: Seconds of the GPU's part of the FLOPs.
     """
 
     gpus: int
@@ -46,20 +49,20 @@ class StepCost:
 
     @property
     def share(self) -> float:
-        """Communication time over computation time; above 1 it cannot be hidden."""
+        """Ratio of communication to computation time; above 1 overlap cannot hide all of it."""
         return self.communication / self.computation
 
 
 def step_cost(
     model: ModelConfig, training: TrainingConfig, gpus: int, machine: MachineConfig
 ) -> StepCost:
-    """Return the cost of a step on a given number of GPUs."""
+    """Return the estimated cost of an optimizer step on ``gpus`` GPUs of a machine."""
     sequences = max(training.batch_size, gpus)
     share = sequences / gpus
-    most = ceil(share)  # of the GPU that has the most
+    most = ceil(share)  # sequences of the GPU that has the most
     micro_batches = ceil(most / min(training.micro_batch, most))
     layer, outside = layer_and_other_parameters(model)
-    # Of layers: gather, gather, reduce; of what is outside of them: gather, reduce.
+    # Per layer: two all-gathers and one reduce-scatter. Outside of the layers: one of each.
     gathered = _GATHERED[training.precision]
     size = (2 * gathered + _REDUCED) * model.num_layers * layer + (gathered + _REDUCED) * outside
     collectives = 3 * model.num_layers + 2
@@ -76,13 +79,13 @@ def step_cost(
 
 
 def operations(model: ModelConfig, training: TrainingConfig) -> float:
-    """Return the FLOPs per trained token, including activation checkpointing."""
+    """Return the FLOPs per trained token, with the recomputation of activation checkpointing."""
     once = training_flops(model, training.seq_len)
     return once * 4 / 3 if training.activation_checkpointing == "layer" else once
 
 
 def bandwidth(gpus: int, machine: MachineConfig) -> float:
-    """Return GB/s of a ring over so many GPUs."""
+    """Return the bandwidth of a ring over ``gpus`` GPUs of a machine in GB/s."""
     if gpus <= machine.gpus_per_node:
         return machine.node_gb_s
     return min(machine.node_gb_s, machine.gpus_per_node * machine.network_gb_s)

@@ -1,4 +1,4 @@
-"""Status of each table and figure of the papers at a scale."""
+"""Status at a scale of each table and figure in the papers."""
 
 from collections.abc import Collection
 
@@ -10,11 +10,11 @@ _OFFLINE = "The offline judge decides; judge=endpoint asks a language model, as 
 
 
 def paper_contents(artifacts: Artifacts, reported: Collection[str]) -> list[PaperStatus]:
-    """Return the status of each table and figure of the papers, in their order.
+    """Return the status at a scale of each table and figure in the papers, in the papers' order.
 
     Args:
         artifacts: Artifacts of the scale.
-        reported: Artifacts that the report shows.
+        reported: Names of the artifacts that the report shows.
     """
 
     def status(item: PaperItem) -> ItemStatus:
@@ -34,7 +34,7 @@ def paper_contents(artifacts: Artifacts, reported: Collection[str]) -> list[Pape
 def _become(
     item: PaperItem, artifacts: Artifacts, reported: Collection[str]
 ) -> tuple[list[State], str]:
-    """Return the states of a table or figure, and what is missing."""
+    """Return the states of a paper's table or figure, and a note on what is missing."""
     resolver, name = artifacts.jobs.resolver, item.artifact
     scale = resolver.project.scale
     if name is None:
@@ -55,7 +55,7 @@ def _become(
 
 
 def lacking(artifacts: Artifacts, name: str) -> str:
-    """Return why a declared artifact cannot be built."""
+    """Return the reason why an artifact in the configuration cannot be built at this scale."""
     resolver = artifacts.jobs.resolver
     declared = resolver.artifacts.get(name)
     if declared is not None and (why := artifacts.unavailable_reason(declared)) is not None:

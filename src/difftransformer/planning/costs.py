@@ -1,7 +1,7 @@
 """Estimated cost of training runs, from their configuration.
 
-FLOPs are those of forward and backward pass per token (`models.sizes`); GPU-hours are FLOPs divided
-by peak FLOP/s times the MFU of the scale's machine.
+FLOPs are those of the forward and backward pass per token (`models.sizes`). GPU-hours are FLOPs
+divided by the product of peak FLOP/s and the model FLOP/s utilization (MFU) of the scale's machine.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,23 +21,23 @@ WORLDS = (8, 64, 512)
 """Numbers of GPUs for which wall time and communication are estimated."""
 _GIB = 2**30
 _BYTES = 4
-"""Bytes per weight; a checkpoint has three numbers per weight, with AdamW's moments."""
+"""Bytes per weight. A checkpoint has three numbers per weight: itself and AdamW's two moments."""
 
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """Cost of one training run.
+    """Estimated cost of training one run.
 
     Attributes:
         run: Name of the run.
-        seeds: Number of seeds; the other values are per seed.
-        parameters: Parameters of the model.
-        tokens: Training tokens.
+        seeds: Number of seeds; all other values are per seed.
+        parameters: Number of parameters of the model.
+        tokens: Number of training tokens.
         world_size: Number of GPUs.
         gpu_hours: GPU-hours over all GPUs.
-        memory_gib: Peak memory per GPU: weights, gradients, moments, activations, logits.
-        disk_gib: Disk space: final and intermediate weights, and checkpoints with the one being
-            written.
+        memory_gib: Peak memory per GPU in GiB: weights, gradients, moments, activations, logits.
+        disk_gib: Disk space in GiB: final and intermediate weights, and checkpoints including the
+            one being written.
     """
 
     run: str
@@ -51,15 +51,15 @@ class TrainingCost:
 
     @property
     def days(self) -> float:
-        """Wall time in days."""
+        """Wall time of the training in days."""
         return self.gpu_hours / self.world_size / 24
 
 
 def training_costs(plan: Plan, artifacts: Sequence[str]) -> list[TrainingCost]:
-    """Return the cost of each training behind artifacts, most expensive first.
+    """Return the cost of each training that artifacts need, most expensive first.
 
     Raises:
-        ConfigError: The scale has no machine.
+        ConfigError: The scale configures no machine.
     """
     machine, seeds = plan.machine, plan.trainings(artifacts)
     costs = [_cost(plan, run, len(some), machine) for run, some in seeds.items()]
@@ -67,15 +67,15 @@ def training_costs(plan: Plan, artifacts: Sequence[str]) -> list[TrainingCost]:
 
 
 def lines(plan: Plan, artifacts: Sequence[str], num_lines: int = 20) -> Iterator[str]:
-    """Yield the report of `estimate-cost`: totals and the most expensive trainings.
+    """Yield the output lines of the command `estimate-cost`: totals and the costliest trainings.
 
     Args:
-        plan: The plan.
-        artifacts: Artifacts to build.
+        plan: The plan of the scale.
+        artifacts: Names of the artifacts to build.
         num_lines: Number of trainings to list.
 
     Raises:
-        ConfigError: The scale has no machine.
+        ConfigError: The scale configures no machine.
     """
     machine, costs = plan.machine, training_costs(plan, artifacts)
     hours = sum(cost.gpu_hours * cost.seeds for cost in costs)
@@ -113,7 +113,7 @@ def lines(plan: Plan, artifacts: Sequence[str], num_lines: int = 20) -> Iterator
 def _communication(
     plan: Plan, costs: Sequence[TrainingCost], machine: MachineConfig
 ) -> Iterator[str]:
-    """Yield the communication time per step of each model size that several GPUs train."""
+    """Yield lines on the communication time per step, one per model size on several GPUs."""
     sizes: dict[tuple[str, int, int], str] = {}
     for cost in costs:
         training = plan.jobs.run(cost.run).training
@@ -174,7 +174,10 @@ def _data_gib(plan: Plan, costs: Sequence[TrainingCost]) -> float:
 
 
 def epochs(plan: Plan, runs: Iterable[str]) -> Iterator[str]:
-    """Yield the number of epochs of the longest training on each dataset, largest first."""
+    """Yield a line per dataset with the most epochs that any of ``runs`` trains on it.
+
+    The line of the longest training comes first.
+    """
     longest: dict[str, float] = {}
     for run in runs:
         run_config = plan.jobs.run(run)

@@ -1,4 +1,4 @@
-"""Whether a job uses GPU code, as far as known before it runs."""
+"""Prediction whether a job uses GPU code, before the job runs."""
 
 import json
 from collections.abc import Iterable
@@ -15,10 +15,11 @@ def computes_on_gpu(device: str, backends: Iterable[str], result: str | None) ->
     """Return whether a job uses GPU code.
 
     Args:
-        device: "cpu", "cuda" or "auto", which is what the finished result records, else what this
-            machine has.
-        backends: Its attention backends; `fused` also runs on a CPU, in Triton's interpreter.
-        result: Path of its result, which may not exist yet.
+        device: "cpu", "cuda" or "auto". For "auto" the device in the job's finished result counts;
+            without a result, whether this machine has a GPU.
+        backends: Attention backends of the job; `fused` counts as GPU code also on a CPU, where
+            Triton's interpreter runs it.
+        result: Path of the job's result, which may not exist yet.
     """
     if device != "auto" or not _FOR_GPUS.isdisjoint(backends):
         return device == "cuda" or not _FOR_GPUS.isdisjoint(backends)
@@ -27,7 +28,7 @@ def computes_on_gpu(device: str, backends: Iterable[str], result: str | None) ->
 
 
 def _recorded(result: Path) -> str | None:
-    """Return the device that a result records; None: no readable result."""
+    """Return the device that a result file records; None if there is no readable result."""
     try:
         return str(json.loads(result.read_bytes())["settings"]["resolved"]["device"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -36,5 +37,5 @@ def _recorded(result: Path) -> str | None:
 
 @cache
 def _sees_cuda() -> bool:
-    """Whether this machine has GPUs and a torch build for them."""
+    """Return whether this machine has GPUs and a torch build for them."""
     return bool(gpus.visible_gpus()) and not version("torch").endswith("+cpu")

@@ -1,4 +1,4 @@
-"""Check of GPU memory when planning: training runs that do not fit fail before the first job."""
+"""Check of GPU memory during planning: trainings that do not fit fail before the first job."""
 
 from difftransformer.config.run import RunConfig
 from difftransformer.config.scale import MachineConfig
@@ -9,23 +9,23 @@ from difftransformer.training.memory import estimate_memory
 
 _GIB = 2**30
 _HOST_MB = 16_000
-"""Memory that profiles request for any job; half of it is for the process and its data."""
+"""Host memory in MB that Snakemake profiles request per job; half is for process and data."""
 
 
 def host_mb(model: ModelConfig) -> int:
-    """Return the MB of host memory that a training requests.
+    """Return the host memory in MB that a training job requests.
 
     A checkpoint (weights and two moments in float32) is copied to host memory before it is
-    written; at the end one process has the full model, twice while writing.
+    written. At the end one process holds the full model, and twice as much while writing it.
     """
     return max(_HOST_MB, _HOST_MB // 2 + round(24e-6 * count_parameters(model)))
 
 
 def require_gpu_memory(run_config: RunConfig, machine: MachineConfig, location: str) -> None:
-    """Check that a training fits into GPU memory.
+    """Check that a training fits into the memory of a machine's GPU, by estimate.
 
     Raises:
-        ConfigError: It does not fit; the message says what to change.
+        ConfigError: The training does not fit; the message says which settings to change.
     """
     config, budget = run_config.training, machine.memory_gib * _GIB
     estimate = estimate_memory(run_config, "cuda")

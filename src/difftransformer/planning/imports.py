@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from difftransformer.planning.plan import Plan
 
 MANY = 10
-"""Minimum number of jobs."""
+"""Minimum number of jobs that import a module for it to be preloaded."""
 
 
 def common_modules(plan: Plan, artifacts: Sequence[str]) -> list[str]:
-    """Return the modules that at least `MANY` jobs of artifacts import, most common first."""
+    """Return the modules that at least `MANY` jobs of the artifacts import, most common first."""
     seeds = defaultdict[tuple[str, ...], set[int]](set)
     for name in artifacts:
         for pair in plan.artifacts.evaluations(name):

@@ -1,6 +1,6 @@
 """Data, training, evaluation and benchmark jobs: config, code fingerprint and inputs of each.
 
-Configs are files named by their content: a changed setting changes the parameters of exactly the
+Configs are files named by their content, so a changed setting changes the parameters of exactly the
 jobs that use it.
 """
 
@@ -34,12 +34,12 @@ from difftransformer.provenance.model_files import model_files
 from difftransformer.training.methods import method_module
 
 TOKENS_PER_WORKER = 10_000_000
-"""Below this a second process costs more than it saves: about ten seconds of tokenizing."""
+"""Tokens per tokenizing process, about ten seconds of work; a process for less is not worth it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Jobs:
-    """Data, training and evaluation jobs of one scale."""
+    """Data, training, evaluation and benchmark jobs of one scale."""
 
     resolver: ConfigResolver
 
@@ -47,22 +47,22 @@ class Jobs:
 
     @cached_property
     def layout(self) -> Layout:
-        """Paths of all results."""
+        """Paths of all files of the scale."""
         return Layout(self.resolver.project.results, self.scale)
 
     @cached_property
     def sizes(self) -> Sizes:
-        """Runs with their sizes, `match` applied."""
+        """Resolver of the runs' model sizes, which may be set to match another run (`match`)."""
         return Sizes(self.resolver)
 
     @cached_property
     def pretrained_runs(self) -> PretrainedRuns:
-        """Pretrained models and their adaptations among the runs."""
+        """The pretrained models and their adaptations among the runs."""
         return PretrainedRuns(self.resolver, self.sizes)
 
     @cached_property
     def user_files(self) -> UserFiles:
-        """Listings of the user's files with their digests."""
+        """Writer of listings of the user's files with their digests."""
         return UserFiles(Path(self.layout.plan))
 
     @property
@@ -71,23 +71,25 @@ class Jobs:
         return self.resolver.project.scale
 
     def trained(self, run: str) -> bool:
-        """Whether a run is trained here, not a pretrained model."""
+        """Return whether a run is trained here; False for a pretrained model."""
         return self.resolver.pretrained(run) is None
 
     # --- what a job gets ---
 
     @cache  # noqa: B019 - a plan lives as long as the process
     def run(self, name: str) -> RunConfig:
-        """Return the resolved and checked config of a run."""
+        """Return the resolved and checked config of the run called ``name``."""
         run_config = self.sizes.run(name)
         parent = run_config.init_from if run_config.pretrained is None else None
         check_run(self.resolver, run_config, None if parent is None else self.run(parent))
         return run_config
 
     def stage(self, run: str) -> str:
-        """Return the rule that trains a run: `adapt`, or `extend_context`, or else `pretrain`.
+        """Return the name of the Snakemake rule that trains a run.
 
-        A run that continues another one with longer positions extends the context of its parent.
+        The rule is `adapt` for a run with an adaptation method. It is `extend_context` for a run
+        that starts from a parent run and has more positions than the parent. Otherwise it is
+        `pretrain`.
         """
         if self.resolver.entry(run).adapt is not None:
             return "adapt"
@@ -98,16 +100,16 @@ class Jobs:
         return "extend_context" if longer else "pretrain"
 
     def trained_by(self, rule: str) -> list[str]:
-        """Return the runs that a rule trains."""
+        """Return the names of the runs that the given Snakemake rule trains."""
         return [run for run in self.resolver.runs if self.trained(run) and self.stage(run) == rule]
 
     @cache  # noqa: B019 - a plan lives as long as the process
     def run_config_file(self, run: str) -> str:
-        """Return the file with the config of a training job."""
+        """Write the config of a training job to a file, and return its path."""
         return self.write("run", self.run(run))
 
     def dataset_config_file(self, dataset: str) -> str:
-        """Return the file with the config of a data job."""
+        """Write the config of a data job to a file, and return its path."""
         config = self.resolver.dataset(dataset)
         return self.write(
             "dataset", ResolvedDataset(scale=self.scale, dataset=dataset, config=config)
@@ -115,17 +117,17 @@ class Jobs:
 
     @cache  # noqa: B019 - a plan lives as long as the process
     def evaluation_config_file(self, suite: str, run: str) -> str:
-        """Return the file with the config of an evaluation job."""
+        """Write the config of an evaluation job to a file, and return its path."""
         config, base = self.pretrained_runs.suite_for(suite, run), self.resolver.pretrained(run)
         names = {"scale": self.scale, "run": run, "suite": suite}
         return self.write("evaluation", EvaluationConfig(**names, config=config, pretrained=base))
 
     def judges(self, suite: str) -> list[JudgeName]:
-        """Return the judges of a suite's answers; empty for most suites."""
+        """Return the names of the judges of a suite's answers; empty for most suites."""
         return self.resolver.project.judge if self.resolver.suite(suite).judged else []
 
     def judgment_config_file(self, judge: str, suite: str, run: str) -> str:
-        """Return the file with the config of a judging job."""
+        """Write the config of a judging job to a file, and return its path."""
         kind = self.resolver.suite(suite).kind
         config = getattr(self.resolver.project.judges, judge)
         judgment_config = JudgmentConfig(
@@ -134,53 +136,63 @@ class Jobs:
         return self.write("judgment", judgment_config)
 
     def ngrams_config_file(self, dataset: str, suite: str) -> str:
-        """Return the file with the config of an n-gram job."""
+        """Write the config of a job that counts n-grams to a file, and return its path."""
         ngrams = self.resolver.suite(suite).base_suite.ngrams
         assert ngrams is not None, suite
         ngrams_config = NgramsConfig(scale=self.scale, dataset=dataset, suite=suite, ngrams=ngrams)
         return self.write("ngrams", ngrams_config)
 
     def timing_gpus(self, name: str) -> int:
-        """Return the GPUs that a benchmark job requests."""
+        """Return the number of GPUs that the benchmark job of an evaluation requests."""
         config = self.resolver.timing(name)
         return 0 if config is None else self._gpus(config.device)
 
     def timing_threads(self, name: str, cores: int) -> int:
-        """Return the threads of a benchmark job: all ``cores``, or those it needs by CPU time."""
+        """Return the number of threads of the benchmark job of an evaluation.
+
+        Args:
+            name: Evaluation that measures the timings.
+            cores: Number of available cores. A benchmark of wall time uses all of them.
+        """
         config = self.resolver.timing(name)
         if config is None or config.clock == "wall" or config.threads is None:
             return cores
         return min(config.threads, cores)
 
     def code(self, rule: str, *parts: str, seed: int | None = None) -> str:
-        """Return the fingerprint of a rule's code.
+        """Return the fingerprint of the code that a job of a rule runs.
 
         Args:
-            rule: Name of the rule.
-            *parts: What its code is selected by: a run, a suite and a run, or a judge and a suite.
-            seed: Of a training or an evaluation. Where its device is ``auto``, the finished result
-                says which one it was.
+            rule: Name of the Snakemake rule.
+            *parts: Ids that select the code: a run, a suite and a run, or a judge and a suite.
+            seed: Seed of a training or evaluation. If its device is "auto", the finished result
+                with this seed tells which device was used.
         """
         if rule == "judge_answers":
             kind = self.resolver.suite(parts[1]).kind
             modules = module_of(kind, "judge"), (judge_module(kind, parts[0]),)
-            return code_fingerprint(*modules, on_gpu=False)  # it computes with no model
+            return code_fingerprint(*modules, on_gpu=False)  # judging runs no local model
         selected, on_gpu = tuple(self._selected(rule, parts)), self._on_gpu(rule, parts, seed)
         return code_fingerprint(ENTRIES[rule], selected, on_gpu=on_gpu)
 
     def modules(self, rule: str, *parts: str) -> list[str]:
-        """Return the modules that a job imports; arguments as for `code`."""
+        """Return the names of the modules that a job imports; its arguments are those of `code`."""
         selected = (name.partition(":")[0] for name in self._selected(rule, parts))
         return list(dict.fromkeys([ENTRIES[rule], *selected]))
 
     @cache  # noqa: B019 - a plan lives as long as the process
     def gpus(self, run: str, suite: str | None = None) -> int:
-        """Return the GPUs that a run's training, or its evaluation by a suite, requests."""
+        """Return the number of GPUs that a training job, or an evaluation job, requests.
+
+        Args:
+            run: Name of the run.
+            suite: Suite of the evaluation; None: the training of the run.
+        """
         if suite is not None:
             device = self.resolver.suite(suite).device
             if device != "auto" or self._has_gpu:
                 return self._gpus(device)
-        if not self.trained(run):  # measured where what adapting makes of it is trained
+        if not self.trained(run):  # a pretrained model is evaluated where its adaptation is
             adapted = self.trained_by("adapt")
             children = (name for name in adapted if self.resolver.entry(name).init_from == run)
             if (child := next(children, None)) is None:
@@ -195,7 +207,12 @@ class Jobs:
         return host_mb(self.run(run).model)
 
     def workers(self, dataset: str, cores: int) -> int:
-        """Return the threads that tokenize a dataset; small datasets use few."""
+        """Return the number of threads that tokenize a dataset; small datasets use few.
+
+        Args:
+            dataset: Name of the dataset.
+            cores: Number of available cores.
+        """
         tokens = self.resolver.dataset(dataset).tokens
         return cores if tokens is None else max(1, min(cores, tokens // TOKENS_PER_WORKER))
 
@@ -203,7 +220,11 @@ class Jobs:
 
     @cache  # noqa: B019 - a plan lives as long as the process
     def corpus(self, dataset: str) -> list[str]:
-        """List the user's files that a dataset and its tokenizer are read from."""
+        """Return the path of a listing of the user's files from which a dataset is built.
+
+        The tokenizer of the dataset is trained on the same files. The list is empty without such
+        files.
+        """
         from difftransformer.data.sources import corpus_files
 
         with data_of(dataset):
@@ -211,45 +232,52 @@ class Jobs:
             return self.user_files.listing(f"dataset-{dataset}", files)
 
     def base_tokenizer(self, dataset: str) -> list[str]:
-        """Return the tokenizer that a dataset takes over from its first base, if it has one."""
+        """Return the path of the tokenizer that a dataset inherits from its first base dataset.
+
+        The list is empty if the dataset has a tokenizer of its own.
+        """
         owner = self.resolver.tokenizer_owner(dataset)
         return [] if owner == dataset else self.tokenizer_file(owner)
 
     def tokenizer_file(self, dataset: str) -> list[str]:
-        """Return the tokenizer of a dataset; generated rows have none."""
+        """Return the path of a dataset's tokenizer; the list is empty for generated rows."""
         generated = self.resolver.dataset(dataset).tokenizer.kind == "none"
         return [] if generated else [self.layout.tokenizer(dataset)]
 
     def manifest(self, run: str) -> list[str]:
-        """Return the manifest of the data that a run trains on, if it is trained here."""
+        """Return the path of a run's training data manifest; empty for a pretrained model."""
         return [self.layout.manifest(self.run(run).dataset)] if self.trained(run) else []
 
     def measured_manifest(self, suite: str, run: str) -> list[str]:
-        """Return the manifest of the data that a suite reads: its own, or a trained run's."""
+        """Return the path of the manifest of the data that a suite reads.
+
+        The data is the suite's own dataset or else the training data of the run. The list is empty
+        for a pretrained model without a dataset.
+        """
         dataset = self.pretrained_runs.dataset_of(suite, run)
         if dataset is None:
             return self.manifest(run)
         return [self.layout.manifest(self.resolver.read_by(run, dataset))]
 
     def training_file(self, run: str, seed: int) -> list[str]:
-        """Return the result of the training behind a model, if it is trained here."""
+        """Return the path of the training result of a model; empty for a pretrained model."""
         return [self.layout.training(run, seed)] if self.trained(run) else []
 
     @cache  # noqa: B019 - a plan lives as long as the process
     def weights(self, run: str, seed: int) -> list[str]:
-        """Return the weights of a run, or a list of the files of a pretrained model's folder."""
+        """Return the path of a run's weights, or of a listing of a pretrained model's files."""
         pretrained = self.resolver.pretrained(run)
         if pretrained is None:
             return [self.layout.weights(run, seed)]
         return self.user_files.listing(f"run-{run}", model_files(pretrained))
 
     def beside_weights(self, suite: str | None, run: str, seed: int) -> list[str]:
-        """Return the other files of a trained model that a job reads.
+        """Return the paths of a trained model's files, other than its weights, that a job reads.
 
         Args:
-            suite: What it is read for; None: another training that starts from it.
-            run: Its run.
-            seed: Its seed.
+            suite: Suite that evaluates the model; None: a training that starts from the model.
+            run: Run of the model.
+            seed: Seed of the model.
         """
         if not self.trained(run):
             return []
@@ -262,12 +290,12 @@ class Jobs:
 
     @cache  # noqa: B019 - a plan lives as long as the process
     def benchmarks(self, suite: str) -> list[str]:
-        """List the user's files with the items of a suite."""
+        """Return the path of a listing of the user's files with a suite's items, if any."""
         files = self.resolver.suite(suite).base_suite.files()
         return self.user_files.listing(f"suite-{suite}", files.values())
 
     def ngrams_file(self, suite: str, run: str) -> list[str]:
-        """Return the frequent n-grams that a suite needs, if it needs them."""
+        """Return the path of the frequent n-grams that a suite needs; empty if it needs none."""
         settings = self.resolver.suite(suite)
         if settings.base_suite.ngrams is None:
             return []
@@ -306,7 +334,7 @@ class Jobs:
                     yield from reader_locations()
 
     def write(self, kind: str, config: BaseModel) -> str:
-        """Write a config to a file named by its content, unless it exists."""
+        """Write a config to a file named by its content, unless it exists; return the path."""
         path = Path(f"{self.layout.plan}/{kind}-{config_fingerprint(config)[:16]}.json")
         data = f"{config.model_dump_json(indent=2)}\n".encode()
         if not path.is_file() or path.read_bytes() != data:

@@ -1,4 +1,4 @@
-"""The plan of one scale: jobs, artifacts and targets; the Snakefile only queries it."""
+"""The plan of one scale: its jobs, artifacts and targets. The Snakefile only queries the plan."""
 
 import os
 import shlex
@@ -40,39 +40,39 @@ DEFAULT_TARGETS = "default_targets"
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Everything that can be built at one scale."""
+    """The plan of everything that can be built at one scale."""
 
     resolver: ConfigResolver
     call_settings: Mapping[str, Any] = field(default_factory=dict)
-    """Keys of config.yaml that this call sets."""
+    """Keys of config.yaml that the command line or its config files set."""
 
     @cached_property
     def jobs(self) -> Jobs:
-        """Jobs for data, training, evaluation and benchmarks."""
+        """Data, training, evaluation and benchmark jobs of the scale."""
         return Jobs(self.resolver)
 
     @cached_property
     def artifacts(self) -> Artifacts:
-        """Tables and figures."""
+        """Tables and figures of the scale."""
         return Artifacts(self.jobs)
 
     @cached_property
     def claims(self) -> Claims:
-        """Registered claims."""
+        """Registered claims and the tables that test them."""
         return Claims(self.artifacts)
 
     @classmethod
     def load(
         cls, folder: Path, overrides: Mapping[str, Any] | None = None, files: Sequence[Path] = ()
     ) -> "Plan":
-        """Read, resolve and validate the whole configuration.
+        """Return the plan of the configured scale after reading and validating all configuration.
 
-        Files of the user are checked when a target reads them.
+        Data files of the user are not checked here, but when a target reads them.
 
         Args:
             folder: Folder of the YAML configuration.
-            overrides: Keys of its config.yaml.
-            files: YAML files with keys of config.yaml; ``overrides`` take precedence.
+            overrides: Values for keys of config.yaml.
+            files: YAML files with keys of config.yaml; ``overrides`` take precedence over them.
 
         Raises:
             ConfigError: The first error, in one line.
@@ -84,7 +84,11 @@ class Plan:
         return plan
 
     def check(self) -> None:
-        """Validate everything that any target could need."""
+        """Validate the configuration of everything that any target could need.
+
+        Raises:
+            ConfigError: The first error, in one line.
+        """
         location = self.resolver.folder / "config.yaml"
         check_uri(self.resolver.project.tracking.uri, f"{location}: tracking.uri")
         if "endpoint" in self.resolver.project.judge:
@@ -103,10 +107,10 @@ class Plan:
 
     @property
     def machine(self) -> MachineConfig:
-        """The machine for which the scale estimates costs.
+        """The machine for which the costs of the scale are estimated.
 
         Raises:
-            ConfigError: The scale has none.
+            ConfigError: The scale configures no machine.
         """
         if (machine := self.resolver.scale.machine) is None:
             location = self.resolver.scale_file
@@ -114,17 +118,20 @@ class Plan:
         return machine
 
     def require_room(self, runs: Iterable[str]) -> None:
-        """Check that trainings fit the memory of the scale's GPU, if it has one.
+        """Check that trainings fit into the memory of the scale's GPU, if it configures a machine.
+
+        Args:
+            runs: Names of the runs to train.
 
         Raises:
-            ConfigError: A training does not; the line says what to change.
+            ConfigError: A training does not fit; the message says which settings to change.
         """
         if (machine := self.resolver.scale.machine) is not None:
             for run in runs:
                 require_gpu_memory(self.jobs.run(run), machine, self.resolver.scale_file)
 
     def trainings(self, artifacts: Sequence[str]) -> dict[str, set[int]]:
-        """Return the seeds of each training behind artifacts, including parent runs."""
+        """Return the seeds of each run to train for artifacts, including parent runs."""
         seeds: dict[str, set[int]] = {}
         for artifact in artifacts:
             for run in self.artifacts.runs(artifact):
@@ -135,9 +142,9 @@ class Plan:
         return seeds
 
     def equal_trainings(self, artifacts: Sequence[str]) -> list[list[str]]:
-        """Return groups of runs that are the same training under different names.
+        """Return groups of runs whose trainings are identical except for the name of the run.
 
-        Intermediate checkpoints do not change a training.
+        Settings of intermediate checkpoints are not compared, since they do not change a training.
         """
         by_training = dict[str, list[str]]()
         for run in self.trainings(artifacts):
@@ -151,7 +158,7 @@ class Plan:
         """Check that the results folder is writable, without creating it.
 
         Raises:
-            OSError: It is not writable.
+            OSError: The folder is not writable.
         """
         folder = Path(self.jobs.layout.plan)
         nearest = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
@@ -165,7 +172,10 @@ class Plan:
 
     @cached_property
     def groups(self) -> dict[str, list[str]]:
-        """Targets that contain several artifacts: default_targets, all, sweeps, each paper."""
+        """Artifacts by the name of a target that groups them.
+
+        The groups are `default_targets`, `all`, `sweeps`, and one per paper.
+        """
         available = self.artifacts.available
         sweeps = [name for name, artifact in available.items() if artifact.tunes]
         papers = {
@@ -182,29 +192,30 @@ class Plan:
         }
 
     def requested_artifacts(self, targets: Sequence[str]) -> list[str]:
-        """Return the artifacts that the targets of a command line name, groups expanded.
+        """Return the names of the artifacts that command line targets request, groups expanded.
 
-        Without any, `default_targets`; names of rules and files are ignored.
+        If the targets contain no artifact or group, the artifacts are `default_targets`. Names of
+        rules and files are ignored.
         """
         artifacts = self.groups | {name: [name] for name in self.artifacts.available}
         names = [name for name in targets if name in artifacts] or [DEFAULT_TARGETS]
         return list(dict.fromkeys(artifact for name in names for artifact in artifacts[name]))
 
     def files(self, artifacts: Sequence[str]) -> list[str]:
-        """Return the files of artifacts: tables and figures."""
+        """Return the paths of all table and figure files of artifacts."""
         tables = (self.tables(artifacts, ending) for ending in ENDINGS["table"])
         figures = (self.figures(artifacts, ending) for ending in (*ENDINGS["figure"], SUMS))
         return [*chain.from_iterable(tables), *chain.from_iterable(figures)]
 
     def built_for(self, artifacts: Sequence[str]) -> list[str]:
-        """Return the files to build for artifacts: theirs, the verdicts and the report."""
+        """Return the paths to build for artifacts: their files, the verdicts and the report."""
         layout = self.jobs.layout
         stem = layout.verdicts.removesuffix(".json")
         verdicts = [f"{stem}{ending}" for ending in (".csv", ".md", ".json")]
         return [*self.files(artifacts), *verdicts, layout.report, layout.report_sums]
 
     def earlier_artifacts(self, requested: Sequence[str]) -> list[str]:
-        """Return the complete artifacts of earlier calls that this call does not request."""
+        """Return the completely built artifacts that are not among the ``requested`` ones."""
         return [
             name
             for name in self.artifacts.available
@@ -213,24 +224,24 @@ class Plan:
         ]
 
     def tables(self, artifacts: Sequence[str], ending: str = ".json") -> list[str]:
-        """Return the table files of artifacts, by default JSON."""
+        """Return the paths of the table files of artifacts with suffix ``ending``."""
         return [f"{self.jobs.layout.table(a)}{ending}" for a in self._with("table", artifacts)]
 
     def figures(self, artifacts: Sequence[str], ending: str = ".svg") -> list[str]:
-        """Return the figure files of artifacts, by default SVG."""
+        """Return the paths of the figure files of artifacts with suffix ``ending``."""
         return [f"{self.jobs.layout.figure(a)}{ending}" for a in self._with("figure", artifacts)]
 
     def results(self, artifacts: Sequence[str]) -> list[str]:
-        """Return all result files behind artifacts."""
+        """Return the paths of all result files that artifacts read."""
         return list(dict.fromkeys(f for name in artifacts for f in self.artifacts.results(name)))
 
     def histories(self, artifacts: Sequence[str]) -> list[str]:
-        """Return the history files of all trainings behind artifacts."""
+        """Return the paths of the history files of all trainings that artifacts show."""
         files = (file for name in artifacts for file in self.artifacts.histories(name))
         return list(dict.fromkeys(files))
 
     def browsed(self, artifacts: Sequence[str]) -> list[str]:
-        """Return the folders with attention maps behind artifacts."""
+        """Return the paths of folders with attention maps that the report shows of artifacts."""
         sections = [(name, self.artifacts.available[name].sections) for name in artifacts]
         names = [
             name for name, parts in sections if any(part.typed_options.browsed for part in parts)
@@ -261,14 +272,17 @@ class Plan:
         return self.jobs.write("report", report_config)
 
     def verdicts_config_file(self, artifacts: Sequence[str]) -> str:
-        """Write the config of the verdicts on requested and earlier artifacts; return its path."""
+        """Write the config of the job that tests claims to a file, and return its path.
+
+        The tables are those of the requested and of earlier artifacts.
+        """
         from difftransformer.planning.built import seeds_of
 
         earlier = seeds_of(self, self.claims.answering(self.earlier_artifacts(artifacts)))
         return self.jobs.write("verdicts", self.claims.tested(artifacts, earlier))
 
     def report_code(self) -> str:
-        """Return the fingerprint of the code and templates of the report."""
+        """Return the fingerprint of the code and the templates that make the report."""
         parts = (
             part for artifact in self.artifacts.available.values() for part in artifact.sections
         )
@@ -279,7 +293,7 @@ class Plan:
         return config_fingerprint([code, templates("site/assets")])
 
     def ending(self) -> list[str]:
-        """Return the last lines of a build: summary of the verdicts, path of the report."""
+        """Return the last lines that a build prints: verdict summary and path of the report."""
         from difftransformer.reporting.verdict_job import read_verdicts
 
         layout = self.jobs.layout
@@ -290,34 +304,34 @@ class Plan:
     # --- rerunning one ---
 
     def owned_runs(self, artifact: str) -> list[str]:
-        """Return the runs that only an artifact needs; without any, all that it shows."""
+        """Return the runs that only this artifact needs, or all its runs if it declares none."""
         config = self.require(artifact, "rerun")
         return config.owned_runs or self.artifacts.runs(artifact)
 
     def owned_trainings(self, artifact: str) -> list[str]:
-        """Return the training results to rebuild when an artifact is rerun."""
+        """Return the paths of the training results to rebuild when an artifact is rerun."""
         runs = [run for run in self.owned_runs(artifact) if self.jobs.trained(run)]
         seeds = self.artifacts.seeds(artifact)
         return [self.jobs.layout.training(run, seed) for run in runs for seed in seeds]
 
     def require(self, name: str, location: str) -> ArtifactConfig:
-        """Return an artifact that can be built.
+        """Return the config of an artifact that can be built.
 
         Raises:
-            ConfigError: It is unknown, or cannot be built, and why; the line begins with
-            ``location``.
+            ConfigError: The artifact is unknown, or cannot be built and why; the message begins
+                with ``location``.
         """
         if (reason := self.lacking().get(name)) is not None:
             raise ConfigError(f"{location}: '{name}' cannot be built: {reason}")
         return lookup(self.artifacts.available, name, "artifact", location)
 
     def lacking(self) -> dict[str, str]:
-        """Return the reasons of declared artifacts that cannot be built."""
+        """Return the reason why an artifact cannot be built, for each such artifact by name."""
         declared = sorted(self.resolver.artifacts.keys() - self.artifacts.available.keys())
         return {name: lacking(self.artifacts, name) for name in declared}
 
     def other_scales(self) -> dict[str, str]:
-        """Return the other scales by their results folders."""
+        """Return the names of the other scales by the path of their results folder."""
         layout = self.jobs.layout
         names = (path.stem for path in (self.resolver.folder / "scales").glob("*.yaml"))
         return {Layout(layout.root, name).home: name for name in names if name != layout.scale}
@@ -326,17 +340,17 @@ class Plan:
         return [name for name in artifacts if getattr(self.artifacts.available[name], kind)]
 
     def _in_order(self, artifacts: Sequence[str]) -> list[str]:
-        """Sort artifacts: the default targets, then in the order of the papers."""
+        """Return artifacts in order: the default targets first, then the order of the papers."""
         grouped = [name for group in self.groups.values() for name in group if name in artifacts]
         return list(dict.fromkeys([*grouped, *artifacts]))
 
     def _target_names(self, artifacts: Sequence[str]) -> list[str]:
-        """Return the name of the group with exactly these artifacts, else the artifacts."""
+        """Return the name of the group with exactly these artifacts, or else the artifacts."""
         names = (name for name, members in self.groups.items() if set(members) == set(artifacts))
         return next(([name] for name in names), list(artifacts))
 
     def _config(self, without: Collection[str] = ()) -> str:
-        """Return the --config of this call with its scale; folders are shortened to their names."""
+        """Return the --config option that repeats this call; paths are cut to their names."""
         settings = {"scale": self.resolver.project.scale} | {
             key: value for key, value in self.call_settings.items() if key not in without
         }
@@ -344,7 +358,7 @@ class Plan:
 
     def _about(self, run: str) -> RunDisplay:
         entry = self.resolver.runs.get(run)
-        if entry is None:  # of a sweep
+        if entry is None:  # a run of a sweep
             return RunDisplay(label=run)
         label = with_overrides(entry.label, overrides(self.resolver, run))
         return RunDisplay(label=label, base=entry.base, color=entry.color)

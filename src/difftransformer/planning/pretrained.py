@@ -11,21 +11,21 @@ from difftransformer.planning.sizes import Sizes
 
 @dataclass(frozen=True, eq=False)
 class PretrainedRuns:
-    """Pretrained models and their adaptations among the runs of a scale."""
+    """The pretrained models and their adaptations among the runs of a scale."""
 
     resolver: ConfigResolver
     sizes: Sizes
 
     def includes(self, run: str) -> bool:
-        """Whether a run is a pretrained model or an adaptation of one."""
+        """Return whether a run is a pretrained model or an adaptation of one."""
         entry = self.resolver.entry(run)
         return entry.pretrained is not None or entry.init_from == PRETRAINED_BASE
 
     @cached_property
     def too_long(self) -> frozenset[str]:
-        """Adaptations longer than the pretrained model's context, if shorter ones fit.
+        """Adaptations with sequences longer than the pretrained model's context, which are skipped.
 
-        If none fits, the check of the run reports it.
+        The adaptations with the shortest sequences are never in it: the check of such a run fails.
         """
         if self.resolver.project.pretrained is None:
             return frozenset()
@@ -43,15 +43,18 @@ class PretrainedRuns:
         )
 
     def dataset_of(self, suite: str, run: str) -> str | None:
-        """Return the dataset that a suite reads instead of a run's own; None: its own."""
+        """Return the name of the dataset that a suite reads when it evaluates a run.
+
+        None means that the suite reads the dataset on which the run was trained.
+        """
         return self.resolver.suite(suite).base_suite.read_dataset(pretrained=self.includes(run))
 
     def suite_for(self, suite: str, run: str) -> Suite:
-        """Return a suite with its dataset resolved for a run."""
+        """Return a suite's settings with `dataset` set to the dataset that it reads for a run."""
         return _settled(self.resolver.suite(suite), self.dataset_of(suite, run))
 
     def incompatibility(self, suite: str, run: str) -> str | None:
-        """Return why a suite cannot evaluate a pretrained model; None: it can."""
+        """Return the reason why a suite cannot evaluate a pretrained model; None if it can."""
         config = self.resolver.suite(suite)
         if not self.includes(run):
             return None

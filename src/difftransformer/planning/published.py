@@ -1,4 +1,4 @@
-"""Cost estimates of evaluating pretrained models, by their stated sizes."""
+"""Cost estimates of evaluating pretrained models, from their published sizes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,19 +11,21 @@ from difftransformer.planning.plan import Plan
 _BYTES = 2
 """Bytes per weight: all these models are published in 16 bits."""
 _OPERATIONS = 2
-"""For each parameter and token of a forward pass; maps of short prompts add little."""
+"""FLOPs per parameter and token of a forward pass; attention to short prompts adds little."""
 
 
 @dataclass(frozen=True)
 class PublishedCost:
-    """Estimated cost of a pretrained model.
+    """Estimated cost of evaluating a pretrained model.
 
     Attributes:
-        run: Its row.
-        parameters: Stated; None: nobody says, and nothing follows.
-        tokens: That it reads in all its evaluations.
-        unknown: Suites whose settings do not say how many.
-        gpu_hours: Of these tokens.
+        run: Run of the model.
+        parameters: Published number of parameters; None if it is not published. The other values
+            are then not meaningful.
+        tokens: Number of tokens that the model reads in all its evaluations.
+        unknown: Suites whose number of tokens does not follow from their settings; not in
+            ``tokens``.
+        gpu_hours: GPU-hours for these tokens.
     """
 
     run: str
@@ -34,14 +36,14 @@ class PublishedCost:
 
     @property
     def download_gib(self) -> float:
-        """Size of its files on the hub."""
+        """Size of the model's files on the Hugging Face Hub in GiB."""
         return (self.parameters or 0.0) * _BYTES / 2**30
 
 
 def published_costs(
     plan: Plan, artifacts: Sequence[str], machine: MachineConfig
 ) -> list[PublishedCost]:
-    """Return the costs of the pretrained models that artifacts show."""
+    """Return the costs of evaluating the pretrained models that artifacts show."""
     suites: dict[str, dict[str, None]] = {}
     for artifact in artifacts:
         for suite, run in plan.artifacts.evaluations(artifact):

@@ -1,4 +1,4 @@
-"""The module at which the code of each rule starts."""
+"""The Python module that each Snakemake rule runs."""
 
 ENTRIES = {
     "train_tokenizer": "difftransformer.data.tokenizer",
@@ -14,6 +14,7 @@ ENTRIES = {
     "verdicts": "difftransformer.reporting.verdict_job",
     "report": "difftransformer.reporting.report_job",
 }
-"""Module whose import closure is the code of a rule.
+"""Rule -> module whose import closure is the code of the rule.
 
-Modules of the evaluation are added to it. `judge_answers` has none: its code is the judge's."""
+The modules of the selected evaluation are added to it. `judge_answers` is not included: its code
+is the module of the selected judge."""

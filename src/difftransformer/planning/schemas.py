@@ -26,7 +26,7 @@ def _meaning(key: str) -> str | None:
 
 
 class DatasetEntry(DatasetConfig):
-    """A dataset as it is written: what its base gives may be left out."""
+    """A dataset as written in datasets.yaml: settings that its base gives may be left out."""
 
     base: str | None = setting(
         None,
@@ -43,13 +43,13 @@ class DatasetEntry(DatasetConfig):
 
 
 class DatasetsFile(BaseModel):
-    """``config/datasets.yaml``: corpora by name."""
+    """``config/datasets.yaml``: training corpora by name."""
 
     datasets: dict[str, DatasetEntry] = setting(meaning="Corpora by name")
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """Return the JSON Schema of each YAML file by name, for editors that complete and check."""
+    """Return the JSON Schema of each kind of YAML file by name, for completion in editors."""
     kinds = tuple(kind for name in evaluations() if (kind := evaluation(name).suite))
     suite: Any = Annotated[Union[kinds], Field(discriminator="kind")]  # noqa: UP007
     evaluations_file = create_model(
@@ -75,7 +75,11 @@ def schemas() -> dict[str, dict[str, Any]]:
 
 
 def write_schemas(folder: Path) -> list[Path]:
-    """Write the schemas below the configuration folder and return their paths."""
+    """Write the JSON Schemas to ``folder``/schema and return the paths of the files.
+
+    Args:
+        folder: The configuration folder.
+    """
     texts = {
         folder / "schema" / f"{name}.schema.json": json.dumps(schema, indent=2) + "\n"
         for name, schema in schemas().items()

@@ -1,4 +1,4 @@
-"""Resolution of `match`: runs sized like other runs."""
+"""Model sizes of runs, where `match` in a run's settings sizes the run like another one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,27 +18,32 @@ from difftransformer.models.sizes import FFNMatch, match_ffn
 
 @dataclass(frozen=True, eq=False)
 class Sizes:
-    """Runs with `match` applied."""
+    """The resolved model sizes of runs, with `match` applied."""
 
     resolver: ConfigResolver
 
     def run(self, name: str) -> RunConfig:
-        """Return a run with all its sizes.
+        """Return the config of a run with all its model sizes resolved.
 
         Raises:
-            ConfigError: Settings that cannot be, or a `match` that cannot be met.
+            ConfigError: The settings are not valid, or no size satisfies `match`.
         """
         return self._sized(name, None)[0]
 
     def match(self, name: str) -> FFNMatch | None:
-        """Return the match of a run; None: it has its recipe's sizes."""
+        """Return how a run's FFN was sized by `match`; None if its recipe gives its sizes."""
         return self._sized(name, None)[1]
 
     def timed(self, config: Timing, rows: Sequence[str], trained: Sequence[str]) -> Models:
-        """Return the models to time: ``rows`` as ``config`` sizes them, ``own`` as their runs do.
+        """Return the models that a benchmark times, by run and name of their size.
+
+        Args:
+            config: Settings of the benchmark.
+            rows: Runs to time at the sizes in ``config``.
+            trained: Runs to time at the sizes of their trainings.
 
         Raises:
-            ConfigError: Sizes that the model of a row cannot have.
+            ConfigError: The model of a run is not valid at a size of the benchmark.
         """
         models_by_row: Models = {row: {} for row in rows}
         for name, (key, changes) in config.sizes().items():
@@ -96,4 +101,4 @@ class Sizes:
 
 
 _match = cache(match_ffn)
-"""Many runs differ in training alone."""
+"""Cached, since many runs have equal models and differ only in their training."""

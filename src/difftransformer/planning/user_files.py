@@ -1,9 +1,10 @@
 """Files that users bring: corpora, tokenizers, benchmark items, folders of pretrained models.
 
-Snakemake knows an input by its time of modification, which `cp -p`, `rsync -t` and `tar x` set
-back, and it reads braces in a path as wildcards. A job therefore declares a *listing* of the user's
-files that it reads. The name of the listing is made of their paths, sizes and digests: other
-content is another input, and a file that was only touched is the same one.
+Snakemake decides by the modification time of an input whether to rerun a job. The commands `cp -p`,
+`rsync -t` and `tar x` restore old times. Snakemake also reads braces in a path as wildcards.
+Therefore a job declares as its input a *listing* of the user's files that it reads. The name of the
+listing contains a digest of the files' paths, sizes and digests. So changed content gives another
+input, and a file that was only touched gives the same input.
 """
 
 import hashlib
@@ -21,27 +22,27 @@ from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.checksums import digest, file_state
 
 _SETTLED = 2.0
-"""Seconds. The digest of a file written less than this before hashing is not cached: a second write
-may not change its timestamps."""
+"""Seconds. The digest of a file that was written less than this before hashing is not cached, since
+a second write may leave its timestamps unchanged."""
 _WORTH_SAYING = 1 << 32
-"""Bytes from which hashing takes so long that it is announced."""
+"""Bytes from which hashing takes so long that a message announces it."""
 
 
 @dataclass(frozen=True)
 class UserFiles:
-    """Listings and cached digests of the user's files."""
+    """Writer of listings of the user's files, with cached digests."""
 
     folder: Path
-    """Where both are stored; created when needed."""
+    """Folder of the listings and of the cached digests; created when needed."""
 
     def listing(self, name: str, files: Iterable[Path]) -> list[str]:
-        """Write the listing of files, and return its path; an empty list for no files.
+        """Write the listing of ``files`` and return its path; an empty list for no files.
 
-        A digest is computed once, and again when inode, size or a time of the file changes.
+        The digest of a file is computed again only if its inode, size or a timestamp changed.
 
         Args:
-            name: Of the set of files; letters, digits, ``_`` and ``-``.
-            files: The files.
+            name: Name of the set of files; letters, digits, ``_`` and ``-``.
+            files: Paths of the files.
 
         Raises:
             DataError: A file cannot be read.
@@ -52,7 +53,7 @@ class UserFiles:
         entries = zip(paths, self._entries(name, paths), strict=True)
         lines = [[str(as_named(path)), *entry] for path, entry in entries]
         text = "".join(f"{json.dumps(line)}\n" for line in lines)
-        # In a folder of its own: Snakemake looks once what a folder holds, and maybe earlier.
+        # In a folder of its own, since Snakemake may have cached the content of an older folder.
         content_id = f"files-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
         listing = self.folder / content_id / f"{name}.jsonl"
         if not listing.is_file():
@@ -60,7 +61,7 @@ class UserFiles:
         return [str(listing)]
 
     def _entries(self, name: str, paths: list[Path]) -> list[tuple[int, str]]:
-        """Return size and digest of each file."""
+        """Return the size in bytes and the digest of each file."""
         cache = self.folder / f"digests-{name}.json"
         cached: dict[str, list[object]] = {}
         with suppress(OSError, ValueError, AttributeError):
