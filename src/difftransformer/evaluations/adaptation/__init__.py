@@ -1,1 +1,1 @@
-"""Loss on the target and on the source text after a trained model is adapted."""
+"""Loss of an adapted model on the target text and on the source text."""

@@ -12,10 +12,10 @@ from difftransformer.evaluations.adaptation.settings import Suite
 
 
 def measure(suite: Suite, context: EvalContext) -> EvalResult:
-    """Return the mean loss in nats per token.
+    """Return a model's mean loss on held-out text, in nats per token.
 
     Returns:
-        loss, with its sums per document, and tokens.
+        Metrics loss and tokens (their number); loss has per-document sums as per-item scores.
 
     Raises:
         DataError: The validation split is missing or too short.

@@ -1,8 +1,8 @@
 """Target and source loss of adapted models: a table, and curves over learning rates or tokens.
 
-At a single rate, methods that learn less of the target also forget less of the source. So methods
-are compared at the same source loss: per seed the middle of the range that all methods reach, with
-linear interpolation between two rates of a method.
+At a single learning rate, methods that learn less of the target also forget less of the source. So
+methods are compared at equal source loss: for each seed the middle of the range that all methods
+reach, with linear interpolation between two rates of a method.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,18 +43,18 @@ DOMAINS = (
 )
 AT_EQUAL = MetricColumn("target_at_equal_source", "Target text at equal source loss ↓")
 Losses = tuple[float, float]
-"""Target and source loss of one training."""
+"""Target loss and source loss of one training run."""
 SweepCells = list[tuple[Cell, Cell]]
 """Cells of a row by ascending learning rate: target loss and source loss."""
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Build the section: losses by row, or by row and learning rate."""
+    """Return the report section of target and source losses by model, or also by learning rate."""
     return _by_rate(context) if context.options.swept else _by_run(context)
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw target against source loss, as points or curves over rates, or both over tokens."""
+    """Draw target against source loss of each model, or both losses over adaptation tokens."""
     if context.options.by == "tokens":
         return _by_tokens(context)
     figure, ((axes,),) = subplot_grid(1, 1, (8, 5.6))
@@ -180,7 +180,11 @@ def _draw_frontier(axes: Axes, context: SectionContext[Options]) -> None:
 
 
 def shared_source_loss(curves: Sequence[Sequence[Losses]]) -> float | None:
-    """Return the middle of the range of source losses that all curves reach; None if empty."""
+    """Return the middle of the range of source losses that all curves reach, or None.
+
+    A curve is the (target loss, source loss) of one method at each learning rate. The result is
+    None if a curve is empty or no source loss is common to all.
+    """
     if not all(curves):
         return None
     low = max(min(source for _, source in curve) for curve in curves)
@@ -189,7 +193,10 @@ def shared_source_loss(curves: Sequence[Sequence[Losses]]) -> float | None:
 
 
 def target_loss_at(curve: Sequence[Losses], source_loss: float) -> float | None:
-    """Return the lowest target loss of a curve at a source loss; None if it never has that loss."""
+    """Return a curve's lowest target loss at a given source loss, or None if no point has it.
+
+    The curve, (target loss, source loss) of one method by learning rate, is interpolated linearly.
+    """
     targets = [target for target, source in curve if source == source_loss]
     for (target, source), (next_target, next_source) in pairwise(curve):
         if min(source, next_source) < source_loss < max(source, next_source):

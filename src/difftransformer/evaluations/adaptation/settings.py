@@ -8,7 +8,7 @@ from difftransformer.config.evaluation import LossSuite
 
 
 class Suite(LossSuite):
-    """Loss on the held-out text of a dataset, whatever data a run was trained on."""
+    """Suite of the loss on held-out text of a given dataset, whatever data a run was trained on."""
 
     measures_pretrained: ClassVar[bool] = True
     kind: Literal["adaptation"] = setting(meaning="Which evaluation the suite is.")
@@ -18,15 +18,15 @@ class Suite(LossSuite):
     )
 
     def read_dataset(self, *, pretrained: bool) -> str:
-        """Return the dataset to read instead of the run's own, or None."""
+        """Return the name of the dataset whose held-out text is read."""
         return self.dataset
 
 
 class Options(evaluation.Options):
-    """Whether runs are shown at their own learning rate, over a sweep, or by tokens."""
+    """Report options: losses at each model's learning rate, over a sweep, or by tokens."""
 
     suites: ClassVar[int] = 2
-    """The suite of the target text, then that of the source text."""
+    """Number of suites of a section: that of the target text, then that of the source text."""
 
     by: Literal["run", "learning_rate", "tokens"] = setting(
         "run",
@@ -36,15 +36,15 @@ class Options(evaluation.Options):
 
     @property
     def claim_columns(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Both losses; for a sweep the target loss at equal source loss."""
+        """Ids of the columns that claims may test: both losses, or that at equal source loss."""
         return ("target_at_equal_source",) if self.swept else ("target", "source")
 
     @property
     def needs_size_grid(self) -> bool:  # type: ignore[override]
-        """Whether the section needs a size grid of recipes, which it does by tokens."""
+        """Whether the section needs a size grid of recipes: true for losses by tokens."""
         return self.by == "tokens"
 
     @property
     def swept(self) -> bool:
-        """Whether curves are over learning rates."""
+        """Whether the section shows a sweep of learning rates."""
         return self.by == "learning_rate"

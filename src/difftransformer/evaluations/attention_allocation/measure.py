@@ -1,4 +1,4 @@
-"""Attention of the answering position: shares on the answer and on noise.
+"""Attention allocation: a needle prompt's last token attends to the answer and to noise.
 
 The answer is generated at the last token of a needle prompt. The attention weights of each head
 from there to all S positions (for DIFF the signed difference of its maps) are divided by their sum
@@ -34,13 +34,13 @@ from difftransformer.provenance.atomic import replacing, write_text
 
 
 def measure(suite: Suite, context: EvalContext) -> EvalResult:
-    """Measure the shares of the regions: means over all prompts, by depth and by layer.
+    """Return the mean shares of attention on each region of needle prompts.
 
     Returns:
-        bos, before, answer, after, query and noise = before + after, over all depths and layers, by
-        depth (_d{D}) and by layer (_l{L}); of absolute weights and of signed ones (_signed before
-        these); prompts: their number. Shares have values by haystack; prompts of all depths share a
-        haystack.
+        Metrics bos, before, answer, after, query and noise (before + after): shares over all depths
+        and layers. Suffix _d{D} is for one depth, _l{L} for one layer, and _signed (before these)
+        for signed instead of absolute weights. Metric prompts is the number of prompts. Per-item
+        scores of shares are by haystack, since prompts of all depths share a haystack.
 
     Raises:
         ConfigError: A length has no room for the needles and the question.

@@ -47,7 +47,7 @@ REGION_NAMES = {
     "after": "Context after",
     "query": "Question",
 }
-"""Region of a prompt -> name. Their shares of a row of attention add up to 1."""
+"""Region of a prompt -> name. The shares of all regions in a row of attention add up to 1."""
 _PRINTED = {"answer": "Answer {} ↑", "noise": "Noise {} ↓"}
 _NORMALIZATIONS = {False: "absolute", True: "signed"}
 _FORMATS = {
@@ -58,9 +58,10 @@ _MAX_TICKS = 8  # on an axis of layers
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Return the section: shares by depth, and over all depths under both normalizations.
+    """Return the report section of attention shares: by depth, and over all depths.
 
-    Signed shares by depth, shares by layer and the other regions are in the csv.
+    Shares over all depths are shown under both normalizations. Signed shares by depth, shares by
+    layer and shares of the other regions are in the csv only.
     """
     suite, printed, both = context.suite, _PRINTED.items(), _NORMALIZATIONS.items()
     metrics = [
@@ -105,7 +106,7 @@ def section(context: SectionContext[Options]) -> Section:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw shares by region and layer, and below the attention on an example prompt by model."""
+    """Draw attention shares by region and by layer, and attention on an example prompt below."""
     examples = [_example(context, row) for row in context.rows]
     heights = (3.6, 1.75 * len(examples))
     fig, top, bottom = stacked_subfigures((11, sum(heights)), heights, 0.03)
@@ -154,7 +155,7 @@ def _answer_by_layer(axs: Sequence[Axes], context: SectionContext[Options]) -> N
 
 
 def maps(context: SectionContext[Options]) -> list[PromptMaps]:
-    """Return the attention maps of the first seed's example prompt by model, if they were saved."""
+    """Return each model's saved attention maps on the example prompt of the first seed."""
     prompt_maps = []
     for row in context.rows:
         prompt = _prompt(context, row)

@@ -9,18 +9,23 @@ from difftransformer.evaluation.retrieval.settings import NOISE, REGIONS, OneNee
 from difftransformer.models.config import layer_metric
 
 ROWS, MAPS, PROMPT = "example_rows.npy", "example_maps.safetensors", "example.json"
-"""Files beside a result, of an example prompt: rows of the answering position, maps, tokens."""
+"""Files in the details of a result, for one example prompt: attention weights of its last token,
+full attention maps, and tokens."""
 
 MAX_MAP_TOKENS = 256
-"""Longest example prompt whose maps are saved for the report; those of longer ones are large."""
+"""Maximum tokens of an example prompt whose full attention maps are saved for the report."""
 
 
 def share_name(
     region: str, depth: int | None = None, *, layer: int | None = None, signed: bool = False
 ) -> str:
-    """Return the metric of a region's share of attention, or of noise.
+    """Return the name of the metric for a region's share of attention.
 
-    At a depth and in a layer, None for the mean over all; of absolute or of signed weights.
+    Args:
+        region: A region of REGIONS, or NOISE.
+        depth: Depth of the answer needle in percent; None: mean over depths.
+        layer: Layer, from 0; None: mean over layers.
+        signed: Whether shares are of signed instead of absolute weights.
     """
     name = region + "_signed" * signed + ("" if depth is None else f"_d{depth}")
     return name if layer is None else layer_metric(name, layer)
@@ -29,7 +34,10 @@ def share_name(
 def share_names(
     depths: Sequence[int], layers: int
 ) -> dict[tuple[bool, int | None, int | None], list[str]]:
-    """Return names by (signed, depth, layer), in the order of REGIONS and NOISE."""
+    """Return the names of all share metrics by (signed, depth, layer).
+
+    Each list has the names for the regions in REGIONS, then for NOISE.
+    """
     cuts: list[tuple[int | None, int | None]] = [(depth, None) for depth in (None, *depths)]
     cuts += [(None, layer) for layer in range(layers)]
     return {
@@ -42,10 +50,11 @@ def share_names(
 
 
 class Suite(OneNeedleSuite):
-    """Attention of the answering position, the last token of a needle prompt.
+    """Suite of attention shares: where the last token of a needle prompt attends.
 
-    Shares of the first token, the context before and after the answer needle, the answer needle and
-    the question, averaged over prompts, layers and heads; one of the needles is queried.
+    The last token is the position that generates the answer. The shares of the first token, the
+    context before and after the answer needle, the answer needle and the question are averaged
+    over prompts, layers and heads. One of the needles is queried.
     """
 
     kind: Literal["attention_allocation"] = setting(meaning="Which evaluation the suite is.")
@@ -59,7 +68,7 @@ class Suite(OneNeedleSuite):
 
 
 class Options(evaluation.Options):
-    """A section has no options."""
+    """Report options of attention allocation; a section has none."""
 
     browsed: ClassVar[bool] = True
     claim_columns: ClassVar[tuple[str, ...]] = (

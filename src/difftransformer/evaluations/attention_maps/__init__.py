@@ -1,1 +1,1 @@
-"""Attention maps: similarity of the two maps of a head, sparsity, and redundancy of heads."""
+"""Attention maps: similarity of a head's two maps, sparsity, and redundancy of heads."""

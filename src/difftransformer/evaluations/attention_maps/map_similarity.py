@@ -20,19 +20,19 @@ _LOG_TOLERANCE = 1e-12
 
 
 class RankedMap(NamedTuple):
-    """A map and the ranks of its weights in each row, float64 [..., K] both."""
+    """An attention map, and the ranks of its weights in each row, both float64 [..., K]."""
 
     weights: Tensor
     ranks: Tensor
 
 
 def rank_map(weights: Tensor, mask: Tensor) -> RankedMap:
-    """Return a map with the ranks of its weights in each row."""
+    """Return an attention map [..., K] together with the ranks of its weights in each row."""
     return RankedMap(weights, ranks(weights, mask))
 
 
 def similarity(first: RankedMap, second: RankedMap, mask: Tensor) -> dict[str, Tensor]:
-    """Return every measure of two maps, [...] each; ``mask`` is bool [..., K]."""
+    """Return the four similarity measures of two attention maps by name, one value per row."""
     return {
         "spearman": correlation(first.ranks, second.ranks, mask),
         "pearson": correlation(first.weights, second.weights, mask),
@@ -42,7 +42,10 @@ def similarity(first: RankedMap, second: RankedMap, mask: Tensor) -> dict[str, T
 
 
 def ranks(values: Tensor, mask: Tensor) -> Tensor:
-    """Return the rank of each value of a row, from 1; ties get the mean of their ranks."""
+    """Return the rank of each value in its row, from 1, [..., K].
+
+    Equal values get the mean of their ranks. Keys outside the mask rank last.
+    """
     ordered, order = values.masked_fill(~mask, torch.inf).sort(dim=-1)
     last_index = values.shape[-1] - 1
     index = torch.arange(last_index + 1, device=values.device).expand_as(order)
@@ -57,7 +60,7 @@ def ranks(values: Tensor, mask: Tensor) -> Tensor:
 
 
 def correlation(x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
-    """Return Pearson's correlation of each row, [..., K] -> [...]."""
+    """Return Pearson's correlation of x and y in each row, [..., K] -> [...]."""
     count = mask.sum(dim=-1, keepdim=True)
     centered, varies = [], []
     for values in (x, y):
@@ -71,27 +74,30 @@ def correlation(x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
 
 
 def js_divergence(x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
-    """Return the Jensen-Shannon divergence of each row in nats, H(mean) - mean(H)."""
+    """Return the Jensen-Shannon divergence of x and y in each row in nats, [..., K] -> [...]."""
     p, q = normalize(x, mask), normalize(y, mask)
     divergence = entropy((p + q) / 2) - (entropy(p) + entropy(q)) / 2
     return divergence.clamp_min(0)  # NaN stays
 
 
 def cosine_distance(x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
-    """Return 1 - cosine similarity of each row; NaN for a row of zeros."""
+    """Return 1 - cosine similarity of x and y in each row, [..., K] -> [...].
+
+    A row of zeros gives NaN.
+    """
     x, y = x.where(mask, 0), y.where(mask, 0)
     norms = x.square().sum(-1).sqrt() * y.square().sum(-1).sqrt()
     return (1 - (x * y).sum(-1) / norms).where(norms > 0, torch.nan)
 
 
 def normalize(values: Tensor, mask: Tensor) -> Tensor:
-    """Return absolute values divided by their sum in each row; NaN for a row of zeros."""
+    """Return absolute values divided by their sum in each row, [..., K]; NaN for a row of zeros."""
     magnitudes = values.abs().where(mask, 0)
     return magnitudes / magnitudes.sum(dim=-1, keepdim=True)
 
 
 def entropy(distribution: Tensor) -> Tensor:
-    """Return the entropy of each row in nats, [..., K] -> [...]."""
+    """Return the entropy of each row of probabilities in nats, [..., K] -> [...]."""
     nats: Tensor = torch.special.entr(distribution)
     return nats.sum(-1)
 
@@ -141,9 +147,10 @@ def splitmix64(counters: Tensor) -> Tensor:
 
 
 def most_salient(weights: Tensor, mask: Tensor, fraction: float) -> tuple[Tensor, Tensor]:
-    """Return the indices of each row's largest weights, [..., n], and which of the n count.
+    """Return the indices of the largest weights in each row, [..., n], and which of them count.
 
-    Of equal weights the earlier come first. ``mask`` is the same for all but the last two
+    In each row ``fraction`` of the keys in its mask count, rounded up; n is the largest such
+    number. Of equal weights the earlier come first. ``mask`` is the same for all but the last two
     dimensions.
     """
     visible = mask.sum(dim=-1)

@@ -1,10 +1,9 @@
 """Attention maps (arXiv 2505.16333, sections 2.2, 2.3, B.1; figures 1, 2, 3, 5a, 14, 15 and 16).
 
-A head's weights multiply its values; those of a differential head are the difference A = A1 - A2 of
-its two maps. Only keys that the causal mask leaves to a query count. Rows, heads, layers and
-windows have equal weight in a mean.
+The attention weights of a differential head are the difference A = A1 - A2 of its two maps. Only
+keys that the causal mask allows count. Rows, heads, layers and windows have equal weight in a mean.
 
-Choices where the paper leaves some:
+Choices that the paper leaves open:
     salient    Figure 1 says "top-5% tokens with highest attention score in each sequence", and
                there are two scores. Here: the tokens with the highest A1, the positive map, of
                those that a query attends to. Other choices are biased: unrelated maps correlate far
@@ -61,7 +60,7 @@ _MAX_WINDOWS = 1 << 20
 
 
 def measure(suite: Suite, context: EvalContext) -> EvalResult:
-    """Measure the attention maps of a model on windows of the validation split.
+    """Return metrics of a model's attention maps on windows of the validation split.
 
     Returns:
         Means over windows, queries, heads and layers, and by layer as ..._l{l}:
@@ -107,14 +106,14 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
 
 
 class Tally:
-    """Sums of values and their counts, [2, L, B] by name."""
+    """Running sums of values and their counts, [2, L, B] by metric name."""
 
     def __init__(self, layers: int, windows: int) -> None:
         self._size = (2, layers, windows)
         self.sums: dict[str, Tensor] = {}
 
     def add(self, name: str, layer: int, values: Tensor, mask: Tensor) -> None:
-        """Add the values [B, ...] of a layer where the mask is True."""
+        """Add a layer's values [B, ...] where the mask is True to the sums of a metric."""
         sums = self.sums.setdefault(
             name, torch.zeros(self._size, dtype=torch.float64, device=values.device)
         )

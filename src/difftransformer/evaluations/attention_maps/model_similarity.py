@@ -1,8 +1,8 @@
 """Similarity of two models' attention maps by layer (arXiv 2505.16333, B.1 and figure 14).
 
-Maps are averaged over heads, since models differ in their number of heads. A row of a model's map
-is correlated with the same row of the baseline's, for the same queries of the same windows. The
-map of a differential head enters signed, or by the absolute values of its weights.
+Maps are averaged over heads, since models differ in their number of heads. Each row of a model's
+map is correlated with the baseline's row for the same query of the same window. The map of a
+differential head enters with signed weights, or with their absolute values.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ _MINUS = "absolute_minus_signed"
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Return the section of correlations, mean over layers; values by layer are in the csv."""
+    """Return the report section of correlations with the baseline's maps, mean over layers."""
     by_row = {row.run: _correlations_of_row(context, row) for row in context.rows_with_baseline}
     layers = max(array.shape[1] for arrays in by_row.values() for array in arrays.values())
     columns = [
@@ -86,7 +86,7 @@ def _correlations_of_row(context: SectionContext[Options], row: ResolvedRow) -> 
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw both correlations by layer: absolute weights solid, signed weights dashed."""
+    """Draw correlation with the baseline's maps by layer: absolute weights solid, signed dashed."""
     fig, (axs,) = subplot_grid(1, len(MEASURES), (9, 3.6), sharey=True)
     styles = {
         f"{row.run}/{form}": context.styles[row.run]._replace(dash=dash)
@@ -107,9 +107,16 @@ def figure(context: SectionContext[Options]) -> Figure:
 def correlations(
     maps: Floats, baseline: Floats, queries: NDArray[np.int64], measure: str
 ) -> Floats:
-    """Return the mean correlation of rows by layer, [W, L, Q, T] twice -> [L].
+    """Return the mean correlation of the rows of two models' attention maps in each layer, [L].
 
-    A row has the keys up to its query. Constant rows are left out; NaN where none remains.
+    Only the keys up to a row's query count. Constant rows are left out; a layer without other rows
+    gets NaN.
+
+    Args:
+        maps: Rows of a model's maps, [W, L, Q, T]: W windows, L layers, Q queries, T keys.
+        baseline: The same rows of the baseline's maps, [W, L, Q, T].
+        queries: Positions of the queries, [Q].
+        measure: "spearman" or "pearson".
     """
     from scipy.stats import rankdata
 

@@ -39,7 +39,7 @@ NAMES = {
     "js": "JS divergence",
     "cosine": "Cosine distance",
 }
-"""Measure of similarity -> header."""
+"""Similarity measure -> column header."""
 WEIGHTS = {
     "below_1e4": "Weights below 1e-4",
     "below_1e6": "Weights below 1e-6",
@@ -49,7 +49,7 @@ WEIGHTS = {
     "positive_magnitude": "Magnitude of positive weights",
     "negative_magnitude": "Magnitude of negative weights",
 }
-"""Metric of weights -> header; their places in the figure are `_PANELS`."""
+"""Metric of attention weights -> column header; `_PANELS` has their panels in the figure."""
 _PANELS = (
     ("Weights below 1e-4", ("below_1e4",)),
     ("Weights below 1e-6", ("below_1e6",)),
@@ -64,12 +64,12 @@ _MAX_TICKS = 12
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Return the section of the chosen topic; values by layer are in the csv."""
+    """Return the report section of the topic that the options choose."""
     return _SECTIONS[context.options.topic](context)
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw the figure of the chosen topic."""
+    """Draw the figure of the topic that the options choose."""
     return _FIGURES[context.options.topic](context)
 
 

@@ -11,13 +11,13 @@ from difftransformer.config.evaluation import AnyModel, Reading, WindowSuite
 from difftransformer.models.config import ModelConfig, layer_metric
 
 MEASURES = ("spearman", "pearson", "js", "cosine")
-"""Measures of the similarity of the two maps of a head, see `map_similarity`."""
+"""Names of the similarity measures of a head's two maps, see `map_similarity`."""
 TOKENS = ("all", "top")
-"""Tokens over which maps are compared: all that a query attends to, or the most salient."""
+"""Tokens over which maps are compared: all that a query attends to, or the most salient ones."""
 SURROGATE = "_surrogate"
 """Ending of the metrics of the surrogate maps, see `map_similarity.surrogate_map`."""
 THRESHOLDS = {"below_1e4": 1e-4, "below_1e6": 1e-6}
-"""Metric, a fraction of weights -> magnitude below which a weight counts."""
+"""Metric (a fraction of weights) -> magnitude below which a weight counts."""
 BY_LAYER = (
     *(f"{measure}_{end}{kind}" for measure in MEASURES for end in TOKENS
       for kind in ("", SURROGATE)),
@@ -26,7 +26,7 @@ BY_LAYER = (
     *("negative_fraction", "positive_magnitude", "negative_magnitude"),
     "distance",
 )  # fmt: skip
-"""Metrics that exist for the model and for each layer."""
+"""Metrics that exist for the whole model and for each layer."""
 DETAILS = "maps.safetensors"
 """File beside a result: ``distance`` of every two heads [L H, L H], mean over windows; ``signed``
 and ``absolute``, some rows of each layer averaged over heads [W, L, Q, T], and ``queries`` [Q], the
@@ -37,25 +37,26 @@ measured, varies by a quarter between equal runs."""
 SAVED_WINDOWS, SAVED_QUERIES = 8, 16
 """Windows, and evenly spaced rows of each from first_query on, saved to compare models."""
 MIN_SALIENT = 3
-"""Tokens that a correlation needs; of two tokens it is always 1 or -1."""
+"""Minimum number of tokens for a correlation; over two tokens it is always 1 or -1."""
 
 
 def metric_names(layers: int) -> list[str]:
-    """Return the names of all metrics of a model with so many layers, in order."""
+    """Return the names of all metrics of a model with ``layers`` layers, in order."""
     by_layer = [layer_metric(name, layer) for name in BY_LAYER for layer in range(layers)]
     return [*BY_LAYER, "distance_all", "tokens", *by_layer]
 
 
 def num_salient(fraction: float, visible: int) -> int:
-    """Return how many of the tokens that a query attends to are its most salient, rounded up."""
+    """Return the number of salient tokens: ``fraction`` of the ``visible`` ones, rounded up."""
     return ceil(fraction * visible - 1e-9)
 
 
 class Suite(AnyModel, WindowSuite):
-    """Attention maps of a model (Dex, sections 2.2 and 2.3).
+    """Suite of metrics of a model's attention maps (Dex, sections 2.2 and 2.3).
 
-    Similarity of the two maps of a differential head, over all tokens and over the most salient
-    ones; near-zero weights, negative weights, entropy; distance between the maps of heads.
+    It measures the similarity of the two maps of a differential head, over all tokens and over the
+    most salient ones; near-zero weights, negative weights and entropy; and the distance between
+    the maps of heads.
     """
 
     kind: Literal["attention_maps"] = setting(meaning="Which evaluation the suite is.")
@@ -92,7 +93,7 @@ class Suite(AnyModel, WindowSuite):
         return self
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """Return the memory of whole windows, their queries and keys, and a block of map rows."""
+        """Return the sizes that determine the suite's memory: windows, and a block of maps."""
         reading = super().reading(model, longest)
         block = min(self.block, reading.total)
         bytes_of_rows = WORKING_BYTES + STORED_BYTES * model.num_layers
@@ -104,7 +105,7 @@ class Suite(AnyModel, WindowSuite):
 
 
 class Options(evaluation.Options):
-    """Part of the evaluation that a section shows."""
+    """Report options: the topic of a section."""
 
     topic: Literal["map_similarity", "weights", "head_redundancy", "model_similarity"] = setting(
         meaning="Similarity of the two maps of a head; near-zero weights, negative weights and "

@@ -1,1 +1,1 @@
-"""Context RMS by position: magnitude of head outputs, beside the bounds of each mechanism."""
+"""Context RMS by position: magnitude of head outputs, beside each attention variant's bounds."""

@@ -1,4 +1,4 @@
-"""Bounds of the context RMS by mechanism: those of the DIFF V2 post, else our derivations.
+"""Bounds of the context RMS of each attention variant: from the DIFF V2 post, or derived by us.
 
 The post assumes uncorrelated values with an RMS of 1; then the context RMS is the Euclidean norm of
 a row of attention weights.
@@ -17,7 +17,7 @@ POST, OURS = "the post", "ours"
 
 
 class DerivedBounds(NamedTuple):
-    """Bounds that the post does not print, with our derivation."""
+    """Bounds of the context RMS that we derived, as text, and the reason for them."""
 
     text: str
     reason: str
@@ -49,11 +49,14 @@ DERIVED = {
         "each of n weights is at most (1 − τ_n)^p, and none need exceed the threshold",
     ),
 }
-"""(Variant, `lambda_form`) -> bounds, for models without published ones."""
+"""(Attention variant, `lambda_form`) -> bounds, for variants without published bounds."""
 
 
 def published(context: SectionContext[Options], run: str) -> tuple[float, float, float] | None:
-    """Return the published lower bound, lower bound times √n, and upper bound of a model."""
+    """Return the published bounds of a run's context RMS, or None if there are none.
+
+    The three numbers are the lower bound, the lower bound times √n, and the upper bound.
+    """
     low, by_root_n, high = (
         context.published.number(run, name) for name in ("lower", "lower_by_root_n", "upper")
     )
@@ -61,13 +64,13 @@ def published(context: SectionContext[Options], run: str) -> tuple[float, float,
 
 
 def derived(row: ResolvedRow) -> DerivedBounds | None:
-    """Return the bounds that we derived for a model's mechanism."""
+    """Return the bounds that we derived for a row's attention variant, or None."""
     form = row.facts.get("lambda_form")
     return DERIVED.get((str(row.facts.get("variant")), None if form is None else str(form)))
 
 
 def bounds(context: SectionContext[Options]) -> tuple[list[Column], list[Cell], list[str]]:
-    """Return columns, cells and notes of every model's bounds and their origin."""
+    """Return columns, cells and notes for a table of every model's bounds and their origin."""
     cells = []
     derivations: dict[DerivedBounds, list[str]] = {}
     for row in context.rows:
@@ -95,5 +98,5 @@ def bounds(context: SectionContext[Options]) -> tuple[list[Column], list[Cell], 
 
 
 def upper_name(value: float) -> str:
-    """Return the text of an upper bound, √2 as such."""
+    """Return an upper bound as text; √2 is written as such."""
     return "√2" if abs(value**2 - 2) < 1e-3 else f"{value:g}"

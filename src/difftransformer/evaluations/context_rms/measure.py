@@ -45,10 +45,11 @@ _MAGNIFICATION = "magnification"
 
 
 def measure(suite: Suite, context: EvalContext) -> EvalResult:
-    """Measure head outputs: means over windows, layers and heads, and the range of the middle 90%.
+    """Return mean magnitudes of head outputs by position, and the range of the middle 90%.
 
     Returns:
-        {kind}_p{n}, {kind}_p{n}_low and _high for each kind of KINDS and each position n;
+        {kind}_p{n} (mean over windows, layers and heads), {kind}_p{n}_low and _high for each kind
+        of KINDS and each position n;
         magnification: mean factor by which a per-head RMSNorm alone, without the layer's constant
         factor after it, changes head outputs at the last position, and magnification_max, the
         largest; lambda_l{l}: mean factor of the subtracted map over the heads of a layer (and over
@@ -108,7 +109,10 @@ def _magnitudes(context: EvalContext, tokens: Tensor, indices: Tensor) -> dict[s
 
 
 def value_rms(values: Tensor) -> Tensor:
-    """Return the RMS of a layer's values up to each position, [B, G, T, e] -> [B, T]."""
+    """Return the RMS of a layer's values up to each position, [B, G, T, e] -> [B, T].
+
+    At position t it is over all values at positions 1 to t.
+    """
     squares = values.double().cpu().square().mean(dim=(1, 3))
     return (squares.cumsum(1) / torch.arange(1, squares.shape[1] + 1)).sqrt()
 

@@ -1,4 +1,4 @@
-"""Tables and figure of the context RMS by position, beside its bounds, one panel per mechanism."""
+"""Tables and figure of the context RMS by position, beside its bounds, one panel per model."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -38,13 +38,13 @@ TITLES = {
     "before": "Measured, before a per-head RMSNorm",
     "after": "Measured, input of W_O",
 }
-"""Kinds in the order of the report."""
+"""Kind of magnitude (of KINDS) -> title of its section, in the order of the report."""
 _COLUMNS, _DECIMALS = 4, 2
 _BOUND = RowStyle(INK, (1, 1.65), "")
 
 
 def section(context: SectionContext[Options]) -> list[Section]:
-    """Return one section per kind; the middle 90% of heads and windows is in the csv."""
+    """Return one report section per kind of magnitude; the middle 90% is in the csv only."""
     weights, before, after = (_section(context, kind) for kind in TITLES)
     return [_with_bounds_and_lambdas(context, weights), before, after]
 
@@ -94,7 +94,7 @@ def _notes(context: SectionContext[Options]) -> list[str]:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw one panel per mechanism, with all kinds and its published bounds."""
+    """Draw the context RMS by position, one panel per model, with its published bounds."""
     import matplotlib.pyplot as plt
 
     positions, styles = context.suite.metric_positions, row_styles(dict.fromkeys(TITLES))

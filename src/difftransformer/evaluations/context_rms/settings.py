@@ -11,18 +11,18 @@ from difftransformer.config.run import RunConfig
 from difftransformer.models.config import ModelConfig
 
 KINDS = ("before", "after", "weights")
-"""What is measured of a head, see `measure`."""
+"""Kinds of magnitude measured for each head, see `measure`."""
 QUANTILES = {"_low": 0.05, "_high": 0.95}
-"""Ending of a metric -> quantile over windows, layers and heads."""
+"""Suffix of a metric's name -> quantile over windows, layers and heads."""
 
 
 def position_metric(kind: str, position: int, ending: str = "") -> str:
-    """Return the metric of a kind at a position: the mean, or the quantile of the ending."""
+    """Return the name of the metric for a kind of magnitude at a position."""
     return f"{kind}_p{position}{ending}"
 
 
 class Suite(WindowSuite):
-    """Root mean square (RMS) of head outputs before W_O, by position (DIFF V2 post).
+    """Suite of the context RMS: root mean square of head outputs before W_O, by position (DIFF V2).
 
     Measured before a per-head RMSNorm and as the input of W_O, relative to the RMS of the values;
     and under the post's assumption of uncorrelated values with an RMS of 1, where it is the
@@ -50,19 +50,19 @@ class Suite(WindowSuite):
 
     @property
     def metric_positions(self) -> list[int]:
-        """Positions with a metric, ascending; the last is ``seq_len``."""
+        """Positions that have a metric, ascending; the last is ``seq_len``."""
         return log_spaced(self.first_position, self.seq_len, self.positions)
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """Return the memory of whole windows, with their values in a KV cache."""
+        """Return the sizes that determine the suite's memory: whole windows, with a KV cache."""
         return super().reading(model, longest)._replace(cached=True)
 
 
 class Options(evaluation.Options):
-    """Bounds depend on a model's mechanism and form of lambda."""
+    """Report options, and the facts about a model that its bounds depend on."""
 
     def facts(self, run: RunConfig) -> dict[str, Fact]:
-        """Return a run's variant, form of lambda (DIFF V2) and number of layers."""
+        """Return a run's attention variant, form of lambda (DIFF V2) and number of layers."""
         attention = run.model.attention
         return {
             "variant": attention.variant,

@@ -1,1 +1,1 @@
-"""Contrasts: paired differences of a metric between chosen rows, beside replications by others."""
+"""Contrasts: paired differences of a metric between chosen models, beside others' replications."""

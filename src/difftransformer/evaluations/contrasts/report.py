@@ -1,4 +1,4 @@
-"""Table of contrasts, and a forest plot with published differences and replications."""
+"""Tables of contrasts (paired differences), and a forest plot with published differences."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -40,7 +40,7 @@ _GRAY = RowStyle(SOFT, (), "s")
 
 
 class Line(NamedTuple):
-    """A line of the forest plot; a heading has only a label."""
+    """One line of the forest plot; a heading has only a label."""
 
     label: str
     columns: tuple[str, ...] = ()
@@ -50,18 +50,18 @@ class Line(NamedTuple):
 
 
 def section(context: SectionContext[Options]) -> list[Section]:
-    """Make the sections of rows, their contrasts, and replications by others if declared.
+    """Return the report sections of models, their contrasts, and any replications by others.
 
     Raises:
         UserError: A result is missing or lacks the metric.
-        DataError: Seeds were measured on different items.
+        DataError: The seeds were measured on different items.
     """
     rows = _rows(context)
     return [rows, _contrasts(context, rows), *_replications(context)]
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw published differences, replications and ours, each with seeds, size and tokens."""
+    """Draw published, replicated and measured differences, each with seeds, size and tokens."""
     lines = list(_lines(context))
     drawn, ((axes, side),) = subplot_grid(
         1, 2, (11, 1.5 + 0.36 * len(lines)), width_ratios=(1.6, 1), sharey=True

@@ -1,4 +1,4 @@
-"""Report options of contrasts: rows, metric and replications."""
+"""Report options of contrasts: the compared rows, the metric and replications."""
 
 from collections.abc import Sequence
 
@@ -8,14 +8,14 @@ from difftransformer.errors import nearest
 
 
 class Pair(Settings):
-    """A contrast between two rows of the section."""
+    """A contrast: two rows of a section, one of which is subtracted from the other."""
 
     row: str = setting(meaning="Run of a row.")
     baseline: str = setting(meaning="Run of the row that is subtracted, seed by seed.")
 
 
 class Options(BaseOptions):
-    """Report options; the numbers are those of the section's suite."""
+    """Report options: the metric of the section's suite, and the pairs of rows to compare."""
 
     metric: str = setting(meaning="Metric of the suite's results.")
     column: Name = setting(meaning="Id of its column, also in claims and published tables.")
@@ -30,16 +30,20 @@ class Options(BaseOptions):
 
     @property
     def claim_columns(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Columns that claims may test: the metric."""
+        """Ids of the columns that claims may test: the metric's column."""
         return (self.column,)
 
     @property
     def replicated(self) -> str | None:
-        """The difference whose published replications the section shows, or None."""
+        """Name of the paper whose published replications the section shows, or None."""
         return self.replications_of
 
     def check_rows(self, runs: Sequence[str]) -> None:
-        """Check that pairs are of two rows of the section, each pair once."""
+        """Check that each pair names two different rows of the section, and that no pair repeats.
+
+        Raises:
+            ValueError: A pair has an unknown row, equal rows, or is listed before.
+        """
         for index, pair in enumerate(self.pairs):
             for key in ("row", "baseline"):
                 if (run := getattr(pair, key)) not in runs:

@@ -19,16 +19,16 @@ from difftransformer.models.linear import linear
 
 
 class LossHessian:
-    """The Hessian of the mean cross-entropy over windows with respect to all parameters.
+    """Hessian of the mean cross-entropy over windows with respect to all parameters.
 
     Args:
-        model: Has eager attention, on any device; its weights must not change.
-        windows: int64 [B, T + 1].
+        model: A model with eager attention, on any device; its weights must not change.
+        windows: Token ids of the windows, int64 [B, T + 1].
         batch_size: Windows differentiated at a time. With a single batch the graph of the gradient
             is stored; with several, each product computes all graphs again.
 
     Attributes:
-        size: n.
+        size: n, the number of parameters.
 
     Raises:
         CheckpointError: The code of a pretrained model cannot be differentiated twice.
@@ -44,7 +44,7 @@ class LossHessian:
             self._gradient_graph = self._gradient(self._batches[0])
 
     def __call__(self, vector: Tensor) -> Tensor:
-        """Return the product, [n] -> [n], float64 on the model's device, in its precision."""
+        """Return the Hessian's product with a vector, [n] -> [n], float64 on the model's device."""
         if self._gradient_graph is not None:
             return self._product(self._gradient_graph, vector, retain_graph=True)
         total = torch.zeros_like(vector)

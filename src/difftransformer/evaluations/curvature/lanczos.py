@@ -3,7 +3,7 @@
 Lanczos coefficients give both ends of the spectrum and, by Gauss quadrature, its density (Golub and
 Welsch 1969; Lin, Saad and Yang 2016, arXiv 1308.5467), from the same products. Library routines for
 the ends, such as ARPACK's, restart and hide the coefficients, so each product would be computed
-twice. The paper's procedure uses power iteration.
+twice. The procedure of the Dex paper uses power iteration.
 
 Shapes: n = size of the matrix, m = steps.
 """
@@ -16,19 +16,19 @@ from scipy.linalg import eigh_tridiagonal
 from torch import Tensor
 
 MatVec = Callable[[Tensor], Tensor]
-"""[n] -> [n], float64."""
+"""Function that multiplies the matrix with a vector, [n] -> [n], float64."""
 
 _TOLERANCE = 1e-10
 """A residual this small, relative to the largest eigenvalue, is rounding: the basis is complete."""
 
 
 class RitzValues(NamedTuple):
-    """Estimate of the spectrum from m steps.
+    """Estimate of a matrix's spectrum from m Lanczos steps.
 
     Attributes:
-        nodes: Estimates of eigenvalues, ascending, [m] or fewer where the matrix has fewer.
+        nodes: Estimates of eigenvalues, ascending; m, or fewer if the matrix has fewer.
         weights: Fraction of the spectrum at each node, by Gauss quadrature; they sum to 1.
-        errors: Upper bound of the distance from each node to the nearest eigenvalue.
+        errors: Upper bound of each node's distance to the nearest eigenvalue.
     """
 
     nodes: list[float]
@@ -42,9 +42,14 @@ class RitzValues(NamedTuple):
 
 
 def lanczos(matvec: MatVec, start: Tensor, steps: int) -> RitzValues:
-    """Run m steps from a random vector [n] with full reorthogonalization.
+    """Return an estimate of a symmetric matrix's spectrum, by Lanczos iteration.
 
-    A repeated eigenvalue appears once.
+    Each step reorthogonalizes against all earlier ones. A repeated eigenvalue appears once.
+
+    Args:
+        matvec: Product of the matrix with a vector.
+        start: Random start vector, [n].
+        steps: m, the maximum number of steps.
     """
     basis = start.new_empty(steps, len(start))
     diagonal, off_diagonal = np.zeros(steps), np.zeros(steps)

@@ -1,7 +1,7 @@
-"""Curvature of the loss (Dex, section 2.4 and figure 7): spectra of its Hessian, by batch.
+"""Curvature of the loss: spectra of its Hessian per batch (Dex, section 2.4 and figure 7).
 
-The spectrum of each batch and phase is saved when it is computed, so a killed job resumes with the
-next. All models and phases use the same windows.
+Each spectrum (of a batch in a phase of training) is saved when it is computed, so a killed job
+resumes with the next one. All models and phases use the same windows.
 
 Shapes: B = windows of a batch, T = seq_len, n = parameters.
 """
@@ -43,10 +43,10 @@ _SEED = 0  # of the random start vectors, together with the number of the batch
 
 
 def measure(suite: Suite, context: EvalContext) -> EvalResult:
-    """Measure the spectrum of the Hessian in each phase: means over batches.
+    """Return metrics of the Hessian's spectrum in each phase of training, as means over batches.
 
-    Two are ratios of sums over batches: ``ratio`` and ``negative_curvature``. Spectra are saved in
-    the details of ``context``.
+    Metrics ``ratio`` and ``negative_curvature`` are ratios of sums over batches. Spectra are saved
+    in the details of ``context``.
 
     Returns:
         largest and smallest eigenvalue; ratio: magnitude of the smallest over the largest (0 if
@@ -83,10 +83,10 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
 
 
 def validation_batches(suite: Suite, context: EvalContext) -> list[Tensor]:
-    """Return windows spread evenly over the validation split, int64 [B, T + 1] per batch.
+    """Return batches of windows spread evenly over the validation split, each int64 [B, T + 1].
 
     Raises:
-        DataError: the split is missing, or has too few windows.
+        DataError: The validation split is missing, or has too few windows.
     """
     windows = SplitWindows(context.dataset, "validation", suite.seq_len)
     needed = suite.batches * suite.sequences
@@ -103,9 +103,14 @@ def validation_batches(suite: Suite, context: EvalContext) -> list[Tensor]:
 def spectrum_of(
     suite: Suite, matvec: MatVec, size: int, batch: int, device: torch.device
 ) -> Spectrum:
-    """Return the spectrum of an n x n matrix, given by its products with vectors on a device.
+    """Return the estimated spectrum of a symmetric matrix, given by its products with vectors.
 
-    The number of the batch is part of the seed of the start vector.
+    Args:
+        suite: Settings with the number of Lanczos steps.
+        matvec: Product of the matrix with a vector on ``device``.
+        size: n, the size of the matrix.
+        batch: Number of the batch, part of the random start vector's seed.
+        device: Device of the vectors.
     """
     start = np.random.default_rng([_SEED, batch]).standard_normal(size)
     ritz = lanczos(matvec, torch.from_numpy(start).to(device), suite.steps)
@@ -114,7 +119,7 @@ def spectrum_of(
 
 
 def summary(spectra: list[Spectrum]) -> tuple[Metrics, dict[str, PerItemScores]]:
-    """Return the metrics of a phase from its batches, see `measure`, and their values by batch."""
+    """Return a phase's metrics from the spectra of its batches, and their values by batch."""
     rows = [_batch_values(spectrum) for spectrum in spectra]
     column = {name: [row[name] for row in rows] for name in rows[0]}
     per_item = {

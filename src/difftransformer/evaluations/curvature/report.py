@@ -1,4 +1,4 @@
-"""Tables and densities of the Hessian's spectrum, one section and panel per phase."""
+"""Tables and densities of the Hessian's spectrum, one section and panel per phase of training."""
 
 import numpy as np
 from pydantic import ValidationError
@@ -37,7 +37,7 @@ _WIDTH = 0.015
 
 
 def section(context: SectionContext[Options]) -> list[Section]:
-    """Return one section per phase."""
+    """Return one report section of spectrum metrics per phase of training."""
     sections: list[Section] = []
     for phase in context.suite.all_phases:
         metrics = [
@@ -56,7 +56,7 @@ def section(context: SectionContext[Options]) -> list[Section]:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw one panel per phase: densities, and below them both ends for every seed."""
+    """Draw the spectrum's density in one panel per phase, and below it both ends for every seed."""
     phases = context.suite.all_phases
     fig, (axs,) = subplot_grid(1, len(phases), (3.9 * len(phases), 3.9), sharex=True, sharey=True)
     grid, styles, highest = _grid(context), context.styles, 0.0
@@ -84,7 +84,10 @@ def figure(context: SectionContext[Options]) -> Figure:
 
 
 def density(batches: list[Spectrum], grid: np.ndarray) -> np.ndarray:
-    """Return the mean density of spectra on an even grid, with a Gaussian at each estimate."""
+    """Return the mean density of spectra on an even grid of eigenvalues.
+
+    Each estimated eigenvalue contributes a Gaussian with its weight.
+    """
     nodes = np.concatenate([spectrum.nodes for spectrum in batches])
     weights = np.concatenate([spectrum.weights for spectrum in batches])
     width = _WIDTH * (grid[-1] - grid[0])

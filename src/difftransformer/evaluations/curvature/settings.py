@@ -9,15 +9,16 @@ from difftransformer.config.evaluation import AnyModel, Reading, SplitSuite
 from difftransformer.models.config import ModelConfig
 
 FINAL = "late"
-"""Phase of the final weights."""
+"""Name of the phase with the final weights."""
 TOP = 5
-"""Eigenvalues of largest magnitude, as in the procedure that Dex follows (arXiv 2202.06709). It
-uses power iteration, which needs four times the products and is less exact for close magnitudes."""
+"""Number of eigenvalues of largest magnitude, as in the procedure that Dex follows (arXiv
+2202.06709). That procedure uses power iteration, which needs four times the products and is less
+exact for close magnitudes."""
 ZERO = 0.05
 """Eigenvalues of smaller magnitude, relative to the largest, count as zero in ``negative_mass``:
 most are, and few Lanczos steps do not resolve their signs."""
 SPECTRA = "spectra.json"
-"""File beside a result, a `Spectra`."""
+"""File in the details of a result, with a `Spectra`."""
 
 _WIDTH, _INNER, _LOGIT, _WEIGHT = 200.0, 65.0, 27.0, 85.0
 """Bytes that differentiating twice needs, measured on the CPU with heads of two maps: per position
@@ -26,12 +27,12 @@ head's map."""
 
 
 def phase_metric(name: str, phase: str) -> str:
-    """Return the metric of a phase; metrics of the final weights have no ending."""
+    """Return the name of a metric in a phase; for the final weights it has no suffix."""
     return name if phase == FINAL else f"{name}_{phase}"
 
 
 class Spectrum(Settings):
-    """Spectrum of the Hessian of one batch."""
+    """Estimated spectrum of the Hessian of one batch."""
 
     nodes: list[float] = Field(description="Estimates of eigenvalues, ascending")
     weights: list[float] = Field(description="Fraction of the spectrum at each estimate")
@@ -40,15 +41,16 @@ class Spectrum(Settings):
 
 
 class Spectra(Settings):
-    """Spectra of all batches, in order, by phase."""
+    """Estimated spectra of all batches, in order, by phase of training."""
 
     phases: dict[str, list[Spectrum]]
 
 
 class Suite(AnyModel, SplitSuite):
-    """Eigenvalues of the Hessian of the mean cross-entropy, batch by batch of held-out windows.
+    """Suite of eigenvalues of the Hessian of the mean cross-entropy, per batch of held-out windows.
 
-    Both ends, the density and the largest magnitudes, by Lanczos iteration.
+    Lanczos iteration gives both ends of the spectrum, its density and the eigenvalues of largest
+    magnitude.
     """
 
     kind: Literal["curvature"] = setting(meaning="Which evaluation the suite is.")
@@ -97,16 +99,16 @@ class Suite(AnyModel, SplitSuite):
 
     @property
     def reads_intermediate(self) -> bool:
-        """Whether the suite reads intermediate checkpoints."""
+        """Whether the suite reads intermediate checkpoints of training."""
         return bool(self.phases)
 
     @property
     def all_phases(self) -> list[str]:
-        """Names of all phases in the order of training."""
+        """Names of all phases in the order of training, the final weights last."""
         return [*sorted(self.phases, key=lambda name: self.phases[name]), FINAL]
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """Return the memory of windows with both gradients, and of Lanczos vectors in float64."""
+        """Return the sizes that determine the suite's memory: graphs and Lanczos vectors."""
         windows = min(self.batch_size, self.sequences)
         length = min(self.seq_len, model.max_positions)
         heads = model.attention.output_heads

@@ -21,14 +21,15 @@ from difftransformer.models.sizes import count_parameters, kv_cache_numel_per_to
 from difftransformer.models.transformer import Transformer
 
 _PREFILL = 256
-"""Positions of a long context that a model computes; longer contexts repeat them."""
+"""Positions of a context that a model computes; longer contexts repeat their keys and values."""
 
 
 def measure(benchmark: BenchmarkConfig, device: torch.device, process: int) -> Metrics:
-    """Time every row at every batch size and context length, in the order of a process.
+    """Return decoding speeds and KV cache sizes of every row (model), measured in one process.
 
     Returns:
-        Metrics of `time_shape`; cache_bytes/{row}: cache bytes per position of a sequence;
+        The metrics of `time_shape`, for every batch size and context length. cache_bytes/{row}:
+        cache bytes per position of a sequence;
         min_bytes_read/{shape}/{row}: bytes that must be read per token, the weights once for all
         sequences and each sequence's cache; memory_bandwidth: bytes per second, see
         `memory_bandwidth_of`.
@@ -60,7 +61,7 @@ def measure(benchmark: BenchmarkConfig, device: torch.device, process: int) -> M
 
 
 def memory_bandwidth_of(config: Timing, device: torch.device) -> float | None:
-    """Return bytes per second: of a GPU by data sheet (None if unknown), of a CPU as measured."""
+    """Return a device's memory bandwidth in bytes per second, or None if it is unknown."""
     if device.type == "cuda":
         return memory_bandwidth(torch.cuda.get_device_name(device))
     return cpu_read_bandwidth(CLOCKS[config.clock])
@@ -68,9 +69,10 @@ def memory_bandwidth_of(config: Timing, device: torch.device) -> float | None:
 
 @torch.inference_mode()
 def cpu_read_bandwidth(clock: Clock, rows: int = 1 << 14) -> float:
-    """Return bytes per second of the fastest of five matrix-vector products over 256 MiB.
+    """Return the CPU's read bandwidth in bytes per second, measured over a large matrix.
 
-    Few processors have a cache as large as this matrix of 4096 columns.
+    It is that of the fastest of five matrix-vector products. The matrix has ``rows`` rows of 4096
+    columns, 256 MiB by default, which is larger than the cache of most processors.
     """
     matrix, vector = torch.ones(rows, 1 << 12), torch.ones(1 << 12)
     taken = time_interleaved({"read": lambda: matrix @ vector}, warmup=1, repeats=5, clock=clock)
@@ -109,7 +111,7 @@ def _time_rows(
 
 @torch.inference_mode()
 def filled_cache(model: Transformer, shape: DecodingShape) -> PrefixCache:
-    """Return a KV cache of a context of random tokens, with room for the new tokens.
+    """Return a KV cache filled with a context of random tokens, with room for the new tokens.
 
     The model computes `_PREFILL` positions; their keys and values are repeated up to the context.
     """
@@ -128,7 +130,10 @@ def filled_cache(model: Transformer, shape: DecodingShape) -> PrefixCache:
 def make_decode(
     model: Transformer, backend: str, cache: PrefixCache, shape: DecodingShape
 ) -> Callable[[], Tensor]:
-    """Return a function that decodes new tokens greedily, from the same context at each call."""
+    """Return a function that decodes new tokens greedily, [B, new tokens].
+
+    Each call starts from the same context in ``cache``.
+    """
     layers, device = attention_layers(model), model.embedding.weight.device
     start = torch.zeros(shape.batch_size, 1, dtype=torch.long, device=device)
 

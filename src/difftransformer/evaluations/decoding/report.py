@@ -21,7 +21,7 @@ _SHARES = "Bytes that a step must read, per second, over the memory bandwidth; 1
 
 
 def section(context: SectionContext[Options]) -> list[Section]:
-    """Make the sections of speed, ratios, KV cache and bandwidth; the first holds them all."""
+    """Return the report sections of decoding speed, its ratios, KV cache and bandwidth."""
     first, *ratio_contexts = context.sibling_contexts
     if context.section is not first.section:
         return []  # the first section has its ratios
@@ -51,7 +51,7 @@ def section(context: SectionContext[Options]) -> list[Section]:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw median tokens per second by context, with quartiles of the rounds as bands."""
+    """Draw median decoding speed by context length, with quartiles of the rounds as bands."""
     timings = TimingResults(context.results, context.options.timing)
     contexts, batches = timings.config.contexts, timings.config.batches
     figure, (panel_axes,) = subplot_grid(1, len(batches), (4.2 * len(batches), 3.9))

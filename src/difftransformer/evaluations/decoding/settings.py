@@ -9,19 +9,19 @@ from difftransformer.config.base import Sizes, setting
 from difftransformer.config.timing import BatchConfig
 
 MODEL = "model"
-"""Key of a row's model, which all shapes use."""
+"""Key of a row's model; all shapes time the same model."""
 MODE = "decoding"
-"""The only mode that is timed."""
+"""Name of the timed mode; there is only one."""
 
 
 class DecodingShape(BatchConfig):
-    """New tokens of a call, and the positions in the cache before them."""
+    """Timed decoding call: number of sequences, new tokens, and cached positions before them."""
 
     context: int
 
 
 class Timing(timing.Timing):
-    """Settings at a scale: every row decodes at each batch size and context length."""
+    """Settings of the decoding benchmark at a scale: its batch sizes and context lengths."""
 
     matched: ClassVar[bool] = True
 
@@ -35,7 +35,7 @@ class Timing(timing.Timing):
     new_tokens: int = setting(16, meaning="New tokens per timed call.", unit="tokens", gt=0)
 
     def calls(self) -> Mapping[str, DecodingShape]:
-        """Return every batch size and context length by the name of their shape."""
+        """Return the timed calls by name, one for each batch size and context length."""
         return {
             f"b{batch}_s{context}": DecodingShape(
                 label=f"batch {batch}, context {context}",
@@ -47,13 +47,13 @@ class Timing(timing.Timing):
         }
 
     def sizes(self) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
-        """Return one model with positions for the longest context and the new tokens."""
+        """Return the settings of the timed model, with positions for context and new tokens."""
         longest = max(self.contexts) + self.new_tokens
         return {MODEL: ("decoding", self.model | {"max_positions": longest})}
 
 
 class Options(timing.Options):
-    """Report options."""
+    """Report options of the decoding benchmark."""
 
     timing: ClassVar[str] = "decoding"
     claim_columns: ClassVar[tuple[str, ...]] = ("ratio",)

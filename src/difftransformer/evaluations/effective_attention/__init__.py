@@ -1,1 +1,1 @@
-"""Effective attention: the answer's share in the attention of heads whose output Dex changes."""
+"""Effective attention: the answer's share of attention in heads whose output Dex changes."""

@@ -1,8 +1,8 @@
 """Effective attention (arXiv 2505.16333, equation 6, appendix F.3 and table 2).
 
 Dex changes a head's output to O' = O (I - M) with O = A V, and no attention weights of the head
-give O' exactly. The nearest on its values are X = O' V^+ (V^+ the pseudo-inverse). Four rows of
-weights are compared:
+give O' exactly. The weights that come nearest are X = O' V^+ (V^+ is the pseudo-inverse of V).
+Four kinds of weights are compared:
 
     weights           A
     projected         A V V^+: A after the projection alone, without Dex
@@ -40,7 +40,7 @@ from difftransformer.evaluations.effective_attention.settings import (
 
 
 def measure(suite: Suite, context: EvalContext) -> EvalResult:
-    """Measure the share of the answer, and the fraction of negative weights.
+    """Return the answer's mean share of attention and the fraction of negative weights, by kind.
 
     Returns:
         answer_{kind}, over all depths and by depth (_d{D}): the answer's share of a row's absolute
@@ -76,9 +76,13 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
 def effective(
     rows: Tensor, values: Tensor, matrices: Tensor | None, suite: Suite
 ) -> dict[str, Tensor]:
-    """Return the rows of every kind for a prompt, [L, H, S] each, in float64.
+    """Return a prompt's attention weights of every kind in KINDS, float64 [L, H, S] each.
 
-    Takes weights A [L, H, S], values V [L, G, S, e] and M [L, H, e, e], None without Dex.
+    Args:
+        rows: Attention weights A of the last token, [L, H, S].
+        values: Values V, [L, G, S, e].
+        matrices: Dex's matrices M, [L, H, e, e]; None without Dex.
+        suite: Settings with the number of gradient descent steps.
     """
     by_head = values.repeat_interleave(rows.shape[1] // values.shape[1], dim=1)  # [L, H, S, e]
     inverse = torch.linalg.pinv(by_head)  # [L, H, e, S]

@@ -21,7 +21,7 @@ _PANELS = (EFFECTIVE, DESCENDED, WEIGHTS)
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Return the section: shares of the answer by depth, then at all depths by kind."""
+    """Return the report section of the answer's shares: by depth, and over all depths by kind."""
     suite = context.suite
     metrics = [
         MetricColumn(
@@ -48,7 +48,7 @@ def section(context: SectionContext[Options]) -> Section:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw the answer's share by its depth, one panel per kind."""
+    """Draw the answer's share of attention by its depth, one panel per kind of weights."""
     suite = context.suite
     fig, (axs,) = subplot_grid(1, len(_PANELS), (4.0 * len(_PANELS), 3.6), sharey=True)
     for axes, kind in zip(axs, _PANELS, strict=True):

@@ -13,27 +13,26 @@ KINDS = {
     EFFECTIVE: "Effective attention",
     DESCENDED: "Effective, by gradient descent",
 }
-"""Kind of attention rows that are compared, see `measure` -> header."""
+"""Kind of attention weights (see `measure`) -> column header."""
 LEARNING_RATE = 1e-3
-"""Of the gradient descent (arXiv 2505.16333, appendix F.3)."""
+"""Learning rate of the gradient descent (arXiv 2505.16333, appendix F.3)."""
 
 
 def answer_name(kind: str, depth: int | None = None) -> str:
-    """Return the metric of the answer's share at a depth, or at all depths."""
+    """Return the name of the metric for the answer's share at a depth, or over all depths."""
     return f"answer_{kind}" + ("" if depth is None else f"_d{depth}")
 
 
 def negative_name(kind: str) -> str:
-    """Return the metric of the fraction of negative weights."""
+    """Return the name of the metric for the fraction of negative weights of a kind."""
     return f"negative_{kind}"
 
 
 class Suite(AnyModel, OneNeedleSuite):
-    """Share of the answer in the effective attention of the answering position.
+    """Suite of the answer's share in the effective attention of a needle prompt's last token.
 
-    The answering position is the last token of a needle prompt that queries one of its needles;
-    shares are averaged over prompts, layers and heads. All models are projected alike, those
-    without Dex too.
+    The last token generates the answer; the prompt queries one of its needles. Shares are averaged
+    over prompts, layers and heads. The attention of all models is projected, also without Dex.
     """
 
     kind: Literal["effective_attention"] = setting(meaning="Which evaluation the suite is.")

@@ -1,1 +1,1 @@
-"""Contextual hallucination: what a model writes about a document, and what judges find."""
+"""Contextual hallucination: outputs of models about documents, and judgments of these outputs."""

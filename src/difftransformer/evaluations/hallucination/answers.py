@@ -13,15 +13,15 @@ from difftransformer.evaluations.hallucination.settings import Task
 from difftransformer.provenance.atomic import write_text
 
 ANSWERS = "answers.jsonl"
-"""File in the details of the suite, one answer per line."""
+"""File in the details of a generation's result, with one answer per line."""
 JUDGMENTS = "judgments.jsonl"
-"""File in the details of a judgment, one per line, in the order of the answers."""
+"""File in the details of a judge's result: one judgment per line, in the order of the answers."""
 Cause = Literal["", "contradicted", "unsupported", "malformed", "empty"]
 _Record = TypeVar("_Record", bound=Settings)
 
 
 class Answer(Settings):
-    """One generated output, with its document, question, reference and prompt."""
+    """One generated output of a model, with its document, question, reference and prompt."""
 
     set: str = Field(description="Set of the document")
     index: int = Field(description="Index of the document in its set, from 0")
@@ -39,13 +39,13 @@ class Answer(Settings):
 
     @property
     def judged_text(self) -> str:
-        """The text that a judge reads: the output, in format recall with its key before it."""
+        """The text that a judge reads: the output; in format recall with the key before it."""
         key = self.question if self.format == "recall" and self.question else ""
         return f"{key} {self.output}".strip()
 
 
 class Judgment(Settings):
-    """A judge's verdict on one answer."""
+    """One judge's verdict on one answer."""
 
     set: str = Field(description="Set of the answer")
     index: int = Field(description="Index of the answer in its set")
@@ -61,31 +61,31 @@ class Judgment(Settings):
 
 
 def empty_judgment(answer: Answer) -> Judgment:
-    """Return the judgment of an answer without words, which stays unjudged."""
+    """Return the judgment for an answer without any word: unjudged, with the cause "empty"."""
     return Judgment(
         set=answer.set, index=answer.index, faithful=None, cause="empty", reason="states nothing"
     )
 
 
 def write_lines(path: Path, records: Iterable[Settings]) -> None:
-    """Write answers or judgments as JSON lines."""
+    """Write answers or judgments to a file as JSON lines."""
     write_text(path, "".join(f"{record.model_dump_json()}\n" for record in records))
 
 
 def read_answers(folder: Path) -> list[Answer]:
-    """Read the answers in the details of a suite, in their order.
+    """Return the answers stored in the details folder of a generation's result, in order.
 
     Raises:
-        DataError: The file is missing, empty or damaged; names the line.
+        DataError: The file is missing, empty or damaged; the message names the line.
     """
     return _read(folder / ANSWERS, Answer, "run the suite again")
 
 
 def read_judgments(path: Path) -> list[Judgment]:
-    """Read a file of judgments.
+    """Return the judgments stored in a file, in order.
 
     Raises:
-        DataError: The file is missing, empty or damaged; names the line.
+        DataError: The file is missing, empty or damaged; the message names the line.
     """
     return _read(path, Judgment, "judge again")
 

@@ -1,4 +1,4 @@
-"""English documents with a reference summary, or with a question and its answer.
+"""Load English documents with a reference summary, or with a question and its answer.
 
 They come from the hub or from a folder with ``<set>/<split>.jsonl`` or ``.jsonl.gz``. Items have
 the fields of the dataset on the hub, see `HALLUCINATION_SETS`.
@@ -22,7 +22,7 @@ from difftransformer.evaluations.hallucination.settings import (
 
 
 class Item(NamedTuple):
-    """A document, the question about it (None: summarize it), and a reference."""
+    """A document, the question about it (None: summarize it), and a reference output."""
 
     id: str
     document: str
@@ -31,7 +31,7 @@ class Item(NamedTuple):
 
 
 def load_items(suite: Suite) -> dict[str, list[Item]]:
-    """Return the sampled items of every set that has a file, or of all sets on the hub.
+    """Return the sampled documents of each set: of sets with a local file, or of all on the hub.
 
     Raises:
         DataError: No set has items, an item is damaged, or the hub cannot be reached.

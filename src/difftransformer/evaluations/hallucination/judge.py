@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class GeneratedAnswers(NamedTuple):
-    """The result of a generation, its answers, and the digest of their file."""
+    """The result of generating answers, the answers, and the SHA-256 of their file."""
 
     result: Result
     answers: list[Answer]
@@ -43,11 +43,13 @@ class GeneratedAnswers(NamedTuple):
 
 
 def open_answers(config: JudgmentConfig, path: Path, seed: int) -> GeneratedAnswers:
-    """Read the answers that belong to a result of the suite.
+    """Return the generated answers of a run and seed, and the result they belong to.
+
+    ``path`` is the result file; the answers are in its details folder.
 
     Raises:
         DataError: The result or the answers are missing or damaged.
-        ConfigError: The result is of another run, suite or seed.
+        ConfigError: The result belongs to another run, suite or seed.
     """
     result = read_result(path)
     if (result.run, result.suite, result.seed) != (config.run, config.suite, seed):
@@ -70,19 +72,19 @@ def judge_answers(
     details: Path,
     job: Job,
 ) -> None:
-    """Judge every answer and write the result file.
+    """Judge every generated answer of a run, and write the result file.
 
     Args:
-        config: The resolved judge, and its run.
+        config: The resolved judge, and the run whose answers it judges.
         generated: The answers, from `open_answers`.
         cache_folder: Folder of paid judgments, shared by all jobs and scales.
         output: JSON file of the result, see `difftransformer.provenance.result`; its metrics are
             those of `aggregate`.
-        details: Folder that gets judgments.jsonl; emptied first.
+        details: Folder to write judgments.jsonl to; it is emptied first.
         job: The running job.
 
     Raises:
-        UserError: Something is missing, or the judge cannot be reached.
+        UserError: A setting or file of the judge is missing, or its endpoint cannot be reached.
     """
     shutil.rmtree(details, ignore_errors=True)
     details.mkdir(parents=True)
@@ -115,7 +117,7 @@ def judge_answers(
 def aggregate(
     tasks: Mapping[str, Task], answers: Sequence[Answer], judgments: Sequence[Judgment]
 ) -> EvalResult:
-    """Aggregate judgments to metrics by set and their averages.
+    """Return metrics of judgments: shares of faithful answers by set, their averages, and counts.
 
     Returns:
         For each set faithful_{set}, the share of judged answers that are free of hallucination
@@ -170,11 +172,11 @@ def aggregate(
 
 
 def estimate(config: EndpointJudge, folders: Sequence[Path], cache_folder: Path) -> tuple[int, str]:
-    """Return the number of runs with answers, and the endpoint's calls, tokens and price for them.
+    """Return the number of runs with answers, and a text with the endpoint's cost of judging them.
 
     Args:
-        config: The endpoint; nothing is sent to it, and no key is needed.
-        folders: Details folders of the runs.
+        config: Settings of the endpoint; nothing is sent to it, and no key is needed.
+        folders: Details folders with the runs' answers.
         cache_folder: Folder of paid judgments.
     """
     answered = [folder for folder in folders if (folder / ANSWERS).is_file()]

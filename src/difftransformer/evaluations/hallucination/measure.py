@@ -1,4 +1,4 @@
-"""Generate summaries and answers about documents, and store them for the judges.
+"""Generate summaries of documents and answers to questions about them, for the judges.
 
 Documents and prompts depend only on the suite and the dataset, so they are the same for all runs
 and seeds. answers.jsonl holds every prompt with its answer; the rule `judge_answers` reads it.
@@ -48,7 +48,7 @@ _UNTIL: dict[Task, list[str]] = {"summary": ["\n\n"], "answer": ["\n"]}
 
 
 class PromptedItem(NamedTuple):
-    """A prompt's request, its answer with an empty output, and the decoder of new tokens."""
+    """A prompt's request, its answer record with an empty output, and the decoder of new tokens."""
 
     request: Request
     answer: Answer
@@ -56,7 +56,7 @@ class PromptedItem(NamedTuple):
 
 
 def measure(suite: Suite, context: EvalContext) -> Metrics:
-    """Generate every answer, write them to answers.jsonl, and count them.
+    """Generate and store every answer, and return the numbers of answers per set.
 
     Returns:
         For each set samples_{set}, truncated_{set} (share of documents that lost their end to fit

@@ -1,4 +1,4 @@
-"""Share of answers free of hallucination by set and judge, and the agreement of two judges."""
+"""Share of answers without hallucination by set and judge, and the agreement of two judges."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
@@ -31,11 +31,15 @@ from difftransformer.reporting.table_notes import format_range, shared_setting
 DECIMALS = 2
 _AVERAGES = {average_metric(task): f"{name}, mean" for task, name in TASKS.items()}
 Pairs = Sequence[tuple[bool, bool]]
-"""Verdicts of two judges on the same answers."""
+"""Verdicts of two judges on each of several answers."""
 
 
 def section(context: SectionContext[Options]) -> list[Section]:
-    """Build a section per judge, one of sets that only the paper has, and one of agreement."""
+    """Return the report sections of judged answers.
+
+    They are one section per judge, one of the paper's sets that are not evaluated here, and one
+    for the agreement of the first judge with each other judge.
+    """
     first, *other_judges = context.section.judges
     suite = shared_settings(context)
     sections = [_judge_section(context, first, suite, "", [context.training_note()])]
@@ -48,7 +52,7 @@ def section(context: SectionContext[Options]) -> list[Section]:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw the first judge's shares: measured on the left, published on the right."""
+    """Draw the first judge's shares of answers without hallucination, beside the published ones."""
     sets = list(shared_settings(context).set_tasks)
     judge_view = judged_view(context, context.section.judges[0])
     figure, ((measured_axes, published_axes),) = subplot_grid(1, 2, (11, 4.2), sharey=True)
@@ -75,7 +79,7 @@ def figure(context: SectionContext[Options]) -> Figure:
 
 
 def shared_settings(context: SectionContext[Options]) -> Suite:
-    """Return the generation settings, which must be the same for all models and judges.
+    """Return the settings with which answers were generated, which all models must share.
 
     Raises:
         UserError: A result is missing, or the settings differ.
@@ -92,7 +96,7 @@ def shared_settings(context: SectionContext[Options]) -> Suite:
 
 
 def judged_view(context: SectionContext[Options], judge: str) -> SectionContext[Options]:
-    """Return the section with the results of a judge in place of the suite's."""
+    """Return the section's context with a judge's results in place of the suite's."""
     return context.replace(suites=[judged_suite(context.section.suites[0], judge)])
 
 
@@ -217,7 +221,7 @@ def _pairs(
 
 
 def agreement(pairs: Pairs) -> float:
-    """Return the share of pairs with two equal verdicts; needs at least one pair."""
+    """Return the fraction of answers on which two judges agree; needs at least one answer."""
     return sum(first == second for first, second in pairs) / len(pairs)
 
 

@@ -1,4 +1,4 @@
-"""Settings of the contextual hallucination evaluation, and the six sets of table 4."""
+"""Settings of the contextual hallucination evaluation, and the document sets of table 4."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,24 +14,24 @@ from difftransformer.config.validation import names_from
 from difftransformer.evaluation.item_files import BUILTIN, ENDINGS, HUB, items_folder
 
 Task = Literal["summary", "answer"]
-"""Summarize a document, or answer a question about it."""
+"""Task of an item: summarize a document, or answer a question about it."""
 
 TASKS: dict[Task, str] = {"summary": "Summary", "answer": "Answer"}
-"""Names of the tasks, in the order of the tables."""
+"""Labels of the tasks, in the order of the tables."""
 
 
 class HallucinationSet(NamedTuple):
-    """Where a set of documents is on the Hugging Face hub, and the fields of its items.
+    """A set of documents: its location on the Hugging Face hub, and the fields of its items.
 
     Attributes:
-        label: Header of its column.
-        task: Whether its documents are summarized or asked about.
-        license: License of the data by its dataset page; the texts may have other owners.
+        label: Header of the set's column.
+        task: Whether its documents are summarized, or questions about them answered.
+        license: License of the data according to its hub page; the texts may have other owners.
         hub_path: Dataset on the hub.
         revision: Commit of that dataset.
-        document: Fields that may hold the document; a list of passages is joined.
-        reference: Fields that may hold the reference; the first element of a list.
-        question: Fields that may hold the question; none for summaries.
+        document: Names of the fields that may have the document; a list of passages is joined.
+        reference: Names of the fields that may have the reference; of a list the first element.
+        question: Names of the fields that may have the question; empty for summaries.
         hub_config: Configuration of the dataset; None: the default, or `archive_member` is set.
         archive_member: File inside the dataset's data.zip; None: `datasets` loads the dataset.
     """
@@ -78,18 +78,20 @@ HALLUCINATION_SETS = {
         "2WikiMQA", "answer", "2wikimqa", "Apache-2.0 (not verified)", "paragraphs"
     ),
 }  # fmt: skip
-"""The sets of table 4, in its order. The paper names the sets and, for questions, LongBench, but
-not the items that it sampled. Never loaded from the hub here: revisions are those that other
-projects pin, and fields those of the dataset pages."""
+"""Document sets of table 4, in its order.
+
+The paper names the sets and, for questions, LongBench, but not the items that it sampled. Loading
+from the hub is untested: revisions are those that other projects pin, and fields those of the
+dataset pages."""
 
 
 def fact_set(task: Task, needles: int) -> str:
-    """Name of a generated set: rows of the recall corpus with ``needles`` facts each."""
+    """Return the name of a generated set: rows of the recall corpus with ``needles`` facts each."""
     return f"{task}_n{needles}"
 
 
 def set_label(name: str) -> str:
-    """Header of a set's column."""
+    """Return the column header of a set."""
     if name in HALLUCINATION_SETS:
         return HALLUCINATION_SETS[name].label
     task, _, number = name.partition("_n")
@@ -97,19 +99,20 @@ def set_label(name: str) -> str:
 
 
 def set_metric(kind: str, name: str) -> str:
-    """Name of a metric of one set."""
+    """Return the name of a metric for one set."""
     return f"{kind}_{name}"
 
 
 def average_metric(task: Task) -> str:
-    """Name of the metric that averages the sets of a task."""
+    """Return the name of the metric that averages over a task's sets."""
     return f"average_{task}"
 
 
 class Suite(PromptSuite):
-    """Summaries of documents and answers about them, generated greedily and stored for judges.
+    """Suite of generated summaries and answers about documents, which judges read later.
 
-    The rule `judge_answers` judges the stored answers, so another judge needs no new generation.
+    Decoding is greedy. The rule `judge_answers` judges the stored outputs, so another judge needs
+    no new generation.
     """
 
     judged: ClassVar[bool] = True
@@ -170,18 +173,18 @@ class Suite(PromptSuite):
 
     @property
     def set_tasks(self) -> dict[str, Task]:
-        """Task of every set, in the order of the table."""
+        """Task of every set by the set's name, in the order of the table."""
         if self.format == "text":
             return {name: HALLUCINATION_SETS[name].task for name in self.sets}
         return {fact_set(task, number): task for task in TASKS for number in self.needles}
 
     @classmethod
     def takes_benchmarks(cls, entry: Mapping[str, Any], benchmarks: str) -> bool:
-        """Only format text reads benchmarks; recall rows are generated."""
+        """Return whether `benchmarks` of config.yaml sets the source of items: in format text."""
         return entry.get("format") != "recall"
 
     def files(self) -> dict[str, Path]:
-        """Return the file of every set in a folder; none for the hub or format recall.
+        """Return the item file of each set in a local folder; empty for the hub or format recall.
 
         The test split is preferred, then validation, then the first file by name.
 
@@ -202,7 +205,7 @@ class Suite(PromptSuite):
         return files
 
     def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
-        """Say why a model's context or the dataset does not fit; None: it fits."""
+        """Return why a model's context or the dataset does not fit the suite, or None."""
         recall = rows if isinstance(rows, RecallConfig) else None
         if (self.format == "recall") != (recall is not None):
             available = "text" if recall is None else "recall rows"

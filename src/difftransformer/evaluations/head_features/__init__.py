@@ -1,1 +1,1 @@
-"""Head outputs: similarity of heads, importance of heads, and how Dex changes them."""
+"""Head outputs: similarity of heads, importance of heads, and changes by Dex."""

@@ -1,4 +1,4 @@
-"""Linear centered kernel alignment (CKA) of many features at a time, over minibatches.
+"""Linear centered kernel alignment (CKA) of all pairs of features, over minibatches.
 
     HSIC_1(K, L) = (tr(K~ L~) + 1'K~1 1'L~1 / ((n-1)(n-2)) - 2 1'K~L~1 / (n-2)) / (n (n-3))
     CKA(X, Y)    = sum HSIC_1(XX', YY') / sqrt(sum HSIC_1(XX', XX') sum HSIC_1(YY', YY'))
@@ -13,25 +13,25 @@ from torch import Tensor
 
 
 class Alignment:
-    """CKA of every two features, from sums over batches."""
+    """Linear CKA of every two features, accumulated over batches."""
 
     def __init__(self) -> None:
         self._sums: Tensor | None = None
 
     def add(self, features: Tensor) -> None:
-        """Add a batch, [F, n, e] with n > 3."""
+        """Add a batch of features [F, n, e] with n > 3 samples to the sums."""
         batch = hsic(features)
         self._sums = batch if self._sums is None else self._sums + batch
 
     def matrix(self) -> Tensor:
-        """Return the CKA of every two features, [F, F]; NaN where one of them is constant."""
+        """Return the CKA of every two features, [F, F]; NaN if one of the two is constant."""
         assert self._sums is not None, "no batch was added"
         norms = self._sums.diagonal().clamp_min(0).sqrt()
         return self._sums / (norms[:, None] * norms)
 
 
 def hsic(features: Tensor) -> Tensor:
-    """Return HSIC_1 of every two features, [F, n, e] -> [F, F] in float64."""
+    """Return the unbiased estimate HSIC_1 of every two features, [F, n, e] -> float64 [F, F]."""
     n = features.shape[1]
     assert n > 3, n
     features = features.double()

@@ -40,16 +40,16 @@ from difftransformer.models.linear import linear
 
 
 def measure(suite: Suite, context: EvalContext) -> EvalResult:
-    """Measure the head outputs of a model: means over layers, and by layer as ..._l{l}.
+    """Return metrics of a model's head outputs, as means over layers and by layer (..._l{l}).
 
     Returns:
-        cka: mean over pairs of a layer's heads; cka_all: over pairs of all heads;
+        cka: mean CKA over pairs of a layer's heads; cka_all: over pairs of all heads;
         importance_evenness: mean importance of a layer's heads, 1 if all are equally important;
         dex_cosine, dex_norm: means over the heads that Dex changed, None without Dex; tokens. Only
         cka and importance_evenness exist by layer. CKA is None for constant outputs or one head.
 
     Raises:
-        CheckpointError: heads of a pretrained model cannot be read.
+        CheckpointError: The heads of a pretrained model cannot be read.
         DataError: the validation split is missing or too short.
     """
     model = context.scorer.model
@@ -91,7 +91,10 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
 def gate_grads(
     context: EvalContext, windows: Tensor, projections: Sequence[OutputProjection]
 ) -> Tensor:
-    """Return the gradient of each window's loss by a gate per head, [B, T + 1] -> [B, L, H]."""
+    """Return the gradient of each window's loss by a gate on each head's output.
+
+    ``windows`` is [B, T + 1]; the result is [B, L, H].
+    """
     model, tokens = context.scorer.model, windows.to(context.device)
 
     def losses() -> Tensor:

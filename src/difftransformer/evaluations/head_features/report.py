@@ -1,4 +1,4 @@
-"""Table of head outputs, and heat maps of CKA, curves of importance, or a plot of Dex's change."""
+"""Table of head outputs; heat maps of CKA, curves of importance, or a plot of Dex's change."""
 
 import numpy as np
 from safetensors.numpy import load_file
@@ -22,7 +22,7 @@ COLUMNS = (
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Return the section of CKA, importance and Dex's change."""
+    """Return the report section of CKA, evenness of head importance, and Dex's change of heads."""
     suite = context.suite
     notes = [
         f"Windows of {suite.seq_len} tokens. CKA: linear, unbiased, over {suite.samples} positions "
@@ -35,7 +35,7 @@ def section(context: SectionContext[Options]) -> Section:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw heat maps of CKA by model, importance by layer, or the joint plot of Dex's change."""
+    """Draw the plot that the options choose: CKA, head importance, or Dex's change of heads."""
     plots = {"cka": _heat_maps, "importance": _curves, "dex_change": _joint_plot}
     return plots[context.options.plot](context)
 

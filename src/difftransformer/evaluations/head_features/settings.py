@@ -9,16 +9,16 @@ from difftransformer.models.config import ModelConfig
 
 CKA, IMPORTANCE = "cka", "importance_evenness"
 DETAILS = "heads.safetensors"
-"""File beside a result, for L layers of H heads: ``cka`` [L H, L H], ``importance`` [L, H] and,
-with Dex, ``cosine`` and ``norm`` [L, H]."""
+"""File in the details of a result, for L layers of H heads: ``cka`` [L H, L H], ``importance``
+[L, H] and, with Dex, ``cosine`` and ``norm`` [L, H]."""
 OVERALL = (CKA, "cka_all", IMPORTANCE, "dex_cosine", "dex_norm", "tokens")
-"""Metrics of the model; CKA and IMPORTANCE exist for each layer, too."""
+"""Metrics of the whole model; CKA and IMPORTANCE also exist for each layer."""
 
 
 class Suite(AnyModel, WindowSuite):
-    """Similarity of head outputs, importance of heads, and how Dex changes head outputs.
+    """Suite of similarity of head outputs, importance of heads, and Dex's change of head outputs.
 
-    EvalResult on windows of the validation split.
+    It reads windows of the validation split.
     """
 
     kind: Literal["head_features"] = setting(meaning="Which evaluation the suite is.")
@@ -32,13 +32,13 @@ class Suite(AnyModel, WindowSuite):
     )
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """Return the memory of whole windows with all their logits, for the gradients."""
+        """Return the sizes that determine the suite's memory: windows with all their logits."""
         reading = super().reading(model, longest)
         return reading._replace(rows=self.batch_size * reading.new)
 
 
 class Options(evaluation.Options):
-    """Plot of a figure."""
+    """Report options: the plot of the figure."""
 
     plot: Literal["cka", "importance", "dex_change"] = setting(
         "cka",

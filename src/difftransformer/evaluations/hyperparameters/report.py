@@ -1,4 +1,4 @@
-"""Table of the resolved settings of every row, beside published ones."""
+"""Table of the resolved settings of every run, beside published ones."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,11 +29,11 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "batch_tokens": ("Batch tokens", format_count),
     "tokens": ("Tokens", format_count),
 }
-"""Header and number format of each column."""
+"""Column -> its header and number format."""
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Make the section; it needs no results."""
+    """Return the report section of every run's settings; it needs no results."""
     return make_section(
         context,
         [Column(id=key, header=header) for key, (header, _) in _COLUMNS.items()],

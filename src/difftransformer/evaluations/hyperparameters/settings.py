@@ -8,13 +8,13 @@ from difftransformer.config.run import RunConfig
 
 
 class Options(BaseOptions):
-    """Report options; the table needs no measurement and no training."""
+    """Report options of the hyperparameters table, which needs no measurement and no training."""
 
     suites: ClassVar[int] = 0
     trained: ClassVar[bool] = False
 
     def facts(self, run: RunConfig) -> dict[str, Fact]:
-        """Return the settings of tables 9 and 10 by column id."""
+        """Return a run's settings for the columns of the table (tables 9 and 10), by column id."""
         model, training = run.model, run.training
         return {
             "layers": model.num_layers,

@@ -1,4 +1,4 @@
-"""Run model-generated programs with limits. This is not a sandbox.
+"""Run model-generated programs with resource limits. This is not a sandbox.
 
 A program runs as the user who evaluates: it can read that user's files and use the network. It does
 not get the environment, with its keys and tokens, or the working directory of the job. Time, memory
@@ -15,11 +15,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 SECONDS = 3
-"""CPU seconds of a program; `code_eval` of the Hugging Face hub limits wall time to as much."""
+"""CPU seconds of a program; `code_eval` of the Hugging Face hub has this limit of wall time."""
 WALL_SECONDS = 15.0
-"""Wall time of a program, which includes the start of Python on a busy machine."""
+"""Seconds of wall time of a program, including the start of Python on a busy machine."""
 MEMORY = 1 << 31
-"""Bytes of address space."""
+"""Maximum address space of a program in bytes."""
 FILE_BYTES = 1 << 24
 """Largest file that a program may write, in bytes."""
 _PASSED = 77
@@ -39,7 +39,7 @@ os._exit({_PASSED})
 
 
 def passes(program: str) -> bool:
-    """Return whether a Python program runs to its end without an error and within the limits."""
+    """Return whether a Python program ends without an error, within the limits of this module."""
     with TemporaryDirectory(prefix="generated-", ignore_cleanup_errors=True) as folder:
         path = Path(folder, "program.py")
         path.write_text(program, encoding="utf-8", errors="surrogatepass")
@@ -71,19 +71,19 @@ def passes(program: str) -> bool:
 
 
 class CodeChecker:
-    """Replaces `evaluate.load("code_eval")`, whose code is downloaded from the hub unpinned.
+    """Replacement for `evaluate.load("code_eval")`, whose code comes from the hub unpinned.
 
-    `code_eval` runs programs in a fork of this process, with its environment.
+    `code_eval` also runs programs in a fork of this process, with its environment variables.
     """
 
     def compute(
         self, references: Sequence[str], predictions: Sequence[Sequence[str]], k: Sequence[int]
     ) -> tuple[dict[str, float], dict[int, list[bool]]]:
-        """Return pass@1, the mean over tasks, and for each task index which programs passed.
+        """Return pass@1 (mean over tasks), and by task index whether each program passed.
 
         Args:
-            references: Tests of each task, as Python.
-            predictions: Programs for each task.
+            references: Tests of each task, as Python code.
+            predictions: Model-generated programs for each task.
             k: Always [1].
         """
         assert list(k) == [1], k

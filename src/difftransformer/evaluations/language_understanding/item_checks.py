@@ -1,4 +1,4 @@
-"""Validate the items of a file before any model is loaded."""
+"""Checks of benchmark items in local files, before any model is loaded."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +10,10 @@ from difftransformer.evaluations.language_understanding.tasks import LANGUAGE_TA
 
 
 def check_items(task: str, path: Path) -> None:
-    """Check that lm-eval can evaluate every item of a file.
+    """Check that lm-eval can evaluate every item in a task's file.
 
     Raises:
-        DataError: An item is damaged; names the file, the line and the field.
+        DataError: An item is damaged; the message names the file, the line and the field.
     """
     empty, fields = True, LANGUAGE_TASKS[task].required_fields
     for location, item in read_items(path):

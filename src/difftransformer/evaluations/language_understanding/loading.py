@@ -1,7 +1,7 @@
-"""Load tasks that are bundled with lm-eval, with pinned or local items.
+"""Load the tasks bundled with lm-eval, with items from pinned revisions or local files.
 
 Only the folders of the evaluated tasks are read, since indexing all of lm-eval takes 20 seconds.
-lm-eval merges a task config over the bundled one only inside a group, so each task gets one.
+lm-eval merges a task config over the bundled one only inside a group, so each task is in a group.
 """
 
 import json
@@ -26,7 +26,7 @@ from difftransformer.extras import install
 
 IFEVAL = "ifeval"
 GROUP = "language_understanding"
-"""Name of the inline group around a task, under which lm-eval reports the score of a group."""
+"""Name of the group made around each task; lm-eval reports scores of groups of tasks under it."""
 
 _SPLITS = {"train": "training_split", "validation": "validation_split", "test": "test_split"}
 _FEWSHOT_SPLITS = ("dev", "train", "validation", "test")
@@ -35,11 +35,11 @@ _NEEDS_NLTK = {"length_constraints:number_sentences", "change_case:capital_word_
 """Instructions of IFEval that lm-eval checks with nltk's sentence or word tokenizer."""
 
 Loaded = dict[str, dict[str, Any]]
-"""Argument of `lm_eval.evaluate`: tasks, groups, and the tasks of each group."""
+"""Tasks, groups, and the tasks of each group, as `lm_eval.evaluate` takes them."""
 
 
 def task_manager(tasks: list[str]) -> TaskManager:
-    """Return a task manager that indexes only the folders of these tasks."""
+    """Return an lm-eval task manager that indexes only the folders of the given tasks."""
     bundled = Path(lm_eval.tasks.__file__).parent
     folders = sorted({LANGUAGE_TASKS[task].folder for task in tasks})
     return TaskManager(
@@ -48,9 +48,13 @@ def task_manager(tasks: list[str]) -> TaskManager:
 
 
 def load_task(manager: TaskManager, suite: Suite, task: str, cache: Path) -> Loaded:
-    """Load a task, or the tasks of a group, with its items.
+    """Return a task with its items, or the tasks of a group, for `lm_eval.evaluate`.
 
-    ``cache`` is the folder for what `datasets` converts from local files.
+    Args:
+        manager: Manager from `task_manager`.
+        suite: Settings of items, few-shot examples and answers.
+        task: Name of the task, in `LANGUAGE_TASKS`.
+        cache: Folder for the data that the library `datasets` converts from local files.
 
     Raises:
         DataError: An item in a file is damaged, the hub cannot be reached, or a library that
@@ -91,11 +95,17 @@ def load_task(manager: TaskManager, suite: Suite, task: str, cache: Path) -> Loa
 def local_override(
     task: str, files: dict[str, Path], cache: Path, bundled_examples: bool = False
 ) -> dict[str, Any]:
-    """Return the task config that makes a bundled task read files.
+    """Return the task config with which a task bundled with lm-eval reads local files.
 
     Without training items the few-shot examples come from the validation items. lm-eval excludes
     the evaluated item from its own examples only in the `test_split`, so validation items are
     declared as the test split if they are evaluated.
+
+    Args:
+        task: Name of the task.
+        files: Item file of each split.
+        cache: Folder for the data that the library `datasets` converts from the files.
+        bundled_examples: Whether few-shot examples come with lm-eval and not from a split.
     """
     evaluated_split = "test" if "test" in files else "validation"
     override: dict[str, Any] = {

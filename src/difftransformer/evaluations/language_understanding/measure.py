@@ -45,10 +45,10 @@ logger = logging.getLogger(__name__)
 
 
 def measure(suite: Suite, context: EvalContext | PretrainedContext) -> EvalResult:
-    """Return accuracies with lm-eval's standard errors, and their unweighted mean.
+    """Return lm-eval's accuracies and standard errors of each task, and their unweighted means.
 
-    The details of ``context`` get ``{task}.jsonl``, every item with its prompts, scores and
-    outcome, and ``{task}.json``, lm-eval's summary of the task and its version.
+    It writes into the details folder of ``context``: ``{task}.jsonl``, every item with its prompts,
+    scores and outcome, and ``{task}.json``, lm-eval's summary of the task and its version.
 
     Returns:
         For each of `Suite.evaluated_tasks`: {task} (its metric in `LANGUAGE_TASKS`), {task}_stderr

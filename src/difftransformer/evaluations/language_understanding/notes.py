@@ -7,11 +7,11 @@ from difftransformer.reporting.collect import require_metric
 from difftransformer.reporting.section_context import SectionContext
 
 CONSTANT_SHARE = 0.95
-"""Share of items with the same answer from which a model's predictions count as constant."""
+"""Share of items with the same answer at and above which predictions count as constant."""
 
 
 def task_label(task: str) -> str:
-    """Return the column header of a task, or of the average."""
+    """Return the column header of a task, or of the average over tasks."""
     return "Avg" if task == AVERAGE else LANGUAGE_TASKS[task].label
 
 
@@ -42,7 +42,7 @@ def _constant_prediction_note(context: SectionContext[Options], suite: Suite) ->
 
 
 def notes(context: SectionContext[Options]) -> list[str]:
-    """Return notes on the items, their few-shot examples and scores, and on skipped tasks."""
+    """Return the notes under a table: items, few-shot examples, scores and skipped tasks."""
     suite, results = context.suite, context.eval_results()
     versions = {result.provenance.versions.get("lm-eval", "unknown") for result in results}
     words = {

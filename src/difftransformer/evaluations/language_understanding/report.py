@@ -46,15 +46,15 @@ from difftransformer.reporting.table_notes import proxy_title
 
 DECIMALS = 1
 STDERR_SUFFIX = "_stderr"
-"""Suffix of the column with lm-eval's standard errors."""
+"""Suffix of the columns with lm-eval's standard errors."""
 CHANCE_ROW = "guessing"
-"""Row of the accuracy by guessing."""
+"""Id of the row with the accuracy of guessing."""
 _format = partial(format_number, decimals=DECIMALS)
 _GUESS = RowStyle(SOFT, (2, 1.5), "")
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Build the section of one number of few-shot examples."""
+    """Return the report section of accuracies per task with one number of few-shot examples."""
     suite: Suite = context.suite
     columns = {task + _column_suffix(context): task for task in [*suite.tasks, AVERAGE]}
     evaluated = {
@@ -89,7 +89,7 @@ def section(context: SectionContext[Options]) -> Section:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw accuracies with intervals, one panel per section, tasks from left to right."""
+    """Draw accuracies per task with intervals, one panel per section."""
     sections = [_figure_section(sibling) for sibling in context.sibling_contexts]
     colors = {row.run: row.color for part in context.sibling_contexts for row in part.rows}
     rows = dict.fromkeys(row.run for part in sections for row in part.rows if row.run != CHANCE_ROW)

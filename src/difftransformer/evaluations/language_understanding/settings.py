@@ -22,12 +22,12 @@ from difftransformer.models.config import ModelConfig
 
 
 def task_metric(task: str, part: str = "") -> str:
-    """Return the name of a task's metric (or the average's): its accuracy, or another part."""
+    """Return the name of a task's accuracy metric, or of another part such as "stderr"."""
     return f"{task}_{part}" if part else task
 
 
 class Options(evaluation.Options):
-    """Columns of a section besides the tasks and their average."""
+    """Report options: columns of a section besides the tasks and their average."""
 
     excluded_tasks: Annotated[list[str], AfterValidator(names_from(LANGUAGE_TASKS, "task"))] = (
         setting([], meaning="Tasks that a second average excludes; empty: no second average")
@@ -45,9 +45,9 @@ class Options(evaluation.Options):
 
 
 class Suite(Base):
-    """Tasks of lm-eval with its own evaluator: one accuracy per task and their mean.
+    """Suite of lm-eval tasks, run by lm-eval's evaluator: an accuracy per task, and their mean.
 
-    Evaluates any causal language model, also a pretrained external one (`pretrained`).
+    It evaluates any causal language model, also an external pretrained one (`pretrained`).
     """
 
     measures_pretrained: ClassVar[bool] = True
@@ -106,7 +106,7 @@ class Suite(Base):
 
     @property
     def evaluated_tasks(self) -> list[str]:
-        """Tasks without those that run generated code, unless `run_generated_code` allows it."""
+        """Names of the evaluated tasks; those that run generated code only if this is allowed."""
         return [
             task
             for task in self.tasks
@@ -115,12 +115,12 @@ class Suite(Base):
 
     @property
     def proxy(self) -> str | None:
-        """Name of the items that replace the benchmarks; None for the benchmarks themselves."""
+        """Name of the items that replace the benchmarks, or None for the benchmarks themselves."""
         return "a few items of our own" if self.data == BUILTIN else None
 
     @classmethod
     def takes_benchmarks(cls, entry: Mapping[str, Any], benchmarks: str) -> bool:
-        """Every suite of this kind reads benchmarks."""
+        """Return whether `benchmarks` of config.yaml sets the source of items: always true."""
         return True
 
     @model_validator(mode="after")
@@ -138,7 +138,7 @@ class Suite(Base):
 
     @property
     def skipped_note(self) -> str:
-        """Why some tasks are skipped; empty if none is."""
+        """Reason why some tasks are skipped; empty if none is."""
         skipped = [task for task in self.tasks if task not in self.evaluated_tasks]
         if not skipped:
             return ""
@@ -148,20 +148,20 @@ class Suite(Base):
         )
 
     def metric(self, task: str) -> str:
-        """Return the metric of lm-eval for a task."""
+        """Return the name of lm-eval's metric for a task, such as "acc"."""
         return self.metrics.get(task, LANGUAGE_TASKS[task].metric)
 
     def fewshot(self, task: str) -> int:
-        """Return the number of few-shot examples of a task."""
+        """Return the number of few-shot examples before each item of a task."""
         return LANGUAGE_TASKS[task].num_fewshot if self.num_fewshot is None else self.num_fewshot
 
     def max_gen_toks(self, task: str) -> int:
-        """Return the longest generated answer of a task in tokens; 0 for multiple choice."""
+        """Return the maximum tokens of a generated answer of a task; 0 for multiple choice."""
         task_limit = LANGUAGE_TASKS[task].max_gen_toks
         return task_limit if self.max_new_tokens is None else min(task_limit, self.max_new_tokens)
 
     def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
-        """Say why the context is too short for a question and its generated answer, or None."""
+        """Return why a model's context is too short for a generated answer, or None."""
         task = max(self.evaluated_tasks, key=self.max_gen_toks)
         if self.max_gen_toks(task) < max_positions:
             return None
@@ -171,7 +171,7 @@ class Suite(Base):
         )
 
     def files(self) -> dict[str, Path]:
-        """Return the files of all evaluated tasks by task and split."""
+        """Return the local item files of all evaluated tasks by "{task}/{split}"."""
         return {
             f"{task}/{split}": path
             for task in self.evaluated_tasks
@@ -180,14 +180,14 @@ class Suite(Base):
 
     @property
     def planned_tokens(self) -> int | None:
-        """Tokens of all questions with their few-shot examples and answers."""
+        """Approximate tokens of all questions, with their few-shot examples and answers."""
         return sum(
             LANGUAGE_TASKS[task].total_tokens * (1 + self.fewshot(task))
             for task in self.evaluated_tasks
         )
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """A batch of questions with their few-shot examples."""
+        """Return the sizes that determine the suite's memory: a batch of few-shot questions."""
         tasks = self.evaluated_tasks
         shots, answer_tokens = max(map(self.fewshot, tasks)), max(map(self.max_gen_toks, tasks))
         length = min(model.max_positions, LONGEST_ITEM * (1 + shots))

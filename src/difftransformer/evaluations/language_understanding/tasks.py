@@ -1,4 +1,4 @@
-"""The tasks of lm-eval in the tables: labels, metrics, pinned data, and files of items.
+"""lm-eval tasks in the tables: labels, metrics, pinned data, and files of items.
 
 A folder of items holds ``<task>/<split>.jsonl`` or ``.jsonl.gz``, one item per line with the fields
 of the dataset on the hub. Our builtin items are in such a folder next to this file.
@@ -16,18 +16,18 @@ from difftransformer.provenance.layout import SUMS
 
 
 class LanguageTask(NamedTuple):
-    """A task of lm-eval, or a group of tasks, as the tables use it.
+    """A task of lm-eval, or a group of tasks, as the tables show it.
 
     Attributes:
-        label: Header of its column.
-        metric: Metric of lm-eval in that column.
+        label: Header of the task's column.
+        metric: lm-eval's metric in that column.
         folder: Folder of the task in lm-eval's `tasks` folder.
-        total_tokens: Tokens of all items, each prompt with each answer, for cost estimates: a
-            quarter of their letters.
-        hub_path: Dataset that lm-eval loads, for messages.
+        total_tokens: Approximate tokens of all items, each prompt with each answer, for cost
+            estimates: a quarter of their letters.
+        hub_path: Dataset on the hub that lm-eval loads, for messages.
         revision: Commit of that dataset on the hub; None: not pinned.
-        required_fields: Keys that an item in a file must have; a dot leads into a mapping.
-        allowed_values: Values of those fields that lm-eval looks up.
+        required_fields: Keys that an item in a file must have; "a.b" is key b in the mapping a.
+        allowed_values: Values that lm-eval accepts for some of those fields.
         has_acc_norm: Whether lm-eval scores acc_norm as well as acc.
         filter: Filter of lm-eval that extracts the answer for the metric.
         num_fewshot: Default number of few-shot examples in lm-eval.
@@ -58,7 +58,7 @@ class LanguageTask(NamedTuple):
 
     @property
     def subtasks(self) -> dict[str, str]:
-        """Names of lm-eval's tasks by subject; empty if this is not a group."""
+        """Names of lm-eval's tasks in this group by subject; empty for a single task."""
         return {subject: f"{self.subject_prefix}_{subject}" for subject in self.subjects}
 
 
@@ -173,11 +173,11 @@ DIFF_TASKS = tuple(LANGUAGE_TASKS)[:7]
 
 SPLITS = ("dev", "train", "validation", "test")
 _BUILTIN = Path(__file__).with_name("items")
-"""Our own items; `publish` wrote their digests to items.sha256.json."""
+"""Folder of our own items; their digests are in items.sha256.json."""
 
 
 def task_files(task: str, data: str) -> dict[str, Path]:
-    """Return the files of a task by split; none for the hub.
+    """Return the item file of each split of a task; empty if items come from the hub.
 
     Raises:
         DataError: The folder is missing, has no validation or test items, or our own items were

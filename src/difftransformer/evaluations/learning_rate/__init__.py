@@ -1,1 +1,1 @@
-"""Learning-rate sweeps: final metric by rate, the best rate and the rate in use."""
+"""Learning-rate sweeps: final metric by learning rate, the best rate and the rate in use."""

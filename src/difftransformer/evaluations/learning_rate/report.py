@@ -35,7 +35,7 @@ _BEST_STYLE, _IN_USE_STYLE = RowStyle(SOFT, (), "*"), RowStyle(SOFT, (), "o")
 
 
 class SweepResult(NamedTuple):
-    """Cells by rate, best rate and rate in use of one architecture."""
+    """One architecture's cells by learning rate, its best rate, and its rate in use."""
 
     row: ResolvedRow
     best: SweepRow | None
@@ -44,7 +44,7 @@ class SweepResult(NamedTuple):
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Build the section: rows are architectures, columns are rates."""
+    """Return the report section of a sweep: rows are architectures, columns are learning rates."""
     results = sweep_results(context)
     columns = [
         Column(id=_column(context, lr), header=f"lr {format_learning_rate(lr)}")
@@ -62,7 +62,9 @@ def section(context: SectionContext[Options]) -> Section:
 
 
 def sweep_results(context: SectionContext[Options]) -> list[SweepResult]:
-    """Return the mean metric by rate of each row, and its best rate (the lowest of equals).
+    """Return the mean metric by learning rate of each row, and the best rate of each row.
+
+    Of equally good rates the lowest is best.
 
     Raises:
         UserError: A result of the sweep is missing.
@@ -134,7 +136,7 @@ def _row_cells(result: SweepResult) -> list[Cell]:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw one panel per section with a shared legend."""
+    """Draw the metric by learning rate, one panel per section with a shared legend."""
     parts = context.sibling_contexts
     figure, (panel_axes,) = subplot_grid(1, len(parts), (5.5 * len(parts), 4.6))
     styles = row_styles({row.label: row.color for part in parts for row in part.rows})

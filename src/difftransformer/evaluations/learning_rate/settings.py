@@ -1,4 +1,4 @@
-"""Options of a section with a learning-rate sweep."""
+"""Report options of a section with a learning-rate sweep."""
 
 from typing import ClassVar, Literal
 
@@ -7,7 +7,7 @@ from difftransformer.config.base import setting
 
 
 class Options(evaluation.Options):
-    """Metric by which learning rates are compared."""
+    """Report options: the metric by which learning rates are compared."""
 
     suites: ClassVar[int] = 0
     tuning: ClassVar[bool] = True
@@ -21,5 +21,5 @@ class Options(evaluation.Options):
 
     @property
     def swept(self) -> bool:
-        """Sections of this kind always show a sweep."""
+        """Whether the section shows a sweep of learning rates: always true."""
         return True

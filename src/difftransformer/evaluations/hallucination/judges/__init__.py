@@ -1,1 +1,1 @@
-"""Judges: ``open_judge(settings, folder of paid judgments).judge(answers)`` of each module."""
+"""Judges; each module is used as ``open_judge(settings, cache folder).judge(answers)``."""

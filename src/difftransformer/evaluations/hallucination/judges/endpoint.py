@@ -1,8 +1,9 @@
 """A language model behind an OpenAI-compatible endpoint as the judge (LLM as a judge).
 
-It sees document, reference and output, as in Lookback Lens (Chuang et al. 2024). A request without
-a clear verdict is sent again, then the answer counts as unjudged. Every judgment is cached by the
-content of its request, so that no request is paid twice.
+The judge sees document, reference and output, as in Lookback Lens (Chuang et al. 2024). A request
+is repeated after a reply without a clear verdict; without a verdict in the last reply the answer
+counts as unjudged. Judgments are cached by the content of their request, so that no request is paid
+twice.
 """
 
 import hashlib
@@ -28,13 +29,15 @@ from difftransformer.provenance.checksums import read_checked, write_checked
 logger = logging.getLogger(__name__)
 
 _MALFORMED_RETRIES = 2
-"""Times a request is sent again after a reply without a clear verdict."""
+"""Maximum number of retries of a request after replies without a clear verdict."""
 CHARACTERS_PER_TOKEN = 4
 """A rule of thumb for English, used for cost estimates only."""
 
 
 class Prompt(NamedTuple):
-    """A version of the judge's prompt. Better wording gets a new version: old judgments stay valid.
+    """One version of the judge's prompt; better wording needs a new version.
+
+    The cache identifies a judgment by its prompt version, among others.
 
     Attributes:
         system: System message.
@@ -74,13 +77,13 @@ _V1 = Prompt(
 )
 
 PROMPTS = {"v1": _V1}
-"""Versions of the prompt by `EndpointJudge.prompt`."""
+"""Versions of the judge's prompt by name, the values of `EndpointJudge.prompt`."""
 
 _VERDICT = re.compile(r"^\W*verdict\W+(faithful|hallucinated)\W*$", re.IGNORECASE | re.MULTILINE)
 
 
 class Estimate(NamedTuple):
-    """Cost of judging: calls without a cached judgment, and an upper bound of their tokens."""
+    """Estimated cost of judging: calls to make, cached judgments, bounds of tokens, and price."""
 
     calls: int
     cached: int
@@ -98,7 +101,7 @@ class Estimate(NamedTuple):
 
 
 class CachedJudgment(Settings):
-    """A request and every reply to it, as stored in the cache."""
+    """A request to the judge and every reply to it, as stored in the cache."""
 
     prompt: str = Field(description="Version of the prompt")
     request: dict[str, Any] = Field(description="Body of the request: model, messages, settings")
@@ -110,16 +113,16 @@ class CachedJudgment(Settings):
 
 
 class ModelJudge:
-    """Judges answers by requests to a language model, and caches its replies.
+    """Judge that sends each answer to a language model, and caches the replies.
 
-    Creating one sends nothing and needs no API key.
+    Creating a judge sends nothing and needs no API key.
     """
 
     def __init__(self, config: EndpointJudge, cache_folder: Path) -> None:
         self._config, self._folder = config, cache_folder
 
     def judge(self, answers: Sequence[Answer]) -> list[Judgment]:
-        """Return the judgments in the order of the answers; logs an estimate of the cost first.
+        """Return the judgments of answers, in their order; the cost estimate is logged first.
 
         An empty answer stays unjudged.
 
@@ -150,7 +153,7 @@ class ModelJudge:
         return [judgment for judgment in judgments if judgment is not None]
 
     def estimate(self, answers: Sequence[Answer]) -> Estimate:
-        """Return the cost of judging these answers, without sending anything."""
+        """Return the estimated cost of judging answers, without sending a request."""
         requests = [self.request(answer) for answer in answers if answer.output.split()]
         new = [request for request in requests if self._find(request) is None]
         characters = sum(
@@ -164,7 +167,7 @@ class ModelJudge:
         return Estimate(len(new), len(requests) - len(new), sent, returned, price)
 
     def request(self, answer: Answer) -> dict[str, Any]:
-        """Return the body of the request about an answer."""
+        """Return the body of the request that asks for a judgment of an answer."""
         return {
             "model": self._config.model,
             "messages": messages(self._config.prompt, answer),
@@ -231,7 +234,7 @@ open_judge = ModelJudge
 
 
 def messages(version: str, answer: Answer) -> list[dict[str, str]]:
-    """Return the chat messages that ask about an answer."""
+    """Return the chat messages that ask for a judgment of an answer, with a prompt version."""
     prompt = PROMPTS[version]
     question = f"Question:\n{answer.question}\n\n" if answer.task == "answer" else ""
     user = prompt.user.format(
@@ -246,7 +249,7 @@ def messages(version: str, answer: Answer) -> list[dict[str, str]]:
 
 
 def verdict(reply: str) -> bool | None:
-    """Parse a reply: True for faithful, False for hallucinated, None without a clear verdict."""
+    """Return the verdict in a reply: True is faithful, False hallucinated, None unclear."""
     verdicts = {match.group(1).lower() for match in _VERDICT.finditer(reply)}
     return verdicts == {"faithful"} if len(verdicts) == 1 else None
 

@@ -1,7 +1,7 @@
-"""A judge that looks words up in the document; see `LexicalJudge` for its meaning.
+"""Lexical judge: it looks up an answer's words in the document; see `LexicalJudge`.
 
-It is exact in format recall, where documents and answers state key-value pairs: a key directly
-followed by its value.
+The judge is exact in format recall, where documents and answers state key-value pairs: a key
+directly followed by its value.
 """
 
 import re
@@ -29,11 +29,11 @@ _FUNCTION_TEXT = (
 )
 _FUNCTION_WORDS = frozenset(_FUNCTION_TEXT.split())
 _ROUNDING = 1e-9
-"""Tolerance of the threshold, so that rounding does not fail a share that meets it exactly."""
+"""Tolerance of the share of supported words, so that a share equal to the threshold passes."""
 
 
 class Words(NamedTuple):
-    """Numbers, names and other content words of a text, in lower case."""
+    """Lower-case words of a text by kind: numbers, names, and other content words."""
 
     numbers: list[str]
     names: list[str]
@@ -41,12 +41,12 @@ class Words(NamedTuple):
 
 
 class WordJudge(NamedTuple):
-    """Judges answers by their words."""
+    """Judge that compares the words of an answer with those of its document."""
 
     config: LexicalJudge
 
     def judge(self, answers: Sequence[Answer]) -> list[Judgment]:
-        """Return the judgments in the order of the answers; an empty answer stays unjudged."""
+        """Return the judgments of answers, in their order; an empty answer stays unjudged."""
         return [self._judge(answer) for answer in answers]
 
     def _judge(self, answer: Answer) -> Judgment:
@@ -63,19 +63,20 @@ class WordJudge(NamedTuple):
 
 
 def open_judge(config: LexicalJudge, cache_folder: Path) -> WordJudge:
-    """Return the judge; it caches nothing."""
+    """Return the lexical judge with the given settings; it does not use ``cache_folder``."""
     return WordJudge(config)
 
 
 def false_pair(document: str, text: str) -> tuple[Cause, str]:
-    """Return the first key-value pair of a text that its document does not state, with the cause.
+    """Return the first key-value pair of a text that its document does not state, and the cause.
 
-    Every key of the text states a pair with the word after it. Other words state nothing, and
-    neither does a key at the very end.
+    A key in the text and the word after it state a pair. Other words state nothing, and neither
+    does a key at the end of the text.
 
     Returns:
-        ("", "") if there is none; else the cause and the pair: "contradicted" if the document gives
-        that key another value, "unsupported" if it has no such key or the word is no value.
+        ("", "") if the document states all pairs; else the cause and the pair. The cause is
+        "contradicted" if the document gives that key another value, "unsupported" if the document
+        lacks the key or the word after it is not a value.
     """
     values = dict(pair for pair in pairwise(document.split()) if pair[0].startswith("k"))
     for key, value in pairwise(text.split()):
@@ -86,7 +87,12 @@ def false_pair(document: str, text: str) -> tuple[Cause, str]:
 
 
 def unsupported(answer: Answer, content_share: float) -> tuple[Cause, str]:
-    """Return the words of an answer that its document lacks, if they are too many."""
+    """Return the cause "unsupported" and the words of an answer that its document lacks.
+
+    Any missing number or name counts, and missing content words if fewer than ``content_share``
+    of them are in the document (all must be in answers to questions). Returns ("", "") if the
+    answer is supported.
+    """
     source = set(_lowered(answer.document)) | set(_lowered(answer.question or ""))
     words = content_words(answer.output)
     missing = [word for word in (*words.numbers, *words.names) if word not in source]
@@ -99,7 +105,7 @@ def unsupported(answer: Answer, content_share: float) -> tuple[Cause, str]:
 
 
 def content_words(text: str) -> Words:
-    """Sort the words of a text into numbers, names and content words; drops function words."""
+    """Return the numbers, names and other content words of a text, without function words."""
     words = Words([], [], [])
     for match in _WORD.finditer(text):
         word = match.group()
