@@ -27,8 +27,8 @@ def source(**changes: object) -> BuiltinSource:
 
 
 def dataset(**changes: object) -> DatasetConfig:
-    known = {"sources": {"a": source()}, "tokenizer": {"kind": "bpe"}, "tokens": 1000}
-    return DatasetConfig.model_validate(known | changes)
+    settings = {"sources": {"a": source()}, "tokenizer": {"kind": "bpe"}, "tokens": 1000}
+    return DatasetConfig.model_validate(settings | changes)
 
 
 @pytest.mark.parametrize("style", ["worked", "reasoned"])
@@ -37,9 +37,9 @@ def test_every_equation_holds_and_the_box_is_the_answer(style: str) -> None:
         text, problem = document_at(5, index, style), training_problem(5, index)
         assert boxed(text) == problem.answer.strip("$")
         worked = text.partition("\nAnswer:")[2]
-        found = EQUATION.findall(worked)
-        assert len(found) >= len(problem.steps) >= 1
-        for left, operation, right, result in found:
+        equations = EQUATION.findall(worked)
+        assert len(equations) >= len(problem.steps) >= 1
+        for left, operation, right, result in equations:
             value = {
                 "+": int(left) + int(right),
                 "-": int(left) - int(right),
@@ -50,13 +50,13 @@ def test_every_equation_holds_and_the_box_is_the_answer(style: str) -> None:
         assert ("<think>" in text) == (style == "reasoned")
 
 
-def test_what_is_asked_in_evaluation_is_never_trained_on() -> None:
+def test_evaluation_problems_are_never_in_training() -> None:
     trained = {training_problem(0, index).question for index in range(4000)}
     for family in MATH_SETS:
-        asked = [problem.question for problem in held_out_problems(family, 100, 7)]
-        assert len(set(asked)) == 100
-        assert all(in_validation(question, VALIDATION_SHARE) for question in asked)
-        assert not trained & set(asked)
+        questions = [problem.question for problem in held_out_problems(family, 100, 7)]
+        assert len(set(questions)) == 100
+        assert all(in_validation(question, VALIDATION_SHARE) for question in questions)
+        assert not trained & set(questions)
     assert not any(in_validation(question, VALIDATION_SHARE) for question in trained)
     assert {training_problem(0, index).family for index in range(200)} == set(MATH_SETS)
 
@@ -68,14 +68,14 @@ def test_the_text_is_the_same_on_every_machine() -> None:
 
 
 def test_an_item_has_the_fields_of_its_set() -> None:
-    for family, known in MATH_SETS.items():
+    for family, math_set in MATH_SETS.items():
         (problem,) = held_out_problems(family, 1, 1)
-        assert all(problem.item[field] not in (None, "") for field in known.fields)
-        assert known.question(problem.item) == problem.question
-        assert known.answer(problem.item).strip("$") == str(problem.steps[-1].result)
+        assert all(problem.item[field] not in (None, "") for field in math_set.fields)
+        assert math_set.question(problem.item) == problem.question
+        assert math_set.answer(problem.item).strip("$") == str(problem.steps[-1].result)
 
 
-def test_the_source_goes_on_from_any_cursor() -> None:
+def test_reading_resumes_from_any_cursor() -> None:
     opened = open_sources(dataset())["a"]
     first = list(islice(opened.read("train", Cursor()), 6))
     assert list(islice(opened.read("train", first[2].cursor), 3)) == first[3:]
@@ -84,7 +84,7 @@ def test_the_source_goes_on_from_any_cursor() -> None:
     assert other.identity() != opened.identity()
 
 
-def test_it_has_no_end_so_it_needs_a_budget() -> None:
+def test_an_endless_source_needs_a_token_budget() -> None:
     with pytest.raises(ValueError, match="source a without `tokens` would never end"):
         dataset(tokens=None)
 

@@ -1,3 +1,5 @@
+"""Sampling the text that a BPE tokenizer is trained on."""
+
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -16,7 +18,7 @@ from difftransformer.data.tokenizer import TextTokenizer, train_tokenizer
 Configure = Callable[..., DatasetConfig]
 
 
-def test_a_budget_of_bytes_is_one_whatever_the_text(configure: Configure, tmp_path: Path) -> None:
+def test_the_sample_budget_is_in_bytes_for_any_script(configure: Configure, tmp_path: Path) -> None:
     for number in range(40):
         (tmp_path / f"{number}.txt").write_text(f"{number} " + "漢字é🎉" * 100, encoding="utf-8")
     own = {"own": {"kind": "files", "globs": [f"{tmp_path}/*.txt"], "license": "MIT"}}
@@ -71,19 +73,21 @@ def own_files(configure: Configure, folder: Path, lengths: list[int]) -> Dataset
 
 
 @pytest.mark.parametrize("more", [0, 1, 1000])
-def test_a_split_that_fits_is_the_sample(configure: Configure, tmp_path: Path, more: int) -> None:
+def test_a_split_within_the_budget_is_sampled_completely(
+    configure: Configure, tmp_path: Path, more: int
+) -> None:
     dataset = own_files(configure, tmp_path, [5, 900, 20, 3000, 7])
     source = open_sources(dataset)["own"]
-    texts = [one.text for one in documents(source, "train", dataset.validation_share)]
+    texts = [document.text for document in documents(source, "train", dataset.validation_share)]
     assert list(bpe_sample(dataset, len("".join(texts)) + more)) == texts
 
 
-def test_few_long_documents_have_equal_parts_of_the_sample(
+def test_long_documents_have_equal_parts_of_the_sample(
     configure: Configure, tmp_path: Path
 ) -> None:
     dataset = own_files(configure, tmp_path, [9000, 8000, 50, 7000, 20, 6000])
-    found = sorted(map(len, bpe_sample(dataset, 10_000)))
-    assert len(found) == 5 and found[-3:] == [2000] * 3
+    lengths = sorted(map(len, bpe_sample(dataset, 10_000)))
+    assert len(lengths) == 5 and lengths[-3:] == [2000] * 3
 
 
 @pytest.mark.parametrize("lengths", [[5000], [5000, 4000, 6000], [1001]])
@@ -96,8 +100,8 @@ def test_long_documents_alone_fill_the_sample(
     (tmp_path / "held out.md").write_text("x")
     globs = {"globs": [f"{tmp_path}/*.txt"], "validation": [f"{tmp_path}/*.md"]}
     dataset = configure(sources={"own": {"kind": "files", "license": "x"} | globs})
-    found = sum(map(len, bpe_sample(dataset, 1000)))
-    assert 995 <= found <= 1000 and f"{found} of " in caplog.text
+    sample_size = sum(map(len, bpe_sample(dataset, 1000)))
+    assert 995 <= sample_size <= 1000 and f"{sample_size} of " in caplog.text
 
 
 def test_many_documents_are_sampled_from_the_first_to_the_last(
@@ -113,17 +117,17 @@ def test_many_documents_are_sampled_from_the_first_to_the_last(
     assert {len(text) for text in texts[:-1]} == {50} and 990 <= len(texts) <= 1000
 
 
-def test_a_dump_beside_short_texts_has_no_more_than_its_part(
+def test_a_dump_next_to_short_texts_does_not_exceed_its_share(
     configure: Configure, tmp_path: Path
 ) -> None:
     dataset = own_files(configure, tmp_path, [30_000, *[200] * 100])
-    found = sorted(map(len, bpe_sample(dataset, 25_000)))
-    assert len(found) > 95 and found[-2:] == [200, 25_000 // len(found)]
+    lengths = sorted(map(len, bpe_sample(dataset, 25_000)))
+    assert len(lengths) > 95 and lengths[-2:] == [200, 25_000 // len(lengths)]
     dataset = own_files(configure, tmp_path, [30_000, *[1] * 100])
     assert 2_490 <= sum(map(len, bpe_sample(dataset, 25_000))) <= 2_500
 
 
-def test_files_beside_another_source_have_their_share(configure: Configure, tmp_path: Path) -> None:
+def test_sources_share_the_sample_by_weight(configure: Configure, tmp_path: Path) -> None:
     own = own_files(configure, tmp_path, [2000] * 50).sources["own"]
     stdlib = configure().sources["stdlib"]
     texts = list(bpe_sample(configure(sources={"own": own, "stdlib": stdlib}), 20_000))
@@ -132,15 +136,13 @@ def test_files_beside_another_source_have_their_share(configure: Configure, tmp_
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e4), st.floats(0.1, 10)), min_size=1), st.floats(1, 1e5))
-def test_a_budget_is_shared_out_by_weights(
-    sources: list[tuple[float, float]], budget: float
-) -> None:
+def test_a_budget_is_divided_by_weights(sources: list[tuple[float, float]], budget: float) -> None:
     totals, weights = zip(*sources, strict=True)
-    found = divide_budget(totals, weights, budget)
-    assert all(0 <= part <= total for part, total in zip(found, totals, strict=True))
-    assert sum(found) == pytest.approx(min(budget, sum(totals)))
-    short = [number for number, part in enumerate(found) if part < totals[number]]
-    units = [found[number] / weights[number] for number in short]
+    budgets = divide_budget(totals, weights, budget)
+    assert all(0 <= part <= total for part, total in zip(budgets, totals, strict=True))
+    assert sum(budgets) == pytest.approx(min(budget, sum(totals)))
+    short = [number for number, part in enumerate(budgets) if part < totals[number]]
+    units = [budgets[number] / weights[number] for number in short]
     assert units == pytest.approx(units[:1] * len(units))
-    pairs = zip(found, weights, strict=True)
+    pairs = zip(budgets, weights, strict=True)
     assert not units or all(part <= units[0] * weight * 1.001 for part, weight in pairs)

@@ -1,4 +1,4 @@
-"""Generated rows of labeled items: a label is told by the row alone, a class by its words."""
+"""Generated rows of labeled items: the row determines a label, the words determine a class."""
 
 from pathlib import Path
 
@@ -27,20 +27,21 @@ def test_rows_pair_each_class_with_one_label() -> None:
         classes = (row[:, :2] - ITEMS.num_labels) // ITEMS.words_per_class
         assert (classes[:, 0] == classes[:, 1]).all() and (row[:, 0] != row[:, 1]).all()
         pairs = set(zip(classes[:, 0].tolist(), row[:, 2].tolist(), strict=True))
-        assert len(pairs) == len({one for one, _ in pairs}) == len({label for _, label in pairs})
+        class_ids, labels = ({pair[i] for pair in pairs} for i in (0, 1))
+        assert len(pairs) == len(class_ids) == len(labels)
         assert row[:, 2].max() < ITEMS.num_labels and 1 <= len(pairs) <= 4
         drawn |= pairs
     assert len(drawn) == 5 * 4  # no label belongs to a class
 
 
-def test_words_stray_to_the_other_classes_of_their_row() -> None:
+def test_noisy_words_come_from_other_classes_of_the_row() -> None:
     drawn = np.tile([0, 1, 2], (400, 40))
     strays = np.where(np.arange(120) < 90, 0.3, 0.0)[None].repeat(400, axis=0)
-    found = labeled_items(ITEMS, drawn, np.random.default_rng(0), strays)
-    own = labeled_items(ITEMS, drawn, np.random.default_rng(0))
-    assert (found.labels == own.labels).all() and (found.classes == drawn).all()
-    assert (found.words[..., 0] != found.words[..., 1]).all()
-    words, classes = ((one.words - 4) // ITEMS.words_per_class for one in (found, own))
+    noisy = labeled_items(ITEMS, drawn, np.random.default_rng(0), strays)
+    clean = labeled_items(ITEMS, drawn, np.random.default_rng(0))
+    assert (noisy.labels == clean.labels).all() and (noisy.classes == drawn).all()
+    assert (noisy.words[..., 0] != noisy.words[..., 1]).all()
+    words, classes = ((items.words - 4) // ITEMS.words_per_class for items in (noisy, clean))
     astray = words != classes
     assert not astray[:, 90:].any()
     assert astray[:, :90].mean() == pytest.approx(0.3, abs=0.01)
@@ -56,7 +57,7 @@ def test_labels_are_the_answers_of_a_row() -> None:
     assert answers.tolist() == row.reshape(6, 3)[:, 2].tolist()
 
 
-def test_a_dataset_of_them_is_packed_with_its_words(tmp_path: Path) -> None:
+def test_a_classification_dataset_is_packed_with_its_vocabulary(tmp_path: Path) -> None:
     from tokenizers import Tokenizer
 
     settings = {
@@ -80,7 +81,7 @@ def test_a_dataset_of_them_is_packed_with_its_words(tmp_path: Path) -> None:
     ("changes", "message"),
     [({"words": 4}, "words 4 of an item differ"), ({"max_classes": 5}, "num_labels 4")],
 )
-def test_what_does_not_fit_is_refused(changes: dict[str, int], message: str) -> None:
+def test_inconsistent_settings_are_refused(changes: dict[str, int], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         ClassificationConfig.model_validate(ITEMS.model_dump() | changes)
 

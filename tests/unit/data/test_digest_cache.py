@@ -51,7 +51,7 @@ def replace_by_another_of_the_same_time(path: Path) -> None:
     other.replace(path)
 
 
-def test_a_second_reader_hashes_nothing(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_reader_uses_cached_digests(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(hashed(copy, monkeypatch)) > 1
     assert hashed(copy, monkeypatch) == []
 
@@ -59,14 +59,14 @@ def test_a_second_reader_hashes_nothing(copy: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     "damage", [flip, flip_and_set_back_the_time, replace_by_another_of_the_same_time]
 )
-def test_damage_after_the_stamp_is_found(copy: Path, damage, monkeypatch) -> None:
+def test_damage_after_verification_is_detected(copy: Path, damage, monkeypatch) -> None:
     hashed(copy, monkeypatch)
     damage(copy / "shards" / "train-00001.bin")
     with pytest.raises(DataError, match=r"train-00001\.bin: content differs from its recorded"):
         PackedDataset.open(copy).split("train")
 
 
-def test_a_stamp_of_another_manifest_an_old_one_and_rubbish_count_for_nothing(
+def test_foreign_old_and_corrupt_stamps_are_ignored(
     copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hashed(copy, monkeypatch)
@@ -78,7 +78,7 @@ def test_a_stamp_of_another_manifest_an_old_one_and_rubbish_count_for_nothing(
     assert len(hashed(copy, monkeypatch)) > 1
 
 
-def test_what_was_touched_just_now_and_what_is_small_gets_no_stamp(
+def test_recently_changed_and_small_files_get_no_stamp(
     copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(digest_cache, "_SETTLED", 60.0)

@@ -16,7 +16,7 @@ def test_held_out_share() -> None:
 
 
 @given(st.sets(st.text("abc", min_size=1), min_size=2, max_size=12), st.floats(1e-9, 0.9))
-def test_of_few_documents_one_is_held_out_and_one_is_trained_on(
+def test_each_split_of_few_documents_has_at_least_one_document(
     texts: set[str], share: float
 ) -> None:
     class Texts:
@@ -30,7 +30,7 @@ def test_of_few_documents_one_is_held_out_and_one_is_trained_on(
             return []
 
     split = {
-        name: {one.text for one in documents(Texts(), name, share)}
+        name: {document.text for document in documents(Texts(), name, share)}
         for name in ("train", "validation")
     }
     assert all(split.values())

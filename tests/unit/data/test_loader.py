@@ -1,3 +1,5 @@
+"""Order, batching and resuming of the data loader."""
+
 from pathlib import Path
 
 import numpy as np
@@ -119,7 +121,7 @@ def test_batches_follow_the_order_of_each_epoch(tmp_path: Path, batch_size: int)
     assert seen.tolist() == np.concatenate(epochs)[: len(seen)].tolist()
 
 
-def test_reading_ahead_changes_no_batch_and_no_position(tmp_path: Path) -> None:
+def test_prefetching_changes_no_batch_and_no_position(tmp_path: Path) -> None:
     dataset = dataset_of(8 * 20 + 1, tmp_path)
     plain, prefetching = (
         BatchLoader(dataset, "train", batch_size=3, seq_len=8, seed=0, prefetch_batches=count)
@@ -142,7 +144,7 @@ def test_windows_overlap_by_one_token_so_that_each_is_a_target_once(tmp_path: Pa
     assert sorted(batch[:, 1:].flatten().tolist()) == list(range(1, 161))
 
 
-def test_rows_are_windows(tmp_path: Path) -> None:
+def test_generated_rows_are_windows(tmp_path: Path) -> None:
     dataset = dataset_of(9 * 20, tmp_path, row_length=9)
     batch = BatchLoader(dataset, "train", batch_size=20, seq_len=8, seed=0).next_batch()
     assert sorted(batch[:, 0].tolist()) == list(range(0, 180, 9))

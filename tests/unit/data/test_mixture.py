@@ -1,7 +1,10 @@
+"""Mixing sources by weight, and upsampling of long documents."""
+
 import json
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import pytest
@@ -66,15 +69,15 @@ def test_a_share_that_is_no_whole_number_is_rounded_up() -> None:
     st.integers(1, 2000),
     st.integers(0, 60),
 )
-def test_a_stream_goes_on_where_it_was(
+def test_a_stream_resumes_from_its_cursors(
     sources: list[tuple[list[int], float]], budget: int, stop: int
 ) -> None:
     lengths, weights = [s[0] for s in sources], [s[1] for s in sources]
-    whole = [(d.source, len(d.tokens)) for d in mix(lengths, weights, budget)]
+    expected = [(d.source, len(d.tokens)) for d in mix(lengths, weights, budget)]
     stopped = mix(lengths, weights, budget)
     begun = [(d.source, len(d.tokens)) for d in islice(stopped, stop)]
     rest = mix(lengths, weights, budget, stopped.mixture.consumed, stopped.cursors)
-    assert begun + [(d.source, len(d.tokens)) for d in rest] == whole
+    assert begun + [(d.source, len(d.tokens)) for d in rest] == expected
 
 
 @pytest.fixture
@@ -102,7 +105,7 @@ def test_shares_follow_weights(pack: Pack, two_sources: dict[str, object]) -> No
     assert set(manifest.sources["a"].licenses) == {"a"}
 
 
-def test_a_source_that_runs_out_is_left(
+def test_an_exhausted_source_is_dropped(
     pack: Pack, two_sources: dict[str, object], caplog: pytest.LogCaptureFixture
 ) -> None:
     manifest = pack(sources=two_sources, tokens=20_000, validation_tokens=100).manifest
@@ -111,7 +114,7 @@ def test_a_source_that_runs_out_is_left(
     assert "source b is exhausted" in caplog.text
 
 
-def test_a_source_that_runs_out_can_be_repeated(pack: Pack, two_sources: dict[str, object]) -> None:
+def test_an_exhausted_source_can_be_repeated(pack: Pack, two_sources: dict[str, object]) -> None:
     manifest = pack(
         sources=two_sources, tokens=20_000, validation_tokens=100, when_exhausted="repeat"
     ).manifest
@@ -140,21 +143,21 @@ def documents(readings: int = 1) -> Iterator[TokenizedDocument]:
 
 
 @pytest.mark.parametrize("power", [0.0, 0.5, 1.0, 2.0])
-def test_shares_of_tokens_by_length_are_those_of_the_law(power: float) -> None:
+def test_length_upsampling_keeps_the_expected_counts(power: float) -> None:
     upsampling = LengthUpsampling(full_length=160, power=power)
-    found = dict.fromkeys(SIZES, 0)
+    counts = dict.fromkeys(SIZES, 0)
     for document in upsample(documents(), upsampling, seed=0):
-        found[len(document.tokens)] += 1
+        counts[len(document.tokens)] += 1
     for length, count in zip(SIZES, COUNTS, strict=True):
         chance = (min(length, 160) / 160) ** power
         assert upsampling.keep_probability(length) == pytest.approx(chance)
         noise = (count * chance * (1 - chance)) ** 0.5
-        assert found[length] == pytest.approx(count * chance, abs=4 * noise), length
+        assert counts[length] == pytest.approx(count * chance, abs=4 * noise), length
     if power == 0:
-        assert sum(found.values()) == sum(COUNTS)
+        assert sum(counts.values()) == sum(COUNTS)
 
 
-def test_each_reading_and_each_seed_draw_anew_and_the_same_again() -> None:
+def test_upsampling_is_deterministic_per_seed_and_pass() -> None:
     upsampling = LengthUpsampling(full_length=640)
 
     def chosen(seed: int) -> list[tuple[int, int]]:
@@ -163,13 +166,14 @@ def test_each_reading_and_each_seed_draw_anew_and_the_same_again() -> None:
 
     first = chosen(0)
     assert first == chosen(0) != chosen(1)
-    one = {unit for reading, unit in first if reading == 0}
-    two = {unit for reading, unit in first if reading == 1}
-    assert one != two
-    assert 0.2 < len(one & two) / len(one | two) < 0.8  # the long ones are in both
+    first_pass = {unit for reading, unit in first if reading == 0}
+    second_pass = {unit for reading, unit in first if reading == 1}
+    assert first_pass != second_pass
+    overlap = len(first_pass & second_pass) / len(first_pass | second_pass)
+    assert 0.2 < overlap < 0.8  # long documents are in both passes
 
 
-def test_documents_pass_one_at_a_time() -> None:
+def test_upsampling_is_lazy() -> None:
     read = 0
 
     def counted() -> Iterator[TokenizedDocument]:
@@ -183,7 +187,7 @@ def test_documents_pass_one_at_a_time() -> None:
     assert read == 5
 
 
-def test_a_corpus_of_which_nothing_is_kept_ends_in_one_line() -> None:
+def test_upsampling_that_drops_every_document_is_an_error() -> None:
     def endless() -> Iterator[TokenizedDocument]:
         reading = 0
         while True:
@@ -194,33 +198,31 @@ def test_a_corpus_of_which_nothing_is_kept_ends_in_one_line() -> None:
         next(upsample(endless(), LengthUpsampling(full_length=10_000, power=9.0), seed=0))
 
 
-def test_training_is_upsampled_whole_and_validation_is_not(
-    stdlib: PackedDataset, pack: Pack
-) -> None:
+def test_only_training_documents_are_upsampled(stdlib: PackedDataset, pack: Pack) -> None:
     settings = {"upsampling": {"full_length": 2000}}
     packed = pack(**settings)
     assert packed.manifest.splits["validation"] == stdlib.manifest.splits["validation"]
 
-    def whole(dataset: PackedDataset) -> list[bytes]:
+    def document_bytes(dataset: PackedDataset) -> list[bytes]:
         split = dataset.split("train")
         ends = split.document_ends().tolist()
         return [split.tokens[a:b].tobytes() for a, b in zip([0, *ends], ends, strict=False)]
 
-    all_of_them, some = whole(stdlib), whole(packed)
-    assert 0 < len(some) < len(all_of_them)
-    assert set(some) < set(all_of_them)
-    assert sum(map(len, some)) / len(some) > sum(map(len, all_of_them)) / len(all_of_them)
+    all_documents, upsampled = document_bytes(stdlib), document_bytes(packed)
+    assert 0 < len(upsampled) < len(all_documents)
+    assert set(upsampled) < set(all_documents)
+    assert fmean(map(len, upsampled)) > fmean(map(len, all_documents))
 
 
 def test_restarts_and_workers_change_nothing(pack: Pack) -> None:
     settings = {"upsampling": {"full_length": 2000}, "when_exhausted": "repeat", "tokens": 200_000}
-    whole = pack("whole", **settings)
-    assert whole.manifest.splits["train"].tokens == 200_000
-    shards = sorted(whole.folder.glob("shards/train-*.bin"))
+    dataset = pack("whole", **settings)
+    assert dataset.manifest.splits["train"].tokens == 200_000
+    shards = sorted(dataset.folder.glob("shards/train-*.bin"))
     before = [path.read_bytes() for path in shards]
     assert len(before) > 4
-    (whole.folder / "manifest.json").unlink()
+    (dataset.folder / "manifest.json").unlink()
     shards[3].unlink()
     pack("whole", **settings)
     assert [path.read_bytes() for path in shards] == before
-    assert pack("elsewhere", workers=2, **settings).digest == whole.digest
+    assert pack("elsewhere", workers=2, **settings).digest == dataset.digest

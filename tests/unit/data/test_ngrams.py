@@ -1,3 +1,5 @@
+"""Counting frequent n-grams of a packed dataset."""
+
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -37,9 +39,9 @@ def test_frequent_ngrams_are_those_counted_naively(
     tokens = stdlib.split("train").tokens[:]
     expected = {gram for gram, times in counted(tokens.tolist(), n).items() if times > max_count}
     assert len(frequent) == len(expected)
-    known = contains(frequent, ngram_keys(tokens, n, 512))
+    is_frequent = contains(frequent, ngram_keys(tokens, n, 512))
     sample = range(0, len(tokens) - n + 1, 7)
-    assert all(known[t] == (tuple(tokens[t : t + n].tolist()) in expected) for t in sample)
+    assert all(is_frequent[t] == (tuple(tokens[t : t + n].tolist()) in expected) for t in sample)
 
 
 def test_keys_are_exact_numbers_and_keep_leading_shape() -> None:

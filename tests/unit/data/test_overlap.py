@@ -1,3 +1,5 @@
+"""Train/validation overlap: detection, near-duplicates and dropping of documents."""
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,13 +49,13 @@ def test_leaking_tokens_are_those_counted_naively(
     texts[0][5 : 5 + n] = training[1][40 : 40 + n]
     shards = [shard(training[0]), shard(*training[1:])]
     seen = shared_ngrams(texts, [shards[0], shard(training[1])], n, vocab_size)
-    found = [overlapping_tokens(text, seen, n, vocab_size) for text in texts]
-    assert found == [leaking_naively(text, training, n) for text in texts]
-    assert n <= found[0] and found[1] == 0
+    overlaps = [overlapping_tokens(text, seen, n, vocab_size) for text in texts]
+    assert overlaps == [leaking_naively(text, training, n) for text in texts]
+    assert n <= overlaps[0] and overlaps[1] == 0
     assert not len(shared_ngrams([texts[1]], shards, n, vocab_size))
 
 
-def test_what_leaks_most_is_left_out_and_no_more_than_must() -> None:
+def test_the_most_overlapping_documents_are_dropped_first() -> None:
     overlapping, lengths = np.array([8, 0, 5, 1]), np.array([10, 100, 50, 90])
     assert largest_subset_within(overlapping, lengths, None).tolist() == [0, 1, 2, 3]
     assert largest_subset_within(overlapping, lengths, 0.06).tolist() == [0, 1, 2, 3]
@@ -71,8 +73,8 @@ def test_near_duplicates_of_training_and_of_each_other(configure: Configure) -> 
     changed[100] = 500
     texts = [changed, fresh[:400], fresh[1:400], longer[300:700], trained[:3]]
     dataset = configure(near_duplicates=0.8, max_validation_document_tokens=400)
-    found = find_near_duplicates(texts, [shard(fresh[500:], longer)], dataset, 512)
-    assert found.tolist() == [True, False, True, False, False]
+    duplicates = find_near_duplicates(texts, [shard(fresh[500:], longer)], dataset, 512)
+    assert duplicates.tolist() == [True, False, True, False, False]
     untouched = find_near_duplicates(texts, [shard(longer)], configure(), 512)
     assert not untouched.any()
 
@@ -85,41 +87,42 @@ def corpus(tmp_path: Path) -> dict[str, object]:
     def words(size: int) -> str:
         return " ".join("".join(drawn.choice(list("abcdefghij"), 6)) for _ in range(size))
 
-    one, two, own = words(300), words(300), words(300)
+    first, second, own = words(300), words(300), words(300)
     (tmp_path / "train").mkdir()
     (tmp_path / "held").mkdir()
     for name, text in {
-        "train/1": one,
-        "train/2": two,
+        "train/1": first,
+        "train/2": second,
         "held/a": own,
-        "held/b": words(200) + one[300:900],
-        "held/c": two + " changed",
+        "held/b": words(200) + first[300:900],
+        "held/c": second + " changed",
     }.items():
         (tmp_path / f"{name}.txt").write_text(text)
     globs = {"globs": [f"{tmp_path}/train/*"], "validation": [f"{tmp_path}/held/*"]}
     return {"kind": "files", "license": "x", **globs}
 
 
-def test_validation_is_packed_without_leaks_and_says_so(
+def test_overlapping_validation_documents_are_dropped_and_logged(
     pack: Pack, corpus: dict[str, object], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    whole = pack("whole", sources={"mine": corpus})
-    clean = pack("clean", sources={"mine": corpus}, near_duplicates=0.8, max_overlap=0.005)
-    found, left = whole.manifest.overlap, clean.manifest.overlap
-    assert found is not None and left is not None
-    assert found.share == found.share_before_dropping == left.share_before_dropping > 0.4
-    assert (left.near_duplicates.documents, left.overlapping.documents, left.share) == (1, 1, 0.0)
-    sizes = np.diff(whole.split("validation").document_ends(), prepend=0).tolist()
-    assert [left.overlapping.tokens, left.near_duplicates.tokens] == sizes[1:]
-    kept = clean.split("validation").tokens[:]
-    assert np.array_equal(kept, whole.split("validation").tokens[: sizes[0]])
-    assert clean.manifest.sources["mine"].documents == {"train": 2, "validation": 1}
-    assert clean.manifest.splits["train"] == whole.manifest.splits["train"]
+    unfiltered = pack("whole", sources={"mine": corpus})
+    filtered = pack("clean", sources={"mine": corpus}, near_duplicates=0.8, max_overlap=0.005)
+    before, after = unfiltered.manifest.overlap, filtered.manifest.overlap
+    assert before is not None and after is not None
+    assert before.share == before.share_before_dropping == after.share_before_dropping > 0.4
+    assert (after.near_duplicates.documents, after.overlapping.documents) == (1, 1)
+    assert after.share == 0.0
+    sizes = np.diff(unfiltered.split("validation").document_ends(), prepend=0).tolist()
+    assert [after.overlapping.tokens, after.near_duplicates.tokens] == sizes[1:]
+    tokens_after = filtered.split("validation").tokens[:]
+    assert np.array_equal(tokens_after, unfiltered.split("validation").tokens[: sizes[0]])
+    assert filtered.manifest.sources["mine"].documents == {"train": 2, "validation": 1}
+    assert filtered.manifest.splits["train"] == unfiltered.manifest.splits["train"]
     assert "1 documents" in caplog.text and "near-duplicates and 1" in caplog.text
 
 
-def test_a_warning_says_that_little_is_left_to_validate_on(
+def test_a_short_validation_split_logs_a_warning(
     pack: Pack, corpus: dict[str, object], caplog: pytest.LogCaptureFixture
 ) -> None:
     def packed(name: str, **settings: Any) -> int:
@@ -131,17 +134,19 @@ def test_a_warning_says_that_little_is_left_to_validate_on(
         start = f"validation: {left} tokens are left, the budget was {budget}: add text, {loosen}"
         return f"{start}or raise validation_share (0.2)" in caplog.messages
 
-    whole = packed("all")
-    packed("half there", validation_tokens=2 * whole)
+    total = packed("all")
+    packed("half there", validation_tokens=2 * total)
     assert "tokens are left" not in caplog.text
-    packed("too short", validation_tokens=2 * whole + 1)
-    assert warned(whole, 2 * whole + 1)
-    left = packed("dropped", validation_tokens=whole, near_duplicates=0.8, max_overlap=0.005)
-    assert 2 * left < whole
-    assert warned(left, whole, "loosen near_duplicates or max_overlap, ")
+    packed("too short", validation_tokens=2 * total + 1)
+    assert warned(total, 2 * total + 1)
+    left = packed("dropped", validation_tokens=total, near_duplicates=0.8, max_overlap=0.005)
+    assert 2 * left < total
+    assert warned(left, total, "loosen near_duplicates or max_overlap, ")
 
 
-def test_finished_work_keeps_its_overlap(pack: Pack, corpus: dict[str, object]) -> None:
+def test_repacking_reproduces_the_overlap_in_the_manifest(
+    pack: Pack, corpus: dict[str, object]
+) -> None:
     settings = {"sources": {"mine": corpus}, "max_overlap": 0.3, "shard_tokens": 100}
     first = pack(**settings)
     before = (first.folder / "manifest.json").read_bytes()
@@ -151,7 +156,9 @@ def test_finished_work_keeps_its_overlap(pack: Pack, corpus: dict[str, object]) 
     assert (pack(**settings).folder / "manifest.json").read_bytes() == before
 
 
-def test_nothing_left_is_one_line(pack: Pack, corpus: dict[str, object], tmp_path: Path) -> None:
+def test_dropping_every_validation_document_is_an_error(
+    pack: Pack, corpus: dict[str, object], tmp_path: Path
+) -> None:
     (tmp_path / "held" / "a.txt").unlink()
     message = (
         r"sources mine \(.*train/\*, .*held/\*\): 4 documents with \d+ tokens"

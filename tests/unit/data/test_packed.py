@@ -1,3 +1,5 @@
+"""Opening packed datasets, and errors on damaged files and manifests."""
+
 import shutil
 from pathlib import Path
 from typing import Any
@@ -30,14 +32,14 @@ def test_a_good_dataset_opens(copy: Path, stdlib: PackedDataset) -> None:
 
 
 @pytest.mark.parametrize("name", ["shards/train-00001.bin", "shards/validation-00000.bin"])
-def test_truncated_shards_are_found_at_once(copy: Path, name: str) -> None:
+def test_truncated_shards_are_detected_on_opening(copy: Path, name: str) -> None:
     (copy / name).write_bytes((copy / name).read_bytes()[:-2])
     with pytest.raises(DataError, match=rf"{name}: has \d+ bytes, not \d+ .*; delete"):
         PackedDataset.open(copy)
 
 
 @pytest.mark.parametrize("name", ["shards/train-00001.bin", "shards/train-00001.documents.npy"])
-def test_a_flipped_bit_is_found_when_its_split_is_read(copy: Path, name: str) -> None:
+def test_a_flipped_bit_is_detected_when_its_split_is_read(copy: Path, name: str) -> None:
     flip(copy / name, -1)
     opened = PackedDataset.open(copy)
     assert opened.split("validation")
@@ -85,11 +87,11 @@ def test_unknown_split(stdlib: PackedDataset) -> None:
     st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(-50, 50), st.integers(-50, 50)
 )
 def test_a_view_reads_like_one_array(lengths: list[int], start: int, stop: int) -> None:
-    whole = np.arange(sum(lengths), dtype=np.uint16)
-    context = TokenView(np.split(whole, np.cumsum(lengths)[:-1].tolist()), len(whole))
-    assert len(context) == len(whole)
-    assert np.array_equal(context[start:stop], whole[start:stop])
-    assert np.array_equal(context[:], whole)
+    array = np.arange(sum(lengths), dtype=np.uint16)
+    view = TokenView(np.split(array, np.cumsum(lengths)[:-1].tolist()), len(array))
+    assert len(view) == len(array)
+    assert np.array_equal(view[start:stop], array[start:stop])
+    assert np.array_equal(view[:], array)
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -105,12 +107,12 @@ def test_a_view_reads_like_one_array(lengths: list[int], start: int, stop: int) 
     at=st.integers(0, 4000),
     content=st.binary(max_size=12),
 )
-def test_any_damage_is_read_or_our_error(
+def test_damaged_files_are_read_or_raise_a_data_error(
     stdlib: PackedDataset, tmp_path: Path, name: str, at: int, content: bytes
 ) -> None:
     folder = Path(shutil.copytree(stdlib.folder, tmp_path / "damaged", dirs_exist_ok=True))
-    whole = (folder / name).read_bytes()
-    (folder / name).write_bytes(whole[:at] + content + whole[at + len(content) :])
+    original = (folder / name).read_bytes()
+    (folder / name).write_bytes(original[:at] + content + original[at + len(content) :])
     try:
         opened = PackedDataset.open(folder)
         for split in opened.manifest.splits:
@@ -122,20 +124,20 @@ def test_any_damage_is_read_or_our_error(
         assert "\n" not in str(error)
 
 
-PLACES = ["dtype", "vocab_size", "row_length", "splits", "splits.train", "splits.train.shards"]
-PLACES += [f"splits.validation.shards.0.{key}" for key in ("file", "tokens", "documents", "sha256")]
+KEYS = ["dtype", "vocab_size", "row_length", "splits", "splits.train", "splits.train.shards"]
+KEYS += [f"splits.validation.shards.0.{key}" for key in ("file", "tokens", "documents", "sha256")]
 VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9)
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(place=st.sampled_from(PLACES), value=VALUES | st.lists(VALUES, max_size=2))
-@example(place="splits.validation.shards.0.file", value="\n")
-def test_any_manifest_that_is_signed_is_read_or_our_error(
-    stdlib: PackedDataset, tmp_path: Path, place: str, value: Any
+@given(key=st.sampled_from(KEYS), value=VALUES | st.lists(VALUES, max_size=2))
+@example(key="splits.validation.shards.0.file", value="\n")
+def test_any_manifest_with_a_valid_digest_is_read_or_raises_a_data_error(
+    stdlib: PackedDataset, tmp_path: Path, key: str, value: Any
 ) -> None:
     folder = Path(shutil.copytree(stdlib.folder, tmp_path / "signed", dirs_exist_ok=True))
     shutil.copy(stdlib.folder / "manifest.json", folder)  # hypothesis comes here again and again
-    change_manifest(folder / "manifest.json", place, value)
+    change_manifest(folder / "manifest.json", key, value)
     try:
         opened = PackedDataset.open(folder)
         for split in opened.manifest.splits:

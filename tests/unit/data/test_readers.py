@@ -1,3 +1,5 @@
+"""Reading records from text, JSON Lines and Parquet files, compressed or not."""
+
 import gzip
 import json
 import subprocess
@@ -53,7 +55,7 @@ def test_a_text_file_is_one_record(tmp_path: Path, kind: str, suffix: str) -> No
     assert texts(path, start=1) == []
 
 
-def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_removed_from_text(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"\xef\xbb\xbfone \xef\xbb\xbf two")
     assert texts(path) == ["one \ufeff two"]
@@ -63,7 +65,7 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", WRITERS)
-def test_a_byte_order_mark_before_lines_is_passed_over(tmp_path: Path, suffix: str) -> None:
+def test_a_byte_order_mark_before_json_lines_is_skipped(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a.jsonl{suffix}"
     path.write_bytes(WRITERS[suffix](b"\xef\xbb\xbf" + LINES.replace("\n", "\r\n").encode()))
     assert texts(path) == TEXTS
@@ -77,13 +79,13 @@ def test_parquet(tmp_path: Path) -> None:
     assert texts(path, start=700) == many[700:]
 
 
-def test_groups_of_rows_that_are_passed_over_are_not_read(tmp_path: Path) -> None:
+def test_skipped_row_groups_are_not_read(tmp_path: Path) -> None:
     many = [f"text {n}" for n in range(1000)]
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": many, "license": ["L"] * 1000}), path, row_group_size=300)
     for start in (0, 299, 300, 301, 899, 999, 1000):
-        found = list(read_records(path, FIELDS, start))
-        assert [(one.number, one.text) for one in found] == list(enumerate(many))[start:]
+        records = list(read_records(path, FIELDS, start))
+        assert [(record.number, record.text) for record in records] == list(enumerate(many))[start:]
     group = pq.ParquetFile(path).metadata.row_group(0).column(0)
     with path.open("r+b") as file:
         file.seek(group.dictionary_page_offset)
@@ -93,7 +95,7 @@ def test_groups_of_rows_that_are_passed_over_are_not_read(tmp_path: Path) -> Non
         texts(path, start=299)
 
 
-def test_blank_lines_are_counted_but_are_no_records(tmp_path: Path) -> None:
+def test_blank_lines_are_numbered_but_give_no_records(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('\n{"text": "a"}\n\n{"text": "b"}')
     assert [(r.number, r.text) for r in read_records(path, Fields("text"))] == [(1, "a"), (3, "b")]
@@ -102,9 +104,9 @@ def test_blank_lines_are_counted_but_are_no_records(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
 @pytest.mark.parametrize("share", [0.0005, 0.5, 0.999])
 def test_a_truncated_file_is_an_error(tmp_path: Path, suffix: str, share: float) -> None:
-    whole = WRITERS[suffix](LINES.encode())
+    compressed = WRITERS[suffix](LINES.encode())
     path = tmp_path / f"a.jsonl{suffix}"
-    path.write_bytes(whole[: max(3, int(len(whole) * share))])
+    path.write_bytes(compressed[: max(3, int(len(compressed) * share))])
     with pytest.raises(DataError, match=rf"a\.jsonl{suffix}: cannot be read, it may be truncated"):
         texts(path)
 
@@ -146,7 +148,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_one_line_that_names_the_file(tmp_path: Path, name: str) -> None:
+def test_bad_input_is_a_one_line_error_with_the_file_name(tmp_path: Path, name: str) -> None:
     content, message = BAD[name]
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message) as caught:
@@ -174,10 +176,10 @@ NULLS: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("name", NULLS)
-def test_null_is_as_good_as_absent(tmp_path: Path, name: str) -> None:
+def test_null_fields_are_read_as_missing(tmp_path: Path, name: str) -> None:
     NULLS[name](tmp_path / name)
-    found = [(one.text, one.license) for one in read_records(tmp_path / name, FIELDS)]
-    assert found == [("a", None), ("", "L"), ("b", None)]
+    records = [(record.text, record.license) for record in read_records(tmp_path / name, FIELDS)]
+    assert records == [("a", None), ("", "L"), ("b", None)]
 
 
 def test_a_column_of_bytes_is_text_if_it_is_utf8(tmp_path: Path) -> None:
@@ -208,22 +210,22 @@ def _bomb(path: Path, before: bytes, size: int, after: bytes = b"") -> None:
         (".jsonl", b'{"text": "a"}\n{"text": "', ", line 2"),  # whose line never ends
     ],
 )
-def test_a_document_without_end_is_refused(
+def test_a_document_above_the_size_limit_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, before: bytes, where: str,
     compressed: str,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(readers, "MAX_DOCUMENT_BYTES", 1 << 21)
     path = tmp_path / f"a{kind}{compressed}"
     _bomb(path, before, 1 << 26)
-    with pytest.raises(DataError, match=rf"{path.name}{where}: is larger than 2,097,152") as said:
+    with pytest.raises(DataError, match=rf"{path.name}{where}: is larger than 2,097,152") as caught:
         list(read_records(path, Fields("text")))
-    assert "\n" not in str(said.value)
+    assert "\n" not in str(caught.value)
     _bomb(path, before, 1 << 20, b'"}\n' if where else b"")
     assert len(list(read_records(path, Fields("text")))) == 1 + bool(where)
 
 
 @pytest.mark.parametrize("ending", [".txt.gz", ".txt.zst"])
-def test_a_bomb_takes_little_memory(tmp_path: Path, ending: str) -> None:
+def test_a_decompression_bomb_takes_little_memory(tmp_path: Path, ending: str) -> None:
     """Half a gigabyte in a megabyte at most is refused before it is held."""
     path = tmp_path / f"bomb{ending}"
     _bomb(path, b"", 1 << 29)

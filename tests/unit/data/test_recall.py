@@ -1,3 +1,5 @@
+"""Generated rows of the recall task: needles, queries and haystack."""
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -29,20 +31,20 @@ def read_row(row: Rows, haystack: int) -> tuple[dict[int, int], list[tuple[int, 
 
 @settings(max_examples=30)
 @given(needles=st.integers(1, 16), queries=st.integers(1, 20), seed=st.integers(0, 999))
-def test_rows_hold_exactly_the_needles_asked_for(needles: int, queries: int, seed: int) -> None:
+def test_rows_have_the_requested_number_of_needles(needles: int, queries: int, seed: int) -> None:
     tokens, positions = recall_batch(
         DEFAULT, needles=needles, queries=queries, samples=20, seed=seed
     )
     assert tokens.shape == (20, 33 + 2 * queries)
     for row in tokens.numpy():
-        found, asked = read_row(row, 33)
-        assert len(found) == len(set(found.values())) == needles
-        assert all(found[key] == value for key, value in asked)
+        needle_values, query_pairs = read_row(row, 33)
+        assert len(needle_values) == len(set(needle_values.values())) == needles
+        assert all(needle_values[key] == value for key, value in query_pairs)
         assert np.isin(row[:33], RecallVocabulary.of(DEFAULT).fillers).sum() == 33 - 2 * needles
-        assert row[1:][positions].tolist() == [value for _, value in asked]
+        assert row[1:][positions].tolist() == [value for _, value in query_pairs]
 
 
-def test_training_rows_hold_one_to_four_needles_alike_often() -> None:
+def test_training_rows_have_one_to_four_needles_uniformly() -> None:
     rows = training_rows(DEFAULT, 4000, np.random.default_rng(0))
     assert rows.shape == (4000, 65)
     counts = np.bincount([len(read_row(row, 33)[0]) for row in rows])
@@ -62,7 +64,7 @@ def test_the_haystack_is_the_order_two_source() -> None:
     assert follows[fillers].mean() == pytest.approx(0.8 + 0.2 / 64, abs=0.01)
 
 
-def test_needles_stand_anywhere() -> None:
+def test_needle_positions_are_uniform() -> None:
     tokens, _ = recall_batch(DEFAULT, needles=2, queries=1, samples=20_000, seed=0)
     starts = ((tokens[:, :33] >= 64) & (tokens[:, :33] < 96)).sum(0)
     assert starts[32] == 0
@@ -70,15 +72,15 @@ def test_needles_stand_anywhere() -> None:
 
 
 @pytest.mark.parametrize("needles", [2, 4, 8])
-def test_nothing_but_the_key_tells_the_answer(needles: int) -> None:
+def test_guesses_that_ignore_the_key_are_at_chance(needles: int) -> None:
     """Guesses that ignore which key is asked for are right 1/N of the time, and no more."""
     tokens, positions = recall_batch(DEFAULT, needles=needles, queries=2, samples=8000, seed=1)
     rows = tokens.numpy()
     answers = rows[:, 1:][:, positions]
     is_value = rows[:, :33] >= 96
     values = rows[:, :33][is_value].reshape(-1, needles)
-    for place in range(needles):
-        right = (values[:, [place]] == answers).mean(0)
+    for position in range(needles):
+        right = (values[:, [position]] == answers).mean(0)
         assert right == pytest.approx(1 / needles, abs=0.02)
     for guess in (values.min(1), values.max(1)):
         assert (guess == answers[:, 0]).mean() == pytest.approx(1 / needles, abs=0.02)

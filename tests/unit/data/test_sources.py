@@ -1,3 +1,5 @@
+"""File, Hub and built-in sources: order, splits, licenses and errors."""
+
 import json
 import os
 from pathlib import Path
@@ -35,7 +37,7 @@ def stdlib() -> Source:
     return open_source(kind="builtin", name="stdlib_text", max_bytes=300_000)
 
 
-def test_files_come_sorted_and_once(files: Source) -> None:
+def test_files_are_read_sorted_and_once(files: Source) -> None:
     read = list(files.read("train", Cursor()))
     expected = [f"a{n}" for n in range(5)] + [f"b{n}" for n in range(5)] + ["c"]
     assert [document.text for document in read] == expected
@@ -44,7 +46,7 @@ def test_files_come_sorted_and_once(files: Source) -> None:
 
 
 @pytest.mark.parametrize("name", ["files", "hub", "stdlib"])
-def test_reading_goes_on_from_any_cursor(name: str, request: pytest.FixtureRequest) -> None:
+def test_reading_resumes_from_any_cursor(name: str, request: pytest.FixtureRequest) -> None:
     source: Source = request.getfixturevalue(name)
     everything = list(source.read("train", Cursor()))
     assert len(everything) > 5
@@ -66,7 +68,7 @@ def stdlib_packages(split: str, **changes: Any) -> set[str | None]:
     return {document.package for document in documents(source, split, 0.4)}
 
 
-def test_a_package_of_the_standard_library_lies_in_one_split() -> None:
+def test_a_package_of_the_standard_library_is_in_one_split() -> None:
     train, validation = (stdlib_packages(split) for split in ("train", "validation"))
     assert train.isdisjoint(validation) and min(len(train), len(validation)) > 5
     assert "0 encodings" in train | validation
@@ -87,7 +89,7 @@ def test_the_first_folder_below_a_glob_is_a_package(tmp_path: Path) -> None:
         assert [document.package for document in read] == packages
 
 
-def test_named_validation_files_take_the_place_of_the_hash(tmp_path: Path) -> None:
+def test_named_validation_files_replace_the_hash_split(tmp_path: Path) -> None:
     write_lines(tmp_path / "x.train.jsonl", [f"t{n}" for n in range(20)])
     write_lines(tmp_path / "x.validation.jsonl", [f"v{n}" for n in range(20)])
     source = open_source(
@@ -101,7 +103,7 @@ def test_named_validation_files_take_the_place_of_the_hash(tmp_path: Path) -> No
     assert {d.text[0] for d in documents(source, "validation", 0.5)} == {"v"}
 
 
-def test_licenses_can_be_those_of_the_documents(tmp_path: Path) -> None:
+def test_licenses_can_be_read_from_documents(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a", "terms": "X"}\n{"text": "b", "terms": "Y"}\n')
     source = open_source(kind="files", globs=[str(path)], license="Z", license_field="terms")
@@ -130,17 +132,17 @@ def test_jsonl_folder_through_datasets(tmp_path: Path) -> None:
     assert [d.text for d in documents(source, "validation", 0.5)] == ["three"]
 
 
-def test_a_local_folder_in_the_layout_of_the_hub_is_watched(tmp_path: Path) -> None:
+def test_changes_in_a_local_hub_folder_change_its_identity(tmp_path: Path) -> None:
     corpus, tokenizer = tmp_path / "corpus", tmp_path / "tokenizer"
     for folder in (corpus / "data", tokenizer):
         folder.mkdir(parents=True)
     text = corpus / "data" / "train.jsonl"
     write_lines(text, ["one", "two"])
     (tokenizer / "tokenizer.json").write_text("{}")
-    asked = {"kind": "hub", "dataset": str(corpus), "revision": "1", "license": "x"}
-    before = open_source(**asked).identity()
+    settings = {"kind": "hub", "dataset": str(corpus), "revision": "1", "license": "x"}
+    before = open_source(**settings).identity()
     dataset = DatasetConfig.model_validate(
-        {"sources": {"hub": asked}, "tokenizer": {"kind": "huggingface", "name": str(tokenizer)}}
+        {"sources": {"hub": settings}, "tokenizer": {"kind": "huggingface", "name": str(tokenizer)}}
     )
     assert set(corpus_files(dataset)) == {text, tokenizer / "tokenizer.json"}
     (tmp_path / "elsewhere").mkdir()
@@ -151,9 +153,9 @@ def test_a_local_folder_in_the_layout_of_the_hub_is_watched(tmp_path: Path) -> N
     (corpus / "linked").symlink_to(corpus / "data")
     assert len(corpus_files(dataset)) == 2
     write_lines(text, ["one", "three"])
-    assert open_source(**asked).identity() != before
-    named = open_source(**asked | {"dataset": "owner/name"})
-    assert named.identity() == open_source(**asked | {"dataset": "owner/name"}).identity()
+    assert open_source(**settings).identity() != before
+    named = open_source(**settings | {"dataset": "owner/name"})
+    assert named.identity() == open_source(**settings | {"dataset": "owner/name"}).identity()
 
 
 def test_a_glob_without_files_is_named(tmp_path: Path) -> None:
@@ -175,7 +177,7 @@ def test_training_on_validation_files_is_refused(tmp_path: Path) -> None:
             open_source(kind="files", globs=everything, validation=validation, license="x")
 
 
-def test_a_file_that_is_spelt_twice_is_read_once(tmp_path: Path) -> None:
+def test_a_file_matched_by_two_globs_is_read_once(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", ["a"])
     globs = [f"{tmp_path}/*.jsonl", f"{tmp_path}/./a.jsonl"]
     source = open_source(kind="files", globs=globs, license="x")
@@ -196,7 +198,7 @@ def test_a_file_that_is_spelt_twice_is_read_once(tmp_path: Path) -> None:
         ({"dataset": "no/such/folder"}, r"source mine: no/such/folder at 1 cannot be loaded"),
     ],
 )
-def test_bad_hub_settings_are_one_line(
+def test_bad_hub_settings_are_a_one_line_error(
     tmp_path: Path, changes: dict[str, str], message: str
 ) -> None:
     write_lines(tmp_path / "train.jsonl", ["one"])
@@ -208,7 +210,7 @@ def test_bad_hub_settings_are_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_stands_for_all_that_can_be_read_below_it(
+def test_a_folder_includes_all_readable_files_below_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -219,10 +221,14 @@ def test_a_folder_stands_for_all_that_can_be_read_below_it(
     config = FilesSource(
         kind="files", globs=["data"], license="mine", license_field="license", split_by="package"
     )
-    found = list(Files("source", config).read("train", Cursor()))
-    assert [one.text for one in found] == ["a/deep/two.txt", "a/one.md", "b/three.jsonl"]
-    assert [one.package for one in found] == ["0 a", "0 a", "0 b"]
-    assert {one.license for one in found} == {"mine"}
+    documents_read = list(Files("source", config).read("train", Cursor()))
+    assert [document.text for document in documents_read] == [
+        "a/deep/two.txt",
+        "a/one.md",
+        "b/three.jsonl",
+    ]
+    assert [document.package for document in documents_read] == ["0 a", "0 a", "0 b"]
+    assert {document.license for document in documents_read} == {"mine"}
     (tmp_path / "data" / "c").mkdir()
     for pattern, texts in [
         ("data/a*", ["a/deep/two.txt", "a/one.md"]),
@@ -243,7 +249,7 @@ HIDDEN = (
 )
 
 
-def test_hidden_files_are_no_text(tmp_path: Path) -> None:
+def test_hidden_files_are_skipped(tmp_path: Path) -> None:
     for name in ("a/one.txt", "a/two.jsonl", *HIDDEN):
         path = tmp_path / "data" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -258,8 +264,8 @@ def test_hidden_files_are_no_text(tmp_path: Path) -> None:
         }
         below = {"a/.ipynb_checkpoints", "__MACOSX/._one.txt", "__MACOSX/a/._two.jsonl"}
         assert hidden == below | ({".git", ".DS_Store", "gone.txt"} if pattern == "data" else set())
-    asked = FilesSource(kind="files", globs=[f"{tmp_path}/data/.git"], license="mine")
-    assert [path.name for path in Files("mine", asked).files] == ["notes.md"]
+    git_folder = FilesSource(kind="files", globs=[f"{tmp_path}/data/.git"], license="mine")
+    assert [path.name for path in Files("mine", git_folder).files] == ["notes.md"]
     copied = {"kind": "hub", "dataset": str(tmp_path / "data"), "revision": "1", "license": "x"}
     assert [path.name for path in HubSource.model_validate(copied).files] == [
         "one.txt",
@@ -285,21 +291,21 @@ def test_a_folder_that_cannot_be_read_is_named(
         Files("mine", config)
 
 
-def test_a_folder_of_tables_says_how_it_can_be_read(tmp_path: Path) -> None:
+def test_the_error_on_a_folder_of_tables_explains_how_to_read_it(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbftext,more\n"one\ntwo",\n,b\nthree,c\n')
     files = {"kind": "files", "globs": [str(tmp_path)], "license": "x"}
     with pytest.raises(DataError, match=r"there are 1 of \.csv\); convert .* `kind: hub`"):
         open_source(**files)
     read = open_source(kind="hub", dataset=str(tmp_path), revision="1", license="x")
-    assert [one.text for one in read.read("train", Cursor())] == ["one\ntwo", "", "three"]
-    split = [one.text for half in SPLITS for one in documents(read, half, 0.5)]
+    assert [document.text for document in read.read("train", Cursor())] == ["one\ntwo", "", "three"]
+    split = [document.text for half in SPLITS for document in documents(read, half, 0.5)]
     assert sorted(split) == ["one\ntwo", "three"]
 
 
 def test_null_columns_of_the_hub_give_no_text(tmp_path: Path) -> None:
     table = pa.table({"text": ["a", None], "more": [{"b": "c"}, {"b": None}]})
     pq.write_table(table, tmp_path / "train.parquet")
-    asked = {"kind": "hub", "dataset": str(tmp_path), "revision": "1", "license": "x"}
+    settings = {"kind": "hub", "dataset": str(tmp_path), "revision": "1", "license": "x"}
     for changes, texts in [({}, ["a", ""]), ({"template": "{text}: {more[b]}"}, ["a: c", ""])]:
-        read = open_source(**asked, **changes).read("train", Cursor())
-        assert [one.text for one in read] == texts
+        read = open_source(**settings, **changes).read("train", Cursor())
+        assert [document.text for document in read] == texts

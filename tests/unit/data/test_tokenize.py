@@ -1,3 +1,5 @@
+"""Tokenization into shards: contents, workers, resuming and errors."""
+
 import json
 import os
 import signal
@@ -54,14 +56,16 @@ def test_shards_hold_the_documents_in_order(
     assert manifest.sources["stdlib"].share == 1.0
 
 
-def test_its_tokenizer_is_a_file_of_its_own(stdlib: PackedDataset, tokenizer: Path) -> None:
+def test_the_dataset_has_its_own_copy_of_the_tokenizer(
+    stdlib: PackedDataset, tokenizer: Path
+) -> None:
     """Snakemake touches what a job made; a link would make the job's input as new as that."""
     for name in ("tokenizer.json", "tokenizer_config.json"):
         ours, theirs = stdlib.folder / name, tokenizer.with_name(name)
         assert ours.read_bytes() == theirs.read_bytes() and not ours.samefile(theirs)
 
 
-def test_files_that_change_while_they_are_packed_are_one_line(
+def test_files_that_change_during_packing_are_an_error(
     pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = tmp_path / "text.jsonl"
@@ -70,8 +74,8 @@ def test_files_that_change_while_they_are_packed_are_one_line(
     ]
     text.write_text("\n".join(lines))
     files = {"kind": "files", "globs": [str(text)], "license": "x"}
-    given = {"sources": {"files": files}, "tokens": 5000, "max_overlap": None}
-    pack("untouched", **given)
+    settings = {"sources": {"files": files}, "tokens": 5000, "max_overlap": None}
+    pack("untouched", **settings)
     real = module._pack_split
 
     def touched(*words: Any) -> Any:
@@ -80,7 +84,7 @@ def test_files_that_change_while_they_are_packed_are_one_line(
 
     monkeypatch.setattr(module, "_pack_split", touched)
     with pytest.raises(DataError, match="source files: its files changed while they were packed"):
-        pack("touched", **given)
+        pack("touched", **settings)
     assert not (tmp_path / "touched" / "manifest.json").exists()
 
 
@@ -88,7 +92,7 @@ def test_the_number_of_workers_changes_nothing(stdlib: PackedDataset, pack: Pack
     assert content(pack(workers=3)) == content(stdlib)
 
 
-def test_finished_work_is_taken_over(
+def test_completed_shards_are_reused(
     stdlib: PackedDataset, pack: Pack, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = pack()
@@ -100,7 +104,7 @@ def test_finished_work_is_taken_over(
     assert "finished shards" in caplog.text
 
 
-def test_damaged_and_foreign_work_is_not_taken_over(stdlib: PackedDataset, pack: Pack) -> None:
+def test_damaged_and_foreign_shards_are_not_reused(stdlib: PackedDataset, pack: Pack) -> None:
     first = pack()
     damaged = first.folder / "shards" / shard_name("train", 2)
     damaged.write_bytes(bytes(damaged.stat().st_size))
@@ -114,7 +118,7 @@ def test_damaged_and_foreign_work_is_not_taken_over(stdlib: PackedDataset, pack:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_killed_in_the_middle_it_ends_with_the_same_bytes(
+def test_a_killed_job_resumes_to_identical_bytes(
     workers: int,
     stdlib: PackedDataset,
     pack: Pack,
@@ -165,24 +169,24 @@ def _start(
 
 
 def test_rows_are_packed_and_restartable(pack: Pack, configure: Configure) -> None:
-    whole = pack(**ROWS)
-    manifest = whole.manifest
+    dataset = pack(**ROWS)
+    manifest = dataset.manifest
     train = manifest.splits["train"]
     assert (train.documents, train.tokens, len(train.shards)) == (3000, 3000 * 65, 14)
     assert manifest.splits["validation"].documents == 600
     assert manifest.answer_positions == list(range(33, 65, 2))
     assert (manifest.row_length, manifest.vocab_size) == (65, 128)
     assert manifest.recall == configure(**ROWS).recall
-    before = content(whole)
-    (whole.folder / "manifest.json").unlink()
-    (whole.folder / "shards" / shard_name("train", 3)).unlink()
+    before = content(dataset)
+    (dataset.folder / "manifest.json").unlink()
+    (dataset.folder / "shards" / shard_name("train", 3)).unlink()
     assert content(pack(**ROWS)) == before
-    rows = whole.split("train").tokens[:].reshape(-1, 65)
+    rows = dataset.split("train").tokens[:].reshape(-1, 65)
     assert len(np.unique(rows, axis=0)) == 3000
-    assert pack("other", **ROWS | {"seed": 1}).digest != whole.digest
+    assert pack("other", **ROWS | {"seed": 1}).digest != dataset.digest
 
 
-def test_digest_is_of_content_not_of_place(stdlib: PackedDataset, pack: Pack) -> None:
+def test_the_digest_depends_on_content_not_location(stdlib: PackedDataset, pack: Pack) -> None:
     assert pack("elsewhere").digest == stdlib.digest
     assert pack("shorter", max_document_tokens=100).digest != stdlib.digest
 
@@ -211,11 +215,11 @@ def test_bad_input(pack: Pack, configure: Configure, tokenizer: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("split_by", ["document", "package"])
-def test_one_document_is_refused_with_the_cure_whatever_its_hash(
+def test_a_single_document_is_refused_with_a_fix(
     split_by: str, configure: Configure, tmp_path: Path
 ) -> None:
     cure = {"document": "two different documents; split", "package": "split_by: document"}
-    said = set()
+    error_starts = set()
     for number in range(20):
         path = tmp_path / str(number) / f"package{number}" / "a.txt"
         path.parent.mkdir(parents=True)
@@ -227,11 +231,11 @@ def test_one_document_is_refused_with_the_cure_whatever_its_hash(
         with pytest.raises(DataError, match=cure[split_by]) as caught:
             train_tokenizer(dataset, tmp_path / "tokenizer.json")
             tokenize(dataset, tmp_path / "tokenizer.json", tmp_path / "a", tmp_path / "b", 1)
-        said.add(str(caught.value).partition(":")[2][:10])
-    assert said == {" no text f", " no docume"}
+        error_starts.add(str(caught.value).partition(":")[2][:10])
+    assert error_starts == {" no text f", " no docume"}
 
 
-def test_files_that_are_passed_over_are_counted(
+def test_skipped_files_are_counted(
     pack: Pack, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -260,7 +264,7 @@ def test_files_that_are_passed_over_are_counted(
     assert "skipped" not in caplog.text
 
 
-def test_files_that_a_budget_leaves_unread_are_told(
+def test_files_left_unread_by_the_budget_are_logged(
     pack: Pack, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in "abcd":
@@ -283,7 +287,7 @@ def test_a_bad_line_in_the_middle_is_named(workers: int, pack: Pack, tmp_path: P
         pack(sources={"mine": source}, workers=workers)
 
 
-def test_an_unreachable_validation_split_leaves_what_is_finished(
+def test_an_empty_validation_split_leaves_finished_files_unchanged(
     pack: Pack, tmp_path: Path
 ) -> None:
     dataset = pack()

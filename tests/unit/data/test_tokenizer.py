@@ -1,3 +1,5 @@
+"""Training, conversion and loading of tokenizers."""
+
 import hashlib
 import json
 import shutil
@@ -30,7 +32,7 @@ def corpus(configure: Configure) -> list[str]:
     return [document.text for document in documents(source, "train", 0.2)]
 
 
-def test_bpe_has_the_size_asked_for_and_ends_documents(tokenizer: Path) -> None:
+def test_bpe_has_the_configured_size_and_ends_documents(tokenizer: Path) -> None:
     opened = TextTokenizer(tokenizer)
     assert (opened.vocab_size, opened.eos_id, opened.entry.kind) == (512, 0, "bpe")
     assert opened.entry.sha256 == hashlib.sha256(tokenizer.read_bytes()).hexdigest()
@@ -38,7 +40,7 @@ def test_bpe_has_the_size_asked_for_and_ends_documents(tokenizer: Path) -> None:
     assert tokens[-1] == 0 and 0 not in tokens[:-1]
 
 
-def test_every_byte_can_be_encoded_and_comes_back(tokenizer: Path) -> None:
+def test_encoding_round_trips_every_byte(tokenizer: Path) -> None:
     text = "".join(map(chr, range(1, 0x3000))) + "漢字 🎉\r\n\t"
     tokens = TextTokenizer(tokenizer).encode([text])[0]
     assert Tokenizer.from_file(str(tokenizer)).decode(tokens[:-1].tolist()) == text
@@ -49,10 +51,10 @@ def test_a_document_that_spells_the_special_token_is_text(tokenizer: Path) -> No
     assert (tokens == 0).sum() == 1
 
 
-def test_documents_are_cut(tokenizer: Path) -> None:
+def test_documents_are_truncated(tokenizer: Path) -> None:
     opened = TextTokenizer(tokenizer)
-    whole, cut = opened.encode(["one two three"])[0], opened.encode(["one two three"], 3)[0]
-    assert cut.tolist() == [*whole[:2].tolist(), 0]
+    uncut, cut = opened.encode(["one two three"])[0], opened.encode(["one two three"], 3)[0]
+    assert cut.tolist() == [*uncut[:2].tolist(), 0]
 
 
 def test_training_in_another_process_gives_the_same_bytes(
@@ -101,7 +103,7 @@ def test_tiktoken_and_its_tokenizer_json_give_the_same_ids(
 
 
 @pytest.mark.parametrize("pattern", ["gpt2", "cl100k_base"])
-def test_encoding_in_pieces_gives_the_ids_of_the_whole(
+def test_encoding_in_pieces_gives_the_same_ids_as_at_once(
     pattern: str, tokenizer: Path, small_encoding: tiktoken.Encoding
 ) -> None:
     encode = small_encoding.encode_ordinary
@@ -129,12 +131,12 @@ def test_encoding_in_pieces_gives_the_ids_of_the_whole(
     same()
 
 
-def test_bpe_encodes_long_documents_as_in_one_go(tokenizer: Path, corpus: list[str]) -> None:
-    whole = Tokenizer.from_file(str(tokenizer))
+def test_bpe_encodes_long_documents_as_at_once(tokenizer: Path, corpus: list[str]) -> None:
+    reference = Tokenizer.from_file(str(tokenizer))
     text = "".join(corpus)
     assert len(list(_pieces(text))) > 1
     ours = TextTokenizer(tokenizer).encode([text])[0]
-    assert np.array_equal(ours[:-1], whole.encode(text, add_special_tokens=False).ids)
+    assert np.array_equal(ours[:-1], reference.encode(text, add_special_tokens=False).ids)
 
 
 def test_a_local_folder_serves_as_hugging_face_tokenizer(
@@ -149,31 +151,31 @@ def test_a_local_folder_serves_as_hugging_face_tokenizer(
 
 
 @pytest.mark.parametrize("of_model", [False, True])
-def test_ids_without_a_row_are_refused_where_the_model_reads_them(
+def test_token_ids_beyond_the_embedding_of_the_model_are_refused(
     of_model: bool, configure: Configure, tokenizer: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(tokenizer.parent, tmp_path / "model")
     (tmp_path / "model/config.json").write_text(json.dumps({"vocab_size": 300}))
-    known = {"kind": "huggingface", "name": str(tmp_path / "model"), "of_model": of_model}
+    config = {"kind": "huggingface", "name": str(tmp_path / "model"), "of_model": of_model}
     size = TextTokenizer(tokenizer).vocab_size
     with (
         pytest.raises(UserError, match=rf"{size} ids, its embedding 300 rows.*\({size}\)")
         if of_model
         else nullcontext()
     ):
-        train_tokenizer(configure(tokenizer=known), tmp_path / "out/tokenizer.json")
+        train_tokenizer(configure(tokenizer=config), tmp_path / "out/tokenizer.json")
 
 
-def test_a_tokenizer_without_an_end_of_text_says_where_to_name_one(
+def test_the_error_on_a_missing_end_of_text_names_the_config_file(
     configure: Configure, tokenizer: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(tokenizer.parent, tmp_path / "model")
     described = json.loads((tmp_path / "model/tokenizer_config.json").read_text())
     del described["eos_token"]
     (tmp_path / "model/tokenizer_config.json").write_text(json.dumps(described))
-    known = {"kind": "huggingface", "name": str(tmp_path / "model"), "of_model": True}
+    config = {"kind": "huggingface", "name": str(tmp_path / "model"), "of_model": True}
     with pytest.raises(UserError, match=r"name it in its tokenizer_config\.json") as refusal:
-        train_tokenizer(configure(tokenizer=known), tmp_path / "out/tokenizer.json")
+        train_tokenizer(configure(tokenizer=config), tmp_path / "out/tokenizer.json")
     assert "tokenizer.eos_token" not in str(refusal.value)  # `pretrained` has no such key
 
 
@@ -199,7 +201,7 @@ def test_a_vocabulary_larger_than_the_text_gives_is_refused(
         train_tokenizer(dataset, tmp_path / "tokenizer.json")
 
 
-def test_tokenizers_that_cannot_be_had(
+def test_unavailable_tokenizers_are_refused(
     configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "tokenizer.json"
@@ -230,7 +232,7 @@ def test_damaged_tokenizer_files(damage: str, tokenizer: Path, tmp_path: Path) -
         TextTokenizer(path)
 
 
-def test_the_tokenizer_of_a_base_is_taken_over_byte_by_byte(
+def test_the_tokenizer_of_a_base_model_is_copied(
     tokenizer: Path, configure: Configure, tmp_path: Path
 ) -> None:
     output = tmp_path / "derived" / "tokenizer.json"
