@@ -31,7 +31,10 @@ _TRIES = 50_000
 
 
 class Step(NamedTuple):
-    """One equation of two whole numbers, such as 7 + 5 = 12; divisions have no remainder."""
+    """One equation of whole numbers in a worked answer, such as 7 + 5 = 12.
+
+    Divisions have no remainder.
+    """
 
     left: int
     operation: str
@@ -46,17 +49,17 @@ class Step(NamedTuple):
         return f"{self.left} {self.operation} {self.right} = {self.result}"
 
     def check(self) -> str:
-        """Return the inverse equation, whose result is the left number."""
+        """Return the inverse equation as text; its result is the left number of this equation."""
         return f"{self.result} {_INVERSE[self.operation]} {self.right} = {self.left}"
 
 
 class Problem(NamedTuple):
-    """A question of one family.
+    """A generated question with its worked answer, in the style of one mathematics data set.
 
     Attributes:
-        family: Data set that it imitates, a key of `MATH_SETS`.
+        family: Data set that the problem imitates, a key of `MATH_SETS`.
         item: Fields of that data set.
-        steps: Equations; the result of the last is the answer.
+        steps: Equations of the solution; the result of the last one is the answer.
     """
 
     family: str
@@ -65,12 +68,12 @@ class Problem(NamedTuple):
 
     @property
     def question(self) -> str:
-        """The question as it is in training text and prompts."""
+        """Question as it is written in training text and prompts."""
         return MATH_SETS[self.family].question(self.item)
 
     @property
     def answer(self) -> str:
-        """The answer as the data set has it."""
+        """Answer in the form in which the data set publishes answers."""
         return MATH_SETS[self.family].answer(self.item)
 
 
@@ -197,15 +200,15 @@ assert set(_FAMILIES) == set(MATH_SETS)
 
 
 def training_problem(seed: int, index: int) -> Problem:
-    """Return training problem number ``index``; the same on every machine."""
+    """Return training problem number ``index``, the same on every machine."""
     return next(_problems(f"train {seed} {index}", None, validation=False))
 
 
 def held_out_problems(family: str, count: int, seed: int) -> list[Problem]:
-    """Return the first ``count`` different held-out problems of a family.
+    """Return the first ``count`` distinct held-out problems of a family.
 
     Raises:
-        DataError: The family has fewer.
+        DataError: The family has fewer held-out problems.
     """
     by_question: dict[str, Problem] = {}
     stream = _problems(f"test {seed} {family}", family, validation=True)
@@ -222,8 +225,8 @@ def held_out_problems(family: str, count: int, seed: int) -> list[Problem]:
 def document(problem: Problem, style: str, draw: random.Random) -> str:
     r"""Return a problem as training text that ends in ``\boxed{answer}``.
 
-    Style "worked" has the equations, "reasoned" a longer chain of thought, in which each result is
-    named and, half of the time, checked by the inverse equation.
+    Style "worked" has the equations; "reasoned" has a longer chain of thought, in which each result
+    is named and, half of the time, checked by the inverse equation.
     """
     if style == "worked":
         chain = ". ".join(map(str, problem.steps)) + "."
@@ -234,7 +237,7 @@ def document(problem: Problem, style: str, draw: random.Random) -> str:
 
 
 def document_at(seed: int, index: int, style: str) -> str:
-    """Return training document number ``index``."""
+    """Return the text of training document number ``index`` in a style of `document`."""
     return document(training_problem(seed, index), style, random.Random(f"{style} {seed} {index}"))
 
 

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 def bpe_sample(dataset: DatasetConfig, budget: int) -> Iterator[str]:
-    """Yield texts of the training split, mixed by weights in bytes, up to a budget of bytes.
+    """Yield texts of the training split up to ``budget`` bytes, mixed by the sources' weights.
 
     A split within the budget is yielded completely. Otherwise files are sampled over all documents
     with a cap per document, so that neither a large first file nor a long document dominates. Other
@@ -49,7 +49,10 @@ def bpe_sample(dataset: DatasetConfig, budget: int) -> Iterator[str]:
 
 
 def divide_budget(totals: Sequence[float], weights: Sequence[float], budget: float) -> list[float]:
-    """Divide a budget by weights; what exceeds a source's size goes to the others."""
+    """Return each source's part of ``budget``, in proportion to the weights.
+
+    A part larger than the source's size in ``totals`` is cut, and the rest goes to the others.
+    """
     shares = dict.fromkeys(range(len(totals)), 0.0)
     active = set(shares)
     while active:

@@ -18,7 +18,7 @@ from difftransformer.config.generated_rows import FEWEST_CLASSES, Classification
 
 
 class LabeledItems(NamedTuple):
-    """Token ids of the words [S, I, W] and labels [S, I] of items, and their classes [S, I]."""
+    """Token ids of the words [S, I, W] and labels [S, I] of labeled items, and classes [S, I]."""
 
     words: NDArray[np.int64]
     labels: NDArray[np.int64]
@@ -26,14 +26,17 @@ class LabeledItems(NamedTuple):
 
 
 def label_positions(settings: ClassificationConfig) -> list[int]:
-    """Return the positions of the labels in the targets, tokens[1:], of a training row, [I]."""
+    """Return the positions of a training row's labels among its targets, tokens[1:], [I]."""
     return list(range(settings.words - 1, settings.row_length - 1, settings.item_length))
 
 
 def training_rows(
     settings: ClassificationConfig, samples: int, generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Return rows with 2 to max_classes classes, each number equally often, [S, row_length]."""
+    """Return generated rows with 2 to max_classes classes, [S, row_length].
+
+    Each number of classes is equally frequent.
+    """
     numbers = generator.integers(FEWEST_CLASSES, settings.max_classes + 1, size=samples)
     drawn = generator.integers(0, numbers[:, None], size=(samples, settings.items))
     items = labeled_items(settings, drawn, generator)
@@ -47,12 +50,12 @@ def labeled_items(
     generator: np.random.Generator,
     noise: NDArray[np.float64] | None = None,
 ) -> LabeledItems:
-    """Draw words and labels for items of given classes.
+    """Draw the words and labels of items whose classes are given.
 
     Args:
-        settings: Vocabulary, and words per item.
+        settings: Dataset settings with the vocabulary and the words per item.
         drawn: Class of each item among those of its row, 0 to C - 1, [S, I].
-        generator: Draws the row's classes, their labels, and the words.
+        generator: Random generator for the row's classes, their labels, and the words.
         noise: Probability that a word of an item is of another class of the row, uniformly chosen,
             [S, I]; None: no noise.
     """

@@ -22,7 +22,7 @@ _SETTLED = 2.0
 
 
 def cached_sha256(path: Path) -> str | None:
-    """Return the cached SHA-256 of an unchanged file, else None."""
+    """Return the cached SHA-256 of a file, or None if the file changed or the entry is too old."""
     state = list(file_state(path))
     if state[1] < MIN_SIZE:
         return None
@@ -35,7 +35,9 @@ def cached_sha256(path: Path) -> str | None:
 
 
 def cache_sha256(path: Path, sha256: str, started: float) -> None:
-    """Cache a digest whose computation began at ``started``, in seconds of the epoch.
+    """Cache the SHA-256 of a file, whose computation began at Unix time ``started``.
+
+    Nothing is cached if the file changed since then or just before, or if its folder is read-only.
 
     Skipped if the file changed since then or just before, or if the folder is read-only.
     """

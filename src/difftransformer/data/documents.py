@@ -9,12 +9,12 @@ from difftransformer.config.data import DatasetConfig, SplitSettings
 
 
 class Cursor(NamedTuple):
-    """A position in a source, from which reading resumes.
+    """A position in a text source, from which reading resumes.
 
     Attributes:
         repeat: Completed passes over the source.
-        file: Number of the file.
-        record: Number of the record in the file.
+        file: Index of the file in the source.
+        record: Index of the record in the file.
         window: First window of the next document to be read, see `difftransformer.data.windows`.
     """
 
@@ -25,7 +25,7 @@ class Cursor(NamedTuple):
 
 
 class Document(NamedTuple):
-    """A text, its license, and the cursor after it.
+    """A document's text and license, and the cursor after the document.
 
     ``package`` is the name that is hashed for the split; None: the text is hashed.
     """
@@ -40,10 +40,11 @@ class Source(Protocol):
     """Interface of text sources.
 
     Attributes:
-        kind: Kind of its settings.
-        weight: Share of tokens, relative to the other sources.
+        kind: Kind of source, as in the settings.
+        weight: Weight of the source's tokens in a mixture, relative to the other sources.
         origin: Where the text comes from, with its version.
-        by_name: Whether documents come by the names of files, so that the first are no sample.
+        by_name: Whether documents are ordered by file name, so that the first ones are not a random
+            sample.
     """
 
     kind: str
@@ -53,19 +54,28 @@ class Source(Protocol):
 
     @property
     def has_validation(self) -> bool:
-        """Whether the source names its validation text, so that nothing is split by hash."""
+        """Whether the source has validation text of its own.
+
+        If so, no documents are split off by hash.
+        """
 
     def read(self, split: str, start: Cursor) -> Iterator[Document]:
-        """Yield documents from a cursor on; `split` matters only with has_validation."""
+        """Yield documents from the cursor ``start`` on.
+
+        ``split`` matters only if the source has validation text of its own.
+        """
 
     def identity(self) -> list[Any]:
-        """Return what determines the documents, in JSON types; a change invalidates shards."""
+        """Return the values that determine the documents, in JSON types.
+
+        A change of them invalidates existing shards.
+        """
 
 
 def documents(
     source: Source, split: str, validation_share: float, start: Cursor | None = None
 ) -> Iterator[Document]:
-    """Yield the documents of a split, without blank ones."""
+    """Yield the documents of a source that belong to a split, without blank ones."""
     candidates = iter_split_with_blank(source, split, validation_share, start or Cursor())
     return (document for document in candidates if document.text.strip())
 
@@ -73,7 +83,10 @@ def documents(
 def iter_split_with_blank(
     source: Source, split: str, validation_share: float, start: Cursor
 ) -> Iterator[Document]:
-    """Yield the documents of a split; those without text are in one of the splits only."""
+    """Yield the documents of a source that belong to a split, including blank ones.
+
+    Each blank document is in one of the splits only.
+    """
     limit = 0.0 if source.has_validation else validation_hash_limit(source, validation_share)
     for document in source.read(split, start):
         if not document.text.strip():
@@ -88,7 +101,7 @@ FEW = 200
 
 
 def validation_hash_limit(source: Source, share: float) -> float:
-    """Return the hash below which a document is in the validation split.
+    """Return the hash value below which a document belongs to the validation split.
 
     It is ``share`` of the largest hash. If a source has few documents and one of the splits would
     be empty, the document with the smallest hash is the validation split.
@@ -103,12 +116,15 @@ def validation_hash_limit(source: Source, share: float) -> float:
 
 
 def in_validation(text: str, share: float) -> bool:
-    """Return whether a text is in the validation split, by its SHA-256: copies stay together."""
+    """Return whether a text belongs to the validation split, by its SHA-256.
+
+    Copies of a text are therefore in the same split.
+    """
     return _hash(text) < share * _HASHES
 
 
 def empty_split_message(dataset: DatasetConfig, sources: Collection[str], split: str) -> str:
-    """Return the error message for an empty split, with the cures.
+    """Return the error message for an empty split, with ways to fix it.
 
     The hash decides in which split the only document is, so both messages are alike.
     """

@@ -36,7 +36,7 @@ def _scramble(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 class SeededOrder:
-    """Pseudorandom permutation (shuffle) of 0..size-1 by seed and epoch."""
+    """A pseudorandom permutation (shuffle) of 0 to size - 1 that depends on seed and epoch."""
 
     def __init__(self, size: int, *, seed: int, epoch: int) -> None:
         assert 0 < size < 2**62
@@ -63,7 +63,7 @@ class SeededOrder:
 
 
 class SplitWindows:
-    """The full windows of a split by number.
+    """The full windows of a split, accessed by index.
 
     Window i of running text is tokens[i*T : i*T + T + 1], so each token is a target once; window i
     of a row dataset is row i.
@@ -85,7 +85,7 @@ class SplitWindows:
         return self._count
 
     def gather(self, indices: np.ndarray) -> torch.Tensor:
-        """Return windows by number, [B] -> int64 [B, T + 1]."""
+        """Return the windows of the given indices, [B] -> int64 [B, T + 1]."""
         batch = np.empty((len(indices), self.seq_len + 1), dtype=np.int64)
         for row, index in zip(batch, indices.tolist(), strict=True):
             start = index * self._stride
@@ -94,19 +94,19 @@ class SplitWindows:
 
 
 class BatchLoader:
-    """Endless batches; each epoch is a new shuffle of all full windows.
+    """An endless iterator of batches; each epoch is a new shuffle of all full windows.
 
     The position is the number of windows that all ranks have consumed, so a checkpoint resumes
     exactly, also with another number of ranks. The last batch of an epoch is filled from the next
     one: every window is read once per epoch.
 
     Args:
-        dataset: An open dataset.
+        dataset: An opened dataset.
         split: Name of the split.
         batch_size: Windows in a batch of this rank.
-        seq_len: T.
+        seq_len: Targets per window, T.
         seed: Seed of the shuffle.
-        rank: Rank of this process among the data-parallel ones.
+        rank: Rank of this process among the data-parallel processes.
         world_size: Number of data-parallel processes.
         prefetch_batches: Batches that a thread reads ahead, into pinned memory if there is a GPU;
             the position does not count them, so the batches are the same.
@@ -149,7 +149,7 @@ class BatchLoader:
         self._block = lru_cache(2)(self._block_order)
 
     def next_batch(self) -> torch.Tensor:
-        """Return the next batch of this rank, int64 [B, T + 1]; advances the position."""
+        """Return the next batch of this rank, int64 [B, T + 1], and advance the position."""
         step = self._batch_size * self._world_size
         if not self._prefetch_batches:
             batch = self._batch(self._consumed)
@@ -181,11 +181,11 @@ class BatchLoader:
         return np.concatenate(parts)
 
     def state_dict(self) -> dict[str, int | str]:
-        """Return the position, with dataset, split, seq_len and seed."""
+        """Return the position of the loader, with dataset, split, seq_len and seed."""
         return {**self._identity, "consumed": self._consumed}
 
     def load_state_dict(self, state: dict[str, int | str]) -> None:
-        """Continue from a saved position.
+        """Continue from a position returned by `state_dict`.
 
         Raises:
             CheckpointError: The position belongs to another dataset, split, seq_len or seed.
@@ -208,7 +208,7 @@ def sequential_windows(
     batch_size: int,
     max_tokens: int | None = None,
 ) -> Iterator[torch.Tensor]:
-    """Yield windows in corpus order without overlap of targets, int64 [b, T + 1].
+    """Yield batches of windows in corpus order, int64 [b, T + 1], whose targets do not overlap.
 
     The last batch may be smaller. There are at most `max_tokens` targets, rounded down to full
     windows (at least one).

@@ -17,14 +17,15 @@ SOURCE = "https://github.com/QwenLM/Qwen2.5-Math/raw/a45202bd16/evaluation/data/
 
 
 class MathSet(NamedTuple):
-    """One data set.
+    """A mathematics data set, with functions that read its items.
 
     Attributes:
-        label: Header of its column.
+        label: Header of the data set's column in tables.
         fields: Required keys of an item.
-        question: Returns the question of an item.
-        answer: Returns the published answer without explanation; LaTeX or plain.
-        files: Names of its files (without ending); all that exist are read.
+        question: Function that returns the question of an item.
+        answer: Function that returns an item's published answer without explanation, in LaTeX or
+            as plain text.
+        files: Names of the data set's files without endings; all that exist are read.
     """
 
     label: str
@@ -35,7 +36,7 @@ class MathSet(NamedTuple):
 
 
 def boxed(text: str) -> str | None:
-    r"""Return the content of the last ``\boxed{...}`` of a text; None without one."""
+    r"""Return the content of the last ``\boxed{...}`` of a text, or None if there is none."""
     start = text.rfind(r"\boxed{")
     if start < 0:
         return None
@@ -49,7 +50,7 @@ def boxed(text: str) -> str | None:
 
 
 def number(value: float | int | str) -> str:
-    """Write a number that is stored as a float: 51.0 becomes 51."""
+    """Return a number stored as a float as text, without a decimal point if it is whole."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value)

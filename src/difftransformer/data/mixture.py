@@ -21,13 +21,13 @@ _MAX_EMPTY_PASSES = 100
 
 
 class TokenizedDocument(NamedTuple):
-    """Token ids of a document, or of a window of one.
+    """The token ids of a document, or of one window of a document.
 
     Attributes:
         tokens: Token ids; empty where the document has no text.
-        license: Its license.
-        cursor: Position after it in its source.
-        cut: Tokens of the document that were truncated.
+        license: License of the document.
+        cursor: Position after the document or window in its source.
+        cut: Number of the document's tokens that were truncated.
     """
 
     tokens: NDArray[np.uint32]
@@ -37,7 +37,7 @@ class TokenizedDocument(NamedTuple):
 
 
 class MixedDocument(NamedTuple):
-    """A document of a split with the number of its source; `cut` as in `TokenizedDocument`."""
+    """A document of a split with the index of its source; `cut` is as in `TokenizedDocument`."""
 
     source: int
     tokens: NDArray[np.uint32]
@@ -46,7 +46,9 @@ class MixedDocument(NamedTuple):
 
 
 class Mixture:
-    """Chooses the source that is furthest behind its weight; ties go to the first.
+    """Chooser of the next source: the one whose tokens are furthest below its weight.
+
+    Ties go to the first source.
 
     The choice depends only on the tokens consumed before.
 
@@ -64,13 +66,13 @@ class Mixture:
         return [number for number, ended in enumerate(self.exhausted) if not ended]
 
     def choose(self) -> int | None:
-        """Return the number of the next source, or None if all are exhausted."""
+        """Return the index of the next source to read, or None if all are exhausted."""
         return min(self._active(), key=lambda i: self.consumed[i] / self.weights[i], default=None)
 
     def remaining(self, choice: int, budget: int) -> int:
-        """Return the tokens that a source still has in its share of a budget, at least 1.
+        """Return the number of tokens, at least 1, left in a source's share of a token budget.
 
-        Budget that exhausted sources cannot use goes to the others by their weights.
+        The share that exhausted sources cannot use is divided among the others by weight.
         """
         active, left = self._active(), budget - sum(self.consumed)
         active_budget = left + sum(self.consumed[number] for number in active)
@@ -79,14 +81,15 @@ class Mixture:
 
 
 class MixedStream:
-    """Interleaves the documents of several sources up to a budget of tokens.
+    """An iterator that interleaves documents of several sources up to a budget of tokens.
 
     The document that fills a source's share of the budget is truncated there, so budget and shares
     are met exactly; without a budget all documents are yielded and weights only set the order. The
     other sources replace an exhausted one.
 
     Attributes:
-        cursors: Position after the last document, by source; with mixture.consumed, the state.
+        cursors: Position after the last document, by source. Together with mixture.consumed it is
+            the state to resume from.
         blank: Documents without text that were skipped so far, by source.
     """
 
@@ -104,7 +107,7 @@ class MixedStream:
 
     @property
     def total(self) -> int:
-        """Tokens consumed from all sources."""
+        """Number of tokens consumed from all sources."""
         return sum(self.mixture.consumed)
 
     def __iter__(self) -> "MixedStream":
@@ -132,13 +135,13 @@ class MixedStream:
 def upsample(
     documents: Iterable[TokenizedDocument], upsampling: LengthUpsampling, seed: int
 ) -> Iterator[TokenizedDocument]:
-    """Yield the documents that upsampling of long documents keeps, in order.
+    """Yield the documents kept by the upsampling of long documents, in order.
 
     The choice is a function of a document's tokens, the pass over the corpus and the seed, so it is
     the same for any number of workers and restarts.
 
     Raises:
-        DataError: Nothing was kept in many passes over the corpus.
+        DataError: No document was kept in many passes over the corpus.
     """
     last: int | None = None
     for document in documents:

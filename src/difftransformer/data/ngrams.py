@@ -25,7 +25,7 @@ Keys = NDArray[np.uint64]
 
 
 def ngram_keys(tokens: NDArray[np.integer], n: int, vocab_size: int) -> Keys:
-    """Return the keys of all n-grams along the last axis.
+    """Return the 64-bit keys of all n-grams along the last axis.
 
     Args:
         tokens: Token ids, [.., T] with T >= n.
@@ -46,7 +46,7 @@ def ngram_keys(tokens: NDArray[np.integer], n: int, vocab_size: int) -> Keys:
 
 
 def contains(frequent: Keys, keys: Keys) -> NDArray[np.bool_]:
-    """Return whether each key is among the sorted keys `frequent`, same shape as `keys`."""
+    """Return, for each key, whether it is among the sorted keys ``frequent``; shape as ``keys``."""
     if len(frequent) == 0:
         return np.zeros(keys.shape, dtype=np.bool_)
     indices = np.minimum(np.searchsorted(frequent, keys), len(frequent) - 1)
@@ -54,13 +54,13 @@ def contains(frequent: Keys, keys: Keys) -> NDArray[np.bool_]:
 
 
 def hash_to_bin(keys: Keys, bins: int) -> NDArray[np.int64]:
-    """Hash keys to numbers below `bins`, a power of two, same shape."""
+    """Return the hash bins of keys, numbers below ``bins``, a power of two; shape as ``keys``."""
     shift = np.uint64(64 - (bins.bit_length() - 1))
     return ((keys * _ODD_BASE) >> shift).astype(np.int64)
 
 
 def count_ngrams(dataset: Path, output: Path, n: int, max_count: int) -> None:
-    """Write the keys of the n-grams that occur more than `max_count` times in training.
+    """Write the keys of the n-grams that occur more than ``max_count`` times in training text.
 
     Two passes in constant memory: the first counts keys in bins, the second counts exactly the keys
     of bins above the limit, which contain every frequent key. N-grams of running text may span
@@ -92,7 +92,7 @@ def count_ngrams(dataset: Path, output: Path, n: int, max_count: int) -> None:
 
 
 def write_keys(output: Path, keys: Keys) -> None:
-    """Write keys atomically, with a file of their digest beside."""
+    """Write n-gram keys to a file atomically, with the SHA-256 in a file next to it."""
     with atomic.replacing(output) as aside:
         np.save(aside, keys, allow_pickle=False)
     write_checked(output.with_suffix(SUMS), {}, [output])

@@ -30,7 +30,7 @@ Shard = tuple[NDArray[np.integer], NDArray[np.int64]]
 
 
 def read_shard(folder: Path, entry: ShardEntry, dtype: str) -> Shard:
-    """Open a shard of the state folder."""
+    """Return the tokens and offsets of a shard in the state folder."""
     assert entry.offsets_file is not None
     tokens = np.memmap(folder / entry.file, np.dtype(dtype).newbyteorder("<"), mode="r")
     return tokens, np.load(folder / entry.offsets_file, allow_pickle=False)
@@ -42,7 +42,9 @@ def drop_overlapping(
     dataset: DatasetConfig,
     vocab_size: int,
 ) -> tuple[list[MixedDocument], TrainTestOverlap]:
-    """Drop validation documents by the dataset's settings; return the others and the overlap.
+    """Return the validation documents to keep, and their overlap with the training text.
+
+    The dataset's settings decide which documents are dropped.
 
     Near-duplicates are dropped first, then the documents with the largest shares of overlapping
     tokens until the share of all is at most ``max_overlap``.
@@ -102,7 +104,7 @@ def _empty_validation(
 def shared_ngrams(
     texts: Iterable[NDArray[np.integer]], training: Iterable[Shard], n: int, vocab_size: int
 ) -> Keys:
-    """Return the sorted keys of the n-grams of some texts that are in the training text."""
+    """Return the sorted keys of the n-grams in ``texts`` that also occur in the training text."""
     keys_by_text = [ngram_keys(tokens, n, vocab_size) for tokens in texts if len(tokens) >= n]
     candidates = np.unique(np.concatenate([np.empty(0, dtype=np.uint64), *keys_by_text]))
     shared = np.zeros(len(candidates), dtype=np.bool_)
@@ -114,7 +116,7 @@ def shared_ngrams(
 
 
 def overlapping_tokens(tokens: NDArray[np.integer], shared: Keys, n: int, vocab_size: int) -> int:
-    """Return the number of tokens that are in at least one n-gram of `shared`."""
+    """Return the number of tokens that are in at least one n-gram of ``shared``."""
     if len(tokens) < n:
         return 0
     starts = contains(shared, ngram_keys(tokens, n, vocab_size))
@@ -124,7 +126,9 @@ def overlapping_tokens(tokens: NDArray[np.integer], shared: Keys, n: int, vocab_
 def largest_subset_within(
     overlapping: NDArray[np.integer], lengths: NDArray[np.integer], max_share: float | None
 ) -> NDArray[np.intp]:
-    """Return the ascending indices of the documents to keep for a total overlap of `max_share`.
+    """Return the indices of the documents to keep so that their overlap is at most ``max_share``.
+
+    The indices are ascending. The overlap is the share of overlapping tokens in all tokens kept.
 
     Documents with the largest shares of overlapping tokens are dropped first.
     """
@@ -141,7 +145,9 @@ def find_near_duplicates(
     dataset: DatasetConfig,
     vocab_size: int,
 ) -> NDArray[np.bool_]:
-    """Return whether each text is a near-duplicate of an earlier one or of a training document.
+    """Return, for each text, whether it is a near-duplicate.
+
+    A near-duplicate resembles an earlier text or a training document.
 
     The estimated Jaccard similarity of their 5-grams is compared with ``near_duplicates``.
     """

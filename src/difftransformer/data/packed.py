@@ -41,7 +41,7 @@ FileName = Annotated[str, AfterValidator(_plain_file_name)]
 
 
 class ShardEntry(Settings):
-    """A shard in the manifest: file, tokens, checksum."""
+    """Manifest entry of a shard: file, number of tokens, checksum."""
 
     file: FileName = setting(meaning="File name in shards/ beside the manifest.")
     tokens: int = setting(meaning="Number of tokens.", unit="tokens", gt=0)
@@ -52,7 +52,7 @@ class ShardEntry(Settings):
 
     @property
     def digests(self) -> dict[str, str]:
-        """Digests of its files by name."""
+        """SHA-256 of the shard's files by file name."""
         digests = {self.file: self.sha256}
         if self.offsets_file is not None and self.offsets_sha256 is not None:
             digests[self.offsets_file] = self.offsets_sha256
@@ -60,7 +60,7 @@ class ShardEntry(Settings):
 
 
 class SplitEntry(Settings):
-    """All shards of a split."""
+    """Manifest entry of a split, with all of its shards."""
 
     tokens: int = setting(meaning="Number of tokens.", unit="tokens", gt=0)
     documents: int = setting(meaning="Number of documents or rows.", gt=0)
@@ -76,7 +76,7 @@ class SplitEntry(Settings):
 
 
 class TokenizerEntry(Settings):
-    """The tokenizer of a dataset."""
+    """Manifest entry of the dataset's tokenizer."""
 
     kind: Literal["bpe", "tiktoken", "huggingface", "words", "none"] = setting(
         meaning="Kind of tokenizer; words: those of generated rows."
@@ -86,7 +86,7 @@ class TokenizerEntry(Settings):
 
 
 class Truncated(Settings):
-    """Documents that were truncated."""
+    """Numbers of documents and tokens that were truncated."""
 
     documents: int = setting(meaning="Documents.")
     tokens: int = setting(
@@ -95,7 +95,7 @@ class Truncated(Settings):
 
 
 class SourceEntry(Settings):
-    """Tokens and documents of one source."""
+    """Manifest entry of a source, with its tokens and documents."""
 
     kind: str = setting(meaning="builtin, files or hub.")
     origin: str = setting(meaning="Where the text came from, with its version.")
@@ -110,14 +110,14 @@ class SourceEntry(Settings):
 
 
 class Dropped(Settings):
-    """Documents dropped from the validation split."""
+    """Numbers of documents dropped from the validation split."""
 
     documents: int = setting(meaning="Documents.")
     tokens: int = setting(meaning="Tokens.", unit="tokens")
 
 
 class TrainTestOverlap(Settings):
-    """How much of the validation text is in the training text, too (train/test overlap)."""
+    """Amount of validation text that also occurs in the training text (train/test overlap)."""
 
     n: int = setting(meaning="Length of the n-grams.", unit="tokens")
     share: float = setting(
@@ -132,7 +132,10 @@ class TrainTestOverlap(Settings):
 
 
 class Manifest(Settings):
-    """Description of a dataset; written last, so its presence means the dataset is complete."""
+    """Description of a packed dataset.
+
+    It is written last, so its presence means that the dataset is complete.
+    """
 
     format: Literal[1] = setting(1, meaning="Version of this layout.")
     vocab_size: int = setting(meaning="Every token id is below this.", unit="tokens", gt=0)
@@ -172,16 +175,16 @@ class Manifest(Settings):
         return self
 
     def content_digest(self) -> str:
-        """Return the SHA-256 of everything that affects what a model sees."""
+        """Return the SHA-256 of everything in the dataset that affects a model's input."""
         return json_digest(self.model_dump(mode="json", exclude={"sources", "overlap", "digest"}))
 
 
 class PackedSplit:
-    """The tokens of one split.
+    """The tokens of one split of a packed dataset.
 
     Attributes:
         tokens: All tokens in order, as one view.
-        entry: Its entry in the manifest.
+        entry: Manifest entry of the split.
         row_length: Tokens in a row, or None for running text.
     """
 
@@ -215,12 +218,14 @@ class PackedSplit:
 
 
 class PackedDataset:
-    """A dataset folder; its manifest and file sizes are checked on opening, digests on reading.
+    """An opened dataset folder.
+
+    Its manifest and file sizes are checked when it is opened, its digests when a split is read.
 
     Attributes:
-        folder: The folder.
-        manifest: Its description.
-        digest: Hash of its content, independent of its path.
+        folder: The dataset's folder.
+        manifest: Description of the dataset.
+        digest: Hash of the dataset's content, independent of its path.
     """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
@@ -229,11 +234,11 @@ class PackedDataset:
 
     @classmethod
     def open(cls, folder: Path) -> "PackedDataset":
-        """Open a dataset folder.
+        """Open a dataset folder and return the dataset.
 
         Raises:
             DataError: The manifest or a shard is missing, truncated or changed, or the tokenizer
-                is another one; names the file.
+                is another one; the message names the file.
         """
         folder = Path(folder)
         manifest = read_manifest(folder / MANIFEST)
@@ -247,7 +252,9 @@ class PackedDataset:
         return cls(folder, manifest)
 
     def split(self, name: str) -> PackedSplit:
-        """Return a split by name after checking its digests, of large files once a day.
+        """Return a split by name after checking the digests of its files.
+
+        Digests of large files are checked once a day.
 
         Raises:
             DataError: There is no such split, or a shard changed since it was written.
@@ -265,7 +272,7 @@ class PackedDataset:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read a dataset's manifest.
+    """Return the manifest of a dataset, read from its file.
 
     Raises:
         DataError: The manifest is missing, damaged or changed.

@@ -21,14 +21,14 @@ def encode_documents(
     longest: int | None,
     cuts: bool = True,
 ) -> Iterator[TokenizedDocument]:
-    """Yield each window of the documents as a document, in order.
+    """Yield the token ids of each window of the documents, in order.
 
     Args:
-        excerpts: Documents and their windows.
-        tokenizer: Encodes them.
-        pool: Threads; both tokenizer libraries release the GIL while they encode.
-        blocks_ahead: Most blocks that are encoded at one time.
-        longest: Tokens of a window; None: documents are not split.
+        excerpts: Documents with the numbers of their windows to encode.
+        tokenizer: Tokenizer that encodes the windows.
+        pool: Pool of threads; both tokenizer libraries release the GIL while they encode.
+        blocks_ahead: Largest number of blocks that are encoded at one time.
+        longest: Largest number of tokens in a window; None: documents are not split.
         cuts: Whether the text after the last window is truncated and counted.
     """
 

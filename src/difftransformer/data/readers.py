@@ -38,14 +38,17 @@ _OTHER_ENCODINGS = {
 
 
 class Fields(NamedTuple):
-    """Names of the fields of a record to read."""
+    """Names of the fields to read from each record."""
 
     text: str
     license: str | None = None
 
 
 class Record(NamedTuple):
-    """A text with its record number (line or row) in the file; empty where the file has null."""
+    """The text of a record and its number (line or row) in the file.
+
+    The text is empty where the file has null.
+    """
 
     number: int
     text: str
@@ -53,7 +56,7 @@ class Record(NamedTuple):
 
 
 def read_records(path: Path, fields: Fields, start: int = 0) -> Iterator[Record]:
-    """Yield the records of a file from number `start` on, in constant memory.
+    """Yield the records of a text file from number ``start`` on, in constant memory.
 
     A .txt or .md is one record without fields. Skipped records are not parsed; in a .parquet whole
     row groups are skipped.
@@ -71,7 +74,7 @@ def read_records(path: Path, fields: Fields, start: int = 0) -> Iterator[Record]
 
 
 def is_readable(path: Path) -> bool:
-    """Return whether a file can be read, by its name."""
+    """Return whether the ending of a file's name is one of the supported ones."""
     try:
         return bool(_kind(path))
     except DataError:
@@ -79,7 +82,10 @@ def is_readable(path: Path) -> bool:
 
 
 def conversion_hint(endings: Iterable[str]) -> str:
-    """Return how to convert files of other kinds, as the end of a message; empty if unknown."""
+    """Return advice on converting files with these endings, as the end of an error message.
+
+    The text is empty if there is no advice.
+    """
     if not any(ending.lower() in _TABLES for ending in endings):
         return ""
     return (
@@ -121,10 +127,10 @@ def _json_records(path: Path, fields: Fields, start: int) -> Iterator[Record]:
 
 
 def parse_line(line: bytes, location: str) -> Any:
-    """Parse a line of JSON; a byte order mark before it is ignored.
+    """Return the value of a line of JSON; a byte order mark before it is ignored.
 
     Raises:
-        DataError: It is not JSON; names ``location``.
+        DataError: The line is not JSON; the message names ``location``.
     """
     try:
         return json.loads(line)
@@ -173,10 +179,10 @@ def _missing_field(text_field: str, fields: Iterable[str]) -> str:
 
 
 def require_unicode(text: str, location: str) -> None:
-    """Check for half a surrogate pair, which JSON can encode but UTF-8 and tokenizers cannot.
+    """Check that a text has no lone surrogate, which JSON can encode but UTF-8 cannot.
 
     Raises:
-        DataError: There is one; names ``location``.
+        DataError: The text has one; the message names ``location``.
     """
     try:
         text.encode("utf-8")
@@ -222,7 +228,7 @@ def _rows(batch: Any) -> Iterator[dict[str, Any]]:
 
 
 def lines(path: Path) -> Iterator[bytes]:
-    """Yield the uncompressed lines of a file without line ends, one at a time in memory.
+    """Yield the uncompressed lines of a file without line ends, one in memory at a time.
 
     Raises:
         DataError: The file cannot be read, is in UTF-16, or a line is larger than

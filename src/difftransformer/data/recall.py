@@ -29,7 +29,7 @@ _PREDICTABILITY = 0.8
 
 
 class RecallVocabulary(NamedTuple):
-    """Three disjoint ranges of token ids: fillers, keys, values."""
+    """Three disjoint ranges of token ids: filler tokens, keys and values."""
 
     fillers: range
     keys: range
@@ -37,7 +37,7 @@ class RecallVocabulary(NamedTuple):
 
     @classmethod
     def of(cls, settings: RecallConfig) -> "RecallVocabulary":
-        """Fillers first, then keys, then values."""
+        """Return the vocabulary of a dataset: ids of fillers first, then keys, then values."""
         first_value = settings.num_fillers + settings.num_keys
         return cls(
             range(settings.num_fillers),
@@ -47,7 +47,7 @@ class RecallVocabulary(NamedTuple):
 
 
 def successor(num_fillers: int) -> NDArray[np.int64]:
-    """Return the permutation pi: one cycle over the fillers, the same for all seeds, [F]."""
+    """Return the permutation pi of the fillers: one cycle, the same for all seeds, [F]."""
     cycle = np.random.default_rng(_PI_SEED).permutation(num_fillers)
     pi = np.empty(num_fillers, dtype=np.int64)
     pi[cycle] = np.roll(cycle, -1)
@@ -55,7 +55,7 @@ def successor(num_fillers: int) -> NDArray[np.int64]:
 
 
 def answer_positions(haystack_length: int, queries: int) -> list[int]:
-    """Return the positions of the queried values in the targets, tokens[1:], [R]."""
+    """Return the positions of the queried values among the targets, tokens[1:], [R]."""
     return list(range(haystack_length, haystack_length + 2 * queries, 2))
 
 
@@ -67,7 +67,7 @@ def generate_rows(
     queries: int,
     haystack_length: int,
 ) -> NDArray[np.int64]:
-    """Return rows with the given numbers of needles, [S] -> [S, H + 2R]."""
+    """Return retrieval rows with the given numbers of needles [S], token ids [S, H + 2R]."""
     S = len(needles)
     vocabulary = RecallVocabulary.of(settings)
     max_needles = int(needles.max())
@@ -88,7 +88,7 @@ def generate_rows(
 def training_rows(
     settings: RecallConfig, samples: int, generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Return rows with 1 to max_needles needles, uniformly, [samples, row_length]."""
+    """Return rows with 1 to max_needles needles, uniformly distributed, [samples, row_length]."""
     needles = generator.integers(1, settings.max_needles + 1, size=samples)
     queries, length = settings.num_queries, settings.haystack_length
     return generate_rows(settings, needles, generator, queries=queries, haystack_length=length)
@@ -103,15 +103,16 @@ def recall_batch(
     seed: int,
     haystack_length: int | None = None,
 ) -> tuple["torch.Tensor", list[int]]:
-    """Return rows for evaluation: exactly `needles` needles in a haystack, then `queries` queries.
+    """Return evaluation rows with exactly ``needles`` needles in a haystack, then the queries.
 
     Args:
         settings: Settings of the dataset.
-        needles: N; may exceed max_needles (out of distribution). Chance is 1/N.
-        queries: R, of each of S samples.
-        samples: S.
-        seed: Same seed, same rows; its random stream differs from those of training splits.
-        haystack_length: H; None: that of training rows.
+        needles: Number of needles, N; may exceed max_needles (out of distribution). Chance
+            accuracy is 1/N.
+        queries: Number of queries per row, R.
+        samples: Number of rows, S.
+        seed: Seed of the rows; their random stream differs from those of training splits.
+        haystack_length: Number of haystack tokens, H; None: as in training rows.
 
     Returns:
         Tokens, int64 [S, H + 2R], and the answers' positions in tokens[:, 1:], [R].
@@ -137,7 +138,7 @@ def recall_batch(
 def haystack(
     settings: RecallConfig, S: int, H: int, generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Sample S rows of H fillers from the order-2 source, [S, H]."""
+    """Return S haystacks of H fillers, sampled from the order-2 Markov source, [S, H]."""
     pi = successor(settings.num_fillers)
     tokens = generator.integers(0, settings.num_fillers, size=(S, H))
     follows = generator.random((S, H)) < _PREDICTABILITY

@@ -45,7 +45,7 @@ _LETTERS = {"fillers": "f", "keys": "k", "values": "v"}
 
 
 def pack_rows(dataset: DatasetConfig, state: Path) -> Manifest:
-    """Generate the rows of both splits and their tokenizer in the state folder.
+    """Write generated rows and their tokenizer to the state folder; return the manifest.
 
     A budget of tokens counts targets, row_length - 1 per row. Each shard has its own random stream,
     so that an interrupted job resumes.
@@ -127,12 +127,12 @@ def _answers(settings: GeneratedRows) -> list[int]:
 
 
 def row_words(settings: GeneratedRows) -> list[str]:
-    """Return the words of generated rows by token id."""
+    """Return the word of each token id in generated rows."""
     return recall_words(settings) if isinstance(settings, RecallConfig) else item_words(settings)
 
 
 def item_words(settings: ClassificationConfig) -> list[str]:
-    """Return the words of the labels, then those of each class, by token id."""
+    """Return the word of each token id in classification rows: labels, then each class's words."""
     labels, classes, words = settings.num_labels, settings.num_classes, settings.words_per_class
     names = list(ascii_lowercase[:words])
     if words > len(ascii_lowercase):
@@ -145,7 +145,10 @@ def item_words(settings: ClassificationConfig) -> list[str]:
 
 
 def recall_words(settings: RecallConfig) -> list[str]:
-    """Return the words by token id: a letter for the range, the number in the range."""
+    """Return the word of each token id in retrieval rows.
+
+    A word is a letter for the range, followed by the number in the range.
+    """
     vocabulary = recall.RecallVocabulary.of(settings)
     digits = len(str(max(map(len, vocabulary)) - 1))
     return [
@@ -156,7 +159,10 @@ def recall_words(settings: RecallConfig) -> list[str]:
 
 
 def word_tokenizer(settings: GeneratedRows) -> "Tokenizer":
-    """Return the tokenizer: words split at white space, decoded with blanks between."""
+    """Return the tokenizer of generated rows.
+
+    It splits text into words at white space and decodes with blanks between words.
+    """
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     vocabulary = {word: index for index, word in enumerate(row_words(settings))}
@@ -166,7 +172,7 @@ def word_tokenizer(settings: GeneratedRows) -> "Tokenizer":
 
 
 def write_words(folder: Path, settings: GeneratedRows) -> TokenizerEntry:
-    """Write tokenizer.json and tokenizer_config.json, and return their manifest entry."""
+    """Write tokenizer.json and tokenizer_config.json into ``folder``; return the manifest entry."""
     path = folder / TOKENIZER
     write_tokenizer(path, word_tokenizer(settings), {"kind": "words"})
     return TokenizerEntry(kind="words", sha256=file_sha256(path))

@@ -32,7 +32,7 @@ TokenType = Literal["uint16", "uint32"]
 
 
 class SourceCounts(Settings):
-    """Tokens, documents and licenses of one source in one shard."""
+    """Numbers of tokens and documents, and licenses, of one source in one shard."""
 
     tokens: int = setting(meaning="Tokens.", unit="tokens")
     documents: int = setting(meaning="Documents.")
@@ -56,17 +56,17 @@ class ShardCheckpoint(Settings):
 
 
 def shard_name(split: str, index: int) -> str:
-    """File name of a shard."""
+    """Return the file name of shard number ``index`` of a split."""
     return f"{split}-{index:05d}.bin"
 
 
 def token_dtype(vocab_size: int) -> TokenType:
-    """Return the smallest type that holds every token id."""
+    """Return the smallest integer type that holds every token id of a vocabulary."""
     return "uint16" if vocab_size <= 1 << 16 else "uint32"
 
 
 def write_tokens(path: Path, dtype: TokenType, pieces: Iterable[NDArray[np.integer]]) -> str:
-    """Write a shard's tokens piece by piece; return the SHA-256 of the file."""
+    """Write a shard's tokens to ``path`` piece by piece; return the SHA-256 of the file."""
     digest = hashlib.sha256()
     with atomic.replacing(path) as aside, aside.open("wb") as file:
         for tokens in pieces:
@@ -83,7 +83,11 @@ def write_shard(
     shard_tokens: int,
     sources: Sequence[str],
 ) -> tuple[ShardEntry, dict[str, SourceCounts]] | None:
-    """Write documents until the shard is full or the stream ends; None if there are none."""
+    """Write documents of a stream to a shard until the shard is full or the stream ends.
+
+    Returns:
+        The manifest entry and the counts per source; None if the stream has no more documents.
+    """
     first = next(stream, None)
     if first is None:
         return None
@@ -127,7 +131,10 @@ def write_shard(
 
 
 def completed_shards(split: str, inputs: str, state: Path) -> list[ShardCheckpoint]:
-    """Return the checkpoints of intact shards from the first on; packing resumes after them."""
+    """Return the checkpoints of a split's intact shards, from the first shard on.
+
+    Packing resumes after them.
+    """
     parts: list[ShardCheckpoint] = []
     while not (parts and parts[-1].finished):
         part = _read_part(_part_path(state, split, len(parts)))
@@ -140,12 +147,12 @@ def completed_shards(split: str, inputs: str, state: Path) -> list[ShardCheckpoi
 
 
 def save_checkpoint(part: ShardCheckpoint, split: str, index: int, state: Path) -> None:
-    """Write the checkpoint of a finished shard, after the shard has its final name."""
+    """Write the checkpoint of a finished shard; call it after the shard has its final name."""
     atomic.write_text(_part_path(state, split, index), part.model_dump_json(indent=1) + "\n")
 
 
 def split_entry(parts: Sequence[ShardCheckpoint]) -> SplitEntry:
-    """Return the manifest's entry of a split."""
+    """Return the manifest entry of a split from the checkpoints of its shards."""
     return SplitEntry(
         tokens=sum(part.shard.tokens for part in parts),
         documents=sum(part.shard.documents for part in parts),
@@ -154,7 +161,7 @@ def split_entry(parts: Sequence[ShardCheckpoint]) -> SplitEntry:
 
 
 def remove_stale(folder: Path, keep: Container[str]) -> None:
-    """Remove the shards, also partial ones, that are not in ``keep``."""
+    """Remove the shards in ``folder``, also partial ones, whose names are not in ``keep``."""
     for path in folder.iterdir():
         if _OURS.fullmatch(path.name) and path.name not in keep:
             path.unlink()

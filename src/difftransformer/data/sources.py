@@ -35,10 +35,11 @@ _MISSING = object()
 
 
 class StdlibText:
-    """The .py files of the running Python's standard library, ordered by the SHA-256 of their path.
+    """A source with the .py files of Python's standard library, ordered by their path's SHA-256.
 
-    So a budget takes a sample of the library. The text depends only on the Python version: files
-    written at build time or by a distribution (``_sysconfigdata*``, links) are excluded.
+    A budget of tokens therefore takes a random sample of the library. The text depends only on the
+    Python version: files written at build time or by a distribution (``_sysconfigdata*``,
+    links) are excluded.
     """
 
     kind = "builtin"
@@ -65,7 +66,7 @@ class StdlibText:
                 yield relative.as_posix()
 
     def read(self, split: str, start: Cursor) -> Iterator[Document]:
-        """Yield a document per file; skip files that are not UTF-8."""
+        """Yield one document per file from the cursor ``start`` on; skip files not in UTF-8."""
         for file in range(start.file, len(self._files)):
             path = self._files[file]
             try:
@@ -76,12 +77,12 @@ class StdlibText:
             yield Document(text, "PSF-2.0", Cursor(start.repeat, file + 1), package)
 
     def identity(self) -> list[Any]:
-        """Return version, names and sizes."""
+        """Return the Python version, and the names and sizes of the files."""
         return [self.origin, [[path.name, path.stat().st_size] for path in self._files]]
 
 
 class Arithmetic:
-    """Endless generated questions with worked answers, see `difftransformer.data.arithmetic`.
+    """A source of endless generated questions with worked answers, see `data.arithmetic`.
 
     Each document has its own random stream, so reading resumes at any cursor.
     """
@@ -95,18 +96,18 @@ class Arithmetic:
         self._config = config
 
     def read(self, split: str, start: Cursor) -> Iterator[Document]:
-        """Yield the documents from a cursor on."""
+        """Yield the generated documents from the cursor ``start`` on."""
         for index in count(start.record):
             text = document_at(self._config.generator_seed, index, self._config.style)
             yield Document(text, "MIT", Cursor(start.repeat, 0, index + 1))
 
     def identity(self) -> list[Any]:
-        """Return seed and style."""
+        """Return the seed and the style of the generated documents."""
         return [self.origin]
 
 
 class Files:
-    """Text files named by globs, in sorted order."""
+    """A source of text files selected by globs, in sorted order."""
 
     kind, sorted_by_name = "files", True
 
@@ -127,29 +128,36 @@ class Files:
 
     @property
     def files(self) -> list[Path]:
-        """All files, validation included."""
+        """Paths of all files, including validation files."""
         return [path for files in self._files.values() for path in files]
 
     @property
     def training_files(self) -> list[Path]:
-        """Files of `globs`, in order; without validation globs both splits are from them."""
+        """Paths of the files of ``globs``, in order.
+
+        Without validation globs, both splits are taken from them.
+        """
         return self._files["train"]
 
     @property
     def has_validation(self) -> bool:
-        """Whether there are validation globs."""
+        """Whether the settings have validation globs."""
         return "validation" in self._files
 
     @property
     def skipped_files(self) -> tuple[list[Path], list[Path]]:
-        """Files below its folders with unsupported endings, and hidden files and folders."""
+        """Skipped paths in the source's folders.
+
+        Returns:
+            Files with unsupported endings; hidden files and folders.
+        """
         patterns = [*self._config.globs, *self._config.validation]
         folders = [read_folder(Path(name)) for pattern in patterns for name in _glob(pattern)]
         files = {path for folder in folders for path in folder.files if not is_readable(path)}
         return sorted(files), sorted({path for folder in folders for path in folder.hidden})
 
     def read(self, split: str, start: Cursor) -> Iterator[Document]:
-        """Yield the records of the split's files, or of all files without validation globs."""
+        """Yield the records of the split's files; without validation globs, those of all files."""
         files = self._files[split if self.has_validation else "train"]
         for file in range(start.file, len(files)):
             first = start.record if file == start.file else 0
@@ -159,12 +167,12 @@ class Files:
                 yield Document(record.text, record.license or self._config.license, cursor, package)
 
     def identity(self) -> list[Any]:
-        """Return paths, sizes and times of change."""
+        """Return the paths, sizes and modification times of the files."""
         return _file_states(self.files)
 
 
 class Hub:
-    """A streamed dataset of the Hugging Face hub, or a local folder in its layout."""
+    """A source that streams a dataset of the Hugging Face hub, or a local folder in its layout."""
 
     kind = "hub"
 
@@ -176,11 +184,11 @@ class Hub:
 
     @property
     def has_validation(self) -> bool:
-        """Whether there is a validation split."""
+        """Whether the settings name a validation split."""
         return self._config.validation_split is not None
 
     def read(self, split: str, start: Cursor) -> Iterator[Document]:
-        """Yield the rows of the split."""
+        """Yield the rows of the split as documents, from the cursor ``start`` on."""
         config = self._config
         held_out = split == "validation" and config.validation_split is not None
         chosen = config.validation_split if held_out else config.split
@@ -230,15 +238,15 @@ class Hub:
             ) from None
 
     def identity(self) -> list[Any]:
-        """Return the settings with the pinned revision, and the files of a local folder."""
+        """Return the settings with the pinned revision, and the files if it is a local folder."""
         return [self._config.model_dump(mode="json"), *_file_states(self._config.files)]
 
 
 def open_sources(dataset: DatasetConfig) -> dict[str, Source]:
-    """Open the text sources of a dataset by name.
+    """Return the text sources of a dataset by name, opened.
 
     Raises:
-        DataError: A source has no files; names the source and the glob.
+        DataError: A source has no files; the message names the source and the glob.
     """
     opened: dict[str, Source] = {}
     for name, config in dataset.sources.items():
@@ -256,10 +264,10 @@ def open_sources(dataset: DatasetConfig) -> dict[str, Source]:
 
 
 def corpus_files(dataset: DatasetConfig) -> list[Path]:
-    """Return the files that a dataset and its tokenizer are made from.
+    """Return the paths of the files from which a dataset and its tokenizer are made.
 
     Raises:
-        DataError: A glob matches no file; names the source and the glob.
+        DataError: A glob matches no file; the message names the source and the glob.
     """
     files: list[Path] = []
     for name, config in dataset.sources.items():

@@ -27,7 +27,10 @@ PATTERNS = {
 
 
 def to_tokenizer(encoding: "tiktoken.Encoding") -> "Tokenizer":
-    """Convert an encoding with its vocabulary, split pattern and special tokens."""
+    """Return a tiktoken encoding as a tokenizer of the tokenizers library, with the same ids.
+
+    Vocabulary, split pattern and special tokens are converted.
+    """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
     ranks: dict[bytes, int] = encoding._mergeable_ranks
@@ -53,7 +56,10 @@ def to_tokenizer(encoding: "tiktoken.Encoding") -> "Tokenizer":
 
 
 def to_encoding(tokenizer: "Tokenizer", name: str) -> "tiktoken.Encoding":
-    """Convert the result of `to_tokenizer` back: tiktoken encodes several times faster."""
+    """Return the tiktoken encoding of a tokenizer that `to_tokenizer` made.
+
+    Tiktoken encodes several times faster.
+    """
     import tiktoken
 
     added = tokenizer.get_added_tokens_decoder()

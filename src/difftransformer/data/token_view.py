@@ -18,11 +18,11 @@ REBUILD = (
 
 
 class TokenView:
-    """The shards of a split as one read-only array, memory-mapped.
+    """The shards of a split as one read-only, memory-mapped array of token ids.
 
     Args:
-        shards: Arrays of token ids.
-        vocab_size: Larger ids raise a `DataError` when read.
+        shards: Token ids of each shard.
+        vocab_size: Size of the vocabulary; an id outside of it raises a `DataError` when read.
     """
 
     def __init__(self, shards: list[Tokens], vocab_size: int) -> None:

@@ -68,18 +68,18 @@ class _Job(NamedTuple):
 def tokenize(
     dataset: DatasetConfig, tokenizer: Path | None, output: Path, state: Path, workers: int
 ) -> None:
-    """Write the dataset's shards and tokenizer, and its manifest.json last.
+    """Tokenize a dataset: write its shards and tokenizer, and its manifest.json last.
 
     Args:
         dataset: The dataset's settings.
-        tokenizer: tokenizer.json of `train_tokenizer`; None for generated rows.
-        output: Folder of the dataset, not touched until all shards are finished.
-        state: Folder of the shards and their checkpoints, from which a killed job resumes.
-        workers: Encoding threads; the result does not depend on them.
+        tokenizer: Path of the tokenizer.json from `train_tokenizer`; None for generated rows.
+        output: Folder of the dataset, unchanged until all shards are finished.
+        state: Folder of shards in progress and checkpoints, from which a killed job resumes.
+        workers: Number of encoding threads, which does not change the result.
 
     Raises:
         DataError: A source, a file or the tokenizer is missing, empty or damaged.
-        ConfigError: Text without a tokenizer, or generated rows with one.
+        ConfigError: A text dataset has no tokenizer, or generated rows have one.
     """
     if (tokenizer is None) != (dataset.generated is not None):
         needed = "a tokenizer (`train_tokenizer`)" if tokenizer is None else "no tokenizer"

@@ -41,10 +41,10 @@ def train_tokenizer(dataset: DatasetConfig, output: Path, base: Path | None = No
     """Write the dataset's tokenizer: train a BPE, or load a tiktoken or Hugging Face one.
 
     Args:
-        dataset: The dataset; a BPE learns from its training split, mixed by weights.
-        output: Path of tokenizer.json; tokenizer_config.json is written next to it, first.
-        base: tokenizer.json of the dataset's base, which is copied byte for byte, so that token
-            ids are the same in both.
+        dataset: Settings of the dataset; a BPE is trained on its training split, mixed by weights.
+        output: Path of tokenizer.json; tokenizer_config.json is written first, next to it.
+        base: Path of the base dataset's tokenizer.json, which is copied byte for byte, so that
+            both datasets have the same token ids.
 
     Raises:
         DataError: The corpus is too small for the vocabulary, or the tokenizer cannot be loaded.
@@ -78,12 +78,12 @@ def write_tokenizer(
 
 
 def require_same_tokenizer_as_model(tokenizer: Any, dataset: PackedDataset, name: str) -> None:
-    """Check that a dataset has the token ids of a pretrained model.
+    """Check that a dataset was tokenized with the token ids of a pretrained model.
 
     Args:
-        tokenizer: The model's tokenizer, of transformers.
+        tokenizer: The model's transformers tokenizer.
         dataset: The dataset.
-        name: Name of the model, for errors.
+        name: Name of the model, for error messages.
 
     Raises:
         DataError: The dataset was made with another tokenizer.
@@ -110,19 +110,19 @@ def _copy_base(base: Path, output: Path) -> None:
 
 
 class EncodedWindows(NamedTuple):
-    """Windows of a text, and the estimated number of truncated tokens after them."""
+    """Token ids of windows of a text, and the estimated number of truncated tokens after them."""
 
     tokens: list[NDArray[np.uint32]]
     cut: int
 
 
 class TextTokenizer:
-    """A tokenizer opened for encoding documents.
+    """A tokenizer that is loaded to encode documents.
 
     Attributes:
         vocab_size: One more than the largest id.
         eos_id: Id of the end-of-text token, which ends each document.
-        entry: Its entry in the manifest.
+        entry: Manifest entry of the tokenizer.
     """
 
     def __init__(self, path: Path) -> None:
@@ -150,18 +150,21 @@ class TextTokenizer:
     def encode(
         self, texts: list[str], max_document_tokens: int | None = None
     ) -> list[NDArray[np.uint32]]:
-        """Encode texts, each truncated to max_document_tokens with its end-of-text token."""
+        """Return the token ids of texts, each with an end-of-text token.
+
+        A text is truncated to ``max_document_tokens``, including this token.
+        """
         return [
             self.encode_windows(text, max_document_tokens, range(1)).tokens[0] for text in texts
         ]
 
     def encode_windows(self, text: str, size: int | None, numbers: range) -> EncodedWindows:
-        """Encode some windows of a text; those beyond its end are left out.
+        """Return the token ids of some windows of a text; windows beyond its end are left out.
 
         Args:
-            text: The text.
-            size: Tokens of a window with its end-of-text token; None: one window for all.
-            numbers: Numbers of windows, from 0.
+            text: The text to encode.
+            size: Tokens per window, including an end-of-text token; None: one window for the text.
+            numbers: Indices of the windows, from 0.
         """
         length = None if size is None else size - 1
         ids, cut = self._ids(text, None if length is None else length * numbers.stop)

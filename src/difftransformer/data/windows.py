@@ -22,11 +22,11 @@ from difftransformer.errors import DataError
 
 
 class Excerpt(NamedTuple):
-    """A document with the numbers of the windows to read.
+    """A document with the indices of its windows to read.
 
     Attributes:
-        document: The document.
-        windows: Numbers of its windows; empty for a document without text, which is counted.
+        document: The document to read from.
+        windows: Indices of the windows; empty for a document without text, which is counted.
         before: Cursor after the previous document.
     """
 
@@ -35,7 +35,7 @@ class Excerpt(NamedTuple):
     before: Cursor
 
     def cursor_after(self, window: int, last: bool) -> Cursor:
-        """Return the cursor after a window; ``last``: whether it is the last of these."""
+        """Return the cursor after a window, which is the ``last`` window of this excerpt or not."""
         if last:
             return self.document.cursor._replace(window=_round(window).start)
         return self.before._replace(window=window + 1)
@@ -44,7 +44,9 @@ class Excerpt(NamedTuple):
 def excerpts(
     dataset: DatasetConfig, name: str, source: Source, split: str, start: Cursor
 ) -> Iterator[Excerpt]:
-    """Yield the excerpts of a split from a cursor on; training repeats the source if so configured.
+    """Yield the excerpts of a split from the cursor ``start`` on.
+
+    Training repeats the source if its settings say so.
 
     Documents without text are yielded once, without windows.
 

@@ -28,36 +28,39 @@ DIFFERENCE_SUFFIX = "_difference"
 
 
 class CellKey(NamedTuple):
-    """Row (a run) and column of a cell."""
+    """Key of a table cell: its row (a run) and its column."""
 
     row: str
     column: str
 
 
 class PublishedValues(NamedTuple):
-    """Published values by row and column; all are None without a published table."""
+    """The numbers that a paper publishes, by row and column of a table.
+
+    All are None if the table has no published counterpart.
+    """
 
     table: PaperTable | None
 
     def value(self, row: str, column: str) -> Fact:
-        """Return the published value of a cell; None: not published."""
+        """Return the published value of a cell, or None if there is none."""
         published = None if self.table is None else self.table.rows.get(row)
         return None if published is None else published.values.get(column)
 
     def number(self, row: str, column: str) -> float | None:
-        """Return the published value as a number; yes and no are 1 and 0."""
+        """Return the published value of a cell as a number or None; yes and no are 1 and 0."""
         value = self.value(row, column)
         return float(value) if isinstance(value, int | float) else None
 
     def difference(self, row: str, baseline: str | None, column: str) -> PaperDifference | None:
-        """Return the difference to a baseline that the paper itself prints, if there is one."""
+        """Return a row's difference to its baseline as the paper itself prints it, or None."""
         published = None if self.table is None else self.table.rows.get(row)
         printed = None if published is None else published.differences.get(column)
         return printed if printed is not None and printed.baseline == baseline else None
 
 
 def fact_text(fact: Fact) -> str:
-    """Return a fact about a model as text."""
+    """Return a fact about a model, such as its number of heads, as text."""
     if isinstance(fact, bool):
         return "yes" if fact else "no"
     return str(fact)
@@ -70,7 +73,7 @@ def fact_cell(
     published: PublishedValues,
     write: Callable[[Any], str] = fact_text,
 ) -> Cell:
-    """Return the cell of a fact about a model, such as its number of heads.
+    """Return a table cell with a fact about a model, such as its number of heads.
 
     Facts come from the configuration of the training jobs ``sources``; nothing is measured.
     """
@@ -97,15 +100,15 @@ def seed_values(
     terms: Mapping[str, float] | None = None,
     seed_note: Callable[[Result], str] | None = None,
 ) -> list[SeedValue]:
-    """Return values by seed with the job of each.
+    """Return one `SeedValue` per result, which names the job that computed the value.
 
     Args:
-        values: Results with their values.
+        values: Pairs of result and value.
         decimals: Decimals of the values.
-        undefined_text: Text for a missing value.
+        undefined_text: Text shown for a missing value.
         terms: Metrics whose weighted sum the values are, with their weights. If a result has all
             of them per item, its value gets per-item scores, too.
-        seed_note: Text after the value of a result.
+        seed_note: Function that returns the text shown after the value of a result.
     """
     return [
         SeedValue(
@@ -137,7 +140,9 @@ def _per_item(result: Result, terms: Mapping[str, float] | None) -> PerItemScore
 def mean_cell(
     key: CellKey, seeds: list[SeedValue], decimals: int, published: PublishedValues
 ) -> Cell:
-    """Return the mean over seeds that have a value, with the interval that its verdict would use.
+    """Return a cell with the mean over the seeds that have a value, and its confidence interval.
+
+    The interval is the one that a verdict on this mean would use.
 
     Raises:
         DataError: Seeds were evaluated on different items, or per-item scores do not give a value.
@@ -153,13 +158,13 @@ def paired_differences(
     decimals: int,
     suffix: str = "",
 ) -> list[Cell]:
-    """Return cells of paired differences, for each row that has a baseline.
+    """Return a cell of the paired difference to the baseline, per column and row with a baseline.
 
     The published difference is added where both numbers are published.
 
     Args:
-        rows: Rows of a section.
-        columns: Ids of the columns to subtract.
+        rows: Rows of a table section.
+        columns: Ids of the columns whose values are subtracted.
         cells: Cells of these rows and columns; others are ignored.
         decimals: Decimals of a difference.
         suffix: Text after `DIFFERENCE_SUFFIX` in the ids of the columns of differences.
@@ -192,7 +197,7 @@ def paired_differences(
 
 
 def proportion_cell(key: CellKey, seeds: list[SeedValue]) -> Cell:
-    """Return the proportion of seeds with value 1, with Wilson's interval."""
+    """Return a cell with the proportion of seeds with value 1, and Wilson's interval."""
     values = [seed.value for seed in seeds if seed.value is not None]
     n, successes = len(values), int(math.fsum(values))
     if not n:
@@ -216,15 +221,16 @@ def proportion_cell(key: CellKey, seeds: list[SeedValue]) -> Cell:
 def censored_cells(
     key: CellKey, seeds: list[SeedValue], write: Callable[[float], str], event: str
 ) -> list[Cell]:
-    """Return median, smallest and largest time of an event, and the number of seeds without it.
+    """Return cells of an event's median, smallest and largest time, and of the seeds without it.
 
     The median is that of the Kaplan-Meier curve, in which a seed without the event is censored at
     its ``censored_at``. It exists if the curve falls below one half.
 
     Args:
-        key: Key of the median; the columns of the others end in _min, _max and _censored.
+        key: Key of the median's cell; the columns of the other cells end in _min, _max and
+            _censored.
         seeds: Time of each seed, or the time at which it is censored.
-        write: Formats a time.
+        write: Function that formats a time.
         event: What happened, for the text "3 of 5 {event}".
     """
     times = sorted(seed.value for seed in seeds if seed.value is not None)

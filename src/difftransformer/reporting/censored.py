@@ -19,7 +19,10 @@ _REACHES = [0.05 * 2**step for step in range(10)]
 
 
 class EventInterval(NamedTuple):
-    """Interval of the time of an event: above `after`, at most `before` (inf: not yet)."""
+    """Interval that contains the time of an event: above `after`, at most `before`.
+
+    ``before`` is infinite if the event has not occurred yet.
+    """
 
     after: float
     before: float
@@ -27,7 +30,7 @@ class EventInterval(NamedTuple):
 
 @dataclass(frozen=True)
 class CensoredContrast(Contrast):
-    """Mean of paired differences, each known only to lie in an interval.
+    """Mean of S paired differences, each known only to lie in an interval.
 
     The differences are normal with unknown mean and variance. A mean is tested by L, the maximum
     likelihood of the intervals over their likelihood at that mean.
@@ -35,8 +38,8 @@ class CensoredContrast(Contrast):
     every interval is a point.
 
     Attributes:
-        lows: Lower end of each difference, -inf if it has none.
-        highs: Upper end of each, inf if it has none; at least one end is finite.
+        lows: Lower end of each difference's interval, -inf if it is unbounded below.
+        highs: Upper end of each, inf if it is unbounded above; one of the two ends is finite.
     """
 
     lows: tuple[float, ...] = ()
@@ -44,11 +47,14 @@ class CensoredContrast(Contrast):
 
     @property
     def df(self) -> float:
-        """Degrees of freedom: S - 1."""
+        """Degrees of freedom of the t-test: S - 1."""
         return self.seeds - 1.0
 
     def interval(self, level: float = CONFIDENCE_LEVEL) -> Interval:
-        """Confidence interval: means that a two-sided test keeps; ends may be infinite."""
+        """Return the confidence interval of the mean; its ends may be infinite.
+
+        It has the means that a two-sided test does not reject.
+        """
         from scipy import optimize, stats
 
         if self.seeds < 2:
@@ -67,13 +73,13 @@ class CensoredContrast(Contrast):
         return ends[0], ends[1]
 
     def above(self, value: float) -> float:
-        """One-sided p-value against the alternative that the true mean is above a value."""
+        """Return the one-sided p-value for the alternative that the true mean is above a value."""
         from scipy import stats
 
         return float(stats.t.sf(self._t(value), self.df)) if self.seeds > 1 else 1.0
 
     def below(self, value: float) -> float:
-        """One-sided p-value against the alternative that the true mean is below a value."""
+        """Return the one-sided p-value for the alternative that the true mean is below a value."""
         return 1.0 - self.above(value) if self.seeds > 1 else 1.0
 
     def _t(self, value: float) -> float:
@@ -122,13 +128,13 @@ class CensoredContrast(Contrast):
 def log_ratio(
     ours: Sequence[EventInterval], theirs: Sequence[EventInterval]
 ) -> CensoredContrast | None:
-    """Return the mean log ratio of paired interval-censored times; None if no pair is bounded.
+    """Return the mean log ratio of paired interval-censored times, or None if no pair is bounded.
 
     A pair whose ratio has no finite bound is left out.
 
     Args:
-        ours: Time of the event for each seed of a model.
-        theirs: The same for the baseline, in the order of the seeds.
+        ours: Interval of the event's time for each seed of a model.
+        theirs: Interval for each seed of the baseline, in the same order of seeds.
     """
     ends = [
         (

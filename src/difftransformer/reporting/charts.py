@@ -21,7 +21,7 @@ _DODGE_WIDTH = 0.8  # part of a category that dodged rows share
 
 
 class Point(NamedTuple):
-    """Value y of a row at x for one seed."""
+    """A point of a line chart: value y of a row at x for one seed."""
 
     run: str
     x: float
@@ -30,7 +30,7 @@ class Point(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """A row's number in a category of an axis: a mean, an end of its interval, or one seed."""
+    """A number of a row in a category of the axis: a mean, an end of its interval, or one seed."""
 
     category: str
     run: str
@@ -39,7 +39,7 @@ class Estimate(NamedTuple):
 
 
 def seed_points(run: str, x: Sequence[float], by_seed: Iterable[Sequence[float]]) -> list[Point]:
-    """Return points of several seeds that were measured at the same x."""
+    """Return the chart points of a run whose seeds were all measured at the same x values."""
     return [
         Point(run, x_value, y, seed)
         for seed, values in enumerate(by_seed)
@@ -50,7 +50,9 @@ def seed_points(run: str, x: Sequence[float], by_seed: Iterable[Sequence[float]]
 def token_points(
     histories: Histories, run: str, seeds: Sequence[int], column: str, baseline: str | None = None
 ) -> list[Point]:
-    """Return a column of training histories over tokens, or its difference to a baseline's.
+    """Return chart points of a column of training histories over tokens.
+
+    With a baseline, y is the difference to the baseline's column.
 
     Raises:
         UserError: A history is missing.
@@ -65,10 +67,10 @@ def token_points(
 
 
 def require_same_steps(runs: str, series: Sequence[Series]) -> Sequence[Series]:
-    """Return the series after checking that they were measured at the same tokens.
+    """Return ``series`` unchanged after checking that all were measured at the same tokens.
 
     Raises:
-        DataError: They were measured at different tokens.
+        DataError: The series were measured at different tokens.
     """
     if any(other.tokens != series[0].tokens for other in series):
         raise DataError(
@@ -85,8 +87,8 @@ def draw_lines(
     """Draw a line per row: the mean over seeds at each x, in a band from min to max.
 
     Args:
-        axes: Axes; a logarithmic y scale must be set after the call.
-        points: Points of all rows.
+        axes: Axes to draw on; a logarithmic y scale must be set after the call.
+        points: Chart points of all rows.
         styles: Style of each row.
         marker_size: Size of markers at each x; None: no markers.
         style: Options of `seaborn.lineplot` and of its lines.
@@ -125,7 +127,7 @@ def draw_lines(
 
 
 def mean_points(points: Iterable[Point]) -> list[Point]:
-    """Return the mean over seeds of each row at each x."""
+    """Return the mean over seeds of each row's points at each x."""
     values: dict[tuple[str, float], list[float]] = {}
     for point in points:
         values.setdefault((point.run, point.x), []).append(point.y)
@@ -141,7 +143,7 @@ def draw_estimates(
     """Draw estimates with intervals, seeds as dots, and published values as hollow markers.
 
     Args:
-        axes: Axes.
+        axes: Axes to draw on.
         estimates: Estimates of all rows.
         styles: Style of each row.
         categories: Labels of the categories, in their order.
@@ -205,7 +207,10 @@ def make_estimates(
     category: str, run: str, value: float | None, ends: tuple[float, float] | None = None,
     seeds: Sequence[float] = (), published: float | None = None,
 ) -> list[Estimate]:  # fmt: skip
-    """Return the estimates of a category and row: value, interval, dots of two or more seeds."""
+    """Return the estimates to draw for one row in one category.
+
+    These are the value, its interval, and one dot per seed if there are two or more.
+    """
     low, high = (None, None) if value is None or ends is None else ends
     kinds: dict[Literal["value", "low", "high", "published"], float | None] = {
         "value": value, "low": low, "high": high, "published": published,
@@ -221,7 +226,10 @@ def cell_estimates(
     cells: Iterable[Cell], *, by: Literal["column", "row"] = "column",
     ends: Callable[[Cell], tuple[float, float] | None] | None = None,
 ) -> list[Estimate]:  # fmt: skip
-    """Return the estimates of cells by column or row; ``ends`` replaces the cells' intervals."""
+    """Return the estimates to draw for table cells, with columns or rows as categories.
+
+    ``ends`` replaces the cells' intervals.
+    """
     return [
         estimate
         for cell in cells
@@ -233,14 +241,17 @@ def cell_estimates(
 
 
 def select_cells(section: Section, columns: Iterable[str]) -> list[Cell]:
-    """Return the cells of some columns, row by row."""
+    """Return the cells of a section in the given columns, row by row."""
     names = list(columns)
     cells = (section.cell(row.run, name) for row in section.rows for name in names)
     return [cell for cell in cells if cell is not None]
 
 
 def cell_interval(cell: Cell, error: float | None = None) -> tuple[float, float] | None:
-    """Return a cell's interval, or a normal 95% interval from its standard error, or None."""
+    """Return the ends of a cell's confidence interval, or None if they are unknown.
+
+    Without an interval, the standard error ``error`` gives a normal 95% interval.
+    """
     if cell.ci_low is not None and cell.ci_high is not None:
         return cell.ci_low, cell.ci_high
     if cell.value is None or error is None:
@@ -249,7 +260,10 @@ def cell_interval(cell: Cell, error: float | None = None) -> tuple[float, float]
 
 
 def seed_legend(seeds: Sequence[int]) -> list[Line2D]:
-    """Return legend entries for the mean with its interval, and for a seed."""
+    """Return the legend entries for a mean with its interval and for a single seed.
+
+    With one seed there is only the latter.
+    """
     if len(seeds) == 1:
         return [legend_handle("one seed")]
     return [

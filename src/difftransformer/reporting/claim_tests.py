@@ -18,14 +18,20 @@ from difftransformer.reporting.statistics import (
 
 
 class TestResult(NamedTuple):
-    """A p-value and the verdict it supports; None: the contrasts support different verdicts."""
+    """A p-value and the verdict that it supports.
+
+    The verdict is None if a claim's contrasts support different verdicts.
+    """
 
     p: float
     speaks_for: VerdictName | None
 
 
 def estimate_contrast(claim: Claim, numbers: Evidence) -> Contrast | None:
-    """Return the mean difference or mean log ratio of a contrast; None: no seed has both values."""
+    """Return the estimated mean difference or mean log ratio of a contrast.
+
+    None means that no seed has both values.
+    """
     if claim.compare == "ratio":
         return log_ratio(
             _observed(numbers.values, numbers.lower_bounds),
@@ -43,7 +49,10 @@ def estimate_contrast(claim: Claim, numbers: Evidence) -> Contrast | None:
 
 
 def run_test(claim: Claim, observed: Contrast) -> TestResult:
-    """Test a contrast; p is two-sided, for the decision that the data favor."""
+    """Return the result of testing one contrast of a claim.
+
+    p is two-sided, for the decision that the data favor.
+    """
     sign = 1 if claim.direction == "higher" else -1
     margin = _margin(claim)
     claimed: VerdictName = "reproduced" if sign * observed.effect > 0 else "opposite"
@@ -59,7 +68,10 @@ def run_test(claim: Claim, observed: Contrast) -> TestResult:
 
 
 def combine_tests(claim: Claim, contrasts: Sequence[TestResult]) -> TestResult:
-    """Combine the tests of a claim: each contrast must be significant, so the largest p counts."""
+    """Return the test result of a claim from all its contrasts: the largest p counts.
+
+    Each contrast must be significant.
+    """
     sides = {test.speaks_for for test in contrasts}
     p = max(test.p for test in contrasts)
     if len(sides) == 1:
@@ -70,10 +82,10 @@ def combine_tests(claim: Claim, contrasts: Sequence[TestResult]) -> TestResult:
 
 
 def seeds_needed(claim: Claim, numbers: Evidence, alpha: float) -> int | None:
-    """Seeds for 80% power at ``alpha``, if effect and variance are as observed.
+    """Return the number of seeds for 80% power at ``alpha``, or None if no number is enough.
 
-    None: no number of seeds is enough, because the effect is on the boundary or the items vary
-    too much.
+    Effect and variance are taken as observed. No number is enough if the effect is on the boundary
+    or the items vary too much.
     """
     observed = estimate_contrast(claim, numbers)
     assert observed is not None, claim.question

@@ -19,10 +19,11 @@ from difftransformer.reporting.histories import Histories
 
 @dataclass(frozen=True)
 class Results:
-    """Training results by (run, seed) and evaluations by (suite, run, seed), at one scale.
+    """Training results by (run, seed) and evaluation results by (suite, run, seed), of one scale.
 
     Raises:
-        UserError: Every method, if a result or file is missing; names run, seed and command.
+        UserError: In every method, if a result or file is missing; the message names the run, the
+            seed and the command that creates it.
     """
 
     scale: str
@@ -33,7 +34,7 @@ class Results:
 
     @cached_property
     def histories(self) -> Histories:
-        """Training histories, which are read on demand."""
+        """Training histories of the runs, which are read when used."""
         return Histories(
             {
                 key: self.paths[training.job_id].with_name(HISTORY)
@@ -42,18 +43,18 @@ class Results:
         )
 
     def training(self, run: str, seed: int) -> Result:
-        """Return a training result."""
+        """Return the training result of a run and seed."""
         result, path = self.trainings.get((run, seed)), self._layout.training(run, seed)
         return result or self._raise_missing("training", run, seed, path)
 
     def evaluation(self, suite: str, run: str, seed: int) -> Result:
-        """Return the result of a suite."""
+        """Return the result of an evaluation suite for a run and seed."""
         result = self.evaluations.get((suite, run, seed))
         path = self._layout.evaluation(suite, run, seed)
         return result or self._raise_missing(f"evaluation '{suite}'", run, seed, path)
 
     def judgment(self, suite: str, judge: str, run: str, seed: int) -> Result:
-        """Return a judge's verdicts on the answers of a suite."""
+        """Return the result of a judge that scored the answers of a suite for a run and seed."""
         result = self.evaluations.get((judged_suite(suite, judge), run, seed))
         path = self._layout.judgment(judge, suite, run, seed)
         return result or self._raise_missing(f"judgment by '{judge}'", run, seed, path)
@@ -77,7 +78,7 @@ class Results:
         return Layout("results", self.scale)
 
     def all_results(self) -> list[Result]:
-        """Return all results, trainings first."""
+        """Return all results, those of trainings first."""
         return [*self.trainings.values(), *self.evaluations.values()]
 
     def _raise_missing(self, kind: str, run: str, seed: int, path: str) -> NoReturn:
@@ -88,11 +89,11 @@ class Results:
 
 
 def load_results(paths: Iterable[Path], scale: str) -> Results:
-    """Read result files.
+    """Return the results in result files of one scale.
 
     Raises:
         DataError: A file is missing or damaged, or two files have the same run, suite and seed.
-        UserError: A result is of another scale.
+        UserError: A result belongs to another scale.
     """
     trainings: dict[tuple[str, int], Result] = {}
     evaluations: dict[tuple[str, str, int], Result] = {}
@@ -119,10 +120,10 @@ def load_results(paths: Iterable[Path], scale: str) -> Results:
 
 
 def get_metric(result: Result, name: str) -> float | None:
-    """Return a metric as a float; None where the job recorded that it is undefined.
+    """Return a metric of a result as a float, or None if the job recorded it as undefined.
 
     Raises:
-        UserError: The result lacks the metric; names the run and similar metrics.
+        UserError: The result lacks the metric; the message names the run and similar metrics.
     """
     if name not in result.metrics:
         source = f"{result.kind} result" if result.suite is None else f"suite '{result.suite}'"
@@ -137,7 +138,7 @@ def get_metric(result: Result, name: str) -> float | None:
 
 
 def count_layers(name: str, results: Iterable[Result]) -> int:
-    """Return the number of layers of the deepest model, by a metric that each layer has."""
+    """Return the number of layers of the deepest model in results, by a metric of each layer."""
     return max(
         next(layer for layer in count() if layer_metric(name, layer) not in result.metrics)
         for result in results
@@ -145,7 +146,7 @@ def count_layers(name: str, results: Iterable[Result]) -> int:
 
 
 def require_metric(result: Result, name: str) -> float:
-    """Return a metric that must be defined, such as one of a figure.
+    """Return a metric of a result as a float, where it must be defined, as in a figure.
 
     Raises:
         UserError: The result lacks the metric, or the metric is undefined.

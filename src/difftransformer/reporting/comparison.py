@@ -38,7 +38,7 @@ NamesByKind = dict[str, list[str]]
 
 
 class ComparedCell(NamedTuple):
-    """A cell of A and B; None: the build lacks the cell."""
+    """The same table cell in builds A and B; None for a build without the cell."""
 
     row: str
     column: str
@@ -50,7 +50,7 @@ class ComparedCell(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The difference ± half its interval; empty without a difference."""
+        """Difference ± half its interval as text, empty if there is no difference."""
         if self.difference is None:
             return ""
         low, high = (None, None) if self.half_width is None else (-self.half_width, self.half_width)
@@ -59,7 +59,7 @@ class ComparedCell(NamedTuple):
 
 
 class ComparedTable(NamedTuple):
-    """A table of both builds: cells of shared rows, and rows that only one build has."""
+    """A table that both builds have: cells of shared rows, and rows that only one build has."""
 
     title: str
     artifact: str
@@ -69,7 +69,7 @@ class ComparedTable(NamedTuple):
 
 
 class Build(NamedTuple):
-    """One of the two builds; ``verdicts`` are by claim."""
+    """One of the two builds that are compared, with its verdicts by claim."""
 
     folder: str
     provenance: ProvenanceSummary
@@ -79,14 +79,14 @@ class Build(NamedTuple):
 
 
 class DifferingVerdict(NamedTuple):
-    """A claim with different verdicts in the two builds."""
+    """A claim whose verdicts in the two builds differ."""
 
     a: Verdict
     b: Verdict
 
 
 class DifferingSetting(NamedTuple):
-    """A setting of a run that differs."""
+    """A setting of a run that differs between the two builds."""
 
     run: str
     setting: str
@@ -95,7 +95,7 @@ class DifferingSetting(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Content of the page."""
+    """The content of the page that compares two builds."""
 
     a: Build
     b: Build
@@ -108,7 +108,10 @@ class Comparison(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """Number of cells by outcome, and of tables, rows and runs that only one build has."""
+        """Text with the number of cells by outcome.
+
+        It also has the numbers of tables, rows and runs that only one build has.
+        """
         cells = ", ".join(f"{number} {name}" for name, number in self.counts.items() if number)
         parts = [cells or "no shared cell"]
         for build, only in (("A", self.only_a), ("B", self.only_b)):
@@ -119,7 +122,7 @@ class Comparison(NamedTuple):
 
 
 def write_comparison(a: Path, b: Path, output: Path) -> Comparison:
-    """Compare two folders of a scale, such as ``results/tiny``, and write the page.
+    """Compare two scale folders, such as ``results/tiny``; write and return the comparison.
 
     Raises:
         DataError: A folder has no table, they share no table, or a file is damaged.
@@ -131,10 +134,10 @@ def write_comparison(a: Path, b: Path, output: Path) -> Comparison:
 
 
 def compare(a: Build, b: Build) -> Comparison:
-    """Compare two builds.
+    """Return the comparison of two builds.
 
     Raises:
-        DataError: They share no table.
+        DataError: The builds share no table.
     """
     shared = [name for name in a.tables if name in b.tables]
     if not shared:
@@ -176,7 +179,9 @@ def _only(build: Build, other: Build, rows: list[str]) -> NamesByKind:
 
 
 def classify_difference(a: Cell, b: Cell) -> tuple[float | None, Outcome]:
-    """Return half the interval of a difference, and whether the difference is within it.
+    """Return half the interval of a difference between two cells, and its outcome.
+
+    The outcome says whether the difference is within the interval.
 
     The builds are taken as independent, so the half-widths add in quadrature. The result has a
     level of about 95% if both have. It is too wide with few seeds or with shared items.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Column(Settings):
-    """A column; ``csv_only`` columns are in the csv only."""
+    """A column of a table; ``csv_only`` columns are written to the CSV file only."""
 
     id: str
     header: str
@@ -20,7 +20,7 @@ class Column(Settings):
 
 
 class SeedValue(Settings):
-    """The value of one seed, and the jobs behind it."""
+    """The value of one seed, and the ids of the jobs that computed it."""
 
     seed: int
     value: float | None
@@ -45,7 +45,9 @@ class SeedValue(Settings):
 
 
 class Cell(Settings):
-    """One number of one row over seeds, with its published value and the jobs behind it.
+    """A number in a table, computed over the seeds of a row.
+
+    It has its published value and the jobs that computed it.
 
     ``value`` is None if the number is undefined, such as the steps to an event that most seeds
     did not reach.
@@ -68,23 +70,23 @@ class Cell(Settings):
     each: str = Field(default="seed", description="Kind of an item of `seeds`: seed or process")
 
     def job_ids(self) -> list[str]:
-        """Return the jobs behind the cell, sorted, without duplicates."""
+        """Return the ids of the jobs that computed the cell, sorted, without duplicates."""
         return sorted({job for seed in self.seeds for job in seed.job_ids})
 
     def by_seed(self) -> dict[int, float]:
-        """Return the values by seed, without missing values."""
+        """Return the cell's values by seed, without missing values."""
         return {seed.seed: seed.value for seed in self.seeds if seed.value is not None}
 
 
 class Row(Settings):
-    """Run and label of a row."""
+    """A row of a table: the name of its run, and its label."""
 
     run: str
     label: str
 
 
 class Section(Settings):
-    """Rows with the same columns, and notes on how they were measured."""
+    """A part of a table: rows with the same columns, and notes on how they were measured."""
 
     title: str
     columns: list[Column]
@@ -97,11 +99,11 @@ class Section(Settings):
     )
 
     def cell(self, row: str, column: str) -> Cell | None:
-        """Return the cell at a row and a column, if there is one."""
+        """Return the cell at a row and a column, or None if there is none."""
         return next((c for c in self.cells if c.row == row and c.column == column), None)
 
     def visible(self) -> list[Column]:
-        """Return the columns that are not csv-only."""
+        """Return the columns that are shown in all formats, without the csv-only ones."""
         return [column for column in self.columns if not column.csv_only]
 
 
@@ -115,7 +117,7 @@ class Published(Settings):
 
 
 class TableDocument(Settings):
-    """A table with all its sections."""
+    """A finished table with all its sections."""
 
     artifact: str
     title: str
@@ -131,14 +133,15 @@ class TableDocument(Settings):
         return [cell for section in self.sections for cell in section.cells]
 
     def find(self, row: str, column: str) -> Cell | None:
-        """Return the first cell at a row and a column, if there is one."""
+        """Return the first cell at a row and a column in any section, or None."""
         return next((c for c in self.cells() if c.row == row and c.column == column), None)
 
     def frame(self) -> "DataFrame":
-        """Return the cells as a tidy frame in the order of sections, rows and columns.
+        """Return the table as a tidy DataFrame, one line per cell.
 
-        Columns: artifact, row, column, value, std, ci_low, ci_high, n, paper_value, run_ids; and
-        overrides, if any cell has overridden settings. Missing numbers are None.
+        Lines are in the order of sections, rows and columns. Columns: artifact, row, column, value,
+        std, ci_low, ci_high, n, paper_value, run_ids; and overrides, if any cell has overridden
+        settings. Missing numbers are None.
         """
         import pandas as pd
 

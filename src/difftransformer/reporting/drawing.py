@@ -28,7 +28,7 @@ _PNG_DPI = 160
 
 
 class RowStyle(NamedTuple):
-    """Color, dash and marker of a row, the same in every panel."""
+    """Color, dash and marker of a row, the same in every panel of a figure."""
 
     color: str
     dash: Dash
@@ -36,7 +36,7 @@ class RowStyle(NamedTuple):
 
 
 def style_indices(rows: Mapping[str, int | None]) -> dict[str, int]:
-    """Return a unique style index per row.
+    """Return a unique style index for each row, by run.
 
     A row without an index, or with the index of an earlier row, gets the smallest free index.
     """
@@ -49,7 +49,7 @@ def style_indices(rows: Mapping[str, int | None]) -> dict[str, int]:
 
 
 def row_styles(rows: Mapping[str, int | None]) -> dict[str, RowStyle]:
-    """Return the style of each row by its index, with a palette for color-blind readers."""
+    """Return the style of each row, by run, from a palette for color-blind readers."""
     import seaborn
 
     # Yellow and sky blue are too pale for lines on white; gray goes to the first, the baseline.
@@ -69,7 +69,10 @@ def row_styles(rows: Mapping[str, int | None]) -> dict[str, RowStyle]:
 
 @contextmanager
 def figure_style(salt: str) -> Iterator[None]:
-    """Draw in the style of all figures, without a display; ids in the svg depend on ``salt``."""
+    """Set the style of all figures and a backend without display within the context.
+
+    The ids in an SVG file depend on ``salt``.
+    """
     import matplotlib as mpl
     import seaborn
 
@@ -105,14 +108,14 @@ def figure_style(salt: str) -> Iterator[None]:
 
 
 def escape_label(label: str, width: int | None = None) -> str:
-    """Return a label for matplotlib: escaped, with the subscript of λ_init, wrapped to a width."""
+    """Return a label escaped for matplotlib, wrapped to a width, with λ_init as a subscript."""
     lines = wrap(label, width, break_on_hyphens=False) if width is not None else [label]
     text = "\n".join(lines).replace("$", r"\$")
     return text.replace("λ_init", r"$\lambda_{\mathrm{init}}$")
 
 
 def label_axes(axes: Axes, *, x: str, y: str, title: str = "") -> None:
-    """Set labels and title of axes and hide the upper and right spines."""
+    """Set the labels and title of axes, and hide the upper and right spines."""
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.set_title(title, pad=10)
@@ -131,7 +134,7 @@ def legend_handle(
     marker_size: float = 5,
     hollow: bool = False,
 ) -> Line2D:
-    """Return one legend entry: a line, a marker, or both."""
+    """Return a legend entry in the style of a row: a line, a marker, or both."""
     from matplotlib.lines import Line2D
 
     return Line2D(
@@ -144,7 +147,7 @@ def legend_handle(
 
 
 def legend_below(figure: Figure | SubFigure, handles: Sequence[Line2D], *, ncols: int = 4) -> None:
-    """Draw one legend below all panels."""
+    """Draw one legend for the whole figure below its panels."""
     figure.legend(
         handles=handles,
         loc="outside lower center",
@@ -155,7 +158,10 @@ def legend_below(figure: Figure | SubFigure, handles: Sequence[Line2D], *, ncols
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
-    """Write ``stem``.svg and ``stem``.png atomically, without dates and versions."""
+    """Write a figure to ``stem``.svg and ``stem``.png atomically; return both paths.
+
+    The files have no dates and versions.
+    """
     import matplotlib.pyplot as plt
 
     formats: dict[str, dict[str, Any]] = {

@@ -18,7 +18,7 @@ Values = list[float | None]
 
 
 class Evidence(Settings):
-    """Values of a contrast by seed; missing values are None."""
+    """The values by seed that test one contrast of a claim; missing values are None."""
 
     metric: str
     row: str
@@ -60,15 +60,15 @@ def contrast_evidence(
     table: TableDocument,
     results: Results,
 ) -> Evidence:
-    """Return the values of a contrast from the table of its artifact.
+    """Return the values by seed of a contrast, from the table that its claim is about.
 
     Args:
-        contrast: The contrast.
-        claim: Its claim.
-        name: The claim's id, for errors.
+        contrast: Rows and column to compare.
+        claim: The claim that the contrast belongs to.
+        name: Id of the claim, for error messages.
         artifact: The artifact, with its exploratory seeds, which test no claim.
-        table: Result of `make_table`, with the items behind each number.
-        results: The results behind it.
+        table: The table from `make_table`, with the per-item scores of each number.
+        results: The results from which the table was made.
 
     Raises:
         ConfigError: The table lacks the column or a row.

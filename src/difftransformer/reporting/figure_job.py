@@ -13,15 +13,18 @@ from difftransformer.reporting.section_context import SectionContext, draw_figur
 
 
 def build_figure(artifact: ResolvedArtifact, results: Iterable[Path], output: Path) -> list[Path]:
-    """Draw a figure; equal inputs give equal bytes with the same version of matplotlib.
+    """Draw a figure and write it as SVG and PNG.
+
+    Equal inputs give equal bytes with the same version of matplotlib.
 
     Args:
         artifact: The resolved figure.
-        results: Result files of its rows, in any order, next to their histories and details.
-        output: Path of either file, or without a suffix.
+        results: Paths of the result files of the figure's rows, in any order, next to their
+            histories and details.
+        output: Path of either output file, or their path without a suffix.
 
     Returns:
-        The files written: svg and png.
+        Paths of the svg and the png file.
 
     Raises:
         UserError: A result or history is missing, of another scale, or lacks a metric.

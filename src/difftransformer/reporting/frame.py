@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def results(folder: str | Path) -> "DataFrame":
-    """Return every metric of every job of a scale.
+    """Return a DataFrame with every metric of every job of a scale.
 
     Args:
         folder: Folder of a scale, such as ``results/tiny``.

@@ -11,29 +11,32 @@ from difftransformer.provenance.layout import TRAINING, Layout
 
 
 class Series(NamedTuple):
-    """Values of one column at the steps at which it was measured."""
+    """The values of one history column, and the steps at which they were measured."""
 
     steps: list[int]
     tokens: list[int]
     values: list[float]
 
     def nearest(self, part: int, parts: int) -> int:
-        """Return the index of the value nearest to part / parts of all tokens, the first of two."""
+        """Return the index of the value nearest to the fraction ``part`` / ``parts`` of all tokens.
+
+        Of two equally near values it is the first.
+        """
         tokens = self.tokens[-1] * part / parts
         return min(range(len(self.tokens)), key=lambda index: abs(self.tokens[index] - tokens))
 
 
 class Histories:
-    """Histories by run and seed."""
+    """The training histories of runs, read by run and seed."""
 
     def __init__(self, paths: Mapping[tuple[str, int], Path]) -> None:
         self._paths = paths
 
     def series(self, run: str, seed: int, column: str) -> Series:
-        """Read one column of one run.
+        """Return one column of a run's history.
 
         Raises:
-            UserError: The history is missing; names the run and the command.
+            UserError: The history is missing; the message names the run and the command.
             DataError: The file does not match its checksum, lacks the column, or has a value that
                 is not a number.
         """
@@ -52,10 +55,10 @@ class Histories:
         return _series(path, rows, column)
 
     def columns(self, run: str, seed: int) -> dict[str, Series]:
-        """Read every column except step and tokens; empty if a run has no history.
+        """Return all columns of a run's history except step and tokens; empty without a history.
 
         Raises:
-            DataError: As for `series`.
+            DataError: The file is invalid, as for `series`.
         """
         path = self._paths.get((run, seed))
         if path is None or not path.is_file():

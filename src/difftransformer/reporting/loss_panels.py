@@ -13,7 +13,7 @@ _UNITS = {"billions": 1e9, "millions": 1e6, "thousands": 1e3}
 
 
 def draw_loss_curves(axes: Axes, context: SectionContext[Any], styles: dict[str, RowStyle]) -> None:
-    """Draw the validation loss of every row during training.
+    """Draw the validation loss of every row over the training tokens.
 
     Raises:
         UserError: A history is missing.
@@ -36,7 +36,7 @@ def draw_loss_curves(axes: Axes, context: SectionContext[Any], styles: dict[str,
 def draw_loss_differences(
     axes: Axes, context: SectionContext[Any], styles: dict[str, RowStyle]
 ) -> None:
-    """Draw the differences in validation loss to the baselines, paired by seed.
+    """Draw each row's difference in validation loss to its baseline, paired by seed, over tokens.
 
     Raises:
         UserError: A history is missing.
@@ -55,7 +55,7 @@ def draw_loss_differences(
 
 
 def difference_title(context: SectionContext[Any]) -> str:
-    """Return the title of a panel of differences; names the baseline if there is only one."""
+    """Return the title of a panel of differences, which names the baseline if there is only one."""
     names = context.baseline_labels
     reference = escape_label(names[0]) if len(names) == 1 else "its baseline"
     return f"Difference to {reference}, same seed"

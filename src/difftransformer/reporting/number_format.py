@@ -8,7 +8,7 @@ MIN_DECIMALS = 3
 
 
 def format_number(value: float, decimals: int) -> str:
-    """Return a number with a typographic minus sign; a rounded zero has no sign."""
+    """Return a number as text with a typographic minus sign; a rounded zero has no sign."""
     text = f"{value:.{decimals}f}"
     if not float(text):
         text = text.lstrip("-")
@@ -16,37 +16,37 @@ def format_number(value: float, decimals: int) -> str:
 
 
 def format_signed(value: float, decimals: int) -> str:
-    """Return a number with its sign; a rounded zero has no sign."""
+    """Return a number as text with its sign, plus or minus; a rounded zero has no sign."""
     text = format_number(value, decimals)
     return text if text.startswith(MINUS) or not float(text) else f"+{text}"
 
 
 def decimals_for(effect: float, low: float | None, high: float | None) -> int:
-    """Return the decimals for a difference: three, or more if its interval needs them.
+    """Return the number of decimals for a difference: three, or more if its interval needs them.
 
     Args:
         effect: The difference.
         low: Lower end of its interval; None: no interval.
-        high: Upper end.
+        high: Upper end of its interval; None: no interval.
     """
     size = abs(effect) if low is None or high is None else (high - low) / 2
     return max(MIN_DECIMALS, 1 - floor(log10(size))) if size else MIN_DECIMALS
 
 
 def with_half_width(text: str, low: float | None, high: float | None, decimals: int) -> str:
-    """Append ± half the width of an interval, if there is one."""
+    """Return ``text`` followed by ± half the width of an interval, if there is one."""
     if low is None or high is None:
         return text
     return f"{text} ± {(high - low) / 2:.{decimals}f}"
 
 
 def pluralize(number: int, noun: str) -> str:
-    """Return a count with its noun: 1 claim, 2 claims."""
+    """Return a count with its noun as text: 1 claim, 2 claims."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def format_p_value(value: float) -> str:
-    """Return a p-value with two significant digits; small ones are p < 0.001."""
+    """Return a p-value as text with two significant digits; small ones are p < 0.001."""
     if value < 0.001:
         return "p < 0.001"
     return f"p = {value:.3f}" if value < 0.1 else f"p = {value:.2f}"
@@ -73,7 +73,7 @@ def format_count(value: float) -> str:
 
 
 def scale_and_size(scale: str, parameters: Sequence[int]) -> str:
-    """Return a scale with the sizes of its models, if there are any."""
+    """Return the name of a scale, with the sizes of its models if there are any."""
     if not parameters:
         return scale
     sizes = " to ".join(dict.fromkeys(map(format_count, (min(parameters), max(parameters)))))

@@ -31,7 +31,10 @@ Pair = tuple[SeedValue, ...]
 
 
 def pair_seeds(ours: Sequence[SeedValue], baseline: Sequence[SeedValue]) -> list[Pair]:
-    """Pair the values of two models by seed; a value for all seeds is paired with each seed."""
+    """Return the values of two models paired by seed.
+
+    A value that is valid for all seeds is paired with each seed.
+    """
     return [
         (
             first.model_copy(update={"seed": (first if second.for_all_seeds else second).seed}),
@@ -44,15 +47,15 @@ def pair_seeds(ours: Sequence[SeedValue], baseline: Sequence[SeedValue]) -> list
 
 
 def with_values(pairs: Sequence[Pair]) -> list[Pair]:
-    """Return the pairs in which no value is missing."""
+    """Return the pairs in which neither value is missing."""
     return [pair for pair in pairs if all(side.value is not None for side in pair)]
 
 
 def contrast_with_items(pairs: Sequence[Pair], location: str) -> Contrast:
-    """Estimate a mean, or a mean paired difference, with its variance over seeds and items.
+    """Return the mean, or mean paired difference, with its variance over seeds and items.
 
     Args:
-        pairs: Seeds with their values, at least one.
+        pairs: Values of at least one seed, of one model or paired with a baseline.
         location: Start of error messages.
 
     Raises:
@@ -62,12 +65,12 @@ def contrast_with_items(pairs: Sequence[Pair], location: str) -> Contrast:
 
 
 def seed_differences(pairs: Sequence[Pair]) -> list[float]:
-    """Return the difference of each pair, as `contrast_with_items` uses it."""
+    """Return the difference of each pair of values, as used by `contrast_with_items`."""
     return subtract(*_numbers(pairs)).differences.tolist() if pairs else []
 
 
 def item_variance_of(pairs: Sequence[Pair], location: str) -> ItemVariance:
-    """Return the variance of a mean, or mean paired difference, due to the choice of items.
+    """Return the variance of a mean (or mean paired difference) due to the choice of items.
 
     It is zero if a value has no per-item scores. Arguments and errors: see `contrast_with_items`.
     """
@@ -86,7 +89,7 @@ def item_variance_of(pairs: Sequence[Pair], location: str) -> ItemVariance:
 
 
 def item_contributions(seed: SeedValue) -> "Contributions":
-    """Return how much each item moves a value away from what the average item would give.
+    """Return the deviation that each item contributes to a seed's value.
 
     A ratio of sums is linearized: an item contributes the distance of its numerator from the ratio
     times its denominator.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def subplot_grid(
     lines: int, columns: int, size: tuple[float, float], **shared: Any
 ) -> tuple[Figure, Any]:
-    """Return a figure and its axes [lines, columns]; ``shared`` are options of `subplots`."""
+    """Return a new figure and its axes [lines, columns]; ``shared`` are options of `subplots`."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(
@@ -38,7 +38,7 @@ def subplot_grid(
 def stacked_subfigures(
     size: tuple[float, float], heights: Sequence[float] = (1, 1), space: float | None = None
 ) -> tuple[Figure, SubFigure, SubFigure]:
-    """Return a figure with an upper and a lower subfigure."""
+    """Return a new figure with its upper and its lower subfigure."""
     import matplotlib.pyplot as plt
 
     figure = plt.figure(figsize=size, layout="constrained")
@@ -50,14 +50,14 @@ def stacked_subfigures(
 def set_log_ticks(
     axes: Axes, ticks: Sequence[float], labels: Sequence[str], *, base: int = 10, **style: Any
 ) -> None:
-    """Make x logarithmic, with ticks only at these values."""
+    """Make the x axis logarithmic, with ticks at the given values only."""
     axes.set_xscale("log", base=base)
     axes.set_xticks(ticks, labels, **style)
     axes.minorticks_off()
 
 
 def set_decade_ticks(axes: Axes, write: "str | Callable[[float, float], str]") -> None:
-    """Make x logarithmic, with ticks at 1, 2 and 5 of each decade."""
+    """Make the x axis logarithmic, with ticks at 1, 2 and 5 of each decade."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     axes.set_xscale("log")
@@ -69,7 +69,10 @@ def set_decade_ticks(axes: Axes, write: "str | Callable[[float, float], str]") -
 def axes_per_row(
     figure: Figure | SubFigure, rows: Sequence[ResolvedRow], columns: int
 ) -> list[tuple[Axes, ResolvedRow, bool]]:
-    """Return axes with shared scales per row, and whether they are the lowest of their column."""
+    """Return one (axes, row, is_lowest) triple per row; all axes share their scales.
+
+    is_lowest says whether the axes are the lowest of their column.
+    """
     lines = -(-len(rows) // columns)
     grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
     for axes in grid[len(rows) :]:
@@ -83,7 +86,7 @@ def axes_per_row(
 
 
 def mark_x_values(axes: Axes, x: Sequence[float], index: int, style: RowStyle) -> None:
-    """Mark values just above the x axis; ``index`` of the row gives the height."""
+    """Draw markers at the x values just above the x axis; ``index`` of the row sets the height."""
     axes.plot(
         x, [0.03 + 0.035 * index] * len(x), style.marker, color=style.color, ms=4.5, mew=0,
         transform=axes.get_xaxis_transform(), clip_on=False,
@@ -98,7 +101,7 @@ def draw_metric_curves(
     *,
     marker_size: float,
 ) -> None:
-    """Draw a curve per row through the metrics ``names`` at ``x``.
+    """Draw a curve per row through its values of the metrics ``names`` at ``x``.
 
     Raises:
         UserError: A result is missing or lacks a metric.
@@ -114,7 +117,7 @@ def draw_heatmaps(
     figure: Figure, panels: Sequence[Axes], context: SectionContext[Any],
     matrices: "Sequence[NDArray[np.floating]]", top: float, label: str,
 ) -> None:  # fmt: skip
-    """Draw a matrix of heads by heads per row, from 0 to ``top``, and one color bar."""
+    """Draw one heatmap per row, of heads by heads, from 0 to ``top``, and one color bar."""
     for axes, row, matrix in zip(panels, context.rows, matrices, strict=True):
         image = axes.imshow(matrix, vmin=0, vmax=top, cmap="viridis")
         label_axes(axes, x="head, layer by layer", y="", title=escape_label(row.label, 34))
@@ -127,7 +130,7 @@ def row_legend(
     rows: Iterable[ResolvedRow | ResolvedGridRow], styles: Mapping[str, RowStyle], *,
     line_width: float = 1.6, marker_size: float = 0,
 ) -> list[Line2D]:  # fmt: skip
-    """Return a legend entry per row."""
+    """Return one legend entry per row."""
     return [
         legend_handle(row.label, styles[row.run], line_width=line_width, marker_size=marker_size)
         for row in rows

@@ -9,7 +9,7 @@ from difftransformer.provenance.result import Provenance, Result
 
 
 class JobSummary(NamedTuple):
-    """One job of a report; commit and machine are indices into `ProvenanceSummary`."""
+    """Provenance of one job; commit and machine are indices into lists of `ProvenanceSummary`."""
 
     job_id: str
     kind: str
@@ -25,7 +25,7 @@ class JobSummary(NamedTuple):
 
 
 class ProvenanceSummary(NamedTuple):
-    """Provenance of all numbers in a report."""
+    """Provenance of all numbers in a report: jobs, machines, commits, versions."""
 
     jobs: list[JobSummary]
     versions: list[str]
@@ -36,7 +36,10 @@ class ProvenanceSummary(NamedTuple):
 
 
 def summarize_provenance(results: Sequence[Result], paths: Mapping[str, Path]) -> ProvenanceSummary:
-    """Summarize jobs, sorted by kind, run, suite and seed; ``paths``: result files by job id."""
+    """Return the provenance of results, with jobs sorted by kind, run, suite and seed.
+
+    ``paths`` are the result files by job id.
+    """
     ordered = sorted(results, key=lambda job: (job.kind, job.run, job.suite or "", job.seed))
     machines = sorted({_machine(job.provenance) for job in ordered})
     commits = sorted({_commit(job.provenance) for job in ordered})
@@ -77,7 +80,7 @@ def _public_paths(paths: Collection[Path]) -> dict[Path, str]:
 
 
 def format_duration(seconds: float) -> str:
-    """Return a duration in its two largest units."""
+    """Return a duration in seconds as text, in its two largest units."""
     if round(seconds, 1) < 60:
         return f"{seconds:.1f} s"
     minutes, remainder = divmod(round(seconds), 60)

@@ -31,16 +31,16 @@ def build_report(
     are shown as they are.
 
     Args:
-        report: Resolved report, with its artifacts in order.
-        tables: ``{artifact}.json`` of every requested table, as written by `build_table`.
-        figures: ``{artifact}.svg`` of every requested figure, as written by `build_figure`.
-        verdicts: verdicts.json of the scale.
-        results: Result files behind the tables, each next to its history.
-        output: First page, such as ``results/{scale}/report/index.html``; it is written last in
-            its folder, followed by the checksums next to the folder.
+        report: The resolved report, with its artifacts in order.
+        tables: Paths of ``{artifact}.json`` of every requested table, written by `build_table`.
+        figures: Paths of ``{artifact}.svg`` of every requested figure, written by `build_figure`.
+        verdicts: Path of the scale's verdicts.json.
+        results: Paths of the result files behind the tables, each next to its history.
+        output: Path of the first page, such as ``results/{scale}/report/index.html``; it is
+            written last in its folder, followed by the checksums next to the folder.
 
     Raises:
-        UserError: A table, a figure or a result is missing; names it and the command.
+        UserError: A table, a figure or a result is missing; the message names it and the command.
         DataError: A file is damaged.
     """
     document = read_verdicts(verdicts)

@@ -38,7 +38,7 @@ EXECUTION_SETTINGS = ("batch_size", "device", "backend", "precision")
 
 @dataclass(frozen=True)
 class SectionContext(Generic[O]):
-    """One section of an artifact with the results behind it."""
+    """One section of an artifact (table or figure), with the results of its rows."""
 
     artifact: ResolvedArtifact
     section: ResolvedSection
@@ -58,16 +58,16 @@ class SectionContext(Generic[O]):
 
     @property
     def rows(self) -> list[ResolvedRow]:
-        """Rows from top to bottom."""
+        """Rows of the section from top to bottom."""
         return self.section.rows
 
     @property
     def seeds(self) -> list[int]:
-        """Seeds of every model that is trained here."""
+        """Seeds of all models that are trained here, not pretrained."""
         return self.artifact.seeds
 
     def seeds_of(self, row: ResolvedRow) -> list[int]:
-        """Return the seeds of a row; a pretrained model has one."""
+        """Return the seeds of a row's model; a pretrained model has one."""
         return [PRETRAINED_SEED] if row.pretrained else self.seeds
 
     @property
@@ -77,23 +77,23 @@ class SectionContext(Generic[O]):
 
     @property
     def rows_with_baseline(self) -> list[ResolvedRow]:
-        """Rows that have a baseline."""
+        """Rows of the section that have a baseline."""
         return [row for row in self.rows if row.baseline]
 
     @property
     def has_baselines(self) -> bool:
-        """Whether any row has a baseline."""
+        """Whether any row of the section has a baseline."""
         return bool(self.rows_with_baseline)
 
     @property
     def baseline_labels(self) -> list[str]:
-        """Labels of the baselines, without duplicates."""
+        """Labels of the section's baselines, without duplicates."""
         labels = {row.run: row.label for row in self.rows}
         return list(dict.fromkeys(labels[str(row.baseline)] for row in self.rows_with_baseline))
 
     @property
     def sibling_contexts(self) -> "list[SectionContext[O]]":
-        """Contexts of all sections of the artifact with the same evaluation, in their order."""
+        """Contexts of all of the artifact's sections with the same evaluation, in order."""
         return [
             SectionContext(self.artifact, section, self.results)
             for section in self.artifact.sections
@@ -102,7 +102,7 @@ class SectionContext(Generic[O]):
 
     @property
     def styles(self) -> dict[str, RowStyle]:
-        """Style of each row, by its run."""
+        """Drawing style of each row, by its run."""
         return row_styles({row.run: row.color for row in self.rows})
 
     @cached_property
@@ -115,16 +115,19 @@ class SectionContext(Generic[O]):
         return shared_suite(self.eval_results())
 
     def replace(self, **changes: Any) -> "SectionContext[O]":
-        """Return the context with other settings of the section."""
+        """Return a copy of the context in which some settings of the section are replaced."""
         return replace(self, section=self.section.model_copy(update=changes))
 
     def as_proxy(self, items: str | None) -> "SectionContext[O]":
-        """Return the context with ``items`` as a synthetic proxy; None: without a proxy."""
+        """Return a copy of the context whose title names ``items`` as a synthetic proxy.
+
+        With None the section has no proxy.
+        """
         context = self.replace(title=proxy_title(self.title, items))
         return replace(context, proxy=items is not None)
 
     def eval_results(self, *rows: ResolvedRow, suite: str | None = None) -> list[Result]:
-        """Return results of a suite, by default the section's first, for some rows or all."""
+        """Return the results of a suite, by default the section's first, for all rows or some."""
         name = suite or self.section.suites[0]
         return [
             self.results.evaluation(name, row.run, seed)
@@ -133,16 +136,16 @@ class SectionContext(Generic[O]):
         ]
 
     def require_defined(self, names: Iterable[str]) -> None:
-        """Check that all results have some metrics.
+        """Check that all results of the section have defined values of the metrics ``names``.
 
         Raises:
-            UserError: A result lacks one, or it is undefined.
+            UserError: A result lacks a metric, or the metric is undefined.
         """
         for name, result in product(names, self.eval_results()):
             require_metric(result, name)
 
     def train_results(self, *rows: ResolvedRow) -> list[Result]:
-        """Return training results of some rows or all; pretrained models have none."""
+        """Return the training results of all rows or some; pretrained models have none."""
         return [
             self.results.training(row.run, seed)
             for row in rows or self.rows
@@ -151,13 +154,13 @@ class SectionContext(Generic[O]):
         ]
 
     def sweep_rows(self, row: ResolvedRow) -> list[SweepRow]:
-        """Return the runs of a learning-rate sweep of a row, by ascending learning rate."""
+        """Return the runs of a row's learning-rate sweep, by ascending learning rate."""
         runs = (sweep for sweep in self.section.sweep if sweep.run == row.run)
         return sorted(runs, key=lambda sweep: sweep.learning_rate)
 
     @property
     def learning_rates(self) -> list[float]:
-        """All learning rates of the sweep, ascending."""
+        """All learning rates of the section's sweeps, ascending."""
         return sorted({sweep.learning_rate for sweep in self.section.sweep})
 
     def detail(self, run: str, seed: int, name: str) -> Path:
@@ -165,7 +168,10 @@ class SectionContext(Generic[O]):
         return self.results.detail(self.section.suites[0], run, seed, name)
 
     def mean_detail(self, row: ResolvedRow, name: str, key: str) -> "NDArray[np.floating]":
-        """Return the mean over seeds of an array in a file that the section's suite wrote."""
+        """Return an array in a file of the section's suite, averaged over the seeds of a row.
+
+        ``name`` is the file that the suite wrote next to its result, ``key`` the array in it.
+        """
         import numpy as np
         from safetensors.numpy import load_file
 
@@ -174,7 +180,7 @@ class SectionContext(Generic[O]):
         return mean
 
     def training_note(self) -> str:
-        """Return a note on tokens, sizes and learning rates of the models that are trained here."""
+        """Return a table note on the tokens, sizes and learning rates of models trained here."""
         ours = [row for row in self.rows if not row.pretrained]
         notes = [training_note(ours, self.train_results(*ours))] if ours else []
         if len(ours) < len(self.rows):
@@ -190,12 +196,15 @@ class SectionContext(Generic[O]):
         return "; ".join(f"{label} − {other}" for label, other in pairs)
 
     def difference_note(self) -> list[str]:
-        """Return the note that defines Δ, if rows have baselines."""
+        """Return a list with the table note that defines Δ, empty if no row has a baseline."""
         note = f"Δ: difference paired by seed, {self.difference_formula()}."
         return [note] if self.has_baselines else []
 
     def difference_suffix(self) -> str:
-        """Return the suffix of difference columns: baselines other than the first section's."""
+        """Return the suffix in the ids of columns with differences.
+
+        It names the baselines if they are not those of the first section.
+        """
         ours, first = (
             list(dict.fromkeys(row.baseline for row in context.rows if row.baseline))
             for context in (self, self.sibling_contexts[0])
@@ -214,7 +223,7 @@ class PromptMaps(NamedTuple):
 
 
 def get_prompt_maps(context: SectionContext[Any]) -> list[PromptMaps]:
-    """Return the attention maps that a reader of the report can browse; often none."""
+    """Return the attention maps of a section that readers of the report can browse, often none."""
     if not context.options.browsed:
         return []
     maps: list[PromptMaps] = _report(context).maps(context)
@@ -222,10 +231,10 @@ def get_prompt_maps(context: SectionContext[Any]) -> list[PromptMaps]:
 
 
 def shared_suite(results: Sequence[Result]) -> Any:
-    """Return the typed settings of a suite that all results share.
+    """Return the typed settings of the suite of some results, which must all be the same.
 
     Raises:
-        UserError: A setting differs; names two results and the setting.
+        UserError: A setting differs; the message names two results and the setting.
     """
     first, *others = results
     config: Mapping[str, Any] = first.settings["config"]
@@ -241,7 +250,7 @@ def shared_suite(results: Sequence[Result]) -> Any:
 
 
 def build_sections(context: SectionContext[Any]) -> "list[Section]":
-    """Return the table sections that an evaluation makes of a configured section.
+    """Return the table sections that the section's evaluation builds from its results.
 
     Raises:
         UserError: A result or history is missing or lacks a metric, or results cannot be compared.
@@ -252,7 +261,7 @@ def build_sections(context: SectionContext[Any]) -> "list[Section]":
 
 
 def draw_figure(context: SectionContext[Any]) -> Figure:
-    """Draw the figure of an artifact; ``context`` is of its first section."""
+    """Return the drawn figure of an artifact; ``context`` belongs to its first section."""
     figure: Figure = _report(context).figure(context)
     return figure
 

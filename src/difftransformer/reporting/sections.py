@@ -30,16 +30,16 @@ _SIZES = {"trained_parameters": "Trained", "extra_parameters": "Extra"}
 
 @dataclass(frozen=True)
 class MetricColumn:
-    """One column of a table, computed from the metrics of results.
+    """A table column that is computed from metrics of results.
 
     Attributes:
-        id: Id of the column, also in claims and published tables.
+        id: Id of the column, used in claims and published tables, too.
         header: Header of the column.
         source: Name of a metric, by default the id; or weights by metric, for a weighted sum; or a
             function of a result that returns the value, None: undefined.
         seed_note: Text after a seed's value when a reader opens a cell.
         csv_only: Whether the column is in the csv only.
-        show_difference: Whether its paired difference is shown, too, if rows have baselines.
+        show_difference: Whether a column with paired differences is added if rows have baselines.
     """
 
     id: str
@@ -51,13 +51,13 @@ class MetricColumn:
 
     @property
     def terms(self) -> Mapping[str, float] | None:
-        """Weights by metric; None if the column is a function of a result."""
+        """Weights of the value by metric, None if it is a function of a result."""
         if callable(self.source):
             return None
         return self.source if isinstance(self.source, Mapping) else {self.source or self.id: 1.0}
 
     def value(self, result: Result) -> float | None:
-        """Return the value of one result; None: undefined.
+        """Return the column's value for one result, None if it is undefined.
 
         Raises:
             UserError: The result lacks the metric.
@@ -73,7 +73,7 @@ class MetricColumn:
     def cell(
         self, run: str, results: Iterable[Result], decimals: int, published: PublishedValues
     ) -> Cell:
-        """Return the mean over the results of a row.
+        """Return the cell with the mean over the results of a row.
 
         Raises:
             UserError: A result lacks the metric.
@@ -91,17 +91,17 @@ def metric_section(
     notes: Sequence[str],
     facts: bool = False,
 ) -> Section:
-    """Return a section of means over seeds, and of paired differences to the baselines.
+    """Return a table section with means over seeds, and paired differences to the baselines.
 
     Args:
-        context: The section.
-        metrics: Columns.
+        context: The configured section with its results.
+        metrics: Columns of the section.
         decimals: Decimals of all numbers.
         notes: Notes on how the metrics were measured.
         facts: Whether columns that describe the models come first.
 
     Raises:
-        UserError: a result is missing or lacks a metric.
+    UserError: A result is missing or lacks a metric.
     """
     cells = metric_cells(context, metrics, decimals, context.published)
     cells += paired_differences(context.rows, [metric.id for metric in metrics], cells, decimals)
@@ -138,7 +138,9 @@ def make_section(
     title: str | None = None,
     rows: Sequence[ResolvedRow | ResolvedGridRow] | None = None,
 ) -> Section:
-    """Return a section of columns and cells, by default with the title and rows of the context.
+    """Return a table section of given columns and cells.
+
+    Title and rows are by default those of the context.
 
     A difference that the paper itself prints becomes the published value of a paired difference.
     """
@@ -170,10 +172,10 @@ def metric_cells(
     decimals: int,
     published: PublishedValues,
 ) -> list[Cell]:
-    """Return the mean over seeds of each metric, row by row.
+    """Return cells with the mean over seeds of each metric column, row by row.
 
     Raises:
-        UserError: a result is missing or lacks a metric.
+    UserError: A result is missing or lacks a metric.
     """
     return [
         metric.cell(row.run, results, decimals, published)
@@ -184,7 +186,10 @@ def metric_cells(
 
 
 def layer_columns(context: SectionContext[Any], name: str, header: str) -> list[MetricColumn]:
-    """Return csv-only columns of a metric by layer; models with fewer layers have no value."""
+    """Return csv-only columns for a metric that each layer has, one column per layer.
+
+    Models with fewer layers have no value in the last columns.
+    """
     results = context.eval_results()
     return [
         MetricColumn(
@@ -205,7 +210,7 @@ def _metric_if_present(name: str, result: Result) -> float | None:
 
 
 class ColumnGroup(NamedTuple):
-    """Columns with their cells and notes, to be added to a section."""
+    """Columns with their cells and notes, which are added to a section together."""
 
     columns: list[Column]
     cells: list[Cell]
@@ -213,7 +218,7 @@ class ColumnGroup(NamedTuple):
 
 
 def row_facts(context: SectionContext[Any]) -> ColumnGroup:
-    """Return columns that describe each model, with its λ by layer at the end of training."""
+    """Return columns that describe each row's model, with its λ by layer after training."""
     columns = [Column(id=key, header=header) for key, header in FACT_COLUMNS.items()]
     cells = [
         fact_cell(
@@ -239,7 +244,10 @@ def row_facts(context: SectionContext[Any]) -> ColumnGroup:
 
 
 def fine_tuned_sizes(context: SectionContext[Any]) -> ColumnGroup:
-    """Return the numbers of trained and of added parameters of fine-tuned models, if any are."""
+    """Return columns with the numbers of trained and added parameters of fine-tuned models.
+
+    Without such models the group is empty.
+    """
     cells = []
     for row in context.rows:
         run = next((sweep.run_id for sweep in context.sweep_rows(row)), row.run)

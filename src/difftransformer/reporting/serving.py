@@ -38,7 +38,9 @@ FindRun = Callable[[str], str | None]
 
 
 def report_server(results: Path, port: int, find_run: FindRun, token: str) -> ThreadingHTTPServer:
-    """Return a server of ``/{token}/{scale}/``, a report, and ``/{token}/run/{job id}``.
+    """Return an HTTP server of the reports at ``/{token}/{scale}/``.
+
+    ``/{token}/run/{job id}`` redirects to the job's run in MLflow.
 
     It listens on loopback only, serves only files of report folders in ``results``, and refuses
     paths without the token.
@@ -53,7 +55,7 @@ def report_server(results: Path, port: int, find_run: FindRun, token: str) -> Th
 
 
 def port_error(port: int, error: OSError) -> UserError:
-    """Return an error that explains why a port cannot be used."""
+    """Return the error to raise if a port cannot be used, with an explanation."""
     reason = (error.strerror or "cannot be used").lower()
     return UserError(
         f"port {port}: {reason}; choose another port, such as `make ui PORT={port + 10}`"
@@ -61,7 +63,7 @@ def port_error(port: int, error: OSError) -> UserError:
 
 
 def scales_with_report(results: Path) -> list[str]:
-    """Return the scales that have a report."""
+    """Return the names of the scales in ``results`` that have a report."""
     layouts = (Layout.of(path) for path in results.glob("*"))
     return sorted(layout.scale for layout in layouts if Path(layout.page("index")).is_file())
 

@@ -31,7 +31,7 @@ _ROUNDING = 1e-9
 
 
 def wilson_interval(successes: int, n: int, level: float = CONFIDENCE_LEVEL) -> tuple[float, float]:
-    """Return Wilson's score interval of a proportion (Wilson 1927), uncorrected for continuity."""
+    """Return Wilson's score interval of a proportion (1927), without continuity correction."""
     from scipy import stats
 
     interval = stats.binomtest(successes, n).proportion_ci(level, method="wilson")
@@ -39,7 +39,7 @@ def wilson_interval(successes: int, n: int, level: float = CONFIDENCE_LEVEL) -> 
 
 
 class ItemVariance(NamedTuple):
-    """Variance of a mean over seeds and items due to the items, with its degrees of freedom."""
+    """The part of a mean's variance that is due to the items, with its degrees of freedom."""
 
     variance: float
     df: int
@@ -49,14 +49,17 @@ NO_ITEM_VARIANCE = ItemVariance(0.0, 0)
 
 
 def item_variance(contributions: "Sequence[NDArray[np.float64]]") -> ItemVariance:
-    """Return the variance of a mean over crossed seeds and items that is due to the items.
+    """Return the part of the variance of a mean over seeds and items that is due to the items.
 
-    Method of moments (Cornfield and Tukey 1956): the variance of the items' means over seeds, minus
-    the variance of the interaction, which the variance over seeds includes already.
+    All seeds are evaluated on the same items (crossed design).
+
+    The estimate uses the method of moments (Cornfield and Tukey 1956): the variance of the items'
+    means over seeds, minus the variance of the interaction, which the variance over seeds includes
+    already.
 
     Args:
-        contributions: Independent item sets, [S, D] each: contribution of each item to each seed's
-            difference, centered, so that a row sums to zero.
+        contributions: An array [S, D] per independent set of D items: the contribution of each
+            item to each seed's difference, centered, so that a row sums to zero.
     """
     variance, df = 0.0, 0
     for part in contributions:
@@ -72,13 +75,13 @@ def item_variance(contributions: "Sequence[NDArray[np.float64]]") -> ItemVarianc
 
 @dataclass(frozen=True)
 class Contrast:
-    """A mean difference over S seeds with its variance, which needs at least two seeds.
+    """The mean of a difference over S seeds, with its variance if there are at least two seeds.
 
     Attributes:
-        effect: The mean.
-        seeds: S.
+        effect: The mean difference.
+        seeds: Number of seeds, S.
         seed_variance: Sample variance of the seeds' differences.
-        item_variance: Variance that the choice of items adds.
+        item_variance: Variance that the choice of items adds to the mean.
     """
 
     effect: float
@@ -88,12 +91,12 @@ class Contrast:
 
     @property
     def standard_error(self) -> float:
-        """Root of the variance of the effect."""
+        """Standard error of the effect."""
         return math.sqrt(self.seed_variance / self.seeds + self.item_variance.variance)
 
     @property
     def df(self) -> float:
-        """Degrees of freedom after Satterthwaite (1946), never below S - 1.
+        """Degrees of freedom of the variance after Satterthwaite (1946), never below S - 1.
 
         The square of an estimated variance exceeds that of the true one by (S + 1) / (S - 1) on
         average. It is enlarged by this factor once more, because a mean square that is small by
@@ -110,11 +113,14 @@ class Contrast:
 
     @property
     def deviation(self) -> float | None:
-        """Sample standard deviation over seeds; None with one seed."""
+        """Sample standard deviation of the difference over seeds; None with one seed."""
         return math.sqrt(self.seed_variance) if self.seeds > 1 else None
 
     def interval(self, level: float = CONFIDENCE_LEVEL) -> Interval:
-        """Two-sided t interval of the effect; none with one seed, or if nothing varies."""
+        """Return the two-sided t interval of the effect.
+
+        None with one seed, or if nothing varies.
+        """
         from scipy import stats
 
         if self.seeds < 2 or not self.standard_error:
@@ -123,7 +129,7 @@ class Contrast:
         return self.effect - half_width, self.effect + half_width
 
     def above(self, value: float) -> float:
-        """One-sided p-value against the alternative that the true effect is above a value."""
+        """Return the one-sided p-value for the alternative of a true effect above ``value``."""
         from scipy import stats
 
         distance = self.effect - value
@@ -133,21 +139,24 @@ class Contrast:
         return float(stats.t.sf(distance / self.standard_error, self.df))
 
     def below(self, value: float) -> float:
-        """One-sided p-value against the alternative that the true effect is below a value."""
+        """Return the one-sided p-value for the alternative of a true effect below ``value``."""
         return Contrast(-self.effect, self.seeds, self.seed_variance, self.item_variance).above(
             -value
         )
 
     def beyond(self, value: float) -> float:
-        """Two-sided p-value of the hypothesis that the true effect is a value."""
+        """Return the two-sided p-value of the hypothesis that the true effect equals a value."""
         return min(1.0, 2 * min(self.above(value), self.below(value)))
 
     def with_seeds(self, seeds: int) -> "Contrast":
-        """Return the contrast expected of another number of seeds, if effect and variances stay."""
+        """Return the contrast to be expected with another number of seeds.
+
+        The effect and the variances are assumed to stay the same.
+        """
         return Contrast(self.effect, seeds, self.seed_variance, self.item_variance)
 
     def power_beyond(self, value: float, alpha: float) -> float:
-        """Power of a two-sided test at ``alpha`` that the effect differs from a value."""
+        """Return the power of a two-sided test at ``alpha`` that the effect is not ``value``."""
         from scipy import stats
 
         if not self.standard_error:
@@ -158,7 +167,10 @@ class Contrast:
         return float(stats.nct.sf(critical, self.df, abs(shift)))
 
     def power_within(self, margin: float, alpha: float) -> float:
-        """Lower bound of the probability that an interval of level 1 - alpha is within ±margin."""
+        """Return a lower bound of the probability that the effect's interval is within ±margin.
+
+        The interval has level 1 - alpha.
+        """
         from scipy import stats
 
         if not self.standard_error:
@@ -170,14 +182,17 @@ class Contrast:
 
 
 class Paired(NamedTuple):
-    """Differences of two models, [S], and the size below which a number is rounding error."""
+    """Paired differences of two models, [S], and the size below which they are rounding error."""
 
     differences: "NDArray[np.float64]"
     least: float
 
 
 def subtract(ours: Sequence[float], theirs: Sequence[float] | float = 0.0) -> Paired:
-    """Subtract seed by seed; differences within rounding error become 0."""
+    """Return the differences of two models' values seed by seed.
+
+    Differences within rounding error become 0.
+    """
     import numpy as np
 
     left, right = np.broadcast_arrays(np.asarray(ours, float), np.asarray(theirs, float))
@@ -191,7 +206,7 @@ def paired_contrast(
     theirs: Sequence[float] | float = 0.0,
     item_variance: ItemVariance = NO_ITEM_VARIANCE,
 ) -> Contrast:
-    """Return the mean and variance of paired differences, one per seed.
+    """Return the mean and variance of the paired differences of two models, one per seed.
 
     Differences, means and variances within rounding error become 0.
     """
@@ -208,14 +223,17 @@ def paired_contrast(
 
 
 class Survival(NamedTuple):
-    """Kaplan-Meier curve: the proportion of seeds without the event, from each time on."""
+    """A Kaplan-Meier curve: the proportion of seeds without the event after each time."""
 
     times: "NDArray[np.float64]"
     shares: "NDArray[np.float64]"
 
     @property
     def median(self) -> float | None:
-        """Time at which the curve falls below one half; the middle of the times at which it is."""
+        """Time at which the curve falls below one half, None if it does not.
+
+        If the curve equals one half over a range of times, it is the middle of the range.
+        """
         ends = [
             self.times[self.shares <= 0.5 + _ROUNDING],
             self.times[self.shares < 0.5 - _ROUNDING],
@@ -224,7 +242,7 @@ class Survival(NamedTuple):
 
 
 def survival(times: Sequence[float], censored: Sequence[float]) -> Survival:
-    """Estimate a survival curve after Kaplan and Meier (1958).
+    """Return the survival curve of an event over seeds, estimated after Kaplan and Meier (1958).
 
     Args:
         times: Time of the event for each seed that has it.
@@ -237,14 +255,17 @@ def survival(times: Sequence[float], censored: Sequence[float]) -> Survival:
 
 
 class AdjustedP(NamedTuple):
-    """An adjusted p-value, and the divisor of alpha in its step of the correction."""
+    """An adjusted p-value, and the divisor of alpha in its step of Holm's correction."""
 
     p_value: float
     divisor: int
 
 
 def holm(p_values: Sequence[float]) -> list[AdjustedP]:
-    """Correct a family of tests (Holm 1979), so that its family-wise error rate stays alpha."""
+    """Return p-values adjusted for a family of tests (Holm 1979).
+
+    The family-wise error rate stays at most alpha.
+    """
     corrected, worst = [AdjustedP(1.0, 1)] * len(p_values), 0.0
     ranked = sorted(range(len(p_values)), key=lambda index: p_values[index])
     for rank, index in enumerate(ranked):

@@ -22,15 +22,15 @@ DATA = ".json"
 
 
 def build_table(artifact: ResolvedArtifact, results: Iterable[Path], output: Path) -> list[Path]:
-    """Build a table; equal results give equal bytes.
+    """Build a table from results and write it in five formats; equal results give equal bytes.
 
     Args:
         artifact: The resolved table.
-        results: Result files of its rows, in any order.
-        output: Path of any of the files, or without a suffix.
+        results: Paths of the result files of the table's rows, in any order.
+        output: Path of any of the output files, or their path without a suffix.
 
     Returns:
-        The files written: csv (tidy, full precision), md, tex and html (readable), json.
+        Paths of the files: csv (tidy, full precision), md, tex and html (readable), json.
 
     Raises:
         UserError: A result is missing, of another scale, or lacks a metric.
@@ -52,7 +52,7 @@ def build_table(artifact: ResolvedArtifact, results: Iterable[Path], output: Pat
 
 
 def make_table(artifact: ResolvedArtifact, results: Results) -> TableDocument:
-    """Return the table of an artifact.
+    """Return the table of an artifact, built from results.
 
     Raises:
         ConfigError: Two sections have different values at one row and column.
@@ -83,7 +83,7 @@ def make_table(artifact: ResolvedArtifact, results: Results) -> TableDocument:
 
 
 def without_suffix(path: Path, suffixes: Iterable[str]) -> Path:
-    """Return a path without its suffix, if that is one of ``suffixes``."""
+    """Return a path without its suffix if the suffix is one of ``suffixes``, else unchanged."""
     return path.with_suffix("") if path.suffix in suffixes else path
 
 

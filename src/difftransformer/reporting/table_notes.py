@@ -11,7 +11,7 @@ from difftransformer.reporting.number_format import format_count, format_learnin
 
 
 def shared_setting(results: Iterable[Result], *path: str) -> Any:
-    """Return the setting at a path, which must be the same in all results.
+    """Return the value of the setting at a key path, which must be the same in all results.
 
     Raises:
         UserError: Results have different values, or one lacks the setting.
@@ -36,7 +36,7 @@ def shared_setting(results: Iterable[Result], *path: str) -> Any:
 
 
 def training_note(rows: Sequence[ResolvedRow], trained: Sequence[Result]) -> str:
-    """Return a note on tokens, sizes, learning rates and the held-out text."""
+    """Return a table note on tokens, sizes, learning rates and the held-out text of models."""
     rates = _learning_rates(rows, trained)
     tokens = [require_metric(result, "tokens") for result in trained]
     sizes = [require_metric(result, "non_embedding_parameters") for result in trained]
@@ -64,7 +64,10 @@ def _held_out_note(trained: Sequence[Result]) -> str:
 
 
 def curve_tokens(trained: Sequence[Result]) -> str:
-    """Return the part of the held-out text that losses during training use; "": all of it."""
+    """Return a text on the part of the held-out text used for losses during training.
+
+    It is empty if all of the text is used.
+    """
     parts = [part for result in trained if (part := _curve_part(result)) is not None]
     return f"first {format_range(parts)} tokens" if parts else ""
 
@@ -79,7 +82,7 @@ def _curve_part(trained: Result) -> int | None:
 
 
 def corpus_note(trained: Iterable[Result]) -> list[str]:
-    """Return a note that names the training corpora."""
+    """Return a list with the table note that names the training corpora."""
     names = {str(name) for run in trained if (name := run.settings.get("dataset")) is not None}
     if not names:
         return []
@@ -91,7 +94,7 @@ INTERVAL_SOURCES = "over seeds and, where recorded, items"
 
 
 def seeds_note(artifact: ResolvedArtifact) -> str:
-    """Return a note that defines ± and names the exploratory seeds."""
+    """Return a table note that defines ± and names the exploratory seeds."""
     seeds = artifact.seeds
     if len(seeds) == 1:
         return f"One seed ({seeds[0]}): no interval."
@@ -108,7 +111,7 @@ def seeds_note(artifact: ResolvedArtifact) -> str:
 
 
 def deviations_note(artifact: ResolvedArtifact) -> list[str]:
-    """Return a note on the rows that deviate from their source, if there are any."""
+    """Return a list with the table note on rows that deviate from their source, or an empty one."""
     reasons = {
         f"{row.label.removesuffix(MARK)}: {reason}": None
         for section in artifact.sections
@@ -124,12 +127,12 @@ def deviations_note(artifact: ResolvedArtifact) -> list[str]:
 
 
 def proxy_title(title: str, items: str | None) -> str:
-    """Return a title that names the items of a synthetic proxy; None: no proxy."""
+    """Return a section title that marks ``items`` as a synthetic proxy; None: no proxy."""
     return title if items is None else f"{title} (synthetic proxy: {items})"
 
 
 def format_range(values: Sequence[float], write: Callable[[float], str] = format_count) -> str:
-    """Return the range of numbers as text, or the number if all are equal."""
+    """Return the range of numbers as text, or a single number if all are equal."""
     low, high = write(min(values)), write(max(values))
     return low if low == high else f"{low} to {high}"
 

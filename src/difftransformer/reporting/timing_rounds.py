@@ -31,14 +31,14 @@ RoundValues = NDArray[np.float64]
 
 
 class TimingResults:
-    """The result of a timing job: metrics named {metric}/{shape}/{row}/{backend}/{mode}.
+    """The result of a timing job, whose metrics are {metric}/{shape}/{row}/{backend}/{mode}.
 
     Args:
-        results: Results of the artifact.
-        name: Evaluation that measured the timings.
+        results: Results of the table or figure.
+        name: Name of the evaluation that measured the timings.
 
     Attributes:
-        result: The result.
+        result: The result of the timing job.
         config: Settings of the evaluation.
         calls: Batch size and sequence length of a timed call, by shape.
 
@@ -64,11 +64,13 @@ class TimingResults:
         self.calls: Mapping[str, BatchConfig] = self.config.calls()
 
     def number(self, metric: str, *condition: str) -> float | None:
-        """Return a metric of a condition (shape, row, backend, mode), such as peak_bytes."""
+        """Return a metric, such as peak_bytes, of a condition (shape, row, backend, mode)."""
         return get_metric(self.result, "/".join((metric, *condition)))
 
     def speeds(self, *condition: str) -> RoundValues:
-        """Return the tokens per second of a condition (shape, row, backend, mode).
+        """Return the tokens per second of a condition in each process and round.
+
+        A condition is (shape, row, backend, mode).
 
         Raises:
             UserError: The condition was not timed.
@@ -81,23 +83,26 @@ class TimingResults:
         return call.seq_len * call.batch_size / np.array(seconds)
 
     def is_timed(self, *condition: str) -> bool:
-        """Return whether the backend of a condition supports its row."""
+        """Return whether a condition was timed, that is, whether the backend supports the row."""
         speed = "/".join(("tokens_per_second", *condition))
         return self.result.metrics.get(speed, 0.0) is not None
 
     def fastest(self, shape: str, row: str, mode: str) -> RoundValues:
-        """Return the speeds with the backend of highest median, of those that support the row."""
+        """Return a row's speeds in each round with the backend whose median speed is highest.
+
+        Only backends that support the row are considered.
+        """
         conditions = [(shape, row, backend, mode) for backend in self.config.backends]
         return max((self.speeds(*c) for c in conditions if self.is_timed(*c)), key=np.median)
 
     def ratios(self, shape: str, row: str, baseline: str, mode: str) -> RoundValues:
-        """Return speed divided by the baseline's in each round, each with its fastest backend."""
+        """Return a row's speed over the baseline's in each round, each with its fastest backend."""
         return self.fastest(shape, row, mode) / self.fastest(shape, baseline, mode)
 
     def speed_cell(
         self, key: CellKey, speeds: RoundValues, published: PublishedValues | None = None
     ) -> Cell:
-        """Return median and quartiles of tokens per second."""
+        """Return a cell with the median and the quartiles of tokens per second."""
         paper_value = None if published is None else published.number(*key)
         return self._cell(key, speeds, format_count, 0).model_copy(
             update={
@@ -109,9 +114,10 @@ class TimingResults:
     def ratio_cells(
         self, row: ResolvedRow, shapes: Iterable[str], mode: str, column: str
     ) -> Iterator[Cell]:
-        """Yield median and quartiles of the ratios to the baseline, if the row has one.
+        """Yield cells with median and quartiles of a row's speed ratios to its baseline, if any.
 
-        ``column`` is for the geometric mean over shapes of each round; {shape}_{column} follow.
+        ``column`` is the id of the column for the geometric mean over shapes of each round. The
+        columns {shape}_{column} follow.
         Verdicts use the interval of the mean over processes instead.
         """
         if row.baseline is None:
@@ -123,19 +129,19 @@ class TimingResults:
             yield self._cell(key, rounds, lambda ratio: format_number(ratio, DECIMALS), DECIMALS)
 
     def single_cell(self, key: CellKey, value: float, text: str) -> Cell:
-        """Return the cell of a number that was measured once."""
+        """Return a cell with a number that was measured once."""
         seed = SeedValue(seed=0, value=value, text="", job_ids=[self.result.job_id])
         return Cell(row=key.row, column=key.column, text=text, value=value, n=1, seeds=[seed])
 
     def columns(self, suffix: str, arrow: str) -> list[Column]:
-        """Return a column per shape."""
+        """Return one column per timed shape."""
         return [
             Column(id=f"{shape}{suffix}", header=f"{call.label} {arrow}")
             for shape, call in self.calls.items()
         ]
 
     def machine_note(self) -> str:
-        """Return a note on the machine of the timings."""
+        """Return a table note on the machine on which the timings were measured."""
         origin = self.result.provenance
         machine = origin.hardware.get("gpu") or origin.hardware["cpu"]
         return (
@@ -144,7 +150,7 @@ class TimingResults:
         )
 
     def rounds_note(self, conditions: str) -> str:
-        """Return a note on the timing rounds, in which all ``conditions`` are interleaved."""
+        """Return a table note on the timing rounds, in which all ``conditions`` are interleaved."""
         config = self.config
         clock = "" if config.clock == "wall" else " Seconds are CPU time."
         return (
@@ -178,6 +184,6 @@ class TimingResults:
 
 
 def quartiles(values: RoundValues | Sequence[float]) -> tuple[float, float]:
-    """Return the first and third quartile."""
+    """Return the first and third quartile of values."""
     low, high = np.quantile(values, (0.25, 0.75))
     return float(low), float(high)

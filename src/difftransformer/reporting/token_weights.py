@@ -24,7 +24,9 @@ _MOST_COLUMNS = 160
 
 
 class TokenWeights(NamedTuple):
-    """Attention weights [heads of all layers, S], each row divided by its sum of absolute values.
+    """Normalized attention weights of one query position, [heads of all layers, S].
+
+    Each row is divided by the sum of its absolute values.
 
     ``regions`` holds the name of the region of each token.
     """
@@ -36,7 +38,7 @@ class TokenWeights(NamedTuple):
 
     @classmethod
     def of(cls, rows: Floats, tokens: Sequence[str], regions: Sequence[str]) -> "TokenWeights":
-        """Normalize attention weights [layers, heads, S]."""
+        """Return normalized attention weights, from [layers, heads, S], with tokens and regions."""
         weights = rows.reshape(-1, rows.shape[-1]).astype(np.float64)
         sums = np.abs(weights).sum(-1, keepdims=True)
         weights = weights / np.where(sums > 0, sums, 1.0)  # a threshold may leave a row empty
@@ -44,12 +46,12 @@ class TokenWeights(NamedTuple):
 
 
 def max_abs_weight(pictures: Sequence[TokenWeights]) -> float:
-    """Return the largest absolute weight of several pictures, for a shared color scale."""
+    """Return the largest absolute weight in several pictures, the limit of a shared color scale."""
     return max(float(np.abs(picture.weights).max()) for picture in pictures)
 
 
 def draw_token_weights(axes: Axes, rows: TokenWeights, limit: float, framed: str) -> None:
-    """Draw weights, red above zero and blue below, with a frame around a region."""
+    """Draw attention weights, red above and blue below zero, with a frame around a region."""
     axes.imshow(
         _columns(rows.weights), aspect="auto", cmap="RdBu_r", vmin=-limit, vmax=limit,
         interpolation="nearest", extent=(-0.5, len(rows.tokens) - 0.5, 1, 0),
@@ -72,7 +74,7 @@ def draw_token_weights(axes: Axes, rows: TokenWeights, limit: float, framed: str
 def label_tokens(
     axes: Axes, rows: TokenWeights, bold: Collection[str], names: Mapping[str, str] | None = None
 ) -> None:
-    """Label the x axis with the tokens, those of some regions in bold.
+    """Label the x axis with the tokens; those in the regions ``bold`` are bold.
 
     If there are too many tokens, it is labeled with the ``names`` of the regions instead.
     """
@@ -90,7 +92,7 @@ def label_tokens(
 
 
 def add_colorbar(figure: Figure | SubFigure, grid: Any) -> None:
-    """Draw one color bar for a grid of axes."""
+    """Draw one color bar for a grid of axes with attention weights."""
     figure.colorbar(
         grid.flat[0].images[0], ax=grid, label="weight / sum of |weights|", shrink=0.7, pad=0.01
     )

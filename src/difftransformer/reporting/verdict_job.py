@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class VerdictsDocument(Settings):
-    """All verdicts of a scale."""
+    """All verdicts of a scale, as written to verdicts.json."""
 
     scale: str
     summary: list[str] = Field(description="Counts of verdicts, and the primary ones, line by line")
@@ -45,12 +45,12 @@ class VerdictsDocument(Settings):
 def build_verdicts(
     tested: TestedClaims, *, results: Iterable[Path], output: Path
 ) -> VerdictsDocument:
-    """Test the claims of a scale; equal results give an identical csv.
+    """Test the claims of a scale and write the verdicts; equal results give an identical csv.
 
     Args:
         tested: Claims of the scale, with the tables that have their numbers.
-        results: Result files behind these tables.
-        output: verdicts.json; csv and md are written beside it.
+        results: Paths of the result files from which these tables are made.
+        output: Path of verdicts.json; csv and md are written next to it.
 
     Raises:
         DataError: A result is damaged.
@@ -81,7 +81,7 @@ def build_verdicts(
 
 
 def read_table(path: Path) -> TableDocument:
-    """Read a table as `build_table` wrote it.
+    """Return a table, read from a file that `build_table` wrote.
 
     Raises:
         DataError: The file is missing or damaged.
@@ -90,7 +90,7 @@ def read_table(path: Path) -> TableDocument:
 
 
 def read_earlier_tables(paths: Iterable[Path]) -> Iterator[TableDocument]:
-    """Yield tables of earlier builds; an unreadable table is skipped with a warning."""
+    """Yield the tables of earlier builds from their files; skip unreadable ones with a warning."""
     for path in paths:
         try:
             yield read_table(path)
@@ -99,7 +99,7 @@ def read_earlier_tables(paths: Iterable[Path]) -> Iterator[TableDocument]:
 
 
 def read_verdicts(path: Path) -> VerdictsDocument:
-    """Read all verdicts of a scale.
+    """Return all verdicts of a scale, read from its verdicts.json.
 
     Raises:
         DataError: The file is missing or damaged.
@@ -114,7 +114,7 @@ _EVIDENCE = {*Evidence.model_fields} - {
 
 
 def verdicts_frame(verdicts: Sequence[Verdict]) -> "DataFrame":
-    """Return verdicts as a frame, one line per contrast, with all data to recompute them.
+    """Return verdicts as a DataFrame, one line per contrast, with all data to recompute them.
 
     Lists are joined by semicolons; missing values are empty.
     """
@@ -153,7 +153,7 @@ def _line(verdict: Verdict, number: int) -> dict[str, object]:
 
 
 def summarize(tested: TestedClaims, verdicts: Sequence[Verdict]) -> list[str]:
-    """Summarize verdicts: counts, claims not testable here, and primary endpoints."""
+    """Return lines that summarize verdicts: counts, untestable claims, and primary endpoints."""
     if not verdicts:
         return [f"No table at scale {tested.scale} tests a registered claim."]
     scale_and_sizes = scale_and_size(
@@ -197,7 +197,7 @@ def to_markdown(document: VerdictsDocument) -> str:
 def gather_evidence(
     tested: TestedClaims, artifact: ResolvedArtifact, results: Results
 ) -> dict[str, list[Evidence]]:
-    """Return the evidence on each claim of an artifact, by claim."""
+    """Return the evidence on each claim about an artifact, by claim id."""
     table = make_table(artifact, results)
     return {
         name: [

@@ -27,7 +27,7 @@ from difftransformer.reporting.statistics import MIN_PAIRS, POWER, AdjustedP, ho
 
 
 class TestedContrast(Evidence):
-    """Evidence on a contrast with its estimate and test. Missing numbers are None."""
+    """The evidence on one contrast with its estimate and test; missing numbers are None."""
 
     name: str = Field(description="Name of the contrast, if the claim has two")
     pairs: int = Field(default=0, description="Seeds that have a value on both sides")
@@ -38,7 +38,7 @@ class TestedContrast(Evidence):
     speaks_for: VerdictName | None = Field(default=None, description="Verdict that p supports")
 
     def words(self, claim: Claim) -> str:
-        """The effect with its unit and interval, in words."""
+        """Return the effect with its unit and interval in words."""
         if self.effect is None:
             return "no value"
         ends = (self.ci_low, self.ci_high)
@@ -56,7 +56,7 @@ class TestedContrast(Evidence):
 
 
 class Verdict(Settings):
-    """Verdict on a claim from the results at a scale."""
+    """The verdict on one claim from the results at a scale."""
 
     claim: str
     digest: str = Field(description="Digest of the claim's definition in the registry")
@@ -81,12 +81,12 @@ class Verdict(Settings):
 
     @property
     def where(self) -> str:
-        """Scale and model sizes of the results."""
+        """Scale and the model sizes of the results as text."""
         return scale_and_size(self.scale, self.parameters)
 
     @property
     def words(self) -> str:
-        """The verdict in words, qualified by the scale if that is outside the claim's domain."""
+        """Verdict in words, with the scale if that is outside the claim's domain."""
         text: str = self.verdict
         if self.verdict == "no difference":
             text += f" (within {self.margin})"
@@ -96,7 +96,7 @@ class Verdict(Settings):
 
     @property
     def margin(self) -> str:
-        """The margin in words; empty: the claim has none."""
+        """Margin of the claim in words, or an empty text if it has none."""
         margin = self.about.margin
         if margin is None:
             return ""
@@ -110,10 +110,10 @@ class Verdict(Settings):
 
 
 def decide(tested: TestedClaims, evidence: Mapping[str, Sequence[Evidence]]) -> list[Verdict]:
-    """Return a verdict on each claim that has evidence, in the order of the registry.
+    """Return a verdict on each claim that has evidence, in the order of the registry of claims.
 
-    Claims that the scale cannot test are not in their family. Claims without results are, so that
-    building fewer tables makes no test less strict.
+    Claims that the scale cannot test do not count in their family of tests. Claims without results
+    do, so that building fewer tables makes no test less strict.
     """
     cases = {
         name: _Case(tested, name, evidence[name]) for name in tested.claims if name in evidence

@@ -104,7 +104,7 @@ class LowRankAdamW:
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        """Return the trained parameters."""
+        """Trained parameters."""
         return [*self._adamw.parameters, *(matrix.parameter for matrix in self._matrices)]
 
     @torch.no_grad()

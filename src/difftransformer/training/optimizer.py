@@ -52,7 +52,7 @@ class AdamW:
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        """Return the trained parameters."""
+        """Trained parameters."""
         return [slot.parameter for slots, _ in self._groups for slot in slots]
 
     @torch.no_grad()

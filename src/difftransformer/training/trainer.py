@@ -149,7 +149,7 @@ class Trainer:
 
     @property
     def seconds(self) -> float:
-        """Return the wall time of training so far in seconds.
+        """Wall time of training so far in seconds.
 
         Earlier attempts count up to their last checkpoints.
         """

@@ -90,7 +90,7 @@ class Attention(nn.Module):
 
     @property
     def kernel(self) -> Kernel:
-        """Return the attention operations (forward functions) of the layer's backend.
+        """Attention operations (forward functions) of the layer's backend.
 
         They are looked up by name at each call, so the layer can be deep-copied.
         """

@@ -11,18 +11,21 @@ from difftransformer.reporting.number_format import format_count, format_signed,
 
 
 def to_html(table: TableDocument) -> str:
-    """Write a self-contained page; each cell opens to its seeds and the jobs behind them."""
+    """Return a table as a self-contained HTML page.
+
+    Each cell opens to its seeds and the jobs that computed them.
+    """
     return environment("templates").get_template("table.html.j2").render(table=table)
 
 
 def anchor(text: str) -> str:
-    """Return a text as an id of an HTML element."""
+    """Return a text converted to a valid id of an HTML element."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text)
 
 
 @cache
 def environment(folder: str) -> Environment:
-    """Return the Jinja environment of a folder of templates.
+    """Return a Jinja environment for the templates in a folder.
 
     Values are escaped; an undefined name is an error.
     """

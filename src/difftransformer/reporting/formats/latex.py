@@ -24,7 +24,7 @@ _LATIN = 0x250
 
 
 def to_latex(table: TableDocument) -> str:
-    """Return the table with its notes; requires booktabs and graphicx."""
+    """Return a table with its notes as LaTeX, which needs the packages booktabs and graphicx."""
     lines = [
         r"% needs \usepackage{booktabs,graphicx}",
         r"\begin{table}",
@@ -42,7 +42,7 @@ def to_latex(table: TableDocument) -> str:
 
 
 def escape(text: str) -> str:
-    """Escape a text for LaTeX; an unsupported character becomes its code point."""
+    """Return a text escaped for LaTeX; an unsupported character becomes its code point."""
     quoted = _OPENING.sub("“", " ".join(text.split())).replace('"', "”")
     parts = quoted.split("λ_init")
     return r"$\lambda_{\mathrm{init}}$".join(

@@ -9,7 +9,7 @@ _SPECIAL = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_{}[]<>|#"})
 
 
 def to_markdown(table: TableDocument) -> str:
-    """Return the table with its notes."""
+    """Return a table with its notes as Markdown."""
     parts = [f"# {escape(table.title)}", escape(table.caption)]
     for section in table.sections:
         if len(table.sections) > 1:
@@ -20,18 +20,18 @@ def to_markdown(table: TableDocument) -> str:
 
 
 def escape(text: str) -> str:
-    """Escape the special characters of Markdown and HTML."""
+    """Return a text with the special characters of Markdown and HTML escaped."""
     return _escaped(" ".join(text.split()))
 
 
 def prose(text: str) -> str:
-    """Escape a text except for code in backticks."""
+    """Return a text escaped for Markdown, except for code in backticks."""
     parts = re.split(r"(`[^`|]+`)", " ".join(text.split()))
     return "".join(part if index % 2 else _escaped(part) for index, part in enumerate(parts))
 
 
 def code(text: str) -> str:
-    """Return a name as code, in more backticks than it contains."""
+    """Return a name as Markdown code, within more backticks than the name contains."""
     name = " ".join(text.split())
     longest = max(map(len, re.findall("`+", name)), default=0)
     fence = "`" * (longest + 1)

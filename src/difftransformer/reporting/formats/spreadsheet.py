@@ -14,7 +14,7 @@ _NUMBERS = re.compile(rf"{_NUMBER}(?:;{_NUMBER})*", re.IGNORECASE)
 
 
 def to_csv(frame: "DataFrame") -> str:
-    """Return a frame as CSV, one line per row; equal frames give equal text.
+    """Return a DataFrame as CSV text, one line per row; equal frames give equal text.
 
     A text that a spreadsheet would evaluate gets a leading apostrophe. Numbers, and texts that are
     lists of numbers, are unchanged.

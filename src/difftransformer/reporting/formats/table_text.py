@@ -18,7 +18,7 @@ VERDICT_SYMBOLS: dict[VerdictName, str] = {
 def text_frame(
     section: Section, escape: Callable[[str], str], cell_text: Callable[[Cell], str]
 ) -> "DataFrame":
-    """Return the visible cells of a section as a frame of texts, "" without a cell."""
+    """Return the visible cells of a section as a DataFrame of texts, "" where there is no cell."""
     import pandas as pd
 
     columns = section.visible()
@@ -31,7 +31,7 @@ def text_frame(
 
 
 def table_remarks(table: TableDocument) -> list[str]:
-    """Return the notes below a table: scale, seeds, published numbers, measurements."""
+    """Return the notes below a table, on its scale, seeds, published numbers and measurements."""
     lines = [f"Scale {table.scale}.", *table.notes]
     if table.published is not None:
         has_values = any(cell.paper_text is not None for cell in table.cells())

@@ -28,7 +28,7 @@ _DARK = {
 
 
 class Picture(NamedTuple):
-    """A figure: SVG with colors for light and dark pages, and its width in points."""
+    """A figure as SVG text with colors for light and dark pages, and its width in points."""
 
     svg: str
     width: float
@@ -37,7 +37,7 @@ class Picture(NamedTuple):
 
 
 class SiteArtifact(NamedTuple):
-    """A table or figure of the site with the verdicts on its claims."""
+    """A table or figure of the report with the verdicts on its claims."""
 
     id: str
     title: str
@@ -55,12 +55,12 @@ def read_artifacts(
     figures: Iterable[Path],
     verdicts: Iterable[Verdict],
 ) -> list[SiteArtifact]:
-    """Read every artifact of the report, in its order.
+    """Return every table and figure of the report, in its order, read from files.
 
     An artifact of an earlier build that cannot be read any more is skipped with a warning.
 
     Raises:
-        UserError: A requested table or figure is missing; names it and the command.
+        UserError: A requested table or figure is missing; the message names it and the command.
         DataError: A requested table or figure is damaged.
     """
     earlier = {artifact.artifact: artifact for artifact in report.earlier}
@@ -83,7 +83,7 @@ def read_artifacts(
 
 
 def readable_results(paths: Iterable[str]) -> list[Path]:
-    """Return the result files that can be read; others are skipped with a warning."""
+    """Return the paths of the result files that can be read; skip others with a warning."""
     readable = []
     for path in map(Path, paths):
         try:
@@ -139,7 +139,7 @@ def _picture(figure: ResolvedArtifact, path: Path) -> Picture:
 
 
 def adaptive(svg: str) -> str:
-    """Return an SVG that follows the color scheme of the page in which it is an image."""
+    """Return an SVG changed so that its colors follow the color scheme of the page around it."""
     rules = "".join(
         f'[style*="{kind}: {light}"]{{{kind}:{dark}}}'
         for light, dark in _DARK.items()

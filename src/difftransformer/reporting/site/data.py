@@ -31,16 +31,19 @@ _FINAL_METRICS = ("validation_loss", "steps_to_learn")
 
 
 def script(name: str, content: object) -> str:
-    """Return data as a script, the only kind of data that a page opened from disk may load."""
+    """Return JavaScript that stores data under a name, to be loaded by a page opened from disk.
+
+    Such pages cannot load data in any other form.
+    """
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     text = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     return f"(globalThis.REPORT ??= {{}})[{json.dumps(name)}] = {text};\n"
 
 
 def jobs(provenance: ProvenanceSummary) -> dict[str, Any]:
-    """Return jobs by id, each as a list.
+    """Return the jobs of a report by id, each as a list of values.
 
-    Items: kind, run, suite, seed, fingerprint, commit, machine, seconds, threads, file.
+    The values are: kind, run, suite, seed, fingerprint, commit, machine, seconds, threads, file.
     """
     return {
         "commits": provenance.commits,
@@ -56,7 +59,7 @@ def jobs(provenance: ProvenanceSummary) -> dict[str, Any]:
 
 
 def settings(trainings: Iterable[Result]) -> dict[str, Any]:
-    """Return the settings that all runs share, and the other settings of each run, by key path."""
+    """Return the settings that all runs share, and each run's other settings, by key path."""
     flat = {training.run: flat_settings(training) for training in trainings}
     keys = sorted({key for run_settings in flat.values() for key in run_settings})
     shared = {
@@ -73,7 +76,7 @@ def settings(trainings: Iterable[Result]) -> dict[str, Any]:
 
 
 def cells(table: TableDocument) -> list[dict[str, Any]]:
-    """Return the sections of a table with their rows and the details of each cell."""
+    """Return the sections of a table with their rows and the details of each cell, for scripts."""
     return [
         {
             "rows": {row.run: row.label for row in section.rows},
@@ -98,7 +101,7 @@ def cells(table: TableDocument) -> list[dict[str, Any]]:
 
 
 def runs(report: ReportConfig, results: Results) -> dict[str, Any]:
-    """Return runs with their time, memory, final metrics and curves, in the order of the report."""
+    """Return the time, memory, final metrics and curves of each run, in the order of the report."""
     by_run: dict[str, list[Result]] = {}
     for result in results.trainings.values():
         by_run.setdefault(result.run, []).append(result)
@@ -176,7 +179,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def attention(maps: Sequence[PromptMaps], trainings: Iterable[Result]) -> dict[str, Any]:
-    """Return attention maps by prompt and run, and λ by run and layer."""
+    """Return attention maps by prompt and run, and λ by run and layer, for the scripts."""
     prompts: dict[str, dict[str, Any]] = {}
     for prompt_map in maps:
         prompts.setdefault(prompt_map.prompt, {})[prompt_map.run] = {
@@ -204,7 +207,10 @@ def _quantized(weights: "NDArray[np.floating]") -> list[Any]:
 
 
 def flat_settings(result: Result) -> dict[str, Any]:
-    """Return the settings of a training by key path; folders are shortened to their names."""
+    """Return the settings of a training in one mapping by key path.
+
+    Folders are shortened to their names.
+    """
     settings = {key: value for key, value in result.settings.items() if key not in _NO_SETTING}
     return dict(_flat("", without_folders(settings)))
 

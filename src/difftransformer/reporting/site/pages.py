@@ -41,7 +41,7 @@ _LICENSES = ("uPlot.LICENSE", "plot.LICENSE")
 
 
 class PageBody(NamedTuple):
-    """Content between header and footer of a page; the single page has several."""
+    """Content of a page between its header and footer; the single page has several."""
 
     name: str
     template: str
@@ -50,7 +50,7 @@ class PageBody(NamedTuple):
 
 @dataclass(frozen=True)
 class Site:
-    """Content of all pages."""
+    """Content of all pages of a report."""
 
     report: ReportConfig
     artifacts: Sequence[SiteArtifact]
@@ -61,7 +61,7 @@ class Site:
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        """Verdicts on the artifacts of the site: primary, then secondary, then estimates."""
+        """Verdicts on the report's artifacts: primary, secondary, then estimates."""
         claims = {verdict.claim for a in self.artifacts for verdict in a.verdicts}
         verdicts = (verdict for verdict in self.document.verdicts if verdict.claim in claims)
         order = ("primary", "secondary", "estimate")
@@ -69,7 +69,7 @@ class Site:
 
     @cached_property
     def key_figure(self) -> SiteArtifact | None:
-        """The figure with the most primary claims and, among those, the most decided claims."""
+        """Figure with the most primary claims and, among those, the most decided claims."""
 
         def rank(artifact: SiteArtifact) -> tuple[int, int]:
             primary = sum(v.about.endpoint == "primary" for v in artifact.verdicts)
@@ -96,7 +96,7 @@ class Site:
         return {name: data.script(name, content) for name, content in contents.items()}
 
     def bodies(self) -> Iterator[PageBody]:
-        """Yield the content of every page, in order."""
+        """Yield the content of every page of the report, in order."""
         yield PageBody(FRONT, "front.html.j2")
         for artifact in self.artifacts:
             yield PageBody(artifact.id, "artifact.html.j2", artifact)
@@ -106,7 +106,7 @@ class Site:
             yield PageBody(ATTENTION, "attention.html.j2")
 
     def needs(self, body: PageBody) -> list[str]:
-        """Return the names of the data that a page reads."""
+        """Return the names of the data scripts that a page loads."""
         if body.artifact is not None and body.artifact.table is not None:
             return ["site", "jobs", "settings", f"table:{body.artifact.id}"]
         by_page = {RUNS: ["settings", "runs"], ATTENTION: ["attention"]}
@@ -114,7 +114,7 @@ class Site:
 
 
 def write_site(site: Site, output: Path) -> None:
-    """Write all pages and their assets, the first page last, then the checksums.
+    """Write all pages of a report and their assets, the first page last, then the checksums.
 
     The checksums are next to the folder, which is complete once they exist, also in object storage.
     Files of an earlier report that are not part of this one are removed.
@@ -139,7 +139,7 @@ def write_site(site: Site, output: Path) -> None:
 
 
 def render_self_contained(template: str, **values: Any) -> str:
-    """Render a self-contained page with the scripts of tables."""
+    """Return a page rendered from a template, with the scripts of tables included."""
     style, script = _asset("site.css"), _asset("site.js") + _asset("table.js")
     return environment(_ASSETS).get_template(template).render(**values, style=style, script=script)
 

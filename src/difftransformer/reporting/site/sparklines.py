@@ -9,7 +9,10 @@ _WIDTH, _PADDING = 132.0, 6.0
 
 
 class Sparkline(NamedTuple):
-    """Horizontal positions in the picture, whose center is no effect; ratios are on a log scale."""
+    """Horizontal positions in a small picture of an effect; its center is no effect.
+
+    Ratios are on a logarithmic scale.
+    """
 
     zero: float
     effect: float | None
@@ -20,7 +23,10 @@ class Sparkline(NamedTuple):
 
 
 def sparkline(verdict: Verdict, contrast: TestedContrast) -> Sparkline | None:
-    """Return the positions of effect, interval, published effect and margin; None: no effect."""
+    """Return the positions of a contrast's effect, interval, published effect and margin.
+
+    None if the contrast has no effect estimate.
+    """
     if contrast.effect is None:
         return None
     is_ratio = verdict.about.compare == "ratio"
