@@ -1,4 +1,4 @@
-"""The command line: commands for people, and `step`, which every rule of the workflow runs.
+"""The command line: commands for users, and `step`, which every rule of the workflow calls.
 
 Everything heavy is imported inside the command that needs it.
 """
@@ -11,6 +11,6 @@ __all__ = ["app", "build", "export", "main", "maintain", "plan", "rules", "ui", 
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line program `difftransformer`."""
     relax_gc()
     app()

@@ -30,11 +30,11 @@ _CORES = os.cpu_count() or 1
 _SETTINGS = ArgumentParser(add_help=False, allow_abbrev=False)
 _SETTINGS.add_argument("--config", "-C", nargs="*", action="extend", default=[])
 _SETTINGS.add_argument("--configfile", "--configfiles", nargs="+", action="extend", default=[])
-"""Snakemake's options for settings, merged here: of a repeated option Snakemake uses the last."""
+"""Parser that merges repeated options for settings, of which Snakemake would use only the last."""
 _MIN_SIMILARITY = 0.85
-"""Above this an unknown option is taken for a misspelt one of ours."""
+"""Similarity above which an unknown option counts as a misspelled option of this command."""
 _SIMILAR_OPTION = "--dryrun"
-"""The only option of Snakemake that is that similar to one of ours."""
+"""The only option of Snakemake that is more similar than that to an option of this command."""
 _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
@@ -107,7 +107,7 @@ def rerun(
 def _split_settings(
     context: typer.Context, words: Sequence[str]
 ) -> tuple[list[str], list[Path], list[str]]:
-    """Split arguments for Snakemake into settings, files of settings and other arguments."""
+    """Split arguments for Snakemake into settings, YAML files of settings, and other arguments."""
     parameters = context.command.params
     own = [name for option in parameters for name in option.opts if name.startswith("--")]
     _reject_misspelled(words, own)
@@ -116,7 +116,7 @@ def _split_settings(
 
 
 def _reject_misspelled(words: Sequence[str], own: Sequence[str]) -> None:
-    """Reject a misspelled option of ours; Snakemake would answer with its whole usage."""
+    """Reject a misspelled option of this command, which Snakemake would answer with its usage."""
     for name in (word.partition("=")[0] for word in words):
         if name.startswith("--") and name not in own and name != _SIMILAR_OPTION:
             for match in get_close_matches(name, own, n=1, cutoff=_MIN_SIMILARITY):
@@ -124,7 +124,7 @@ def _reject_misspelled(words: Sequence[str], own: Sequence[str]) -> None:
 
 
 def _run_snakemake(words: Sequence[str], settings: Sequence[str], files: Sequence[Path]) -> None:
-    """Replace this process by Snakemake, so that signals, output and exit status are its own."""
+    """Replace this process by Snakemake, which then handles signals, output and exit status."""
     words = [*words, *(["--configfile", *map(str, files)] if files else [])]
     words = [*words, *(["--config", *settings] if settings else [])]
     typer.echo(" ".join(["snakemake", *words]), err=True)

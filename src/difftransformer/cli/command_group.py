@@ -1,4 +1,4 @@
-"""The group of all commands, and the options and settings that several of them share."""
+"""The group of all commands, and the options and functions that several of them share."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
     from difftransformer.planning.plan import Plan
 
 DEFAULT_COMMAND = "build"
-"""The command for the name of a table or figure alone: `difftransformer table6`."""
+"""The command that runs if only an artifact is named, as in `difftransformer table6`."""
 
 
 class CommandGroup(TyperGroup):
-    """The group of all commands; a wrong call fails with a one-line error."""
+    """Typer group of all commands; an invalid call fails with a one-line error."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Resolve a command; the name of an artifact alone means `build` of that artifact."""
+        """Return the command to run; an artifact's name alone selects `build` of that artifact."""
         if args and args[0] not in self.commands and args[0] in targets():
             args = [DEFAULT_COMMAND, *args]
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Complete the names of commands and of targets."""
+        """Return the commands and targets that begin with ``incomplete``."""
         completions = super().shell_complete(ctx, incomplete)
         return completions + [CompletionItem(name) for name in complete_target(incomplete)]
 
     def main(self, *args: Any, standalone_mode: bool = True, **more: Any) -> Any:
-        """Run a command; exit with its status, 2 for a wrong call."""
+        """Run a command and exit with its status; an invalid call exits with status 2."""
         argv = args[0] if args else more.pop("args", None)
         words = sys.argv[1:] if argv is None else list(argv)
         status: Any
@@ -58,7 +58,7 @@ class CommandGroup(TyperGroup):
 
 
 def _error_message(error: Any, words: list[str]) -> str:
-    """Return the message of a wrong call in one line, with the rejected value or similar names."""
+    """Return the error message of an invalid call in one line, with the rejected value or hints."""
     message = " ".join(error.format_message().split()).rstrip(".")
     if message.startswith("No such command"):  # also offer targets, which typer does not know
         message = message.partition(". Did you mean")[0].partition(" Did you mean")[0].rstrip(".")
@@ -75,9 +75,9 @@ def _error_message(error: Any, words: list[str]) -> str:
 
 
 def targets(config_dir: Path = Path("config")) -> list[str]:
-    """Return the names of artifacts, papers and groups; none outside a checkout.
+    """Return the names of artifacts, papers and target groups; empty outside of a checkout.
 
-    Only file names and the keys of papers.yaml are read: Snakemake checks the rest.
+    Only file names and the keys of papers.yaml are read; Snakemake validates the configuration.
     """
     artifacts = [path.stem for path in sorted((config_dir / "artifacts").glob("*.yaml"))]
     try:
@@ -88,12 +88,12 @@ def targets(config_dir: Path = Path("config")) -> list[str]:
 
 
 def complete_target(incomplete: str) -> list[str]:
-    """Return the targets that begin with some text, for completion in a shell."""
+    """Return the target names that begin with ``incomplete``, for shell completion."""
     return [name for name in targets() if name.startswith(incomplete)]
 
 
 def command_names() -> list[str]:
-    """Return the names of the commands that the help lists."""
+    """Return the names of the commands that ``--help`` lists."""
     return [str(item.name) for item in app.registered_commands if not item.hidden]
 
 
@@ -147,7 +147,7 @@ TrackingUri = Annotated[
 
 
 def _seeds(text: str) -> Any:
-    """Read a number or a list; the check of config.yaml validates it."""
+    """Parse a number of seeds or a list of seeds; the check of config.yaml validates the value."""
     try:
         return parse_value(text, "--seeds")
     except ConfigError as error:
@@ -176,13 +176,13 @@ MAINTAIN = "Maintain"
 
 
 def command(name: str, panel: str, *examples: str, **options: Any) -> Callable[[F], F]:
-    """Register a function as a subcommand.
+    """Return a decorator that registers a function as a subcommand.
 
     Args:
         name: Name of the subcommand.
-        panel: Part of the help that lists it.
-        *examples: Arguments that its help shows as examples.
-        **options: Further arguments of `typer.Typer.command`.
+        panel: Heading under which ``--help`` lists the subcommand.
+        *examples: Command line arguments that its help shows as examples.
+        **options: Further keyword arguments of `typer.Typer.command`.
     """
     lines = [f"$ difftransformer {name} {arguments}".rstrip() for arguments in examples]
     epilog = "\n\n".join(["Examples:", *lines]) if examples else None
@@ -192,13 +192,13 @@ def command(name: str, panel: str, *examples: str, **options: Any) -> Callable[[
 def load_plan(
     config_dir: Path, scale: str | None, files: Sequence[Path] = (), **more: Any
 ) -> "Plan":
-    """Return the validated plan of a scale; None for a setting means the value in config.yaml.
+    """Return the validated plan of a scale.
 
     Args:
         config_dir: Folder of the YAML configuration.
-        scale: Name of the scale.
+        scale: Name of the scale; None: the value in config.yaml.
         files: YAML files with keys of config.yaml.
-        **more: Further keys of config.yaml.
+        **more: Values for further keys of config.yaml; None: the value in config.yaml.
     """
     from difftransformer.planning.plan import Plan
 
@@ -209,9 +209,14 @@ def load_plan(
 
 
 def find_results(config_dir: Path, results: Path | None, tracking: str) -> tuple[Path, str]:
-    """Return the results folder and the address of the tracking store, or "off".
+    """Return the results folder, and the address of the MLflow tracking store or "off".
 
-    The command line takes precedence over the environment, and that over config.yaml.
+    The command line takes precedence over the environment, and the environment over config.yaml.
+
+    Args:
+        config_dir: Folder of the YAML configuration.
+        results: Value of ``--results``; None if not given.
+        tracking: Value of ``--tracking``; empty if not given.
     """
     if (config_dir / "config.yaml").is_file():
         project, _ = load_project(config_dir, {})

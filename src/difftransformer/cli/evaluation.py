@@ -1,4 +1,4 @@
-"""Steps of the rules that measure: evaluate a model, judge its answers, time models."""
+"""Jobs that evaluate: run a suite on a model, judge its answers, time models."""
 
 import os
 from importlib import import_module
@@ -10,7 +10,7 @@ from difftransformer.provenance.layout import Layout
 
 
 def evaluate(step: Step) -> None:
-    """Evaluate one suite on a trained model, or on a pretrained one that the settings name."""
+    """Run the job of the rule `evaluate`: evaluate one suite on a trained or pretrained model."""
     with report_errors(step.log):
         from difftransformer.config.evaluations import EvaluationConfig
         from difftransformer.data.packed import PackedDataset
@@ -44,7 +44,10 @@ def evaluate(step: Step) -> None:
 
 
 def judge_answers(step: Step) -> None:
-    """Judge the answers of one run, by a language model or by their words alone."""
+    """Run the job of the rule `judge_answers`: judge the answers of one run to a suite.
+
+    The judge is a language model or a comparison of words, as the config says.
+    """
     with report_errors(step.log):
         from difftransformer.config.evaluations import evaluation, module_of
         from difftransformer.config.judges import JudgmentConfig, judged_suite
@@ -58,7 +61,7 @@ def judge_answers(step: Step) -> None:
             "suite": judged_suite(config.suite, config.judge.kind),
             "upstream": (generated.result.job_id,),
         }
-        # The same answers of another model are judged alike.
+        # The fingerprint has the digest of the answers, so equal answers share judgments.
         identity = step.identity(config.scale, config.run, config, generated.sha256, **fields)
     with step.job(identity, config) as running:
         judge.judge_answers(
@@ -72,7 +75,7 @@ def judge_answers(step: Step) -> None:
 
 
 def benchmark(step: Step) -> None:
-    """Time the models of a benchmark on this machine."""
+    """Run the job of the rule `benchmark`: time the models of a benchmark on this machine."""
     # Silences the messages of torch's profiler; read when torch is imported.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     with report_errors(step.log):

@@ -48,7 +48,7 @@ def publish(
         if push_to:  # before anything is written
             hub.require_token()
             hub.require_name(push_to)
-        # A push that failed is done again.
+        # The upload of an earlier call may have failed: then the folder is complete already.
         if not (push_to and is_published(run, output, format, license)):
             publish(run, output, format, license)
         address = hub.push(output, push_to, private=not public) if push_to else str(output)

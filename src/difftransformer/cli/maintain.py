@@ -1,4 +1,4 @@
-"""Commands for maintenance: send unsent tracking, regenerate the schemas of the YAML files."""
+"""Maintenance commands: send unsent tracking data, regenerate the schemas of the YAML files."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Steps of the rules that make tables, figures and the report."""
+"""Jobs that make tables, figures, verdicts and the report."""
 
 from importlib import import_module
 
@@ -8,7 +8,7 @@ from difftransformer.provenance.command_errors import report_errors
 
 
 def build(step: Step) -> None:
-    """Build a table or draw a figure from result files."""
+    """Run the job of the rule `table` or `figure`: make one table or figure from result files."""
     with report_errors(step.log):
         from difftransformer.config.resolved_artifacts import ResolvedArtifact
 
@@ -33,7 +33,10 @@ def _upstream(step: Step) -> list[str]:
 
 
 def verdicts(step: Step) -> None:
-    """Test the registered claims on result files; write verdicts.csv, .json and .md."""
+    """Run the job of the rule `verdicts`: test the registered claims on result files.
+
+    Writes verdicts.csv, verdicts.json and verdicts.md.
+    """
     with report_errors(step.log):
         from difftransformer.config.resolved_artifacts import TestedClaims
         from difftransformer.reporting.verdict_job import build_verdicts
@@ -47,7 +50,7 @@ def verdicts(step: Step) -> None:
 
 
 def report(step: Step) -> None:
-    """Write the report, a small site that needs no server."""
+    """Run the job of the rule `report`: write the report as a static site."""
     with report_errors(step.log):
         from difftransformer.config.resolved_artifacts import ReportConfig
         from difftransformer.reporting.report_job import build_report

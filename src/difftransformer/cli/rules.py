@@ -30,7 +30,7 @@ RULES: dict[str, Callable[[Step], None]] = {
     "verdicts": reports.verdicts,
     "report": reports.report,
 }
-"""The function that runs a job, by the name of its rule."""
+"""Rule -> function that runs a job of the rule."""
 
 
 @command("step", MAINTAIN, hidden=True)

@@ -1,4 +1,4 @@
-"""A job of the workflow: what its rule passes to `difftransformer step`."""
+"""A job of the workflow: the arguments of `difftransformer step`, and what they define."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,13 +19,13 @@ S = TypeVar("S", bound=BaseModel)
 
 
 def state_ids(identity: JobIdentity) -> list[str]:
-    """Return the names of the nested folders that lead to the state of a job."""
+    """Return the names of the nested folders that contain the state of a job."""
     parts = (identity.rule, identity.run, identity.suite, identity.seed, identity.fingerprint[:16])
     return [str(part) for part in parts if part is not None]
 
 
 class Files(BaseModel):
-    """Input and output files of a job by the names of its rule, its seed and the results folder."""
+    """Files of a job, by their names in its rule; also its seed and the results folder."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -37,7 +37,7 @@ class Files(BaseModel):
 
 @dataclass(frozen=True)
 class Step:
-    """The arguments of `difftransformer step`."""
+    """A job of the workflow, as given by the arguments of `difftransformer step`."""
 
     rule: str
     config: Path
@@ -48,44 +48,44 @@ class Step:
 
     @property
     def results(self) -> Path:
-        """Folder of all results."""
+        """Folder of the results of all scales."""
         return self.files.results
 
     @property
     def seed(self) -> int:
-        """Seed of the weights and of the order of the data."""
+        """Random seed of the initial weights and of the order of the data."""
         return self.files.seed
 
     def inputs(self, name: str) -> list[Path]:
-        """Return the input files of a name; empty if this job has none."""
+        """Return the input files with ``name`` in the rule; empty if this job has none."""
         return self.files.inputs.get(name, [])
 
     def input(self, name: str) -> Path | None:
-        """Return the single input file of a name, or None."""
+        """Return the first input file with ``name`` in the rule, or None if this job has none."""
         return next(iter(self.inputs(name)), None)
 
     def required(self, name: str) -> Path:
-        """Return the single input file of a name.
+        """Return the first input file with ``name`` in the rule.
 
         Raises:
-            ConfigError: There is none.
+            ConfigError: This job has no such input file.
         """
         if (path := self.input(name)) is None:
             raise ConfigError(f"{self.rule}: --files: inputs.{name} is missing: name its file")
         return path
 
     def output(self, name: str = "result") -> Path:
-        """Return the output file of a name.
+        """Return the first output file with ``name`` in the rule.
 
         Raises:
-            ConfigError: There is none.
+            ConfigError: This job has no such output file.
         """
         if not (paths := self.files.outputs.get(name)):
             raise ConfigError(f"{self.rule}: --files: outputs.{name} is missing: name its file")
         return paths[0]
 
     def arguments(self) -> list[str]:
-        """Return the command line of this job, with the files of standard input as `--files`."""
+        """Return the command line that repeats this job, with all its files in ``--files``."""
         log = [] if self.log is None else ["--log", str(self.log)]
         return [
             *("step", self.rule, "--job-config", str(self.config), "--code", self.code),
@@ -93,10 +93,10 @@ class Step:
         ]
 
     def read(self, kind: type[S]) -> S:
-        """Return the settings in the file `--job-config`, of the class ``kind``.
+        """Return the settings in the file ``--job-config`` as an instance of ``kind``.
 
         Raises:
-            ConfigError: The file is missing or has other content.
+            ConfigError: The file is missing, or its content is not valid for ``kind``.
         """
         try:
             content = self.config.read_bytes()
@@ -111,27 +111,33 @@ class Step:
     def identity(
         self, scale: str, run: str, settings: Any, inputs: str, **fields: Any
     ) -> JobIdentity:
-        """Return the identity of this job.
+        """Return the identity of this job, with its fingerprint.
 
         Args:
             scale: Name of the scale.
             run: Name of the run, dataset or artifact that the job makes.
             settings: All settings on which the result depends.
-            inputs: Digest of the input files.
+            inputs: Digest of the content of the input files.
             **fields: Further fields of `JobIdentity`.
         """
         fingerprint = job_fingerprint(self.rule, settings, self.code, inputs, fields.get("seed"))
         return JobIdentity(self.rule, scale, run, fingerprint, **fields)
 
     def state(self, identity: JobIdentity) -> Path:
-        """Return the folder of the job's state, whose path ends with the fingerprint."""
+        """Return the folder of a job's state; its name begins the job's fingerprint."""
         return Path(Layout(str(self.results), identity.scale).state(*state_ids(identity)))
 
     @contextmanager
     def job(
         self, identity: JobIdentity, config: BaseModel, only: set[str] | None = None
     ) -> Iterator[Job]:
-        """Run the block as a job tracked with all fields of ``config``, or those in ``only``."""
+        """Context manager: run the block as a tracked job and yield the job's context.
+
+        Args:
+            identity: Identity of the job.
+            config: Config of the job; its fields are logged as parameters.
+            only: Fields to log; None: all of them.
+        """
         state, params = self.state(identity), config.model_dump(mode="json", include=only)
         with run_context(
             identity, state=state, params=params, log=self.log, root=self.results

@@ -1,4 +1,4 @@
-"""Steps of the rules that prepare data and train."""
+"""Jobs that prepare data and train models."""
 
 import logging
 import os
@@ -23,13 +23,16 @@ if TYPE_CHECKING:
     from difftransformer.config.run import RunConfig
 
 FROM_SCRATCH = "DIFFTRANSFORMER_FROM_SCRATCH"
-"""Finished trainings to repeat: names of rules, for all their trainings, or output files."""
+"""Variable that names finished trainings to repeat: rules, for all their runs, or result files."""
 STATE = "DIFFTRANSFORMER_STATE"
-"""URL (file:, s3:) that gets copies of checkpoints, from which another machine can resume."""
+"""Variable with the URL (file:, s3:) for copies of checkpoints, so any machine can resume."""
 
 
 def train_tokenizer(step: Step) -> None:
-    """Train the tokenizer of a dataset, or copy the one that it or its base names."""
+    """Run the job of the rule `train_tokenizer`: train or copy the tokenizer of a dataset.
+
+    It is copied if the dataset or its base names a tokenizer.
+    """
     with report_errors(step.log):
         from difftransformer.config.run import ResolvedDataset
         from difftransformer.data.tokenizer import train_tokenizer
@@ -45,7 +48,7 @@ def train_tokenizer(step: Step) -> None:
 
 
 def tokenize(step: Step) -> None:
-    """Pack a corpus into memory-mapped shards with a manifest."""
+    """Run the job of the rule `tokenize`: pack a corpus into memory-mapped shards."""
     with report_errors(step.log):
         from difftransformer.config.run import ResolvedDataset
         from difftransformer.data.tokenize import tokenize
@@ -63,12 +66,12 @@ def tokenize(step: Step) -> None:
 
 
 def _corpus_digest(step: Step) -> str:
-    """Return the digest of the listing of the user's files, or '' without one."""
+    """Return the digest of the listing of the user's corpus files, or '' without a listing."""
     return "".join(map(digest, step.inputs("corpus")))
 
 
 def _tokenizer_digest(path: Path | None) -> str:
-    """Return the digest of a tokenizer's file, or '' without one."""
+    """Return the digest of a tokenizer file, or '' without one."""
     if path is None:
         return ""
     if not path.is_file():
@@ -77,7 +80,10 @@ def _tokenizer_digest(path: Path | None) -> str:
 
 
 def count_ngrams(step: Step) -> None:
-    """Find the n-grams that occur more often in the training text than a suite allows."""
+    """Run the job of the rule `count_ngrams`: find n-grams too frequent in the training text.
+
+    The suite in the config sets the maximum count of an n-gram.
+    """
     with report_errors(step.log):
         from difftransformer.config.evaluation import NgramsConfig
         from difftransformer.data.ngrams import count_ngrams
@@ -93,7 +99,10 @@ def count_ngrams(step: Step) -> None:
 
 
 def train(step: Step) -> None:
-    """Train as one job; requeue the job if Slurm announces its time limit."""
+    """Run the job of a training rule: train one run with one seed, on all its processes.
+
+    The job is requeued if Slurm announces its time limit.
+    """
     with report_errors(step.log):
         from difftransformer.config.run import RunConfig
         from difftransformer.training.interrupt import Interrupted
@@ -123,10 +132,10 @@ def train(step: Step) -> None:
 
 
 def _identity(step: Step, config: "RunConfig") -> JobIdentity:
-    """Return the identity of a training.
+    """Return the identity of a training job.
 
     Raises:
-        UserError: Its data or parent run cannot be used.
+        UserError: The training data or the parent run cannot be used.
     """
     from difftransformer.data.packed import PackedDataset
     from difftransformer.training.identity import identify
@@ -143,14 +152,14 @@ def _identity(step: Step, config: "RunConfig") -> JobIdentity:
 
 
 def _parent(step: Step) -> Path | None:
-    """Return the folder of the finished training that this one starts from."""
+    """Return the folder of the finished training whose weights this training starts from."""
     return None if (result := step.input("model")) is None else result.parent
 
 
 def _is_forced(step: Step) -> bool:
-    """Return whether to train from scratch although the training had finished."""
+    """Return whether to train from scratch although this training is finished already."""
     forced = os.environ.get(FROM_SCRATCH, "").split()
-    # Outputs in object storage are on this disk below a folder named after their bucket.
+    # Outputs in object storage have a local copy in a folder named after their bucket.
     folder = f"/{relpath(step.output().parent)}"
     files = (relpath(Path(file).parent) for file in forced)
     return step.rule in forced or any(folder.endswith(f"/{path}") for path in files)
@@ -159,7 +168,7 @@ def _is_forced(step: Step) -> bool:
 def _call(
     train: Callable[..., None], step: Step, config: "RunConfig", identity: JobIdentity
 ) -> Callable[..., None]:
-    """Return the training as a function of its tracker."""
+    """Return the training as a function that needs only its tracker."""
     return partial(
         train,
         config,
@@ -176,7 +185,7 @@ def _call(
 
 
 def _mirror(identity: JobIdentity) -> str:
-    """Return the URL that gets a copy of the job's state, or '' without `STATE`."""
+    """Return the URL for the copy of the job's state, or '' if the variable `STATE` is not set."""
     url = os.environ.get(STATE, "").rstrip("/")
     return Layout(url, identity.scale).copied_state(*state_ids(identity)) if url else ""
 

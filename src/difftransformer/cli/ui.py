@@ -1,4 +1,4 @@
-"""The command `ui`: the reports and MLflow on loopback, linked to each other."""
+"""The command `ui`: serve the reports and MLflow on loopback, linked to each other."""
 
 import logging
 import os
@@ -56,7 +56,7 @@ def ui(
         reports = f"http://{HOST}:{port + 1}/{token}"
         mlflow = f"http://{HOST}:{port}/{token}" if own else bare_address(uri)
         listening = _listen(port) if own else None
-        # Databricks shows its runs itself, where the address of its store does not say.
+        # Databricks has its own web interface, at an address that the store's does not tell.
         has_server = own or uri.startswith("http")
         runs = _Runs(uri if has_server else "off", root, mlflow)
         with report_server(root, port + 1, runs.find, token) as server:
@@ -65,7 +65,7 @@ def ui(
                 raise UserError(
                     f"{root}: has no report yet; `make reproduce` builds tables and a report"
                 )
-            # Before MLflow starts: two processes that create one database both fail.
+            # Before MLflow starts, since two processes that create the same database both fail.
             views = runs.views()
             asked_to_stop = _stop_signals()
             threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -92,9 +92,9 @@ class _Runs:
     """Addresses of runs in MLflow; the store is opened at the first call.
 
     Args:
-        uri: The store, or "off".
-        results: Root of results.
-        mlflow: Address of MLflow.
+        uri: Address of the tracking store, or "off".
+        results: Results folder.
+        mlflow: Address of MLflow's web interface.
     """
 
     def __init__(self, uri: str, results: Path, mlflow: str) -> None:
@@ -103,14 +103,17 @@ class _Runs:
         self._opened: Any = None
 
     def find(self, job: str) -> str | None:
-        """Return the address of a job's run, or None without one."""
+        """Return the address of the MLflow run of a job, or None if the job has no run."""
         if self._uri == "off":
             return None
         path = self._store().find(job)
         return f"{self._mlflow}{path}" if path else None
 
     def views(self) -> dict[str, str]:
-        """Return the address of each experiment's view, for file stores: a server may be down."""
+        """Return the address of each experiment's view by stage; empty for stores on a server.
+
+        A server may be down, and starting must not wait for it.
+        """
         if not self._uri.startswith("sqlite:"):
             return {}
         try:
@@ -130,7 +133,9 @@ class _Runs:
 
 
 def _listen(port: int) -> socket.socket:
-    """Return a socket on loopback for MLflow, which takes some seconds to start.
+    """Return a listening socket on loopback for MLflow.
+
+    MLflow takes some seconds to start.
 
     The socket is bound here, so that no other process can take the port and read the token from the
     first request. Requests wait until MLflow has started.
@@ -155,7 +160,7 @@ def _start(
     from difftransformer.tracking import server, store
 
     quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    # A command line, and a token or password in it, is visible to all users.
+    # All users of the machine can read a command line, so a token or password must not be in it.
     secret = {"MLFLOW_BACKEND_STORE_URI": uri, server.REPORTS_VARIABLE: reports}
     secret["MLFLOW_DEFAULT_ARTIFACT_ROOT"] = store.artifact_location(results)
     with listening:
@@ -168,7 +173,7 @@ def _start(
 
 
 def _stop_signals() -> threading.Event:
-    """Return an event that SIGINT, SIGTERM and SIGHUP set, however often they arrive.
+    """Return an event that is set by SIGINT, SIGTERM and SIGHUP, however often they arrive.
 
     If a signal raised an exception, a second one could interrupt the stopping of MLflow, which
     would outlive this process and keep its port. An ignored signal, as under nohup, stays ignored.
@@ -181,7 +186,7 @@ def _stop_signals() -> threading.Event:
 
 
 def _stop(running: "subprocess.Popen[bytes] | None") -> None:
-    """End MLflow's server with its workers."""
+    """Stop MLflow's server and its worker processes."""
     if running is None:
         return
     for kind in (signal.SIGTERM, signal.SIGKILL):

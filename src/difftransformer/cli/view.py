@@ -1,4 +1,4 @@
-"""Commands that show what was built: `list`, `verdicts`, `open`, `compare` and `verify`."""
+"""Commands that show existing results: `list`, `verdicts`, `open`, `compare` and `verify`."""
 
 import webbrowser
 from pathlib import Path

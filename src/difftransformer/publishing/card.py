@@ -1,7 +1,7 @@
 """The model card of a trained run: architecture, data, evaluation, license.
 
 Sources are training.json, the manifest of the data, the evaluations of all seeds of the run and the
-verdicts of its scale. The model card of a model that transformers saved has only its config.json.
+verdicts of its scale. For a model saved by transformers, the only source is its config.json.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,20 +39,20 @@ D = TypeVar("D")
 
 
 def model_card(folder: Path, license: str | None, name: str, *, own_code: bool) -> str:
-    """Return the model card, Markdown behind the YAML that the Hugging Face hub reads.
+    """Return the model card in Markdown, with the YAML header that the Hugging Face Hub reads.
 
     Args:
-        folder: A trained run, ``results/<scale>/runs/<run>/<seed>``; its own scale is searched for
-            data, evaluations and verdicts. Or a model of ours that transformers saved: its
-            model card has only the facts of its config.json.
-        license: Identifier of the license of the weights, such as apache-2.0; None is mit.
+        folder: Folder of a trained run, ``results/<scale>/runs/<run>/<seed>``, in whose scale data,
+            evaluations and verdicts are looked up. Or a folder of a difftransformer model saved
+            by transformers, whose card has only the facts in its config.json.
+        license: Identifier of the license of the weights, such as apache-2.0; None means mit.
         name: Name of the model.
-        own_code: Whether transformers needs this package to load it.
+        own_code: Whether transformers needs this package to load the model.
 
     Raises:
         ConfigError: No license is given for weights adapted from a pretrained model.
         DataError: The folder has no model, or a file with facts for the model card is damaged.
-        CheckpointError: A model without a training record is damaged, or not one of ours.
+        CheckpointError: A model without training.json is damaged, or not a difftransformer model.
     """
     facts = _trained(folder) if (folder / TRAINING).is_file() else _saved(folder)
     base: PretrainedModel | None = facts["base"]
@@ -86,9 +86,9 @@ def model_card(folder: Path, license: str | None, name: str, *, own_code: bool) 
 
 
 def _saved(folder: Path) -> dict[str, Any]:
-    """Describe a model without a training record.
+    """Return the template variables for a model without training.json.
 
-    It has a digest of the model's files, so that a model card never fits other weights.
+    They include a digest of the model's files, so that a model card fits only these weights.
     """
     if not (folder / CONFIG).is_file():
         raise DataError(
@@ -112,7 +112,7 @@ def _saved(folder: Path) -> dict[str, Any]:
 
 
 def _trained(folder: Path) -> dict[str, Any]:
-    """Describe a trained run from its training record and the files of its scale."""
+    """Return the template variables for a trained run, from training.json and its scale's files."""
     training, around = read_result(folder / TRAINING), folder.resolve().parents
     settings, hardware = training.settings, training.provenance.hardware
     model, adapt = settings["model"], settings.get("adapt") or {}
@@ -166,7 +166,7 @@ def _if_there(read: Callable[[Path], D], path: str) -> D | None:
 def _evaluation(
     seeds: Sequence[Result], evaluations: Sequence[Result]
 ) -> Iterator[tuple[str, str, str, str]]:
-    """Yield metric, suite, mean over the seeds and number of seeds."""
+    """Yield rows (metric, suite, mean over seeds, number of seeds) of the evaluation table."""
     yield "validation loss, nats per token", "training", *_mean(seeds, "validation_loss")
     names = [result.suite or result.kind for result in evaluations]
     for suite in sorted({*names}):

@@ -11,10 +11,10 @@ TOKEN = "HF_TOKEN"
 
 
 def require_token() -> str:
-    """Return the token from the environment; a stored login is not used.
+    """Return the access token in the variable HF_TOKEN; a stored login is not used.
 
     Raises:
-        UserError: The variable HF_TOKEN is not set.
+        UserError: The variable is not set.
     """
     if not (token := os.environ.get(TOKEN, "").strip()):
         raise UserError(f"pushing needs a token with write access: set {TOKEN} in the environment")
@@ -22,28 +22,28 @@ def require_token() -> str:
 
 
 def require_name(repository: str) -> None:
-    """Check the name of a repository.
+    """Check that the name of a repository has the form OWNER/NAME.
 
     Raises:
-        UserError: It is not of the form OWNER/NAME.
+        UserError: The name has another form.
     """
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository, re.ASCII):
         raise UserError(f"--push-to {repository!r}: not a repository name; give OWNER/NAME")
 
 
 def push(folder: Path, repository: str, *, private: bool = True) -> str:
-    """Upload a published folder; files of the same names are replaced.
+    """Upload a folder written by `publish` to the hub, replacing files with the same names.
 
     Args:
-        folder: Folder that `publish` wrote.
-        repository: OWNER/NAME; created if missing.
+        folder: The folder.
+        repository: Repository OWNER/NAME; created if missing.
         private: Whether a new repository is private.
 
     Returns:
-        The address of the commit.
+        The address of the commit on the hub.
 
     Raises:
-        UserError: No token, not a published folder, or the hub refused or could not be reached.
+        UserError: There is no token, the folder was not published, or the upload failed.
     """
     token = require_token()
     require_name(repository)

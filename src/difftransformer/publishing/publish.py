@@ -1,4 +1,4 @@
-"""A trained model as a folder for the Hugging Face hub: `difftransformer publish`."""
+"""Write a trained model as a folder for the Hugging Face Hub: `difftransformer publish`."""
 
 import json
 import re
@@ -21,32 +21,32 @@ from difftransformer.publishing.card import MODEL_FILES, model_card
 
 CARD = "README.md"
 ORIGIN = "provenance.json"
-"""training.json without local folders. The name training.json would claim that the exported files
-are those of the training."""
+"""File with the content of training.json without local folders. The name training.json is not used,
+since it would say that the exported files are those of the training."""
 _PATHS = re.compile(r".*(?:_path|_file|_dir)$")
-"""Keys under which transformers and tokenizers store the path they were loaded from."""
+"""Pattern of the keys under which transformers and tokenizers store the path of their source."""
 
 
 def publish(
     run: Path, output: Path, format: str = "huggingface", license: str | None = None
 ) -> None:
-    """Write weights, config, tokenizer, generation config, model card and provenance.json.
+    """Write a folder with weights, config, tokenizer, model card and provenance.json of a model.
 
     Args:
-        run: Folder of a trained run, or of a model of ours that transformers saved, which has no
-            training.json.
-        output: Folder to make; it has a model card only when it is complete.
-        format: One of transformers that `export` knows; a pretrained model that was
-            adapted stays as it is.
-        license: Identifier of the license of the weights, for the model card; None means mit,
-            except for an adapted pretrained model, which needs a license.
+        run: Folder of a trained run, or of a difftransformer model saved by transformers, which has
+            no training.json.
+        output: Folder to create. The model card is written last, so a folder with one is complete.
+        format: A transformers format of `export`; adapted pretrained models allow only
+            "huggingface".
+        license: Identifier of the license of the weights, for the model card. None means mit, but
+            an adapted pretrained model requires a license.
 
     Raises:
-        ConfigError: ``format`` is none of transformers; or a pretrained model was adapted, and
-            no license is given or a format.
+        ConfigError: ``format`` is not a transformers format, or not allowed for an adapted
+            pretrained model, or such a model has no license.
         DataError: ``run`` has no model, or is damaged.
-        CheckpointError: The format cannot express it, or ``output`` is not empty, or the file
-            system refused.
+        CheckpointError: The format cannot represent the model, ``output`` is not empty, or the file
+            system refused to write.
     """
     card = _card(run, output, format, license)
     if finetuned_model(run) is None:
@@ -65,12 +65,15 @@ def publish(
 def is_published(
     run: Path, output: Path, format: str = "huggingface", license: str | None = None
 ) -> bool:
-    """Whether a folder is what `publish` would write now; arguments and errors are its own."""
+    """Return whether ``output`` has the model card and provenance that `publish` would write now.
+
+    Arguments and errors are those of `publish`.
+    """
     card = _card(run, output, format, license)
     try:
         if (output / CARD).read_text(encoding="utf-8") != card:
             return False
-        # Without a record, the card has the digest of the model's files.
+        # Without training.json, the card contains the digest of the model's files.
         record = run / TRAINING
         return not record.is_file() or (output / ORIGIN).read_bytes() == _origin(record)
     except OSError:
@@ -78,7 +81,7 @@ def is_published(
 
 
 def _origin(record: Path) -> bytes:
-    """Return a training record without local folders; unchanged bytes if it has none."""
+    """Return a training.json without local folders; the bytes are unchanged if it has none."""
     content = record.read_bytes()
     settings = json.loads(content)
     public = without_folders(settings)
@@ -86,9 +89,12 @@ def _origin(record: Path) -> bytes:
 
 
 def forget_folders(model: Path) -> None:
-    """Shorten each path in the settings of a model and its tokenizer to its last part.
+    """Shorten the paths in a saved model's config files to their last part, in place.
 
-    Only under keys named for a path, since a token may look like a path.
+    Only values of keys that are named for a path are changed, since a token may look like a path.
+
+    Args:
+        model: Folder of the model.
     """
     for path in (model / name for name in ("config.json", GENERATION, TOKENIZER_CONFIG)):
         if path.is_file():
