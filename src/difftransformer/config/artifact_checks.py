@@ -20,15 +20,15 @@ def check_artifacts(
     """Check a scale's references to artifacts and claims, and that row labels are unique.
 
     Args:
-        artifacts: As in the YAML files, before proxies of a scale.
+        artifacts: Artifacts by name, as in the YAML files, before the scale's proxies replace runs.
         labels: Run id -> label.
         claims: Ids of the registered claims.
         scale: The scale in use.
-        file: The scale's file.
-        location: The folder of the artifacts.
+        file: Path of the scale's YAML file, for error messages.
+        location: Folder of the artifacts' YAML files, for error messages.
 
     Raises:
-        ConfigError: One line with the key path, the unknown name and the nearest one.
+        ConfigError: One line with the key path, the unknown name and the nearest known one.
     """
     _check_scale(scale, artifacts, claims, file)
     _check_labels(artifacts, labels, location)
@@ -37,7 +37,7 @@ def check_artifacts(
 def _check_scale(
     scale: ScaleConfig, artifacts: Artifacts, claims: Iterable[str], file: str
 ) -> None:
-    """Check the names in `seeds` and `not_testable` of a scale, and that reasons are given."""
+    """Check the names in the scale's `seeds` and `not_testable`, and that reasons are not empty."""
     for name in scale.seeds:
         lookup(artifacts, name, "artifact", f"{file}: seeds")
         if untested := sorted(set(scale.listed_seeds(name)) & set(scale.exploratory_seeds)):

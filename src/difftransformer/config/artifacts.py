@@ -1,7 +1,7 @@
-"""A table, a figure or both over the same rows, as declared in ``artifacts/<id>.yaml``.
+"""A table, a figure or both over the same rows, as configured in ``artifacts/<id>.yaml``.
 
-A job gets it as a `ResolvedArtifact` (see `difftransformer.config.resolved_artifacts`),
-which refers to nothing else.
+A job gets an artifact as a `ResolvedArtifact` (see `difftransformer.config.resolved_artifacts`),
+which refers to no other configuration.
 """
 
 import re
@@ -24,11 +24,11 @@ ENDINGS: dict[Kind, tuple[str, ...]] = {
     "table": (".csv", ".md", ".tex", ".html", ".json"),
     "figure": (".svg", ".png"),
 }
-"""Of the files that it is written to; json is a table as data, which the report reads."""
+"""Suffixes of the files written for a table or figure; the report reads tables from .json."""
 
 
 class RowConfig(Settings):
-    """One row: a run, and the row it is compared with."""
+    """One row of a table or figure: a run, and the row that is its baseline."""
 
     run: str = setting(meaning="Run of runs.yaml that the row shows")
     label: str | None = setting(None, meaning="Name of the row; null: the label of the run")
@@ -46,7 +46,7 @@ class RowConfig(Settings):
 
 
 class SectionConfig(Settings):
-    """Rows that share their columns."""
+    """A group of rows of a table or figure that share their columns or panel."""
 
     title: str = setting(meaning="Heading of the section")
     evaluation: Name = setting(
@@ -68,7 +68,7 @@ class SectionConfig(Settings):
 
     @property
     def typed_options(self) -> Options:
-        """Its options, typed by the evaluation."""
+        """Options of the section, as an instance of its evaluation's ``Options`` class."""
         assert isinstance(self.options, Options), self.title
         return self.options
 
@@ -118,21 +118,25 @@ class ArtifactConfig(Settings):
 
     @property
     def tunes(self) -> bool:
-        """Whether it only shows how learning rates were chosen."""
+        """Whether the artifact only shows how learning rates were chosen."""
         return all(part.typed_options.tuning for part in self.sections)
 
     def runs(self) -> list[str]:
-        """List the runs that rows name; size grids and sweeps add others."""
+        """Return the runs that the rows name; size grids and sweeps add other runs."""
         rows = [row for part in self.sections for row in part.rows]
         named = [name for row in rows for name in (row.run, row.paired_run) if name is not None]
         return list(dict.fromkeys(named))
 
 
 def read_artifacts(folder: Path, papers: PapersFile) -> dict[str, ArtifactConfig]:
-    """Read all artifacts: those of the papers in their order, then the others.
+    """Return all artifacts by name: first the papers' artifacts in their order, then the others.
+
+    Args:
+        folder: Folder of the artifacts' YAML files.
+        papers: The papers, whose names artifacts may refer to.
 
     Raises:
-        ConfigError: A file that cannot be used, or that names an unknown paper.
+        ConfigError: A file is not valid, or names an unknown paper.
     """
     paths = yaml_files(folder)
     if not paths:
@@ -154,10 +158,14 @@ def read_artifacts(folder: Path, papers: PapersFile) -> dict[str, ArtifactConfig
 
 
 def typed_artifact(raw: Mapping[str, Any], location: str) -> ArtifactConfig:
-    """Return an artifact with the options of its sections typed by their evaluations.
+    """Return an artifact whose sections have options typed by their evaluations.
+
+    Args:
+        raw: Content of the artifact's YAML file.
+        location: Path of that file, for error messages.
 
     Raises:
-        ConfigError: What cannot be used, in one line that begins with ``location``, its file.
+        ConfigError: The artifact is not valid; one line that begins with ``location``.
     """
     artifact = validate(ArtifactConfig, raw, location)
     sections = [

@@ -11,20 +11,20 @@ from difftransformer.models.config import setting_metadata
 Value = TypeVar("Value", int, str)
 
 LONGEST_NAME = 100
-"""Characters in a name; file systems take 255 for a folder or a file."""
+"""Maximum number of characters in a name; file systems allow 255 in a file or folder name."""
 
 Backend = Literal["eager", "blocked", "sdpa", "flash_attn", "fused"]
-"""Ways to compute attention; `models.kernels` has a file for each."""
+"""Name of an implementation of attention; `models.kernels` has one file per implementation."""
 _HALF = ("flash_attn", "fused")
-"""Backends that only compute in half precision."""
+"""Backends that support half precision only."""
 Name = Annotated[
     str, StringConstraints(pattern=rf"^[A-Za-z0-9_]{{1,{LONGEST_NAME}}}$", strict=True)
 ]
-"""Name of a run, dataset, suite, recipe or artifact: part of paths, of commands and of targets."""
+"""Name of a run, dataset, suite, recipe or artifact; part of paths, commands and targets."""
 
 
 class Settings(BaseModel):
-    """A frozen group of settings that refuses unknown keys, NaN and infinity, and never guesses."""
+    """Base class of all settings: frozen, without unknown keys, type coercion, NaN and infinity."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -38,15 +38,17 @@ def setting(
     holds: Iterable[str] = (),
     **limits: Any,
 ) -> Any:
-    """Declare a field with its documentation; arguments as for `models.config.setting`."""
+    """Return a pydantic field with its documentation; arguments as for `models.config.setting`."""
     return Field(default, **setting_metadata(meaning, unit, source, holds), **limits)
 
 
 def require_half(backends: Iterable[str], precision: str, device: str) -> None:
-    """Require half precision for backends that support nothing else (`fused` on a CPU does).
+    """Check that the precision is half precision if a backend supports no other.
+
+    The backend `fused` supports full precision on a CPU.
 
     Raises:
-        ValueError: Another precision is set.
+        ValueError: A backend does not support ``precision``.
     """
     for backend in backends:
         interpreted = backend == "fused" and device == "cpu"
@@ -55,7 +57,7 @@ def require_half(backends: Iterable[str], precision: str, device: str) -> None:
 
 
 def distinct(values: list[Value]) -> list[Value]:
-    """Return values that must be unique.
+    """Return ``values`` unchanged after checking that they are distinct.
 
     Raises:
         ValueError: A value occurs twice.
@@ -66,4 +68,4 @@ def distinct(values: list[Value]) -> list[Value]:
 
 
 Sizes = Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=1), AfterValidator(distinct)]
-"""Different positive whole numbers, one or more."""
+"""A list of one or more distinct positive integers."""

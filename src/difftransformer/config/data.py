@@ -1,4 +1,4 @@
-"""Settings of a dataset: where text comes from, how it is mixed, split and tokenized."""
+"""Settings of a dataset: its sources of text, and how they are mixed, split and tokenized."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,7 +31,7 @@ TIKTOKEN_VOCABULARIES = {
 
 
 class SplitSettings(Settings):
-    """How a source that reads files parts training and validation text."""
+    """Settings that say how a source of files is split into training and validation text."""
 
     split_by: Literal["document", "package"] = setting(
         "document",
@@ -43,7 +43,7 @@ class SplitSettings(Settings):
 
 
 class BuiltinSource(SplitSettings):
-    """Input that needs no download: the Python standard library, or what is generated here."""
+    """Source without a download: the Python standard library, or generated rows or questions."""
 
     kind: Literal["builtin"] = setting(meaning="Discriminator of the kinds of source.")
     name: Literal["stdlib_text", "recall", "classification", "arithmetic"] = setting(
@@ -68,7 +68,7 @@ class BuiltinSource(SplitSettings):
 
 
 class FilesSource(SplitSettings):
-    """Text files named by globs: .txt, .md, .jsonl, .ndjson (plain, .gz or .zst) and .parquet."""
+    """Text files given by globs: .txt, .md, .jsonl, .ndjson (plain, .gz or .zst) and .parquet."""
 
     kind: Literal["files"] = setting(meaning="Discriminator of the kinds of source.")
     globs: list[str] = setting(
@@ -90,7 +90,7 @@ class FilesSource(SplitSettings):
 
 
 class HubSource(Settings):
-    """A dataset of the Hugging Face hub, or a local folder in its layout."""
+    """Source that is a dataset of the Hugging Face Hub, or a local folder in the same layout."""
 
     kind: Literal["hub"] = setting(meaning="Discriminator of the kinds of source.")
     dataset: str = setting(meaning="Name on the hub (owner/name) or a local folder.", min_length=1)
@@ -113,7 +113,7 @@ class HubSource(Settings):
 
     @property
     def files(self) -> list[Path]:
-        """Files in the local folder; empty for a name on the hub."""
+        """Paths of the files in the local folder; empty for a dataset on the hub."""
         return sorted(files_below(Path(self.dataset)))
 
 
@@ -123,10 +123,10 @@ SourceConfig = Annotated[BuiltinSource | FilesSource | HubSource, Field(discrimi
 class LengthUpsampling(Settings):
     """Upsampling of long documents, for training on long contexts.
 
-    A training document of n tokens is kept whole with probability (min(n, L) / L)^power, else left
-    out. Nothing is repeated within one reading of the corpus, for a copy right behind its original
-    could be predicted by copying; with ``when_exhausted: repeat`` each reading draws anew.
-    Validation is left as it is.
+    A training document of n tokens is kept with probability (min(n, L) / L)^power, and left out
+    otherwise. Documents are never repeated within one pass over the corpus, since the second copy
+    could be predicted by copying the first. With ``when_exhausted: repeat`` each pass draws anew.
+    The validation split is not changed.
     """
 
     full_length: int = setting(
@@ -145,12 +145,12 @@ class LengthUpsampling(Settings):
     )
 
     def keep_probability(self, tokens: int) -> float:
-        """Probability that a document of ``tokens`` tokens is kept."""
+        """Return the probability that a document of ``tokens`` tokens is kept for training."""
         return float((min(tokens, self.full_length) / self.full_length) ** self.power)
 
 
 class DatasetConfig(Settings):
-    """A mixture of sources with one tokenizer, split into train and validation."""
+    """A mixture of text sources with one tokenizer, split into training and validation."""
 
     sources: dict[Name, SourceConfig] = setting(
         meaning="Named sources; documents are interleaved so that tokens follow the weights.",
@@ -239,12 +239,12 @@ class DatasetConfig(Settings):
 
     @property
     def generated(self) -> GeneratedRows | None:
-        """Settings of generated rows; None for text."""
+        """Settings of the dataset's generated rows; None for a dataset of text."""
         return self.recall if self.recall is not None else self.classification
 
     @property
     def vocab_size(self) -> int | None:
-        """Size of the vocabulary, or None where only the tokenizer's own file tells it."""
+        """Size of the vocabulary, or None if it is only known from the tokenizer's file."""
         match self.tokenizer:
             case BpeTokenizer(vocab_size=size):
                 return size
@@ -256,18 +256,18 @@ class DatasetConfig(Settings):
         return None
 
     def longest(self, split: str) -> int | None:
-        """Return the most tokens of a document, or of a window of one, in a split."""
+        """Return the maximum tokens of a document, or window of one, in a split, or None."""
         return self.max_document_tokens if split == "train" else self.longest_held_out
 
     @property
     def longest_held_out(self) -> int | None:
-        """Most tokens of a held-out document."""
+        """Maximum number of tokens of a held-out document; None: no limit."""
         limits = (self.max_document_tokens, self.max_validation_document_tokens)
         return min((limit for limit in limits if limit is not None), default=None)
 
     @property
     def validation_budget(self) -> int | None:
-        """Tokens of the validation split, or None for everything held out."""
+        """Number of tokens of the validation split; None: all held-out documents."""
         if self.validation_tokens is not None or self.tokens is None:
             return self.validation_tokens
         return max(1, round(self.validation_share * self.tokens))
@@ -304,12 +304,16 @@ class DatasetConfig(Settings):
 
 
 def require_same_text(changes: Mapping[str, Any], location: str, other_text: bool) -> None:
-    """Refuse changes to a base dataset that alter token ids or train on its held-out documents.
+    """Check that changes to a base dataset keep its token ids and its held-out documents.
 
-    A dataset with its own sources (``other_text``) cannot train on the latter.
+    Args:
+        changes: Settings of the derived dataset that differ from the base.
+        location: Key path of the derived dataset, for error messages.
+        other_text: Whether the derived dataset has sources of its own. It may then change how they
+            are split, since it cannot train on the held-out documents of the base.
 
     Raises:
-        ConfigError: A key that must be as in the base; the line begins with ``location``.
+        ConfigError: A key must be as in the base; the message begins with ``location``.
     """
     sources = changes.get("sources")
     split = [

@@ -1,8 +1,9 @@
-"""Base classes of the settings of evaluations.
+"""Base classes for the settings of evaluations.
 
-An evaluation is a folder of ``difftransformer.evaluations``: ``settings.py`` has a `Suite` or a
-`Timing` where models are asked something, and `Options` where its sections are told more;
-``measure.py`` measures; ``report.py`` has ``section(context)``, ``figure(context)`` or both.
+An evaluation is a folder of ``difftransformer.evaluations``. Its ``settings.py`` has a class
+`Suite` (to evaluate models) or `Timing` (to time them), and a class `Options` if its sections have
+options. Its ``measure.py`` runs the evaluation. Its ``report.py`` has ``section(context)``,
+``figure(context)`` or both.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,22 +22,23 @@ Fact = int | float | bool | str | None
 AVERAGE = "average"
 """Name of the unweighted mean over tasks."""
 LONGEST_ITEM = 512
-"""Tokens of a question or of a solved example at most, where a suite reads them only later."""
+"""Maximum tokens of a question or a worked example, where a suite reads its items only later."""
 
 
 class Reading(NamedTuple):
-    """Sizes that determine the memory of a suite.
+    """Sizes of a suite's forward passes, from which its memory is estimated.
 
     Attributes:
-        sequences: B, sequences in memory.
-        new: T, positions computed at one time.
-        total: S, positions with those of the cache.
-        rows: Positions whose logits exist.
-        lower: The settings to lower, with their values.
-        cached: Whether keys and values of S positions are kept.
-        loss_chunk: Positions whose logits exist at one time, where losses are taken in chunks.
-        map_bytes: Bytes for each weight of a layer's maps, or logit before it, where a suite looks
-            at them all: the selection of those that causal attention sees, or sums in float64.
+        sequences: B, number of sequences in memory.
+        new: T, number of positions per forward pass.
+        total: S, number of positions including those in the KV cache.
+        rows: Number of positions for which logits are computed.
+        lower: Settings to lower if memory does not suffice, with their values.
+        cached: Whether keys and values of S positions are kept in a cache.
+        loss_chunk: Number of positions whose logits are in memory together, if losses are computed
+            in chunks.
+        map_bytes: Extra bytes per entry of a layer's attention maps, for a suite that reads all
+            maps or logits: copies of the entries that causal attention sees, or sums in float64.
     """
 
     sequences: int
@@ -50,14 +52,14 @@ class Reading(NamedTuple):
 
 
 class Ngrams(Settings):
-    """Definition of frequent n-grams."""
+    """Definition of the n-grams that are too frequent to be evaluated."""
 
     n: int = setting(meaning="Length of the n-grams.", unit="tokens")
     max_count: int = setting(meaning="Most occurrences of one that counts.", unit="occurrences")
 
 
 class NgramsConfig(Settings):
-    """The n-grams of one dataset that are too frequent for one suite, resolved."""
+    """Resolved config of the job that finds the n-grams of a dataset too frequent for a suite."""
 
     scale: str = setting(meaning="Name of the scale.")
     dataset: str = setting(meaning="Name of the dataset.")
@@ -66,22 +68,23 @@ class NgramsConfig(Settings):
 
 
 class Suite(Settings):
-    """Settings of an evaluation suite: base of every evaluation's own ``Suite``.
+    """Base class for the settings of evaluation suites; every evaluation derives its own ``Suite``.
 
-    ``kind`` is a Literal with the name of the folder.
+    The field ``kind`` is a Literal with the name of the evaluation's folder.
     """
 
     measures_pretrained: ClassVar[bool] = False
-    """Whether it measures pretrained models too: one that reads text on that in their token
-    ids, which `read_dataset` names, another one as it likes, on a `PretrainedContext`."""
+    """Whether the suite also evaluates pretrained models. A suite that reads text then reads the
+    dataset returned by `read_dataset` in the model's token ids. Any other suite gets a
+    `PretrainedContext`."""
     reads_text: ClassVar[bool] = False
-    """Whether it reads packed text or its tokenizer, of pretrained models, too."""
+    """Whether the suite reads packed text or its tokenizer, also for pretrained models."""
     judged: ClassVar[bool] = False
-    """Whether it leaves answers that ``judge.py`` of its folder judges."""
+    """Whether the suite writes answers that ``judge.py`` in its evaluation's folder judges."""
     repeats: ClassVar[str | None] = None
-    """Key that names the suite it repeats; that suite's settings are filled in as ``suite``."""
+    """Key of the setting that names the suite to repeat, whose settings are stored as ``suite``."""
     repeatable: ClassVar[bool] = False
-    """Whether another suite may repeat it: it has one number that a model is better or worse by."""
+    """Whether another suite may repeat this one, which must have a single score to compare."""
 
     kind: str
     batch_size: int = setting(32, meaning="Sequences held in memory.", unit="sequences", gt=0)
@@ -103,33 +106,39 @@ class Suite(Settings):
 
     @property
     def base_suite(self) -> "Suite":
-        """The evaluated suite: this one, or the suite that it repeats."""
+        """The suite that is evaluated: this one, or the suite that it repeats."""
         return self
 
     def read_dataset(self, *, pretrained: bool) -> str | None:
-        """Return the dataset to read instead of the run's own; None: the run's own.
+        """Return the name of the dataset to read; None means the run's training dataset.
 
-        ``pretrained``: the model is pretrained elsewhere, or adapted from such a model.
+        Args:
+            pretrained: Whether the model is pretrained elsewhere, or adapted from such a model.
         """
         return None
 
     @property
     def reads_intermediate(self) -> bool:
-        """Whether it evaluates intermediate checkpoints."""
+        """Whether the suite evaluates intermediate checkpoints."""
         return False
 
     @property
     def ngrams(self) -> Ngrams | None:
-        """Definition of the frequent n-grams that it needs; None: it needs none."""
+        """Definition of the frequent n-grams that the suite excludes; None: it needs none."""
         return None
 
     @classmethod
     def takes_benchmarks(cls, entry: Mapping[str, Any], benchmarks: str) -> bool:
-        """Whether `benchmarks` of config.yaml sets the source of the items."""
+        """Return whether `benchmarks` in config.yaml sets the source of the suite's items.
+
+        Args:
+            entry: Settings of the suite.
+            benchmarks: Value of `benchmarks` in config.yaml.
+        """
         return False
 
     def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
-        """Say in one line why a model or its data does not fit the suite; None: it fits.
+        """Return in one line why the suite cannot evaluate a model or its data; None if it can.
 
         Args:
             max_positions: Longest context of the model.
@@ -138,29 +147,38 @@ class Suite(Settings):
         return None
 
     def files(self) -> Mapping[str, Path]:
-        """Return files with its items, by names that do not depend on their folder.
+        """Return the paths of the files with the suite's items, by names without their folder.
 
         Raises:
-            DataError: A folder is missing, or lacks something.
+            DataError: A folder or a file in it is missing.
         """
         return {}
 
     @property
     def planned_tokens(self) -> int | None:
-        """Approximate tokens that a model reads; None: settings do not tell."""
+        """Approximate number of tokens that a model reads; None if settings do not tell."""
         return None
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """Return its sizes in memory; ``longest``: positions of the longest row of the data."""
+        """Return the sizes that determine the suite's memory for a model.
+
+        Args:
+            model: Config of the model.
+            longest: Number of positions of the longest row of the data.
+        """
         raise NotImplementedError(type(self).__name__)
 
     def lower(self, *keys: str) -> str:
-        """Name the settings to lower when memory runs out, with their values."""
+        """Return the settings to lower when memory runs out, with their values, for messages.
+
+        Args:
+            *keys: Settings besides ``batch_size``.
+        """
         names = ("batch_size", *keys)
         return " or ".join(f"{self.kind}.{key} ({getattr(self, key)})" for key in names)
 
     def metric_words(self, name: str) -> str:
-        """Describe one of its metrics, for suites that repeat it."""
+        """Return the description of one of the suite's metrics, for suites that repeat it."""
         return f"{name}, share right"
 
 
@@ -182,12 +200,12 @@ class AnyModel(Settings):
     )
 
     def read_dataset(self, *, pretrained: bool) -> str | None:
-        """Return the dataset to read instead of the run's own, or None."""
+        """Return the name of the dataset to read; None means the run's training dataset."""
         return (self.pretrained_dataset if pretrained else None) or self.dataset
 
 
 class SplitSuite(Suite):
-    """Suite on windows of the validation split."""
+    """Base class for suites that read windows of the validation split."""
 
     reads_text: ClassVar[bool] = True
 
@@ -198,17 +216,17 @@ class SplitSuite(Suite):
     )
 
     def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
-        """Windows must not be longer than the model's context."""
+        """Return the reason if windows are longer than the model's context; None otherwise."""
         if self.seq_len <= max_positions:
             return None
         return f"seq_len {self.seq_len} is longer than its max_positions {max_positions}"
 
 
 class WindowSuite(SplitSuite):
-    """Suite on consecutive windows from the start of the validation split."""
+    """Base class for suites on consecutive windows from the start of the validation split."""
 
     map_bytes: ClassVar[float] = 0.0
-    """Bytes per attention map entry that the suite keeps."""
+    """Bytes per entry of the attention maps that the suite keeps."""
 
     max_tokens: int | None = setting(
         65_536,
@@ -219,11 +237,11 @@ class WindowSuite(SplitSuite):
 
     @property
     def planned_tokens(self) -> int | None:
-        """Number of tokens that the suite evaluates at most."""
+        """Maximum number of tokens that the suite evaluates; None: the whole split."""
         return self.max_tokens
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """Whole windows, a batch at a time."""
+        """Return the sizes of a batch of whole windows."""
         length = min(self.seq_len, model.max_positions)
         return Reading(
             self.batch_size, length, length, 0, self.lower("seq_len"), map_bytes=self.map_bytes
@@ -231,7 +249,7 @@ class WindowSuite(SplitSuite):
 
 
 class LossSuite(WindowSuite):
-    """Suite on losses in consecutive windows of the validation split."""
+    """Base class for suites on the losses of consecutive windows of the validation split."""
 
     max_tokens: int | None = setting(
         None,
@@ -244,82 +262,88 @@ class LossSuite(WindowSuite):
     )
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """Whole windows, a batch at a time, and the logits of a chunk of them."""
+        """Return the sizes of a batch of whole windows, with the logits of one chunk."""
         windows = super().reading(model, longest)
         return windows._replace(rows=self.batch_size * windows.new, loss_chunk=self.loss_chunk)
 
 
 class PromptSuite(Suite):
-    """Suite with long prompts, one at a time."""
+    """Base class for suites with long prompts, which are evaluated one at a time."""
 
     chunk: int = setting(
         4096, meaning="Positions of a prompt computed at one time.", unit="tokens", gt=0
     )
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """A prompt at a time, in chunks."""
+        """Return the sizes of one prompt that is computed in chunks."""
         lower = f"{self.kind}.chunk ({self.chunk})"
         return Reading(1, min(self.chunk, longest), longest, 1, lower, cached=True)
 
 
 class Options(Settings):
-    """Options that a section of an artifact gives its evaluation."""
+    """Base class for the options that a section of a table or figure gives its evaluation."""
 
     suites: ClassVar[int] = 1
-    """How many suites of evaluations.yaml a section reads."""
+    """Number of suites of evaluations.yaml that a section reads."""
     trained: ClassVar[bool] = True
-    """Whether its rows must be trained."""
+    """Whether the rows must be runs that are trained here."""
     tuning: ClassVar[bool] = False
-    """Whether it only shows how learning rates were chosen."""
+    """Whether the section only shows how learning rates were chosen."""
     seeded: ClassVar[bool] = True
-    """Whether its numbers are over seeds, which a note of the table then names."""
+    """Whether the numbers are means over seeds, which a note below the table then lists."""
     paired: ClassVar[bool] = False
-    """Whether each row has a `paired_run`, another run that it shows beside it."""
+    """Whether each row shows a second run, its `paired_run`."""
     needs_size_grid: ClassVar[bool] = False
-    """Whether its rows are a run's models of several sizes."""
+    """Whether the rows show a run at several model sizes, and thus need a size grid."""
     timing: ClassVar[str | None] = None
-    """Evaluation whose timings it shows; None for none."""
+    """Name of the evaluation whose timings the section shows; None: no timings."""
     claim_columns: ClassVar[tuple[str, ...]] = ()
-    """Columns of its tables that registered claims may name."""
+    """Columns of the tables that registered claims may name."""
     browsed: ClassVar[bool] = False
-    """Whether its report has `maps`, attention maps on prompts that a reader chooses from."""
+    """Whether the report has an interactive page with attention maps on selectable prompts."""
 
     @property
     def swept(self) -> bool:
-        """Whether rows are replaced by a learning-rate sweep of the scale."""
+        """Whether a learning-rate sweep of the scale replaces the rows."""
         return False
 
     @property
     def reads_histories(self) -> bool:
-        """Whether its table reads training curves."""
+        """Whether the table reads the history files of the trainings."""
         return False
 
     @property
     def paired_suites(self) -> Sequence[str]:
-        """Suites that evaluate the paired runs of the rows."""
+        """Names of the suites that evaluate the paired runs of the rows."""
         return ()
 
     @property
     def replicated(self) -> str | None:
-        """Paper of papers.yaml whose independent replications it shows."""
+        """Name of the paper in papers.yaml whose independent replications the section shows."""
         return None
 
     def check_rows(self, runs: Sequence[str]) -> None:
-        """Check its references to the section's rows.
+        """Check the options' references to rows of the section.
+
+        Args:
+            runs: Runs of the section's rows.
 
         Raises:
-            ValueError: It names one that is not there.
+            ValueError: An option names a run that is not a row.
         """
 
     def check_size_grid(self, recipes: Sequence[str]) -> None:
-        """Check the recipes of its size grid.
+        """Check that the evaluation can show a size grid.
+
+        Args:
+            recipes: Training recipes of the size grid.
 
         Raises:
-            ValueError: They cannot be shown.
+            ValueError: The evaluation cannot show these recipes.
         """
 
     def facts(self, run: RunConfig) -> dict[str, Fact]:
-        """Return properties of a run that tables show, such as its heads."""
+        """Return properties of a run's model that tables show, such as its number of heads."""
         attention = run.model.attention
         return {
             "d_model": run.model.d_model,
@@ -330,12 +354,12 @@ class Options(Settings):
 
 
 def log_spaced(first: int, last: int, number: int) -> list[int]:
-    """Return distinct positions, ascending and evenly spaced on a logarithmic axis.
+    """Return distinct integers, ascending and evenly spaced on a logarithmic axis.
 
     Args:
-        first: The smallest; below ``last``.
-        last: The largest, which is always among them.
-        number: How many, two or more.
+        first: The smallest value; below ``last``.
+        last: The largest value, which is always included.
+        number: Number of values before rounding and removal of duplicates, two or more.
     """
     step = (last / first) ** (1 / (number - 1))
     positions = {round(first * step**index) for index in range(number - 1)}

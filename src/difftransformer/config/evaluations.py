@@ -22,22 +22,22 @@ _PAGE = "see docs/adding_an_evaluation.md"
 
 
 class Evaluation(NamedTuple):
-    """The classes and functions of an evaluation's folder."""
+    """The classes and functions that the folder of an evaluation defines."""
 
     name: str
     options: type[Options]
     suite: type[Suite] | None
     timing: type[Timing] | None
     makes: frozenset[str]
-    """What its ``report.py`` has: ``section``, ``figure``, or both."""
+    """Functions in its ``report.py``: ``section``, ``figure`` or both."""
 
 
 @cache
 def evaluations() -> tuple[str, ...]:
-    """Names of all evaluations, sorted.
+    """Return the names of all evaluations, sorted.
 
     Raises:
-        ConfigError: A folder lacks something; one line with its name.
+        ConfigError: The folder of an evaluation lacks a file or function; one line with its name.
     """
     names = sorted(path.name for path in _FOLDER.iterdir() if _exists(path.name))
     for name in names:
@@ -50,10 +50,15 @@ def _exists(name: str) -> bool:
 
 
 def evaluation(name: str, location: str = "evaluation") -> Evaluation:
-    """Return an evaluation; only its folder is checked and its ``settings.py`` imported.
+    """Return an evaluation by name; only its ``settings.py`` is imported.
+
+    Args:
+        name: Name of the evaluation.
+        location: Place in the configuration that names it, for error messages.
 
     Raises:
-        ConfigError: There is none of this name, offers the nearest; or it breaks the contract.
+        ConfigError: The name is unknown, and the message offers the nearest one; or the folder of
+            the evaluation lacks a file or function.
     """
     if not _exists(name):
         lookup(dict.fromkeys(evaluations()), name, "evaluation", location)
@@ -80,15 +85,19 @@ def _read(name: str) -> Evaluation:
 
 
 def module_of(name: str, role: Role) -> str:
-    """Return the name of an evaluation's module."""
+    """Return the full name of an evaluation's module, such as its ``settings`` or ``report``."""
     return f"difftransformer.evaluations.{name}.{role}"
 
 
 def suite_class(kind: object, location: str) -> type[Suite]:
-    """Return the settings of the suites of a kind.
+    """Return the class of the settings of suites of a kind.
+
+    Args:
+        kind: Name of the suites' evaluation.
+        location: Place in the configuration that names it, for error messages.
 
     Raises:
-        ConfigError: No evaluation of this name has suites; offers the nearest name.
+        ConfigError: No evaluation of this name has suites; the message offers the nearest name.
     """
     name = str(kind)
     if _exists(name) and (suite := evaluation(name).suite):
@@ -98,10 +107,14 @@ def suite_class(kind: object, location: str) -> type[Suite]:
 
 
 def timing_class(name: str, location: str = "evaluation") -> type[Timing]:
-    """Return the settings of the timings of an evaluation.
+    """Return the class of the timing settings of an evaluation.
+
+    Args:
+        name: Name of the evaluation.
+        location: Place in the configuration that names it, for error messages.
 
     Raises:
-        ConfigError: There is no evaluation of this name, or it times nothing.
+        ConfigError: The name is unknown, or the evaluation has no timings.
     """
     timing = evaluation(name, location).timing
     if timing is None:
@@ -121,7 +134,7 @@ def _check_folder(folder: Path) -> frozenset[str]:
     """Check the files and functions of an evaluation's folder without importing it.
 
     Returns:
-        Which of the functions section and figure ``report.py`` has.
+        The functions of ``report.py`` among ``section`` and ``figure``.
     """
     location = f"evaluations/{folder.name}"
     for file in ("__init__.py", "settings.py", "report.py"):
@@ -159,18 +172,18 @@ def _defined(path: Path) -> set[str]:
     return names | {alias.asname or alias.name for node in imported for alias in node.names}
 
 
-# --- what an evaluation job, and one of timings, gets
+# --- configs of evaluation and benchmark jobs
 
 
 def _typed(raw: Any) -> Any:
-    """Validate a suite by the class that its ``kind`` names."""
+    """Validate a suite with the class that its ``kind`` names."""
     if not isinstance(raw, dict):
         return raw
     return validate(suite_class(raw.get("kind"), "config.kind"), raw, "config")
 
 
 AnySuite = Annotated[SerializeAsAny[Suite], BeforeValidator(_typed)]
-"""A suite, validated by the evaluation that its ``kind`` names."""
+"""Settings of any suite, validated by the class that its ``kind`` names."""
 
 
 class EvaluationConfig(Settings):
@@ -186,11 +199,11 @@ class EvaluationConfig(Settings):
 
 
 Models = dict[str, dict[str, ModelConfig]]
-"""Row -> shape that it is timed at, or name of its one model -> model."""
+"""Row -> name of the size at which it is timed -> config of the timed model."""
 
 
 class BenchmarkConfig(Settings):
-    """Resolved config of a benchmark job; ``evaluation`` determines the type of ``config``."""
+    """Resolved config of a benchmark job; ``evaluation`` determines the class of ``config``."""
 
     scale: str = setting(meaning="Name of the scale.")
     evaluation: Name = setting(meaning="Which evaluation it is.")

@@ -1,4 +1,4 @@
-"""Reading of folders with the user's files, without following links out of them."""
+"""Reading of folders with the user's files, without following links that lead out of them."""
 
 import os
 from collections.abc import Iterator
@@ -9,14 +9,14 @@ from difftransformer.errors import DataError
 
 
 class FolderContents(NamedTuple):
-    """Files below a folder.
+    """Files and links found below a folder.
 
     Attributes:
         files: Files that can be opened.
-        hidden: Hidden files and folders, whose names begin with a dot, and broken links: tools,
-            archives and editors leave these behind, so nothing in them is read.
-        outside: Links to files and folders elsewhere. They are not followed: a corpus that someone
-            else packed could link to any file of this machine.
+        hidden: Hidden files and folders, whose names begin with a dot, and broken links. They are
+            not read, since tools, archives and editors leave them behind.
+        outside: Links to files and folders outside. They are not followed, since a corpus packed by
+            someone else could link to any file of this machine.
     """
 
     files: list[Path]
@@ -25,7 +25,7 @@ class FolderContents(NamedTuple):
 
 
 def files_below(folder: Path) -> list[Path]:
-    """Return the files below a folder, see `read_folder`.
+    """Return the paths of the files below a folder, found as by `read_folder`.
 
     Raises:
         DataError: A folder cannot be read, or a link leads out of ``folder``.
@@ -37,14 +37,14 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def read_folder(folder: Path, root: Path | None = None) -> FolderContents:
-    """Return the contents of a folder and of linked folders; each folder is read once.
+    """Return the files below a folder and below folders that are linked in it.
 
-    A folder that lies there itself comes before the links that lead to it, so that a link changes
-    the path of no file.
+    Each folder is read once. Real folders are read before links to them, so that a link does not
+    change the path of any file.
 
     Args:
-        folder: The folder.
-        root: Folder that link targets must be in; None: ``folder``.
+        folder: The folder to read.
+        root: Folder that the targets of links must be in; None: ``folder``.
 
     Raises:
         DataError: A folder cannot be read.
@@ -70,10 +70,10 @@ def read_folder(folder: Path, root: Path | None = None) -> FolderContents:
 
 
 def is_inside(path: Path, root: Path) -> bool:
-    """Whether a path is in a folder after all links are resolved.
+    """Return whether a path is in the folder ``root`` after all links are resolved.
 
-    A snapshot in the cache of the Hugging Face hub consists of links to the `blobs` folder next to
-    `snapshots`; these count as inside.
+    A snapshot in the cache of the Hugging Face Hub consists of links to the folder `blobs` next to
+    `snapshots`. Such links count as inside.
     """
     real = path.resolve()
     ancestors = (path.parent.resolve() / path.name).parents
@@ -82,10 +82,15 @@ def is_inside(path: Path, root: Path) -> bool:
 
 
 def require_inside(path: Path, root: Path, cure: str = "copy it there") -> None:
-    """Check that a path is in a folder after all links are resolved, see `is_inside`.
+    """Check that a path is in the folder ``root`` by `is_inside`.
+
+    Args:
+        path: The path.
+        root: The folder.
+        cure: Advice for the error message.
 
     Raises:
-        DataError: The path is outside; the message ends with ``cure``.
+        DataError: The path is outside of ``root``.
     """
     if not is_inside(path, root):
         raise DataError(f"{path}: is a link to {path.resolve()}, outside {root}: {cure}")
@@ -103,6 +108,6 @@ def _refuse(error: OSError) -> None:
 
 
 def as_named(path: Path) -> Path:
-    """Return a path relative to the working directory if it is inside."""
+    """Return a path relative to the working directory if it is inside, or else unchanged."""
     cwd = Path.cwd()
     return path.relative_to(cwd) if path.is_relative_to(cwd) else path

@@ -1,6 +1,6 @@
-"""Settings of generated rows: key-value retrieval, and labeled items.
+"""Settings of generated rows: key-value retrieval (recall), and labeled items (classification).
 
-The labels of items must be read from the row itself.
+The label of a class is drawn per row, so it must be read from the row itself.
 """
 
 from pydantic import model_validator
@@ -22,21 +22,25 @@ class RecallConfig(Settings):
 
     @property
     def vocab_size(self) -> int:
-        """Fillers, keys and values: three ranges without overlap."""
+        """Size of the vocabulary: fillers, keys and values, in ranges without overlap."""
         return self.num_fillers + self.num_keys + self.num_values
 
     @property
     def vocabulary(self) -> tuple[int, int, int]:
-        """What decides the meaning of a token id: numbers of fillers, keys and values."""
+        """Numbers of fillers, keys and values, which determine the meaning of each token id."""
         return self.num_fillers, self.num_keys, self.num_values
 
     @property
     def haystack_length(self) -> int:
-        """Tokens of a training row before its first query."""
+        """Number of tokens of a training row before its first query."""
         return self.row_length - 2 * self.num_queries
 
     def most_needles(self, haystack_length: int) -> int:
-        """Most needles that fit a haystack of this length, no two alike in key or value."""
+        """Return the most needles with distinct keys and values that fit into a haystack.
+
+        Args:
+            haystack_length: Number of tokens of the haystack.
+        """
         return min(self.num_keys, self.num_values, haystack_length // 2)
 
     @model_validator(mode="after")
@@ -56,10 +60,10 @@ class RecallConfig(Settings):
 
 
 class ClassificationConfig(Settings):
-    """Rows of labeled items: the words of a class and its label, again and again.
+    """Rows of labeled items: each item consists of words of a class, followed by the class's label.
 
-    Which label a class has is drawn anew for each row, so it can only be read from the items
-    before; which words belong to a class is the same for all rows, so it can be learned.
+    The label of a class is drawn anew for each row, so it can only be read from the previous items
+    of the row. The words of a class are the same for all rows, so they can be learned.
     """
 
     items: int = setting(32, meaning="Labeled items in a training row.", unit="items", ge=2)
@@ -73,27 +77,27 @@ class ClassificationConfig(Settings):
 
     @property
     def item_length(self) -> int:
-        """Tokens of an item with its label."""
+        """Number of tokens of an item with its label."""
         return self.words + 1
 
     @property
     def row_length(self) -> int:
-        """Tokens of a training row: the sequence length and one."""
+        """Number of tokens of a training row, which is the sequence length plus one."""
         return self.items * self.item_length
 
     @property
     def vocab_size(self) -> int:
-        """Labels, then the words of one class after the other."""
+        """Size of the vocabulary: the labels, then the words of each class in turn."""
         return self.num_labels + self.num_classes * self.words_per_class
 
     @property
     def vocabulary(self) -> tuple[int, int, int]:
-        """What decides the meaning of a token id: labels, classes and words of a class."""
+        """Numbers of labels, classes and words per class, which define every token id."""
         return self.num_labels, self.num_classes, self.words_per_class
 
     @property
     def most_classes(self) -> int:
-        """Classes that one row or prompt can have."""
+        """Maximum number of classes in one row or prompt."""
         return min(self.num_classes, self.num_labels)
 
     @model_validator(mode="after")
@@ -112,9 +116,9 @@ class ClassificationConfig(Settings):
 
 
 FEWEST_CLASSES = 2
-"""Of a training row."""
+"""Minimum number of classes in a training row."""
 GeneratedRows = RecallConfig | ClassificationConfig
-"""Settings of any generated rows."""
+"""Settings of generated rows of either kind."""
 
 GENERATED = ("recall", "classification")
-"""Builtin sources that generate rows; a dataset has settings of the same name for them."""
+"""Names of the builtin sources that generate rows, and of the dataset's settings for them."""

@@ -1,4 +1,4 @@
-"""Inheritance between entries: ``entry = base + overrides``, merged key by key."""
+"""Inheritance between config entries: ``entry = base + overrides``, merged key by key."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
@@ -7,21 +7,21 @@ from difftransformer.errors import ConfigError, nearest
 
 
 class Inheriting(Protocol):
-    """An entry that may name another entry of the same file as its base."""
+    """A config entry that may name another entry of the same file as its base."""
 
     @property
     def base(self) -> str | None:
-        """Name of the entry it starts from."""
+        """Name of the entry that this entry extends; None: it extends no entry."""
 
 
 E = TypeVar("E", bound=Inheriting)
 
 
 def ancestry(entries: Mapping[str, E], name: str, location: str) -> dict[str, E]:
-    """Return the chain of entries by name, from the root base down to ``name`` itself.
+    """Return the chain of entries by name, from the root base to the entry ``name`` itself.
 
     Raises:
-        ConfigError: If a base is unknown or the bases form a circle.
+        ConfigError: A base is unknown, or the bases form a circle.
     """
     names = lineage(entries, name, location, "base", lambda entry: entries[entry].base)
     return {member: entries[member] for member in names}
@@ -35,13 +35,18 @@ def lineage(
     parent: Callable[[str], str | None],
     noun: str = "base",
 ) -> list[str]:
-    """Return the names from the first ancestor down to ``name`` itself.
+    """Return the chain of names from the first ancestor to ``name`` itself.
 
-    ``parent`` gives the name of an entry's parent, None for a first one. For errors: ``location``
-    is file and section, ``key`` what names the parent there, ``noun`` what a parent is.
+    Args:
+        entries: Entries by name.
+        name: Name of the last entry of the chain.
+        location: File and section of the entries, for error messages.
+        key: Key that names an entry's parent, for error messages.
+        parent: Function that returns the name of an entry's parent, or None for a first ancestor.
+        noun: Word for a parent, for error messages.
 
     Raises:
-        ConfigError: If a parent is unknown or the parents form a circle.
+        ConfigError: A parent is unknown, or the parents form a circle.
     """
     visited: list[str] = []
     current: str | None = name
@@ -64,7 +69,7 @@ def lineage(
 
 
 class Layers:
-    """Nested mappings merged in order, remembering which layer set each key."""
+    """Nested mappings merged in order, which remember the layer that set each key."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
@@ -72,14 +77,20 @@ class Layers:
         self._changes: dict[tuple[str, ...], str] = {}
 
     def add(self, layer: Mapping[str, Any], location: str) -> "Layers":
-        """Merge a layer over the values so far; ``location`` is its file and key, for errors."""
+        """Merge a mapping over the values so far, and return this object.
+
+        Args:
+            layer: The mapping.
+            location: File and key of the mapping, for error messages.
+        """
         self._merge(self.values, layer, location, ())
         return self
 
     def origin(self, path: tuple[str, ...]) -> str:
         """Return the location that set the value at ``path`` or its nearest parent, or ''.
 
-        For a mapping, also the last location that changed it: either may be the cause of an error.
+        For a mapping, the text also names the last location that changed it, since either location
+        may be the cause of an error.
         """
         if path in self._changes:
             return f"{self._origins[path]}, changed by {self._changes[path]}"
@@ -90,7 +101,7 @@ class Layers:
         return ""
 
     def origins(self) -> dict[str, str]:
-        """Return the location that set each value, by paths as in `flat`."""
+        """Return the location that set each value, by dotted path such as "training.lr"."""
         return {".".join(path): location for path, location in self._origins.items()}
 
     def _merge(
@@ -108,7 +119,7 @@ class Layers:
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Iterate over the values of nested mappings, with the path of each, as in "training.lr"."""
+    """Yield each value of nested mappings with its dotted path, such as "training.lr"."""
     for key, value in values.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{prefix}{key}.")

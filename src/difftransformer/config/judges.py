@@ -1,4 +1,4 @@
-"""Settings of the judges of generated answers, and what a judging job gets."""
+"""Settings of the judges of generated answers, and the config of a judging job."""
 
 from typing import Annotated, Any, Literal
 
@@ -10,7 +10,7 @@ JudgeName = Literal["lexical", "endpoint"]
 
 
 def _named(value: Any) -> Any:
-    """Read a single name as a list, and `both` as the paper's kind of judge before ours."""
+    """Return a single name as a list, and `both` as the paper's judge and the offline one."""
     if value == "both":
         return ["endpoint", "lexical"]
     return [value] if isinstance(value, str) else value
@@ -19,20 +19,22 @@ def _named(value: Any) -> Any:
 Judges = Annotated[
     list[JudgeName], BeforeValidator(_named), Field(min_length=1), AfterValidator(distinct)
 ]
-"""One judge or several; columns without a judge's name are the first one's."""
+"""Names of one or more judges; columns without a judge's name show the first judge."""
 
 
 class LexicalJudge(Settings):
-    """A judge that works offline by looking words up in the document.
+    """A judge that works offline by looking up words in the document.
 
-    Format recall: every pair that a text states, a key and the word behind it, must stand in the
-    document. That is the truth, not an estimate of it.
+    Format recall: every pair of a key and the word after it that an answer states must occur in the
+    document. This is exact, not an estimate.
 
-    Format text: every number and every name (a capitalized word that does not open a sentence) of
-    the text must occur in the document, letter case aside; of the other content words (three
-    letters or more, no function words) at least `content_share` must, or for an answer all.
-    It does not see a wrong relation between right words, and takes a true paraphrase for
-    unsupported: a lower bound of hallucination on copied words, not a reading of the text.
+    Format text: every number and every name (a capitalized word that does not begin a sentence)
+    must occur in the document, ignoring case. Of the other content words (three letters or more, no
+    function words), at least `content_share` must occur in a summary, and all in an answer.
+
+    The judge does not notice a wrong relation between right words, and it counts a correct
+    paraphrase as unsupported. It detects words that the document does not contain, and does not
+    read the text.
     """
 
     kind: Literal["lexical"] = setting("lexical", meaning="Which judge it is.")
@@ -47,10 +49,10 @@ class LexicalJudge(Settings):
 
 
 class EndpointJudge(Settings):
-    """A language model behind an OpenAI-compatible `/chat/completions`.
+    """A judge that is a language model behind an OpenAI-compatible `/chat/completions` endpoint.
 
-    It sees the document, the reference and the model's output, as in Lookback Lens (Chuang et al.
-    2024), which the paper follows. Its address and its key come from the environment alone.
+    It reads the document, the reference and the model's output, as in Lookback Lens (Chuang et al.
+    2024), which the paper follows. Its address and its key are read from the environment only.
     """
 
     kind: Literal["endpoint"] = setting("endpoint", meaning="Which judge it is.")
@@ -92,18 +94,18 @@ class EndpointJudge(Settings):
 
 
 JudgeConfig = Annotated[LexicalJudge | EndpointJudge, Field(discriminator="kind")]
-"""Any judge; its work is ``open_judge`` of its `judge_module`."""
+"""Settings of any judge; the function ``open_judge`` in its `judge_module` runs it."""
 
 
 class JudgesConfig(Settings):
-    """Settings of all judges; `judge` selects which are used."""
+    """Settings of all judges; `judge` in config.yaml selects the judges to use."""
 
     lexical: LexicalJudge = setting(LexicalJudge(), meaning="The offline judge")
     endpoint: EndpointJudge = setting(EndpointJudge(), meaning="The language model as a judge")
 
 
 class JudgmentConfig(Settings):
-    """Resolved config of a judging job."""
+    """Resolved config of the job in which one judge judges the answers of one run to a suite."""
 
     scale: str = setting(meaning="Name of the scale the run was resolved at.")
     run: str = setting(meaning="Name of the run in runs.yaml.")
@@ -113,10 +115,15 @@ class JudgmentConfig(Settings):
 
 
 def judge_module(kind: str, name: str) -> str:
-    """Return the name of a judge's module."""
+    """Return the full name of the module of a judge.
+
+    Args:
+        kind: Evaluation that defines the judge.
+        name: Name of the judge.
+    """
     return f"difftransformer.evaluations.{kind}.judges.{name}"
 
 
 def judged_suite(suite: str, judge: str) -> str:
-    """Return the name of a suite's results by one judge."""
+    """Return the name under which results of a suite by one judge are stored."""
     return f"{suite}_by_{judge}"

@@ -7,11 +7,13 @@ from difftransformer.config.resolve import ConfigResolver
 
 
 def overrides(resolver: ConfigResolver, run: str) -> str:
-    """Describe the overrides of a run, and of the runs that it continues or matches.
+    """Return a description of the overrides of a run, of its parent runs and of matched runs.
+
+    Matched runs are the runs that it is sized to match.
 
     Returns:
-        Settings with their new values, "model.attention.lambda_init = 0.3"; those of another run
-        after its name. Empty where everything is as configured.
+        Settings with their new values, such as "model.attention.lambda_init = 0.3". Settings of
+        another run follow its name. Empty if no setting is overridden.
     """
     if not resolver.project.overrides:
         return ""
@@ -28,7 +30,7 @@ def overrides(resolver: ConfigResolver, run: str) -> str:
 
 
 def _behind(resolver: ConfigResolver, run: str) -> list[str]:
-    """Return a run, the runs that it continues, and the runs that these match."""
+    """Return a run, the runs whose weights it starts from, and the runs matched in size."""
     names, waiting = dict[str, None](), [run]
     while waiting:
         name = waiting.pop(0)
