@@ -131,8 +131,8 @@ CONFIGURATION: dict[str, Case] = {
     "an anchor in itself": (run("&a {overrides: *a}"), check, ["an anchor contains itself; write"]),
     "aliases of aliases": (
         write(RUNS, "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
-            f"{two}: &{two} [{', '.join([f'*{one}'] * 10)}]\n"
-            for one, two in zip("abcdefgh", "bcdefghi", strict=True)
+            f"{anchor}: &{anchor} [{', '.join([f'*{previous}'] * 10)}]\n"
+            for previous, anchor in zip("abcdefgh", "bcdefghi", strict=True)
         )),
         check, [RUNS, "line 5", "expand to over 100000 values; write them out"],
     ),

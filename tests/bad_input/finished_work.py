@@ -113,18 +113,18 @@ class Work:
 
     def plan(self, **overrides: Any) -> Ended:
         """Read the configuration as the Snakefile does, with what `--config` gives."""
-        said = io.StringIO()
+        stderr = io.StringIO()
         words = (
             f"{key}={value if isinstance(value, str) else json.dumps(value)}"
             for key, value in overrides.items()
         )
         try:
-            with contextlib.redirect_stderr(said), report_errors():
+            with contextlib.redirect_stderr(stderr), report_errors():
                 Plan.load(Path("config"), parse_settings(words))
         except SystemExit as stop:
             assert isinstance(stop.code, int)
-            return Ended(stop.code, said.getvalue())
-        return Ended(0, said.getvalue())
+            return Ended(stop.code, stderr.getvalue())
+        return Ended(0, stderr.getvalue())
 
 
 def set_key(content: Any, key: str, value: Any) -> None:

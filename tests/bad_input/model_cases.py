@@ -149,11 +149,12 @@ MODELS: dict[str, Case] = {
     "no weights": (remove("run/model.safetensors"), evaluate, ["model.safetensors: no such file"]),
     "pickled weights": (pickled_weights, evaluate, ["model.safetensors: truncated or damaged"]),
     "whole numbers for weights": (
-        weights(lambda found: found.update({k: v.long() for k, v in found.items()})), evaluate,
+        weights(lambda tensors: tensors.update({k: v.long() for k, v in tensors.items()})),
+        evaluate,
         ["tensor embedding.weight is int64, no float"],
     ),
     "weights that are no numbers": (
-        weights(lambda found: found["embedding.weight"].fill_(float("nan"))), evaluate,
+        weights(lambda tensors: tensors["embedding.weight"].fill_(float("nan"))), evaluate,
         ["run: nll_p", "is nan: the model's weights are damaged or diverged; train it again"],
     ),
     "a context longer than a trained model": (

@@ -29,8 +29,8 @@ def nothing(work: Work) -> None:
 
 def both(*spoils: Spoil) -> Spoil:
     def spoil(work: Work) -> None:
-        for one in spoils:
-            one(work)
+        for step in spoils:
+            step(work)
 
     return spoil
 

@@ -57,14 +57,14 @@ def test_there_are_enough_cases() -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_bad_input_is_one_line_and_loses_nothing(case: str, work: Work) -> None:
-    spoil, command, said = CASES[case]
+    spoil, command, fragments = CASES[case]
     spoil(work)
     before = contents(work.folder)
     ended = command(work)
     assert ended.status == 2, ended.stderr
     assert "Traceback" not in ended.stderr
     (line,) = ended.errors
-    for part in said:
+    for part in fragments:
         assert part in line, line
     after = contents(work.folder)
     assert before.items() <= after.items(), "finished work was lost"

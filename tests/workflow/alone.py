@@ -42,8 +42,8 @@ def run_alone(checkout: Checkout, job: DeclaredJob, folder: Path) -> None:
     """Run a job in a folder with its declared inputs alone: it makes what the workflow made."""
     make_alone(checkout, job, folder)
     (plan,) = (folder / "results").glob("*/plan")
-    kept = checkout.folder / plan.parent.relative_to(folder)
-    compared = compare_builds(kept, plan.parent)
+    original = checkout.folder / plan.parent.relative_to(folder)
+    compared = compare_builds(original, plan.parent)
     assert [file.name for file in compared if not file.same] == []
 
 

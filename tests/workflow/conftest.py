@@ -22,12 +22,12 @@ def derived(build_once: BuildOnce, repository: Path) -> Checkout:
 @pytest.fixture
 def edited(derived: Checkout) -> Iterator[Checkout]:
     """What is derived; its sources and settings are put back afterwards."""
-    with derived.kept():
+    with derived.restore_afterwards():
         yield derived
 
 
 @pytest.fixture
 def checkout(finished: Checkout) -> Iterator[Checkout]:
     """The finished workflow; its sources and settings are put back afterwards."""
-    with finished.kept():
+    with finished.restore_afterwards():
         yield finished

@@ -26,8 +26,8 @@ class Python:
         self, *words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
     ) -> None:
         self.words = words
-        self._kept = TemporaryDirectory()
-        self._written = [Path(self._kept.name, name) for name in ("stdout", "stderr")]
+        self._output_folder = TemporaryDirectory()
+        self._written = [Path(self._output_folder.name, name) for name in ("stdout", "stderr")]
         folder, environment = str(cwd or Path.cwd()), dict(os.environ if env is None else env)
         self._process = _FORKING.Process(
             target=_become, args=(words, folder, environment, self._written)
@@ -42,7 +42,7 @@ class Python:
             self._process.join()
             raise AssertionError(f"{self.words} ran on after {timeout} s")
         written = [path.read_text() if path.exists() else "" for path in self._written]
-        self._kept.cleanup()
+        self._output_folder.cleanup()
         return CompletedProcess(self.words, status, *written)
 
 

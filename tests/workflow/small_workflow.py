@@ -60,7 +60,7 @@ class Checkout:
         return set(re.findall(r"^Job \d+: (.+)$", ended.stdout + ended.stderr, re.MULTILINE))
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def restore_afterwards(self) -> Iterator[None]:
         """Put sources and settings back afterwards."""
         aside = self.folder.with_name(self.folder.name + "-kept")
         for part in ("config", "src"):
@@ -106,13 +106,13 @@ def make_small(repository: Path, folder: Path) -> Checkout:
     checkout = copy_of(repository, folder)
     config = folder / "config"
     _change(config / "config.yaml", {"scale": "smoke", "default_targets": ["table6"]})
-    kept = config / "artifacts" / "table6.yaml"
+    table_file = config / "artifacts" / "table6.yaml"
     for path in (config / "artifacts").glob("*.yaml"):
-        if path != kept:
+        if path != table_file:
             path.unlink()
-    table = yaml.safe_load(kept.read_text())
+    table = yaml.safe_load(table_file.read_text())
     table["sections"][0]["rows"] = [{"run": run} for run in ROWS]
-    kept.write_text(yaml.safe_dump(table))
+    table_file.write_text(yaml.safe_dump(table))
     registry = yaml.safe_load((config / "registry.yaml").read_text())
     claim = registry["claims"]["V1.loss"] | {"artifact": "table6"}
     _change(config / "registry.yaml", {"claims": {"V1.loss": claim}})
@@ -125,8 +125,8 @@ def make_small(repository: Path, folder: Path) -> Checkout:
     )
     hostile = folder.parent / "hostile.jsonl"  # where copies of the folder find it, too
     files = f"{{kind: files, globs: ['{hostile}'], weight: 0.1, license: '{HOSTILE}'}}"
-    known = "{max_bytes: 600000}"
-    checkout.edit("config/scales/smoke.yaml", known, f"{known}, hostile: {files}")
+    setting = "{max_bytes: 600000}"
+    checkout.edit("config/scales/smoke.yaml", setting, f"{setting}, hostile: {files}")
     checkout.edit("config/runs.yaml", "label: DIFF\n", f"label: 'DIFF {HOSTILE}'\n")
     documents = (json.dumps({"text": f"{HOSTILE} {number} {HOSTILE}"}) for number in range(400))
     hostile.write_text("\n".join(documents) + "\n")

@@ -17,7 +17,8 @@ METHODS = "src/difftransformer/training/methods"
 
 def test_it_is_tracked_as_an_adaptation_of_its_parent(derived: Checkout) -> None:
     parent, child = (
-        json.loads((derived.folder / one / "training.json").read_text()) for one in (PARENT, CHILD)
+        json.loads((derived.folder / folder / "training.json").read_text())
+        for folder in (PARENT, CHILD)
     )
     assert child["settings"]["upstream"] == [parent["job_id"]]
     assert child["settings"]["adapt"] == {"method": "lora", "rank": 8}
@@ -28,9 +29,9 @@ def test_it_is_tracked_as_an_adaptation_of_its_parent(derived: Checkout) -> None
 
 
 def test_the_old_text_is_that_of_the_parent(derived: Checkout) -> None:
-    found = json.loads((derived.folder / ADAPTATION).read_text())
-    assert found["settings"]["config"]["dataset"] == "stdlib_text"
-    assert found["metrics"]["loss"] > 0
+    result = json.loads((derived.folder / ADAPTATION).read_text())
+    assert result["settings"]["config"]["dataset"] == "stdlib_text"
+    assert result["metrics"]["loss"] > 0
 
 
 @pytest.mark.slow

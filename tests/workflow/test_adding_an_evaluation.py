@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from small_workflow import Checkout
 
-PLACE = "src/difftransformer/evaluations/entropy"
+FOLDER = "src/difftransformer/evaluations/entropy"
 MOST_LINES, MOST_FILES, MOST_FOLDERS = 120, 8, 4
 
 
@@ -17,7 +17,7 @@ def test_the_page_makes_a_evaluation_and_its_table(
     finished: Checkout, repository: Path, tmp_path: Path
 ) -> None:
     page = (repository / "docs" / "adding_an_evaluation.md").read_text()
-    assert PLACE in page
+    assert FOLDER in page
     blocks = re.findall(r"^```\w+\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     *codes, suite, artifact = blocks
     assert sum(len(block.splitlines()) for block in blocks) <= MOST_LINES
@@ -25,10 +25,10 @@ def test_the_page_makes_a_evaluation_and_its_table(
     checkout = Checkout(tmp_path / "copy")
     shutil.copytree(finished.folder, checkout.folder)
 
-    files = [f"{PLACE}/{name}.py" for name in ("__init__", "settings", "measure", "report")]
+    files = [f"{FOLDER}/{name}.py" for name in ("__init__", "settings", "measure", "report")]
     files += ["config/artifacts/my_entropy.yaml", "config/evaluations.yaml"]
     assert len(files) <= MOST_FILES and len({Path(file).parent for file in files}) <= MOST_FOLDERS
-    (checkout.folder / PLACE).mkdir()
+    (checkout.folder / FOLDER).mkdir()
     for file, text in zip(files[:5], [*codes, artifact], strict=True):
         (checkout.folder / file).write_text(text)
     checkout.edit("config/evaluations.yaml", "suites:\n", f"suites:\n{suite}")
@@ -36,8 +36,11 @@ def test_the_page_makes_a_evaluation_and_its_table(
     words = command.split()[1:]
     assert checkout.planned("default_targets") == set()  # all others are as they were
     made = {"Build the table my_entropy", "Draw the figure my_entropy"}
-    asked = {f"Evaluate entropy on {run}, seed 0" for run in ("transformer", "diff")}
-    assert checkout.planned(*words) == asked | made | {"Test the claims", "Write the report"}
+    evaluation_jobs = {f"Evaluate entropy on {run}, seed 0" for run in ("transformer", "diff")}
+    assert checkout.planned(*words) == evaluation_jobs | made | {
+        "Test the claims",
+        "Write the report",
+    }
     checkout.snakemake(*words, "--cores", "1")
     results = checkout.folder / "results" / "smoke"
     for ending in ("csv", "md", "tex", "html"):
@@ -49,9 +52,9 @@ def test_the_page_makes_a_evaluation_and_its_table(
         count = "select count(*) from tags where key = 'suite' and value = 'entropy'"
         assert store.execute(count).fetchone() == (2,)
 
-    checkout.edit(f"{PLACE}/report.py", "decimals=2", "decimals=3")
+    checkout.edit(f"{FOLDER}/report.py", "decimals=2", "decimals=3")
     assert checkout.planned(*words) == made | {"Write the report"}  # it answers no question
-    checkout.edit(f"{PLACE}/measure.py", "1e-300", "1e-200")
-    assert checkout.planned(*words) == asked | made | {"Write the report"}
+    checkout.edit(f"{FOLDER}/measure.py", "1e-300", "1e-200")
+    assert checkout.planned(*words) == evaluation_jobs | made | {"Write the report"}
     # The report and the verdicts depend on what is asked for; what is kept is shown as it lies.
     assert checkout.planned("default_targets") == {"Test the claims", "Write the report"}

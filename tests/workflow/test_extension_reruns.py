@@ -23,8 +23,8 @@ def test_the_child_continues_its_parent_on_the_same_token_ids(derived: Checkout)
     assert child["settings"]["init_from"] == "diff"
     assert child["job_id"].startswith("extend_context-")
     data = derived.folder / HOME / "data"
-    one, other = (data / name / "tokenizer.json" for name in ("stdlib_text", "long_text"))
-    assert one.read_bytes() == other.read_bytes()
+    of_parent, of_child = (data / name / "tokenizer.json" for name in ("stdlib_text", "long_text"))
+    assert of_parent.read_bytes() == of_child.read_bytes()
     assert read(derived, EXTENSION)["settings"]["upstream"] == [child["job_id"]]
     header = next(
         (derived.folder / HOME / "state" / "extend_context" / "long_diff").rglob("*.jsonl")

@@ -25,17 +25,17 @@ def training(checkout: Checkout, *words: str) -> str:
     log = checkout.folder / f"results/smoke/logs/pretrain/{RUN}/0.log"
     log.unlink(missing_ok=True)
     others = {path: path.stat().st_mtime_ns for path in others_of(checkout)}
-    said = checkout.snakemake(*words, "--cores", "2").stderr
+    stderr = checkout.snakemake(*words, "--cores", "2").stderr
     verdicts = read_verdicts(checkout.folder / "results/smoke/verdicts.json").summary
-    assert RUN in said and verdicts
-    assert "\n".join([*verdicts, "report: results/smoke/report/index.html"]) in said
+    assert RUN in stderr and verdicts
+    assert "\n".join([*verdicts, "report: results/smoke/report/index.html"]) in stderr
     assert others == {path: path.stat().st_mtime_ns for path in others_of(checkout)}
     return log.read_text()
 
 
 def others_of(checkout: Checkout) -> list[Path]:
-    found = checkout.folder.glob("results/smoke/runs/*/0/training.json")
-    return [path for path in found if RUN not in path.parts]
+    paths = checkout.folder.glob("results/smoke/runs/*/0/training.json")
+    return [path for path in paths if RUN not in path.parts]
 
 
 @pytest.mark.parametrize(
@@ -52,22 +52,22 @@ def others_of(checkout: Checkout) -> list[Path]:
 def test_a_forced_training_starts_from_scratch(built: Checkout, words: tuple[str, ...]) -> None:
     weights = built.folder / Path(RESULT).with_name("model.safetensors")
     before = weights.read_bytes()
-    said = training(built, *words)
-    assert AGAIN in said and "resuming" not in said and "step 200/200" in said
+    log = training(built, *words)
+    assert AGAIN in log and "resuming" not in log and "step 200/200" in log
     assert weights.read_bytes() == before
 
 
 def test_outputs_that_are_gone_are_published_again(built: Checkout) -> None:
     (built.folder / RESULT).unlink()
-    said = training(built, RESULT)
-    assert PUBLISHED in said and "resuming from the checkpoint of step 200" in said
+    log = training(built, RESULT)
+    assert PUBLISHED in log and "resuming from the checkpoint of step 200" in log
 
 
 @pytest.mark.slow
 def test_forcing_a_target_says_what_trains_it_again(built: Checkout) -> None:
     ended = built.snakemake("table6", "-R", "table6", "--cores", "1")
-    said = [line for line in ended.stderr.splitlines() if line.startswith("table6: ")]
-    assert said == [
+    lines = [line for line in ended.stderr.splitlines() if line.startswith("table6: ")]
+    assert lines == [
         "table6: a target has no work of its own to force; `make rerun ABLATION=table6` trains and "
         "evaluates it again"
     ]

@@ -70,19 +70,19 @@ def test_what_a_failed_job_leaves_is_made_again(repository: Path, tmp_path: Path
     assert checkout.planned(*words) == {"Make half of it"}
 
 
-@pytest.mark.parametrize(("given", "most"), [((), 2), (("--resources", "gpu=1"), 1)])
+@pytest.mark.parametrize(("options", "most"), [((), 2), (("--resources", "gpu=1"), 1)])
 def test_no_more_jobs_compute_on_cards_than_there_are(
     repository: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    given: tuple[str, ...],
+    options: tuple[str, ...],
     most: int,
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     checkout = copy_of(repository, tmp_path)
     with (checkout.folder / "Snakefile").open("a") as rules:
         rules.write(ON_CARDS)
-    checkout.snakemake("all_computed", "--cores", "4", *given, "--config", "scale=smoke")
+    checkout.snakemake("all_computed", "--cores", "4", *options, "--config", "scale=smoke")
     steps = [
         1 if line == "begin" else -1 for line in (checkout.folder / "said").read_text().splitlines()
     ]

@@ -29,5 +29,5 @@ def test_another_judge_judges_what_is_there(
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-plan")
     judged = {f"Judge hallucination of {run}, seed 0, by endpoint" for run in RUNS}
-    shown = {"Build the table table4", "Draw the figure table4", "Write the report"}
-    assert answered.planned(*WORDS, "judge=both") == judged | shown
+    report_jobs = {"Build the table table4", "Draw the figure table4", "Write the report"}
+    assert answered.planned(*WORDS, "judge=both") == judged | report_jobs

@@ -72,7 +72,7 @@ def test_plain_lines_and_a_failure_where_there_is_no_terminal(folder: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("ends", "said"),
+    ("ends", "message"),
     [
         (
             "kill -9 $$",
@@ -81,12 +81,12 @@ def test_plain_lines_and_a_failure_where_there_is_no_terminal(folder: Path) -> N
         ("kill -15 $$", "killed by SIGTERM: the same command resumes"),
     ],
 )
-def test_a_job_that_was_killed_says_by_what(folder: Path, ends: str, said: str) -> None:
+def test_a_job_that_was_killed_says_by_what(folder: Path, ends: str, message: str) -> None:
     (folder / "Snakefile").write_text(
         SNAKEFILE.replace("FAIL ", f"echo step 3 > {{log}}; {ends}; ")
     )
     ended = python(*command("--keep-going"), cwd=folder, env=environment())
-    assert ended.stderr.splitlines()[-1] == f"    error: {said}; last line of its log: step 3"
+    assert ended.stderr.splitlines()[-1] == f"    error: {message}; last line of its log: step 3"
     assert "RuleException" not in ended.stderr
 
 
@@ -187,8 +187,8 @@ def test_a_first_build_remembers_the_one_that_is_shipped(tmp_path: Path) -> None
         left = Remaining()
         left.load_history(tmp_path / scale / "state")
         left.plan(counts)
-        told = left.seconds(1.0, [])
-        assert (told or 0) == pytest.approx(foreseen, abs=15)
+        estimate = left.seconds(1.0, [])
+        assert (estimate or 0) == pytest.approx(foreseen, abs=15)
     # Of another table, whose jobs are among them, and whose trainings do not foresee their end.
     left = Remaining()
     left.load_history(tmp_path / "tiny" / "state")
@@ -208,7 +208,7 @@ def test_a_first_build_remembers_the_one_that_is_shipped(tmp_path: Path) -> None
     left = Remaining()
     left.load_history(tmp_path / "tiny" / "state")
     left.plan(counts)
-    now, running, told = 0.0, [], {}
+    now, running, estimates = 0.0, [], {}
     while waiting or running:
         while waiting and len(running) < 2:
             rule, name, seconds = waiting.pop(0)
@@ -217,11 +217,11 @@ def test_a_first_build_remembers_the_one_that_is_shipped(tmp_path: Path) -> None
         first = min(running, key=lambda job: job[3])
         for at in range(int(now) + 1, int(first[3]) + 1):
             under_way = [Underway(rule, name, at - begun) for rule, name, begun, _ in running]
-            told[at] = left.seconds(at, under_way)
+            estimates[at] = left.seconds(at, under_way)
         now = max(now, first[3])
         running.remove(first)
         left.finish(first[0], first[1], first[3] - first[2])
-    for at, seconds in told.items():
+    for at, seconds in estimates.items():
         if 0.1 * now <= at <= 0.9 * now:
             assert abs(seconds - (now - at)) <= 0.3 * (now - at), (at, seconds, now)
 
@@ -256,9 +256,11 @@ def test_a_job_that_never_started_is_not_told_by_the_log_of_an_earlier_try(tmp_p
     log = tmp_path / "a.log"
     log.write_text("12:00:00 tokenizer: learns\n")
     board, later = Board(), log.stat().st_mtime + 10
-    for since, shown in ((later, "no such memory"), (later - 20, "12:00:00 tokenizer: learns")):
+    for since, message in ((later, "no such memory"), (later - 20, "12:00:00 tokenizer: learns")):
         board.start(1, "train", {"run": "a"}, [str(log)], since)
-        assert board.fail(1, "train", [str(log)], "no such memory\nmore").endswith(f"\n    {shown}")
+        assert board.fail(1, "train", [str(log)], "no such memory\nmore").endswith(
+            f"\n    {message}"
+        )
 
 
 def test_a_stopped_workflow_shows_no_failure(folder: Path) -> None:
@@ -272,14 +274,15 @@ def test_a_stopped_workflow_shows_no_failure(folder: Path) -> None:
         cwd=folder, env=environment(), start_new_session=True, text=True, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert process.stderr is not None
-    told = ""
-    while " other" not in told:
-        told += process.stderr.readline()
+    stderr = ""
+    while " other" not in stderr:
+        stderr += process.stderr.readline()
     os.killpg(process.pid, signal.SIGINT)
-    told += process.stderr.read()
+    stderr += process.stderr.read()
     assert process.wait() != 0
-    assert "stopped other" in told and "stopped: the same command resumes" in told
-    assert "FAILED" not in told and "failed" not in told and "complete successfully" not in told
+    assert "stopped other" in stderr and "stopped: the same command resumes" in stderr
+    for text in ("FAILED", "failed", "complete successfully"):
+        assert text not in stderr
 
 
 def test_a_dry_run_gives_no_advice_to_wipe_records(folder: Path) -> None:
@@ -287,32 +290,30 @@ def test_a_dry_run_gives_no_advice_to_wipe_records(folder: Path) -> None:
     snakefile = (folder / "Snakefile").read_text()
     (folder / "Snakefile").write_text(snakefile.replace("&& touch", "&& echo >"))
     ended = python(*command("--dry-run"), cwd=folder, env=environment())
-    told = ended.stdout + ended.stderr
-    assert "train" in told and "This was a dry-run" in told
-    assert "cleanup-metadata" not in told and "--rerun-triggers" not in told
+    output = ended.stdout + ended.stderr
+    assert "train" in output and "This was a dry-run" in output
+    assert "cleanup-metadata" not in output and "--rerun-triggers" not in output
 
 
 def test_a_table_that_is_not_built_here_says_why(folder: Path) -> None:
     snakefile = (folder / "Snakefile").read_text()
-    known = (
-        "set_targets(['table6', 'table9'], {}, {'table7': 'scale tiny has no setting for it'})\n"
-    )
-    head = f"from snakemake_logger_plugin_difftransformer import set_targets\n{known}"
+    call = "set_targets(['table6', 'table9'], {}, {'table7': 'scale tiny has no setting for it'})\n"
+    head = f"from snakemake_logger_plugin_difftransformer import set_targets\n{call}"
     (folder / "Snakefile").write_text(head + snakefile)
     for target in ("table7", "results/tiny/tables/table7.md"):
         ended = python(*command("-n", target), cwd=folder, env=environment())
-        said = f"error: there is no target '{target}' here: scale tiny has no setting for it"
-        assert said in ended.stdout + ended.stderr
+        message = f"error: there is no target '{target}' here: scale tiny has no setting for it"
+        assert message in ended.stdout + ended.stderr
 
 
 def test_a_home_that_cannot_be_written_is_one_line(folder: Path) -> None:
     (folder / "file").touch()
     home = {"HOME": str(folder / "file")}
-    kept = {name: text for name, text in environment().items() if name != "XDG_CACHE_HOME"}
-    ended = python(*command("-n"), cwd=folder, env=kept | home)
+    variables = {name: text for name, text in environment().items() if name != "XDG_CACHE_HOME"}
+    ended = python(*command("-n"), cwd=folder, env=variables | home)
     line = ended.stderr.splitlines()[-1]
     assert "Traceback" not in ended.stderr
     assert line.startswith(f"error: {folder}/file/.cache/snakemake: Snakemake cannot write its")
     assert "set XDG_CACHE_HOME to a folder" in line and ended.returncode == 1
     there = home | {"XDG_CACHE_HOME": str(folder / "cache")}
-    assert python(*command("-n"), cwd=folder, env=kept | there).returncode == 0
+    assert python(*command("-n"), cwd=folder, env=variables | there).returncode == 0

@@ -141,8 +141,8 @@ def test_what_is_given_reaches_the_commands_as_it_is(recorded: Path) -> None:
     (recorded / "called").unlink()
     ended = make(recorded, "rerun", "ABLATION=ablation_group_norm", *words[1:3], "CORES=2")
     assert ended.returncode == 0
-    given = ["--scale", "smoke", "--seeds", "[4, 6]", "--cores", "2"]
-    assert calls(recorded) == [["difftransformer", "rerun", "ablation_group_norm", *given]]
+    options = ["--scale", "smoke", "--seeds", "[4, 6]", "--cores", "2"]
+    assert calls(recorded) == [["difftransformer", "rerun", "ablation_group_norm", *options]]
 
 
 def test_the_report_is_linked_by_its_scale(recorded: Path) -> None:

@@ -20,17 +20,17 @@ RULE = re.compile(
 def rules(repository: Path) -> dict[str, str]:
     """Rules that run a command, by name."""
     return {
-        found.group(1): found.group(0)
+        match.group(1): match.group(0)
         for file in sorted((repository / "workflow" / "rules").glob("*.smk"))
-        for found in RULE.finditer(file.read_text())
-        if "message:" in found.group(0)
+        for match in RULE.finditer(file.read_text())
+        if "message:" in match.group(0)
     }
 
 
 def test_a_rule_does_the_step_of_its_name(repository: Path) -> None:
-    found = rules(repository)
-    assert {*ENTRIES, "judge_answers"} == set(found) == set(RULES)
-    for name, text in found.items():
+    rule_texts = rules(repository)
+    assert {*ENTRIES, "judge_answers"} == set(rule_texts) == set(RULES)
+    for name, text in rule_texts.items():
         assert f'rule="{name}"' in text
 
 
@@ -72,7 +72,7 @@ def test_make_refuses_a_misspelled_setting(repository: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (
             ("results/tiny/runs/diff/0/training.json", "--config", "scale=smoke"),
@@ -92,11 +92,11 @@ def test_make_refuses_a_misspelled_setting(repository: Path) -> None:
     ],
 )
 def test_a_wrong_call_is_one_line_and_starts_nothing(
-    words: tuple[str, ...], said: str, finished: Checkout
+    words: tuple[str, ...], message: str, finished: Checkout
 ) -> None:
     ended = finished.snakemake("--cores", "1", *words, check=False)
     assert ended.returncode != 0
-    lines = [line for line in ended.stderr.splitlines() if said in line]
+    lines = [line for line in ended.stderr.splitlines() if message in line]
     assert len(lines) == 1, ended.stderr
     assert "Traceback" not in ended.stderr
     assert not (finished.folder / "nothing").exists()

@@ -120,22 +120,22 @@ def test_whatever_of_an_artifact_is_deleted_is_made_again(checkout: Checkout) ->
         ("verdicts.md", "Test the claims"),
         ("report.sha256.json", "Write the report"),
     ):
-        kept = (made / name).read_bytes()
+        content = (made / name).read_bytes()
         (made / name).unlink()
         assert job in checkout.planned(), name
-        (made / name).write_bytes(kept)
+        (made / name).write_bytes(content)
 
 
 def test_a_mistake_at_the_end_is_told_once(checkout: Checkout) -> None:
     path = checkout.folder / "src/difftransformer/reporting/verdict_job.py"
-    whole = path.read_text()
+    source = path.read_text()
     checkout.edit(
         str(path), "    requested = ", "    raise UserError('a mistake')\n    requested = "
     )
-    said = checkout.snakemake("--cores", "1", "--retries", "2", check=False).stderr
-    path.write_text(whole)
+    stderr = checkout.snakemake("--cores", "1", "--retries", "2", check=False).stderr
+    path.write_text(source)
     checkout.snakemake("--cores", "1")  # for who comes after
-    assert said.count("FAILED verdicts") == 1, said
+    assert stderr.count("FAILED verdicts") == 1, stderr
 
 
 def test_more_seeds_train_the_new_ones_only(checkout: Checkout) -> None:
@@ -150,7 +150,7 @@ def test_a_forced_ablation_reruns_its_runs_and_what_shows_them(checkout: Checkou
 
 def test_the_table_names_the_jobs_behind_every_cell(finished: Checkout) -> None:
     results = finished.folder / "results" / "smoke"
-    known = {
+    job_ids = {
         json.loads(path.read_text())["job_id"]
         for path in [
             *results.glob("runs/*/*/training.json"),
@@ -163,7 +163,7 @@ def test_the_table_names_the_jobs_behind_every_cell(finished: Checkout) -> None:
     assert any(line["value"] for line in lines)
     for line in lines:
         ids = set(filter(None, line["run_ids"].split(";")))
-        assert ids <= known, line
+        assert ids <= job_ids, line
         assert ids or not line["value"], line
 
 
@@ -172,8 +172,8 @@ def test_the_report_needs_no_other_file(finished: Checkout) -> None:
     for path in report.glob("*.html"):
         page = path.read_text().replace("http://www.w3.org", "")
         assert "http://" not in page and 'src="/' not in page and 'src="..' not in page
-    whole = (report / "single-page.html").read_text()
-    assert 'src="assets' not in whole and "<link" not in whole
+    single_page = (report / "single-page.html").read_text()
+    assert 'src="assets' not in single_page and "<link" not in single_page
 
 
 def test_runs_are_in_the_tracking_store(finished: Checkout) -> None:
@@ -185,7 +185,7 @@ def test_runs_are_in_the_tracking_store(finished: Checkout) -> None:
         where r.status = 'FINISHED' group by e.name
     """
     with sqlite3.connect(store) as connection:
-        found = dict(connection.execute(query).fetchall())
-    counts = {name.rpartition("/")[2]: count for name, count in found.items()}
+        run_counts = dict(connection.execute(query).fetchall())
+    counts = {name.rpartition("/")[2]: count for name, count in run_counts.items()}
     once = ("train_tokenizer", "tokenize", "count_ngrams", "table", "figure", "verdicts", "report")
     assert counts == dict.fromkeys(once, 1) | {"pretrain": 3, "evaluate": 3}

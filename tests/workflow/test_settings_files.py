@@ -16,7 +16,7 @@ _LARGE = "its aliases expand to over 100000 values"
 
 
 @pytest.mark.parametrize(
-    ("text", "words", "said"),
+    ("text", "words", "message"),
     [
         (
             "overrides: {diff: {}}\noverrides: {dint: {}}\n",
@@ -36,13 +36,13 @@ _LARGE = "its aliases expand to over 100000 values"
     ],
 )
 def test_what_snakemake_would_misread_is_one_line(
-    text: str, words: tuple[str, ...], said: str, finished: Checkout
+    text: str, words: tuple[str, ...], message: str, finished: Checkout
 ) -> None:
     file = finished.folder / "mine.yaml"
     file.write_text(text)
-    given = ("--config", *words) if words else ()
-    ended = finished.snakemake("-n", "--configfile", "mine.yaml", *given, check=False)
+    options = ("--config", *words) if words else ()
+    ended = finished.snakemake("-n", "--configfile", "mine.yaml", *options, check=False)
     file.unlink()
-    (line,) = [one for one in ended.stderr.splitlines() if one.startswith("error:")]
-    assert ended.returncode != 0 and said in line
+    (line,) = [line for line in ended.stderr.splitlines() if line.startswith("error:")]
+    assert ended.returncode != 0 and message in line
     assert not (finished.folder / "ran").exists()  # no expression of a settings file is run

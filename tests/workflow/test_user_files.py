@@ -60,8 +60,8 @@ def checkout(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Chec
         file.write("  mine: {label: Mine, pretrained: './mo{d}el'}\n")
     row = "      - {run: diff_3b_1t}\n"
     checkout.edit("config/artifacts/table1.yaml", row, f"{row}      - {{run: mine}}\n")
-    known = ("--touch", "--cores", "1", "--forceall", PACKED, MEASURED)
-    checkout.snakemake(*known, *SCALE, ITEMS)
+    options = ("--touch", "--cores", "1", "--forceall", PACKED, MEASURED)
+    checkout.snakemake(*options, *SCALE, ITEMS)
     return checkout
 
 
@@ -101,7 +101,7 @@ def test_an_incomplete_folder_stops_the_targets_that_read_it_alone(checkout: Che
     weights, items = (
         checkout.folder / name for name in ("mo{d}el/model.safetensors", "it{e}ms/piqa")
     )
-    for moved, said in (
+    for moved, message in (
         (weights, "mo{d}el: has no weights"),
         (items, "contains neither validation"),
     ):
@@ -110,14 +110,14 @@ def test_an_incomplete_folder_stops_the_targets_that_read_it_alone(checkout: Che
         ended = checkout.snakemake("--dry-run", "table1", *SCALE, ITEMS, check=False)
         shutil.move(aside, moved)
         assert "table" in others.stdout + others.stderr
-        told = ended.stdout + ended.stderr
-        lines = [line for line in told.splitlines() if line.startswith("error:")]
-        assert ended.returncode != 0 and len(lines) == 1 and said in lines[0], told
-        assert "Traceback" not in told
+        output = ended.stdout + ended.stderr
+        lines = [line for line in output.splitlines() if line.startswith("error:")]
+        assert ended.returncode != 0 and len(lines) == 1 and message in lines[0], output
+        assert "Traceback" not in output
 
 
 def test_a_listing_says_what_was_read(checkout: Checkout) -> None:
     assert planned(checkout, PACKED) == set()
     listings = (checkout.folder / "results/smoke/plan").glob("files-*/dataset-mine.jsonl")
-    lines = [json.loads(line) for one in listings for line in one.read_text().splitlines()]
+    lines = [json.loads(line) for path in listings for line in path.read_text().splitlines()]
     assert ["te{x}ts/{x}.txt", 9] in [line[:2] for line in lines]

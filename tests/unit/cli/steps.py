@@ -21,9 +21,11 @@ def step_words(
         *more: Options.
         **files: What else `--files` has: `seed`, `results`.
     """
-    given = {"inputs": _listed(inputs), "outputs": _listed(outputs)} | files
-    return ["step", rule, "--job-config", str(config), "--files", json.dumps(given), *more]
+    all_files = {"inputs": _listed(inputs), "outputs": _listed(outputs)} | files
+    return ["step", rule, "--job-config", str(config), "--files", json.dumps(all_files), *more]
 
 
 def _listed(paths: Paths) -> dict[str, list[str]]:
-    return {name: one if isinstance(one, list) else [str(one)] for name, one in paths.items()}
+    return {
+        name: value if isinstance(value, list) else [str(value)] for name, value in paths.items()
+    }

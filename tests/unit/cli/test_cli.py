@@ -68,7 +68,7 @@ def test_show_says_which_file_and_key_sets_each_value(repository: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("run", "said"),
+    ("run", "message"),
     [
         # At tiny D = 128, d = 16: Q 16, K 4, V 4 and O 8 heads and 8 rows of lambda, against O 16.
         ("diff_v2", "66,560 parameters in the attention of each layer, -18.8% against the 81,920"),
@@ -78,10 +78,11 @@ def test_show_says_which_file_and_key_sets_each_value(repository: Path) -> None:
     ],
 )
 def test_show_compares_attention_with_plain_attention(
-    run: str, said: str, repository: Path
+    run: str, message: str, repository: Path
 ) -> None:
     assert (
-        said in call("show", run, "--config-dir", repository / "config", "--scale", "tiny").stderr
+        message
+        in call("show", run, "--config-dir", repository / "config", "--scale", "tiny").stderr
     )
 
 
@@ -150,7 +151,7 @@ def test_the_name_of_a_table_builds_it(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("tabel6", "No such command 'tabel6'; did you mean 'table6'?"),
         ("reurn", "No such command 'reurn'; did you mean 'rerun'?"),
@@ -163,34 +164,34 @@ def test_the_name_of_a_table_builds_it(
         ("open", "results/tiny/report/index.html: not built yet: difftransformer build"),
     ],
 )
-def test_a_wrong_call_is_one_line_with_its_cure(words: str, said: str, checkout: Path) -> None:
+def test_a_wrong_call_is_one_line_with_its_cure(words: str, message: str, checkout: Path) -> None:
     ended = RUNNER.invoke(app, words.split(), prog_name="difftransformer")
     assert ended.exit_code == 2
     (line,) = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
-    assert said in line
+    assert message in line
 
 
 def test_a_shell_completes_what_can_be_built(checkout: Path) -> None:
     assert command_group.complete_target("table6") == ["table6", "table6_recall"]
     assert {"default_targets", "diff_v1", "dex"} <= set(command_group.complete_target(""))
-    known = Plan.load(checkout / "config").resolver
-    assert {*command_group.targets()} == {*known.artifacts, *known.papers.papers, *GROUPS}
+    resolver = Plan.load(checkout / "config").resolver
+    assert {*command_group.targets()} == {*resolver.artifacts, *resolver.papers.papers, *GROUPS}
     assert command_group.targets(checkout / "elsewhere") == []
     typed = {"_DIFFTRANSFORMER_COMPLETE": "complete_bash", "COMP_CWORD": "1"}
-    for word, found in {"table6": ["table6", "table6_recall"], "buil": ["build"]}.items():
-        given = typed | {"COMP_WORDS": f"difftransformer {word}"}
-        ended = RUNNER.invoke(app, [], env=given, prog_name="difftransformer")
-        assert ended.stdout.split() == found
+    for word, completions in {"table6": ["table6", "table6_recall"], "buil": ["build"]}.items():
+        environment = typed | {"COMP_WORDS": f"difftransformer {word}"}
+        ended = RUNNER.invoke(app, [], env=environment, prog_name="difftransformer")
+        assert ended.stdout.split() == completions
 
 
 def test_open_shows_the_page_of_a_table(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = checkout / "results/tiny/report/table6.html"
     page.parent.mkdir(parents=True)
     page.touch()
-    shown = Mock(return_value=True)
-    monkeypatch.setattr("webbrowser.open", shown)
+    open_browser = Mock(return_value=True)
+    monkeypatch.setattr("webbrowser.open", open_browser)
     assert call("open", "table6").exit_code == 0
-    shown.assert_called_once_with(page.resolve().as_uri())
+    open_browser.assert_called_once_with(page.resolve().as_uri())
 
 
 def test_tracking_is_sent_where_the_configuration_says(
@@ -202,8 +203,8 @@ def test_tracking_is_sent_where_the_configuration_says(
     file.write_text(yaml.safe_dump(changed | {"tracking": {"uri": "http://127.0.0.1:9"}}))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
-    asked = Mock(return_value=SyncReport())
-    monkeypatch.setattr("difftransformer.tracking.sync.sync_tracking", asked)
+    sync = Mock(return_value=SyncReport())
+    monkeypatch.setattr("difftransformer.tracking.sync.sync_tracking", sync)
     for environment, options, wanted in (
         ("", (), (Path("elsewhere"), "http://127.0.0.1:9")),
         ("off", (), (Path("elsewhere"), "off")),
@@ -211,7 +212,7 @@ def test_tracking_is_sent_where_the_configuration_says(
     ):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", environment)
         assert call("sync-tracking", *options).exit_code == 0
-        asked.assert_called_with(*wanted)
+        sync.assert_called_with(*wanted)
 
 
 @pytest.mark.parametrize("store", ["databricks", "databricks://mine"])
@@ -224,25 +225,25 @@ def test_runs_in_databricks_are_left_to_it(
     monkeypatch.setattr(ui, "_stop_signals", lambda: stopped)
     monkeypatch.setattr(serving, "report_server", lambda *_: nullcontext(Mock()))
     monkeypatch.setattr(serving, "scales_with_report", lambda _root: ["tiny"])
-    said = call("ui", "--results", tmp_path, "--tracking", store)
-    assert said.exit_code == 0 and said.stdout.startswith("report at scale tiny: ")
-    assert "databricks" not in said.stdout
+    result = call("ui", "--results", tmp_path, "--tracking", store)
+    assert result.exit_code == 0 and result.stdout.startswith("report at scale tiny: ")
+    assert "databricks" not in result.stdout
     started.assert_not_called()
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("show", "dif"), "unknown run 'dif'; did you mean 'diff'?"),
         (("check-config", "--scale", "tinny"), "unknown scale 'tinny'; did you mean 'tiny'?"),
     ],
 )
 def test_a_wrong_name_is_one_line(
-    words: tuple[str, ...], said: str, repository: Path, caplog: pytest.LogCaptureFixture
+    words: tuple[str, ...], message: str, repository: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ended = call(*words, "--config-dir", repository / "config")
     assert ended.exit_code == 2
-    assert said in caplog.text
+    assert message in caplog.text
     assert "\n" not in caplog.messages[-1]
 
 
@@ -266,8 +267,8 @@ def test_files_of_a_step_come_by_standard_input(
 
 def test_costs_of_what_does_not_exist_are_one_line(repository: Path) -> None:
     assert call("estimate-cost", "tabel1", "--config-dir", repository / "config").exit_code == 2
-    known = call("estimate-cost", "table1", "--config-dir", repository / "config")
-    assert known.exit_code == 0 and "GPU-hours" in known.output
+    result = call("estimate-cost", "table1", "--config-dir", repository / "config")
+    assert result.exit_code == 0 and "GPU-hours" in result.output
 
 
 def test_make_plan_gets_costs_of_scales_with_a_machine_alone(repository: Path) -> None:
@@ -281,8 +282,8 @@ def test_the_results_folder_is_named_for_make(
     repository: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert call("results-folder", "--config-dir", repository / "config").output == "results/tiny\n"
-    given = ("--scale", "smoke", "--config-dir", repository / "config")
-    assert call("results-folder", *given).output == "results/smoke\n"
+    options = ("--scale", "smoke", "--config-dir", repository / "config")
+    assert call("results-folder", *options).output == "results/smoke\n"
     (tmp_path / "config.yaml").write_text("scale: tiny;touch${IFS}x\nheadline: []\n")
     assert call("results-folder", "--config-dir", tmp_path).exit_code == 2
     assert "scale: 'tiny;touch${IFS}x' is no name" in caplog.messages[-1]

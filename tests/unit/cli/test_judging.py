@@ -81,16 +81,16 @@ def endpoint(**changes: Any) -> EndpointJudge:
 def test_the_lexical_judge_leaves_counts_and_single_judgments(answered: Path) -> None:
     assert judge(answered, LexicalJudge()).exit_code == 0
     path = output(answered, "lexical")
-    found = results.read_result(path)
-    assert (found.kind, found.suite) == ("judgment", "hallucination_by_lexical")
+    result = results.read_result(path)
+    assert (result.kind, result.suite) == ("judgment", "hallucination_by_lexical")
     assert (
-        found.metrics["faithful_summary_n2"] == 0.5 and found.metrics["faithful_answer_n2"] == 1.0
+        result.metrics["faithful_summary_n2"] == 0.5 and result.metrics["faithful_answer_n2"] == 1.0
     )
-    assert found.metrics["average"] == 0.75 and found.metrics["unjudged"] == 0
-    assert found.metrics["contradicted_summary_n2"] == 1
-    assert found.settings["upstream"] == ["evaluate-recall_diff-hallucination-0-abc"]
+    assert result.metrics["average"] == 0.75 and result.metrics["unjudged"] == 0
+    assert result.metrics["contradicted_summary_n2"] == 1
+    assert result.settings["upstream"] == ["evaluate-recall_diff-hallucination-0-abc"]
     judgments = read_judgments(path.with_suffix("") / "judgments.jsonl")
-    assert [(one.set, one.index, one.faithful) for one in judgments] == [
+    assert [(judgment.set, judgment.index, judgment.faithful) for judgment in judgments] == [
         ("summary_n2", 0, True), ("summary_n2", 1, False), ("answer_n2", 0, True)
     ]  # fmt: skip
 
@@ -101,7 +101,7 @@ def test_the_lexical_judge_says_the_same_again(answered: Path, tmp_path: Path) -
     first = Path(shutil.copytree(built, tmp_path / "first"))
     shutil.rmtree(built / "judgments")
     judge(answered, LexicalJudge())
-    compared = {Path(one.name): one.same for one in compare_builds(first, built)}
+    compared = {Path(file.name): file.same for file in compare_builds(first, built)}
     assert compared[output(answered, "lexical").relative_to(built)]
     assert len(compared) == 4 and all(compared.values())
 
@@ -120,12 +120,12 @@ def test_the_job_is_the_judge_and_the_answers_and_not_who_generated_them(answere
 def test_unclear_replies_are_counted_and_not_dropped(answered: Path, server: JudgingServer) -> None:
     server.otherwise = lambda case: HALLUCINATED if "<text>\nk07 v31 k02" in case else Reply("No.")
     assert judge(answered, endpoint()).exit_code == 0
-    found = results.read_result(output(answered, "endpoint")).metrics
-    assert (found["judged_summary_n2"], found["unjudged_summary_n2"]) == (1, 1)
-    assert (found["judged_answer_n2"], found["faithful_answer_n2"]) == (0, None)
-    assert found["average"] == found["average_summary"] == 0.0
-    assert found["average_answer"] is None and found["unjudged"] == 2
-    assert found["judge_prompt_tokens"] == 7 * 100
+    metrics = results.read_result(output(answered, "endpoint")).metrics
+    assert (metrics["judged_summary_n2"], metrics["unjudged_summary_n2"]) == (1, 1)
+    assert (metrics["judged_answer_n2"], metrics["faithful_answer_n2"]) == (0, None)
+    assert metrics["average"] == metrics["average_summary"] == 0.0
+    assert metrics["average_answer"] is None and metrics["unjudged"] == 2
+    assert metrics["judge_prompt_tokens"] == 7 * 100
     assert len(server.requests) == 7
 
 
@@ -135,12 +135,12 @@ def test_key_and_address_stand_nowhere(
     ended = [judge(answered, endpoint())]
     server.script = [Reply(status=403, body=f'{{"error": "{KEY} of {server.url} is bad"}}')]
     ended.append(judge(answered, endpoint(model="another")))
-    assert [one.exit_code for one in ended] == [0, 2]
+    assert [result.exit_code for result in ended] == [0, 2]
     assert "<OPENAI_API_KEY> of <OPENAI_BASE_URL> is bad" in (tmp_path / "judge.log").read_text()
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert any(path.name == "tracking.jsonl" for path in files) and len(files) > 8
     texts = [path.read_bytes().decode(errors="replace") for path in files]
-    texts += [one.output + one.stderr for one in ended]
+    texts += [result.output + result.stderr for result in ended]
     for secret in (KEY, server.url.removesuffix("/v1")):
         assert not [text for text in texts if secret in text]
 
@@ -186,10 +186,10 @@ def test_the_estimate_for_people_needs_no_key(
     seed = Plan.load(repository / "config", {}).artifacts.resolve("table4", "table").seeds[0]
     answer_file(Path(f"results/tiny/evaluations/hallucination/recall_diff/{seed}.json"))
     words = ["estimate-judge-cost", "table4", "--config-dir", str(repository / "config")]
-    said = CliRunner().invoke(app, words)
-    assert said.exit_code == 0, said.output
-    assert "3 answers of 1 runs: 3 calls, 0 judgments are cached" in said.output
-    assert "2 runs have no answers yet: `snakemake table4" in said.output
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    assert "3 answers of 1 runs: 3 calls, 0 judgments are cached" in result.output
+    assert "2 runs have no answers yet: `snakemake table4" in result.output
     assert not Path("results/kept_judgments/pace").exists()
     refused = CliRunner().invoke(app, [words[0], "table6", *words[2:]])
     assert refused.exit_code == 2

@@ -32,11 +32,11 @@ def spoil(name: str, change: Change, config_folder: Path) -> None:
 
 
 def assert_one_line(case: Case, config_folder: Path) -> None:
-    name, change, said = case
+    name, change, fragments = case
     spoil(name, change, config_folder)
     with pytest.raises(UserError) as caught:
         Plan.load(config_folder)
     line = str(caught.value)
     assert "\n" not in line
-    for part in said:
+    for part in fragments:
         assert part in line, line

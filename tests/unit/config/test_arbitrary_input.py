@@ -68,13 +68,13 @@ def test_any_bytes_are_a_slice_or_our_error(content: bytes) -> None:
     changes=st.dictionaries(
         st.sampled_from(["model", "training"]), st.dictionaries(KEYS, VALUES, max_size=2)
     ),
-    whole=st.booleans(),
+    complete=st.booleans(),
 )
 def test_any_run_resolves_or_is_our_error(
     name: str,
     entry: dict[str, Any],
     changes: dict[str, Any],
-    whole: bool,
+    complete: bool,
     repository: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -83,7 +83,7 @@ def test_any_run_resolves_or_is_our_error(
     def read(path: Path) -> dict[str, Any]:
         content = _read(path)
         if path.name == "runs.yaml":
-            usable = {"label": "Spoilt", "base": "transformer"} if whole else {}
+            usable = {"label": "Spoilt", "base": "transformer"} if complete else {}
             return {"runs": content["runs"] | {name: usable | {"overrides": changes} | entry}}
         return content
 

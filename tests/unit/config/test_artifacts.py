@@ -128,10 +128,10 @@ def test_replications_are_checked(change: dict[str, Any], message: str) -> None:
 
 def test_a_replication_is_of_a_listed_paper() -> None:
     papers = load(PapersFile, "papers.yaml")
-    known = read_artifacts(CONFIG / "artifacts", papers)
+    artifacts = read_artifacts(CONFIG / "artifacts", papers)
     strange = papers.replications[0].model_copy(update={"paper": "diff_v3"})
     with pytest.raises(ConfigError, match=r"replications\[0\]\.paper: unknown paper 'diff_v3'"):
-        check_papers(papers.model_copy(update={"replications": [strange]}), known, "p.yaml")
+        check_papers(papers.model_copy(update={"replications": [strange]}), artifacts, "p.yaml")
 
 
 def test_replications_are_shown_of_a_listed_paper(tmp_path: Path) -> None:

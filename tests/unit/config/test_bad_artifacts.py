@@ -174,7 +174,7 @@ def test_it_is_one_line_that_names_the_place(
 
 
 @pytest.mark.parametrize(
-    ("file", "said"),
+    ("file", "message"),
     [
         ("all.yaml", "all is the name of a group of artifacts; rename the file"),
         ("dex.yaml", "dex is the name of a paper; rename the file"),
@@ -183,13 +183,13 @@ def test_it_is_one_line_that_names_the_place(
     ],
 )
 def test_a_file_that_could_not_be_asked_for_is_one_line(
-    file: str, said: str, config_folder: Path
+    file: str, message: str, config_folder: Path
 ) -> None:
     path = config_folder / "artifacts" / file
     path.write_bytes((config_folder / "artifacts" / "table9.yaml").read_bytes())
     with pytest.raises(ConfigError) as caught:
         Plan.load(config_folder)
-    assert str(caught.value) == f"{path}: {said}"
+    assert str(caught.value) == f"{path}: {message}"
 
 
 def test_every_rule_of_the_workflow_is_known(repository: Path) -> None:

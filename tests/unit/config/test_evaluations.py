@@ -6,10 +6,10 @@ from types import ModuleType
 
 import pytest
 
-from difftransformer.config import evaluations as found
+from difftransformer.config import evaluations
 from difftransformer.errors import ConfigError
 
-WHOLE = {
+VALID_FILES = {
     "__init__.py": "",
     "settings.py": "class Suite:\n    pass\n",
     "measure.py": "def measure(suite, context):\n    return {}\n",
@@ -18,31 +18,31 @@ WHOLE = {
 
 
 @pytest.fixture
-def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty folder in place of the evaluations."""
-    monkeypatch.setattr(found, "_FOLDER", tmp_path)
-    found.evaluations.cache_clear()
+    monkeypatch.setattr(evaluations, "_FOLDER", tmp_path)
+    evaluations.evaluations.cache_clear()
     yield tmp_path
-    found.evaluations.cache_clear()
+    evaluations.evaluations.cache_clear()
 
 
-def make(room: Path, **changes: str | None) -> None:
+def make(folder: Path, **changes: str | None) -> None:
     """Write the folder `entropy` with changed files; None leaves one out."""
-    (room / "entropy").mkdir()
-    for name, text in (WHOLE | {f"{key}.py": text for key, text in changes.items()}).items():
+    (folder / "entropy").mkdir()
+    for name, text in (VALID_FILES | {f"{key}.py": text for key, text in changes.items()}).items():
         if text is not None:
-            (room / "entropy" / name).write_text(text)
+            (folder / "entropy" / name).write_text(text)
 
 
-def test_what_has_a_folder_is_a_evaluation(room: Path) -> None:
-    make(room)
-    (room / "__pycache__").mkdir()
-    (room / "notes.txt").write_text("")
-    assert found.evaluations() == ("entropy",)
+def test_what_has_a_folder_is_a_evaluation(folder: Path) -> None:
+    make(folder)
+    (folder / "__pycache__").mkdir()
+    (folder / "notes.txt").write_text("")
+    assert evaluations.evaluations() == ("entropy",)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"__init__": None}, "evaluations/entropy: lacks __init__.py"),
         ({"settings": None}, "evaluations/entropy: lacks settings.py"),
@@ -56,19 +56,21 @@ def test_what_has_a_folder_is_a_evaluation(room: Path) -> None:
         ),
     ],
 )
-def test_a_folder_says_what_it_lacks(room: Path, changes: dict[str, str | None], said: str) -> None:
-    make(room, **changes)
+def test_a_folder_says_what_it_lacks(
+    folder: Path, changes: dict[str, str | None], message: str
+) -> None:
+    make(folder, **changes)
     with pytest.raises(ConfigError) as caught:
-        found.evaluations()
+        evaluations.evaluations()
     line = str(caught.value)
-    assert said in line and "\n" not in line
+    assert message in line and "\n" not in line
     assert line.endswith("see docs/adding_an_evaluation.md")
 
 
-def test_a_folder_with_broken_python_is_one_line(room: Path) -> None:
-    make(room, report="def section(context:\n")
+def test_a_folder_with_broken_python_is_one_line(folder: Path) -> None:
+    make(folder, report="def section(context:\n")
     with pytest.raises(ConfigError, match=r"entropy/report\.py:1: not valid Python: ") as caught:
-        found.evaluations()
+        evaluations.evaluations()
     assert "\n" not in str(caught.value)
 
 
@@ -77,14 +79,14 @@ KIND = """
 
 
 @pytest.mark.parametrize(
-    ("base", "body", "said"),
+    ("base", "body", "message"),
     [
         ("WindowSuite", "pass", 'Suite needs the line `kind: Literal["sinks"] = ...`'),
         ("Suite", KIND, "Suite has no reading(self, model, longest)"),
     ],
 )
 def test_a_suite_says_what_it_lacks(
-    base: str, body: str, said: str, monkeypatch: pytest.MonkeyPatch
+    base: str, body: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = ModuleType("settings")
     code = f"""
@@ -95,20 +97,20 @@ class Suite(evaluation.{base}):
     {body.strip()}
 """
     exec(code, vars(settings))
-    monkeypatch.setattr(found, "import_module", lambda name: settings)
+    monkeypatch.setattr(evaluations, "import_module", lambda name: settings)
     with pytest.raises(ConfigError) as caught:
-        found._read.__wrapped__("sinks")
+        evaluations._read.__wrapped__("sinks")
     assert str(caught.value) == (
-        f"evaluations/sinks/settings.py: {said}; see docs/adding_an_evaluation.md"
+        f"evaluations/sinks/settings.py: {message}; see docs/adding_an_evaluation.md"
     )
 
 
 def test_a_misspelt_evaluation_is_answered_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match="here: unknown evaluation 'sink'; did you mean 'sinks'"):
-        found.evaluation("sink", "here")
+        evaluations.evaluation("sink", "here")
     with pytest.raises(ConfigError, match="kind: unknown kind 'recal'; did you mean 'recall'"):
-        found.suite_class("recal", "kind")
+        evaluations.suite_class("recal", "kind")
     with pytest.raises(ConfigError, match=r"unknown kind '\['recall'\]'"):
-        found.suite_class(["recall"], "kind")
+        evaluations.suite_class(["recall"], "kind")
     with pytest.raises(ConfigError, match="unknown kind 'throughput'"):
-        found.suite_class("throughput", "kind")  # it has timings and no suite
+        evaluations.suite_class("throughput", "kind")  # it has timings and no suite

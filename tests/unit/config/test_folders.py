@@ -52,11 +52,13 @@ def test_a_link_out_of_the_folder_is_not_followed(folder: Path, to: str, relativ
     (folder.parent / "elsewhere" / "up").symlink_to(folder.parent)
     link = folder / "deep" / "link"
     link.symlink_to(Path("../..", to) if relative else folder.parent / to)
-    found = read_folder(folder)
-    assert found.outside == [link] and not {path.name for path in found.files} & {"link", "three"}
-    with pytest.raises(DataError, match=rf"deep/link: is a link to .*, outside {folder}: ") as said:
+    contents = read_folder(folder)
+    names = {path.name for path in contents.files}
+    assert contents.outside == [link] and not names & {"link", "three"}
+    message = rf"deep/link: is a link to .*, outside {folder}: "
+    with pytest.raises(DataError, match=message) as error:
         files_below(folder)
-    assert "\n" not in str(said.value)
+    assert "\n" not in str(error.value)
     assert read_folder(folder, folder.parent).outside == []
 
 

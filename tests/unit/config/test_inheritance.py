@@ -64,14 +64,14 @@ def test_ancestry_goes_from_the_root_down() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entries", "said"),
+    ("entries", "message"),
     [
         ({"a": Entry("b"), "b": Entry("a")}, "bases form a circle: a -> b -> a"),
         ({"a": Entry("a")}, "bases form a circle: a -> a"),
         ({"a": Entry("diif"), "diff": Entry()}, "unknown base 'diif'; did you mean 'diff'?"),
     ],
 )
-def test_a_broken_chain_is_one_line(entries: dict[str, Entry], said: str) -> None:
+def test_a_broken_chain_is_one_line(entries: dict[str, Entry], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         ancestry(entries, "a", "runs.yaml: runs")
-    assert said in str(caught.value)
+    assert message in str(caught.value)

@@ -28,12 +28,12 @@ class Second(Settings):
 
 
 class Outer(Settings):
-    one: Inner
+    nested: Inner
     listed: list[Inner]
     named: dict[Name, Inner]
     any_name: dict[str, Inner]
     either: Annotated[Inner | Other | None, "a union"]
-    told: Annotated[First | Second, Field(discriminator="kind")]
+    discriminated: Annotated[First | Second, Field(discriminator="kind")]
     open: dict[str, object]
 
 
@@ -41,12 +41,12 @@ class Outer(Settings):
     ("path", "keys"),
     [
         (("x",), set(Outer.model_fields)),
-        (("one", "x"), {"a"}),
+        (("nested", "x"), {"a"}),
         (("listed", 0, "x"), {"a"}),
         (("named", "n", "x"), {"a"}),
         (("any_name", "n", "x"), {"a"}),
         (("either", "x"), {"a", "b"}),
-        (("told", "x"), {"kind", "c", "d"}),
+        (("discriminated", "x"), {"kind", "c", "d"}),
         (("open", "n", "x"), set()),
     ],
 )

@@ -12,7 +12,7 @@ from difftransformer.planning.plan import Plan
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "message"),
     [
         ({"scael": "tiny"}, "--config scael: unknown key; did you mean 'scale'?"),
         ({"scale": "tini"}, "unknown scale 'tini'; did you mean 'tiny'?"),
@@ -43,11 +43,11 @@ from difftransformer.planning.plan import Plan
     ],
 )
 def test_a_wrong_override_is_one_line(
-    overrides: dict[str, Any], said: str, config_folder: Path
+    overrides: dict[str, Any], message: str, config_folder: Path
 ) -> None:
     with pytest.raises(UserError) as caught:
         Plan.load(config_folder, overrides)
-    assert said in str(caught.value) and "\n" not in str(caught.value)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_settings_for_one_call_win_over_all_others(config_folder: Path) -> None:
@@ -56,18 +56,18 @@ def test_settings_for_one_call_win_over_all_others(config_folder: Path) -> None:
     assert plan.jobs.run("transformer") == Plan.load(config_folder).jobs.run("transformer")
 
 
-@pytest.mark.parametrize(("given", "meant"), [("3", [0, 2, 4]), ("[1,7]", [1, 7])])
+@pytest.mark.parametrize(("seeds", "expected"), [("3", [0, 2, 4]), ("[1,7]", [1, 7])])
 def test_seeds_are_a_list_or_a_count_that_passes_over_exploratory_ones(
-    given: str, meant: list[int], config_folder: Path
+    seeds: str, expected: list[int], config_folder: Path
 ) -> None:
     scale = config_folder / "scales" / "tiny.yaml"
     lines = scale.read_text().splitlines()
     others = [line for line in lines if not line.startswith("exploratory_seeds")]
     scale.write_text("\n".join([*others, "exploratory_seeds: [1, 3]\n"]))
-    artifacts = Plan.load(config_folder, parse_settings([f"seeds={given}"])).artifacts
-    assert artifacts.seeds("table6") == artifacts.resolve("table6", "table").seeds == meant
+    artifacts = Plan.load(config_folder, parse_settings([f"seeds={seeds}"])).artifacts
+    assert artifacts.seeds("table6") == artifacts.resolve("table6", "table").seeds == expected
     assert artifacts.resolve("table6", "table").exploratory_seeds == [1, 3]
-    assert artifacts.exploratory() == ([1] if 1 in meant else [])
+    assert artifacts.exploratory() == ([1] if 1 in expected else [])
 
 
 def test_an_artifact_has_the_seeds_of_its_scale_where_nobody_says(config_folder: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_sweep_that_chooses_has_its_own_seeds_and_one_that_answers_those_of_a_
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (
             "overrides: {diff: {}}\noverrides: {transformer: {}}\n",
@@ -107,12 +107,12 @@ def test_a_sweep_that_chooses_has_its_own_seeds_and_one_that_answers_those_of_a_
     ],
 )
 def test_a_file_of_settings_is_read_as_config_yaml_is(
-    text: str, said: str, config_folder: Path, tmp_path: Path
+    text: str, message: str, config_folder: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "mine.yaml").write_text(text)
     with pytest.raises(ConfigError) as caught:
         Plan.load(config_folder, files=[tmp_path / "mine.yaml"])
-    assert said in str(caught.value) and "\n" not in str(caught.value)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
     assert "mine.yaml: " in str(caught.value)
 
 
@@ -132,7 +132,7 @@ def test_later_files_and_the_command_line_win(config_folder: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["seeds=010"], "--config seeds: line 1: YAML reads 010 as 8"),
         (["seeds=1", "seeds=2"], "--config seeds: is given twice; remove one"),
@@ -141,17 +141,17 @@ def test_later_files_and_the_command_line_win(config_folder: Path, tmp_path: Pat
         (["scale"], "--config scale: takes key=value"),
     ],
 )
-def test_words_of_the_command_line_are_read_strictly(words: list[str], said: str) -> None:
+def test_words_of_the_command_line_are_read_strictly(words: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_settings(words)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert parse_settings(["seeds=3", "corpus=", "pretrained=./a=b"]) == {
         "seeds": 3, "corpus": None, "pretrained": "./a=b",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
         ("lambda_init: 0,3", "lambda_init: input should be 'exponential', or needs a number"),
         ("lamda_init: 0.3", "lamda_init: unknown key; did you mean 'lambda_init'?"),
@@ -159,14 +159,14 @@ def test_words_of_the_command_line_are_read_strictly(words: list[str], said: str
     ],
 )
 def test_an_attention_that_a_call_sets_is_blamed_on_the_call(
-    setting: str, said: str, config_folder: Path, tmp_path: Path
+    setting: str, message: str, config_folder: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(f"overrides:\n  diff:\n    model:\n      attention:\n        {setting}\n")
     with pytest.raises(ConfigError) as caught:
         Plan.load(config_folder, files=[file])
     assert f"changed by {file}: overrides.diff: model.attention" in str(caught.value)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_the_default_targets_have_fresh_seeds_that_a_larger_count_continues(
@@ -207,9 +207,9 @@ def test_elsewhere_than_in_a_project_the_line_says_where_to_go(tmp_path: Path) -
     ],
 )
 def test_a_text_in_quotes_is_read_once(word: str, read: Any, config_folder: Path) -> None:
-    given = parse_settings([word])
-    (key,) = given
-    assert given[key] == read
-    assert parse_settings(as_settings(given)) == given  # as `rerun` passes it on to Snakemake
+    settings = parse_settings([word])
+    (key,) = settings
+    assert settings[key] == read
+    assert parse_settings(as_settings(settings)) == settings  # as `rerun` passes it on to Snakemake
     if key == "benchmarks":
-        assert load_project(config_folder, given)[0].benchmarks == read
+        assert load_project(config_folder, settings)[0].benchmarks == read

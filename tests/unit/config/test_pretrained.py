@@ -13,7 +13,7 @@ from difftransformer.errors import UserError
 
 
 @pytest.mark.parametrize(
-    ("kind", "settings", "said"),
+    ("kind", "settings", "message"),
     [
         ("qwen2", {"quantization_config": {"quant_method": "gptq", "bits": 4}}, "are quantized"),
         (
@@ -31,12 +31,12 @@ from difftransformer.errors import UserError
     ],
 )
 def test_a_model_that_cannot_be_adapted_is_one_line_before_any_job(
-    tmp_path: Path, kind: str, settings: dict[str, Any], said: str
+    tmp_path: Path, kind: str, settings: dict[str, Any], message: str
 ) -> None:
     model_of(kind).save_pretrained(tmp_path / "base")
     path = tmp_path / "base" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | settings))
-    with pytest.raises(UserError, match=said) as refusal:
+    with pytest.raises(UserError, match=message) as refusal:
         sizes(PretrainedModel(name=str(tmp_path / "base")))
     assert "\n" not in str(refusal.value)
     assert str(refusal.value).startswith(str(tmp_path / "base"))

@@ -31,32 +31,32 @@ def artifact() -> ArtifactConfig:
     return typed_artifact(yaml.safe_load(ARTIFACT), "t.yaml")
 
 
-def shown(proxies: Proxies) -> ArtifactConfig:
+def resolved(proxies: Proxies) -> ArtifactConfig:
     """The artifact at a scale with these stand-ins."""
     return with_proxies(proxies, {"t": artifact()}, RUNS, "tiny.yaml")["t"]
 
 
 def test_proxies_take_rows_and_keep_the_published_values() -> None:
-    replaced = shown({"t": {"big": "small", "bigger": "larger", "other": None}})
+    replaced = resolved({"t": {"big": "small", "bigger": "larger", "other": None}})
     (part,) = replaced.sections
-    found = [(row.run, row.baseline, row.paper) for row in part.rows]
-    assert found == [("small", None, "big"), ("larger", "small", "bigger")]
+    rows = [(row.run, row.baseline, row.paper) for row in part.rows]
+    assert rows == [("small", None, "big"), ("larger", "small", "bigger")]
     assert part.baseline == "small"
 
 
 def test_claims_follow_the_runs_of_proxies(repository: Path) -> None:
     claims = ConfigResolver.load(repository / "config", {"scale": "gpu"}).registry.claims
-    asked = {"table2": {"recall_diff": "diff", "recall_transformer": None}}
-    followed = claims_on_proxies(asked, claims)
+    proxies = {"table2": {"recall_diff": "diff", "recall_transformer": None}}
+    followed = claims_on_proxies(proxies, claims)
     (contrast,) = followed["V1.needles"].contrasts
     (before,) = claims["V1.needles"].contrasts
     assert (contrast.row, contrast.baseline) == ("diff", before.baseline)
-    others = [name for name, one in claims.items() if one.artifact != "table2"]
+    others = [name for name, claim in claims.items() if claim.artifact != "table2"]
     assert others and all(followed[name] == claims[name] for name in others)
 
 
 def test_without_proxies_nothing_changes() -> None:
-    assert shown({}) == shown({"t": {}}) == artifact()
+    assert resolved({}) == resolved({"t": {}}) == artifact()
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_without_proxies_nothing_changes() -> None:
 )
 def test_what_cannot_be_a_proxy(proxies: Proxies, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
-        shown(proxies)
+        resolved(proxies)
 
 
 def test_a_pretrained_entry_is_nothing_but_that() -> None:

@@ -1,6 +1,7 @@
 """The registry of claims: what it may hold, and that a claim never changes under its id."""
 
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ CLAIMS = RESOLVER.registry.claims
 
 def changed(name: str, **changes: Any) -> dict[str, Any]:
     """The registry with one claim changed; None takes a key away."""
-    claim = {key: one for key, one in (RAW["claims"][name] | changes).items() if one is not None}
+    claim = {
+        key: value for key, value in (RAW["claims"][name] | changes).items() if value is not None
+    }
     return RAW | {"claims": RAW["claims"] | {name: claim}}
 
 
@@ -33,13 +36,13 @@ def read(raw: dict[str, Any], folder: Path) -> None:
 
 def test_there_are_few_and_one_primary_question_of_a_kind() -> None:
     assert len(CLAIMS) <= MOST_CLAIMS
-    primary = [one for one in CLAIMS.values() if one.endpoint == "primary"]
-    assert [sum(one.paper == paper for one in primary) for paper in ("diff_v1", "dex", "diff_v2")] \
-        == [4, 1, 1]  # fmt: skip
+    primary = [claim for claim in CLAIMS.values() if claim.endpoint == "primary"]
+    counts = Counter(claim.paper for claim in primary)
+    assert [counts[paper] for paper in ("diff_v1", "dex", "diff_v2")] == [4, 1, 1]
     contrasts = [
-        (c.metric, c.row, c.baseline, one.artifact)
-        for one in CLAIMS.values()
-        for c in one.contrasts
+        (c.metric, c.row, c.baseline, claim.artifact)
+        for claim in CLAIMS.values()
+        for c in claim.contrasts
     ]
     assert len(set(contrasts)) == len(contrasts)
 
@@ -102,11 +105,11 @@ def test_more_claims_than_a_reader_can_weigh_are_refused(tmp_path: Path) -> None
 
 
 def test_its_digest_is_of_what_it_says() -> None:
-    one = CLAIMS["V1.loss"]
-    assert one.digest == Claim(**RAW["claims"]["V1.loss"]).digest
-    assert one.digest != one.model_copy(update={"powered_for": 0.03}).digest
+    claim = CLAIMS["V1.loss"]
+    assert claim.digest == Claim(**RAW["claims"]["V1.loss"]).digest
+    assert claim.digest != claim.model_copy(update={"powered_for": 0.03}).digest
     with pytest.raises(ValidationError):
-        one.endpoint = "secondary"
+        claim.endpoint = "secondary"
 
 
 RENAMED = {

@@ -38,8 +38,8 @@ def test_sizes_ascend_and_share_everything_but_the_attention(scale: str, reposit
     assert len(pairs) >= 3
     counts = [[count_parameters(plan.jobs.run(run).model) for run in pair] for pair in pairs]
     assert counts == sorted(counts)
-    for pair, (one, two) in zip(pairs, counts, strict=True):
-        assert one == pytest.approx(two, rel=0.01)  # gains and lambda vectors
+    for pair, (transformer, diff) in zip(pairs, counts, strict=True):
+        assert transformer == pytest.approx(diff, rel=0.01)  # gains and lambda vectors
         first, second = (plan.jobs.run(run) for run in pair)
         assert first.training == second.training and first.dataset == second.dataset
         for slice in (first, second):

@@ -74,7 +74,7 @@ def test_slice_survives_json() -> None:
 
 def test_every_setting_is_documented() -> None:
     for name in evaluations():
-        found = evaluation(name)
-        for kind in filter(None, (found.options, found.suite, found.timing)):
+        spec = evaluation(name)
+        for kind in filter(None, (spec.options, spec.suite, spec.timing)):
             for key, field in kind.model_fields.items():
                 assert field.description, (name, kind.__name__, key)

@@ -7,7 +7,7 @@ from difftransformer.errors import ConfigError
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a: 1\na: 2\n", "line 2: key 'a' stands twice"),
         ("a:\n\t- 1\n", "line 2: found character '\\t'"),
@@ -19,12 +19,12 @@ from difftransformer.errors import ConfigError
         ("a: *nowhere\n", "undefined alias"),
     ],
 )
-def test_a_trap_is_one_line(text: str, said: str) -> None:
+def test_a_trap_is_one_line(text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_mapping(text, "some.yaml")
     line = str(caught.value)
     assert line.startswith("some.yaml: ")
-    assert said in line
+    assert message in line
     assert "\n" not in line
 
 

@@ -25,8 +25,8 @@ def declared() -> ArtifactResolver:
 
 
 def sliced(declared: ArtifactResolver, name: str = "table6", **changes: Any) -> ResolvedArtifact:
-    known = {"kind": "table", "scale": "tiny", "seeds": [0, 1], "facts": {}} | changes
-    return declared.resolve(name, **known)
+    arguments = {"kind": "table", "scale": "tiny", "seeds": [0, 1], "facts": {}} | changes
+    return declared.resolve(name, **arguments)
 
 
 def changed(declared: ArtifactResolver, name: str, **update: Any) -> ArtifactResolver:
@@ -50,11 +50,13 @@ def test_a_slice_holds_everything_and_survives_json(declared: ArtifactResolver) 
 
 
 def test_replications_reach_the_sections_that_show_them_alone(declared: ArtifactResolver) -> None:
-    (shown,) = sliced(declared, "evidence").sections
-    assert shown.replications == list(declared.replications) and shown.replications
-    other = [one.model_copy(update={"paper": "diff_v2"}) for one in declared.replications]
-    (shown,) = sliced(replace(declared, replications=other), "evidence").sections
-    assert shown.replications == []
+    (section,) = sliced(declared, "evidence").sections
+    assert section.replications == list(declared.replications) and section.replications
+    other = [
+        replication.model_copy(update={"paper": "diff_v2"}) for replication in declared.replications
+    ]
+    (section,) = sliced(replace(declared, replications=other), "evidence").sections
+    assert section.replications == []
     assert not any(part.replications for part in sliced(declared).sections)
 
 
@@ -63,9 +65,9 @@ def test_options_may_not_name_a_row_that_is_not_there(declared: ArtifactResolver
     rows = [row for row in part.rows if row.run != "diff_lambda_0"]
     spoilt = changed(declared, "evidence", sections=[part.model_copy(update={"rows": rows})])
     line = r"evidence\.yaml: sections\[0\]\.options: pairs\[1\]\.baseline: 'diff_lambda_0' is none"
-    with pytest.raises(ConfigError, match=line) as found:
+    with pytest.raises(ConfigError, match=line) as error:
         spoilt.check("evidence")
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(error.value)
 
 
 def test_a_figure_is_not_touched_by_its_tables_caption(declared: ArtifactResolver) -> None:

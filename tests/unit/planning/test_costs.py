@@ -19,17 +19,17 @@ def plan(repository: Path) -> Plan:
 
 
 def test_hours_are_operations_over_what_the_cards_do(plan: Plan) -> None:
-    found = {one.run: one for one in training_costs(plan, ["table1", "table2"])}
-    one = found["transformer_3b"]
+    costs = {cost.run: cost for cost in training_costs(plan, ["table1", "table2"])}
+    cost = costs["transformer_3b"]
     d, layers, ffn, vocabulary, length = 3072, 28, 8192, 100288, 4096
     weights = layers * (4 * d * d + 3 * d * ffn) + vocabulary * d
     attention = layers * 2 * d * length  # two products of T x T a layer, whole maps
     flops = 6 * (weights + attention) * 90000 * 1024 * length
-    assert one.tokens == 90000 * 1024 * length
-    assert one.gpu_hours == pytest.approx(flops / (0.4 * 989e12) / 3600, rel=1e-3)
-    assert one.days == pytest.approx(one.gpu_hours / 8 / 24)
-    assert found["diff_3b"].gpu_hours == pytest.approx(one.gpu_hours, rel=0.01)
-    assert found["transformer_3b_1t"].gpu_hours == pytest.approx(one.gpu_hours * 250 / 90)
+    assert cost.tokens == 90000 * 1024 * length
+    assert cost.gpu_hours == pytest.approx(flops / (0.4 * 989e12) / 3600, rel=1e-3)
+    assert cost.days == pytest.approx(cost.gpu_hours / 8 / 24)
+    assert costs["diff_3b"].gpu_hours == pytest.approx(cost.gpu_hours, rel=0.01)
+    assert costs["transformer_3b_1t"].gpu_hours == pytest.approx(cost.gpu_hours * 250 / 90)
 
 
 def test_memory_is_states_and_what_layers_keep(plan: Plan) -> None:
@@ -41,9 +41,9 @@ def test_memory_is_states_and_what_layers_keep(plan: Plan) -> None:
     # of it, gate and up, swish(gate), their product.
     of_layer = micro * length * (22 * d + 8 * ffn)
     logits = 4 * (2 * 8192 * vocabulary + 2 * (vocabulary + micro * length) * d)
-    found = estimate_memory(plan.jobs.run("transformer_3b"), "cuda")
-    assert found.activations == pytest.approx(of_layer * (layers + 1))
-    assert found.peak == pytest.approx(states + of_layer * layers + max(of_layer, logits))
+    estimate = estimate_memory(plan.jobs.run("transformer_3b"), "cuda")
+    assert estimate.activations == pytest.approx(of_layer * (layers + 1))
+    assert estimate.peak == pytest.approx(states + of_layer * layers + max(of_layer, logits))
 
 
 def test_a_step_sends_each_layer_three_times(plan: Plan) -> None:
@@ -51,14 +51,14 @@ def test_a_step_sends_each_layer_three_times(plan: Plan) -> None:
     d, layers, ffn, vocabulary, length = 3072, 28, 8192, 100288, 4096
     layer, outside = 4 * d * d + 3 * d * ffn + 2 * d, vocabulary * d + d
     for gpus, micro_batches, speed in ((8, 64, 450e9), (64, 8, 400e9), (512, 1, 400e9)):
-        one = step_cost(slice.model, slice.training, gpus, machine)
+        cost = step_cost(slice.model, slice.training, gpus, machine)
         # In bf16 weights have 2 bytes when they are gathered, gradients 4 when they are reduced.
         sent = (8 * layers * layer + 6 * outside) * (gpus - 1) / gpus
         hops = (3 * layers + 2) * (gpus - 1) * 5e-6
-        assert one.communication == pytest.approx(micro_batches * (hops + sent / speed))
+        assert cost.communication == pytest.approx(micro_batches * (hops + sent / speed))
         weights = layers * (layer - 2 * d) + vocabulary * d
         flops = 6 * (weights + layers * 2 * d * length) * 4 * 2**20 / gpus
-        assert one.computation == pytest.approx(flops / (0.4 * 989e12))
+        assert cost.computation == pytest.approx(flops / (0.4 * 989e12))
     large = plan.jobs.run("transformer_size_13_1b")
     assert step_cost(large.model, large.training, 512, machine).sequences == 512
 
@@ -72,17 +72,17 @@ def test_a_large_training_asks_its_node_for_room_to_copy_a_checkpoint(plan: Plan
 
 @pytest.mark.slow
 def test_no_model_is_trained_twice_and_all_fit(plan: Plan) -> None:
-    asked = plan.requested_artifacts(["all"])
-    plan.require_room(plan.trainings(asked))
-    costs = training_costs(plan, asked)
+    artifacts = plan.requested_artifacts(["all"])
+    plan.require_room(plan.trainings(artifacts))
+    costs = training_costs(plan, artifacts)
     alike = [
-        plan.jobs.run(one.run).model_copy(update={"run": ""}).model_dump_json() for one in costs
+        plan.jobs.run(cost.run).model_copy(update={"run": ""}).model_dump_json() for cost in costs
     ]
     assert len(set(alike)) == len(alike)
-    assert all(one.memory_gib < 78 for one in costs)
-    said = "\n".join(lines(plan, asked))
-    assert "transformer_3b " in said and "communication per step" in said
-    assert "6 pretrained models" in said
+    assert all(cost.memory_gib < 78 for cost in costs)
+    output = "\n".join(lines(plan, artifacts))
+    assert "transformer_3b " in output and "communication per step" in output
+    assert "6 pretrained models" in output
 
 
 def test_what_does_not_fit_is_refused_before_the_first_job(
@@ -96,13 +96,13 @@ def test_what_does_not_fit_is_refused_before_the_first_job(
     assert long in text
     scale.write_text(text.replace(long, long.replace("16384", "65536")))
     plan = Plan.load(folder, {"scale": "paper"})
-    place = r"paper\.yaml: run "
+    prefix = r"paper\.yaml: run "
     what = (
-        place + r"transformer_size_13_1b needs 2\d\d GiB on each of its 1 GPUs, .* has 78: raise "
+        prefix + r"transformer_size_13_1b needs 2\d\d GiB on each of its 1 GPUs, .* has 78: raise "
     )
     with pytest.raises(ConfigError, match=what + r"training\.world_size \(1\)$"):
         plan.require_room(plan.trainings(["figure3a"]))
-    with pytest.raises(ConfigError, match=place + r"adapted_long_.*: lower training\.micro_batch"):
+    with pytest.raises(ConfigError, match=prefix + r"adapted_long_.*: lower training\.micro_batch"):
         plan.require_room(plan.trainings(["dex_figure10"]))
     plan.require_room(plan.trainings(["table6"]))  # what is not asked for stops nobody
 
@@ -125,16 +125,16 @@ def test_a_published_base_is_planned_by_its_sizes(repository: Path) -> None:
     }  # fmt: skip
     base = {"name": "meta-llama/Llama-3.2-3B", "revision": "main", "sizes": sizes}
     plan = Plan.load(repository / "config", {"scale": "paper", "pretrained": base})
-    asked = plan.requested_artifacts(["dex_table1"])
-    plan.require_room(plan.trainings(asked))
-    found = {one.run: one for one in training_costs(plan, asked)}
+    artifacts = plan.requested_artifacts(["dex_table1"])
+    plan.require_room(plan.trainings(artifacts))
+    costs = {cost.run: cost for cost in training_costs(plan, artifacts)}
     parameters = 3_212_749_824  # 3.21B by its model card
-    one = found["adapted_dex"]
-    assert one.parameters == parameters and one.tokens == 846 * 2**20
+    cost = costs["adapted_dex"]
+    assert cost.parameters == parameters and cost.tokens == 846 * 2**20
     products = 28 * (3072 * (5120 + 3072) + 3 * 3072 * 8192) + 128256 * 3072
-    flops = 6 * (products + 28 * 2 * 3072 * 2048) * one.tokens
-    assert one.gpu_hours == pytest.approx(flops / (0.4 * 989e12) / 3600)
-    (own,) = published_costs(plan, asked, plan.machine)
+    flops = 6 * (products + 28 * 2 * 3072 * 2048) * cost.tokens
+    assert cost.gpu_hours == pytest.approx(flops / (0.4 * 989e12) / 3600)
+    (own,) = published_costs(plan, artifacts, plan.machine)
     assert own.download_gib == pytest.approx(2 * parameters / 2**30)
     assert own.tokens == plan.resolver.suite("language_understanding_dex").planned_tokens
     assert own.unknown == ()

@@ -31,5 +31,5 @@ def test_a_finished_result_says_which_device_auto_was(
     result = tmp_path / "training.json"
     if recorded is not None:
         result.write_text(json.dumps({"settings": {"resolved": {"device": recorded}}}))
-    found = devices.computes_on_gpu(device, [backend], str(result))
-    assert found is (has_cuda if expected is None else expected)
+    actual = devices.computes_on_gpu(device, [backend], str(result))
+    assert actual is (has_cuda if expected is None else expected)

@@ -29,17 +29,17 @@ def parameters(folder: Path) -> dict[str, str]:
     plan = Plan.load(folder, {"scale": "smoke"})
     jobs, artifacts = plan.jobs, plan.artifacts
     return {
-        **{f"tokenize {one}": jobs.dataset_config_file(one) for one in DATASETS},
-        **{f"train {one}": jobs.write("run", jobs.run(one)) for one in RUNS},
+        **{f"tokenize {name}": jobs.dataset_config_file(name) for name in DATASETS},
+        **{f"train {name}": jobs.write("run", jobs.run(name)) for name in RUNS},
         **{
-            f"evaluate {one} on {run}": jobs.evaluation_config_file(one, run)
-            for one, run in EVALUATIONS
+            f"evaluate {suite} on {run}": jobs.evaluation_config_file(suite, run)
+            for suite, run in EVALUATIONS
         },
         "n-grams": jobs.ngrams_config_file("stdlib_text", "validation_slices"),
         "judge": jobs.judgment_config_file("lexical", "hallucination", "recall_diff"),
-        **{f"time {one}": artifacts.timing_file(one) for one in TIMINGS},
-        **{f"table {one}": artifacts.config_file(one, "table") for one in TABLES},
-        **{f"figure {one}": artifacts.config_file(one, "figure") for one in FIGURES},
+        **{f"time {name}": artifacts.timing_file(name) for name in TIMINGS},
+        **{f"table {name}": artifacts.config_file(name, "table") for name in TABLES},
+        **{f"figure {name}": artifacts.config_file(name, "figure") for name in FIGURES},
         "verdicts": plan.verdicts_config_file(TABLES),
         "report": plan.report_config_file(TABLES),
     }
@@ -52,7 +52,7 @@ def of(prefix: str, *names: str) -> set[str]:
 DIFF = ("diff", "diff_no_groupnorm", "recall_diff", "long_diff", "diff_size_16")
 ADAPTED = of("train", "adapted_full", "adapted_lora", "adapted_dex")
 TABLE6 = {"table table6", "figure table6", "report"}
-SHOWN = TABLE6 | {"table evidence", "figure figure3a", "verdicts"}
+DIFF_REPORTS = TABLE6 | {"table evidence", "figure figure3a", "verdicts"}
 """Jobs that show the run `diff`."""
 EDITS: list[tuple[str, str, str, set[str]]] = [
     # edits that change no number
@@ -124,8 +124,13 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
         of("time", "throughput"),
     ),
     # tables, figures and the report
-    ("runs.yaml", LABEL, LABEL.replace("DIFF", "V1"), SHOWN),
-    ("runs.yaml", LABEL, LABEL.replace("1", "7"), SHOWN | of("table", "table4", "table6_recall")),
+    ("runs.yaml", LABEL, LABEL.replace("DIFF", "V1"), DIFF_REPORTS),
+    (
+        "runs.yaml",
+        LABEL,
+        LABEL.replace("1", "7"),
+        DIFF_REPORTS | of("table", "table4", "table6_recall"),
+    ),
     ("artifacts/table6.yaml", "Cross-entropy in nats", "Cross-entropy", {"table table6", "report"}),
     (
         "artifacts/table6.yaml",

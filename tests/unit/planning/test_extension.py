@@ -22,8 +22,8 @@ def test_extended_runs_are_their_parents_with_a_longer_context(plan: Plan) -> No
     assert {"long_transformer", "long_diff", "long_recall_diff"} <= set(extended)
     for name in extended:
         child, parent = plan.jobs.run(name), plan.jobs.run(str(plan.jobs.run(name).init_from))
-        kept = {name: getattr(child.model, name) for name in NOT_OF_WEIGHTS}
-        assert child.model == replace(parent.model, **kept)
+        own_fields = {name: getattr(child.model, name) for name in NOT_OF_WEIGHTS}
+        assert child.model == replace(parent.model, **own_fields)
         # theta grows by the 1.5th power of the length, as from 4K and 10000 to 64K and 640000
         longer = child.training.seq_len / parent.training.seq_len
         theta = child.model.rope_theta / parent.model.rope_theta
@@ -62,8 +62,8 @@ def test_paper_scale_has_the_printed_budgets_of_mathematics(repository: Path) ->
     for training, tokens, batch in ((first, 20e9, 4e6), (second, 2e9, 1e6)):
         assert training.total_steps * training.tokens_per_step == pytest.approx(tokens, rel=0.01)
         assert training.tokens_per_step == pytest.approx(batch, rel=0.05)
-    kept = [step * first.tokens_per_step for step in first.intermediate_steps]
-    assert kept == pytest.approx([6e9, 8e9, 10e9, 12e9, 14e9, 16e9, 18e9], rel=0.01)
+    checkpoint_tokens = [step * first.tokens_per_step for step in first.intermediate_steps]
+    assert checkpoint_tokens == pytest.approx([6e9, 8e9, 10e9, 12e9, 14e9, 16e9, 18e9], rel=0.01)
     assert plan.resolver.suite("mathematics_by_tokens").max_new_tokens == 1024
     assert plan.resolver.suite("mathematics").max_new_tokens == 16384
 

@@ -26,9 +26,9 @@ def test_modules_of_many_jobs_are_imported_once_and_of_few_by_themselves(reposit
 
 def test_adapting_counts_and_what_is_named_is_there(repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": "smoke", "seeds": MANY})
-    found = common_modules(plan, ["dex_methods"])
-    assert "difftransformer.training.methods.lora" in found
-    for name in found:
+    modules = common_modules(plan, ["dex_methods"])
+    assert "difftransformer.training.methods.lora" in modules
+    for name in modules:
         import_module(name)
 
 
@@ -38,16 +38,16 @@ def test_what_is_imported_for_jobs_leaves_a_process_that_may_be_forked(repositor
     plan = Plan.load(repository / "config", {"scale": "tiny", "seeds": 3})
     modules = [name for group in plan.groups.values() for name in common_modules(plan, group)]
     assert "difftransformer.evaluations.language_understanding.measure" in modules
-    asked = (
+    code = (
         "import importlib, sys\n"
         "from difftransformer import __main__\n"
         "from difftransformer.machine import forking\n"
         "for name in (*__main__._WARM, *sys.argv[1:]): importlib.import_module(name)\n"
         "print(forking.may_fork())"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", asked, *modules],
+    completed = subprocess.run(
+        [sys.executable, "-c", code, *modules],
         env=os.environ | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert found.stdout.split() == ["True"]
+    assert completed.stdout.split() == ["True"]

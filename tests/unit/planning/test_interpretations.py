@@ -19,7 +19,7 @@ def test_what_is_ours_reaches_every_table_and_figure(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     plan = Plan.load(repository / "config", {"scale": "tiny"})
-    shown: dict[str, set[str]] = {}
+    variants: dict[str, set[str]] = {}
     for name, artifact in plan.artifacts.available.items():
         if (artifact.table if kind == "table" else artifact.figure) is None:
             continue
@@ -32,8 +32,8 @@ def test_what_is_ours_reaches_every_table_and_figure(
                 row.run,
             )
             assert row.label.endswith(MARK) == (variant in OURS), (name, row.label)
-            shown.setdefault(name, set()).add(variant)
-    assert OURS and shown["v2_sinks"] >= OURS
+            variants.setdefault(name, set()).add(variant)
+    assert OURS and variants["v2_sinks"] >= OURS
 
 
 def test_tables_say_of_the_norm_of_heads_what_is_known(

@@ -40,11 +40,11 @@ def test_code_of_a_run_is_that_of_its_variant_alone(repository: Path) -> None:
 def test_data_for_one_batch_are_enough(
     repository: Path, dataset: str, run: str, fewest: int
 ) -> None:
-    found = ConfigResolver.load(repository / "config", {"scale": "smoke"})
+    original = ConfigResolver.load(repository / "config", {"scale": "smoke"})
     for tokens in (fewest, fewest - 1):
-        changed = {dataset: found.scale.datasets[dataset] | {"tokens": tokens}}
-        scale = found.scale.model_copy(update={"datasets": found.scale.datasets | changed})
-        resolver = replace(found, scale=scale)
+        changed = {dataset: original.scale.datasets[dataset] | {"tokens": tokens}}
+        scale = original.scale.model_copy(update={"datasets": original.scale.datasets | changed})
+        resolver = replace(original, scale=scale)
         if tokens == fewest:
             check_run(resolver, resolver.run(run))
             continue
@@ -64,10 +64,10 @@ def test_data_for_one_batch_are_enough(
 def test_text_to_validate_on_is_at_least_one_window(
     repository: Path, changes: dict[str, float | None], refused: str | None
 ) -> None:
-    found = ConfigResolver.load(repository / "config", {"scale": "smoke"})
-    changed = {"stdlib_text": found.scale.datasets["stdlib_text"] | changes}
-    scale = found.scale.model_copy(update={"datasets": found.scale.datasets | changed})
-    resolver = replace(found, scale=scale)
+    original = ConfigResolver.load(repository / "config", {"scale": "smoke"})
+    changed = {"stdlib_text": original.scale.datasets["stdlib_text"] | changes}
+    scale = original.scale.model_copy(update={"datasets": original.scale.datasets | changed})
+    resolver = replace(original, scale=scale)
     if refused is None:
         check_run(resolver, resolver.run("diff"))
         return
@@ -77,8 +77,8 @@ def test_text_to_validate_on_is_at_least_one_window(
 
 def test_a_model_from_elsewhere_is_evaluated_once_and_trained_by_nothing(repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": "gpu", "seeds": 3})
-    found = [name for name in plan.artifacts.results("table1") if "open_llama" in name]
-    assert found == [
+    results = [name for name in plan.artifacts.results("table1") if "open_llama" in name]
+    assert results == [
         plan.jobs.layout.evaluation("language_understanding_0shot", "open_llama_3b_v2", 0)
     ]
     assert (
@@ -101,9 +101,9 @@ def test_a_model_from_elsewhere_is_evaluated_once_and_trained_by_nothing(reposit
 def test_open_weights_are_read_on_text_in_their_own_token_ids(repository: Path, scale: str) -> None:
     plan = Plan.load(repository / "config", {"scale": scale, "seeds": 2})
     jobs, suite, run = plan.jobs, "attention_maps_open", "motif_2_6b"
-    found = [name for name in plan.artifacts.results("open_weights") if suite in name]
-    assert found.count(jobs.layout.evaluation(suite, run, 0)) >= 1
-    assert {name.split("/")[-2] for name in found} == {
+    results = [name for name in plan.artifacts.results("open_weights") if suite in name]
+    assert results.count(jobs.layout.evaluation(suite, run, 0)) >= 1
+    assert {name.split("/")[-2] for name in results} == {
         "transformer", "diff", "motif_2_6b", "motif_2_12_7b", "phi_4_mini_flash",
     }  # fmt: skip
     corpus = jobs.run("diff").dataset
@@ -119,7 +119,7 @@ def test_open_weights_are_read_on_text_in_their_own_token_ids(repository: Path, 
 
 
 @pytest.mark.parametrize(
-    ("dataset", "said"),
+    ("dataset", "message"),
     [
         ("null", "'motif_2_6b' is a pretrained model, and suite 'attention_maps_open' reads"),
         ("recall", "dataset recall is generated, which the external model 'motif_2_6b'"),
@@ -127,19 +127,19 @@ def test_open_weights_are_read_on_text_in_their_own_token_ids(repository: Path, 
     ],
 )
 def test_a_model_from_elsewhere_cannot_read_just_any_text(
-    config_folder: Path, dataset: str, said: str
+    config_folder: Path, dataset: str, message: str
 ) -> None:
-    scale, known = config_folder / "scales/gpu.yaml", "dataset: fineweb_edu_32k, batch_size: 1"
+    scale, setting = config_folder / "scales/gpu.yaml", "dataset: fineweb_edu_32k, batch_size: 1"
     text = scale.read_text()
-    assert known in text
-    scale.write_text(text.replace(known, f"dataset: {dataset}, batch_size: 1"))
+    assert setting in text
+    scale.write_text(text.replace(setting, f"dataset: {dataset}, batch_size: 1"))
     rows = config_folder / "artifacts/open_weights.yaml"
     of_ours = ("      - {run: transformer}\n", "      - {run: diff}\n")
     text = rows.read_text()
     for row in of_ours:
         text = text.replace(row, "")
     rows.write_text(text)
-    with pytest.raises(ConfigError, match=said) as refusal:
+    with pytest.raises(ConfigError, match=message) as refusal:
         Plan.load(config_folder, {"scale": "gpu"})
     assert "\n" not in str(refusal.value)
 

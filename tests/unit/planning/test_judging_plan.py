@@ -70,7 +70,7 @@ def test_the_table_knows_its_judges_in_their_order(repository: Path) -> None:
 def test_code_of_a_judge_is_its_own(repository: Path) -> None:
     plan = load(repository)
     codes = {
-        plan.jobs.code("judge_answers", one, "hallucination") for one in ("lexical", "endpoint")
+        plan.jobs.code("judge_answers", judge, "hallucination") for judge in ("lexical", "endpoint")
     }
     assert len(codes) == 2
 

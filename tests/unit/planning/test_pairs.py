@@ -36,15 +36,15 @@ def drawn(sizes: Sizes, run: str) -> dict[str, Tensor]:
 def test_rows_share_every_byte_of_what_they_have_in_common(sizes: Sizes, artifact: str) -> None:
     rows = {run: drawn(sizes, run) for run in sizes.resolver.artifacts[artifact].runs()}
     assert len(rows) > 2
-    for one, other in combinations(rows, 2):
-        for name in rows[one].keys() & rows[other].keys():
-            mine, theirs = rows[one][name], rows[other][name]
-            assert mine.shape != theirs.shape or torch.equal(mine, theirs), (one, other, name)
+    for first, second in combinations(rows, 2):
+        for name in rows[first].keys() & rows[second].keys():
+            mine, theirs = rows[first][name], rows[second][name]
+            assert mine.shape != theirs.shape or torch.equal(mine, theirs), (first, second, name)
 
 
 @pytest.mark.parametrize("row", ["diff_gqa", "diff_v2", "transformer_1_5_heads"])
 def test_rows_of_other_shapes_share_embedding_keys_and_values(sizes: Sizes, row: str) -> None:
-    known, ours = drawn(sizes, "transformer_gqa"), drawn(sizes, row)
-    names = ["embedding.weight", *(f"layers.1.attention.{one}_proj" for one in "kv")]
+    reference, ours = drawn(sizes, "transformer_gqa"), drawn(sizes, row)
+    names = ["embedding.weight", *(f"layers.1.attention.{projection}_proj" for projection in "kv")]
     for name in names:
-        assert torch.equal(ours[name], known[name]), name
+        assert torch.equal(ours[name], reference[name]), name

@@ -19,8 +19,8 @@ def test_every_table_and_figure_of_a_paper_is_listed(
     plan: Plan, name: str, tables: int, figures: int
 ) -> None:
     names = [item.item for item in plan.resolver.papers.papers[name].items]
-    theirs = [one for one in names if one != "Ours"]
-    assert list(dict.fromkeys(one.rstrip("abc") for one in theirs)) == [
+    theirs = [title for title in names if title != "Ours"]
+    assert list(dict.fromkeys(title.rstrip("abc") for title in theirs)) == [
         *(f"Table {i}" for i in range(1, tables + 1)),
         *(f"Figure {i}" for i in range(1, figures + 1)),
     ]
@@ -67,11 +67,11 @@ def test_a_table_without_a_language_model_as_judge_says_so(repository: Path) -> 
 
 def test_what_a_scale_lacks_and_leaves_out_is_told_apart(repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": "tiny"})
-    shown = ["table1", "table4", "table8"]
-    paper, *_ = paper_contents(_without_timings(plan.resolver), shown)
-    found = {item.artifact: (item.states, item.note) for item in paper.items}
-    assert found["table7"] == (["needs scale"], "Scale tiny has no setting for it.")
-    states, words = found["table1"]
+    artifacts = ["table1", "table4", "table8"]
+    paper, *_ = paper_contents(_without_timings(plan.resolver), artifacts)
+    statuses = {item.artifact: (item.states, item.note) for item in paper.items}
+    assert statuses["table7"] == (["needs scale"], "Scale tiny has no setting for it.")
+    states, words = statuses["table1"]
     assert states == ["built here", "needs scale"]
     rows = plan.resolver.runs
     assert (
@@ -83,12 +83,12 @@ def test_what_a_scale_lacks_and_leaves_out_is_told_apart(repository: Path) -> No
         )
         + "."
     )
-    assert found["table8"] == (["built here"], "")  # other models stand in, none is left out
-    asked = replace(
+    assert statuses["table8"] == (["built here"], "")  # other models stand in, none is left out
+    resolver = replace(
         plan.resolver,
         project=plan.resolver.project.model_copy(update={"judge": ["lexical", "endpoint"]}),
     )
-    paper, *_ = paper_contents(Plan(asked).artifacts, ["table4"])
+    paper, *_ = paper_contents(Plan(resolver).artifacts, ["table4"])
     assert next(item.states for item in paper.items if item.artifact == "table4") == ["built here"]
 
 

@@ -65,16 +65,17 @@ def test_adaptations_start_from_its_files_on_text_in_its_token_ids(
 
 
 def test_it_is_the_base_wherever_adaptations_are_shown(plan: Plan) -> None:
-    known = plan.artifacts.available
-    assert {f"dex_table{n}" for n in (1, 4, 5, 6)} | {"dex_methods", "dex_frontier"} < known.keys()
-    assert known["dex_table1"].sections[0].baseline == PRETRAINED_BASE
-    assert known["dex_methods"].sections[0].rows[0].run == PRETRAINED_BASE
+    artifacts = plan.artifacts.available
+    adaptations = {f"dex_table{n}" for n in (1, 4, 5, 6)} | {"dex_methods", "dex_frontier"}
+    assert adaptations < artifacts.keys()
+    assert artifacts["dex_table1"].sections[0].baseline == PRETRAINED_BASE
+    assert artifacts["dex_methods"].sections[0].rows[0].run == PRETRAINED_BASE
     for rate in plan.artifacts.resolve("dex_frontier", "table").sections[0].sweep:
         assert plan.jobs.run(rate.run_id).init_from == PRETRAINED_BASE
     # They show models from scratch beside it, or adapt models that were trained for their question.
     others = {"dex_heads", *(f"dex_table{n}" for n in (2, 3, 7, 8)), "dex_figure10"}
-    assert not others & known.keys()
-    assert known["table6"].sections[0].rows[0].run == "transformer"
+    assert not others & artifacts.keys()
+    assert artifacts["table6"].sections[0].rows[0].run == "transformer"
     row = plan.artifacts.resolve("dex_table1", "table").sections[0].rows[0]
     assert row.pretrained and row.label == "mine" and row.paper == "transformer"
 
@@ -91,12 +92,12 @@ def test_what_is_not_built_of_it_says_why(plan: Plan) -> None:
 @pytest.mark.parametrize("scale", ["gpu", "paper"])
 def test_where_questions_are_text_it_is_asked_them_too(repository: Path, scale: str) -> None:
     def plan(**sizes: int) -> Plan:
-        given = HUB | {"sizes": {**HUB["sizes"], **sizes}}  # type: ignore[dict-item]
-        return Plan.load(repository / "config", {"scale": scale, "pretrained": given})
+        pretrained = HUB | {"sizes": {**HUB["sizes"], **sizes}}  # type: ignore[dict-item]
+        return Plan.load(repository / "config", {"scale": scale, "pretrained": pretrained})
 
-    asked = ("dex_figure10", "dex_table2", "dex_table3")
+    artifacts = ("dex_figure10", "dex_table2", "dex_table3")
     long = plan(max_positions=131072)
-    for name in asked:
+    for name in artifacts:
         runs = long.artifacts.available[name].runs()
         assert runs[0] == PRETRAINED_BASE and "adapted_long_dex" in runs
         for suite, run in long.artifacts.evaluations(name):
@@ -105,9 +106,9 @@ def test_where_questions_are_text_it_is_asked_them_too(repository: Path, scale: 
             assert long.jobs.measured_manifest(suite, run) == [manifest]  # the same for all rows
             assert long.jobs.gpus(run, suite) == 1  # of a head without a card, too
     short = plan(max_positions=2048)  # has no room for what is adapted at greater length
-    assert set(long.artifacts.available) - set(short.artifacts.available) == set(asked)
-    (dex,) = (one for one in paper_contents(short.artifacts, []) if "2505" in one.source)
-    (words,) = (one.note for one in dex.items if one.artifact == "dex_table2")
+    assert set(long.artifacts.available) - set(short.artifacts.available) == set(artifacts)
+    (dex,) = (paper for paper in paper_contents(short.artifacts, []) if "2505" in paper.source)
+    (words,) = (item.note for item in dex.items if item.artifact == "dex_table2")
     assert "reads 8192 positions, and it has 2048" in words or scale == "paper"
     assert words.startswith("Not for the model of the setting `pretrained`: adapted_long_")
 
@@ -123,8 +124,8 @@ LLAMA_1B = {
 def test_both_of_the_papers_small_bases_fit_a_card_at_scale_gpu(
     repository: Path, sizes: dict[str, Any]
 ) -> None:
-    given = HUB | {"sizes": sizes}
-    plan = Plan.load(repository / "config", {"scale": "gpu", "pretrained": given})
+    pretrained = HUB | {"sizes": sizes}
+    plan = Plan.load(repository / "config", {"scale": "gpu", "pretrained": pretrained})
     adapted = [name for name in plan.groups["all"] if name.startswith("dex_")]
     plan.require_room(plan.trainings(adapted))
     runs = map(plan.jobs.run, plan.trainings(adapted))
@@ -135,17 +136,17 @@ def test_both_of_the_papers_small_bases_fit_a_card_at_scale_gpu(
 def test_what_models_from_elsewhere_read_reruns_nothing_of_ours(
     config_folder: Path, tmp_path: Path
 ) -> None:
-    def asked() -> str:
+    def config_file() -> str:
         plan = Plan.load(config_folder, {"scale": "gpu", "results": str(tmp_path)})
         return plan.jobs.evaluation_config_file("needles_long", "long_diff")
 
-    before, scale = asked(), config_folder / "scales" / "gpu.yaml"
+    before, scale = config_file(), config_folder / "scales" / "gpu.yaml"
     text = scale.read_text()
     assert "pretrained_dataset: fineweb_edu_32k" in text
     scale.write_text(
         text.replace("pretrained_dataset: fineweb_edu_32k", "pretrained_dataset: null")
     )
-    assert asked() == before
+    assert config_file() == before
 
 
 def test_nothing_else_changes(plan: Plan, repository: Path) -> None:
@@ -165,14 +166,14 @@ def test_one_of_the_hub_is_planned_by_the_sizes_that_are_given(repository: Path)
 
 
 def test_one_of_the_hub_without_a_revision_is_taken_as_it_is(repository: Path) -> None:
-    given = {key: one for key, one in HUB.items() if key != "revision"}
-    plan = Plan.load(repository / "config", {"scale": "gpu", "pretrained": given})
+    pretrained = {key: value for key, value in HUB.items() if key != "revision"}
+    plan = Plan.load(repository / "config", {"scale": "gpu", "pretrained": pretrained})
     dataset = plan.resolver.dataset(plan.jobs.run("adapted_dex").dataset)
     assert dataset.tokenizer.kind == "huggingface" and dataset.tokenizer.revision == "main"
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("pretrained", "message"),
     [
         ("./nowhere", "nowhere: no such model folder"),
         ({"nam": "x"}, "pretrained.nam: unknown key; did you mean 'name'"),
@@ -184,9 +185,11 @@ def test_one_of_the_hub_without_a_revision_is_taken_as_it_is(repository: Path) -
         (7, "pretrained"),
     ],
 )
-def test_what_cannot_be_adapted_is_one_line(repository: Path, given: Any, said: str) -> None:
-    with pytest.raises(UserError, match=said) as refusal:
-        Plan.load(repository / "config", {"scale": "tiny", "pretrained": given})
+def test_what_cannot_be_adapted_is_one_line(
+    repository: Path, pretrained: Any, message: str
+) -> None:
+    with pytest.raises(UserError, match=message) as refusal:
+        Plan.load(repository / "config", {"scale": "tiny", "pretrained": pretrained})
     assert "\n" not in str(refusal.value)
 
 

@@ -34,14 +34,14 @@ def test_every_scale_resolves_every_run(plan: Plan) -> None:
 
 def test_a_scale_and_its_sizes_are_called_by_their_parameters(plan: Plan) -> None:
     """By a count of the Transformer, in the scale's description and the recipes' names."""
-    found = re.search(r"About (\d+)M parameters", plan.resolver.scale.description)
-    stated = {"transformer": float(found[1])} if found else {}
+    match = re.search(r"About (\d+)M parameters", plan.resolver.scale.description)
+    stated = {"transformer": float(match[1])} if match else {}
     for run, recipe in scales.members(
         plan.resolver.runs, "transformer", plan.resolver.scale.size_grids["parameters"]
     ).items():
         if size := re.fullmatch(r"size_([\d_]+)(m|b)", recipe):
             stated[run] = float(size[1].replace("_", ".")) * {"m": 1, "b": 1000}[size[2]]
-    assert bool(found) == (plan.jobs.scale in ("small", "gpu"))
+    assert bool(match) == (plan.jobs.scale in ("small", "gpu"))
     for run, millions in stated.items():
         counted = count_parameters(plan.jobs.run(run).model) / 1e6
         assert counted == pytest.approx(millions, rel=0.025, abs=0.5), run
@@ -73,12 +73,12 @@ def test_the_rows_differ_in_nothing_but_attention_and_learning_rate(plan: Plan) 
 
 def test_paper_scale_is_table_6_as_printed(repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": "paper"})
-    found = {
+    heads = {
         name: (attention.num_heads, attention.head_dim)
         for name in TABLE_6
         for attention in [plan.jobs.run(name).model.attention]
     }
-    assert found == TABLE_6
+    assert heads == TABLE_6
     training = plan.jobs.run("diff").training
     assert training.total_steps * training.batch_size * training.seq_len == pytest.approx(
         1e10, rel=0.05
@@ -142,7 +142,7 @@ def test_chosen_learning_rates_come_from_the_grid(plan: Plan) -> None:
         return
     swept = scale.sweeps["lr_sweep"].rates()
     assert {"transformer", "diff", "recall_transformer", "recall_diff"} < set(swept)
-    swept = {run: rates for one in scale.sweeps.values() for run, rates in one.rates().items()}
+    swept = {run: rates for sweep in scale.sweeps.values() for run, rates in sweep.rates().items()}
     for run, rate in scale.learning_rates.items():
         tried = run
         while tried not in swept:  # a run that is not swept takes the rate of its base
@@ -189,10 +189,11 @@ def test_weights_are_kept_of_the_run_that_says_so_alone(config_folder: Path) -> 
     path.write_text(path.read_text().replace("runs:\n", mine, 1))
     resolver = Plan.load(config_folder, {"scale": "tiny"}).resolver
     runs = ("diff", "mine", "mine_kept", "math_diff", "math_kept")
-    kept = {run: resolver.run(run).training.save_checkpoints_at for run in runs}
-    assert kept["diff"]
-    assert (kept["mine"], kept["mine_kept"]) == ([], [0.5, 0.7])
-    assert kept["math_kept"] == sorted({*kept["math_diff"], 0.25, 0.5}) != kept["math_diff"]
+    checkpoints = {run: resolver.run(run).training.save_checkpoints_at for run in runs}
+    assert checkpoints["diff"]
+    assert (checkpoints["mine"], checkpoints["mine_kept"]) == ([], [0.5, 0.7])
+    expected = sorted({*checkpoints["math_diff"], 0.25, 0.5})
+    assert checkpoints["math_kept"] == expected != checkpoints["math_diff"]
 
 
 MEET = {"tiny": {("transformer_halved_heads", "transformer_size_128")}}

@@ -23,23 +23,23 @@ def test_v2_and_its_rivals_are_as_large_as_their_transformer(plan: Plan) -> None
     names = matched(sizes)
     assert {"diff_v2", "recall_diff_v2", "transformer_1_5_heads", "tda"} <= set(names)
     for name in names:
-        found, entry = sizes.match(name), sizes.resolver.entry(name).match
-        assert found is not None
+        match, entry = sizes.match(name), sizes.resolver.entry(name).match
+        assert match is not None
         assert entry is not None
         run = sizes.run(name).model
-        assert run.ffn_dim == found.ffn_dim
+        assert run.ffn_dim == match.ffn_dim
         step = 3 * run.d_model * run.num_layers * 8
-        assert found.measure == entry.by
+        assert match.measure == entry.by
         reference = sizes.resolver.run(entry.to, sizes.resolver.entry(name).recipe).model
         assert reference.d_model == run.d_model  # at the recipe of the matched run
         if entry.by == "parameters":
-            assert count_parameters(run) == found.size
-            assert abs(found.size - found.target) <= step / 2
+            assert count_parameters(run) == match.size
+            assert abs(match.size - match.target) <= step / 2
         else:
             seq_len = sizes.run(name).training.seq_len
-            assert found.size == training_flops(run, seq_len)
-            assert found.target == training_flops(reference, seq_len)
-            assert abs(found.size - found.target) <= 6 * step / 2
+            assert match.size == training_flops(run, seq_len)
+            assert match.target == training_flops(reference, seq_len)
+            assert abs(match.size - match.target) <= 6 * step / 2
 
 
 def changed(repository: Path, folder: Path, **runs: dict[str, Any]) -> Sizes:

@@ -28,10 +28,10 @@ def test_rows_of_table_7_differ_in_their_attention_alone(plan: Plan) -> None:
     assert set(plan.artifacts.available["table7"].runs()) <= set(slice.models)
     for shape, sizes in slice.config.shapes.items():
         models = [slice.models[row][shape] for row in plan.artifacts.available["table7"].runs()]
-        others = [asdict(one) | {"attention": None} for one in models]
-        assert all(one == others[0] for one in others)
+        others = [asdict(model) | {"attention": None} for model in models]
+        assert all(model == others[0] for model in others)
         assert models[0].max_positions == sizes.seq_len
-        widths = {one.attention.head_dim for one in models}
+        widths = {model.attention.head_dim for model in models}
         assert widths == {min(widths), 2 * min(widths)}  # halved heads are twice as wide
     assert plan.artifacts.results("table7") == [plan.jobs.layout.timings("throughput")]
     assert plan.owned_trainings("table7") == [] and plan.artifacts.histories("table7") == []
@@ -48,13 +48,17 @@ def test_by_the_wall_clock_nothing_runs_beside_it(plan: Plan) -> None:
 
 def test_variants_are_timed_with_the_sizes_of_their_runs(plan: Plan) -> None:
     slice = timed(plan, "throughput")
-    found = {row: one[TRAINED_SIZES] for row, one in slice.models.items() if TRAINED_SIZES in one}
+    trained = {
+        row: sizes[TRAINED_SIZES] for row, sizes in slice.models.items() if TRAINED_SIZES in sizes
+    }
     is_timed = slice.config.trained_sizes is not None
     assert is_timed == (plan.jobs.scale != "paper")
     rows = {row.run for part in plan.artifacts.available["variants"].sections for row in part.rows}
-    assert set(found) == (rows if is_timed else set())
-    assert all(model.ffn_dim == plan.jobs.run(row).model.ffn_dim for row, model in found.items())
-    assert all(one.max_positions == slice.config.trained_sizes.seq_len for one in found.values())
+    assert set(trained) == (rows if is_timed else set())
+    assert all(model.ffn_dim == plan.jobs.run(row).model.ffn_dim for row, model in trained.items())
+    assert all(
+        model.max_positions == slice.config.trained_sizes.seq_len for model in trained.values()
+    )
     assert (
         plan.jobs.layout.timings("throughput") in plan.artifacts.results("variants")
     ) == is_timed
@@ -65,16 +69,16 @@ def test_rows_with_matched_flops_have_them_whether_sized_for_them_or_not(plan: P
     assert "FLOPs" in matched.title
     first, *others = (plan.jobs.run(row.paper or row.run) for row in matched.rows)  # no stand-ins
     wanted = training_flops(first.model, first.training.seq_len)
-    for one in others:
-        step = 8 * 3 * one.model.d_model * one.model.num_layers  # ffn_dim is a multiple of 8
-        assert abs(training_flops(one.model, one.training.seq_len) - wanted) <= 6 * step / 2, one
+    for run in others:
+        step = 8 * 3 * run.model.d_model * run.model.num_layers  # ffn_dim is a multiple of 8
+        assert abs(training_flops(run.model, run.training.seq_len) - wanted) <= 6 * step / 2, run
 
 
 def test_rows_that_decode_have_the_parameters_of_the_first(plan: Plan) -> None:
     slice = timed(plan, "decoding")
-    asked = (plan.artifacts.available[name].runs() for name in ("v2_decoding", "dex_figure12"))
-    assert list(slice.models) == list(dict.fromkeys(chain.from_iterable(asked)))
-    models = {row: one[MODEL] for row, one in slice.models.items()}
+    runs = (plan.artifacts.available[name].runs() for name in ("v2_decoding", "dex_figure12"))
+    assert list(slice.models) == list(dict.fromkeys(chain.from_iterable(runs)))
+    models = {row: sizes[MODEL] for row, sizes in slice.models.items()}
     first, *others = models.values()
     for row, model in models.items():
         entry = plan.resolver.entry(row).match
@@ -82,9 +86,9 @@ def test_rows_that_decode_have_the_parameters_of_the_first(plan: Plan) -> None:
         assert abs(count_parameters(model) - count_parameters(first)) <= max(
             step / 2, 0.001 * count_parameters(first)
         )
-    assert all(one.ffn_dim < first.ffn_dim for one in others if "v2" in one.attention.variant)
+    assert all(model.ffn_dim < first.ffn_dim for model in others if "v2" in model.attention.variant)
     longest = max(slice.config.contexts) + slice.config.new_tokens
-    assert {one.max_positions for one in models.values()} == {longest}
+    assert {model.max_positions for model in models.values()} == {longest}
 
 
 def test_a_scale_without_timings_has_no_table_7(repository: Path, tmp_path: Path) -> None:

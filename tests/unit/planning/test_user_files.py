@@ -27,31 +27,31 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Files whose content is read, in order."""
-    found = list[Path]()
+    paths = list[Path]()
     digest = user_files.digest
 
     def watched(path: Path) -> str:
-        found.append(path)
+        paths.append(path)
         return digest(path)
 
     monkeypatch.setattr(user_files, "digest", watched)
     monkeypatch.setattr(user_files, "_SETTLED", -1.0)  # what was just written is settled
-    return found
+    return paths
 
 
 def test_other_content_is_another_listing_whatever_its_time(files: list[Path]) -> None:
-    known = UserFiles(Path("plan"))
-    listing = known.listing("corpus", files)
+    listings = UserFiles(Path("plan"))
+    listing = listings.listing("corpus", files)
     changed, before = files[1], files[1].stat()
     text = changed.read_text()
     changed.write_text(text.upper())  # of the same size
     os.utime(changed, ns=(YEARS_AGO, YEARS_AGO))
-    assert known.listing("corpus", files) != listing
+    assert listings.listing("corpus", files) != listing
     os.utime(changed, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert known.listing("corpus", files) != listing
+    assert listings.listing("corpus", files) != listing
     changed.write_text(text)
-    assert known.listing("corpus", files) == listing
-    assert known.listing("corpus", files[1:]) != listing
+    assert listings.listing("corpus", files) == listing
+    assert listings.listing("corpus", files[1:]) != listing
 
 
 def test_a_touched_file_is_the_same(files: list[Path]) -> None:
@@ -62,16 +62,16 @@ def test_a_touched_file_is_the_same(files: list[Path]) -> None:
 
 
 def test_only_changed_files_are_read_again(files: list[Path], read: list[Path]) -> None:
-    known = UserFiles(Path("plan"))
-    known.listing("corpus", files)
+    listings = UserFiles(Path("plan"))
+    listings.listing("corpus", files)
     assert read == files
     read.clear()
-    known.listing("corpus", files)
+    listings.listing("corpus", files)
     assert read == []
     files[2].touch()
     more = files[0].with_name("more.txt")
     more.write_text("more")
-    known.listing("corpus", [*files, more])
+    listings.listing("corpus", [*files, more])
     assert read == [files[2], more]
 
 
@@ -79,9 +79,9 @@ def test_a_file_written_just_now_is_read_again(
     files: list[Path], read: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(user_files, "_SETTLED", 3600.0)
-    known = UserFiles(Path("plan"))
-    known.listing("corpus", files)
-    known.listing("corpus", files)
+    listings = UserFiles(Path("plan"))
+    listings.listing("corpus", files)
+    listings.listing("corpus", files)
     assert read == [*files, *files]
 
 

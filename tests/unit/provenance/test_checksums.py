@@ -142,23 +142,23 @@ def build(folder: Path, started: str = "now", weights: bytes = b"w", loss: float
 
 
 def test_times_do_not_count(tmp_path: Path) -> None:
-    one, other = build(tmp_path / "one"), build(tmp_path / "other", "later")
-    compared = compare_builds(one, other)
+    first, second = build(tmp_path / "one"), build(tmp_path / "other", "later")
+    compared = compare_builds(first, second)
     assert [file.name for file in compared if file.same] == [
         "runs/model.safetensors",
         "runs/training.json",
         "tables/table6.csv",
     ]
-    ended = CliRunner().invoke(app, ["verify", str(one), str(other)])
+    ended = CliRunner().invoke(app, ["verify", str(first), str(second)])
     assert ended.exit_code == 0
     assert "3 of 3 files are the same" in ended.output
 
 
 def test_a_difference_is_listed_and_fails(tmp_path: Path) -> None:
-    one = build(tmp_path / "one")
-    other = build(tmp_path / "other", weights=b"v", loss=1.0000000000000002)
-    (one / "tables" / "table6.csv").unlink()
-    ended = CliRunner().invoke(app, ["verify", str(one), str(other)])
+    first = build(tmp_path / "one")
+    second = build(tmp_path / "other", weights=b"v", loss=1.0000000000000002)
+    (first / "tables" / "table6.csv").unlink()
+    ended = CliRunner().invoke(app, ["verify", str(first), str(second)])
     assert ended.exit_code == 1
     words = [line.split() for line in ended.output.splitlines()]
     assert [(w[0], w[-1]) for w in words[:3]] == [
@@ -170,10 +170,10 @@ def test_a_difference_is_listed_and_fails(tmp_path: Path) -> None:
 
 
 def test_a_damaged_json_differs(tmp_path: Path) -> None:
-    one, other = build(tmp_path / "one"), build(tmp_path / "other")
-    damaged = other / "runs" / "training.json"
+    first, second = build(tmp_path / "one"), build(tmp_path / "other")
+    damaged = second / "runs" / "training.json"
     damaged.write_bytes(damaged.read_bytes()[:-20])
-    assert [file.same for file in compare_builds(one, other)] == [True, False, True]
+    assert [file.same for file in compare_builds(first, second)] == [True, False, True]
 
 
 def test_an_empty_rebuild_is_no_success(tmp_path: Path) -> None:

@@ -34,16 +34,16 @@ class Disk:
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
-    found, fsync = Disk(), os.fsync
+    recorded, fsync = Disk(), os.fsync
 
     def recording_fsync(descriptor: int) -> None:
         fsync(descriptor)
-        found.sync(Path(f"/proc/self/fd/{descriptor}").readlink())
+        recorded.sync(Path(f"/proc/self/fd/{descriptor}").readlink())
 
     def recording(rename: Callable[[Path, Path], Path]) -> Callable[[Path, Path], Path]:
         def renamed(source: Path, target: Path) -> Path:
             if source.name.startswith("."):  # or a checkpoint that is set aside
-                found.require_synced(source)
+                recorded.require_synced(source)
             return rename(source, target)
 
         return renamed
@@ -51,7 +51,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     monkeypatch.setattr(os, "fsync", recording_fsync)
     monkeypatch.setattr(Path, "replace", recording(Path.replace))
     monkeypatch.setattr(Path, "rename", recording(Path.rename))
-    yield found
+    yield recorded
 
 
 def test_a_file_is_on_the_disk_before_its_name(tmp_path: Path, disk: Disk) -> None:

@@ -220,8 +220,8 @@ def test_every_python_reads_the_same(tmp_path: Path) -> None:
         "class E(Exception):\n    def f(self, *, x: int = 1) -> str:\n        return f'{x:.3f}!'\n"
         "async def g():\n    pass\n"
     )
-    found = modules_digest(["difftransformer.errors"], root=tmp_path)
-    assert found == "7265724ad9d2b1d77395590ee3bb55b3deecdfcec9f449be3810436d420674fe"
+    digest = modules_digest(["difftransformer.errors"], root=tmp_path)
+    assert digest == "7265724ad9d2b1d77395590ee3bb55b3deecdfcec9f449be3810436d420674fe"
 
 
 json_values = st.recursive(
@@ -298,10 +298,13 @@ def test_a_measured_table_of_a_package_is_code_of_it(tmp_path: Path) -> None:
 
 def test_a_new_line_and_an_edited_variant_of_ours_touch_no_other(tmp_path: Path) -> None:
     """The real registry and variants, copied: what V2 and its rivals would be trained again for."""
-    places = {name: registry.variant_location(name) for name in registry.variants()}
+    locations = {name: registry.variant_location(name) for name in registry.variants()}
 
     def measure(root: Path) -> dict[str, str]:
-        return {name: code_fingerprint(ENTRY, [place], root=root) for name, place in places.items()}
+        return {
+            name: code_fingerprint(ENTRY, [location], root=root)
+            for name, location in locations.items()
+        }
 
     def edited(folder: str, file: str, old: str, new: str) -> dict[str, str]:
         root = copy_of_ours(tmp_path / folder)
@@ -314,4 +317,4 @@ def test_a_new_line_and_an_edited_variant_of_ours_touch_no_other(tmp_path: Path)
     line = '_VARIANTS = {\n    "mine": Variant("mine:Mine", "all"),'
     assert edited("line", "registry.py", "_VARIANTS = {", line) == before
     after = edited("v2", "diff_v2.py", "transpose(1, 2) * second", "transpose(1, 2) + second")
-    assert {name for name in places if before[name] != after[name]} == {"diff_v2"}
+    assert {name for name in locations if before[name] != after[name]} == {"diff_v2"}

@@ -48,8 +48,8 @@ def test_no_other_module_names_a_file_or_folder_of_the_results() -> None:
     for path in sorted(SOURCES.rglob("*.py")):
         if path != own:
             tree, name = ast.parse(path.read_text()), "/".join(path.parts[-3:])
-            found = {part for text in joined(tree) for part in text.split("/")}
-            assert not (found & names) - OTHER_FOLDERS.get(name, set()), path
+            parts = {part for text in joined(tree) for part in text.split("/")}
+            assert not (parts & names) - OTHER_FOLDERS.get(name, set()), path
 
 
 def test_no_rule_joins_a_path(repository: Path) -> None:
@@ -59,10 +59,10 @@ def test_no_rule_joins_a_path(repository: Path) -> None:
 
 
 def test_paths_with_wildcards_find_what_is_there_and_no_hidden_file(tmp_path: Path) -> None:
-    found = Layout.of(tmp_path / "tiny")
-    wanted = [found.training("a", 6), found.evaluation("s", "a", 6), found.timings("decoding")]
-    for path in map(Path, [*wanted, found.evaluation("s", "a", ".7")]):
+    layout = Layout.of(tmp_path / "tiny")
+    wanted = [layout.training("a", 6), layout.evaluation("s", "a", 6), layout.timings("decoding")]
+    for path in map(Path, [*wanted, layout.evaluation("s", "a", ".7")]):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    assert found.results() == [Path(path) for path in wanted]
-    assert Layout.of_log(found.log("pretrain", "a", "6")) == found
+    assert layout.results() == [Path(path) for path in wanted]
+    assert Layout.of_log(layout.log("pretrain", "a", "6")) == layout

@@ -98,7 +98,7 @@ def test_environment_records_commit_and_dirt(
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "message"),
     [
         ("DIFFTRANSFORMER_JOB_PER_GPU", "3", "unknown, .*; did you mean 'DIFFTRANSFORMER_JOBS"),
         ("DIFFTRANSFORMER_ARITHMETIC", "torch", "unknown, so it has no effect; unset it"),
@@ -109,18 +109,20 @@ def test_environment_records_commit_and_dirt(
     ],
 )
 def test_a_variable_that_would_be_ignored_is_an_error(
-    name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
+    name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_variables()
     monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigError, match=f"environment variable {name}: {said}"):
+    with pytest.raises(ConfigError, match=f"environment variable {name}: {message}"):
         check_variables()
 
 
 def test_the_variables_of_ours_are_those_of_the_code(repository: Path) -> None:
     """And those for people stand in the documentation."""
-    places = [repository / name for name in ("src", "workflow", "Snakefile", "tests", "envs")]
-    files = [one for place in places for one in (place.rglob("*") if place.is_dir() else [place])]
+    sources = [repository / name for name in ("src", "workflow", "Snakefile", "tests", "envs")]
+    files = [
+        path for source in sources for path in (source.rglob("*") if source.is_dir() else [source])
+    ]
     named = {
         word
         for path in files
@@ -155,7 +157,9 @@ def test_memory_is_that_of_this_process_at_its_peak() -> None:
         "del held\n"
         "print(*peaks, capture(1).peak_memory_gib)"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    before, after, later = map(float, said.stdout.split())
+    completed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    before, after, later = map(float, completed.stdout.split())
     assert 0.25 < after - before < 0.35
     assert later == pytest.approx(after, abs=0.02)

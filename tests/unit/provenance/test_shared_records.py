@@ -24,31 +24,31 @@ def made_with(folder: Path) -> dict[str, str]:
 
 
 def test_whoever_made_a_file_last_says_how(tmp_path: Path) -> None:
-    one, two, url = tmp_path / "one", tmp_path / "two", f"file://{tmp_path}/bucket"
+    first, second, url = tmp_path / "one", tmp_path / "two", f"file://{tmp_path}/bucket"
     (tmp_path / "bucket").mkdir()
-    note(one, "@long/table", "seeds 1", 10)
-    note(one, "training", "lr 0.001", 10)
-    share_records(url, one)
-    fetch_records(url, two)
-    assert made_with(two) == {"@long/table": "seeds 1", "training": "lr 0.001"}
+    note(first, "@long/table", "seeds 1", 10)
+    note(first, "training", "lr 0.001", 10)
+    share_records(url, first)
+    fetch_records(url, second)
+    assert made_with(second) == {"@long/table": "seeds 1", "training": "lr 0.001"}
 
-    note(two, "training", "lr 0.002", 20)
-    share_records(url, two)
-    note(one, "@long/table", "seeds 2", 30)
-    share_records(url, one)  # which has not seen what the other did
-    for folder in (one, two):
+    note(second, "training", "lr 0.002", 20)
+    share_records(url, second)
+    note(first, "@long/table", "seeds 2", 30)
+    share_records(url, first)  # which has not seen what the other did
+    for folder in (first, second):
         fetch_records(url, folder)
         assert made_with(folder) == {"@long/table": "seeds 2", "training": "lr 0.002"}
 
 
 def test_a_torn_note_is_none(tmp_path: Path) -> None:
-    one, two, url = tmp_path / "one", tmp_path / "two", f"file://{tmp_path}"
-    note(one, "whole", "lr", 1)
-    note(one, "torn", "lr", 1)
-    (one / "torn").write_text('{"params": ["l')
-    share_records(url, one)
-    fetch_records(url, two)
-    assert made_with(two) == {"whole": "lr"}
+    first, second, url = tmp_path / "one", tmp_path / "two", f"file://{tmp_path}"
+    note(first, "whole", "lr", 1)
+    note(first, "torn", "lr", 1)
+    (first / "torn").write_text('{"params": ["l')
+    share_records(url, first)
+    fetch_records(url, second)
+    assert made_with(second) == {"whole": "lr"}
 
 
 @pytest.mark.parametrize("text", ["[1]", '{"a": 1}', '{"a"', '{"../a": {}}', '{"/a": {}}'])

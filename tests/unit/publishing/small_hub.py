@@ -28,33 +28,33 @@ class Hub:
 
     def answer(self, path: str, body: bytes) -> dict[str, Any]:
         if path == "/api/repos/create":
-            asked = json.loads(body)
-            name = f"{asked['organization']}/{asked['name']}"
-            self.repositories[name] = asked
+            request = json.loads(body)
+            name = f"{request['organization']}/{request['name']}"
+            self.repositories[name] = request
             return {"url": f"{self.address}/{name}", "name": name}
         if path.endswith("/preupload/main"):
             return {
                 "files": [
                     {
-                        "path": one["path"],
-                        "uploadMode": "lfs" if one["size"] > SMALL else "regular",
+                        "path": file["path"],
+                        "uploadMode": "lfs" if file["size"] > SMALL else "regular",
                         "shouldIgnore": False,
                     }
-                    for one in json.loads(body)["files"]
+                    for file in json.loads(body)["files"]
                 ]
             }
         if path.endswith("/info/lfs/objects/batch"):
             return {
                 "transfer": "basic",
                 "objects": [
-                    {**one, "actions": {"upload": {"href": f"{self.address}/large/{one['oid']}"}}}
-                    for one in json.loads(body)["objects"]
+                    {**item, "actions": {"upload": {"href": f"{self.address}/large/{item['oid']}"}}}
+                    for item in json.loads(body)["objects"]
                 ],
             }
         if path == "/api/validate-yaml":  # of the card
             content = json.loads(body)["content"]
-            known = yaml.safe_load(content.split("---")[1])
-            return {"errors": [] if "license" in known else ["no license"], "warnings": []}
+            metadata = yaml.safe_load(content.split("---")[1])
+            return {"errors": [] if "license" in metadata else ["no license"], "warnings": []}
         assert path.endswith("/commit/main"), path
         for line in body.decode().splitlines():
             entry = json.loads(line)
@@ -78,10 +78,10 @@ def serving(token: str) -> Iterator[Hub]:
 
         def do_POST(self) -> None:
             body = self._body()
-            given = self.headers.get("authorization", "").removeprefix("Bearer ")
-            hub.tokens.add(given)
-            if given != hub.token:
-                self._reply(401, {"error": "Invalid credentials"}, f"Refused: {given}")
+            sent_token = self.headers.get("authorization", "").removeprefix("Bearer ")
+            hub.tokens.add(sent_token)
+            if sent_token != hub.token:
+                self._reply(401, {"error": "Invalid credentials"}, f"Refused: {sent_token}")
                 return
             self._reply(200, hub.answer(self.path.partition("?")[0], body))
 
@@ -95,12 +95,12 @@ def serving(token: str) -> Iterator[Hub]:
         def _body(self) -> bytes:
             if self.headers.get("transfer-encoding") != "chunked":
                 return self.rfile.read(int(self.headers.get("content-length") or 0))
-            found = b""
+            content = b""
             while size := int(self.rfile.readline(), 16):
-                found += self.rfile.read(size)
+                content += self.rfile.read(size)
                 self.rfile.readline()
             self.rfile.readline()
-            return found
+            return content
 
         def _reply(self, status: int, content: Any, reason: str | None = None) -> None:
             raw = json.dumps(content).encode()

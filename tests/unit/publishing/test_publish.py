@@ -81,7 +81,7 @@ def test_the_card_has_a_suite_of_ones_own(tmp_path: Path) -> None:
     training = json.loads(read_checked(run / "training.json"))
     folder = tmp_path / f"scale/runs/{training['run']}/{training['seed']}"
     shutil.copytree(run, folder)
-    found = {
+    evaluation = {
         "kind": "evaluation",
         "suite": "my_suite",
         "metrics": {"entropy": 1.25},
@@ -89,7 +89,7 @@ def test_the_card_has_a_suite_of_ones_own(tmp_path: Path) -> None:
     }
     path = tmp_path / f"scale/evaluations/my_suite/{training['run']}/{training['seed']}.json"
     path.parent.mkdir(parents=True)
-    publish_result(path, {**training, **found}, [])
+    publish_result(path, {**training, **evaluation}, [])
     text = model_card(folder, None, "m", own_code=True)
     assert re.search(r"\| entropy +\| my\\_suite +\| 1\.2500 +\| 1 ", text), text
 
@@ -176,7 +176,7 @@ def test_a_push_that_failed_is_done_again(run: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "said", "shown"),
+    ("file", "saved", "published"),
     [
         ("config.json", {"_name_or_path": "/data/user/secret customer/m"}, {"_name_or_path": "m"}),
         ("tokenizer_config.json", {"name_or_path": "~/acme/base/"}, {"name_or_path": "base"}),
@@ -187,11 +187,11 @@ def test_a_push_that_failed_is_done_again(run: Path, tmp_path: Path) -> None:
     ],
 )
 def test_where_a_model_was_loaded_from_is_not_published(
-    file: str, said: dict[str, str], shown: dict[str, str], tmp_path: Path
+    file: str, saved: dict[str, str], published: dict[str, str], tmp_path: Path
 ) -> None:
-    (tmp_path / file).write_text(json.dumps(said | {"model_type": "x"}))
+    (tmp_path / file).write_text(json.dumps(saved | {"model_type": "x"}))
     forget_folders(tmp_path)
-    assert json.loads((tmp_path / file).read_text()) == shown | {"model_type": "x"}
+    assert json.loads((tmp_path / file).read_text()) == published | {"model_type": "x"}
 
 
 def test_a_push_without_token_or_name_writes_nothing(run: Path, tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_what_transformers_saved_is_published(shard_size: str, tmp_path: Path) -
     text = (tmp_path / "ours/README.md").read_text()
     head = yaml.safe_load(text.split("---")[1])
     assert head["license"] == "cc-by-4.0" and "diff_v1" in head["tags"]
-    parameters = sum(one.numel() for one in model.parameters())
+    parameters = sum(parameter.numel() for parameter in model.parameters())
     assert re.search(rf"\| Parameters +\| {parameters:,} +\|", text), text
     assert "saved without a training record" in text and "No results" in text
     assert "trust_remote_code=True" in text
@@ -249,7 +249,7 @@ def test_a_card_without_a_record_fits_its_weights_alone(tmp_path: Path) -> None:
     assert is_published(run, tmp_path / "out")
     assert not is_published(run, tmp_path / "out", license="cc0-1.0")
     weights = load_file(run / "model.safetensors")
-    save_weights(run / "model.safetensors", {name: one * 2 for name, one in weights.items()})
+    save_weights(run / "model.safetensors", {name: weight * 2 for name, weight in weights.items()})
     assert not is_published(run, tmp_path / "out")
 
 
