@@ -17,7 +17,10 @@ QUANTILES = {"_low": 0.05, "_high": 0.95}
 
 
 def position_metric(kind: str, position: int, ending: str = "") -> str:
-    """Return the name of the metric for a kind of magnitude at a position."""
+    """Return the name of the metric for a kind of magnitude at a position.
+
+    ``ending`` is a suffix of QUANTILES for that quantile; empty: the mean.
+    """
     return f"{kind}_p{position}{ending}"
 
 

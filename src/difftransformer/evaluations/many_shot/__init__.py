@@ -1,1 +1,1 @@
-"""Many-shot in-context learning: accuracy by the number of demonstrations and their order."""
+"""Many-shot in-context learning: accuracy by number and order of demonstrations."""

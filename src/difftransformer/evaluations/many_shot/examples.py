@@ -29,7 +29,7 @@ class Example(NamedTuple):
 
 
 class LabeledSet(NamedTuple):
-    """Examples for demonstrations, test examples, and all labels, sorted."""
+    """A labeled set: examples to demonstrate, test examples, and all labels in sorted order."""
 
     train: Sequence[Example]
     test: Sequence[Example]
@@ -37,10 +37,11 @@ class LabeledSet(NamedTuple):
 
 
 def open_sets(suite: Suite, rows: ClassificationConfig | None) -> Callable[[int], LabeledSet]:
-    """Return a function from the index of a draw to its labeled set.
+    """Return a function that maps the index of a draw to its labeled set.
 
-    Draws share a set that is read, see `labeled_set`; ``rows`` are the settings of the dataset for
-    generated sets, one for each draw.
+    A draw is one choice of demonstrations and test items. All draws share the set that a suite
+    reads from files or the hub; for a generated set, each draw has a set of its own. ``rows`` are
+    the settings of the dataset in whose words a set is generated, else None.
     """
     if not suite.generated:
         dataset = labeled_set(suite)
@@ -51,10 +52,11 @@ def open_sets(suite: Suite, rows: ClassificationConfig | None) -> Callable[[int]
 
 
 def labeled_set(suite: Suite) -> LabeledSet:
-    """Read the set of a suite from its folder or from the hub.
+    """Return a suite's labeled set, read from its folder or from the hub.
 
     Raises:
-        DataError: Items are missing or damaged, or the hub cannot be reached; names the location.
+        DataError: Items are missing or damaged, or the hub cannot be reached; the message names the
+            location.
     """
     task, files = CLASSIFICATION_TASKS[suite.task], suite.files()
     train, test = (
@@ -86,11 +88,12 @@ def labeled_set(suite: Suite) -> LabeledSet:
 def generated_set(
     suite: Suite, rows: ClassificationConfig, words: list[str], draw: int
 ) -> LabeledSet:
-    """Generate the labeled set of a draw, which has classes and labels of its own.
+    """Return the generated labeled set of a draw, which has its own classes and labels.
 
     Args:
-        suite: Number of classes, demonstrations and test items, and the noise of demonstrations.
-        rows: Vocabulary and length of an item.
+        suite: Settings with the numbers of classes, demonstrations and test items, and the noise
+            of demonstrations.
+        rows: Settings of the dataset: vocabulary and length of an item.
         words: Word of each token id.
         draw: Index of the draw.
     """
@@ -110,7 +113,7 @@ def generated_set(
 
 
 def shuffled(size: int, *, seed: int, stream: int) -> list[int]:
-    """Return the permutation of 0..size-1 that a seed and a stream give."""
+    """Return the permutation of 0, ..., size - 1 for a seed and a stream number."""
     if size == 0:
         return []
     order = SeededOrder(size, seed=seed, epoch=stream)
@@ -125,16 +128,16 @@ def choose_demonstrations(
     *,
     seed: int,
 ) -> list[list[Example]]:
-    """Choose a number of demonstrations, balanced over classes or at random.
+    """Return ``number`` chosen demonstrations by label, balanced over classes or at random.
 
-    Balanced, each class in turn gives an example; a class without any left is skipped. Fewer
-    demonstrations are a subset of more.
+    Balanced: each class in turn gives an example; a class without examples left is skipped. A
+    smaller number of demonstrations is a subset of a larger one.
 
     Returns:
-        Examples of each label, in the order of the labels.
+        List of the examples of each label, in the order of ``labels``.
 
     Raises:
-        DataError: There are fewer examples than ``number``, or none of a label.
+        DataError: There are fewer examples than ``number``, or no example of a label.
     """
     pools = [[example for example in examples if example.label == label] for label in labels]
     for label, pool in zip(labels, pools, strict=True):
@@ -160,10 +163,10 @@ def choose_demonstrations(
 def order_demonstrations(
     chosen: Sequence[Sequence[Example]], order: Literal["random", "alternating"], *, seed: int
 ) -> list[Example]:
-    """Return demonstrations in the order of a seed.
+    """Return demonstrations in one list, in the order that a seed determines.
 
-    random: a permutation. alternating: the classes in turn, in a random cycle, each with its
-    examples in a random order; a class without any left is skipped.
+    Order "random" is a random permutation. In order "alternating" the classes take turns in a
+    random cycle, each with its examples in random order; a class without examples left is skipped.
     """
     if order == "random":
         flat = [example for examples in chosen for example in examples]
@@ -178,10 +181,10 @@ def order_demonstrations(
 
 
 def sample_items(examples: Sequence[Example], number: int, *, seed: int) -> list[Example]:
-    """Choose a number of test items at random.
+    """Return ``number`` test items, chosen at random.
 
     Raises:
-        DataError: There are fewer.
+        DataError: There are fewer examples than ``number``.
     """
     if number > len(examples):
         raise DataError(f"{number} test_items requested, the set has {len(examples)}")

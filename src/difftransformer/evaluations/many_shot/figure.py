@@ -35,7 +35,7 @@ _CHARACTERS_PER_INCH = 11  # of a title
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw a panel for each section of the artifact, by the option `by` of the first."""
+    """Draw accuracy by number of demonstrations, or by order, one panel per labeled set."""
     return _spread(context) if context.options.by == "order" else _curves(context)
 
 
@@ -61,24 +61,24 @@ def measured_shots(suite: Suite, results: Sequence[Result]) -> list[int]:
 
 
 def plateau(numbers: Sequence[int]) -> list[int]:
-    """Return the numbers that are at least half of the largest: a rule set before the results."""
+    """Return the numbers of demonstrations that are at least half of the largest, the last one."""
     return [number for number in numbers if 2 * number >= numbers[-1]]
 
 
 def accuracy(result: Result, number: int, order: int | None = None) -> float:
-    """Return the accuracy in % at a number of demonstrations, of an order or the mean over orders.
+    """Return a result's accuracy in % at a number of demonstrations, for one order or the mean.
 
     Raises:
-        UserError: It was not measured, or is undefined.
+        UserError: The accuracy was not measured, or is undefined.
     """
     return 100 * require_metric(result, accuracy_metric(number, order))
 
 
 def accuracy_by_order(suite: Suite, result: Result) -> list[float]:
-    """Return the accuracy in % of each order at the largest number of demonstrations.
+    """Return a result's accuracy in % for each order of the largest number of demonstrations.
 
     Raises:
-        UserError: There are fewer than two orders, or one has no accuracy.
+        UserError: There are fewer than two orders, or an order has no accuracy.
     """
     if suite.order_seeds < 2:
         raise UserError(f"suite '{result.suite}' has one order: a spread needs order_seeds of 2")
@@ -87,12 +87,12 @@ def accuracy_by_order(suite: Suite, result: Result) -> list[float]:
 
 
 def order_column(suite: Suite) -> str:
-    """Return the prefix of columns of a spread: the set and how its demonstrations are ordered."""
+    """Return the prefix of column ids for a spread over orders: {set}_{kind of order}."""
     return f"{suite.task}_{suite.order}"
 
 
 def with_proxy_title(context: SectionContext[Options]) -> SectionContext[Options]:
-    """Return the context with a title that names generated items as a proxy of the set."""
+    """Return the section's context, with a title that marks generated items as a proxy."""
     suite = context.suite
     items = f"generated items, {suite.classes} classes" if suite.generated else None
     return context.as_proxy(items)

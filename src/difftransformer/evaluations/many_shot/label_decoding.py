@@ -1,9 +1,9 @@
 """Greedy decoding restricted to the labels of a set (Ratner et al. 2023), with a shared KV cache.
 
-The tokens of a label end with the token behind it, so no label is the beginning of another. Each
-step takes the likeliest token that continues a label, the first of equals. The keys and values of a
-prompt are computed once, and the cache is cut back to the prompt before each item; the answers are
-those of decoding each item alone.
+The tokens of a label include the token after it, so no label is the beginning of another. Each step
+takes the likeliest token that continues a label, the first of equally likely ones. The keys and
+values of a prompt are computed once, and the cache is truncated to the prompt before each item; the
+answers are those of decoding each item alone.
 """
 
 from collections.abc import Sequence
@@ -17,15 +17,15 @@ TokenPath = tuple[int, ...]
 
 
 class LabelTrie:
-    """Prefix tree of the labels' tokens.
+    """Prefix tree of the token sequences of a set's labels.
 
     Args:
-        paths: Tokens of each label, including the token that ends it.
-        names: The labels, for messages.
+        paths: Token ids of each label, including the token that ends it.
+        names: The labels as text, for messages.
 
     Attributes:
-        index: Index of the label by its tokens.
-        next_tokens: Tokens that may follow each prefix, in the order of the labels.
+        index: Index of a label by its token ids.
+        next_tokens: Token ids that may follow each prefix, in the order of the labels.
 
     Raises:
         DataError: Two labels have the same tokens, or one is the beginning of another.
@@ -52,7 +52,7 @@ class LabelTrie:
 
 @dataclass
 class LabelDecoder:
-    """Answers items with labels, computing the prompt they share once.
+    """Decodes the labels of items after a shared prompt, whose KV cache is computed once.
 
     Attributes:
         scorer: The model.
@@ -69,11 +69,11 @@ class LabelDecoder:
     prompt_positions: int = 0
 
     def answers(self, prompt: Sequence[int], items: Sequence[Sequence[int]]) -> list[int]:
-        """Return the index of each item's label.
+        """Return the index of the label that the model gives to each item.
 
         Args:
-            prompt: Tokens of the demonstrations.
-            items: Tokens of each item, at least one.
+            prompt: Token ids of the demonstrations.
+            items: Token ids of each item; at least one item.
 
         Raises:
             ConfigError: The prompt and an item are longer than the model's context.
@@ -95,7 +95,7 @@ class LabelDecoder:
         return answers
 
     def capacity(self, prompt: Sequence[int], items: Sequence[Sequence[int]]) -> int:
-        """Positions of the prompt with its longest item and label, whose last token is not read."""
+        """Return the positions that a prompt takes with its longest item and its longest label."""
         longest = max(map(len, self.labels.paths)) - 1
         return len(prompt) + max(map(len, items)) + longest
 

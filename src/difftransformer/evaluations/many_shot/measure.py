@@ -31,18 +31,18 @@ from difftransformer.evaluations.many_shot.tasks import CLASSIFICATION_TASKS, SE
 from difftransformer.provenance.atomic import write_text
 
 Correct = dict[int, NDArray[np.bool_]]
-"""Whether answers are correct, by number of demonstrations: [draws, orders, items]."""
+"""Number of demonstrations -> whether each answer is correct, [draws, orders, items]."""
 
 
 def measure(suite: Suite, context: EvalContext) -> EvalResult:
-    """Measure accuracies with the counts behind them.
+    """Return accuracies by number and order of demonstrations, and the counts behind them.
 
     Returns:
-        accuracy_, correct_ and total_ of every number of demonstrations n{K} that was measured, and
-        accuracy_n{K}_o{S} of each of its orders S; chance = 1 / classes. prompt_positions is the
-        number of positions that items would compute alone, computed_positions the number computed,
-        as items share prompts. Accuracies over all orders also have their values by draw, whose
-        items share demonstrations, and those of a single draw by item.
+        accuracy_n{K}, correct_n{K} and total_n{K} for each measured number of demonstrations K, and
+        accuracy_n{K}_o{S} for each of its orders S; chance = 1 / classes. prompt_positions is the
+        number of positions if each item were computed alone, computed_positions the number that
+        was computed, as items share prompts. Accuracies over all orders have per-item scores by
+        draw, since the items of a draw share demonstrations; with a single draw they are by item.
 
     Raises:
         ConfigError: The suite does not fit its tokenizer.
@@ -73,9 +73,9 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
 
 
 class PromptEncoder:
-    """Encodes demonstrations and items piece by piece.
+    """Encodes the demonstrations and items of a prompt, each piece separately.
 
-    So a label has the same tokens in a demonstration as where it is decoded.
+    A label then has the same tokens in a demonstration as in an answer.
     """
 
     def __init__(self, suite: Suite, context: EvalContext) -> None:
@@ -102,16 +102,16 @@ class PromptEncoder:
             )
 
     def item(self, text: str) -> list[int]:
-        """Return the tokens of an item up to where its label begins."""
+        """Return the token ids of an item, up to the position where its label begins."""
         before, after = self._prefixes
         return self._ids(f"{before}{text}\n{after}".rstrip())
 
     def label(self, label: str) -> tuple[int, ...]:
-        """Return the tokens of a label and the token behind it, which ends it."""
+        """Return the token ids of a label, and the token after it, which ends the label."""
         return (*self._ids(f" {label}"), *self._separator[:1])
 
     def demonstration(self, example: Example) -> list[int]:
-        """Return the tokens of an item with its label, up to the next item."""
+        """Return the token ids of an item with its label, up to the start of the next item."""
         return [*self.item(example.text), *self.label(example.label), *self._separator[1:]]
 
     def _ids(self, text: str) -> list[int]:
@@ -120,12 +120,12 @@ class PromptEncoder:
 
 
 class Draw:
-    """One choice of demonstrations and items.
+    """One choice of demonstrations and test items from a labeled set.
 
     Attributes:
         number: Index of the draw.
-        items: Tokens of the test items.
-        decoder: Answers the items with the labels of the set.
+        items: Token ids of the test items.
+        decoder: Decoder that answers the items with labels of the set.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Draw:
         self.decoder = LabelDecoder(scorer, trie, suite.chunk)
 
     def prompt(self, number: int, order_seed: int) -> list[int]:
-        """Return the tokens of a number of demonstrations in an order."""
+        """Return the token ids of ``number`` demonstrations in the order of a seed."""
         dataset, selection = self._dataset, self._suite.selection
         chosen = choose_demonstrations(
             dataset.train, dataset.labels, number, selection, seed=self._seed
@@ -149,7 +149,7 @@ class Draw:
         return self._prompts.opening + tokens
 
     def records(self, number: int, order_seed: int, answers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return a record for predictions.jsonl per answer."""
+        """Return one record for predictions.jsonl per answer; answers are indices of labels."""
         return [
             {
                 "draw": self.number,

@@ -26,7 +26,7 @@ _MAX_COLUMNS = 8
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Make the section in %: accuracy by number of demonstrations, or its spread over orders."""
+    """Return the report section of accuracy in % by number of demonstrations, or its spread."""
     metrics, note = _spread(context) if context.options.by == "order" else _numbers(context)
     notes = [f"{_items_note(context)} {note}", context.training_note()]
     return metric_section(with_proxy_title(context), metrics, decimals=DECIMALS, notes=notes)

@@ -17,12 +17,15 @@ from difftransformer.evaluations.many_shot.tasks import CLASSIFICATION_TASKS
 
 GENERATED = "generated"
 ITEMS_SEED = 43
-"""Seed for drawing demonstrations and items, the same for every run."""
+"""Seed for choosing demonstrations and items, the same for every run."""
 SPLITS = ("train", "test")
 
 
 def accuracy_metric(number: int, order: int | None = None) -> str:
-    """Return the metric of accuracy at a number of demonstrations, of an order or over all."""
+    """Return the name of the accuracy metric for a number of demonstrations.
+
+    ``order`` is the seed of one order of them; None: the mean over orders.
+    """
     return f"accuracy_n{number}" + ("" if order is None else f"_o{order}")
 
 
@@ -31,11 +34,11 @@ def _known_task(task: str) -> str:
 
 
 class Suite(AnyModel, PromptSuite):
-    """In-context classification accuracy by number and order of demonstrations.
+    """Suite of in-context classification accuracy, by number and order of demonstrations.
 
-    A prompt has demonstrations and an item whose label the model generates greedily among the
-    labels of the set, as in Ratner et al. (2023), whom the paper follows. The seed of the order
-    does not change which demonstrations a prompt has.
+    A prompt consists of demonstrations and an item. The model generates the item's label greedily
+    among the labels of the set, as in Ratner et al. (2023), whom the paper follows. The seed of the
+    order does not change which demonstrations a prompt has.
     """
 
     kind: Literal["many_shot"] = setting(meaning="Which evaluation the suite is.")
@@ -103,12 +106,12 @@ class Suite(AnyModel, PromptSuite):
 
     @property
     def generated(self) -> bool:
-        """Whether items are generated in the words of the run's dataset."""
+        """Whether items are generated, in the words of the run's dataset."""
         return self.data == GENERATED
 
     @property
     def num_classes(self) -> int:
-        """Number of classes of the set."""
+        """Number of classes of the labeled set."""
         return self.classes or CLASSIFICATION_TASKS[self.task].classes
 
     @model_validator(mode="after")
@@ -137,14 +140,14 @@ class Suite(AnyModel, PromptSuite):
 
     @classmethod
     def takes_benchmarks(cls, entry: Mapping[str, Any], benchmarks: str) -> bool:
-        """Return whether the items of a benchmark replace the built-in ones."""
+        """Return whether `benchmarks` of config.yaml sets the source of items."""
         return entry.get("data") != GENERATED and benchmarks != BUILTIN
 
     def files(self) -> dict[str, Path]:
-        """Return the files of both splits; none for the hub and generated items.
+        """Return the local item file of each split; empty for the hub and for generated items.
 
         Raises:
-            DataError: The folder is missing, or it lacks a split of the task.
+            DataError: The folder or a split of the task is missing.
         """
         if self.generated or self.data == HUB:
             return {}
@@ -161,7 +164,10 @@ class Suite(AnyModel, PromptSuite):
         return files
 
     def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
-        """Check classes and prompt lengths of generated items; files are checked when read."""
+        """Return why a model's context or the dataset does not fit the suite, or None.
+
+        Prompts from files are only checked when the files are read.
+        """
         items = rows if isinstance(rows, ClassificationConfig) else None
         if self.generated != (items is not None):
             labeled = "with" if items is not None else "without"
@@ -181,7 +187,7 @@ class Suite(AnyModel, PromptSuite):
 
 
 class Options(AnyOptions):
-    """What a section of the report shows."""
+    """Report options: accuracy by number of demonstrations, or its spread over orders."""
 
     by: Literal["number", "order"] = setting(
         "number",

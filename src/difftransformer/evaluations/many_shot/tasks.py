@@ -1,19 +1,19 @@
-"""The four tasks of many-shot in-context learning: classes, template, pinned data."""
+"""Tasks of many-shot in-context learning: classes, template and pinned data of each."""
 
 from typing import NamedTuple
 
 
 class ClassificationTask(NamedTuple):
-    """A labeled set of the figures.
+    """A labeled set of the paper's figures: its classes, template and location on the hub.
 
     Attributes:
-        title: Its name in the paper.
-        folder: Folder of its items below a folder of benchmarks.
-        field: Field of an item with its label, as text or as an index into `labels`.
+        title: Name of the set in the paper.
+        folder: Name of the folder with the set's items, in the folder of benchmarks.
+        field: Field of an item that has its label, as text or as an index into `labels`.
         classes: Number of classes.
         prefixes: Text before an item and before its label.
-        dataset: Name on the hub.
-        revision: Commit on the hub.
+        dataset: Name of the dataset on the hub.
+        revision: Commit of that dataset.
         labels: Texts of the labels by index; empty if the field holds the text.
         config: Configuration of the hub's dataset.
         outside: Label of out-of-scope items, which are skipped.
@@ -32,7 +32,7 @@ class ClassificationTask(NamedTuple):
 
 
 SEPARATOR = "\n==\n"
-"""Text between demonstrations. It, the prefixes and the labels of TREC are those of github
+"""Text between demonstrations. The separator, the prefixes and the labels of TREC are from GitHub's
 abertsch72/long-context-icl, datasets_loader.py."""
 
 _TREC = ("abbreviation", "entity", "description", "human", "location", "numeric")

@@ -1,1 +1,1 @@
-"""Mathematics: accuracy and length of output on eight sets, also along training."""
+"""Mathematics: accuracy and output length on eight sets, also of intermediate checkpoints."""

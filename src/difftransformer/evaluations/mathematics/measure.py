@@ -1,7 +1,7 @@
 """Accuracy and output length on mathematics sets, by lm-eval's evaluator.
 
-Each set is a call of lm-eval, and finished sets are saved, so a killed job resumes with the next.
-The intermediate checkpoints of a training can be measured before its final weights. `math_verify`
+Each set is one call of lm-eval, and finished sets are saved, so a killed job resumes with the next.
+Intermediate checkpoints of the training run can be measured before its final weights. `math_verify`
 bounds its time by signals, so answers are graded in the main thread, as lm-eval does.
 """
 
@@ -52,21 +52,21 @@ UNTIL = "Question:"
 
 
 class ModelWeights(NamedTuple):
-    """Weights of a training: the suffix of their metrics, and their file."""
+    """One set of a training run's weights: their file, and the suffix of their metrics."""
 
     suffix: str
     weights: Path
 
     def saved(self, context: EvalContext, name: str) -> TaskCheckpoint:
-        """Return the saved results of a set with these weights."""
+        """Return the checkpoint with the saved results of a mathematics set for these weights."""
         return TaskCheckpoint(context.state, f"{name}{self.suffix}")
 
 
 def measure(suite: Suite, context: EvalContext) -> EvalResult:
-    """Measure accuracies with lm-eval's standard errors, their mean, and output lengths.
+    """Return accuracies with lm-eval's standard errors, output lengths, and their means over sets.
 
-    ``{set}{suffix}.jsonl`` in the details of ``context`` has every item with its prompt, output,
-    parsed answer and grade.
+    Every item with its prompt, output, parsed answer and grade is written to
+    ``{set}{suffix}.jsonl`` in the details of ``context``.
 
     Returns:
         For each set: {set} (share of correct answers), {set}_stderr (None for one item),
@@ -108,14 +108,14 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
 
 
 class Grade(NamedTuple):
-    """The answer parsed from an output (None without one), and whether it is correct."""
+    """The answer parsed from an output (None if there is none), and whether it is correct."""
 
     parsed: str | None
     correct: bool
 
 
 def grade_answer(output: str, answer: str) -> Grade:
-    r"""Compare an output with the published answer.
+    r"""Return the grade of an output, compared with the published answer.
 
     The answer of an output is its last ``\boxed{}``, else the last formula or number that
     `math_verify` finds. Answers in words are correct if equal but for case and white space.
@@ -134,7 +134,10 @@ def grade_answer(output: str, answer: str) -> Grade:
 def math_task(
     name: str, items: list[Item], suite: Suite, grades: dict[int, Grade]
 ) -> ConfigurableTask:
-    """Return a zero-shot lm-eval task of a set's items; it fills ``grades`` by item."""
+    """Return a zero-shot lm-eval task with a set's items.
+
+    When lm-eval scores an output, the task stores its grade in ``grades`` by the item's index.
+    """
     math_set = MATH_SETS[name]
     documents = [
         {"index": index, "question": math_set.question(item), "answer": math_set.answer(item)}

@@ -1,4 +1,4 @@
-"""Tables and figures of mathematics: accuracy and output length by set, or mean by tokens."""
+"""Tables and figures of mathematics: accuracy and output length by set, or means by tokens."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -36,11 +36,11 @@ from difftransformer.reporting.table_notes import format_range, proxy_title
 
 DECIMALS = 1
 FINAL = "final"
-"""Column of the average after stage 1."""
+"""Id of the column with the average accuracy after stage 1."""
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Make the section of accuracy by set, or of its average by tokens of stage 1."""
+    """Return the report section of accuracy by set, or of mean accuracy by tokens of stage 1."""
     sets = context.suite.tasks
     if context.options.by == "set":
         metrics = [_accuracy(name, f"{_label(name)} ↑", name) for name in [*sets, AVERAGE]]
@@ -61,15 +61,15 @@ def section(context: SectionContext[Options]) -> Section:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw the first section."""
+    """Draw accuracy and output length by set, or mean accuracy by tokens of stage 1."""
     return _by_set(context) if context.options.by == "set" else _curves(context)
 
 
 def accuracy(result: Result, name: str) -> float:
-    """Return the accuracy in % of a metric of the suite.
+    """Return the value of a result's accuracy metric in %.
 
     Raises:
-        UserError: It was not measured.
+        UserError: The accuracy was not measured.
     """
     return 100 * require_metric(result, name)
 

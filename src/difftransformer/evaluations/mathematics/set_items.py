@@ -1,4 +1,4 @@
-"""Read or generate the items of mathematics sets, and check their fields. Imports no lm-eval."""
+"""Read or generate the items of mathematics sets, and check their fields, without lm-eval."""
 
 from collections.abc import Iterator
 from itertools import chain, islice
@@ -24,10 +24,10 @@ _SECONDS = 60
 
 
 def set_files(name: str, data: str) -> list[Path]:
-    """Return the files of a set; none if it is generated or comes from the hub.
+    """Return a set's item files in a local folder; empty if it is generated or on the hub.
 
     Raises:
-        DataError: The folder is missing, or it holds no items of the set.
+        DataError: The folder or the set's file is missing.
     """
     if data in (HUB, BUILTIN):
         return []
@@ -42,7 +42,7 @@ def set_files(name: str, data: str) -> list[Path]:
 
 
 def set_items(name: str, data: str, limit: int | None) -> list[Item]:
-    """Return the first items of a set (None: all), each with a question and an answer.
+    """Return the first ``limit`` items of a set (None: all), each with a question and an answer.
 
     Raises:
         DataError: An item lacks a question or answer, or the hub cannot be reached.

@@ -20,27 +20,30 @@ from difftransformer.models.config import ModelConfig
 
 
 def metric_name(name: str, part: str = "", tokens: int | None = None) -> str:
-    """Return the metric of a set or the average: accuracy, or a part such as stderr.
+    """Return the name of a metric of a set, or of the average over sets.
 
-    ``tokens`` are those trained at an intermediate checkpoint; None means the final weights.
+    Args:
+        name: Name of the set, or of the average.
+        part: Suffix such as "stderr"; empty: the accuracy.
+        tokens: Training tokens of an intermediate checkpoint; None: the final weights.
     """
     return f"{name}{part and f'_{part}'}{checkpoint_suffix(tokens)}"
 
 
 def checkpoint_suffix(tokens: int | None) -> str:
-    """Return the suffix of metrics of the checkpoint after a number of trained tokens."""
+    """Return the suffix of an intermediate checkpoint's metrics; empty for the final weights."""
     return "" if tokens is None else f"_t{tokens}"
 
 
 def intermediate_tokens(training: TrainingConfig) -> list[int]:
-    """Return the trained tokens at the intermediate checkpoints of a training, ascending."""
+    """Return the training tokens at each intermediate checkpoint of a training run, ascending."""
     return [step * training.tokens_per_step for step in training.intermediate_steps]
 
 
 class Suite(BaseSuite):
-    """Zero-shot mathematics: accuracy of greedy outputs, compared with answers by `math_verify`.
+    """Suite of zero-shot mathematics: accuracy of greedy outputs, graded by `math_verify`.
 
-    Sets are lm-eval tasks of ours, run by lm-eval's evaluator.
+    Each set is an lm-eval task of our own, run by lm-eval's evaluator.
     """
 
     kind: Literal["mathematics"] = setting(meaning="Which evaluation the suite is.")
@@ -82,21 +85,21 @@ class Suite(BaseSuite):
 
     @property
     def proxy(self) -> str | None:
-        """The proxy that replaces the sets; None if the items are those of the sets."""
+        """Name of the proxy that replaces the sets, or None if the items are from the sets."""
         return "generated arithmetic" if self.data == BUILTIN else None
 
     @property
     def reads_intermediate(self) -> bool:
-        """Whether intermediate checkpoints are evaluated."""
+        """Whether the suite evaluates intermediate checkpoints of training."""
         return self.intermediate_checkpoints
 
     @classmethod
     def takes_benchmarks(cls, entry: Mapping[str, Any], benchmarks: str) -> bool:
-        """Return whether the items of a benchmark replace the built-in ones."""
+        """Return whether `benchmarks` of config.yaml sets the source of items: always true."""
         return True
 
     def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
-        """Check that a prompt fits before the output."""
+        """Return why a model's context is too short for the outputs, or None."""
         if self.max_new_tokens < max_positions:
             return None
         return (
@@ -105,7 +108,7 @@ class Suite(BaseSuite):
         )
 
     def files(self) -> dict[str, Path]:
-        """Return the files of all sets."""
+        """Return the local item files of all sets, by "{set}/{file name without its ending}"."""
         return {
             f"{name}/{path.name.partition('.jsonl')[0]}": path
             for name in self.tasks
@@ -113,14 +116,14 @@ class Suite(BaseSuite):
         }
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """Return the estimated memory of a batch of prompts with room for their outputs."""
+        """Return the sizes that determine the suite's memory: a batch of prompts and outputs."""
         batch, lower = self.batch_size, self.lower("max_new_tokens")
         total = min(model.max_positions, LONGEST_ITEM + self.max_new_tokens)
         return Reading(batch, min(total, LONGEST_ITEM), total, batch, lower, cached=True)
 
 
 class Options(BaseOptions):
-    """What a section of the report shows."""
+    """Report options: accuracy by set, or its mean over sets by training tokens."""
 
     by: Literal["set", "tokens"] = setting(
         "set", meaning="Accuracy by set, or its mean over the sets by tokens of training"

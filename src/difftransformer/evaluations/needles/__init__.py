@@ -1,1 +1,1 @@
-"""Multi-needle retrieval: accuracy by needles, context length and depth."""
+"""Multi-needle retrieval: accuracy by number of needles, context length and depth."""

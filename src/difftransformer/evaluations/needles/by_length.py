@@ -1,4 +1,4 @@
-"""Figure of accuracy by context length: heat maps of depth by length, ours and published."""
+"""Figure of accuracy by context length: heat maps over depth and length, ours and published."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from difftransformer.reporting.table_notes import proxy_title
 
 
 class Panel(NamedTuple):
-    """Accuracies of one model: means by depth and length [D, L], and by length of seeds [S, L]."""
+    """Accuracies of one model: means by depth and length [D, L], and by seed and length [S, L]."""
 
     run: str
     label: str
@@ -31,7 +31,7 @@ class Panel(NamedTuple):
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw a panel per model, and the published ones below."""
+    """Draw heat maps of accuracy by depth and length, one per model; published ones below."""
     import matplotlib.pyplot as plt
 
     lengths, depths = require_lengths(context), context.suite.depths
@@ -49,10 +49,10 @@ def figure(context: SectionContext[Options]) -> Figure:
 
 
 def require_lengths(context: SectionContext[Options]) -> list[int]:
-    """Return the context lengths that all rows were measured at.
+    """Return the suite's context lengths, at least two.
 
     Raises:
-        UserError: There is only one length.
+        UserError: The suite has fewer than two lengths.
     """
     lengths: list[int] | None = context.suite.lengths
     if lengths is None or len(lengths) < 2:

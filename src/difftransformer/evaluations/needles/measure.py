@@ -1,4 +1,4 @@
-"""Multi-needle retrieval: accuracy by needles, context length and depth.
+"""Multi-needle retrieval: accuracy by number of needles, context length and depth.
 
 Prompts depend on the suite and the dataset only, so all runs answer the same questions. Every
 sample is in samples.jsonl.
@@ -18,14 +18,15 @@ from difftransformer.provenance.atomic import write_text
 
 
 def measure(suite: Suite, context: EvalContext) -> EvalResult:
-    """Measure accuracies with the counts behind them.
+    """Return accuracies of multi-needle retrieval, and the counts behind them.
 
     Returns:
-        accuracy_, correct_ and total_ of every setting n{N}_r{R}, of each of its depths (_d{D})
-        and, with several lengths, of each length (_l{L}) and its depths (_l{L}_d{D}): the share of
-        queried needles whose number occurs in the answer. prompt_positions is the number of prompt
-        positions, computed_positions the number computed, as prompts share prefixes. Accuracies
-        also have values by haystack, which cells share.
+        accuracy_{group}, correct_{group} and total_{group} for the groups of `Suite.groups`: each
+        setting n{N}_r{R}, its depths (_d{D}) and, with several lengths, its lengths (_l{L}) and
+        their depths (_l{L}_d{D}). Accuracy is the share of queried needles whose number occurs in
+        the answer. prompt_positions is the number of prompt positions, computed_positions the
+        number computed, as prompts share prefixes. Accuracies have per-item scores by haystack,
+        since all settings share the haystacks.
 
     Raises:
         ConfigError: A length has no room for the needles and the question.

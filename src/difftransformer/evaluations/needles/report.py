@@ -30,7 +30,7 @@ _FORMAT = {
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Make the section of accuracies; the csv also has a column per depth."""
+    """Return the report section of accuracies by setting [N, R], or by context length."""
     suite, (needles, queries) = context.suite, context.suite.pairs[0]
     if context.options.by == "setting":
         metrics = _by_setting(context)
@@ -57,7 +57,7 @@ def section(context: SectionContext[Options]) -> Section:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw the figure of the first section."""
+    """Draw accuracies by setting [N, R] and depth, or by context length and depth."""
     if context.options.by == "setting":
         return _settings_figure(context)
     return by_length.figure(context)
@@ -135,10 +135,10 @@ def _accuracy(name: str, header: str, group: str, *, hidden: bool = False) -> Me
 
 
 def answers_interval(result: Result, group: str) -> tuple[float, float]:
-    """Return Wilson's interval of the accuracy of a group of cells, see `group_name`.
+    """Return Wilson's 95% interval of the accuracy in a group of prompts, see `group_name`.
 
     Raises:
-        UserError: They were not measured.
+        UserError: The group's accuracy was not measured.
     """
     correct, total = (require_metric(result, f"{name}_{group}") for name in ("correct", "total"))
     return wilson_interval(int(correct), int(total))

@@ -21,11 +21,15 @@ def _check_pair(pair: list[int]) -> list[int]:
 
 
 Pair = Annotated[list[int], Field(min_length=2, max_length=2), AfterValidator(_check_pair)]
-"""[N, R]: R of N needles are queried."""
+"""Setting [N, R] of a prompt: N needles, of which R are queried."""
 
 
 def group_name(pair: Sequence[int], length: int | None = None, depth: int | None = None) -> str:
-    """Return the name of cells of a setting [N, R], such as n4_r2_l256_d25; None means all."""
+    """Return the name of a group of prompts with one setting [N, R], such as n4_r2_l256_d25.
+
+    ``length`` is the context length in tokens, ``depth`` that of the answer needle in percent;
+    None stands for all lengths or all depths.
+    """
     parts = [f"n{pair[0]}_r{pair[1]}"]
     parts += [] if length is None else [f"l{length}"]
     parts += [] if depth is None else [f"d{depth}"]
@@ -35,16 +39,17 @@ def group_name(pair: Sequence[int], length: int | None = None, depth: int | None
 def accuracy_metric(
     pair: Sequence[int], length: int | None = None, depth: int | None = None
 ) -> str:
-    """Return the metric of accuracy in the cells of `group_name`."""
+    """Return the name of the accuracy metric of a group of prompts, see `group_name`."""
     return f"accuracy_{group_name(pair, length, depth)}"
 
 
 class Suite(AnyModel, RetrievalSuite):
-    """Multi-needle retrieval: an answer is correct if the greedy output has the needle's number.
+    """Suite of multi-needle retrieval: an answer is correct if it has the needle's number.
 
-    In format recall each question is a prompt answered by a token, in batches that fit in a chunk.
-    In format text a question asks for R numbers in at most 48 tokens; prompts are answered in turn,
-    each with the KV cache of the prefix it shares with the last.
+    Answers are generated greedily. In format recall each question is a prompt of its own, answered
+    by one token, in batches that fit in a chunk. In format text a question asks for R numbers in at
+    most 48 tokens; prompts are answered one after the other, each with the KV cache of the prefix
+    that it shares with the previous one.
     """
 
     repeatable: ClassVar[bool] = True
@@ -58,25 +63,25 @@ class Suite(AnyModel, RetrievalSuite):
 
     @property
     def most_needles(self) -> int:
-        """Return the largest number of needles."""
+        """Largest number of needles in a prompt."""
         return max(needles for needles, _ in self.pairs)
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """Return the estimated memory of a prompt, or a batch of them in format recall."""
+        """Return the sizes that determine the suite's memory: a prompt, or a batch of them."""
         reading = super().reading(model, longest)
         size = self.batch_size if self.format == "recall" else 1
         return reading._replace(sequences=min(size, max(self.chunk // reading.total, 1)))
 
     @property
     def cells(self) -> list[NeedleSetting]:
-        """Every setting with each length and depth, in the order of the prompts."""
+        """Needle settings of all prompts: each [N, R] with each length and depth, in order."""
         combinations = product(self.pairs, self.contexts, self.depths)
         cells = (NeedleSetting(n, r, length, depth) for (n, r), length, depth in combinations)
         return list(dict.fromkeys(cells))
 
     @property
     def groups(self) -> dict[str, list[NeedleSetting]]:
-        """Cells by `group_name`: per setting, per depth and, if there are several, per length."""
+        """Needle settings by `group_name`: per [N, R], per depth and per length if several."""
         groups: dict[str, list[NeedleSetting]] = {}
         for cell in self.cells:
             for length in (None, cell.length) if len(self.contexts) > 1 else (None,):
@@ -86,7 +91,7 @@ class Suite(AnyModel, RetrievalSuite):
 
 
 class Options(evaluation.Options):
-    """What a section of the report shows."""
+    """Report options: accuracies by setting [N, R], or by context length."""
 
     by: Literal["setting", "length"] = setting(
         "setting", meaning="Columns and panels: settings [N, R], or context lengths of the first."
@@ -94,5 +99,5 @@ class Options(evaluation.Options):
 
     @property
     def claim_columns(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Columns that claims may test: the last setting."""
+        """Ids of the columns that claims may test: the last setting's accuracy."""
         return ("hardest",) if self.by == "setting" else ()

@@ -1,1 +1,1 @@
-"""Cumulative loss of held-out long documents by position."""
+"""Cumulative loss by position in held-out long documents."""

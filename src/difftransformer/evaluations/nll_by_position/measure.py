@@ -16,21 +16,21 @@ CURVES = "curves.npz"
 
 
 def measure(suite: Suite, context: EvalContext) -> EvalResult:
-    """Measure mean losses in nats per token over the first p targets and over documents.
+    """Return the mean loss in nats per token over the first p targets of held-out documents.
 
     Args:
-        suite: Length, positions and documents.
-        context: The model and the validation split of its dataset. Its details
-            get ``curves.npz``: ``nll`` and ``cumulative`` [T], means over documents at every
+        suite: Settings of the length, positions and documents.
+        context: The model and its dataset, whose validation split is read. Its details folder
+            gets ``curves.npz``: ``nll`` and ``cumulative`` [T], means over documents at every
             position and up to it; ``by_document`` [N, P], cumulative; ``positions`` [P]; ``starts``
             [N], where the documents begin in the split.
 
     Returns:
-        nll_p{p} for each reported position, loss (the last of them), documents and tokens. Losses
-        also have values by document.
+        nll_p{p} for each reported position p, loss (that at the last position), documents and
+        tokens (their numbers). Losses have per-item scores by document.
 
     Raises:
-        ConfigError: The data are rows.
+        ConfigError: The dataset has generated rows, not documents.
         DataError: No held-out document is long enough.
     """
     starts = _starts(suite, context.dataset)

@@ -38,9 +38,9 @@ _POSITION = "position in the document (tokens)"
 
 
 def section(context: SectionContext[Options]) -> list[Section]:
-    """Make the section of mean losses in nats per token up to each position.
+    """Return the report section of mean losses in nats per token up to each position.
 
-    If rows are compared, a section of paired differences follows.
+    If rows have baselines, a section of paired differences follows.
     """
     metrics = [
         MetricColumn(nll_metric(position), f"{position} ↓") for position in context.suite.positions
@@ -71,7 +71,7 @@ def section(context: SectionContext[Options]) -> list[Section]:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw losses and differences; published curves have axes of their own."""
+    """Draw mean losses by position and their paired differences; published curves are separate."""
     paper = context.artifact.paper
     number = 2 + (paper is not None)
     figure, ((first, second, *published),) = subplot_grid(1, number, (3.75 * number, 3.7))

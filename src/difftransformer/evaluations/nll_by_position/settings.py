@@ -13,11 +13,11 @@ from difftransformer.config.generated_rows import GeneratedRows
 from difftransformer.models.config import ModelConfig
 
 WINDOW_LOSS = "loss"
-"""Mean loss over the window, which is the value at the last position."""
+"""Metric of the mean loss over the whole window, which is the value at the last position."""
 
 
 def nll_metric(position: int) -> str:
-    """Return the metric and column of the mean loss up to a position."""
+    """Return the name of the metric (and column) for the mean loss up to a position."""
     return f"nll_p{position}"
 
 
@@ -27,7 +27,7 @@ def positions_in(names: Iterable[str]) -> list[int]:
 
 
 class Suite(evaluation.Suite):
-    """Cumulative mean loss of held-out long documents by position (figure 4 of arXiv 2410.05258).
+    """Suite of the cumulative mean loss by position in long documents (arXiv 2410.05258, figure 4).
 
     A window is the first ``length`` tokens of a document, each with the next token as target. The
     value at position p is the mean over the targets 1 to p, then over the documents.
@@ -75,21 +75,21 @@ class Suite(evaluation.Suite):
 
     @property
     def positions(self) -> list[int]:
-        """Positions with a metric, ascending; the last one is ``length``."""
+        """Positions that have a metric, ascending; the last is ``length``."""
         return log_spaced(self.first_position, self.length, self.num_positions)
 
     def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
-        """Check that documents fit the model's context."""
+        """Return why documents do not fit a model's context, or None if they fit."""
         if self.length <= max_positions:
             return None
         return f"length {self.length} is longer than its max_positions {max_positions}"
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """Return the estimated memory of a batch of documents, the logits of a chunk."""
+        """Return the sizes that determine the suite's memory: a batch of documents."""
         batch, length = self.batch_size, min(self.length, model.max_positions)
         lower = f"{self.lower()} or {self.kind}.length ({length})"
         return Reading(batch, length, length, batch * length, lower, loss_chunk=self.loss_chunk)
 
     def metric_words(self, name: str) -> str:
-        """Return the words for a metric in messages and tables."""
+        """Return the description of a metric for messages and tables."""
         return "validation loss, nats" if name == WINDOW_LOSS else super().metric_words(name)

@@ -13,14 +13,14 @@ _RATIO = 1.01
 _SMALLEST, _LARGEST = 1e-9, 1e9
 _BINS = math.ceil(math.log(_LARGEST / _SMALLEST, _RATIO))
 MEDIAN_ERROR = (_RATIO - 1) / (_RATIO + 1)
-"""Largest relative error of a median between 1e-9 and 1e9; smaller values count as zero."""
+"""Maximum relative error of a median between 1e-9 and 1e9; smaller values count as zero."""
 
 
 class Magnitudes:
-    """Running summary of |x| over any number of tensors.
+    """Running summary of absolute values: the largest values, and counts in bins for the median.
 
     Args:
-        num_largest: Number of largest values to store exactly.
+        num_largest: Number of largest values that are stored exactly.
     """
 
     def __init__(self, num_largest: int) -> None:
@@ -30,7 +30,10 @@ class Magnitudes:
         self.counts = torch.zeros(_BINS, dtype=torch.int64)
 
     def update(self, values: Tensor) -> None:
-        """Add values of any shape; infinity and NaN rank as largest, and NaN is in no bin."""
+        """Add the absolute values of a tensor of any shape.
+
+        Infinity and NaN rank as the largest values; NaN is in no bin.
+        """
         flat = values.detach().abs().flatten().float()
         largest = flat.topk(min(self._num_largest, flat.numel())).values.cpu()
         merged = torch.cat((self._top, largest))
@@ -42,16 +45,16 @@ class Magnitudes:
 
     @property
     def number(self) -> int:
-        """Number of counted values."""
+        """Number of values added so far, without NaN."""
         return self._zeros + int(self.counts.sum())
 
     def largest(self, rank: int) -> float | None:
-        """Return the exact ``rank``-th largest value; None if fewer values were counted."""
+        """Return the exact ``rank``-th largest value, or None if fewer values were added."""
         assert 1 <= rank <= self._num_largest, rank
         return float(self._top[rank - 1]) if rank <= len(self._top) else None
 
     def median(self) -> float | None:
-        """Return the lower median within `MEDIAN_ERROR`; None without values."""
+        """Return the lower median within `MEDIAN_ERROR`, or None without values."""
         if not self.number:
             return None
         rank = (self.number - 1) // 2
@@ -61,7 +64,10 @@ class Magnitudes:
         return _edge(index) * 2 * _RATIO / (_RATIO + 1)
 
     def histogram(self, per_decade: int = 10) -> tuple[list[float], list[int]]:
-        """Return lower edges and counts of coarser bins, between the outermost nonempty ones."""
+        """Return the lower edges and counts of bins, ``per_decade`` of them per factor of ten.
+
+        Empty bins at both ends are left out.
+        """
         coarse_bins = [math.floor(math.log10(_edge(index)) * per_decade) for index in range(_BINS)]
         start = coarse_bins[0]
         coarse = torch.zeros(coarse_bins[-1] - start + 1, dtype=torch.int64)

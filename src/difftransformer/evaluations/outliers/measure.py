@@ -19,12 +19,12 @@ from difftransformer.provenance.atomic import write_text
 
 
 def measure(suite: Suite, context: EvalContext) -> Metrics:
-    """Return the largest values and the median of each activation kind on validation text.
+    """Return the largest values and the median of each kind of activation on validation text.
 
     Returns:
         {kind}_top{rank} and {kind}_median for each kind of `KINDS`, {kind}_values (their number),
-        median_error (largest relative error of a median), tokens. The details get a histogram of
-        each kind.
+        median_error (maximum relative error of a median), tokens. A histogram of each kind is
+        written to the details.
 
     Raises:
         DataError: The validation split is missing or too short.

@@ -1,4 +1,4 @@
-"""Activation outliers as columns, and their complementary distribution as curves."""
+"""Tables of activation outliers, and curves of the share of activations above a magnitude."""
 
 import json
 from itertools import accumulate
@@ -26,7 +26,7 @@ _X = {"attention_logits": "|logit|", "hidden_states": "|activation|"}
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Build the section of one kind of activation."""
+    """Return the report section of the largest and median values of one kind of activation."""
     first, kind = context.eval_results()[0], context.options.activation
     metrics = [
         MetricColumn(f"{kind}_top{rank}", f"Top-{rank} ↓", show_difference=rank == 1)
@@ -43,7 +43,7 @@ def section(context: SectionContext[Options]) -> Section:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw the share of values above x, a panel per section, with the largest values marked."""
+    """Draw the share of activations above x, one panel per section; the largest are marked."""
     figure, (panel_axes,) = subplot_grid(1, len(context.sibling_contexts), (11, 4.2))
     for axes, part in zip(panel_axes, context.sibling_contexts, strict=True):
         for row_index, row in enumerate(part.rows):

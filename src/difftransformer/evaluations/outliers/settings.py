@@ -10,11 +10,11 @@ KINDS = ("attention_logits", "hidden_states")
 RANKS = (1, 2, 3, 10, 100)
 """Reported ranks of the largest values (DIFF paper, table 5)."""
 HISTOGRAMS = "histograms.json"
-"""File in the details: edges and counts of bins, by kind."""
+"""File in the details of a result: edges and counts of histogram bins, by kind of activation."""
 
 
 class Suite(WindowSuite):
-    """Largest and median absolute activations: attention logits, and outputs of the layers.
+    """Suite of the largest and median absolute activations: attention logits, and layer outputs.
 
     Logits are q'k / sqrt(d) before the softmax, over all pairs that the causal mask allows, in both
     maps of a differential head. Layer outputs are the residual stream after attention and MLP.
@@ -36,7 +36,7 @@ class Suite(WindowSuite):
 
 
 class Options(evaluation.Options):
-    """Activations of a section."""
+    """Report options: the kind of activation that a section shows."""
 
     activation: Literal["attention_logits", "hidden_states"] = setting(
         meaning="Attention logits, or hidden states (the outputs of the layers)"

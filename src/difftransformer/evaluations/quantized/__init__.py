@@ -1,1 +1,1 @@
-"""Another suite, repeated with quantized attention logits, weights or KV cache."""
+"""Repeat another suite with quantized attention logits, weights or KV cache."""

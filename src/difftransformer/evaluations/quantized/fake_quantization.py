@@ -27,11 +27,11 @@ from difftransformer.models.linear import Linear
 from difftransformer.models.transformer import DecoderLayer
 
 Granularity = Literal["head", "row"]
-"""Logits that share a scale: those of one sequence and softmax map, or those of one query."""
+"""Attention logits that share a scale: those of one sequence and softmax map, or of one query."""
 
 
 def absmax_quantizer(bits: int, granularity: Granularity) -> LogitHook:
-    """Return a hook that quantizes the unmasked logits to ``bits``, including the sign."""
+    """Return a hook that quantizes unmasked attention logits to ``bits``, including the sign."""
     assert bits >= 2, bits
     steps = 2 ** (bits - 1) - 1
 
@@ -48,7 +48,7 @@ def absmax_quantizer(bits: int, granularity: Granularity) -> LogitHook:
 
 @contextmanager
 def quantized_logits(model: nn.Module, bits: int, granularity: Granularity) -> Iterator[None]:
-    """Context in which every attention layer computes with quantized logits.
+    """Context in which every attention layer of a model computes with quantized logits.
 
     Raises:
         BackendError: In the forward pass of a layer whose backend does not expose its logits.
@@ -77,7 +77,10 @@ def quantized_logits(model: nn.Module, bits: int, granularity: Granularity) -> I
 
 
 def fake_quantize_affine(x: Tensor, bits: int) -> Tensor:
-    """Return ``x`` rounded to 2^bits levels, 2 to 16 bits, with one scale per last-axis row."""
+    """Return ``x`` rounded to 2^bits levels, for 2 to 16 bits.
+
+    Each row along the last axis has one scale.
+    """
     assert 2 <= bits <= 16, bits
     torchao = _primitives()
     block = (1,) * (x.ndim - 1) + (x.shape[-1],)
@@ -100,7 +103,7 @@ def fake_quantize_affine(x: Tensor, bits: int) -> Tensor:
 
 @contextmanager
 def quantized_weights(model: nn.Module, bits: int, _: object = None) -> Iterator[None]:
-    """Context in which every matrix [O, I] of the model's layers is quantized."""
+    """Context in which every matrix [O, I] of a model's layers is quantized."""
     layers = [module for module in model.modules() if isinstance(module, DecoderLayer)]
     matrices = [part for layer in layers for part in layer.modules() if isinstance(part, Linear)]
     exact = [matrix.weight.data for matrix in matrices]
@@ -114,16 +117,17 @@ def quantized_weights(model: nn.Module, bits: int, _: object = None) -> Iterator
 
 
 class QuantizingCache:
-    """Quantizes keys and values [B, G, T, *] before they enter another cache, or without one.
+    """KV cache that quantizes keys and values [B, G, T, *] before it passes them to another cache.
 
-    Of the heads passed as keys only the first ``key_heads`` are quantized; None: all.
+    Without another cache it stores nothing and returns the quantized keys and values. Only the
+    first ``key_heads`` of the heads passed as keys are quantized; None: all.
     """
 
     def __init__(self, inner: Cache | None, bits: int, key_heads: int | None = None) -> None:
         self._inner, self._bits, self._key_heads = inner, bits, key_heads
 
     def update(self, keys: Tensor, values: Tensor, layer_index: int, /) -> tuple[Tensor, Tensor]:
-        """Append keys and values and return all of them, quantized."""
+        """Add new keys and values of a layer, and return all its keys and values, quantized."""
         keys, part = keys.clone(), keys[:, : self._key_heads]
         keys[:, : self._key_heads] = fake_quantize_affine(part, self._bits)
         values = fake_quantize_affine(values, self._bits)
@@ -132,15 +136,16 @@ class QuantizingCache:
         return self._inner.update(keys, values, layer_index)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Return the number of cached positions."""
+        """Return the number of positions in the other cache; 0 without one."""
         return 0 if self._inner is None else self._inner.get_seq_length(layer_idx)
 
 
 @contextmanager
 def quantized_cache(model: nn.Module, bits: int, _: object = None) -> Iterator[None]:
-    """Context in which every attention layer reads quantized keys and values, cached or not.
+    """Context in which every attention layer of a model reads quantized keys and values.
 
-    Our models store keys after the rotary embedding, so keys are quantized after it.
+    This holds with or without a KV cache. Our models store keys after the rotary embedding, so keys
+    are quantized after it.
     """
 
     def add_cache(module: Attention, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -157,7 +162,7 @@ QUANTIZERS: Mapping[Quantity, Quantizer] = {
     "weights": quantized_weights,
     "kv_cache": quantized_cache,
 }
-"""Context manager by quantity; only that of the logits has a choice of granularity."""
+"""Quantity -> context manager that quantizes it; only that of the logits uses the granularity."""
 
 
 @cache

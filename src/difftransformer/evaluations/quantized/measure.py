@@ -1,4 +1,4 @@
-"""Scores of another suite on one model, unquantized and quantized to fewer and fewer bits.
+"""Scores of another suite on one model, unquantized and quantized to decreasing numbers of bits.
 
 DIFF paper, section 3.7 and figure 8, for attention logits; weights and the KV cache are ours.
 """
@@ -24,11 +24,11 @@ METRICS = "metrics.json"
 
 
 def measure(suite: Suite, context: EvalContext) -> EvalResult:
-    """Return scores by quantity and bits.
+    """Return the scores of the repeated suite, by quantized quantity and number of bits.
 
     Args:
-        suite: Bits, and the suite that is repeated; `suite.score` names its metric.
-        context: The model, with eager attention. ``details`` gets a folder for each repetition,
+        suite: Settings of the bits, the repeated suite, and its metric that is the score.
+        context: The model, with eager attention. Its ``details`` gets a folder for each repetition,
             with all its metrics and the details of the repeated suite.
 
     Returns:
@@ -38,7 +38,7 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
 
     Raises:
         ConfigError: The repeated suite has no metric of that name, or does not fit the model.
-        UserError: The repeated suite raises it.
+        UserError: Any error of the repeated suite.
     """
     exact = _repeat(suite, context, UNQUANTIZED, nullcontext())
     metrics: Metrics = {score_name(): _value(suite, "score", suite.score, exact.metrics)}

@@ -1,4 +1,4 @@
-"""Scores by bits of one quantized quantity per section: columns, and a panel per section."""
+"""Tables and curves of scores by number of bits, one section per quantized quantity."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -46,7 +46,7 @@ class _InPercent(SectionContext[Options]):
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Build the section of one quantized quantity."""
+    """Return the report section of scores by number of bits of one quantized quantity."""
     context = _in_percent(context)
     suite, quantity, paper = context.suite, context.options.quantity, context.artifact.paper
     widths = _widths(context)
@@ -82,7 +82,7 @@ def section(context: SectionContext[Options]) -> Section:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw one panel row per suite, and the published curves after the first row."""
+    """Draw scores by number of bits, one row of panels per suite, and the published curves."""
     suites = list(dict.fromkeys(part.section.suites[0] for part in context.sibling_contexts))
     figure, grid = subplot_grid(len(suites), _PANELS, (13, 0.7 + 3.1 * len(suites)))
     for axes in grid.ravel():

@@ -16,12 +16,19 @@ _INHERITED = ("batch_size", "device", "precision")
 
 
 def score_name(quantity: Quantity | None = None, bits: int | None = None) -> str:
-    """Return the name of the score with a quantity at ``bits``; None: unquantized."""
+    """Return the name of the score metric for a quantity quantized to ``bits``.
+
+    Without ``bits`` it is the name of the unquantized model's score.
+    """
     return "score_unquantized" if bits is None else f"score_{quantity}_b{bits}"
 
 
 class Granularity(Settings):
-    """Values that share a scale: weights share one per output, the cache per head and position."""
+    """Groups of values that share a scale.
+
+    Only that of attention logits is a setting. Weights have one scale per output, the KV cache has
+    one per head and position.
+    """
 
     attention_logits: Literal["head", "row"] = setting(
         "head",
@@ -32,13 +39,13 @@ class Granularity(Settings):
 
 
 class Suite(evaluation.Suite):
-    """Another suite, repeated with quantized attention logits, weights or KV cache.
+    """Suite that repeats another suite with quantized attention logits, weights or KV cache.
 
     Logits are quantized by dynamic absmax before each softmax, in both maps of a differential head
-    (arXiv 2410.05258v2, section 3.7). Ours, with torchao: the matrices of the layers without the
-    embedding and the output matrix; keys, after the rotary embedding, and values. Quantization is
-    fake: values are rounded to the grid and computed with as floats. Attention is always eager, the
-    only backend that exposes its logits.
+    (arXiv 2410.05258v2, section 3.7). We add, with torchao, the matrices of the layers (not the
+    embedding and the output matrix), and the KV cache, with keys after the rotary embedding.
+    Quantization is fake: values are rounded to the grid but stored and multiplied as floats.
+    Attention is always eager, the only backend that exposes its logits.
     """
 
     repeats: ClassVar[str | None] = "repeated_suite"
@@ -89,13 +96,13 @@ class Suite(evaluation.Suite):
 
     @property
     def base_suite(self) -> evaluation.Suite:
-        """The suite that is repeated."""
+        """Settings of the suite that is repeated."""
         assert self.suite is not None, f"{self.repeated_suite} is not resolved"
         return self.suite
 
 
 class Options(evaluation.Options):
-    """The quantity of a section, and its scores."""
+    """Report options: the quantized quantity of a section, and its scores."""
 
     quantity: Quantity = setting(meaning="Quantity that is quantized.")
     better: Literal["lower", "higher"] = setting(

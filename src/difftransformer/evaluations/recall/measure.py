@@ -17,17 +17,19 @@ from difftransformer.evaluations.recall.settings import ROWS_SEED, Suite, accura
 
 
 def measure(suite: Suite, context: EvalContext) -> EvalResult:
-    """Measure accuracies with the counts behind them.
+    """Return accuracies of key-value retrieval by number of needles, and the counts behind them.
 
-    Only the settings of the recall dataset in ``context`` are used, not its rows.
+    Rows are generated from the settings of the recall dataset in ``context``; its own rows are not
+    read.
 
     Returns:
-        For each N: accuracy_n{N} = correct_n{N} / total_n{N} (S * R answers; those of a row share
-        its needles) and chance_n{N} = 1/N, guessing among the values of the row; once
-        chance_vocabulary = 1/V, guessing among all tokens. Accuracies also have values by row.
+        For each number of needles N: accuracy_n{N} = correct_n{N} / total_n{N} (S * R answers;
+        those of a row share its needles) and chance_n{N} = 1/N, the accuracy of guessing among the
+        values of the row. Once chance_vocabulary = 1/V, that of guessing among all V tokens.
+        Accuracies have per-item scores by row.
 
     Raises:
-        DataError: A number of needles does not fit.
+        DataError: A number of needles does not fit in a row.
     """
     settings = context.dataset.manifest.recall
     assert settings is not None, "see Suite.incompatibility"

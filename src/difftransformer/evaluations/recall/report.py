@@ -55,16 +55,16 @@ _UNITS: dict[str, Callable[[float], str]] = {
     "tokens": format_count,
     "steps": partial(format_number, decimals=0),
 }
-"""Units of the time to learn retrieval, and how they are written."""
+"""Unit of the time to learn retrieval -> function that formats it."""
 _CSV_SUFFIXES = {
     "tokens": ("_min", "_max", "_censored"),
     "steps": ("", "_min", "_max", "_censored"),
 }
-"""Suffixes of the columns of a time that only the csv has."""
+"""Unit of time -> suffixes of its columns that only the csv has."""
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Make the section of times to learn retrieval and of accuracies by N."""
+    """Return the report section of times to learn retrieval, and of accuracies by pairs N."""
     pair_counts, facts = context.suite.needles, row_facts(context)
     metrics = [MetricColumn(accuracy_metric(n), f"N = {n} ↑") for n in pair_counts]
     accuracies = [
@@ -103,7 +103,7 @@ def section(context: SectionContext[Options]) -> Section:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw accuracy and times to learn on top, and learning curves below, one panel per model."""
+    """Draw accuracy by N and times to learn retrieval; below, each model's learning curves."""
     below = -(-len(context.rows) // _PANELS)
     heights = (3.6, 1.5 * below + 0.2)
     figure, top, bottom = stacked_subfigures((11, sum(heights)), heights, 0.04)

@@ -11,7 +11,7 @@ from difftransformer.config.generated_rows import GeneratedRows, RecallConfig
 from difftransformer.models.config import ModelConfig
 
 AT_BUDGET = "accuracy_at_budget"
-"""Column of the accuracy at a training budget."""
+"""Id of the column with the accuracy at a budget of training tokens."""
 
 PairCounts = Annotated[list[Annotated[int, Field(gt=0)]], AfterValidator(distinct)]
 
@@ -20,12 +20,12 @@ ROWS_SEED = 20_001
 
 
 def accuracy_metric(needles: int) -> str:
-    """Return the metric and column of accuracy at N pairs, also of probes during training."""
+    """Return the name of the accuracy metric (and column) for N pairs, also of training probes."""
     return f"accuracy_n{needles}"
 
 
 class Suite(evaluation.Suite):
-    """Accuracy of key-value retrieval by the number of needles N in a row.
+    """Suite of key-value retrieval: accuracy by the number of needles N in a row.
 
     An answer is the argmax over the whole vocabulary; earlier queries of a row are followed by
     their correct answers (teacher forcing).
@@ -50,7 +50,7 @@ class Suite(evaluation.Suite):
     )
 
     def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
-        """Check that rows fit the model's context."""
+        """Return why the dataset or a model's context does not fit the suite, or None."""
         if not isinstance(rows, RecallConfig):
             return "the dataset has no recall rows: leave the suite out, or train the run on one"
         length = (self.haystack_length or rows.haystack_length) + 2 * self.queries - 1
@@ -62,18 +62,18 @@ class Suite(evaluation.Suite):
         return None
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """Return the estimated memory of a batch of rows."""
+        """Return the sizes that determine the suite's memory: a batch of rows."""
         rows = self.batch_size * self.queries
         return Reading(self.batch_size, longest, longest, rows, self.lower())
 
     def metric_words(self, name: str) -> str:
-        """Return the words for a metric in messages and tables."""
+        """Return the description of a metric for messages and tables."""
         words = {accuracy_metric(n): f"retrieval accuracy, N = {n}" for n in self.needles}
         return words.get(name) or super().metric_words(name)
 
 
 class Options(evaluation.Options):
-    """What a section of the report shows."""
+    """Report options: the training budget at which accuracies are compared."""
 
     budget: int | None = setting(
         None,
@@ -85,10 +85,10 @@ class Options(evaluation.Options):
 
     @property
     def claim_columns(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Columns that claims may test: steps to learn, and the accuracy at the budget."""
+        """Ids of the columns that claims may test: steps to learn, and accuracy at the budget."""
         return ("steps_to_learn", *([] if self.budget is None else [AT_BUDGET]))
 
     @property
     def reads_histories(self) -> bool:
-        """Whether the probes in the histories are needed."""
+        """Whether the section reads training histories: if it has a budget."""
         return self.budget is not None

@@ -1,4 +1,4 @@
-"""Loss by size or training tokens: measured and published points, fitted curves, their cells."""
+"""Loss by model size or training tokens: measured and published points, fitted curves, cells."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -26,22 +26,22 @@ from difftransformer.reporting.statistics import Interval, paired_contrast
 
 DECIMALS = 3
 COUNTS = {"one_embedding": "one embedding", "non_embedding": "no embedding", "total": "all"}
-"""Ways to count the parameters of a model -> words of a header."""
+"""Way to count a model's parameters -> words for it in a column header."""
 SIZE = "one_embedding"
-"""Count that is a model's size on the axis. Tying the embeddings does not change it, and the sizes
-of arXiv 2410.05258, table 10, count one embedding matrix."""
+"""Count of parameters that is a model's size on the axis of a figure. Tying the embeddings does not
+change this count, and the sizes in arXiv 2410.05258, table 10, count one embedding matrix."""
 OUT_OF_RANGE = "beyond the measured range"
 NEVER = "none, the curve does not fall"
 RATIO_DECIMALS = 2
 
 Sample = Sequence[int]
-"""Indices of seeds: one of them, or all."""
+"""Indices of the seeds over which losses are averaged: a single seed, or all."""
 Statistic = Callable[[Sample], float]
 Write = Callable[[float], str]
 
 
 class Point(NamedTuple):
-    """Losses by seed of one size, or after a number of training tokens."""
+    """Losses by seed at one point of a curve: for one model size, or after some training tokens."""
 
     row: str
     run: str
@@ -49,25 +49,25 @@ class Point(NamedTuple):
     seeds: list[SeedValue]
 
     def mean(self, sample: Sample) -> float:
-        """Return the mean loss over a sample of seeds."""
+        """Return the mean loss of the point over a sample of seeds."""
         values = [value for seed in sample if (value := self.seeds[seed].value) is not None]
         assert len(values) == len(sample), self.row
         return sum(values) / len(values)
 
 
 class Line(NamedTuple):
-    """The points of a curve, from the smallest x to the largest."""
+    """The points of one curve, in the order of ascending x."""
 
     grid_row: ResolvedGridRow
     points: list[Point]
 
 
 class Curves:
-    """The fitted curves of a section, for any sample of seeds; each is fitted once.
+    """The fitted power laws of a section, for any sample of seeds; each is fitted only once.
 
     Raises:
-        UserError: a result or a history is missing, or a loss is undefined.
-        DataError: a history is too short for a curve, or curves differ in their points.
+        UserError: A result or a history is missing, or a loss is undefined.
+        DataError: A history is too short for a curve, or curves have different points.
     """
 
     def __init__(self, context: SectionContext[Options]) -> None:
@@ -84,19 +84,25 @@ class Curves:
         return fit_power_law([point.x for point in points], losses, offset=offset)
 
     def equal_loss(self, grid_row: ResolvedGridRow, x: float, sample: Sample) -> EqualLoss:
-        """Return where the baseline's curve has the loss that this curve has at x."""
+        """Return where the baseline's curve has the same loss as a row's curve at x."""
         assert grid_row.baseline is not None
         curve, baseline = self.curve(grid_row.run, sample), self.curve(grid_row.baseline, sample)
         return find_equal_loss(curve, baseline, x)
 
     def compare_x(self, run: str) -> float:
-        """Return the x at which a curve is compared: ``compare_at``, but at least its smallest."""
+        """Return the x at which a run's curve is compared with its baseline's.
+
+        It is ``compare_at`` times the curve's largest x, but at least its smallest x.
+        """
         points = self._points[run]
         return max(self.options.compare_at * points[-1].x, points[0].x)
 
 
 def parameters(result: Result, counted: str) -> float:
-    """Return the number of parameters of a model; ``counted`` is a key of `COUNTS`."""
+    """Return the number of parameters of a result's model.
+
+    ``counted`` is the way to count them, a key of `COUNTS`.
+    """
     if counted == "total":
         return require_metric(result, "parameters")
     size = require_metric(result, "non_embedding_parameters")
@@ -109,11 +115,12 @@ def parameters(result: Result, counted: str) -> float:
 def published_fits(
     context: SectionContext[Options], paper: PaperTable
 ) -> tuple[dict[str, PowerLaw], dict[str, tuple[ResolvedGridRow, EqualLoss]]]:
-    """Fit the published points as ours, and compare the curves where the paper does.
+    """Return power laws fitted to the published points, and their comparisons at equal loss.
 
     Returns:
-        Run -> curve of its published series, with an offset where our points would get one; and
-        published row with an ``x`` -> the curve's grid_row, and where its baseline has equal loss.
+        Two dicts. The first maps a run to the curve of its published points, fitted with an offset
+        if as many of our points would be. The second maps each published row with a value ``x``
+        to the grid row that is compared, and where its baseline has the same loss as it at x.
     """
     curves = {
         run: fit_power_law(series.x, series.y, offset=context.options.has_offset(len(series.x)))
@@ -134,10 +141,15 @@ def published_fits(
 def estimate_cell(
     key: CellKey, statistic: Statistic, curves: Curves, runs: Sequence[str], write: Write
 ) -> Cell:
-    """Return the cell of a statistic of fitted curves, with its interval over seeds.
+    """Return the table cell of a statistic of fitted curves, with its interval over seeds.
 
-    The statistic is infinite outside the measured range, NaN where there is none. The cell lists
-    the jobs of the points of ``runs``.
+    Args:
+        key: Row and column of the cell.
+        statistic: Function from a sample of seeds to the value. It returns infinity for a value
+            outside the measured range, NaN if there is none.
+        curves: The fitted curves.
+        runs: Runs whose training and evaluation jobs the cell lists.
+        write: Function that formats the value.
     """
     seeds = [
         seed.model_copy(update={"value": _finite(value), "text": _text(value, write)})
@@ -166,9 +178,10 @@ def estimate_cell(
 def equal_loss_cells(
     row: str, prefix: str, x: float, grid_row: ResolvedGridRow, curves: Curves
 ) -> list[Cell]:
-    """Return the cells of equal loss at x: the baseline's x, the ratio, and a flag.
+    """Return the table cells of equal loss at x: the baseline's x, the ratio, and a flag.
 
-    The flag is 1 where there is no ratio, because the equal loss is out of range.
+    The ratio is x over the baseline's x. The flag is 1 if there is no ratio, since the baseline
+    reaches the loss outside the measured range or never. Column ids start with ``prefix``.
     """
     runs = [grid_row.run, str(grid_row.baseline)]
 

@@ -1,4 +1,4 @@
-"""Figures 3a and 3b: loss by size or tokens with fitted curves, beside the published points."""
+"""Figures 3a and 3b: loss by model size or tokens with fitted curves, beside published points."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ _FIT, _ARROW = RowStyle(SOFT, (4.0, 2.0), ""), RowStyle(INK, (), ">")
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw the measured points and their curves, and the published points if there are some."""
+    """Draw the measured losses and fitted curves, beside the published points if there are any."""
     paper = context.artifact.paper
     styles = row_styles({grid_row.run: grid_row.color for grid_row in context.section.grid_rows})
     columns = 1 if paper is None else 2

@@ -1,4 +1,4 @@
-"""Power laws of loss in model size or tokens, and where two of them have equal loss.
+"""Power laws of loss in model size or tokens, and points of equal loss of two power laws.
 
 ``loss(x) = a * x**-b + c``, fitted by least squares in log loss, so that errors are relative to the
 loss; with c = 0 this is a straight line in log x and log loss. A curve is never evaluated outside
@@ -17,14 +17,17 @@ if TYPE_CHECKING:
 
 OutOfRange = Literal["above", "below", "never"]
 _TOLERANCE = 1e-9
-"""Relative slack at the ends of a range: powers and logarithms are not quite inverse."""
+"""Relative tolerance at the ends of a range, for rounding errors of powers and logarithms."""
 _START_OFFSETS = (0.0, 0.3, 0.6, 0.9)
-"""Offsets that the fit starts from, as fractions of the smallest loss; the best fit is taken."""
+"""Start values of the offset c, as fractions of the smallest loss; the best fit is taken."""
 _MAX_EXPONENT = 700.0  # exp of more is no float
 
 
 class PowerLaw(NamedTuple):
-    """``a * x**-b + c``, fitted from ``low`` to ``high``; ``residual`` is the rms in log loss."""
+    """Fitted power law ``loss(x) = a * x**-b + c`` for x from ``low`` to ``high``.
+
+    ``residual`` is the root mean square of the fit's residuals in log loss.
+    """
 
     a: float
     b: float
@@ -34,13 +37,13 @@ class PowerLaw(NamedTuple):
     residual: float
 
     def loss(self, x: float) -> float:
-        """Return the loss at x."""
+        """Return the loss of the power law at x."""
         return self.a * math.exp(-self.b * math.log(x)) + self.c
 
     def inverse(self, loss: float) -> float:
-        """Return the x with this loss: infinite if only the limit reaches it, NaN if none has it.
+        """Return the x at which the power law has a loss.
 
-        A curve that does not fall has no inverse.
+        It is infinite if the loss is at or below the limit c, and NaN if the curve does not fall.
         """
         if self.b <= 0:
             return math.nan
@@ -50,20 +53,21 @@ class PowerLaw(NamedTuple):
         return math.exp(exponent) if exponent < _MAX_EXPONENT else math.inf
 
     def covers(self, x: float) -> bool:
-        """Return whether x is in the range of the fit."""
+        """Return whether x is in the range that the power law was fitted to."""
         return self.low * (1 - _TOLERANCE) <= x <= self.high * (1 + _TOLERANCE)
 
 
 class EqualLoss(NamedTuple):
-    """The x at which the baseline's curve has the loss that a model's curve has at ``x``.
+    """A model's x, and the x at which the baseline's curve has the same loss.
 
     Attributes:
-        x: Size or tokens of the model.
-        loss: Its loss there.
-        equal_x: Size or tokens of the baseline; None outside the range of its points.
+        x: Size or training tokens of the model.
+        loss: Loss of the model's curve at x.
+        equal_x: Size or training tokens at which the baseline's curve has that loss; None outside
+            the range of the baseline's points.
         ratio: x / equal_x.
-        out_of_range: Where equal_x would be, if it is None: above or below the range of the
-            baseline's points; never, if the baseline's curve does not fall.
+        out_of_range: Reason why equal_x is None: "above" or "below" the range of the baseline's
+            points, or "never" if the baseline's curve does not fall.
     """
 
     x: float
@@ -74,9 +78,9 @@ class EqualLoss(NamedTuple):
 
 
 def fit_power_law(x: Sequence[float], losses: Sequence[float], *, offset: bool) -> PowerLaw:
-    """Fit a power law, with an offset 0 <= c < min(losses) or with c = 0.
+    """Return the power law fitted to losses at x, with an offset 0 <= c < min(losses) or c = 0.
 
-    Takes at least two different x, with an offset at least four, and a positive loss for each.
+    It needs a positive loss at two or more different x, at four or more for a fit with an offset.
     """
     import numpy as np
 
@@ -97,7 +101,7 @@ def fit_power_law(x: Sequence[float], losses: Sequence[float], *, offset: bool) 
 
 
 def find_equal_loss(curve: PowerLaw, baseline: PowerLaw, x: float) -> EqualLoss:
-    """Return where the baseline has the loss that a curve has at x, which is in its range."""
+    """Return the x at which a baseline's curve has the loss that ``curve`` has at ``x``."""
     assert curve.covers(x), (x, curve)
     loss = curve.loss(x)
     equal = baseline.inverse(loss)

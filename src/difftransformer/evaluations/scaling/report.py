@@ -1,4 +1,4 @@
-"""Tables of loss by size or tokens, of fitted curves, and of where two models have equal loss."""
+"""Tables of loss by model size or tokens, of fitted curves, and of points of equal loss."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -47,13 +47,13 @@ __all__ = ["figure", "section"]
 
 _SHAPE = {"d_model": "Width", "layers": "Layers", "heads": "Heads", "head_dim": "d"}
 _CURVE_FIELDS = {"exponent": "b", "offset": "c", "factor": "a", "residual": "residual"}
-"""Column -> field of `PowerLaw`."""
+"""Column -> field of `PowerLaw` that it shows."""
 _NO_PAPER = PublishedValues(None)
 _WRITE = partial(format_number, decimals=DECIMALS)
 
 
 def section(context: SectionContext[Options]) -> list[Section]:
-    """Return the sections of measured points, their curves, and the curves of published points."""
+    """Return the report sections of measured points, of fitted curves, and of published points."""
     curves, paper = Curves(context), context.artifact.paper
     sections = [_points(context, curves), _fitted(context, curves)]
     if paper is not None and paper.series:

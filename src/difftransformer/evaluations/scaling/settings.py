@@ -1,4 +1,4 @@
-"""Options of a scaling section: which size counts, how curves are fitted and compared."""
+"""Report options of scaling: the x of the points, and how curves are fitted and compared."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Literal
@@ -7,15 +7,15 @@ from difftransformer.config.base import setting
 from difftransformer.config.evaluation import Options as Base
 
 OFFSET_FROM = 5
-"""Points from which on loss = a * x^-b + c is fitted; fewer fit c = 0. Our choice: only
-with c does the fit of the published points give the ratios that the paper states."""
+"""Minimum number of points to fit loss = a * x^-b + c; fewer points are fitted with c = 0. Our
+choice: only with c does the fit of the published points give the ratios that the paper states."""
 POINTS = 9
-"""Points of a curve by tokens, as in figure 3b of arXiv 2410.05258: the validations nearest to so
-many equal parts of the budget."""
+"""Number of points of a curve by tokens, as in figure 3b of arXiv 2410.05258: the validations that
+are nearest to multiples of 1/9 of the budget."""
 
 
 class Options(Base):
-    """How loss by size, or by training tokens, is fitted and compared between models."""
+    """Report options: the fit of loss by size or training tokens, and how models are compared."""
 
     needs_size_grid: ClassVar[bool] = True
 
@@ -31,19 +31,23 @@ class Options(Base):
 
     @property
     def suites(self) -> int:  # type: ignore[override]
-        """Suites that a section needs: losses by tokens are in the training histories."""
+        """Number of suites of a section: 1 by size; 0 by tokens, with losses from histories."""
         return int(self.by == "size")
 
     @property
     def reads_histories(self) -> bool:
-        """Whether a section reads training histories."""
+        """Whether the section reads training histories: for losses by tokens."""
         return self.by == "tokens"
 
     def check_size_grid(self, recipes: Sequence[str]) -> None:
-        """Raise if a curve by size has a single size."""
+        """Check that a curve by size has at least two different sizes.
+
+        Raises:
+            ValueError: ``recipes``, one per size, has a single one.
+        """
         if self.by == "size" and len(set(recipes)) < 2:
             raise ValueError(f"a curve needs at least two sizes, got {recipes}")
 
     def has_offset(self, points: int) -> bool:
-        """Return whether a curve through so many points has an offset."""
+        """Return whether a curve through ``points`` points is fitted with an offset."""
         return points >= OFFSET_FROM

@@ -1,1 +1,1 @@
-"""Attention of the last token of example sentences on a relevant word and a distractor."""
+"""Attention of example sentences' last token on a relevant word and on a distractor."""

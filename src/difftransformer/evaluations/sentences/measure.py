@@ -1,4 +1,4 @@
-"""Attention of the last token of a sentence, per head (arXiv 2505.16333, figures 4 and 18).
+"""Attention of a sentence's last token, per head (arXiv 2505.16333, figures 4 and 18).
 
 Shapes: L = layers, H = heads, S = tokens.
 """
@@ -34,8 +34,8 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
 
     Returns:
         {sentence}_relevant and {sentence}_distractor: signed sum of the attention weights on the
-        tokens of the word over the sum of all absolute weights, mean over heads and layers;
-        ..._lowest of the head with the lowest share.
+        tokens of the word divided by the sum of all absolute weights, mean over heads and layers;
+        with suffix _lowest: the share of the head where it is lowest.
 
     Raises:
         CheckpointError: The attention maps of an external model cannot be read.
@@ -79,7 +79,7 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
 
 
 def word_labels(sentence: Sentence, offsets: list[tuple[int, int]]) -> list[str]:
-    """Return for each token the marked word that its characters overlap, or OTHER."""
+    """Return each token's label: RELEVANT or DISTRACTOR if it overlaps that word, else OTHER."""
     marked = ((RELEVANT, sentence.relevant), (DISTRACTOR, sentence.distractor))
     spans = [
         (label, match.span())

@@ -1,4 +1,4 @@
-"""Attention on sentences: shares of the marked words, and attention per head as a figure."""
+"""Table of the marked words' shares of attention, and figure of attention per head."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ from difftransformer.reporting.token_weights import (
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Build the section: shares of the marked words, mean over heads and of the lowest head."""
+    """Return the report section of the marked words' shares: mean over heads, and lowest head."""
     metrics = [
         MetricColumn(
             share_metric(name, word, lowest=lowest),
@@ -52,7 +52,7 @@ def section(context: SectionContext[Options]) -> Section:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw the attention of every head as a row, a panel per variant and sentence, first seed."""
+    """Draw each head's attention on the first seed, one panel per model and sentence."""
     names, rows = context.options.sentences, context.rows
     figure, grid = subplot_grid(len(rows), len(names), (6.4 * len(names), 1.2 + 1.6 * len(rows)))
     for column, name in enumerate(names):
@@ -69,7 +69,7 @@ def figure(context: SectionContext[Options]) -> Figure:
 
 
 def maps(context: SectionContext[Options]) -> list[PromptMaps]:
-    """Return the full attention maps of the first seed, by sentence and variant."""
+    """Return the full attention maps of the first seed, by sentence and model."""
     return [
         PromptMaps(
             prompt=f"{SENTENCES[name].text} …",

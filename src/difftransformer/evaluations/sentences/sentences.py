@@ -1,14 +1,18 @@
 """Our example sentences, each with a relevant word and a distractor.
 
-Indirect objects: of two people one is named twice, and the other one receives something. Sarcasm:
-the distractor is a word of praise that is not meant, the relevant word reveals it.
+Indirect objects: of two people one is named twice (the distractor), and the other one (the relevant
+word) receives something. Sarcasm: the distractor is a word of insincere praise, and the relevant
+word reveals the sarcasm.
 """
 
 from typing import NamedTuple
 
 
 class Sentence(NamedTuple):
-    """A text, and two of its words; every occurrence of a word counts."""
+    """An example sentence with two of its words, the relevant word and the distractor.
+
+    Every occurrence of a word counts.
+    """
 
     text: str
     relevant: str
@@ -31,4 +35,4 @@ SENTENCES = {
         "burned", "Brilliant",
     ),
 }  # fmt: skip
-"""Sentences by name."""
+"""Example sentences by name."""

@@ -14,38 +14,42 @@ from difftransformer.models.config import ModelConfig
 
 RELEVANT, DISTRACTOR, OTHER = "relevant", "distractor", "other"
 LONGEST = 128
-"""Upper bound of a sentence's tokens, for tokenizers with at most one token per byte."""
+"""Maximum tokens of a sentence, for tokenizers with at most one token per byte."""
 ROWS, MAPS, TOKENS = "rows.safetensors", "maps.safetensors", "tokens.json"
-"""Files in the details, by sentence: attention of the last token [L, H, S], full attention maps
-[L, H, S, S] in half precision, and the tokens with the word that each belongs to."""
+"""Files in the details of a result, by sentence: attention of the last token [L, H, S], full
+attention maps [L, H, S, S] in half precision, and the tokens with the label of each."""
 
 Names = Annotated[list[str], AfterValidator(names_from(SENTENCES, "sentence"))]
 
 
 def share_metric(sentence: str, word: str, *, lowest: bool = False) -> str:
-    """Return the metric name of a word's share: the mean over heads, or of the lowest head."""
+    """Return the name of the metric for a word's share of attention in a sentence.
+
+    ``word`` is RELEVANT or DISTRACTOR; ``lowest`` is for the head with the lowest share instead of
+    the mean over heads.
+    """
     return f"{sentence}_{word}" + "_lowest" * lowest
 
 
 class Suite(AnyModel, PromptSuite):
-    """Attention of the last token of a few sentences (Dex, figures 4 and 18)."""
+    """Suite of attention of a sentence's last token on marked words (Dex, figures 4 and 18)."""
 
     kind: Literal["sentences"] = setting(meaning="Which evaluation the suite is.")
     sentences: Names = setting(list(SENTENCES), meaning="Sentences, by name.", min_length=1)
 
     def incompatibility(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
-        """Only models of text can read sentences."""
+        """Return why the dataset does not fit the suite, which needs models of text, or None."""
         if rows is not None:
             return "the dataset has generated rows, not sentences"
         return None
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """One sentence at a time."""
+        """Return the sizes that determine the suite's memory: one sentence at a time."""
         return super().reading(model, min(LONGEST, model.max_positions))
 
 
 class Options(evaluation.Options):
-    """Sentences of a section."""
+    """Report options: the sentences that a section shows."""
 
     sentences: Names = setting(meaning="Sentences, in the order of their panels.", min_length=1)
     browsed: ClassVar[bool] = True

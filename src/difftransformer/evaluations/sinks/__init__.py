@@ -1,1 +1,1 @@
-"""Attention sinks: how much attention goes to the first token of a window."""
+"""Attention sinks: the share of attention on the first token of a window."""

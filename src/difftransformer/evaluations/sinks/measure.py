@@ -22,14 +22,14 @@ from difftransformer.models.config import layer_metric
 
 
 def measure(suite: Suite, context: EvalContext) -> EvalResult:
-    """Measure attention on the first token: means over windows, queries, layers and heads.
+    """Return the mean attention on a window's first token, over windows, queries, layers and heads.
 
     Returns:
-        share: absolute weight of the first token over the sum of absolute weights; 0 for a row
-        without weights. share_l{l}: the same in a layer, None for one without attention.
+        share: absolute weight of the first token divided by the sum of absolute weights; 0 for a
+        row without weights. share_l{l}: share in layer l, None for a layer without attention.
         sink_heads: fraction of heads whose mean share exceeds ``THRESHOLD``. weight: absolute
         weight of the first token. mass: sum of absolute weights, 1 for softmax. uniform: share
-        under equal weights. tokens. Share, weight and mass have values by window.
+        under equal weights. tokens. Share, weight and mass have per-item scores by window.
 
     Raises:
         CheckpointError: the maps of a pretrained model cannot be read.
@@ -67,7 +67,11 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
 
 
 def first_token(weights: Tensor) -> Tensor:
-    """Return share, weight and mass, [B, H, Q, T] -> float64 [3, B, H, Q]."""
+    """Return the attention on the first token of each query, [B, H, Q, T] -> float64 [3, B, H, Q].
+
+    The three are its share (weight / mass), its absolute weight, and the mass: the sum of the
+    query's absolute weights.
+    """
     magnitudes = weights.double().abs()
     weight, mass = magnitudes[..., 0], magnitudes.sum(-1)
     share = torch.where(mass > 0, weight / mass, 0.0)

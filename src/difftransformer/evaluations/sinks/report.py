@@ -23,7 +23,7 @@ _UNIFORM = RowStyle(INK, (1, 1.65), "")
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Return the section; shares by layer are in the csv."""
+    """Return the report section of attention on the first token; shares by layer are in the csv."""
     suite, first = context.suite, context.eval_results()[0]
     metrics = [
         MetricColumn("share", "First-token share ↓", show_difference=True),
@@ -43,7 +43,7 @@ def section(context: SectionContext[Options]) -> Section:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw a mark with its interval for each model and layer, and dots for the seeds."""
+    """Draw the share of attention on the first token by layer: means with intervals, and seeds."""
     layers = range(count_layers("share", context.eval_results()))
     names = {layer_metric("share", layer): str(layer + 1) for layer in layers}
     fig, ((axes,),) = subplot_grid(1, 1, (8, 4))

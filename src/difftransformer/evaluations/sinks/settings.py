@@ -13,10 +13,10 @@ When Attention Sink Emerges, arXiv 2410.10781)."""
 
 
 class Suite(AnyModel, WindowSuite):
-    """Attention on the first token of a window.
+    """Suite of attention on the first token of a window.
 
-    A row's absolute weights are divided by their sum, so that signed rows, and rows that do not sum
-    to 1, are comparable; the weight itself is reported beside it.
+    For shares, a row's absolute weights are divided by their sum, so that signed rows, and rows
+    that do not sum to 1, are comparable. The weight itself is reported too.
     """
 
     map_bytes: ClassVar[float] = 34.0

@@ -1,4 +1,4 @@
-"""Tables and the figure of training stability: spikes and divergence, by learning rate or run."""
+"""Tables and figure of training stability: spikes and divergence, by learning rate or run."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -40,7 +40,7 @@ from difftransformer.reporting.sections import make_section
 from difftransformer.reporting.table_notes import format_range
 
 LARGE = "_large"
-"""Ending of the columns over the large learning rates, see `_large_rates`."""
+"""Suffix of the ids of columns with means over large learning rates, see `_large_rates`."""
 _COLLAPSED = 95.0  # % of steps that are spikes: a training that diverges almost at once
 _PERCENT, _NATS = 2, 3
 _UNITS = {
@@ -53,12 +53,12 @@ _CURVES = {"loss": "training loss, nats", "grad_norm": "gradient norm before cli
 
 
 def section(context: SectionContext[Options]) -> Section | list[Section]:
-    """Return the section of models at their own learning rates, or the sections of a sweep."""
+    """Return the report section of models at their own learning rates, or sections of a sweep."""
     return _sweep_sections(context) if context.options.swept else _run_section(context)
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw every metric of a sweep by learning rate, and the curves at the largest rate."""
+    """Draw each stability metric by learning rate, and the training curves at the largest rate."""
     rates, styles = context.learning_rates, context.styles
     trained = {row.run: by_rate(context, row) for row in context.rows}
     fig, top, bottom = stacked_subfigures((12, 6.8))

@@ -1,4 +1,4 @@
-"""Options of a section on training stability."""
+"""Report options of a section on training stability."""
 
 from typing import ClassVar, Literal
 
@@ -6,15 +6,16 @@ from difftransformer.config import evaluation
 from difftransformer.config.base import setting
 
 WINDOW = 50
-"""Steps before a step whose median and median absolute deviation it is compared with; the first
-ones of a run have too few before them and are left out. Ours; the DIFF V2 post defines no spike."""
+"""Number of preceding steps whose median and median absolute deviation a step is compared with. The
+first steps of a run have too few before them and are left out. Our choice; the DIFF V2 post defines
+no spike."""
 THRESHOLD = 5.0
-"""Robust standard deviations (1.4826 median absolute deviations) above the median from which on a
-step is a spike. Ours; Gaussian noise has one in some millions of steps."""
+"""Robust standard deviations (1.4826 median absolute deviations) above the median, beyond which a
+step is a spike. Our choice; Gaussian noise has one such step in some millions."""
 
 
 class Options(evaluation.Options):
-    """Which training runs a section shows."""
+    """Report options: a sweep of learning rates, or each model at its own learning rate."""
 
     suites: ClassVar[int] = 0
 
@@ -24,7 +25,7 @@ class Options(evaluation.Options):
 
     @property
     def claim_columns(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Columns that claims may name: spikes over the large rates of a sweep."""
+        """Ids of the columns that claims may test: spikes over the large rates of a sweep."""
         return ("loss_spikes_large", "gradient_spikes_large") if self.swept else ()
 
     @property
@@ -34,5 +35,5 @@ class Options(evaluation.Options):
 
     @property
     def reads_histories(self) -> bool:
-        """True: spikes are found in training curves."""
+        """Whether the section reads training histories: always true."""
         return True

@@ -12,24 +12,25 @@ from difftransformer.reporting.collect import Results, get_metric
 from difftransformer.reporting.section_context import SectionContext
 
 SPIKES = {"loss_spikes": "loss", "gradient_spikes": "grad_norm"}
-"""Metric of spikes -> column of the training history."""
+"""Metric of spikes -> column of the training history in which they are counted."""
 METRICS = {
     "loss_spikes": "Loss spikes",
     "gradient_spikes": "Gradient-norm spikes",
     "diverged": "Diverged seeds",
     "final_loss": "Final validation loss",
 }
-"""Metric of a training run -> header."""
+"""Metric of a training run's stability -> column header."""
 _ROBUST = 1.4826  # a normal distribution's standard deviation over its median absolute deviation
 
 
 class Stability(NamedTuple):
-    """Stability of one training run.
+    """Stability metrics of one training run.
 
     Attributes:
-        result: Its result file.
-        values: By metric. Spikes: % of steps after the first ``WINDOW``, where every planned step
-            after a divergence counts as one. diverged: 1 or 0. final_loss: None if it diverged.
+        result: Result of the training run.
+        values: Value of each metric. loss_spikes, gradient_spikes: spikes in % of the steps after
+            the first ``WINDOW``, where every planned step after a divergence counts as a spike.
+            diverged: 1 or 0. final_loss: None for a diverged run.
     """
 
     result: Result
@@ -37,21 +38,21 @@ class Stability(NamedTuple):
 
 
 ByRate = dict[float, list[Stability]]
-"""Learning rate -> one training run per seed, ascending."""
+"""Learning rate (ascending) -> stability of the training run of each seed."""
 
 
 def stability_of(results: Results, run: str, seeds: Sequence[int]) -> list[Stability]:
-    """Return the stability of a run, one entry per seed.
+    """Return the stability metrics of a run's training, one entry per seed.
 
     Raises:
-        UserError: a result or a history is missing, or the training did not record divergence.
-        DataError: a history lacks steps, so that spikes could be missed.
+        UserError: A result or a history is missing, or the training did not record divergence.
+        DataError: A history lacks steps, so that spikes could be missed.
     """
     return [_stability(results, run, seed) for seed in seeds]
 
 
 def by_rate(context: SectionContext[Options], row: ResolvedRow) -> ByRate:
-    """Return the stability of a swept row by learning rate."""
+    """Return the stability metrics of a row at each learning rate of its sweep, by seed."""
     return {
         entry.learning_rate: stability_of(context.results, entry.run_id, context.seeds)
         for entry in context.sweep_rows(row)

@@ -1,4 +1,4 @@
-"""Time training and forward passes of every row at every shape with every backend.
+"""Time training and forward passes of every row (model), shape and backend.
 
 Shapes: B = batch_size, T = seq_len.
 """
@@ -32,17 +32,18 @@ from difftransformer.training.compiled import compiled_states
 from difftransformer.training.process import keep_freed_memory
 
 FLOPS = {"training": training_flops, "forward": forward_flops}
-"""Timed modes, with their FLOPs per token by formula."""
+"""Timed mode -> function for its FLOPs per token by formula."""
 
 
 def measure(benchmark: BenchmarkConfig, device: torch.device, process: int) -> Metrics:
-    """Time every row at every shape, in the order of a process.
+    """Return speed, memory and utilization of every row (model) and shape, measured in one process.
 
     Returns:
-        {metric}/{shape}/{row}/{backend}/{mode}: those of `time_shape`; peak_bytes that a call
-        allocates beside the weights, from the first process only, as it is the same in all;
-        flops_per_token by formula, of the pairs under a causal mask; mfu (model FLOPs utilization),
-        their share of the device's peak_flops where that is known.
+        {metric}/{shape}/{row}/{backend}/{mode} for the metrics of `time_shape` and three more:
+        peak_bytes that a call allocates besides the weights, from the first process only, as it is
+        the same in all; flops_per_token by formula, with a causal mask; mfu (model FLOPs
+        utilization), the achieved over the peak FLOP/s, None if the peak is unknown. Once
+        peak_flops, the device's peak FLOP/s or None.
     """
     config = benchmark.config
     assert isinstance(config, Timing), benchmark.evaluation
@@ -57,7 +58,7 @@ def measure(benchmark: BenchmarkConfig, device: torch.device, process: int) -> M
 
 
 def peak_flops_of(config: Timing, device: torch.device) -> float | None:
-    """Return peak FLOP/s: of a GPU in bf16 by data sheet (None if unknown), of a CPU timed."""
+    """Return a device's peak FLOP/s: of a GPU in bf16 from its data sheet, of a CPU as measured."""
     if device.type == "cpu":
         dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
         return matmul_flops_per_second(dtype, CLOCKS[config.clock])
@@ -65,7 +66,7 @@ def peak_flops_of(config: Timing, device: torch.device) -> float | None:
 
 
 def matmul_flops_per_second(dtype: torch.dtype, clock: Clock) -> float:
-    """Return FLOP/s of the fastest of nine 1024 x 1024 matrix multiplications on the CPU."""
+    """Return the CPU's FLOP/s in the fastest of nine 1024 x 1024 matrix multiplications."""
     square = torch.randn(1024, 1024, generator=torch.Generator().manual_seed(0)).to(dtype)
     work = {"product": lambda: matmul(square, square)}
     seconds = time_interleaved(work, warmup=2, repeats=9, clock=clock)
@@ -111,7 +112,7 @@ def _time_rows(
 def make_step(
     model: Transformer, backend: str, mode: str, tokens: Tensor, config: Timing
 ) -> Callable[[], None]:
-    """Return a function that runs a model on tokens [B, T + 1] with one of its backends."""
+    """Return a function that runs one training or forward pass of a model with one backend."""
     layers = attention_layers(model)
     targets = tokens[:, 1:].flatten()
     on_gpu = config.compile and tokens.is_cuda

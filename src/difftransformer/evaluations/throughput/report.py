@@ -21,7 +21,7 @@ MODES = {"training": "Training", "forward": "Forward"}
 
 
 def section(context: SectionContext[Options]) -> list[Section]:
-    """Make a section of the fastest backends over shapes, and one per shape with all backends."""
+    """Return the report sections: the fastest backends over shapes, then all backends per shape."""
     timings = TimingResults(context.results, context.options.timing)
     shapes = timings.config.shapes
     return [
@@ -31,7 +31,7 @@ def section(context: SectionContext[Options]) -> list[Section]:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw ratios, a panel per mode: our shapes from left to right, then published ones."""
+    """Draw speed ratios to the baseline by shape, a panel per mode; published shapes come last."""
     timings = TimingResults(context.results, context.options.timing)
     compared = [row for part in context.sibling_contexts for row in part.rows_with_baseline]
     styles = row_styles({row.run: row.color for row in (context.rows[0], *compared)})

@@ -11,7 +11,7 @@ from difftransformer.config.timing import TRAINED_SIZES, BatchConfig
 
 
 class ShapeConfig(BatchConfig):
-    """Batch and model sizes that all rows are timed at."""
+    """A shape of the benchmark: the batch and the model sizes at which all rows are timed."""
 
     model: dict[str, Any] = setting(
         {}, meaning="Settings of the model that differ from the rows' own, see ModelConfig."
@@ -19,9 +19,10 @@ class ShapeConfig(BatchConfig):
 
 
 class Timing(timing.Timing):
-    """Settings at a scale: all rows at each shape with each backend.
+    """Settings of the throughput benchmark at a scale: every row at each shape with each backend.
 
-    Training is forward, loss and backward, without the optimizer; forward includes the loss.
+    A training pass is forward, loss and backward, without the optimizer. A forward pass includes
+    the loss.
     """
 
     shapes: dict[Name, ShapeConfig] = setting(
@@ -48,13 +49,13 @@ class Timing(timing.Timing):
         return self
 
     def calls(self) -> Mapping[str, BatchConfig]:
-        """Return the batches that are timed, by the name of their shape."""
+        """Return the batch of each timed shape, by the shape's name."""
         if self.trained_sizes is None:
             return self.shapes
         return self.shapes | {TRAINED_SIZES: self.trained_sizes}
 
     def sizes(self) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
-        """Return a model for each shape, with its positions."""
+        """Return the model settings of each shape, with as many positions as the shape needs."""
         return {
             name: (f"throughput.shapes.{name}", shape.model | {"max_positions": shape.seq_len})
             for name, shape in self.shapes.items()
@@ -62,6 +63,6 @@ class Timing(timing.Timing):
 
 
 class Options(timing.Options):
-    """Report options."""
+    """Report options of the throughput benchmark."""
 
     timing: ClassVar[str] = "throughput"

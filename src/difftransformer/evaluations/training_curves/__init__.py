@@ -1,1 +1,1 @@
-"""Columns of the training history as curves: gradient norms, lambdas, losses."""
+"""Curves of columns of the training history: gradient norms, lambdas, losses."""

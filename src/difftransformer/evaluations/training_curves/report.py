@@ -1,4 +1,4 @@
-"""Table of history columns at fractions of training, and a figure with a panel each."""
+"""Table of training-history columns at fractions of training, and a figure of their curves."""
 
 from difftransformer.config.resolved_artifacts import ResolvedRow
 from difftransformer.evaluations.training_curves.settings import CurveConfig, Options
@@ -13,11 +13,11 @@ from difftransformer.reporting.section_context import SectionContext
 from difftransformer.reporting.sections import make_section
 
 PERCENTS = (10, 25, 50, 100)
-"""Fractions of training in %, a column each with the nearest logged value."""
+"""Fractions of training in %; each has a table column with the nearest logged value."""
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Make the section of each curve's values along training."""
+    """Return the report section with the values of history columns at fractions of training."""
     columns = [
         Column(id=f"{curve.column}_{percent}", header=f"{curve.header}, {percent}%")
         for curve in context.options.curves
@@ -37,7 +37,7 @@ def section(context: SectionContext[Options]) -> Section:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw a panel for each curve of the first section."""
+    """Draw the chosen columns of the training history by training tokens, one panel per column."""
     curves = context.options.curves
     drawn, (panel_axes,) = subplot_grid(1, len(curves), (4.6 * len(curves), 3.9))
     for axes, curve in zip(panel_axes, curves, strict=True):

@@ -7,7 +7,7 @@ from difftransformer.config.base import Settings, setting
 
 
 class CurveConfig(Settings):
-    """A column of the histories."""
+    """A column of the training history to show, with its header and decimals."""
 
     column: str = setting(meaning="Column of history.csv")
     header: str = setting(meaning="Header of the table's columns and label of the panel")
@@ -15,7 +15,7 @@ class CurveConfig(Settings):
 
 
 class Options(evaluation.Options):
-    """Columns of the histories, a panel each."""
+    """Report options: the columns of the training history to show."""
 
     suites: ClassVar[int] = 0
 
@@ -23,5 +23,5 @@ class Options(evaluation.Options):
 
     @property
     def reads_histories(self) -> bool:
-        """Whether histories are needed: always."""
+        """Whether the section reads training histories: always true."""
         return True

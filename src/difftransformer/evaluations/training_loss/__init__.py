@@ -1,1 +1,1 @@
-"""Validation loss along training, and its differences between rows."""
+"""Validation loss along training, and its differences between models."""

@@ -1,4 +1,4 @@
-"""Table of validation loss at fractions of the budget, and its curves."""
+"""Table of validation loss at fractions of the training budget, and its curves."""
 
 from difftransformer.errors import DataError
 from difftransformer.evaluations.training_loss.settings import Options
@@ -23,12 +23,12 @@ from difftransformer.reporting.section_context import SectionContext
 from difftransformer.reporting.sections import make_section
 
 PERCENTS = (25, 50, 75, 100)
-"""Fractions of the budget in %, a column each with the nearest validation."""
+"""Fractions of the training budget in %; each has a table column with the nearest validation."""
 _DECIMALS = 3
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Make the section of validation losses and their paired differences."""
+    """Return the report section of validation losses along training, with paired differences."""
     trained = context.train_results()
     curves = [context.results.histories.series(r.run, r.seed, VALIDATION_LOSS) for r in trained]
     first = require_same_steps(context.artifact.artifact, curves)[0]
@@ -70,7 +70,7 @@ def section(context: SectionContext[Options]) -> Section:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw the curves of the first section, and the differences of every section."""
+    """Draw validation loss curves of the first section, and differences of every section."""
     contexts = context.sibling_contexts
     styles = row_styles({row.run: row.color for part in contexts for row in part.rows})
     number = 1 + len(contexts)

@@ -6,11 +6,11 @@ from difftransformer.config import evaluation
 
 
 class Options(evaluation.Options):
-    """Report options; the numbers come from histories, not from a suite."""
+    """Report options of losses along training; losses come from histories, not from a suite."""
 
     suites: ClassVar[int] = 0
 
     @property
     def reads_histories(self) -> bool:
-        """Whether histories are needed: always."""
+        """Whether the section reads training histories: always true."""
         return True

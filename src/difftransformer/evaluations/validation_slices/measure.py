@@ -1,4 +1,4 @@
-"""Validation loss, overall and in the paper's slices: AR-Hit and Others (table 6).
+"""Validation loss, overall and in the paper's slices of tokens: AR-Hit and Others (table 6).
 
 A target is an AR-Hit (associative recall hit) if it ends an n-gram that already occurred in its
 context (the tokens before it in the same window) and is not frequent in training: a frequent n-gram
@@ -35,16 +35,16 @@ _MOST_NATS = 700.0  # exp of more is no float
 
 
 def measure(suite: Suite, context: EvalContext) -> EvalResult:
-    """Return losses in nats per token, and the sizes of the slices.
+    """Return validation losses in nats per token, overall and by slice, and the slices' sizes.
 
-    The validation split of the dataset is read once, in order; the frequent n-grams come from
-    `count_ngrams` with the suite's ``n`` and ``max_count``.
+    The validation split of the dataset is read once, in order. The frequent n-grams in ``context``
+    come from `count_ngrams` with the suite's ``n`` and ``max_count``.
 
     Returns:
         loss, perplexity, ar_hit_loss, others_loss (None for a slice without tokens),
         ar_hit_share, tokens, ar_hit_tokens, others_tokens, windows, windows_across_documents.
-        ``loss`` is the mean of the slices' losses weighted by their shares. The losses come with
-        their sums per document.
+        ``loss`` is the mean of the slices' losses weighted by their shares. Losses have
+        per-document sums as per-item scores.
 
     Raises:
         ConfigError: The n-grams are missing, or windows exceed the model's context.
@@ -84,13 +84,13 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
 def ar_hits(
     windows: NDArray[np.integer], frequent: Keys, *, n: int, vocab_size: int
 ) -> NDArray[np.bool_]:
-    """Return whether each target is an AR-Hit.
+    """Return whether each target of windows is an AR-Hit (associative recall hit).
 
     Args:
         windows: Token ids, [B, T + 1]; targets are ``windows[:, 1:]``.
         frequent: Sorted keys of the n-grams that are frequent in training.
         n: Length of the n-grams, at least 2.
-        vocab_size: Vocabulary of the dataset, as for `ngram_keys`.
+        vocab_size: Vocabulary size of the dataset, as for `ngram_keys`.
 
     Returns:
         Booleans [B, T]; False for the first n - 1 targets.
@@ -104,7 +104,7 @@ def ar_hits(
 
 
 def load_frequent(path: Path) -> Keys:
-    """Return the sorted keys that `count_ngrams` wrote.
+    """Return the sorted keys of frequent n-grams from a file of `count_ngrams`.
 
     Raises:
         DataError: The file is missing, changed since it was written, or damaged.

@@ -1,4 +1,4 @@
-"""Language modelling: validation loss, AR-Hit, Others, and paired differences, per variant.
+"""Language modelling: validation loss overall, on AR-Hit and on Others, per variant.
 
 The figure has loss curves, their differences to the baseline, and a forest plot of final losses.
 """
@@ -39,12 +39,12 @@ _LOSSES = (
 
 
 _FEW = 1000
-"""Slices with fewer tokens are marked: their loss has a standard error of about 0.1 nats."""
+"""Slices with fewer tokens than this are marked; their loss has a standard error of 0.1 nats."""
 _FEW_MARK = " †"
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Build the section: losses in nats per token, and paired differences."""
+    """Return the report section of losses in nats per token, with paired differences."""
     suite, first = context.suite, context.eval_results()[0]
     few = {
         loss.id: fewest
@@ -78,7 +78,7 @@ def _fewest(results: Sequence[Result], name: str) -> int | None:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw the first section, with differences to its baseline."""
+    """Draw loss curves, their differences to the baseline, and differences of the final losses."""
     figure, top, bottom = stacked_subfigures((11, 7.4), (1.2, 1), 0.04)
     left, right = top.subplots(1, 2)
     draw_loss_curves(left, context, context.styles)

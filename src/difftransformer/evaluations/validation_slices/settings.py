@@ -8,7 +8,7 @@ from difftransformer.config.evaluation import Options as BaseOptions
 
 
 class Suite(LossSuite):
-    """Validation loss, overall and in the slices AR-Hit and Others.
+    """Suite of the validation loss, overall and in the slices AR-Hit and Others.
 
     AR-Hit: the predicted token ends an n-gram that occurred earlier in the same window and is not
     frequent in training. Others: all other tokens.
@@ -43,15 +43,15 @@ class Suite(LossSuite):
 
     @property
     def ngrams(self) -> Ngrams:
-        """Frequent n-grams, which count as Others."""
+        """Settings for counting the frequent n-grams, which count as Others."""
         return Ngrams(n=self.n, max_count=self.max_count)
 
     def metric_words(self, name: str) -> str:
-        """Return the words for a metric in messages and tables."""
+        """Return the description of a metric for messages and tables."""
         return "validation loss, nats" if name == "loss" else super().metric_words(name)
 
 
 class Options(BaseOptions):
-    """Columns for claims."""
+    """Report options: the columns that claims may test."""
 
     claim_columns: ClassVar[tuple[str, ...]] = ("valid", "ar_hit", "others")

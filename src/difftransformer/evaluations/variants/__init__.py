@@ -1,1 +1,1 @@
-"""What variants cost and what they score, by several suites, their paired runs' among them."""
+"""Cost of attention variants, and their scores in several suites and of their paired runs."""

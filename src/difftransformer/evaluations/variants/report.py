@@ -1,4 +1,4 @@
-"""Table and forest plot of the cost and scores of each variant."""
+"""Table and forest plot of the cost and scores of each attention variant."""
 
 from typing import NamedTuple
 
@@ -50,7 +50,7 @@ _SPEEDS = {"speed": "Training tokens/s ↑", SPEED_RATIO: "Speed, ratio ↑"}
 
 
 class Panel(NamedTuple):
-    """A panel of the figure: title, unit, and the value of no difference if it has one."""
+    """Title, unit and reference value (that of no difference, or None) of a panel of the figure."""
 
     title: str
     unit: str
@@ -58,7 +58,7 @@ class Panel(NamedTuple):
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Make the section; a row is a run and its paired run."""
+    """Return the report section of cost and scores; a row shows a run and its paired run."""
     scores = context.options.scores
     cells = [cell for row in context.rows for cell in _row_cells(context, row)]
     speeds, timing_notes = _speeds(context)
@@ -73,7 +73,7 @@ def section(context: SectionContext[Options]) -> Section:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw a panel per column; new rows of later sections are hollow below those of the first."""
+    """Draw scores, one panel per column; models that only later sections have are hollow."""
     sections = [section(part) for part in context.sibling_contexts]
     panels = _panels(context.options, {column.id for column in sections[0].columns})
     first_runs = {row.run for row in sections[0].rows}

@@ -1,4 +1,4 @@
-"""Report options of variants: scores by suite, and sizes of a model."""
+"""Report options of variants: scores by suite, and sizes of their models."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Literal
@@ -9,11 +9,11 @@ from difftransformer.config.evaluation import Options as BaseOptions
 from difftransformer.config.run import RunConfig
 
 CACHE_BYTES = 2
-"""Bytes of a number in the KV cache: 16 bits, as in serving."""
+"""Bytes per number in the KV cache: 16 bits, as in serving."""
 
 
 class Score(Settings):
-    """A metric of a suite, as a column."""
+    """A metric of a suite, shown as a column of the table."""
 
     header: str = setting(meaning="Header of the column.")
     suite: Name = setting(meaning="Suite of the section, or one of the rows' paired runs.")
@@ -32,12 +32,12 @@ class Score(Settings):
 
     @property
     def name(self) -> str:
-        """The header without its arrow."""
+        """Header of the column without its arrow."""
         return self.header.rstrip(" ↑↓")
 
 
 class Options(BaseOptions):
-    """Scores that a section shows beside parameters, feed-forward, cache and FLOPs."""
+    """Report options: scores shown beside parameters, FFN size, KV cache and FLOPs."""
 
     suites: ClassVar[int] = 2
     paired: ClassVar[bool] = True
@@ -52,18 +52,18 @@ class Options(BaseOptions):
 
     @property
     def paired_suites(self) -> Sequence[str]:
-        """Suites of the scores of paired runs."""
+        """Names of the suites whose scores are those of paired runs."""
         return list(
             dict.fromkeys(score.suite for score in self.scores.values() if score.of_paired_run)
         )
 
     @property
     def timing(self) -> str | None:  # type: ignore[override]
-        """The evaluation whose timings the section shows."""
+        """Name of the evaluation whose timings the section shows, or None."""
         return self.timed_by
 
     def facts(self, run: RunConfig) -> dict[str, Fact]:
-        """Return parameters, FFN size, and KV cache bytes and training FLOPs per token."""
+        """Return a run's parameters, FFN size, and KV cache bytes and training FLOPs per token."""
         from difftransformer.models.sizes import (
             count_parameters,
             kv_cache_numel_per_token,
