@@ -71,9 +71,9 @@ def rms_norm(x: Tensor, gain: Tensor, eps: float) -> Tensor:
     return x / torch.sqrt(x.pow(2).mean(dim=-1, keepdim=True) + eps) * gain
 
 
-def lambda_init(given: float | str, layer: int) -> float:
+def lambda_init(setting: float | str, layer: int) -> float:
     """0.8 - 0.6 exp(-0.3 l) for the layer of 0-based index l, or the number that is given."""
-    return 0.8 - 0.6 * math.exp(-0.3 * layer) if isinstance(given, str) else given
+    return 0.8 - 0.6 * math.exp(-0.3 * layer) if isinstance(setting, str) else setting
 
 
 def project(x: Tensor, weight: Tensor, widths: list[int]) -> list[list[Tensor]]:

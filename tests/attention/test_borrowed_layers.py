@@ -34,8 +34,8 @@ SIZES: dict[str, Any] = {"num_heads": 4, "head_dim": 6, "num_kv_heads": 2}
 
 def layer(variant: str, **settings: Any) -> AttentionLayer:
     torch.manual_seed(0)
-    given = {**SIZES, "layer_index": 0, **FITTING.get(variant, {}), **settings}
-    return layer_class(variant)(D, **given)
+    options = {**SIZES, "layer_index": 0, **FITTING.get(variant, {}), **settings}
+    return layer_class(variant)(D, **options)
 
 
 def inputs(length: int = 9, batch: int = 2) -> torch.Tensor:
@@ -61,58 +61,60 @@ def test_a_cache_of_several_layers_changes_nothing(variant: str) -> None:
     with torch.no_grad():
         for start, stop in ((0, 5), (5, 6), (6, 9)):
             h = x[:, start:stop]
-            for one in layers:
-                h = one(h, cache=cache)
+            for decoder_layer in layers:
+                h = decoder_layer(h, cache=cache)
             parts.append(h)
-        whole = layers[1](layers[0](x))
-    torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=1e-4, atol=1e-5)
+        uncached = layers[1](layers[0](x))
+    torch.testing.assert_close(torch.cat(parts, dim=1), uncached, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("variant", variants())
 def test_a_layer_is_copied_and_pickled(variant: str) -> None:
-    one = layer(variant)
-    name = type(one).__name__
-    assert getattr(difftransformer, name) is type(one) and name in dir(difftransformer)
-    for other in (copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
-        assert torch.equal(other(inputs()), one(inputs()))
+    attention = layer(variant)
+    name = type(attention).__name__
+    assert getattr(difftransformer, name) is type(attention) and name in dir(difftransformer)
+    for other in (copy.deepcopy(attention), pickle.loads(pickle.dumps(attention))):
+        assert torch.equal(other(inputs()), attention(inputs()))
 
 
 @pytest.mark.parametrize("variant", variants())
-def test_a_layer_is_exported_whole(variant: str) -> None:
+def test_a_layer_is_exported_by_torch_export(variant: str) -> None:
     """No Python depends on data: one graph, which servers that trace a model want."""
-    one = layer(variant, backend="sdpa").eval()
+    attention = layer(variant, backend="sdpa").eval()
     x = inputs()
     with torch.no_grad():
-        exported = torch.export.export(one, (x,)).module()
-        torch.testing.assert_close(exported(x), one(x), rtol=1e-5, atol=1e-5)
+        exported = torch.export.export(attention, (x,)).module()
+        torch.testing.assert_close(exported(x), attention(x), rtol=1e-5, atol=1e-5)
 
 
 def test_masks_and_positions() -> None:
-    one = layer("diff_v1")
+    attention = layer("diff_v1")
     x = inputs(7)
     causal = torch.ones(7, 7).tril().bool().view(1, 1, 7, 7)
-    torch.testing.assert_close(one(x, mask=causal), one(x), rtol=1e-5, atol=1e-5)
-    assert torch.allclose(one(x, positions=torch.arange(7) + 30), one(x), atol=1e-5)  # relative
-    assert not torch.allclose(one(x, positions=2 * torch.arange(7)), one(x), atol=1e-3)
+    torch.testing.assert_close(attention(x, mask=causal), attention(x), rtol=1e-5, atol=1e-5)
+    assert torch.allclose(
+        attention(x, positions=torch.arange(7) + 30), attention(x), atol=1e-5
+    )  # relative
+    assert not torch.allclose(attention(x, positions=2 * torch.arange(7)), attention(x), atol=1e-3)
     without = layer("diff_v1", rope_theta=None)
     swapped = x[:, [1, 0, *range(2, 7)]]
     assert torch.allclose(without(swapped)[:, -1], without(x)[:, -1], atol=1e-5)
-    assert not torch.allclose(one(swapped)[:, -1], one(x)[:, -1], atol=1e-3)
+    assert not torch.allclose(attention(swapped)[:, -1], attention(x)[:, -1], atol=1e-3)
     causal[:, :, :2] = False  # two queries of padding
-    assert one(x, mask=causal).isfinite().all()
-    maps = one.attention_maps(x)
+    assert attention(x, mask=causal).isfinite().all()
+    maps = attention.attention_maps(x)
     assert maps.shape == (2, 4, 7, 7) and (maps < 0).any()
 
 
-def test_transformers_cache_serves_too() -> None:
+def test_cache_of_transformers_gives_the_uncached_output() -> None:
     from transformers import DynamicCache
 
     layers = [layer("dint", layer_index=index) for index in range(2)]
     x, cache = inputs(), DynamicCache()
     with torch.no_grad():
         parts = [layers[1](layers[0](p, cache=cache), cache=cache) for p in (x[:, :4], x[:, 4:])]
-        whole = layers[1](layers[0](x))
-    torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=1e-4, atol=1e-5)
+        uncached = layers[1](layers[0](x))
+    torch.testing.assert_close(torch.cat(parts, dim=1), uncached, rtol=1e-4, atol=1e-5)
 
 
 def test_heads_are_reckoned_from_the_width() -> None:
@@ -122,12 +124,18 @@ def test_heads_are_reckoned_from_the_width() -> None:
     assert DifferentialAttention(64, num_heads=4, lambda_init=0.5).config.lambda_init == 0.5
 
 
-def test_sizes_may_be_numpys() -> None:
+def test_sizes_may_be_numpy_scalars() -> None:
     width, two = np.int64(32), np.int64(2)
     for sizes in ({"num_heads": two, "num_kv_heads": two}, {"head_dim": np.int32(8)}):
-        one = DifferentialAttention(width, **sizes, layer_index=two, lambda_init=np.float32(0.5))
-        assert (one.num_heads, one.head_dim, one.config.lambda_init) == (2, 8, 0.5)
-        assert one(inputs()[..., :32]).shape == (2, 9, 32)
+        attention = DifferentialAttention(
+            width, **sizes, layer_index=two, lambda_init=np.float32(0.5)
+        )
+        assert (attention.num_heads, attention.head_dim, attention.config.lambda_init) == (
+            2,
+            8,
+            0.5,
+        )
+        assert attention(inputs()[..., :32]).shape == (2, 9, 32)
 
 
 def test_draws_follow_torchs_seed_alone() -> None:
@@ -139,9 +147,9 @@ def test_draws_follow_torchs_seed_alone() -> None:
 
 @pytest.mark.parametrize("variant", variants())
 def test_device_and_dtype_are_those_of_torchs_modules(variant: str) -> None:
-    one, double = layer(variant), layer(variant, device="cpu", dtype=torch.float64)
+    single, double = layer(variant), layer(variant, device="cpu", dtype=torch.float64)
     assert {parameter.dtype for parameter in double.parameters()} == {torch.float64}
-    for mine, theirs in zip(one.parameters(), double.parameters(), strict=True):
+    for mine, theirs in zip(single.parameters(), double.parameters(), strict=True):
         assert torch.equal(mine.double(), theirs)  # drawn once, whatever the type
     assert double(inputs().double()).dtype == torch.float64
     with torch.device("meta"):
@@ -150,8 +158,8 @@ def test_device_and_dtype_are_those_of_torchs_modules(variant: str) -> None:
     assert {(p.device.type, p.dtype) for p in empty.parameters()} == {("meta", torch.bfloat16)}
     empty = empty.to_empty(device="cpu")
     empty.reset_parameters(seed=5)
-    one.reset_parameters(seed=5)
-    for mine, theirs in zip(one.parameters(), empty.parameters(), strict=True):
+    single.reset_parameters(seed=5)
+    for mine, theirs in zip(single.parameters(), empty.parameters(), strict=True):
         assert torch.equal(mine.bfloat16(), theirs)
 
 
@@ -177,22 +185,24 @@ def test_the_layer_index_is_required_where_it_decides() -> None:
         if by_depth:
             with pytest.raises(UserError, match=rf"{name}.layer_index: missing"):
                 layer_class(variant)(64, num_heads=4)
-        one = layer_class(variant)(64, num_heads=4, **({"lambda_init": 0.4} if by_depth else {}))
-        assert one(x).shape == x.shape
+        attention = layer_class(variant)(
+            64, num_heads=4, **({"lambda_init": 0.4} if by_depth else {})
+        )
+        assert attention(x).shape == x.shape
         with pytest.raises(UserError, match=rf"{name}.layer_index: missing"):
-            one(x, cache=KeyValueCache(3))
+            attention(x, cache=KeyValueCache(3))
     starts = [DifferentialAttention(64, num_heads=4, layer_index=i).lambda_init for i in (0, 1)]
     assert starts == pytest.approx([0.2, 0.8 - 0.6 * math.exp(-0.3)])
     assert SoftmaxAttention(64, num_heads=4, layer_index=np.int64(2)).layer_index == 2
 
 
 def test_auto_picks_again_after_a_cast(caplog: pytest.LogCaptureFixture) -> None:
-    one = layer("diff_v1")
-    assert one.backend == "cpu_dispatch"
+    attention = layer("diff_v1")
+    assert attention.backend == "cpu_dispatch"
     with caplog.at_level("INFO"):
-        one.to(torch.bfloat16)
+        attention.to(torch.bfloat16)
     assert "picked cpu_dispatch on cpu" in caplog.text
-    assert one(inputs().bfloat16()).dtype == torch.bfloat16
+    assert attention(inputs().bfloat16()).dtype == torch.bfloat16
 
 
 WRONG = [
@@ -238,13 +248,13 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("call", "why"), WRONG)
-def test_a_wrong_call_is_one_line(call: Any, why: str) -> None:
+def test_invalid_calls_raise_one_line_errors(call: Any, why: str) -> None:
     with pytest.raises(UserError, match=why) as refusal:
         call()
     assert "\n" not in str(refusal.value)
 
 
-def test_what_is_not_there_is_no_attribute() -> None:
+def test_missing_attributes_raise() -> None:
     for name in ("DifferentialAttentionV9", "something"):
         with pytest.raises(AttributeError, match=name):
             getattr(difftransformer, name)
@@ -257,9 +267,9 @@ def test_the_package_alone_imports_no_torch() -> None:
 
 
 def test_a_state_dict_goes_through_a_file() -> None:
-    one, file = layer("diff_v2"), io.BytesIO()
-    torch.save(one.state_dict(), file)
+    source, file = layer("diff_v2"), io.BytesIO()
+    torch.save(source.state_dict(), file)
     file.seek(0)
-    other = DifferentialAttentionV2(D, **SIZES)
-    other.load_state_dict(torch.load(file, weights_only=True))
-    assert torch.equal(other(inputs()), one(inputs()))
+    loaded = DifferentialAttentionV2(D, **SIZES)
+    loaded.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(loaded(inputs()), source(inputs()))

@@ -43,11 +43,11 @@ def test_every_tensor_is_trained_or_saved(options: dict[str, Any]) -> None:
         assert not loose, f"{loose}: make each an nn.Parameter, or a buffer if it is not to train"
 
 
-def test_what_tables_say_of_the_norm_of_heads_is_so(options: dict[str, Any]) -> None:
+def test_has_head_norm_matches_the_layer(options: dict[str, Any]) -> None:
     layer = build(options, CPU_BACKENDS[0])
     has_norm = any(isinstance(module, RMSNorm) for module in layer.modules())
-    said = has_head_norm(configure(options, D_MODEL))
-    assert said in (None, has_norm)
+    reported = has_head_norm(configure(options, D_MODEL))
+    assert reported in (None, has_norm)
 
 
 @pytest.mark.parametrize("backend", CPU_BACKENDS)
@@ -87,12 +87,12 @@ if fused.interpreted():
         weights, exact_x = exact_weights(layer), x.detach().double().requires_grad_()
         exact_out = exact_output(options, weights, exact_x, layer.layer_index)
         exact = outcome(weights, exact_x, exact_out)
-        actual, formula = (outcome(one, x, one(x, rope)) for one in (layer, plain))
+        actual, formula = (outcome(module, x, module(x, rope)) for module in (layer, plain))
         for name, expected in exact.items():
             if name.startswith("lambda_"):
                 continue  # a sum over all that cancels: the operation's own test has it
             error, allowed = (
-                (one[name] - expected).norm() / expected.norm() for one in (actual, formula)
+                (module[name] - expected).norm() / expected.norm() for module in (actual, formula)
             )
             assert error < 2 * allowed + torch.finfo(torch.float16).eps, name
 
@@ -262,10 +262,10 @@ def test_recomputed_maps_give_the_same_gradients(
     layer = build(options, "blocked")
     x, rope = inputs(layer, 130)
     x.requires_grad_()
-    kept = gradients(layer, x, layer(x, rope))
+    expected = gradients(layer, x, layer(x, rope))
     monkeypatch.setattr(blocked, "MAX_SAVED_KEYS", 100)
     for name, actual in gradients(layer, x, layer(x, rope)).items():
-        assert (actual - kept[name]).norm() <= 1e-5 * kept[name].norm(), name
+        assert (actual - expected[name]).norm() <= 1e-5 * expected[name].norm(), name
 
 
 @torch.no_grad()
@@ -297,9 +297,11 @@ def test_a_rounded_cache_holds_rounded_keys_and_nothing_else_rounded(
     with quantized_cache(layer, 4):
         layer(x, rope, None, rounded)
     _, keys, values, _ = layer.project(x, rope)
-    (held, _), (actual, found_values) = (one.get(layer.layer_index) for one in (cache, rounded))
+    (held, _), (actual, rounded_values) = (
+        entry_cache.get(layer.layer_index) for entry_cache in (cache, rounded)
+    )
     n = layer.num_k_heads
     keys = keys[:, :n]
     assert torch.equal(actual[:, :n], fake_quantize_affine(keys, 4))
     assert torch.equal(actual[:, n:], held[:, n:])
-    assert torch.equal(found_values, fake_quantize_affine(values, 4))
+    assert torch.equal(rounded_values, fake_quantize_affine(values, 4))

@@ -93,9 +93,9 @@ def test_gradients_of_a_share_of_heads_are_those_of_the_equations(difference: st
         torch.autograd.grad((out**2).sum(), [exact_x, *parameters])
         for out, parameters in zip(outputs, trained, strict=True)
     )
-    for one, other in zip(actual, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
-        assert one.abs().max() > 0
+    for grad, other in zip(actual, expected, strict=True):
+        torch.testing.assert_close(grad, other, rtol=1e-9, atol=1e-9)
+        assert grad.abs().max() > 0
 
 
 @torch.no_grad()

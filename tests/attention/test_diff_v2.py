@@ -44,7 +44,7 @@ ABLATIONS: dict[int | None, dict[str, Any]] = {
 
 @pytest.mark.parametrize("ablation", ABLATIONS)
 @pytest.mark.parametrize("h_kv", [4, 2, 1])
-def test_it_is_the_authors_pseudo_code_to_the_bit(h_kv: int, ablation: int | None) -> None:
+def test_it_equals_the_authors_pseudo_code_bit_for_bit(h_kv: int, ablation: int | None) -> None:
     h = 4
     options = {"variant": "diff_v2", "head_dim": d, "num_heads": h, "num_kv_heads": h_kv}
     layer = build({**options, **ABLATIONS[ablation]}, "sdpa")
@@ -71,5 +71,5 @@ def test_it_has_the_parameters_of_half_as_many_ordinary_heads_again() -> None:
     ours = build({"variant": "diff_v2", **shared}, "eager")
     assert (wide.num_heads, wide.num_kv_heads) == (6, 2)
     assert (ours.num_heads, ours.num_kv_heads) == (4, 2)
-    counts = [sum(one.numel() for one in layer.parameters()) for layer in (wide, ours)]
+    counts = [sum(parameter.numel() for parameter in layer.parameters()) for layer in (wide, ours)]
     assert counts[1] - counts[0] == 4 * D_MODEL  # lambda's projection

@@ -23,8 +23,8 @@ LENGTHS = [[1, 33, 7, 66], [90, 17]]
 
 
 def borrowed(options: dict[str, Any], backend: str, dtype: torch.dtype) -> AttentionLayer:
-    given = {name: value for name, value in options.items() if name != "variant"}
-    layer = layer_class(options["variant"])(D_MODEL, **given, layer_index=1, backend=backend)
+    settings = {name: value for name, value in options.items() if name != "variant"}
+    layer = layer_class(options["variant"])(D_MODEL, **settings, layer_index=1, backend=backend)
     layer.load_state_dict(build(options, backend).state_dict())
     return layer.to(dtype)
 
@@ -32,13 +32,13 @@ def borrowed(options: dict[str, Any], backend: str, dtype: torch.dtype) -> Atten
 def segments(rows: list[list[int]]) -> Tensor:
     """Ids of documents of some lengths; those of the second row do not ascend."""
     ids = [torch.arange(len(row)).repeat_interleave(torch.tensor(row)) for row in rows]
-    return torch.stack([ids[0], *(-one for one in ids[1:])])
+    return torch.stack([ids[0], *(-document for document in ids[1:])])
 
 
 def each_alone(run: Any, x: Tensor, rows: list[list[int]]) -> Tensor:
     """What ``run`` makes of each document by itself, side by side as they are packed in x."""
     made = [
-        torch.cat([run(one) for one in torch.split(x[b : b + 1], row, dim=1)], dim=1)
+        torch.cat([run(document) for document in torch.split(x[b : b + 1], row, dim=1)], dim=1)
         for b, row in enumerate(rows)
     ]
     return torch.cat(made)
@@ -90,18 +90,18 @@ def test_a_document_may_be_scattered_over_the_row(variant: str) -> None:
 
 
 @torch.no_grad()
-def test_positions_that_are_given_are_taken() -> None:
+def test_explicit_positions_are_used() -> None:
     layer = DifferentialAttention(32, num_heads=2, layer_index=0)
     x, ids = torch.randn(1, 7, 32), segments([[3, 4]])
     restarting = torch.tensor([0, 1, 2, 0, 1, 2, 3])
     out = layer(x, segment_ids=ids)
     assert torch.equal(layer(x, segment_ids=ids, positions=restarting), out)
-    apart = layer(x, segment_ids=ids, positions=restarting * 3)
+    spread = layer(x, segment_ids=ids, positions=restarting * 3)
     alone = each_alone(
-        lambda one: layer(one, positions=3 * torch.arange(one.shape[1])), x, [[3, 4]]
+        lambda document: layer(document, positions=3 * torch.arange(document.shape[1])), x, [[3, 4]]
     )
-    torch.testing.assert_close(apart, alone, rtol=1e-5, atol=1e-6)
-    assert (apart - out).abs().max() > 1e-4
+    torch.testing.assert_close(spread, alone, rtol=1e-5, atol=1e-6)
+    assert (spread - out).abs().max() > 1e-4
     without = DifferentialAttention(32, num_heads=2, layer_index=0, rope_theta=None)
     separate = each_alone(without, x, [[3, 4]])
     torch.testing.assert_close(without(x, segment_ids=ids), separate, rtol=1e-5, atol=1e-6)
@@ -143,13 +143,13 @@ def refusals() -> list[tuple[Any, type[Exception], str]]:
     ]
 
 
-def watched(one: Transformer, tokens: Tensor, ids: Tensor) -> None:
-    with capture_attention(one, 64):
-        one(tokens, segment_ids=ids)
+def watched(model: Transformer, tokens: Tensor, ids: Tensor) -> None:
+    with capture_attention(model, 64):
+        model(tokens, segment_ids=ids)
 
 
 @pytest.mark.parametrize("case", range(6))
-def test_what_documents_exclude_is_one_line(case: int) -> None:
+def test_features_incompatible_with_documents_raise_one_line_errors(case: int) -> None:
     call, error, why = refusals()[case]
     with pytest.raises(error, match=why) as refusal:
         call()

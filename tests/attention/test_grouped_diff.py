@@ -67,7 +67,9 @@ def test_it_is_the_published_layer(num_heads: int, num_kv_heads: int, backend: s
 
 def test_with_as_many_noise_heads_as_signal_heads_it_is_v1() -> None:
     heads = {"head_dim": d, "num_heads": 3, "num_kv_heads": 3}
-    grouped, v1 = (build({"variant": one, **heads}, "sdpa") for one in ("grouped_diff", "diff_v1"))
+    grouped, v1 = (
+        build({"variant": name, **heads}, "sdpa") for name in ("grouped_diff", "diff_v1")
+    )
     v1.load_state_dict(grouped.state_dict())
     x, rope = inputs(v1, T)
     torch.testing.assert_close(grouped(x, rope), v1(x, rope), rtol=1e-5, atol=1e-5)
@@ -76,12 +78,12 @@ def test_with_as_many_noise_heads_as_signal_heads_it_is_v1() -> None:
 
 def test_signal_heads_of_a_group_subtract_the_same_map() -> None:
     heads = {"head_dim": d, "num_heads": 6, "num_kv_heads": 2}
-    plain, whole = (
+    plain, subtracting = (
         build({"variant": "grouped_diff", "lambda_fixed": lam, **heads}, "eager")
         for lam in (0.0, 1.0)
     )
-    x, rope = inputs(whole, T)
-    noise = attention_maps(plain, x, rope) - attention_maps(whole, x, rope)
+    x, rope = inputs(subtracting, T)
+    noise = attention_maps(plain, x, rope) - attention_maps(subtracting, x, rope)
     torch.testing.assert_close(noise.sum(-1), torch.ones(2, 6, T))
     by_group = noise.view(2, 2, 3, T, T)
     torch.testing.assert_close(by_group, by_group[:, :, :1].expand_as(by_group))
@@ -90,6 +92,6 @@ def test_signal_heads_of_a_group_subtract_the_same_map() -> None:
 
 def test_num_heads_multiplier_sets_the_ratio_and_adds_no_keys() -> None:
     shared = {"variant": "grouped_diff", "head_dim": 4, "num_heads": 4, "heads_per_kv_head": 2}
-    layers = [build({**shared, "num_heads_multiplier": one}, "eager") for one in (1, 1.5, 2.5)]
-    actual = [(one.num_heads, one.num_kv_heads, one.num_q_heads) for one in layers]
+    layers = [build({**shared, "num_heads_multiplier": layer}, "eager") for layer in (1, 1.5, 2.5)]
+    actual = [(layer.num_heads, layer.num_kv_heads, layer.num_q_heads) for layer in layers]
     assert actual == [(4, 2, 6), (6, 2, 8), (10, 2, 12)]

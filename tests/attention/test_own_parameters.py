@@ -62,7 +62,7 @@ def test_parameters_are_as_many_as_the_formula_says() -> None:
             assert actual == count(config, *sizes), name
 
 
-def test_lambdas_of_tda_start_as_told_and_count_as_zero_to_one() -> None:
+def test_lambdas_of_tda_start_as_configured_and_are_clamped_to_zero_to_one() -> None:
     options = {"variant": "tda", "beta": 0.3, "norm_eps": 0.01, "lambda_init": 0.3, **HEADS}
     layer = build(options, "eager")
     assert torch.equal(layer.lambdas, torch.full((4,), 0.3))
@@ -96,15 +96,17 @@ def test_diff_v1_with_lambda_fixed_at_0_is_its_first_maps_with_its_own_factor() 
 def test_a_lambda_fixed_at_its_start_is_that_number(lambda_init: object) -> None:
     options = {"variant": "diff_v1", "lambda_init": lambda_init, **HEADS}
     number = 0.8 - 0.6 * math.exp(-0.3) if lambda_init == "exponential" else 0.35  # layer 1
-    fixed, known = (build(options | {"lambda_fixed": one}, "sdpa") for one in ("init", number))
+    fixed, constant = (
+        build(options | {"lambda_fixed": value}, "sdpa") for value in ("init", number)
+    )
     assert not any("lambda" in name for name, _ in fixed.named_parameters())
     x, rope = inputs(fixed, 9)
-    assert torch.equal(fixed(x, rope), known(x, rope))
+    assert torch.equal(fixed(x, rope), constant(x, rope))
     exact = exact_output(options | {"lambda_fixed": "init"}, exact_weights(fixed), x.double(), 1)
     torch.testing.assert_close(fixed(x, rope).double(), exact, rtol=1e-4, atol=1e-4)
 
 
-def test_a_gain_starts_as_told_and_divides_by_nothing() -> None:
+def test_a_gain_starts_at_its_configured_value() -> None:
     plain, gained = (
         build({"variant": "softmax", **HEADS, **own}, "sdpa") for own in ({}, {"gain": 3.0})
     )
@@ -116,14 +118,14 @@ def test_lambda_vectors_of_diff_v1_start_with_a_tenth() -> None:
     layer = build({"variant": "diff_v1", **HEADS | {"head_dim": 128}}, "eager")
     vectors = [layer.lambda_q1, layer.lambda_k1, layer.lambda_q2, layer.lambda_k2]
     assert abs(float(torch.cat(vectors).detach().std()) - 0.1) < 0.02
-    assert len({float(one.detach()[0]) for one in vectors}) == 4
+    assert len({float(vector.detach()[0]) for vector in vectors}) == 4
 
 
 @pytest.mark.parametrize(
     ("initializer", "rank", "correlation"),
     [("fan_in", 8, 0.5), ("fan_in", 64, 0.5), ("normal", 64, 0.975)],
 )
-def test_maps_of_shared_diff_start_with_the_correlation_that_is_told(
+def test_maps_of_shared_diff_start_with_the_configured_correlation(
     initializer: Any, rank: int, correlation: float
 ) -> None:
     config = ModelConfig(

@@ -117,9 +117,9 @@ def hot_loop(key: str, tile: Tile) -> Counter[str]:
 
     listing = by_tool("nvdisasm", "-c", code(kernel_of(key), tile, "90").asm["cubin"])
     kinds = [Counter(map(read_code.kind_of, loop)) for loop in read_code.loops(listing)]
-    masked, whole = (one for one in kinds if one["products"])
-    assert masked["products"] == whole["products"] >= 16
-    return whole
+    masked, unmasked = (kind for kind in kinds if kind["products"])
+    assert masked["products"] == unmasked["products"] >= 16
+    return unmasked
 
 
 @pytest.mark.slow
@@ -167,9 +167,9 @@ def test_all_kernels_have_tiles(part: str, name: str) -> None:
                 assert min(shared for *_, shared in tiles) <= least
 
 
-def test_what_was_measured_is_shipped() -> None:
+def test_measured_tiles_are_shipped() -> None:
     assert json.loads(MEASURED.read_text()) == measured()
     for actual in measured().values():
         part = part_of(tuple(actual["capability"]))
         for key, tile in actual["tiles"].items():
-            assert Tile(*tile) in [Tile(*one) for *one, _ in shipped(part)[key]]
+            assert Tile(*tile) in [Tile(*sizes) for *sizes, _ in shipped(part)[key]]

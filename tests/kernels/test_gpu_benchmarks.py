@@ -26,8 +26,8 @@ pytestmark = pytest.mark.usefixtures("gpu_scripts")
 
 def call(*options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(FOLDER / "all.py"), *options]
-    given = os.environ | {"OMP_NUM_THREADS": "1", "TRITON_INTERPRET": ""}
-    return subprocess.run(command, env=given, capture_output=True, text=True, check=False)
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "TRITON_INTERPRET": ""}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.slow
@@ -61,30 +61,34 @@ def test_every_question_is_answered_once(tmp_path: Path) -> None:
     assert second.stdout == "all questions are answered\n"
 
 
-def test_what_fails_is_an_answer_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_a_failed_question_is_recorded_and_the_rest_continues(tmp_path: Path) -> None:
     import runs
 
     def fails() -> dict[str, Any]:
         raise RuntimeError("no kernel\nand more")
 
-    asked = {"one": fails, "two": lambda: {"loss": float("nan")}, "three": lambda: {"loss": 1.0}}
-    given = argparse.Namespace(
+    questions = {
+        "one": fails,
+        "two": lambda: {"loss": float("nan")},
+        "three": lambda: {"loss": 1.0},
+    }
+    arguments = argparse.Namespace(
         device="cpu", repeats=2, records=tmp_path, again=False, ends=math.inf
     )
-    assert runs.answer("contract", lambda setting: asked, given) == 0
+    assert runs.answer("contract", lambda setting: questions, arguments) == 0
     lines = map(json.loads, (tmp_path / "contract.jsonl").read_text().splitlines())
     actual = [line["answer"] for line in lines]
     assert actual == [{"failed": "RuntimeError: no kernel"}, {"loss": "nan"}, {"loss": 1.0}]
 
 
-def test_compiling_ahead_keeps_what_no_clock_decides(tmp_path: Path) -> None:
+def test_compiling_ahead_records_answers_without_timings(tmp_path: Path) -> None:
     options = ("--device", "cpu", "--records", str(tmp_path), "--processes", "2")
     ended = call("variants", *options)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines()[-1].startswith("1 of 1 asked ahead in ")
     assert [path.name for path in tmp_path.iterdir()] == ["variants.jsonl"]
     actual = json.loads((tmp_path / "variants.jsonl").read_text())["answer"]
-    assert all(one["within"] for one in actual.values())
+    assert all(part["within"] for part in actual.values())
     again = call("variants", *options)
     assert again.stdout.startswith("0 of 0 asked ahead")
     late = call("contract", "tune", *options, "--minutes", "0")
@@ -94,11 +98,11 @@ def test_compiling_ahead_keeps_what_no_clock_decides(tmp_path: Path) -> None:
     assert late.stdout.startswith("0 of 6 asked ahead")  # operations
 
 
-def test_a_process_that_dies_is_a_question_that_failed(tmp_path: Path) -> None:
+def test_a_dead_process_is_recorded_as_a_failed_question(tmp_path: Path) -> None:
     import ahead
 
-    given = argparse.Namespace(device="cpu", records=tmp_path, ends=math.inf)
-    actual = ahead._in_a_process("contract", "no such question", given)
+    arguments = argparse.Namespace(device="cpu", records=tmp_path, ends=math.inf)
+    actual = ahead._in_a_process("contract", "no such question", arguments)
     assert actual == {"failed": "ended with 1: KeyError: 'no such question'"}
 
 
@@ -106,34 +110,34 @@ def loses() -> dict[str, Any]:
     raise RuntimeError("CUDA error: an illegal memory access was encountered\nand more")
 
 
-def test_a_lost_card_ends_the_call_and_its_question_has_one_more_chance(
+def test_a_lost_gpu_ends_the_call_and_its_question_is_retried_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import runs
 
     monkeypatch.setattr(runs, "lost", lambda setting: True)
-    asked = {"one": loses, "two": lambda: {"seconds": 1.0}}
-    given = argparse.Namespace(
+    questions = {"one": loses, "two": lambda: {"seconds": 1.0}}
+    arguments = argparse.Namespace(
         device="cpu", repeats=2, records=tmp_path, again=False, ends=math.inf
     )
     for _ in range(2):
         with pytest.raises(SystemExit, match="takes nothing more from this process: call again"):
-            runs.answer("step", lambda setting: asked, given)
-    assert runs.answer("step", lambda setting: asked, given) == 0
+            runs.answer("step", lambda setting: questions, arguments)
+    assert runs.answer("step", lambda setting: questions, arguments) == 0
     actual = [json.loads(line) for line in (tmp_path / "step.jsonl").read_text().splitlines()]
     assert [line["question"] for line in actual] == ["one", "one", "two"]
     assert actual[0]["answer"]["lost"] and "illegal memory access" in actual[0]["answer"]["failed"]
 
 
-def test_a_row_that_loses_the_card_is_named_and_others_are_left_out(
+def test_a_variant_that_loses_the_gpu_is_named_and_others_are_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     import attention
     import runs
 
     setting = runs.Setting("cpu", 2)
-    said = attention.unavailable_reason("flex", loses, setting)
-    assert said == "CUDA error: an illegal memory access was encountered"
+    reason = attention.unavailable_reason("flex", loses, setting)
+    assert reason == "CUDA error: an illegal memory access was encountered"
     assert attention.unavailable_reason("fused", lambda: None, setting) is None
     for module in (attention, runs):
         monkeypatch.setattr(module, "lost", lambda setting: True)
@@ -199,13 +203,13 @@ def test_what_is_timed_by_itself_is_without_who_begins_it(monkeypatch: pytest.Mo
         ("elementwise_kernel_with_index", "other"),
     ],
 )
-def test_kernels_are_told_by_their_names(name: str, kind: str) -> None:
+def test_kernels_are_recognized_by_name(name: str, kind: str) -> None:
     import parts
 
     assert parts.kind_of(name) == kind
 
 
-def test_an_answer_behind_half_a_line_is_whole(tmp_path: Path) -> None:
+def test_an_answer_after_a_truncated_line_is_read(tmp_path: Path) -> None:
     import runs
 
     (tmp_path / "x.jsonl").write_text('{"question": "c", "dev')
@@ -214,20 +218,20 @@ def test_an_answer_behind_half_a_line_is_whole(tmp_path: Path) -> None:
     assert [line["answer"] for line in runs.lines(tmp_path / "x.jsonl")] == [0, 1]
 
 
-def test_a_script_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_script_raises_a_one_line_error(tmp_path: Path) -> None:
     ended = call("tables", "--device", "cpu", "--records", str(tmp_path))
     assert ended.returncode == 2
     assert "no script tables: there are tune, contract, variants" in ended.stderr
 
 
-def test_what_is_left_is_said(tmp_path: Path) -> None:
+def test_remaining_questions_are_reported(tmp_path: Path) -> None:
     ended = call("--device", "cpu", "--minutes", "0", "--records", str(tmp_path))
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.strip().endswith("questions are left: call again")
     assert not list(tmp_path.iterdir())
 
 
-def test_without_a_card_one_line_says_so(tmp_path: Path) -> None:
+def test_without_a_gpu_the_error_is_one_line(tmp_path: Path) -> None:
     ended = call("--records", str(tmp_path))
     assert ended.returncode == 1
     assert ended.stderr.startswith("torch sees no CUDA device; --device cpu")
@@ -250,38 +254,38 @@ def test_answers_of_other_versions_and_half_lines_are_asked_again(
         failed = {"eager": {"within": True}, "fused": {"failed": "no kernel", "within": False}}
         file.write("\n" + json.dumps({**ORIGIN, "question": "d", "answer": failed}) + "\n")
     asks: dict[str, Any] = dict.fromkeys("abcd", dict)
-    given = argparse.Namespace(device="cpu", repeats=2, records=tmp_path, again=False)
-    assert list(runs.unanswered("x", asks, given)) == ["b", "c", "d"]
+    arguments = argparse.Namespace(device="cpu", repeats=2, records=tmp_path, again=False)
+    assert list(runs.unanswered("x", asks, arguments)) == ["b", "c", "d"]
     with (tmp_path / "x.jsonl").open("a") as file:  # a second time
         file.write(json.dumps({**ORIGIN, "question": "d", "answer": failed}) + "\n")
-    assert list(runs.unanswered("x", asks, given)) == ["b", "c"]
-    assert list(runs.unanswered("none", asks, given)) == list("abcd")
-    given.again = True
-    assert list(runs.unanswered("x", asks, given)) == list("abcd")
+    assert list(runs.unanswered("x", asks, arguments)) == ["b", "c"]
+    assert list(runs.unanswered("none", asks, arguments)) == list("abcd")
+    arguments.again = True
+    assert list(runs.unanswered("x", asks, arguments)) == list("abcd")
 
 
-def test_a_tile_with_other_numbers_is_not_timed() -> None:
+def test_a_tile_with_wrong_results_is_not_timed() -> None:
     tune, kernel = import_module("tune"), tiles.Kernel("forward", 1, 16, 16)
     good, wrong, seldom, refused = (tiles.Tile(rows, 32, 4, 1) for rows in (16, 32, 64, 128))
-    asked: list[tiles.Tile] = []
+    measured: list[tiles.Tile] = []
     right = torch.ones(4)
 
     def run() -> list[torch.Tensor]:
         tile = tiles.tile_for(kernel, right.device)
         if tile == refused:
             raise WrongCodeError("overwrites")
-        asked.append(tile)
-        off = tile == wrong or (tile == seldom and asked.count(seldom) == tune.ASKED)
+        measured.append(tile)
+        off = tile == wrong or (tile == seldom and measured.count(seldom) == tune.ASKED)
         return [right * (math.nan if off else 1.001), right]
 
-    given: list[tiles.Tile] = [wrong, good, seldom, refused]
-    able, others = tune.sound(run, kernel, given, {}, {0: right})
-    assert able == [good] and others == [one.numbers for one in (wrong, seldom, refused)]
+    candidates: list[tiles.Tile] = [wrong, good, seldom, refused]
+    able, others = tune.sound(run, kernel, candidates, {}, {0: right})
+    assert able == [good] and others == [bad.numbers for bad in (wrong, seldom, refused)]
     with pytest.raises(RuntimeError, match="no tile gives the numbers of PyTorch's attention"):
         tune.sound(run, kernel, [wrong], {}, {0: right})
 
 
-def test_a_part_that_fails_leaves_the_others() -> None:
+def test_a_failed_part_does_not_stop_the_others() -> None:
     runs = import_module("runs")
     setting = runs.Setting("cpu", 2)
     actual = runs.failed_part("fused", ValueError("no\nkernel"), setting)
@@ -290,50 +294,50 @@ def test_a_part_that_fails_leaves_the_others() -> None:
         runs.failed_part("fused", torch.OutOfMemoryError("full"), setting)
 
 
-def test_what_is_wrong_is_said_until_it_is_right(
+def test_wrong_answers_are_reported_until_corrected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import runs
 
     monkeypatch.setattr(runs, "surroundings", lambda script, setting: ORIGIN)
-    given = argparse.Namespace(device="cpu", repeats=2, records=tmp_path)
+    arguments = argparse.Namespace(device="cpu", repeats=2, records=tmp_path)
 
-    def said(within: bool, origin: dict[str, Any] = ORIGIN) -> list[str]:
+    def record_and_list_errors(within: bool, origin: dict[str, Any] = ORIGIN) -> list[str]:
         answer = {"sdpa": {"within": True}, "fused": {"error": 0.1, "within": within}}
         runs.record(tmp_path, {**origin, "script": "x", "question": "a b", "answer": answer})
-        return list(runs.wrong(["x", "none"], given))
+        return list(runs.wrong(["x", "none"], arguments))
 
-    assert said(within=False) == ['WRONG: x a b, fused: {"error": 0.1, "within": false}']
-    assert said(within=True) == []
-    assert said(within=False, origin={**ORIGIN, "versions": {"torch": "2"}}) == []
+    assert record_and_list_errors(within=False) == [
+        'WRONG: x a b, fused: {"error": 0.1, "within": false}'
+    ]
+    assert record_and_list_errors(within=True) == []
+    assert record_and_list_errors(within=False, origin={**ORIGIN, "versions": {"torch": "2"}}) == []
 
 
-def test_a_call_ends_with_what_is_wrong(
+def test_the_exit_code_counts_wrong_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     every = import_module("all")
     monkeypatch.setattr(every.runs, "answer", lambda *_: 0)
-    monkeypatch.setattr(every.runs, "wrong", lambda *_: iter(said))
+    monkeypatch.setattr(every.runs, "wrong", lambda *_: iter(errors))
     monkeypatch.setattr(sys, "argv", ["all.py", "--device", "cpu", "--records", str(tmp_path)])
     for adopted in (True, False):
         monkeypatch.setattr(every, "is_adopted", lambda _, adopted=adopted: adopted)
-        for said in ([], ["WRONG: contract a, fused: no"]):
+        for errors in ([], ["WRONG: contract a, fused: no"]):
             with pytest.raises(SystemExit) as ended:
                 every.main()
-            assert ended.value.code == len(said)
+            assert ended.value.code == len(errors)
             last = "all questions are answered" if adopted else "tune is answered: call with"
-            assert capsys.readouterr().out.startswith("\n".join([*said, last]))
+            assert capsys.readouterr().out.startswith("\n".join([*errors, last]))
 
 
-def test_a_tile_that_the_card_has_no_memory_for_is_not_asked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_tiles_beyond_the_shared_memory_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     tune, runs = import_module("tune"), import_module("runs")
     kernel = tiles.Kernel("queries", 2, 128, 256)
     small = argparse.Namespace(shared_memory_per_block_optin=99 * 1024)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 9))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda: small)
     actual = tune.tiles(runs.Setting("cuda", 2), kernel)
-    held = [one for *one, shared in tiles.shipped("80")[str(kernel)] if shared <= 99 * 1024]
-    assert [one.numbers for one in actual] == held
-    assert 0 < len(held) < len(tiles.shipped("80")[str(kernel)])
+    fitting = [sizes for *sizes, shared in tiles.shipped("80")[str(kernel)] if shared <= 99 * 1024]
+    assert [sizes.numbers for sizes in actual] == fitting
+    assert 0 < len(fitting) < len(tiles.shipped("80")[str(kernel)])

@@ -54,17 +54,17 @@ def test_the_table_in_git_is_what_the_records_in_git_make_of_it() -> None:
     assert json.loads(tiles.MEASURED.read_text()) == import_module("all").tiles(runs.RECORDS)
 
 
-def test_what_comes_behind_waits_until_the_tiles_are_adopted(
+def test_later_questions_wait_until_the_tiles_are_adopted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     every = import_module("all")
     monkeypatch.setattr(tiles, "MEASURED", tmp_path / "measured.json")
     tiles.MEASURED.write_text("{}")
-    given = argparse.Namespace(device="cuda", records=tmp_path)
-    assert every.is_adopted(given)  # nothing was found
+    arguments = argparse.Namespace(device="cuda", records=tmp_path)
+    assert every.is_adopted(arguments)  # nothing was found
     (tmp_path / "tune.jsonl").write_text(
         answered("tune", "2", {"tiles": {}, "backward": {"atomic": {"median": 1}}, "seconds": {}})
     )
-    assert not every.is_adopted(given)
-    every.adopt_answers(given)
-    assert every.is_adopted(given)
+    assert not every.is_adopted(arguments)
+    every.adopt_answers(arguments)
+    assert every.is_adopted(arguments)

@@ -86,11 +86,11 @@ def test_products_may_not_go_on_into_another_loop() -> None:
         ("%t = ttng.warp_group_dot %scores, %other, %sum", "reads what is not known"),
     ],
 )
-def test_what_is_not_understood_counts_as_a_clash(line: str, name: str) -> None:
-    known = LOOP.format(count=2, pendings=0)
-    (actual,) = overwritten(known.replace("%inner = scf.if", f"{line}\n      %inner = scf.if"), 2)
+def test_unknown_instructions_count_as_hazards(line: str, name: str) -> None:
+    loop = LOOP.format(count=2, pendings=0)
+    (actual,) = overwritten(loop.replace("%inner = scf.if", f"{line}\n      %inner = scf.if"), 2)
     assert actual.startswith("line 9: " + name)
-    branch = known.replace("        scf.yield %x", "        %b = ttng.warp_group_dot %p, %part, %s")
+    branch = loop.replace("        scf.yield %x", "        %b = ttng.warp_group_dot %p, %part, %s")
     assert overwritten(branch.replace("%s : i32", "%s {isAsync = true} : i32"), 2) == [
         "line 10: in a branch"
     ]

@@ -29,7 +29,7 @@ def environment() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def known(finished: Checkout) -> Calls:
+def reference_calls(finished: Checkout) -> Calls:
     return calls(finished.folder)
 
 

@@ -33,8 +33,12 @@ def arrived(uri: str, name: str) -> int:
     """How many losses of a job the store has; 0 while it has no tables yet."""
     try:
         client = MlflowClient(uri)
-        found = runs(client, name)
-        return len(client.get_metric_history(found[0].info.run_id, "loss")) if found else 0
+        tracked_runs = runs(client, name)
+        return (
+            len(client.get_metric_history(tracked_runs[0].info.run_id, "loss"))
+            if tracked_runs
+            else 0
+        )
     except (AssertionError, MlflowException, SQLAlchemyError):
         return 0
 
@@ -59,8 +63,8 @@ def train_through_outages(trainings: dict[str, Training], uri: str, postgres: Po
         assert Sent.load(trainings[name].state, uri).offset < size_of_history(trainings[name])
     postgres.start()
     for name, process in processes.items():
-        known = len([one for one in trainings[name].points() if one[0] == "loss"])
-        assert wait_until(lambda name=name, n=known: arrived(uri, name) >= n, process, 0.2)
+        written = len([point for point in trainings[name].points() if point[0] == "loss"])
+        assert wait_until(lambda name=name, n=written: arrived(uri, name) >= n, process, 0.2)
 
     postgres.freeze()
     started = time.monotonic()
@@ -72,7 +76,7 @@ def train_through_outages(trainings: dict[str, Training], uri: str, postgres: Po
     assert [process.exitcode for process in processes.values()] == [0] * WRITERS, took
 
 
-def kept_in_the_bucket(s3: Server, server: str, name: str) -> bytes:
+def artifact_in_bucket(s3: Server, server: str, name: str) -> bytes:
     """The artifact of a job, as it lies in the bucket."""
     folder = only_run(MlflowClient(server), name).info.artifact_uri.partition(":/")[2]
     return s3.read(BUCKET, f"difftransformer/{folder}/history.csv")
@@ -80,11 +84,14 @@ def kept_in_the_bucket(s3: Server, server: str, name: str) -> bytes:
 
 @pytest.fixture
 def trainings(
-    finished: Checkout, known: Calls, tmp_path: Path
+    finished: Checkout, reference_calls: Calls, tmp_path: Path
 ) -> Callable[[str], dict[str, Training]]:
     def make(uri: str) -> dict[str, Training]:
         names = [f"{uri.partition(':')[0]}/{number}" for number in range(WRITERS)]
-        return {n: Training(finished, known, tmp_path / n.replace("/", "_"), uri) for n in names}
+        return {
+            n: Training(finished, reference_calls, tmp_path / n.replace("/", "_"), uri)
+            for n in names
+        }
 
     return make
 
@@ -108,14 +115,14 @@ def test_four_writers_on_a_server_whose_database_crashes_and_hangs(
     assert_all_arrived(made, server)
     for name, training in made.items():
         assert (
-            kept_in_the_bucket(s3, server, name) == (training.output / "history.csv").read_bytes()
+            artifact_in_bucket(s3, server, name) == (training.output / "history.csv").read_bytes()
         )
 
 
 def test_an_artifact_that_the_bucket_refuses_is_sent_later(
-    finished: Checkout, known: Calls, tmp_path: Path, server: str, s3: Server
+    finished: Checkout, reference_calls: Calls, tmp_path: Path, server: str, s3: Server
 ) -> None:
-    name, training = "refused", Training(finished, known, tmp_path, server)
+    name, training = "refused", Training(finished, reference_calls, tmp_path, server)
     training.live_after = 900.0
     training.run(name)
     store = s3.client()
@@ -127,7 +134,7 @@ def test_an_artifact_that_the_bucket_refuses_is_sent_later(
     assert report.unsent == (training.state,) and report.reason
     assert only_run(MlflowClient(server), name).info.status == "RUNNING"  # what follows it waits
     assert_all_arrived({name: training}, server)
-    assert kept_in_the_bucket(s3, server, name) == (training.output / "history.csv").read_bytes()
+    assert artifact_in_bucket(s3, server, name) == (training.output / "history.csv").read_bytes()
 
 
 def test_four_writers_on_a_database_that_has_no_tables_yet(
@@ -146,20 +153,20 @@ MISTAKES = {
 }
 
 
-def said_when_asked(uri: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> str:
+def sync_stderr(uri: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> str:
     """All that `sync-tracking` says where there is nothing to send."""
     capfd.readouterr()
     started = time.monotonic()
     with report_errors(folder / "log"):
         assert sync_tracking(folder, uri).reason
     assert time.monotonic() - started < 15
-    said = capfd.readouterr().err.strip()
-    assert CANARY not in said + (folder / "log").read_text()
-    return said
+    stderr = capfd.readouterr().err.strip()
+    assert CANARY not in stderr + (folder / "log").read_text()
+    return stderr
 
 
 @pytest.mark.parametrize("case", MISTAKES)
-def test_a_mistake_about_a_database_is_one_line(
+def test_database_errors_are_one_line(
     case: str,
     postgres: Postgres,
     tmp_path: Path,
@@ -169,30 +176,30 @@ def test_a_mistake_about_a_database_is_one_line(
     database, variables, expected = MISTAKES[case]
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    said = said_when_asked(postgres.address(database), tmp_path, capfd)
-    assert re.fullmatch(r"warning: tracking: postgresql://\*\*\*@127[^\n]*", said), said
-    assert expected in said
+    stderr = sync_stderr(postgres.address(database), tmp_path, capfd)
+    assert re.fullmatch(r"warning: tracking: postgresql://\*\*\*@127[^\n]*", stderr), stderr
+    assert expected in stderr
 
 
-def test_a_password_that_a_server_refuses_is_one_line(
+def test_a_refused_server_password_is_one_line(
     server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", f"{CANARY}-wrong")
-    said = said_when_asked(server, tmp_path, capfd)
-    assert re.fullmatch(r"warning: tracking: http://127[^\n]*password are refused[^\n]*", said)
+    stderr = sync_stderr(server, tmp_path, capfd)
+    assert re.fullmatch(r"warning: tracking: http://127[^\n]*password are refused[^\n]*", stderr)
 
 
 def test_a_database_that_is_down_is_one_line(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     address = f"postgresql://team:{CANARY}-in-address@127.0.0.1:{free_port()}/mlflow"
-    said = said_when_asked(address, tmp_path, capfd)
+    stderr = sync_stderr(address, tmp_path, capfd)
     assert re.fullmatch(
-        r"warning: tracking: [^\n]* \(nothing listens at this address\)[^\n]*", said
-    ), said
+        r"warning: tracking: [^\n]* \(nothing listens at this address\)[^\n]*", stderr
+    ), stderr
 
 
-def test_the_command_says_it_too_and_keeps_what_it_has(
+def test_the_command_reports_the_error_and_keeps_unsent_records(
     trainings: Callable[[str], dict[str, Training]],
     postgres: Postgres,
     tmp_path: Path,

@@ -15,7 +15,7 @@ from difftransformer.reporting.site.data import settings
 
 
 @pytest.mark.parametrize(
-    ("said", "shown"),
+    ("value", "displayed"),
     [
         ("/data/user/acme/base", "base"),
         ("/data/user/acme/base/", "base"),
@@ -38,8 +38,8 @@ from difftransformer.reporting.site.data import settings
         ({"a": ["/x/y", 1, None, {"b": "/x/z"}]}, {"a": ["y", 1, None, {"b": "z"}]}),
     ],
 )
-def test_of_a_path_the_last_part_is_shown(said: Any, shown: Any) -> None:
-    assert without_folders(said) == shown
+def test_only_the_last_part_of_a_path_is_shown(value: Any, displayed: Any) -> None:
+    assert without_folders(value) == displayed
 
 
 def test_a_report_names_no_folder_of_a_base_nor_of_the_results(tmp_path: Path) -> None:
@@ -53,10 +53,10 @@ def test_a_report_names_no_folder_of_a_base_nor_of_the_results(tmp_path: Path) -
                    content["metrics"], content["settings"])  # fmt: skip
         paths[read_result(path).job_id] = path
     results = [read_result(path) for path in paths.values()]
-    said = json.dumps([settings(results), summarize_provenance(results, paths)])
-    assert '"pretrained.name": "base"' in said
-    assert "tiny/runs/diff/0/training.json" in said
-    assert "/data/user" not in said and str(tmp_path) not in said
+    report_data = json.dumps([settings(results), summarize_provenance(results, paths)])
+    assert '"pretrained.name": "base"' in report_data
+    assert "tiny/runs/diff/0/training.json" in report_data
+    assert "/data/user" not in report_data and str(tmp_path) not in report_data
 
 
 def test_commands_of_a_report_name_no_folder(repository: Path, tmp_path: Path) -> None:

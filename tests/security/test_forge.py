@@ -32,18 +32,18 @@ def all_steps(folder: Path) -> Iterator[dict[str, Any]]:
 def test_actions_are_named_by_commit(steps: list[dict[str, Any]]) -> None:
     used = [step["uses"] for step in steps if "uses" in step]
     assert used
-    assert not [one for one in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", one)]
+    assert not [action for action in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action)]
 
 
-def test_the_whole_history_is_cloned_and_no_token_kept(steps: list[dict[str, Any]]) -> None:
+def test_full_history_is_cloned_without_credentials(steps: list[dict[str, Any]]) -> None:
     clones = [step["with"] for step in steps if step.get("uses", "").startswith("actions/checkout")]
     assert clones
-    assert all(one == {"fetch-depth": 0, "persist-credentials": False} for one in clones)
+    assert all(clone == {"fetch-depth": 0, "persist-credentials": False} for clone in clones)
 
 
 def test_browser_tests_have_a_browser(steps: list[dict[str, Any]]) -> None:
     commands = [step.get("run", "") for step in steps]
-    at = {name: next(i for i, one in enumerate(commands) if name in one)
+    at = {name: next(i for i, command in enumerate(commands) if name in command)
           for name in ("playwright install --with-deps chromium", "CHROMIUM=")}  # fmt: skip
     assert max(at.values()) < commands.index("make test")
 
@@ -56,16 +56,16 @@ def test_a_skip_on_a_forge_fails_unless_its_reason_is_known(
     hooks = plugin.partition("MAY_SKIP = ")[2].partition("def pytest_collection_modifyitems")[0]
     imports = "import os, pytest\nfrom collections.abc import Generator\nfrom typing import Any\n"
     (tmp_path / "conftest.py").write_text(f"{imports}MAY_SKIP = {hooks}")
-    hidden, known = "no whole git history here", "mounting a small file system needs root"
+    hidden, allowed = "no whole git history here", "mounting a small file system needs root"
     for form, text in SKIPPING.items():
         (tmp_path / f"test_{form}.py").write_text(text.format(reason=hidden))
-        (tmp_path / f"test_known_{form}.py").write_text(text.format(reason=known))
+        (tmp_path / f"test_known_{form}.py").write_text(text.format(reason=allowed))
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--continue-on-collection-errors",
          "-p", "no:cacheprovider"],
         cwd=tmp_path, env={**os.environ, "CI": ci}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ended.stdout.count(f"skipped, but CI is set: {hidden}") >= failed
-    assert f"CI is set: {known}" not in ended.stdout
+    assert f"CI is set: {allowed}" not in ended.stdout
     assert f"{6 - failed} skipped" in ended.stdout
     assert (ended.returncode == 1) == bool(failed), ended.stdout

@@ -22,20 +22,20 @@ MOVING = [None, "main", "v1.0", COMMIT[:39], COMMIT.upper(), f"{COMMIT}0", f"ref
 
 
 @pytest.mark.parametrize("revision", MOVING)
-def test_code_from_the_hub_is_trusted_at_a_commit_alone(revision: str | None) -> None:
-    given = {"trust_remote_code": True, "revision": revision}
-    said = "trust_remote_code needs the commit .*commits/main"
+def test_remote_code_requires_a_commit(revision: str | None) -> None:
+    settings = {"trust_remote_code": True, "revision": revision}
+    message = "trust_remote_code needs the commit .*commits/main"
     for model in (PretrainedModel, PretrainedBase):
-        with pytest.raises(ValidationError, match=said):
-            model(name="owner/model", **given)
-        model(name="owner/model", **given | {"revision": COMMIT})
+        with pytest.raises(ValidationError, match=message):
+            model(name="owner/model", **settings)
+        model(name="owner/model", **settings | {"revision": COMMIT})
         model(name="owner/model", revision=revision)
         model(name="./folder", trust_remote_code=True)
     entry = {"label": "L", "pretrained": "owner/model"}
-    with pytest.raises(ConfigError, match=said) as refused:
-        validate(RunEntry, entry | given, "runs")
+    with pytest.raises(ConfigError, match=message) as refused:
+        validate(RunEntry, entry | settings, "runs")
     assert "\n" not in str(refused.value)
-    assert validate(RunEntry, entry | given | {"revision": COMMIT}, "runs").pretrained_model()
+    assert validate(RunEntry, entry | settings | {"revision": COMMIT}, "runs").pretrained_model()
 
 
 CODE = "module.Config"
@@ -50,8 +50,8 @@ FOREIGN = [
 
 def _with(folder: Path, file: str, more: dict[str, Any]) -> None:
     path = folder / file
-    known = json.loads(path.read_bytes()) if path.is_file() else {}
-    path.write_text(json.dumps(known | more))
+    content = json.loads(path.read_bytes()) if path.is_file() else {}
+    path.write_text(json.dumps(content | more))
 
 
 @pytest.mark.parametrize(("file", "more"), FOREIGN)

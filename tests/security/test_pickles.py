@@ -36,7 +36,7 @@ def pickled(folder: Path, **more: Any) -> PretrainedContext:
     return PretrainedContext(model, torch.device("cpu"), details=folder, state=folder)
 
 
-def test_what_a_pickle_holds_is_not_run(tmp_path: Path) -> None:
+def test_code_in_a_pickle_is_not_run(tmp_path: Path) -> None:
     evil = tmp_path / "it ran"
     context = pickled(tmp_path / "model", payload=Payload(evil))
     with pytest.raises(CheckpointError, match="cannot be loaded") as caught:

@@ -11,9 +11,9 @@ from difftransformer.data.packed import PackedDataset
 def test_a_script_in_corpus_and_labels_runs_nowhere(finished: Checkout) -> None:
     results = finished.folder / "results" / "smoke"
     assert HOSTILE in corpus(results / "data" / "stdlib_text")
-    shown = [path for kind in ("html", "svg", "md") for path in results.rglob(f"*.{kind}")]
-    assert {path.suffix for path in shown} == {".html", ".svg", ".md"}
-    texts = {path: path.read_text() for path in shown}
+    paths = [path for kind in ("html", "svg", "md") for path in results.rglob(f"*.{kind}")]
+    assert {path.suffix for path in paths} == {".html", ".svg", ".md"}
+    texts = {path: path.read_text() for path in paths}
     assert not [path for path, text in texts.items() if "<script>alert" in text]
     pages = [text for path, text in texts.items() if path.parent.name == "report"]
     assert sum("&lt;script&gt;alert" in text for text in pages) > 1  # a page, and the one of all

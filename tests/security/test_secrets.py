@@ -69,10 +69,10 @@ def test_logs_mask_what_an_exception_says(
     with pytest.raises(SystemExit), report_errors(tmp_path / "log"):
         logging.getLogger("difftransformer").warning("key %s", f"{CANARY}-HF_TOKEN")
         raise RuntimeError(f"no answer from http://user:{CANARY}@host with {CANARY}-OPENAI_API_KEY")
-    for said in (capsys.readouterr().err, (tmp_path / "log").read_text()):
-        assert "no answer from http://***@host with <OPENAI_API_KEY>" in said
-        assert "key <HF_TOKEN>" in said
-        assert CANARY not in said
+    for output in (capsys.readouterr().err, (tmp_path / "log").read_text()):
+        assert "no answer from http://***@host with <OPENAI_API_KEY>" in output
+        assert "key <HF_TOKEN>" in output
+        assert CANARY not in output
 
 
 @pytest.mark.parametrize(
@@ -112,13 +112,15 @@ USERS = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKI
         f"sqlite+pysqlcipher://:{CANARY}@/x.db", f"databricks://{CANARY}@profile",
     ],
 )  # fmt: skip
-def test_an_address_in_the_configuration_has_no_place_for_a_secret(address: str) -> None:
+def test_addresses_with_secrets_are_refused_in_the_configuration(address: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check_uri(address, "config.yaml: tracking.uri")
-    said = str(caught.value)
-    assert said.startswith("config.yaml: tracking.uri: the address has a user, a password, a token")
-    assert (USERS if address.lower().startswith("http") else "MLFLOW_TRACKING_URI") in said
-    assert CANARY not in said
+    message = str(caught.value)
+    assert message.startswith(
+        "config.yaml: tracking.uri: the address has a user, a password, a token"
+    )
+    assert (USERS if address.lower().startswith("http") else "MLFLOW_TRACKING_URI") in message
+    assert CANARY not in message
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ def test_an_address_in_the_configuration_has_no_place_for_a_secret(address: str)
         "postgresql://host/db?sslmode=require&keepalives=1&options=-csearch_path%3Da",
     ],
 )  # fmt: skip
-def test_an_address_without_one_stays(address: str) -> None:
+def test_addresses_without_secrets_are_accepted(address: str) -> None:
     check_uri(address, "config.yaml: tracking.uri")
 
 
@@ -251,9 +253,9 @@ def test_a_secret_is_masked_in_every_form_that_libraries_print(
     form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DB_PASSWORD", f"{SECRET}\n")
-    shown = mask_secrets(f"cannot log in with ({form}) at all")
-    assert re.fullmatch(r"cannot log in with \(\W*<DB_PASSWORD>\W*\) at all", shown) or (
-        form == repr(SECRET.encode()) and "(b'<DB_PASSWORD>')" in shown
+    masked = mask_secrets(f"cannot log in with ({form}) at all")
+    assert re.fullmatch(r"cannot log in with \(\W*<DB_PASSWORD>\W*\) at all", masked) or (
+        form == repr(SECRET.encode()) and "(b'<DB_PASSWORD>')" in masked
     )
 
 
@@ -265,7 +267,7 @@ def test_each_line_of_a_long_secret_is_masked(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "masked"),
     [
         ("Authorization: Basic dXNlcjpwYXNz", "Authorization: Basic ***"),
         ("{'authorization': 'token abcdef123'}", "{'authorization': 'token ***'}"),
@@ -278,10 +280,10 @@ def test_each_line_of_a_long_secret_is_masked(monkeypatch: pytest.MonkeyPatch) -
         ("the author=x of basic pages, authorization of users, a signature", None),
     ],
 )
-def test_what_speaks_of_a_secret_is_masked_without_the_environment(
-    text: str, shown: str | None
+def test_values_labeled_as_secrets_are_masked_without_the_environment(
+    text: str, masked: str | None
 ) -> None:
-    assert mask_secrets(text) == (shown or text)
+    assert mask_secrets(text) == (masked or text)
 
 
 def test_passwords_in_addresses_of_the_environment_are_masked_alone_too(

@@ -29,7 +29,7 @@ def faults(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Import(names=names):
-                yield from (one.name for one in names if one.name in FORBIDDEN_IMPORTS)
+                yield from (alias.name for alias in names if alias.name in FORBIDDEN_IMPORTS)
             case ast.ImportFrom(module=str(module)) if module in FORBIDDEN_IMPORTS:
                 yield module
             case ast.Constant(value="0.0.0.0" | "::"):
@@ -40,26 +40,26 @@ def faults(source: str) -> Iterator[str]:
 
 def _call_faults(call: ast.Call) -> Iterator[str]:
     name = ast.unparse(call.func)
-    given = {one.arg: ast.unparse(one.value) for one in call.keywords}
+    keywords = {keyword_node.arg: ast.unparse(keyword_node.value) for keyword_node in call.keywords}
     if name in FORBIDDEN_CALLS or name.endswith(".extractall"):
         yield name
-    if name == "yaml.load" and given.get("Loader") not in {"_StrictLoader", "_FastLoader"}:
+    if name == "yaml.load" and keywords.get("Loader") not in {"_StrictLoader", "_FastLoader"}:
         yield name
-    if given.get("shell") == "True" or given.get("trust_remote_code") == "True":
+    if keywords.get("shell") == "True" or keywords.get("trust_remote_code") == "True":
         yield f"{name} with shell or foreign code"
-    if name in REQUIRED and (name != "Environment" or "loader" in given):  # jinja's, not ours
+    if name in REQUIRED and (name != "Environment" or "loader" in keywords):  # jinja's, not ours
         keyword, value = REQUIRED[name]
-        if given.get(keyword) != str(value) and "**" not in ast.unparse(call):
+        if keywords.get(keyword) != str(value) and "**" not in ast.unparse(call):
             yield f"{name} without {keyword}={value}"
 
 
-def test_the_source_does_none_of_it(repository: Path) -> None:
-    found = [
+def test_source_has_no_forbidden_calls(repository: Path) -> None:
+    violations = [
         f"{path.relative_to(repository)}: {fault}"
         for path in sorted((repository / "src").rglob("*.py"))
         for fault in faults(path.read_text())
     ]
-    assert found == []
+    assert violations == []
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_the_source_does_none_of_it(repository: Path) -> None:
         "serve(host='0.0.0.0')", "load(name, trust_remote_code=True)", "Environment(loader=x)",
     ],
 )  # fmt: skip
-def test_it_would_be_found(source: str) -> None:
+def test_forbidden_calls_are_detected(source: str) -> None:
     assert list(faults(source))
 
 
@@ -79,7 +79,9 @@ def test_servers_listen_on_loopback(repository: Path) -> None:
     files = [repository / "Makefile", repository / "Snakefile"]
     files += sorted((repository / "workflow").rglob("*.smk"))
     lines = [line for path in files for line in path.read_text().splitlines()]
-    assert not [one for one in lines if re.search(r"mlflow (ui|server)|jupyter|http\.server", one)]
+    assert not [
+        line for line in lines if re.search(r"mlflow (ui|server)|jupyter|http\.server", line)
+    ]
     sources = [path.read_text() for path in sorted((repository / "src").rglob("*.py"))]
     starts = re.compile(r"_Server\(\(.+?\)|listening\.bind\(.+?\)|host=.+?\)", re.DOTALL)
     calls = [call for text in sources for call in starts.findall(text)]
@@ -107,16 +109,16 @@ def test_make_reads_no_yaml_and_quotes_what_it_is_given(repository: Path) -> Non
     lines = (repository / "Makefile").read_text().splitlines()
     text = "\n".join(line for line in lines if not line.startswith("#"))
     assert ".yaml" not in text
-    known = re.search(r"^KNOWN := (.+)", text, re.MULTILINE)
-    assert known is not None
-    settings = "|".join(known[1].split())
-    found = list(re.finditer(rf"\$[({{]({settings})[)}}]", text))
-    assert {one[1] for one in found} == {*known[1].split()}
-    for one in found:  # in a condition, split into words, or quoted
-        before = text[: one.start()]
+    declared = re.search(r"^KNOWN := (.+)", text, re.MULTILINE)
+    assert declared is not None
+    settings = "|".join(declared[1].split())
+    references = list(re.finditer(rf"\$[({{]({settings})[)}}]", text))
+    assert {reference[1] for reference in references} == {*declared[1].split()}
+    for reference in references:  # in a condition, split into words, or quoted
+        before = text[: reference.start()]
         assert re.search(
             rf"\$\((if (\$\(({settings})\))*|foreach one,|call quoted,(scale=|seeds=)?)$", before
-        ), f"{before.splitlines()[-1]}{one[0]}"
+        ), f"{before.splitlines()[-1]}{reference[0]}"
 
 
 def test_an_image_has_all_that_git_knows_and_no_secret(repository: Path, tmp_path: Path) -> None:
@@ -124,7 +126,7 @@ def test_an_image_has_all_that_git_knows_and_no_secret(repository: Path, tmp_pat
     patterns = [line for line in lines if line and not line.startswith("#")]
     assert {"secrets", "auth.ini", ".env", ".venv"} <= {*patterns}
     # Of git's form: a pattern begins at the top unless it says otherwise.
-    anchored = (re.sub(r"^(!?)(?!\*\*/)", r"\1/", one) for one in patterns)
+    anchored = (re.sub(r"^(!?)(?!\*\*/)", r"\1/", rule) for rule in patterns)
     (tmp_path / "patterns").write_text("\n".join(anchored))
     words = ["git", "ls-files", "--cached", "--ignored", f"--exclude-from={tmp_path}/patterns"]
     left_out = subprocess.run(words, cwd=repository, capture_output=True, text=True, check=True)

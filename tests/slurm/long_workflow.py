@@ -65,7 +65,7 @@ class Workflow:
                 process.kill()
                 process.wait()
 
-    def said(self) -> str:
+    def read_log(self) -> str:
         return (self.folder / "head.log").read_text()
 
     def wait_for_progress(self, head: subprocess.Popen[bytes] | None = None) -> None:
@@ -98,8 +98,8 @@ class Workflow:
 
     def step(self) -> int:
         """The step of the newest whole checkpoint."""
-        found = [path.name for path in self._state.glob("*/checkpoint-*") if path.suffix == ""]
-        return max((int(name.rpartition("-")[2]) for name in found), default=0)
+        names = [path.name for path in self._state.glob("*/checkpoint-*") if path.suffix == ""]
+        return max((int(name.rpartition("-")[2]) for name in names), default=0)
 
     def trained(self) -> bool:
         """Whether the training has ended."""

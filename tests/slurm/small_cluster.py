@@ -158,23 +158,23 @@ class Cluster:
 
     def jobs(self, state: str, name: str = "") -> list[str]:
         """Return the ids of jobs in a state, those whose comment names a rule and its wildcards."""
-        said = self.ask("squeue", "--noheader", "--states", state, "--format", "%i %k")
-        return [line.split()[0] for line in said.splitlines() if name in line]
+        output = self.ask("squeue", "--noheader", "--states", state, "--format", "%i %k")
+        return [line.split()[0] for line in output.splitlines() if name in line]
 
     def restarts(self, id: str) -> int:
         """Return how often Slurm has started a job again."""
-        said = self.ask("scontrol", "show", "job", id)
-        return int(said.split("Restarts=")[1].split()[0])
+        output = self.ask("scontrol", "show", "job", id)
+        return int(output.split("Restarts=")[1].split()[0])
 
     def start_node(self, node: str = "node1") -> None:
         """Start a node's daemon and wait until the node takes jobs."""
         self._start("slurmd", "-D", "-N", node, "-f", self.environment["SLURM_CONF"], name=node)
         wait_for(lambda: self._node_is(node, "idle", "mixed", "allocated"), "the node")
 
-    def lose_node(self, node: str = "node1", *, told: bool = False) -> None:
+    def lose_node(self, node: str = "node1", *, mark_down: bool = False) -> None:
         """Kill a node's daemon and all that runs on it; wait until the controller knows.
 
-        It misses the node by itself, after a while, unless it is ``told``.
+        It misses the node by itself, after a while, unless ``mark_down`` is set.
         """
         lost = self._daemons.pop(node)
         lost.kill()
@@ -182,7 +182,7 @@ class Cluster:
         self._kill_steps(node)
 
         def missed() -> bool:
-            if told:  # again and again: what the daemon had sent before may undo it
+            if mark_down:  # again and again: what the daemon had sent before may undo it
                 self.ask("scontrol", "update", f"nodename={node}", "state=down", "reason=lost")
             return self._node_is(node, "down")
 
@@ -194,18 +194,18 @@ class Cluster:
             if step.info["name"] != "slurmstepd":
                 continue
             with suppress(psutil.NoSuchProcess):
-                sockets = [str(one.laddr) for one in step.net_connections("unix")]
+                sockets = [str(connection.laddr) for connection in step.net_connections("unix")]
                 if any(path.startswith(f"{self.folder}/spool/{node}") for path in sockets):
-                    for one in [step, *step.children(recursive=True)]:
+                    for connection in [step, *step.children(recursive=True)]:
                         with suppress(psutil.NoSuchProcess):
-                            one.kill()
+                            connection.kill()
 
     def _node_is(self, node: str, *states: str) -> bool:
-        said = subprocess.run(
+        sinfo = subprocess.run(
             ["sinfo", "--noheader", "--Node", "--nodes", node, "--format", "%T"],
             env=self.environment, capture_output=True, text=True, check=False, timeout=60,
         )  # fmt: skip
-        return any(line.strip().rstrip("*") in states for line in said.stdout.splitlines())
+        return any(line.strip().rstrip("*") in states for line in sinfo.stdout.splitlines())
 
     def _start(self, program: str, *words: str, name: str = "") -> None:
         path = shutil.which(program, path=_search_path())
@@ -237,8 +237,8 @@ def wait_for(
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
-            told = what if isinstance(what, str) else what()
-            raise AssertionError(f"waited {seconds:.0f} s for {told}")
+            description = what if isinstance(what, str) else what()
+            raise AssertionError(f"waited {seconds:.0f} s for {description}")
         time.sleep(0.5)
 
 
@@ -248,7 +248,7 @@ def _user() -> str:
 
 def _free_ports(count: int) -> list[int]:
     with ExitStack() as stack:
-        held = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in held]
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for opened in sockets:
+            opened.bind(("127.0.0.1", 0))
+        return [opened.getsockname()[1] for opened in sockets]

@@ -63,7 +63,12 @@ class Training:
     def submit(self, nodes: int) -> str:
         """Make it a job of so many nodes; return its id."""
         job = ("--requeue", "--open-mode=append", f"--nodes={nodes}", f"--ntasks={nodes}")
-        job += ("--cpus-per-task=2", "--parsable", f"--chdir={self._folder}", "--output=said.log")
+        job += (
+            "--cpus-per-task=2",
+            "--parsable",
+            f"--chdir={self._folder}",
+            "--output=training.log",
+        )
         return self._cluster.ask("sbatch", *job, "--wrap", f"exec {self._command}").strip()
 
     def run(self) -> None:
@@ -76,34 +81,34 @@ class Training:
         words = ["--workflow-profile", PROFILE, *QUICKLY, "--slurm-keep-successful-logs"]
         words.append("--set-resources")
         words += [f"pretrain:{resource}" for resource in RESOURCES]
-        with (self._folder / "said.log").open("ab") as log:
+        with (self._folder / "training.log").open("ab") as log:
             subprocess.run(
                 [sys.executable, "-m", "snakemake", *words], cwd=self._folder,
                 env=self._cluster.environment, stdout=log, stderr=log, check=True, timeout=400,
             )  # fmt: skip
         for path in self._folder.glob(".snakemake/slurm_logs/**/*.log"):
-            with (self._folder / "said.log").open("a") as log:
+            with (self._folder / "training.log").open("a") as log:
                 log.write(path.read_text())
 
     def wait_for_step(self, step: int) -> None:
         wait_for(lambda: self.step() >= step or self.ended(), f"step {step}", 120)
 
     def step(self) -> int:
-        found = self._folder.glob("results/unit/state/pretrain/*/0/*/checkpoint-*")
-        return max((int(path.name[-8:]) for path in found if path.suffix == ""), default=0)
+        checkpoints = self._folder.glob("results/unit/state/pretrain/*/0/*/checkpoint-*")
+        return max((int(path.name[-8:]) for path in checkpoints if path.suffix == ""), default=0)
 
     def ended(self) -> bool:
         return (self._folder / "out" / "training.json").exists()
 
-    def said(self) -> str:
-        return (self._folder / "said.log").read_text()
+    def read_log(self) -> str:
+        return (self._folder / "training.log").read_text()
 
     def bytes(self) -> list[bytes]:
         names = ("model.safetensors", "history.csv")
         return [(self._folder / "out" / name).read_bytes() for name in names]
 
 
-def test_two_nodes_train_what_two_processes_of_one_do(
+def test_two_nodes_train_the_same_weights_as_two_local_processes(
     cluster: Cluster, tmp_path: Path, text: Path
 ) -> None:
     names = ("alone", "disturbed", "by_the_profile")
@@ -119,22 +124,24 @@ def test_two_nodes_train_what_two_processes_of_one_do(
     reached = disturbed.step()
     wait_for(disturbed.ended, "the training", 200)
     alone.run()
-    said = disturbed.said()
-    assert "training in 2 processes on 2 nodes" in said
-    assert f"resuming from the checkpoint of step {reached}" in said
-    assert "Traceback" not in said, said
-    errors = [line for line in said.splitlines() if line.startswith("error: ")]
+    log = disturbed.read_log()
+    assert "training in 2 processes on 2 nodes" in log
+    assert f"resuming from the checkpoint of step {reached}" in log
+    assert "Traceback" not in log, log
+    errors = [line for line in log.splitlines() if line.startswith("error: ")]
     # Of the node that is left a rank, and its launcher where it asks the store of the other first.
-    assert len(errors) <= 2 and all("lost the other" in line for line in errors), said
+    assert len(errors) <= 2 and all("lost the other" in line for line in errors), log
     by_the_profile.run_by_the_profile()
-    assert "training in 2 processes on 2 nodes" in by_the_profile.said(), by_the_profile.said()
+    assert "training in 2 processes on 2 nodes" in by_the_profile.read_log(), (
+        by_the_profile.read_log()
+    )
     assert disturbed.bytes() == alone.bytes() == by_the_profile.bytes()
 
 
-def test_processes_that_nodes_cannot_share_are_one_line(
+def test_indivisible_world_size_raises_a_one_line_error(
     cluster: Cluster, tmp_path: Path, text: Path
 ) -> None:
     training = Training(tmp_path / "run", cluster, text, world_size=3)
     training.submit(nodes=2)
     wait_for(lambda: not cluster.jobs("PENDING,RUNNING,COMPLETING"), "the job", 60)
-    assert "error: training.world_size 3 is no multiple of the 2 nodes" in training.said()
+    assert "error: training.world_size 3 is no multiple of the 2 nodes" in training.read_log()

@@ -53,12 +53,12 @@ def disturb(run: Workflow, cluster: Cluster, moment: random.Random) -> list[str]
                     moment.choice(run.processes()).kill()
                 elif kind == "node":
                     node = moment.choice(cluster.nodes)
-                    cluster.lose_node(node, told=True)
+                    cluster.lose_node(node, mark_down=True)
                     cluster.start_node(node)
                 else:
                     head.kill()
                     head.wait()
                 killed.append(kind)
     with run.head(*WORDS) as head:
-        assert head.wait(600) == 0, run.said()
+        assert head.wait(600) == 0, run.log()
     return killed

@@ -46,7 +46,7 @@ def on_cluster(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return cluster
 
 
-def test_whatever_happens_the_table_is_the_same_and_nothing_is_done_twice(
+def test_interruptions_change_no_result_and_repeat_no_job(
     repository: Path, on_cluster: Cluster, tmp_path: Path
 ) -> None:
     undisturbed = with_a_long_training(repository, tmp_path / "small" / "undisturbed")
@@ -64,8 +64,8 @@ def disturb(run: Workflow, cluster: Cluster) -> None:
     """Build the tables on a cluster where everything happens once."""
     with run.head(*WITH_A_CARD) as head:
         training = run.training_job()
-        given = cards(run.processes())
-        assert sorted(given) in (["0"], ["1"], ["0", "1"])  # of this training, and the short one
+        gpus = cards(run.processes())
+        assert sorted(gpus) in (["0"], ["1"], ["0", "1"])  # of this training, and the short one
 
         urgent = ("--partition", "urgent", "--cpus-per-task", str(CPUS), "--output", "/dev/null")
         cluster.ask("sbatch", "--wait", *urgent, "--wrap", "true")  # preempts what runs
@@ -91,18 +91,18 @@ def disturb(run: Workflow, cluster: Cluster) -> None:
         run.wait_for_progress()
         with held(run.processes()):  # however fast the machine is, its time is over before its work
             wait_for(lambda: cluster.restarts(training) >= 1, "the time limit", 150)
-        assert head.wait(600) == 0, run.said()
+        assert head.wait(600) == 0, run.read_log()
     assert {name: run.finished()[name] for name in before} == before
-    assert "Error in rule" not in run.said() and "Trying to restart" not in run.said()
+    assert "Error in rule" not in run.read_log() and "Trying to restart" not in run.read_log()
 
 
 def cards(processes: list[psutil.Process]) -> list[str]:
     """The cards that Slurm gave to processes, those that have just ended left out."""
-    found = []
+    devices = []
     for process in processes:
         with suppress(psutil.NoSuchProcess):
-            found.append(process.environ()["CUDA_VISIBLE_DEVICES"])
-    return found
+            devices.append(process.environ()["CUDA_VISIBLE_DEVICES"])
+    return devices
 
 
 @contextmanager
@@ -127,12 +127,14 @@ def test_small_jobs_run_as_groups(repository: Path, on_cluster: Cluster, tmp_pat
     built = checkout.folder / "results" / "smoke"
     before = tmp_path / "before"
     shutil.copytree(built, before)
-    said = checkout.snakemake(*PROFILE, *QUICKLY, *GROUPS, "--forcerun", "evaluate", *seeds).stderr
-    (job,) = re.findall(r"has been submitted with SLURM jobid (\d+)", said)
-    asked = on_cluster.ask("scontrol", "show", "job", job)
+    stderr = checkout.snakemake(
+        *PROFILE, *QUICKLY, *GROUPS, "--forcerun", "evaluate", *seeds
+    ).stderr
+    (job,) = re.findall(r"has been submitted with SLURM jobid (\d+)", stderr)
+    job_record = on_cluster.ask("scontrol", "show", "job", job)
     for part in ("NumCPUs=4", "mem=8000M", "TimeLimit=00:10:00"):  # four, then two
-        assert part in asked, asked
-    assert said.count("] evaluate smoke") == 2 * len(ROWS), said
+        assert part in job_record, job_record
+    assert stderr.count("] evaluate smoke") == 2 * len(ROWS), stderr
     assert_same(before, built)
     assert "Nothing to be done" in checkout.snakemake(*PROFILE, *GROUPS, *seeds).stderr
 
@@ -148,28 +150,28 @@ def checkout(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Chec
     return made
 
 
-def test_a_partition_that_does_not_exist_is_one_line(
+def test_a_missing_partition_raises_a_one_line_error(
     on_cluster: Cluster, checkout: Checkout
 ) -> None:
     ended = checkout.snakemake(
         *PROFILE, "--default-resources", "slurm_partition=nosuch", check=False
     )
     assert ended.returncode != 0
-    said = ended.stdout + ended.stderr
-    errors = [line for line in said.splitlines() if "error" in line.lower()]
+    output = ended.stdout + ended.stderr
+    errors = [line for line in output.splitlines() if "error" in line.lower()]
     assert errors == [
         "error: slurm_partition=nosuch: Slurm has no such partition; allowed: urgent, work"
-    ], said
-    assert "Traceback" not in said and "SLURM jobid" not in said
+    ], output
+    assert "Traceback" not in output and "SLURM jobid" not in output
 
 
-def test_what_slurm_refuses_is_still_to_be_done(on_cluster: Cluster, checkout: Checkout) -> None:
+def test_refused_jobs_remain_to_be_done(on_cluster: Cluster, checkout: Checkout) -> None:
     ended = checkout.snakemake(
         *PROFILE, "--default-resources", "mem_mb=99999999", "--retries", "0", check=False
     )
     assert ended.returncode != 0
-    said = ended.stdout + ended.stderr
-    assert "Memory specification can not be satisfied" in said, said
+    output = ended.stdout + ended.stderr
+    assert "Memory specification can not be satisfied" in output, output
     # What was made before the edit does not pass for made after it.
     again = checkout.snakemake(TOKENIZER, "--cores", "1", "--dry-run")
     assert "train_tokenizer" in again.stdout + again.stderr

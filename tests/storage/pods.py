@@ -31,7 +31,7 @@ class Cluster:
         self.kubeconfig = folder / "kubeconfig"
 
     def containers(self) -> list[dict[str, Any]]:
-        return [one["spec"]["template"]["spec"]["containers"][0] for one in self.jobs.values()]
+        return [job["spec"]["template"]["spec"]["containers"][0] for job in self.jobs.values()]
 
     def logs(self) -> str:
         return "".join(path.read_text() for path in sorted(self.folder.glob("*.log")))
@@ -41,9 +41,9 @@ class Cluster:
         self.jobs[name] = job
         (container,) = pod["containers"]
         values = {
-            one["name"]: self.secrets[key["name"]][key["key"]]
-            for one in container.get("env", [])
-            for key in (one["valueFrom"]["secretKeyRef"],)
+            variable["name"]: self.secrets[key["name"]][key["key"]]
+            for variable in container.get("env", [])
+            for key in (variable["valueFrom"]["secretKeyRef"],)
         }
         if not self.runs:
             return
@@ -71,19 +71,19 @@ def _handler(cluster: Cluster) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            resource = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             if self.path.endswith("/secrets"):
-                decoded = {k: base64.b64decode(v).decode() for k, v in asked["data"].items()}
-                cluster.secrets[asked["metadata"]["name"]] = decoded
+                decoded = {k: base64.b64decode(v).decode() for k, v in resource["data"].items()}
+                cluster.secrets[resource["metadata"]["name"]] = decoded
             else:
-                cluster.start(asked)
-            self.answer(asked, 201)
+                cluster.start(resource)
+            self.answer(resource, 201)
 
         def do_GET(self) -> None:
-            if found := re.search(r"/jobs/([\w-]+)/status", self.path):
-                code = cluster.exit_code(found[1])
+            if match := re.search(r"/jobs/([\w-]+)/status", self.path):
+                code = cluster.exit_code(match[1])
                 status = {} if code is None else {"failed" if code else "succeeded": 1}
-                self.answer(cluster.jobs[found[1]] | {"status": status})
+                self.answer(cluster.jobs[match[1]] | {"status": status})
             elif self.path.partition("?")[0].endswith("/pods"):
                 self.answer({"kind": "PodList", "apiVersion": "v1", "items": []})
             else:
@@ -116,8 +116,8 @@ def cluster(folder: Path, *, runs: bool) -> Iterator[Cluster]:
         "OMP_NUM_THREADS": "1",
         "MLFLOW_TRACKING_URI": "off",
     }
-    found = Cluster(folder, image, runs=runs)
-    api = ThreadingHTTPServer(("127.0.0.1", 0), _handler(found))
+    pods = Cluster(folder, image, runs=runs)
+    api = ThreadingHTTPServer(("127.0.0.1", 0), _handler(pods))
     thread = threading.Thread(target=api.serve_forever, daemon=True)
     thread.start()
     here = {"name": "here"}
@@ -127,11 +127,11 @@ def cluster(folder: Path, *, runs: bool) -> Iterator[Cluster]:
         "contexts": [here | {"context": {"cluster": "here", "user": "here"}}],
         "users": [here | {"user": {}}],
     }  # fmt: skip
-    found.kubeconfig.write_text(yaml.safe_dump(config))
+    pods.kubeconfig.write_text(yaml.safe_dump(config))
     try:
-        yield found
+        yield pods
     finally:
-        found.kill()
+        pods.kill()
         api.shutdown()
         api.server_close()
         thread.join()

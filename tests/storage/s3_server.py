@@ -63,7 +63,7 @@ class Server:
         pages = (
             self.client().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
         )
-        return sorted(one["Key"] for page in pages for one in page.get("Contents", []))
+        return sorted(entry["Key"] for page in pages for entry in page.get("Contents", []))
 
     def copies(self, bucket: str, prefix: str = "state") -> list[str]:
         """Whole checkpoints of the training of `diff`."""
@@ -121,25 +121,25 @@ def refusing(
     class Proxy(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def handle_one(self) -> None:
+        def handle_request(self) -> None:
             content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             if self.command not in READABLE and re.search(part, self.path):
                 if after is not None:
                     after.wait()
-                said = f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()
-                self.answer(status, {"Content-Type": "application/xml"}, said)
+                error_body = f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()
+                self.answer(status, {"Content-Type": "application/xml"}, error_body)
                 return
             headers = {"Content-Type": ""} | dict(self.headers)  # urllib would say a form's
-            asked = urllib.request.Request(
+            forwarded = urllib.request.Request(
                 server.url + self.path, content or None, headers, method=self.command
             )
             try:
-                with urllib.request.urlopen(asked, timeout=60) as found:
-                    self.answer(found.status, dict(found.headers), found.read())
+                with urllib.request.urlopen(forwarded, timeout=60) as response:
+                    self.answer(response.status, dict(response.headers), response.read())
             except urllib.error.HTTPError as refused:
                 self.answer(refused.code, dict(refused.headers), refused.read())
 
-        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = handle_one  # noqa: N815
+        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = handle_request  # noqa: N815
 
         def answer(self, status: int, headers: dict[str, str], content: bytes) -> None:
             self.send_response_only(status)

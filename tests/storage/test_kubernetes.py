@@ -51,27 +51,27 @@ def head(
     checkout: Path, pods: Cluster, server: Server, prefix: str, *words: str
 ) -> "subprocess.Popen[bytes]":
     """Start Snakemake by the committed profile, with what docs/cluster.md leaves to the user."""
-    known = yaml.safe_load((checkout / PROFILE / "config.yaml").read_text())["envvars"]
+    variables = yaml.safe_load((checkout / PROFILE / "config.yaml").read_text())["envvars"]
     environment = server.environment | {
         "KUBECONFIG": str(pods.kubeconfig),
         "DIFFTRANSFORMER_STATE": f"s3://pods/{prefix}/state",
         "PYTHONPATH": str(checkout / "src"),
         "OMP_NUM_THREADS": "1",
     }
-    with (checkout / "said").open("wb") as said:
+    with (checkout / "head.log").open("wb") as log:
         return subprocess.Popen(
             [
                 sys.executable, "-m", "snakemake", *words,
                 "--workflow-profile", PROFILE, "--container-image", IMAGE,
                 "--default-storage-prefix", f"s3://pods/{prefix}",
-                "--envvars", *known, "AWS_ENDPOINT_URL", "--seconds-between-status-checks", "1",
+                "--envvars", *variables, "AWS_ENDPOINT_URL", "--seconds-between-status-checks", "1",
             ],
-            cwd=checkout, env=environment, stdout=said, stderr=said,
+            cwd=checkout, env=environment, stdout=log, stderr=log,
         )  # fmt: skip
 
 
 @pytest.mark.parametrize(("world_size", "manufacturer"), [(1, "nvidia"), (8, "amd")])
-def test_a_training_on_gpus_is_asked_for_as_kubernetes_gives_them(
+def test_a_training_on_gpus_requests_gpus_and_tolerations(
     world_size: int, manufacturer: str, repository: Path, server: Server, tmp_path: Path
 ) -> None:
     checkout, prefix = sources(repository, tmp_path / "here"), f"{manufacturer}{world_size}"
@@ -85,8 +85,8 @@ def test_a_training_on_gpus_is_asked_for_as_kubernetes_gives_them(
         words = (TRAINED, "--retries", "0", "--config", "scale=gpu")
         more = f"overrides={{diff: {{training: {{world_size: {world_size}}}}}}}"
         assert head(checkout.folder, pods, server, prefix, *words, more).wait(120) != 0
-        said = (checkout.folder / "said").read_text()
-        assert len(pods.jobs) == 1, said
+        output = (checkout.folder / "head.log").read_text()
+        assert len(pods.jobs) == 1, output
     (job,) = pods.jobs.values()
     pod = job["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -96,9 +96,9 @@ def test_a_training_on_gpus_is_asked_for_as_kubernetes_gives_them(
     assert container["resources"]["limits"]["memory"] == "16000M"
     (tolerated,) = pod["tolerations"]
     assert (tolerated["key"], tolerated["effect"]) == (f"{manufacturer}.com/gpu", "NoSchedule")
-    named = {one["name"] for one in container["env"]}
+    named = {variable["name"] for variable in container["env"]}
     assert {"AWS_SECRET_ACCESS_KEY", "DIFFTRANSFORMER_STATE", "AWS_ENDPOINT_URL"} <= named
-    assert "canary-secret" not in str(pods.jobs) + said  # but in the secret
+    assert "canary-secret" not in str(pods.jobs) + output  # but in the secret
     assert "--target-jobs 'pretrain:scale=gpu,run=diff,seed=0'" in container["args"][1]
 
 
@@ -111,42 +111,42 @@ def image(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     words = [str(wheels) if word == "/wheels" else word for word in download.split()]
     subprocess.run([sys.executable, "-m", "pip", *words, "-q"], cwd=repository, check=True)
     values = " ".join(re.findall(r"^ENV (.*)$", text, re.MULTILINE))
-    said = dict(one.split("=") for one in values.split())
-    return said | {"PIP_FIND_LINKS": str(wheels)}
+    variables = dict(assignment.split("=") for assignment in values.split())
+    return variables | {"PIP_FIND_LINKS": str(wheels)}
 
 
-def test_a_table_made_by_pods_is_that_of_one_machine_though_one_is_lost(
+def test_pods_give_the_table_of_one_machine_though_a_pod_is_lost(
     finished: Checkout, image: dict[str, str], server: Server, tmp_path: Path
 ) -> None:
     checkout = sources(finished.folder, tmp_path / "here")
     corpus = tmp_path / "hostile.jsonl"
     scale = checkout.folder / "config" / "scales" / "smoke.yaml"
-    (known,) = re.findall(r"globs: \['(.*)'\]", scale.read_text())
-    shutil.copy(known, corpus)
-    checkout.edit("config/scales/smoke.yaml", known, str(corpus))
-    said = checkout.folder / "said"
+    (source,) = re.findall(r"globs: \['(.*)'\]", scale.read_text())
+    shutil.copy(source, corpus)
+    checkout.edit("config/scales/smoke.yaml", source, str(corpus))
+    log = checkout.folder / "head.log"
     with cluster(tmp_path / "cluster", runs=True) as pods:
         pods.image |= image | {"PYTHONPATH": str(checkout.folder / "src")}
         process = head(checkout.folder, pods, server, "run", "table6")
         try:
-            there = lambda: server.copies("pods", "run/state")  # noqa: E731
-            wait_for(lambda: there() or process.poll() is not None, "a checkpoint", 400)
-            assert process.poll() is None, said.read_text() + pods.logs()
+            list_checkpoints = lambda: server.copies("pods", "run/state")  # noqa: E731
+            wait_for(lambda: list_checkpoints() or process.poll() is not None, "a checkpoint", 400)
+            assert process.poll() is None, log.read_text() + pods.logs()
             corpus.rename(corpus.with_suffix(".away"))  # pods have no corpus: the head tokenized
             os.killpg(pods.processes[running(pods, "pretrain:scale=smoke,run=diff,")].pid, 9)
-            assert process.wait(600) == 0, said.read_text() + pods.logs()
+            assert process.wait(600) == 0, log.read_text() + pods.logs()
         finally:
             process.kill()
             process.wait()
         rules = Counter(re.findall(r"--target-jobs '(\w+):", str(pods.jobs)))
         rows = len(ROWS)
         assert rules == {"count_ngrams": 1, "pretrain": rows + 1, "evaluate": rows}
-        assert "gpu" not in str([one["resources"] for one in pods.containers()])
+        assert "gpu" not in str([container["resources"] for container in pods.containers()])
         assert "resuming from the checkpoint of step" in pods.logs()
 
         corpus.with_suffix(".away").rename(corpus)
         assert head(checkout.folder, pods, server, "run", "table6").wait(240) == 0
-        assert "Nothing to be done" in said.read_text()
+        assert "Nothing to be done" in log.read_text()
         assert len(pods.jobs) == rules.total()
     built = tmp_path / "built"
     server.download("pods", "run/results/smoke", built)
@@ -178,7 +178,9 @@ def test_a_pod_that_fails_after_its_successor_takes_nothing_out_of_the_bucket(
 
 def running(pods: Cluster, job: str) -> str:
     """Name of the pod that runs a job."""
-    (found,) = [
-        name for name, one in pods.jobs.items() if job in str(one) and pods.exit_code(name) is None
+    (pod,) = [
+        name
+        for name, manifest in pods.jobs.items()
+        if job in str(manifest) and pods.exit_code(name) is None
     ]
-    return found
+    return pod

@@ -68,10 +68,10 @@ class Elsewhere:
     @contextmanager
     def started(self, *words: str) -> Iterator[subprocess.Popen[bytes]]:
         """Start it as a group of processes, which ends by SIGKILL where it is still there."""
-        with (self.folder / "said").open("wb") as said:
+        with (self.folder / "head.log").open("wb") as log:
             process = subprocess.Popen(
-                self.words(*words), cwd=self.folder, env=self.environment, stdout=said,
-                stderr=said, start_new_session=True,
+                self.words(*words), cwd=self.folder, env=self.environment, stdout=log,
+                stderr=log, start_new_session=True,
             )  # fmt: skip
         try:
             yield process
@@ -81,29 +81,29 @@ class Elsewhere:
             process.wait()
 
     def logs(self) -> str:
-        found = self.server.keys(self.bucket, "built/results/smoke/logs/pretrain/diff/")
-        return "".join(self.server.read(self.bucket, key).decode() for key in found)
+        keys = self.server.keys(self.bucket, "built/results/smoke/logs/pretrain/diff/")
+        return "".join(self.server.read(self.bucket, key).decode() for key in keys)
 
 
 def job_of(key: str) -> str:
     """What the files of one training or evaluation, its log too, have in common; else the file."""
-    found = re.search(r"(\w+)/(\w+)/(\d+)(?=[/.])", key)
-    return key if found is None else found[0].replace("pretrain/", "runs/")
+    match = re.search(r"(\w+)/(\w+)/(\d+)(?=[/.])", key)
+    return key if match is None else match[0].replace("pretrain/", "runs/")
 
 
-def test_a_machine_lost_in_mid_training_costs_nothing_that_was_finished(
+def test_a_lost_machine_does_not_cost_finished_jobs(
     finished: Checkout, server: Server, bucket: str, tmp_path: Path
 ) -> None:
     lost = Event()
     # However fast it trains, its last state is not in the bucket, so it has not ended.
     with refusing(server, f"/diff/0/.*{LAST}", 503, "SlowDown", after=lost) as slow:
-        one = Elsewhere(finished, tmp_path / "one", slow, bucket)
-        with one.started("table6") as head:
+        first = Elsewhere(finished, tmp_path / "one", slow, bucket)
+        with first.started("table6") as head:
             wait_for(lambda: server.copies(bucket) or head.poll() is not None, "a checkpoint", 240)
-            assert head.poll() is None, (one.folder / "said").read_text()
+            assert head.poll() is None, (first.folder / "head.log").read_text()
             os.killpg(head.pid, signal.SIGKILL)
         lost.set()
-    shutil.rmtree(one.folder)
+    shutil.rmtree(first.folder)
     left = server.copies(bucket)
     assert left and TRAINING not in "".join(server.keys(bucket))
     before = {
@@ -111,16 +111,18 @@ def test_a_machine_lost_in_mid_training_costs_nothing_that_was_finished(
         for key in server.keys(bucket, "built")
     }
 
-    two = Elsewhere(finished, tmp_path / "two", server, bucket)
-    ended = two.snakemake("table6")
+    second = Elsewhere(finished, tmp_path / "two", server, bucket)
+    ended = second.snakemake("table6")
     assert ended.returncode == 0, ended.stderr
-    steps = [int(line.split()[-1]) for line in two.logs().splitlines() if "resuming from" in line]
+    steps = [
+        int(line.split()[-1]) for line in second.logs().splitlines() if "resuming from" in line
+    ]
     assert steps and steps[0] >= int(max(left)[-8:])
     # A job whose files were going up one by one when the machine went had not finished.
     half = {job_of(key) for key in server.keys(bucket, "built") if key not in before}
-    kept = {key: moment for key, moment in before.items() if job_of(key) not in half}
-    assert any(key.endswith("manifest.json") for key in kept)
-    for key, moment in kept.items():
+    completed = {key: moment for key, moment in before.items() if job_of(key) not in half}
+    assert any(key.endswith("manifest.json") for key in completed)
+    for key, moment in completed.items():
         assert server.client().head_object(Bucket=bucket, Key=key)["LastModified"] == moment, key
 
     built = tmp_path / "built"
@@ -132,21 +134,21 @@ def test_a_machine_lost_in_mid_training_costs_nothing_that_was_finished(
     pages = {f"results/smoke/{name}" for name in sums["sha256"]["files"]}
     assert {"results/smoke/report/index.html", "results/smoke/report/table6.html"} <= pages
     assert pages <= {key.removeprefix("built/") for key in server.keys(bucket, "built")}
-    sent = {path.name for path in (two.folder / "results/mlflow/artifacts").rglob("*.*")}
+    sent = {path.name for path in (second.folder / "results/mlflow/artifacts").rglob("*.*")}
     assert {"training.json", "history.csv", "0.json", "table6.json"} <= sent
     assert "artifact" not in ended.stderr
     assert f"report: s3://{bucket}/built/results/smoke/report/index.html" in ended.stderr
-    three = Elsewhere(finished, tmp_path / "three", server, bucket)
-    again = three.snakemake("-n", "table6")
+    third = Elsewhere(finished, tmp_path / "three", server, bucket)
+    again = third.snakemake("-n", "table6")
     assert "Nothing to be done" in again.stdout + again.stderr, again.stdout
-    more = three.snakemake("-n", "table6", "--config", "seeds=2")  # though a table is there
+    more = third.snakemake("-n", "table6", "--config", "seeds=2")  # though a table is there
     assert "Train diff, seed " in more.stdout + more.stderr, more.stdout
 
 
 @pytest.mark.parametrize(
     "wrong", ["no bucket", "no rights to write", "no such key", "no such secret", "full"]
 )
-def test_a_bucket_that_takes_nothing_is_one_line_before_any_job(
+def test_an_unwritable_bucket_raises_a_one_line_error_before_any_job(
     wrong: str, finished: Checkout, tmp_path: Path
 ) -> None:
     with serving(tmp_path) as server, ExitStack() as stack:
@@ -154,22 +156,22 @@ def test_a_bucket_that_takes_nothing_is_one_line_before_any_job(
         bucket, user = "there", server
         match wrong:
             case "no bucket":
-                bucket, said = "nowhere", "The specified bucket does not exist"
+                bucket, reason = "nowhere", "The specified bucket does not exist"
             case "no rights to write":
-                user, said = server.reader(), "Access Denied"
+                user, reason = server.reader(), "Access Denied"
             case "no such key":
                 server.reader()
-                said = "The AWS Access Key Id you provided does not exist in our records"
+                reason = "The AWS Access Key Id you provided does not exist in our records"
             case "no such secret":
                 user = Server(server.url, server.reader().key, "canary-secret-of-another")
-                said = "The request signature we calculated does not match"
+                reason = "The request signature we calculated does not match"
             case _:
                 user = stack.enter_context(refusing(server, "", 507, "XMinioStorageFull"))
-                said = "XMinioStorageFull"
+                reason = "XMinioStorageFull"
         ended = Elsewhere(finished, tmp_path / "one", user, bucket).snakemake("table6")
     assert ended.returncode != 0
     (line,) = [line for line in ended.stderr.splitlines() if line.startswith(ERROR)]
-    assert f"error: s3://{bucket}/built: cannot be written" in line and said in line
+    assert f"error: s3://{bucket}/built: cannot be written" in line and reason in line
     assert "Traceback" not in ended.stderr and "canary-secret" not in ended.stderr
 
 
@@ -200,19 +202,19 @@ def test_a_bucket_that_fills_up_under_a_workflow_loses_nothing(
     finished: Checkout, server: Server, bucket: str, tmp_path: Path
 ) -> None:
     with refusing(server, f"built/{TRAINING.rpartition('/')[0]}", 507, "XMinioStorageFull") as full:
-        one = Elsewhere(finished, tmp_path / "one", full, bucket)
-        ended = one.snakemake(TRAINING)
+        first = Elsewhere(finished, tmp_path / "one", full, bucket)
+        ended = first.snakemake(TRAINING)
     assert ended.returncode != 0
     (line,) = [line for line in ended.stderr.splitlines() if "XMinioStorageFull" in line]
     assert bucket in line and TRAINING.rpartition("/")[0] in line
     assert "Traceback" not in ended.stderr and "canary-secret" not in ended.stderr
     left = server.copies(bucket)
     assert left[-1] == LAST and len(left) <= 2  # nobody has its outputs yet
-    shutil.rmtree(one.folder)
-    two = Elsewhere(finished, tmp_path / "two", server, bucket)
-    ended = two.snakemake(TRAINING)
+    shutil.rmtree(first.folder)
+    second = Elsewhere(finished, tmp_path / "two", server, bucket)
+    ended = second.snakemake(TRAINING)
     assert ended.returncode == 0, ended.stderr
-    assert "had finished: publishing it again without training" in two.logs()
+    assert "had finished: publishing it again without training" in second.logs()
     server.download(bucket, "built/results/smoke", tmp_path / "built")
     assert_same(finished.folder / "results" / "smoke", tmp_path / "built", "runs/diff/")
     assert server.keys(bucket, "state") == []

@@ -128,8 +128,8 @@ def test_a_model_trains_is_saved_loaded_and_exported(
     }
     ended = run(python, tmp_path, "-c", EXPORT.replace("FORMAT", format))
     assert ended.returncode == 0, ended.stderr
-    told = json.loads((tmp_path / "exported" / "generation_config.json").read_text())
-    assert told == {"eos_token_id": 7}
+    generation_config = json.loads((tmp_path / "exported" / "generation_config.json").read_text())
+    assert generation_config == {"eos_token_id": 7}
     opened = AutoModelForCausalLM.from_pretrained(tmp_path / "exported", trust_remote_code=True)
     assert opened.config.model_type == format.replace("huggingface", "difftransformer")
 
@@ -140,15 +140,15 @@ def test_the_environment_has_none_of_the_extras(python: Path, tmp_path: Path) ->
 
 
 @pytest.fixture(scope="module")
-def shown(repository: Path) -> str:
+def readme_example(repository: Path) -> str:
     """The README's lines of Python."""
     actual = re.search(r"```python\n(.*?)```", (repository / "README.md").read_text(), re.S)
     assert actual is not None
     return actual[1]
 
 
-def test_a_layer_is_used_in_three_lines(core: Path, tmp_path: Path, shown: str) -> None:
-    ended = run(core, tmp_path, "-c", shown)
+def test_a_layer_is_used_in_three_lines(core: Path, tmp_path: Path, readme_example: str) -> None:
+    ended = run(core, tmp_path, "-c", readme_example)
     assert ended.returncode == 0, ended.stderr
 
 
@@ -186,7 +186,7 @@ def build(kind: str, sources: Path, folder: Path) -> Path:
 
 
 def test_a_wheel_of_the_sdist_computes_within_a_minute_in_an_empty_environment(
-    tmp_path: Path, repository: Path, shown: str
+    tmp_path: Path, repository: Path, readme_example: str
 ) -> None:
     packed = build("sdist", repository, tmp_path)
     subprocess.run(["tar", "-xf", packed, "-C", tmp_path], check=True)
@@ -196,7 +196,7 @@ def test_a_wheel_of_the_sdist_computes_within_a_minute_in_an_empty_environment(
     started = time.monotonic()
     install = ("-m", "pip", "--python", str(python), "install", "--no-index", "--quiet")
     subprocess.run([sys.executable, *install, str(wheel)], check=True)  # finds all it wants there
-    ended = run(python, tmp_path, "-c", shown)
+    ended = run(python, tmp_path, "-c", readme_example)
     assert ended.returncode == 0, ended.stderr
     assert time.monotonic() - started < 60
     assert (packages / "difftransformer" / "py.typed").is_file()
@@ -206,7 +206,7 @@ def test_a_wheel_of_the_sdist_computes_within_a_minute_in_an_empty_environment(
     assert {"pipeline", "eval", "postgres"} <= set(about.metadata.get_all("Provides-Extra") or [])
 
 
-def test_who_cites_it_finds_the_version_that_is_packed(repository: Path) -> None:
+def test_citation_files_have_the_packaged_version(repository: Path) -> None:
     project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
     cited = yaml.safe_load((repository / "CITATION.cff").read_text())
     archived = json.loads((repository / ".zenodo.json").read_text())
@@ -217,5 +217,5 @@ def test_who_cites_it_finds_the_version_that_is_packed(repository: Path) -> None
 def test_a_missing_extra_is_one_line(python: Path, tmp_path: Path) -> None:
     ended = run(python, tmp_path, "-m", "difftransformer", "--help")
     assert ended.returncode == 1
-    said = ended.stderr.strip()
-    assert said == "error: typer is not installed: pip install '.[pipeline]' in a checkout"
+    stderr = ended.stderr.strip()
+    assert stderr == "error: typer is not installed: pip install '.[pipeline]' in a checkout"

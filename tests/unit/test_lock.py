@@ -12,8 +12,10 @@ def canonical(name: str) -> str:
 def test_every_dependency_of_every_extra_is_pinned(repository: Path) -> None:
     project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
     parts = [project["dependencies"], *project["optional-dependencies"].values()]
-    asked = {canonical(re.split(r"[^\w.-]", line)[0]) for part in parts for line in part}
-    asked -= {project["name"]}
+    required = {canonical(re.split(r"[^\w.-]", line)[0]) for part in parts for line in part}
+    required -= {project["name"]}
     lock = (repository / "constraints.txt").read_text()
     pinned = {canonical(name) for name in re.findall(r"^([\w.-]+)==", lock, re.MULTILINE)}
-    assert asked <= pinned, f"{sorted(asked - pinned)}: uv pip compile, as constraints.txt says"
+    assert required <= pinned, (
+        f"{sorted(required - pinned)}: uv pip compile, as constraints.txt says"
+    )

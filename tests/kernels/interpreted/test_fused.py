@@ -93,11 +93,11 @@ def run(case: Case, module: Any, dtype: torch.dtype) -> list[Tensor]:
     if dtype == torch.float64:
         inputs = [x.double() for x in inputs]
     inputs = [x.detach().requires_grad_() for x in inputs]
-    given = {"scale": case.d**-0.5, "mask": case.mask()}
+    arguments = {"scale": case.d**-0.5, "mask": case.mask()}
     if case.maps == 2:
-        outs = [module.differential_attention(*inputs, **given)]
+        outs = [module.differential_attention(*inputs, **arguments)]
     else:
-        outs = list(module.attention_with_lse(*inputs, **given))
+        outs = list(module.attention_with_lse(*inputs, **arguments))
     generator = torch.Generator().manual_seed(2)
     probes = [torch.randn(out.shape, generator=generator).to(out.dtype) for out in outs]
     return [*(out.detach() for out in outs), *torch.autograd.grad(outs, inputs, probes)]
@@ -106,8 +106,8 @@ def run(case: Case, module: Any, dtype: torch.dtype) -> list[Tensor]:
 def errors(actual: list[Tensor], exact: list[Tensor]) -> list[float]:
     """Largest error of each as a share of the largest value."""
     return [
-        float((one.double() - other).abs().max() / other.abs().max())
-        for one, other in zip(actual, exact, strict=True)
+        float((tensor.double() - other).abs().max() / other.abs().max())
+        for tensor, other in zip(actual, exact, strict=True)
     ]
 
 
@@ -146,7 +146,7 @@ def test_float16_is_rounded_and_no_more(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [CASES[0], CASES[8]], ids=str)
-def test_all_ways_of_the_backward_pass_give_the_same(case: Case) -> None:
+def test_all_backward_variants_give_the_same_gradients(case: Case) -> None:
     q, k, v, *lam = case.inputs()
     call = Call(q, k, v, lam[0] if lam else None, None, case.d**-0.5)
     out, second, lse = call.attend(keep=True)
@@ -157,8 +157,8 @@ def test_all_ways_of_the_backward_pass_give_the_same(case: Case) -> None:
     )
     assert len(others) == case.maps
     for actual in others:
-        for one, other in zip(first, actual, strict=True):
-            torch.testing.assert_close(one, other)
+        for first_tensor, other in zip(first, actual, strict=True):
+            torch.testing.assert_close(first_tensor, other)
 
 
 AHEAD = [
@@ -185,7 +185,7 @@ def test_scores_of_the_next_tile_are_those_of_the_tile_itself(case: Case, ahead:
             tiles = {kernel: Tile(16, 16, 8, 1, min(most, kernel.most_ahead)) for kernel in kernels}
             with trying(tiles):
                 by_ahead.append(call.differentiate(grad, None, out, second, lse, way=way))
-        assert all(torch.equal(one, other) for one, other in zip(*by_ahead, strict=True))
+        assert all(torch.equal(tensor, other) for tensor, other in zip(*by_ahead, strict=True))
 
 
 @pytest.mark.parametrize("warps", [1, 2, 4, 8, 16])
@@ -204,8 +204,8 @@ def test_copies_of_numbers_of_rows_are_those_numbers(warps: int) -> None:
     actual = call.differentiate(grad, None, out, second, lse, way="together")
     with trying({kernel: Tile(16, 32, warps, 1)}):
         copied = call.differentiate(grad, None, out, second, lse, way="together")
-    for one, other in zip(actual, copied, strict=True):
-        torch.testing.assert_close(one, other)
+    for tensor, other in zip(actual, copied, strict=True):
+        torch.testing.assert_close(tensor, other)
 
 
 def test_a_wide_head_is_refused() -> None:
@@ -217,7 +217,7 @@ def test_a_wide_head_is_refused() -> None:
 
 
 @pytest.mark.parametrize("backward", [False, True])
-def test_what_would_be_read_wrongly_is_refused(backward: bool) -> None:
+def test_unsupported_inputs_raise(backward: bool) -> None:
     """A mask for each head, a lambda for each, and queries that would look in front of the keys."""
     case = Case(2, 16, 32, 5, 7, B=2, H=2, G=2)
     q, k, v, lam = (x.contiguous().requires_grad_(backward) for x in case.inputs())

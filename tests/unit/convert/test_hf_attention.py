@@ -93,7 +93,7 @@ def test_capturing_attention_does_not_change_the_logits() -> None:
 
 MOTIFS = {
     "DIFF V1": {},
-    "own positions": {"positions_are_given": False},
+    "own positions": {"takes_position_embeddings": False},
     "grouped": {"num_attention_heads": 10, "num_noise_heads": 2, "num_key_value_heads": 4},
     "shared values": {"num_attention_heads": 12, "num_noise_heads": 4, "num_key_value_heads": 4},
 }

@@ -39,8 +39,8 @@ def log_probabilities(server: Any, tokens: list[int], vocab_size: int, letter: i
 
     It says none where it chooses an end or a part of a character, so it is made to choose a letter.
     """
-    asked = {"prompt": tokens, "n_predict": 1, "temperature": 0, "n_probs": vocab_size}
-    said = ask(server, "completion", **asked, logit_bias=[[letter, 1000]])
-    (place,) = said["completion_probabilities"]
-    actual = {one["id"]: one["logprob"] for one in place["top_logprobs"]}
+    request = {"prompt": tokens, "n_predict": 1, "temperature": 0, "n_probs": vocab_size}
+    response = ask(server, "completion", **request, logit_bias=[[letter, 1000]])
+    (position,) = response["completion_probabilities"]
+    actual = {candidate["id"]: candidate["logprob"] for candidate in position["top_logprobs"]}
     return torch.tensor([actual[token] for token in range(vocab_size)], dtype=torch.float64)

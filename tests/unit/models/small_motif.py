@@ -15,17 +15,17 @@ from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutpu
 class MotifConfig(PretrainedConfig):
     model_type = "motif"
 
-    def __init__(self, **given: Any) -> None:
-        self.vocab_size = given.pop("vocab_size", 48)
-        self.hidden_size = given.pop("hidden_size", 24)
-        self.num_hidden_layers = given.pop("num_hidden_layers", 2)
-        self.num_attention_heads = given.pop("num_attention_heads", 8)
-        self.num_key_value_heads = given.pop("num_key_value_heads", 4)
-        self.head_dim = given.pop("head_dim", 6)
-        self.num_noise_heads = given.pop("num_noise_heads", None)
-        self.max_position_embeddings = given.pop("max_position_embeddings", 64)
-        self.positions_are_given = given.pop("positions_are_given", True)
-        super().__init__(**({"tie_word_embeddings": False} | given))
+    def __init__(self, **settings: Any) -> None:
+        self.vocab_size = settings.pop("vocab_size", 48)
+        self.hidden_size = settings.pop("hidden_size", 24)
+        self.num_hidden_layers = settings.pop("num_hidden_layers", 2)
+        self.num_attention_heads = settings.pop("num_attention_heads", 8)
+        self.num_key_value_heads = settings.pop("num_key_value_heads", 4)
+        self.head_dim = settings.pop("head_dim", 6)
+        self.num_noise_heads = settings.pop("num_noise_heads", None)
+        self.max_position_embeddings = settings.pop("max_position_embeddings", 64)
+        self.takes_position_embeddings = settings.pop("takes_position_embeddings", True)
+        super().__init__(**({"tie_word_embeddings": False} | settings))
 
 
 def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -137,12 +137,14 @@ class MotifModel(PreTrainedModel):
     def forward(self, input_ids: Tensor, use_cache: bool = False) -> BaseModelOutputWithPast:
         x = self.embed_tokens(input_ids)
         positions = torch.arange(input_ids.shape[1]).expand(input_ids.shape)
-        given = self.rotary_emb(x, positions) if self.config.positions_are_given else None
+        position_embeddings = (
+            self.rotary_emb(x, positions) if self.config.takes_position_embeddings else None
+        )
         for layer in self.layers:
             actual, _ = layer.self_attn(
                 hidden_states=layer.input_layernorm(x),
                 position_ids=positions,
-                position_embeddings=given,
+                position_embeddings=position_embeddings,
             )
             x = x + actual
         return BaseModelOutputWithPast(last_hidden_state=self.norm(x))

@@ -15,18 +15,18 @@ from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutpu
 class Phi4FlashConfig(PretrainedConfig):
     model_type = "phi4flash"
 
-    def __init__(self, **given: Any) -> None:
-        self.vocab_size = given.pop("vocab_size", 48)
-        self.hidden_size = given.pop("hidden_size", 32)
-        self.num_hidden_layers = given.pop("num_hidden_layers", 8)
-        self.num_attention_heads = given.pop("num_attention_heads", 8)
-        self.num_key_value_heads = given.pop("num_key_value_heads", 4)
-        self.max_position_embeddings = given.pop("max_position_embeddings", 64)
-        self.sliding_window = given.pop("sliding_window", 5)
+    def __init__(self, **settings: Any) -> None:
+        self.vocab_size = settings.pop("vocab_size", 48)
+        self.hidden_size = settings.pop("hidden_size", 32)
+        self.num_hidden_layers = settings.pop("num_hidden_layers", 8)
+        self.num_attention_heads = settings.pop("num_attention_heads", 8)
+        self.num_key_value_heads = settings.pop("num_key_value_heads", 4)
+        self.max_position_embeddings = settings.pop("max_position_embeddings", 64)
+        self.sliding_window = settings.pop("sliding_window", 5)
         slides = [layer < self.num_hidden_layers // 2 for layer in range(self.num_hidden_layers)]
-        kinds = ["sliding_attention" if one else "full_attention" for one in slides]
-        self.layer_types = given.pop("layer_types", kinds)
-        super().__init__(**({"tie_word_embeddings": False} | given))
+        kinds = ["sliding_attention" if slides_here else "full_attention" for slides_here in slides]
+        self.layer_types = settings.pop("layer_types", kinds)
+        super().__init__(**({"tie_word_embeddings": False} | settings))
 
 
 class Subtraction(nn.Module):
@@ -57,7 +57,7 @@ class SambaYAttention(nn.Module):
         config, d, inner = self.config, self.width, self.inner_cross_attn
         H, G, T = config.num_attention_heads, config.num_key_value_heads, hidden_states.shape[1]
         numbers = self.Wqkv(hidden_states)
-        kept = shared if self.crosses else numbers[..., H * d :]
+        keys_values = shared if self.crosses else numbers[..., H * d :]
         behind = torch.arange(T)[:, None] - torch.arange(T)
         sees = (behind >= 0) & (behind < self.window)
         init = 0.8 - 0.6 * math.exp(-0.3 * self.layer_idx)
@@ -72,9 +72,9 @@ class SambaYAttention(nn.Module):
                 pair, maps = h // (H // G), []
                 for i in (0, 1):
                     q = numbers[b, :, (2 * h + i) * d : (2 * h + i + 1) * d]
-                    k = kept[b, :, (2 * pair + i) * d : (2 * pair + i + 1) * d]
+                    k = keys_values[b, :, (2 * pair + i) * d : (2 * pair + i + 1) * d]
                     maps.append((q @ k.T / d**0.5).masked_fill(~sees, -math.inf).softmax(-1))
-                value = kept[b, :, (G + 2 * pair) * d : (G + 2 * pair + 2) * d]
+                value = keys_values[b, :, (G + 2 * pair) * d : (G + 2 * pair + 2) * d]
                 o = (maps[0] - self.factor * maps[1]) @ value
                 first.append(maps[0])
                 second.append(maps[1])
@@ -82,7 +82,7 @@ class SambaYAttention(nn.Module):
         shape = len(numbers), H // 2, T, -1
         self.first, self.second = (torch.stack(maps).view(shape) for maps in (first, second))
         joined = torch.stack(out).view(shape).transpose(1, 2).flatten(2)
-        return self.out_proj(joined), None, kept
+        return self.out_proj(joined), None, keys_values
 
 
 class Mean(nn.Module):
@@ -115,13 +115,13 @@ class Phi4FlashModel(PreTrainedModel):
         self.post_init()
 
     def forward(self, input_ids: Tensor, use_cache: bool = False) -> BaseModelOutputWithPast:
-        x, kept = self.embed_tokens(input_ids), None
+        x, keys_values = self.embed_tokens(input_ids), None
         for layer in self.layers:
             normed = layer.input_layernorm(x)
             if isinstance(layer.attn, Mean):
                 x = x + layer.attn(normed)
             else:
-                actual, _, kept = layer.attn(normed, kept)
+                actual, _, keys_values = layer.attn(normed, keys_values)
                 x = x + actual
         return BaseModelOutputWithPast(last_hidden_state=self.final_layernorm(x))
 

@@ -24,12 +24,12 @@ def config(variant: str = "diff_v1", **changes: Any) -> ModelConfig:
     return ModelConfig(**settings | changes)
 
 
-def kept_by_a_layer(
+def measured_activations(
     config: ModelConfig, backend: str, length: int, precision: str, *, masked: bool = False
 ) -> int:
     """Bytes of the tensors that autograd keeps of two layers, less those of one."""
 
-    def kept(layers: int, sequences: int = 1) -> int:
+    def saved_bytes(layers: int, sequences: int = 1) -> int:
         model = Transformer.build(replace(config, num_layers=layers), backend, 0)
         own = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
         actual: dict[int, int] = {}
@@ -49,7 +49,7 @@ def kept_by_a_layer(
         return sum(actual.values())
 
     # Autocast keeps a copy of the weights, the same for any number of sequences.
-    return kept(2, 2) - kept(1, 2) - (kept(2) - kept(1))
+    return saved_bytes(2, 2) - saved_bytes(1, 2) - (saved_bytes(2) - saved_bytes(1))
 
 
 @pytest.mark.parametrize("variant", variants())
@@ -59,19 +59,19 @@ def test_estimated_activations_match_measured_ones(variant: str) -> None:
         backends.remove("sdpa")  # on a CPU it writes out maps whose values are wider than keys
     for backend in backends:
         for precision, length in (("fp32", 256), ("bf16", 256), ("fp32", 64)):
-            said = layer_activations(config(variant), backend, length, length, precision).saved
-            actual = kept_by_a_layer(config(variant), backend, length, precision)
-            assert 0.85 < said / actual < 1.3, (backend, precision, length)
+            estimate = layer_activations(config(variant), backend, length, length, precision).saved
+            actual = measured_activations(config(variant), backend, length, precision)
+            assert 0.85 < estimate / actual < 1.3, (backend, precision, length)
 
 
 @pytest.mark.parametrize(("changed", "masked"), [({"residual_in_fp32": False}, False), ({}, True)])
 def test_residual_precision_and_document_masks_count(changed: dict[str, Any], masked: bool) -> None:
-    def added(kept: Any) -> float:
-        return float(kept(config(**changed), masked) - kept(config(), False))
+    def added(count_bytes: Any) -> float:
+        return float(count_bytes(config(**changed), masked) - count_bytes(config(), False))
 
-    said = added(
-        lambda one, masked: layer_activations(one, "sdpa", 64, 64, "bf16", masked=masked).saved
+    estimate = added(
+        lambda cfg, masked: layer_activations(cfg, "sdpa", 64, 64, "bf16", masked=masked).saved
     )
-    actual = added(lambda one, masked: kept_by_a_layer(one, "sdpa", 64, "bf16", masked=masked))
-    assert said == (4 * 64**2 if masked else -2 * 64 * 256 * 2)
-    assert actual / said == pytest.approx(1, abs=0.5)
+    actual = added(lambda cfg, masked: measured_activations(cfg, "sdpa", 64, "bf16", masked=masked))
+    assert estimate == (4 * 64**2 if masked else -2 * 64 * 256 * 2)
+    assert actual / estimate == pytest.approx(1, abs=0.5)

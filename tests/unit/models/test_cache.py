@@ -47,7 +47,7 @@ def test_continuing_from_a_truncated_cache_equals_a_fresh_start(model: Transform
 
 def test_last_token_attention_has_no_autograd_graph(model: Transformer) -> None:
     tokens = torch.zeros(1, 3, dtype=torch.long)
-    assert any(one.requires_grad for one in model.parameters())
+    assert any(parameter.requires_grad for parameter in model.parameters())
     assert not any(
         row.requires_grad for row in model.last_token_attention(tokens[:, :1], PrefixCache(3))
     )

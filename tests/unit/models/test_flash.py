@@ -18,7 +18,7 @@ class Called(NamedTuple):
     """How a generation's function was called: widths of keys and of values, and its keywords."""
 
     widths: tuple[int, int]
-    given: dict[str, Any]
+    keywords: dict[str, Any]
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
@@ -42,31 +42,31 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Called]:
     """All generations, as their documentation or, of the fourth, their sources have them."""
     calls: list[Called] = []
 
-    def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, **given: Any) -> Tensor:
-        assert given["causal"]
-        calls.append(Called((q.shape[-1], v.shape[-1]), given))
-        return attend(q, k, v, given["softmax_scale"])
+    def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, **keywords: Any) -> Tensor:
+        assert keywords["causal"]
+        calls.append(Called((q.shape[-1], v.shape[-1]), keywords))
+        return attend(q, k, v, keywords["softmax_scale"])
 
-    def forward(q: Tensor, k: Tensor, v: Tensor, **given: Any) -> tuple[Tensor | None, ...]:
-        out = flash_attn_func(q, k, v, **given)
+    def forward(q: Tensor, k: Tensor, v: Tensor, **keywords: Any) -> tuple[Tensor | None, ...]:
+        out = flash_attn_func(q, k, v, **keywords)
         return out, out.new_zeros(q.shape[0], q.shape[2], q.shape[1]).float(), None
 
     def backward(
-        q: Tensor, k: Tensor, v: Tensor, out: Tensor, grad: Tensor, lse: Tensor, **given: Any
+        q: Tensor, k: Tensor, v: Tensor, out: Tensor, grad: Tensor, lse: Tensor, **keywords: Any
     ) -> tuple[Tensor, ...]:
-        assert given["causal"] and lse.dtype == torch.float32
-        calls.append(Called((q.shape[-1], v.shape[-1]), given))
-        made = [given[name] for name in ("dq", "dk", "dv")]
-        grads = differentiate(q, k, v, grad, given["softmax_scale"])
-        return tuple(one.copy_(grad) for one, grad in zip(made, grads, strict=True))
+        assert keywords["causal"] and lse.dtype == torch.float32
+        calls.append(Called((q.shape[-1], v.shape[-1]), keywords))
+        made = [keywords[name] for name in ("dq", "dk", "dv")]
+        grads = differentiate(q, k, v, grad, keywords["softmax_scale"])
+        return tuple(buffer.copy_(grad) for buffer, grad in zip(made, grads, strict=True))
 
-    told = {
+    fake_modules = {
         "flash_attn": {"flash_attn_func": flash_attn_func},
         "flash_attn_interface": {"flash_attn_func": flash_attn_func},
         "flash_attn.cute": {},
         "flash_attn.cute.interface": {"_flash_attn_fwd": forward, "_flash_attn_bwd": backward},
     }
-    for name, functions in told.items():
+    for name, functions in fake_modules.items():
         module = types.ModuleType(name)
         vars(module).update(functions)
         monkeypatch.setitem(sys.modules, name, module)
@@ -80,12 +80,12 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Called]:
 @pytest.fixture(params=[2, 4])
 def generation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(flash, "_installed", lambda: request.param)
-    found: int = request.param
-    return found
+    version: int = request.param
+    return version
 
 
 @pytest.mark.parametrize(
-    ("found", "message"),
+    ("origin", "message"),
     [
         (None, r"flash-attn is not installed; pip install"),
         ("flash_attn/__init__.py", "half precision only"),
@@ -93,14 +93,14 @@ def generation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     ],
 )
 def test_a_gpu_needs_the_package_and_half_precision(
-    monkeypatch: pytest.MonkeyPatch, found: str | None, message: str
+    monkeypatch: pytest.MonkeyPatch, origin: str | None, message: str
 ) -> None:
-    spec = None if found is None else ModuleSpec("flash_attn", None, origin=found or None)
+    spec = None if origin is None else ModuleSpec("flash_attn", None, origin=origin or None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: spec)
     monkeypatch.setattr(flash, "_installed", flash._installed.__wrapped__)
     with pytest.raises(BackendError, match=message):
         choose_backend("flash_attn", "cuda", "fp32")
-    if found is not None:
+    if origin is not None:
         assert choose_backend("flash_attn", "cuda", "bf16") == "flash_attn"
     for precision in ("bf16", "fp32"):
         assert choose_backend("auto", "cuda", precision) == "sdpa"  # no card was measured with it
@@ -142,29 +142,31 @@ def test_flash_attn_computes_the_same_attention(
         for count, size in zip(heads, (16, 16, width), strict=True)
     )
     rest = {"lam": torch.tensor(0.7)} if differential else {}
-    given = {"scale": 0.3, "mask": None, **rest}
+    keywords = {"scale": 0.3, "mask": None, **rest}
     name = "differential_attention" if differential else "attention"
-    found = getattr(flash, name)(q[:, :, -new:], k, v, **given)
-    expected = getattr(eager, name)(q[:, :, -new:], k, v, **given)
-    torch.testing.assert_close(found[..., :width], expected)
-    assert [one.widths for one in calls] == [] if differential and new == 1 else [(width, width)]
+    actual = getattr(flash, name)(q[:, :, -new:], k, v, **keywords)
+    expected = getattr(eager, name)(q[:, :, -new:], k, v, **keywords)
+    torch.testing.assert_close(actual[..., :width], expected)
+    assert [call.widths for call in calls] == [] if differential and new == 1 else [(width, width)]
 
 
 def test_deterministic_algorithms_are_requested(generation: int, calls: list[Called]) -> None:
     q = torch.zeros(1, 2, 3, 8, requires_grad=True)
 
-    def told() -> bool:
+    def is_deterministic() -> bool:
         calls.clear()
         flash.attention(q, q, q, scale=1.0, mask=None).sum().backward()
-        (found,) = (one.given["deterministic"] for one in calls if "deterministic" in one.given)
-        return bool(found)
+        (flag,) = (
+            call.keywords["deterministic"] for call in calls if "deterministic" in call.keywords
+        )
+        return bool(flag)
 
     torch.set_deterministic_debug_mode("error")
     try:
-        assert told()
+        assert is_deterministic()
     finally:
         torch.set_deterministic_debug_mode("default")
-    assert not told()
+    assert not is_deterministic()
 
 
 @pytest.mark.parametrize(
@@ -198,11 +200,11 @@ def test_wide_values_are_passed_unpadded_if_supported(
         torch.randn(1, heads, 5, width, generator=generator).requires_grad_(graded)
         for heads, width in ((4, d), (2 * groups, d), (groups, 2 * d))
     )
-    given: dict[str, Any] = {"scale": 0.1, "mask": None}
+    keywords: dict[str, Any] = {"scale": 0.1, "mask": None}
     lam = torch.tensor(0.7)
-    found = flash.differential_attention(q, k, v, lam, **given)
-    torch.testing.assert_close(found, eager.differential_attention(q, k, v, lam, **given))
-    assert [one.widths for one in calls] == widths
+    actual = flash.differential_attention(q, k, v, lam, **keywords)
+    torch.testing.assert_close(actual, eager.differential_attention(q, k, v, lam, **keywords))
+    assert [call.widths for call in calls] == widths
 
 
 @pytest.mark.parametrize(("major", "widest"), [(8, 0), (9, 256), (10, 128), (12, 0)])
@@ -224,16 +226,17 @@ def test_version_4_is_a_custom_operation(
         for heads, width in ((4, 8), (4, 8), (2, 16))
     ]
     inputs.append(torch.tensor(0.7, requires_grad=True))
-    given: dict[str, Any] = {"scale": 0.1, "mask": None}
+    keywords: dict[str, Any] = {"scale": 0.1, "mask": None}
     compiled = torch.compile(flash.differential_attention, backend="aot_eager", fullgraph=True)
-    outs = [one(*inputs, **given) for one in (compiled, eager.differential_attention)]
+    functions = (compiled, eager.differential_attention)
+    outs = [function(*inputs, **keywords) for function in functions]
     probe = torch.randn(outs[0].shape, generator=generator)
-    found, expected = (torch.autograd.grad(out, inputs, probe) for out in outs)
-    torch.testing.assert_close([outs[0], *found], [outs[1], *expected])
-    assert [one.widths for one in calls] == [(8, 16)] * 4
+    grads, expected_grads = (torch.autograd.grad(out, inputs, probe) for out in outs)
+    torch.testing.assert_close([outs[0], *grads], [outs[1], *expected_grads])
+    assert [call.widths for call in calls] == [(8, 16)] * 4
     rows = [x.detach().transpose(1, 2).requires_grad_() for x in inputs[:3]]
     halves = (rows[0][:, :, ::2], rows[1][:, :, ::2], rows[2], 0.1, False)
     torch.library.opcheck(flash4._attend, halves)
-    again = flash.differential_attention(*inputs, **given)
+    again = flash.differential_attention(*inputs, **keywords)
     with pytest.raises(NotImplementedError, match="no second derivative"):
         torch.autograd.grad(again.sum(), inputs, create_graph=True)

@@ -21,10 +21,10 @@ def test_flex_attention_equals_eager_attention(masked: bool, queries: int) -> No
     mask = (torch.rand(2, 1, queries, keys, generator=generator) > 0.3) if masked else None
     if mask is not None:
         mask[..., 0] = True
-    actual = flex.attention_with_lse(q, k, v, scale=0.3, mask=mask)
+    actual_tensors = flex.attention_with_lse(q, k, v, scale=0.3, mask=mask)
     expected = eager.attention_with_lse(q, k, v, scale=0.3, mask=mask)
-    for one, other in zip(actual, expected, strict=True):
-        torch.testing.assert_close(one, other)
+    for actual, wanted in zip(actual_tensors, expected, strict=True):
+        torch.testing.assert_close(actual, wanted)
 
 
 @pytest.mark.parametrize(

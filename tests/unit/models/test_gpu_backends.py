@@ -23,7 +23,7 @@ def card(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
     actual = types.SimpleNamespace(
         name=CARD, major=9, minor=0, shared_memory_per_block_optin=227 * 1024
     )
-    for name, told in {
+    for name, function in {
         "is_available": lambda: True,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
@@ -31,7 +31,7 @@ def card(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
         "get_device_capability": lambda *_: (actual.major, actual.minor),
         "get_device_properties": lambda *_: actual,
     }.items():
-        monkeypatch.setattr(torch.cuda, name, told)
+        monkeypatch.setattr(torch.cuda, name, function)
     tiles._tile_on_gpu.cache_clear()
     yield actual
     tiles._tile_on_gpu.cache_clear()
@@ -101,7 +101,7 @@ def test_a_gpu_uses_the_first_tile_that_fits(card: types.SimpleNamespace) -> Non
     tiles._tile_on_gpu.cache_clear()
     card.major, card.minor, card.shared_memory_per_block_optin = 8, 9, 99 * 1024
     taken = tile_for(expected, device)
-    small = [one for one in tiles.shipped("80")[str(expected)] if one[-1] <= 99 * 1024]
+    small = [sizes for sizes in tiles.shipped("80")[str(expected)] if sizes[-1] <= 99 * 1024]
     assert taken == Tile(*small[0][:-1])
     tiles._tile_on_gpu.cache_clear()
     card.shared_memory_per_block_optin = 1024

@@ -72,10 +72,10 @@ def test_half_precision_does_not_round_the_logits(backend: str, queries: int) ->
         torch.randn(16, heads, rows, width, generator=generator).bfloat16()
         for heads, rows, width in ((2, queries, 128), (2, 512, 128), (1, 512, 256))
     )
-    given = {"lam": torch.tensor(0.3), "scale": 1.0, "mask": None}  # logits up to 40
-    exact = eager.differential_attention(*(x.double() for x in (q, k, v)), **given)
+    options = {"lam": torch.tensor(0.3), "scale": 1.0, "mask": None}  # logits up to 40
+    exact = eager.differential_attention(*(x.double() for x in (q, k, v)), **options)
     with torch.autocast("cpu", torch.bfloat16):
-        actual = get_kernel(backend).differential_attention(q, k, v, **given)
+        actual = get_kernel(backend).differential_attention(q, k, v, **options)
     error = (actual.double() - exact).norm() / exact.norm()
     assert error < 2**-8
 
@@ -91,11 +91,11 @@ def test_a_single_query_does_not_copy_keys(
     k = torch.randn(2, 4, 12, 16, generator=generator)[:, :, :9]  # part of a larger buffer
     v = torch.randn(2, 2, 12, 32, generator=generator)[:, :, :9]
     mask = torch.arange(9).view(1, 1, 1, 9) > torch.tensor([2, 5]).view(2, 1, 1, 1)
-    given = {"scale": 0.3, "mask": mask if masked else None}
+    options = {"scale": 0.3, "mask": mask if masked else None}
     lam = torch.tensor(0.7)
-    expected = eager.differential_attention(q, k, v, lam, **given)
+    expected = eager.differential_attention(q, k, v, lam, **options)
     torch.testing.assert_close(
-        get_kernel(backend).differential_attention(q, k, v, lam, **given), expected
+        get_kernel(backend).differential_attention(q, k, v, lam, **options), expected
     )
 
 

@@ -55,11 +55,11 @@ def test_the_matmul_backend_follows_the_processor_or_the_environment(
     assert linear.matmul_backend() == taken
 
 
-def test_an_unknown_matmul_backend_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_matmul_backend_raises_a_one_line_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear, "onednn_works", lambda: False)
-    for asked, why in [("onednn", "onednn cannot run"), ("onednnn", "did you mean 'onednn'")]:
-        monkeypatch.setenv(MATMUL, asked)
-        with pytest.raises(ConfigError, match=f"{MATMUL}: .*{why}") as refusal:
+    for name, reason in [("onednn", "onednn cannot run"), ("onednnn", "did you mean 'onednn'")]:
+        monkeypatch.setenv(MATMUL, name)
+        with pytest.raises(ConfigError, match=f"{MATMUL}: .*{reason}") as refusal:
             linear.matmul_backend()
         assert "\n" not in str(refusal.value)
 
@@ -68,11 +68,13 @@ def test_an_unknown_matmul_backend_is_one_line(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("outputs", [32, 80])
 def test_linear_and_gradients_equal_float64(rows: int, outputs: int, way: str) -> None:
     x, weight = pair(rows, outputs=outputs)
-    for found, wanted in zip(outcome(x, weight), outcome(x.double(), weight.double()), strict=True):
-        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-4)
+    for actual, expected in zip(
+        outcome(x, weight), outcome(x.double(), weight.double()), strict=True
+    ):
+        torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-4)
 
 
-def test_any_strides_and_no_rows_at_all() -> None:
+def test_any_strides_and_zero_rows_are_supported() -> None:
     x, weight = (tensor.detach() for tensor in pair(40))
     flat = x.flatten(0, 1)
     torch.testing.assert_close(linear.linear_no_grad(flat[::2], weight), flat[::2] @ weight.T)
@@ -96,18 +98,20 @@ def test_only_required_gradients_are_computed(
     wanted: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(MATMUL, "onednn")
-    tensors = [one.detach().requires_grad_(place in wanted) for place, one in enumerate(pair(40))]
+    tensors = [
+        tensor.detach().requires_grad_(index in wanted) for index, tensor in enumerate(pair(40))
+    ]
     out = linear.linear(*tensors)
     computed, onednn = list[int](), linear._onednn
 
     def counted(x: Tensor, weight: Tensor) -> Tensor:
-        found = onednn(x, weight)
-        computed.append(found.numel())
-        return found
+        actual = onednn(x, weight)
+        computed.append(actual.numel())
+        return actual
 
     monkeypatch.setattr(linear, "_onednn", counted)
     out.sum().backward()
-    assert computed == [tensors[place].numel() for place in wanted]
+    assert computed == [tensors[index].numel() for index in wanted]
 
 
 class OnACard(Tensor):
@@ -140,12 +144,12 @@ def test_bmm_fp32_does_not_copy_factors_if_the_gpu_supports_it(
     expected = x.double() @ y.double()
     monkeypatch.setattr(linear, "_bmm_supports_fp32_out", lambda: widens)
     monkeypatch.setattr(torch, "bmm", bmm)
-    there = [one.requires_grad_(learns).as_subclass(OnACard) for one in (x, y)]
-    found = linear.bmm_fp32(*there)
-    assert found.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
-    in_place = widens and not learns and dtype != torch.float64
-    assert taken == ([y.data_ptr()] if in_place else [])
+    on_gpu = [tensor.requires_grad_(learns).as_subclass(OnACard) for tensor in (x, y)]
+    actual = linear.bmm_fp32(*on_gpu)
+    assert actual.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=1e-5)
+    passed_uncopied = widens and not learns and dtype != torch.float64
+    assert taken == ([y.data_ptr()] if passed_uncopied else [])
 
 
 def test_gpu_support_is_a_constant_of_a_compiled_graph(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,10 +158,10 @@ def test_gpu_support_is_a_constant_of_a_compiled_graph(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(linear, "_supports_fp32_out", widens)
 
-    def told(x: Tensor) -> Tensor:
+    def add_support(x: Tensor) -> Tensor:
         return x + 2 * linear._bmm_supports_fp32_out() + 4 * linear._mm_supports_fp32_out()
 
-    compiled = torch.compile(told, fullgraph=True, backend="eager")
+    compiled = torch.compile(add_support, fullgraph=True, backend="eager")
     assert torch.equal(compiled(torch.zeros(3)), torch.full((3,), 2.0))
 
 
@@ -215,8 +219,10 @@ def test_results_do_not_depend_on_private_torch_operations(spoiled: str) -> None
     print(linear.matmul_backend(), sdpa._lse_op_works(), *sums)
     """
     plain = run("import torch\n" + textwrap.dedent(code)).split()
-    said = "import logging, sys; logging.basicConfig(stream=sys.stdout, format='%(message)s')\n"
-    *warnings, last = run(spoiled + said + textwrap.dedent(code)).strip().splitlines()
+    log_to_stdout = (
+        "import logging, sys; logging.basicConfig(stream=sys.stdout, format='%(message)s')\n"
+    )
+    *warnings, last = run(spoiled + log_to_stdout + textwrap.dedent(code)).strip().splitlines()
     taken = last.split()
     slower = [("has no usable attention", "slower")]
     if plain[0] == "onednn":
@@ -225,6 +231,6 @@ def test_results_do_not_depend_on_private_torch_operations(spoiled: str) -> None
         assert all(part in line for part in (f"torch {torch.__version__}", *parts)), line
     assert plain[1] == "True"
     assert taken[:2] == ["torch", "False"]
-    wanted = torch.tensor([float(one) for one in plain[2:]])
-    found = torch.tensor([float(one) for one in taken[2:]])
-    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    expected = torch.tensor([float(word) for word in plain[2:]])
+    actual = torch.tensor([float(word) for word in taken[2:]])
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)

@@ -127,7 +127,7 @@ def test_the_compiled_loss_is_one_graph_with_the_same_gradients(
             for compiled in (False, True)
         )
         torch.testing.assert_close(plain, compiled)
-        both = [torch.autograd.grad(one, (hidden, weight)) for one in (plain, compiled)]
+        both = [torch.autograd.grad(loss, (hidden, weight)) for loss in (plain, compiled)]
         for mine, theirs in zip(*both, strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5 * scale)
     assert graphs.frame_count == 1
@@ -136,8 +136,8 @@ def test_the_compiled_loss_is_one_graph_with_the_same_gradients(
 def test_the_gradient_of_the_head_is_not_rounded_chunk_by_chunk() -> None:
     hidden, weight, targets = sample(512, 40)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        whole, chunked = (
+        unchunked, chunked = (
             torch.autograd.grad(chunked_cross_entropy(hidden, weight, targets, size), weight)[0]
             for size in (512, 16)
         )
-    torch.testing.assert_close(whole, chunked, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(unchunked, chunked, rtol=1e-5, atol=1e-7)

@@ -105,34 +105,38 @@ def register(location: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
     importlib.invalidate_caches()
 
 
-WHOLE = """
+VALID_CLASS = """
 class GainAttention:
     config_class = None
 """
 
 
 @pytest.mark.parametrize(
-    ("location", "file", "said"),
+    ("location", "file", "message"),
     [
         ("gain:GainAttention", None, "registry.py: gain: there is no gain.py beside it; write it"),
-        ("gain:GainAtention", WHOLE, "class of gain.py 'GainAtention'; did you mean 'GainAttenti"),
+        (
+            "gain:GainAtention",
+            VALID_CLASS,
+            "class of gain.py 'GainAtention'; did you mean 'GainAttenti",
+        ),
         (
             "gain:GainAttention",
-            WHOLE.replace("config_", "my_"),
+            VALID_CLASS.replace("config_", "my_"),
             "not an Attention with a config_class",
         ),
         ("gain:GainAttention", "class GainAttention(:\n", "gain.py:1: not valid Python: "),
     ],
 )
-def test_a_registry_line_without_its_class_is_one_line(
-    location: str, file: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_registry_entry_without_its_class_raises_a_one_line_error(
+    location: str, file: str | None, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if file is not None:
         (tmp_path / "gain.py").write_text(file)
     register(location, tmp_path, monkeypatch)
     with pytest.raises(ConfigError) as caught:
         attention_class("gain")
-    assert said in str(caught.value) and "\n" not in str(caught.value)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_import_errors_within_a_variant_are_raised(
@@ -145,8 +149,8 @@ def test_import_errors_within_a_variant_are_raised(
 
 
 def test_deviations_from_the_paper_are_documented() -> None:
-    told = {name for name in variants() if deviation_from_paper(name)}
-    assert told == {"dint", "shared_diff", "tda", "grouped_diff", "dex_s"}
+    deviating = {name for name in variants() if deviation_from_paper(name)}
+    assert deviating == {"dint", "shared_diff", "tda", "grouped_diff", "dex_s"}
     for name in variants():
         docstring = sys.modules[attention_class(name).__module__].__doc__ or ""
-        assert ("Deviation from the paper" in docstring) == (name in told), name
+        assert ("Deviation from the paper" in docstring) == (name in deviating), name

@@ -74,7 +74,7 @@ def test_weights_do_not_depend_on_the_order_in_which_they_are_drawn(variant: str
         assert torch.equal(tensor, model.state_dict()[name]), name
 
 
-def test_no_two_matrices_are_drawn_alike() -> None:
+def test_weight_matrices_are_initialized_independently() -> None:
     model = Transformer.build(config("softmax", ffn_dim=48), "sdpa", 3)
     weights = [
         rows
@@ -84,7 +84,7 @@ def test_no_two_matrices_are_drawn_alike() -> None:
         if rows.shape == (48, 48)
     ]
     assert len(weights) == 2 * (4 + 3)
-    correlations = torch.corrcoef(torch.stack([one.detach().flatten() for one in weights]))
+    correlations = torch.corrcoef(torch.stack([weight.detach().flatten() for weight in weights]))
     assert (correlations - torch.eye(14)).abs().max() < 0.1
 
 
@@ -149,11 +149,11 @@ def test_an_unknown_backend_is_refused_when_the_model_is_made() -> None:
 
 @pytest.mark.parametrize("variant", ["softmax", "diff_v1"])
 @pytest.mark.parametrize("full", [True, False])
-def test_the_residual_stream_is_as_precise_as_it_is_told(variant: str, full: bool) -> None:
+def test_residual_stream_has_the_configured_dtype(variant: str, full: bool) -> None:
     model = Transformer.build(config(variant, residual_in_fp32=full), "sdpa", seed=11)
     batch, stream = tokens(), []
     for layer in model.layers:
-        layer.register_forward_hook(lambda layer, given, out: stream.append(out.dtype))
+        layer.register_forward_hook(lambda layer, inputs, out: stream.append(out.dtype))
     exact = model(batch)
     with torch.autocast("cpu", torch.bfloat16):
         rounded = model(batch)
