@@ -41,7 +41,7 @@ def sources(finished: Path, folder: Path) -> Checkout:
     """A checkout whose files git knows: these the head sends to the pods."""
     folder.mkdir()
     checkout = copy_of(finished, folder)
-    (folder / ".gitignore").write_text(".snakemake/\n__pycache__/\nresults/\nsaid\n")
+    (folder / ".gitignore").write_text(".snakemake/\n__pycache__/\nresults/\nhead.log\n")
     subprocess.run(["git", "init", "--quiet", "."], cwd=folder, check=True)
     subprocess.run(["git", "add", "--all"], cwd=folder, check=True)
     return checkout
