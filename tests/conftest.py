@@ -64,12 +64,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first, then those of many tests."""
     sizes = Counter(item.path for item in items)
 
-    def place(item: pytest.Item) -> tuple[int, int, str]:
+    def sort_key(item: pytest.Item) -> tuple[int, int, str]:
         path = item.path.as_posix()
-        longest = (place for place, part in enumerate(LONGEST) if path.endswith(f"{part}.py"))
+        longest = (index for index, part in enumerate(LONGEST) if path.endswith(f"{part}.py"))
         return next(longest, len(LONGEST)), -sizes[item.path], path
 
-    items.sort(key=place)
+    items.sort(key=sort_key)
 
 
 @pytest.fixture(scope="session")

@@ -46,8 +46,8 @@ def test_twelve_seeds_decide_a_claim_at_the_effect_it_names(
     registered: Registered, name: str
 ) -> None:
     claim, seen, repeats = registered.claims[name], simulation.OBSERVED[name], 300
-    found = simulation.power(claim, seen, 12, registered.alpha(name), repeats)
-    assert found >= 0.8 - 3 * math.sqrt(0.8 * 0.2 / repeats)
+    simulated_power = simulation.power(claim, seen, 12, registered.alpha(name), repeats)
+    assert simulated_power >= 0.8 - 3 * math.sqrt(0.8 * 0.2 / repeats)
     # A tenth of the effect is seldom found: the effect is what decides.
     weak = claim.model_copy(update={"powered_for": claim.powered_for / 10})
     assert simulation.power(weak, seen, 12, registered.alpha(name), repeats) < 0.2
@@ -69,9 +69,9 @@ def test_a_family_decides_falsely_no_more_often_than_alpha(
             12,
             registered.alpha(name),
             repeats,
-            place,
+            seed,
         )
-        for place, name in enumerate(names)
+        for seed, name in enumerate(names)
     ]
     alpha = registered.tested.alpha
     error = simulation.family_error(p_values, alpha)
@@ -110,6 +110,6 @@ def test_the_page_has_the_claims_as_they_are_registered(
     for name, (test, named, deviations, power, *_) in rows.items():
         claim, seen = registered.claims[name], simulation.OBSERVED[name]
         assert (test, float(named)) == (claim.test, claim.powered_for), name
-        shown = ", ".join(f"{one:g}" for one in seen.deviations)
-        assert deviations == f"{shown} ({seen.seeds})", name
+        expected = ", ".join(f"{deviation:g}" for deviation in seen.deviations)
+        assert deviations == f"{expected} ({seen.seeds})", name
         assert float(power) >= 0.8, name

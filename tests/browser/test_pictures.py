@@ -16,9 +16,9 @@ Open = Callable[..., Any]
 @pytest.fixture
 def report() -> Path:
     scale = os.environ.get("REPORT_SCALE", "tiny")
-    found = Path(__file__).parents[2] / "results" / scale / "report"
-    assert (found / "index.html").is_file(), f"{found}: build the report first"
-    return found
+    folder = Path(__file__).parents[2] / "results" / scale / "report"
+    assert (folder / "index.html").is_file(), f"{folder}: build the report first"
+    return folder
 
 
 def test_the_front(report: Path, visit: Open) -> None:

@@ -65,10 +65,10 @@ def served(made: FakeResults, site: Path) -> Iterator[Served]:
     )
     assert running.stdout is not None
     output = running.stdout.readline()
-    found = re.search(rf"http://127\.0\.0\.1:{port + 1}/([\w-]{{32}})/tiny/$", output.rstrip())
-    assert found is not None, output
-    assert f"http://127.0.0.1:{port}/{found[1]}/#/" in running.stdout.readline()
-    yield Served(running.pid, port, found[1])
+    match = re.search(rf"http://127\.0\.0\.1:{port + 1}/([\w-]{{32}})/tiny/$", output.rstrip())
+    assert match is not None, output
+    assert f"http://127.0.0.1:{port}/{match[1]}/#/" in running.stdout.readline()
+    yield Served(running.pid, port, match[1])
     running.send_signal(signal.SIGTERM)
     assert running.wait(PATIENCE) == 0
     with socket.socket() as probe:  # MLflow is gone with it
@@ -78,10 +78,10 @@ def served(made: FakeResults, site: Path) -> Iterator[Served]:
 def free_pair() -> int:
     """A port that is free, and so is the next."""
     for port in range(20_000 + os.getpid() % 20_000, 60_000, 7):
-        with socket.socket() as one, socket.socket() as two:
+        with socket.socket() as first, socket.socket() as second:
             try:
-                one.bind(("127.0.0.1", port))
-                two.bind(("127.0.0.1", port + 1))
+                first.bind(("127.0.0.1", port))
+                second.bind(("127.0.0.1", port + 1))
             except OSError:
                 continue
             return port
@@ -168,8 +168,8 @@ def test_artifacts_are_shown_but_cannot_be_uploaded_in_place(
         address = f"{served.mlflow}/{path}/2.0/mlflow-artifacts/artifacts/x/y"
         assert ask(address, "PUT")[0] == 503  # MLflow: artifacts are not served
     result = made.root / "evaluations/validation_slices/diff/0.json"
-    shown = ask(f"{served.mlflow}/get-artifact?path=0.json&run_uuid={run}")
-    assert shown == (200, result.read_bytes())
+    response = ask(f"{served.mlflow}/get-artifact?path=0.json&run_uuid={run}")
+    assert response == (200, result.read_bytes())
 
 
 def test_no_other_user_can_read_the_token(served: Served) -> None:
@@ -177,8 +177,8 @@ def test_no_other_user_can_read_the_token(served: Served) -> None:
     processes = [ui, *ui.children(recursive=True)]
     assert len(processes) >= 2
     assert not any(served.token in word for process in processes for word in process.cmdline())
-    (told,) = {process.environ().get(REPORTS_VARIABLE) for process in processes[1:]}
-    assert told == served.reports
+    (address,) = {process.environ().get(REPORTS_VARIABLE) for process in processes[1:]}
+    assert address == served.reports
 
 
 def test_nothing_but_reports_is_served(served: Served, made: FakeResults) -> None:

@@ -16,14 +16,14 @@ MOST_BYTES = 3_000_000
 WIDTH = "[document.documentElement.scrollWidth, innerWidth]"
 
 
-def column(page: Any, place: int) -> list[str]:
+def column(page: Any, number: int) -> list[str]:
     texts: list[str] = page.locator(
-        f"table[data-section='0'] tbody tr > :nth-child({place})"
+        f"table[data-section='0'] tbody tr > :nth-child({number})"
     ).all_inner_texts()
     return texts
 
 
-def one_by_one(site: Path, names: Sequence[str], page: Any) -> Iterator[tuple[str, Any]]:
+def each_page(site: Path, names: Sequence[str], page: Any) -> Iterator[tuple[str, Any]]:
     """Go to one page of the report after the other."""
     for name in names:
         page.goto(f"file://{site}/{name}.html")
@@ -34,10 +34,10 @@ def test_a_heading_sorts_its_column(site: Path, visit: Open) -> None:
     page = visit(f"file://{site}/table6.html")
     before = column(page, 1)
     heading = page.locator("th", has_text="Valid").first
-    place = heading.evaluate("one => one.cellIndex") + 1
+    number = heading.evaluate("one => one.cellIndex") + 1
 
     def numbers() -> list[float]:
-        return [float(text.split()[0]) for text in column(page, place)]
+        return [float(text.split()[0]) for text in column(page, number)]
 
     unsorted = numbers()
     heading.locator("button").click()
@@ -52,8 +52,8 @@ def test_a_question_leads_to_its_verdict(site: Path, visit: Open) -> None:
     page = visit(f"file://{site}/index.html")
     secondary, questions = page.locator(".board tbody tr"), page.locator(".questions li")
     assert secondary.count() and questions.count()
-    for place in range(questions.count()):
-        question = questions.nth(place)
+    for number in range(questions.count()):
+        question = questions.nth(number)
         marks = question.locator("svg.sparkline").all()
         assert marks and all(mark.is_visible() for mark in marks)
         text = [question.locator("h3").inner_text(), question.locator(".chip").inner_text()]
@@ -119,13 +119,13 @@ def test_everything_works_by_keyboard(site: Path, visit: Open) -> None:
     "width", [390, 1400, *(pytest.param(width, marks=pytest.mark.slow) for width in (768, 2200))]
 )
 def test_nothing_runs_out_of_the_page(site: Path, visit: Open, width: int) -> None:
-    for name, page in one_by_one(site, PAGES, visit("about:blank", width=width)):
+    for name, page in each_page(site, PAGES, visit("about:blank", width=width)):
         wide, seen = page.evaluate(WIDTH)
         assert wide <= seen, name
 
 
 def test_tables_fit_a_desk(site: Path, visit: Open) -> None:
-    for name, page in one_by_one(site, ("table6", "table6_recall"), visit("about:blank")):
+    for name, page in each_page(site, ("table6", "table6_recall"), visit("about:blank")):
         for wide, seen in page.eval_on_selector_all(
             ".scroll", "found => found.map(one => [one.scrollWidth, one.clientWidth])"
         ):
@@ -148,7 +148,7 @@ def test_the_dark_reaches_figures_and_charts(site: Path, visit: Open) -> None:
 
 def brightness(page: Any, png: bytes) -> float:
     """Mean brightness of a picture, by the browser itself."""
-    found: float = page.evaluate(
+    mean: float = page.evaluate(
         """async (data) => {
           const image = await createImageBitmap(await (await fetch(data)).blob());
           const canvas = new OffscreenCanvas(image.width, image.height);
@@ -161,7 +161,7 @@ def brightness(page: Any, png: bytes) -> float:
         }""",
         f"data:image/png;base64,{base64.b64encode(png).decode()}",
     )
-    return found
+    return mean
 
 
 def test_runs_are_laid_over_each_other(site: Path, visit: Open) -> None:
@@ -267,14 +267,14 @@ def test_axe_finds_nothing_serious(site: Path, visit: Open, scheme: str) -> None
     from axe_playwright_python.sync_playwright import Axe
 
     names = PAGES if scheme == "dark" else PAGES[:-1]  # the last has all of them again
-    for name, page in one_by_one(site, names, visit("about:blank", scheme=scheme)):
+    for name, page in each_page(site, names, visit("about:blank", scheme=scheme)):
         if name == "table6":
             page.click("[data-cell='diff/valid']")
-        found = Axe().run(page, options={"preload": False}).response["violations"]
+        violations = Axe().run(page, options={"preload": False}).response["violations"]
         serious = [
-            (element["id"], [node["html"][:150] for node in element["nodes"][:3]])
-            for element in found
-            if element["impact"] in ("serious", "critical")
+            (violation["id"], [node["html"][:150] for node in violation["nodes"][:3]])
+            for violation in violations
+            if violation["impact"] in ("serious", "critical")
         ]
         assert not serious, (name, serious)
 

@@ -30,8 +30,8 @@ class Rows(Settings):
     counts: list[int] = setting([2, 4], meaning="Numbers of rows.", unit="rows")
 
 
-class Whole(Settings):
-    """What a whole file holds."""
+class FileSettings(Settings):
+    """Settings of one file."""
 
     eps: float = setting(1e-8, meaning="Floor.")
     lr: float = setting(0.5, meaning="Peak\n rate.", gt=0, le=1)
@@ -43,7 +43,7 @@ class Whole(Settings):
 
 
 class Named(Settings):
-    runs: dict[str, Whole] = setting(meaning="Wholes by name.")
+    runs: dict[str, FileSettings] = setting(meaning="Settings by name.")
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +53,11 @@ def page(repository: Path) -> dict[str, Any]:
 
 def items(page: dict[str, Any], kind: type) -> dict[str, str]:
     """Dotted path -> what the page says of it."""
-    return dict(one.removeprefix("- `").split("` ", 1) for one in page["settings_of"](kind))
+    return dict(line.removeprefix("- `").split("` ", 1) for line in page["settings_of"](kind))
 
 
 def test_every_setting_is_an_item_with_its_dotted_path(page: dict[str, Any]) -> None:
-    assert list(items(page, Whole)) == [
+    assert list(items(page, FileSettings)) == [
         "eps",
         "lr",
         "limit",
@@ -76,24 +76,28 @@ def test_every_setting_is_an_item_with_its_dotted_path(page: dict[str, Any]) -> 
 
 
 def test_an_item_says_type_unit_default_meaning_and_source(page: dict[str, Any]) -> None:
-    said = items(page, Whole)
-    assert said["warm.steps"] == (
+    descriptions = items(page, FileSettings)
+    assert descriptions["warm.steps"] == (
         "(integer, steps, default `10`): How long the rise takes. *Source: sec. 3.1.*"
     )
-    assert said["lr"] == "(number (> 0, ≤ 1), default `0.5`): Peak rate."
-    assert said["eps"] == "(number, default `1.0e-08`): Floor.", "YAML reads 1e-08 as a text"
-    assert said["limit"].startswith("(integer or null, default `null`)")
-    assert said["warm"].startswith("(group, default as below)")
-    assert said["source{kind=files}.kind"].startswith("(`files`, required)")
-    assert said["source{kind=files}.glob"].endswith(": Which files | patterns.")
-    assert said["source{kind=rows}.counts"].startswith("(list of integer, rows, default `[2, 4]`)")
-    assert said["mixture"].startswith("(mapping to group, default `{}`)")
+    assert descriptions["lr"] == "(number (> 0, ≤ 1), default `0.5`): Peak rate."
+    assert descriptions["eps"] == "(number, default `1.0e-08`): Floor.", (
+        "YAML reads 1e-08 as a text"
+    )
+    assert descriptions["limit"].startswith("(integer or null, default `null`)")
+    assert descriptions["warm"].startswith("(group, default as below)")
+    assert descriptions["source{kind=files}.kind"].startswith("(`files`, required)")
+    assert descriptions["source{kind=files}.glob"].endswith(": Which files | patterns.")
+    assert descriptions["source{kind=rows}.counts"].startswith(
+        "(list of integer, rows, default `[2, 4]`)"
+    )
+    assert descriptions["mixture"].startswith("(mapping to group, default `{}`)")
 
 
 def test_a_file_of_named_entries_is_expanded_under_a_placeholder(page: dict[str, Any]) -> None:
-    said = items(page, Named)
-    assert "runs.<name>.warm.steps" in said
-    assert "runs.<name>.source{kind=rows}.counts" in said
+    descriptions = items(page, Named)
+    assert "runs.<name>.warm.steps" in descriptions
+    assert "runs.<name>.source{kind=rows}.counts" in descriptions
 
 
 def test_own_settings_stand_before_inherited_ones(page: dict[str, Any]) -> None:

@@ -35,14 +35,18 @@ class Links(HTMLParser):
         self.loaded: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        self.anchors |= {name for name in (given.get("id"), given.get("name")) if name}
-        if tag == "a" and (target := given.get("href")):
+        attributes = dict(attrs)
+        self.anchors |= {name for name in (attributes.get("id"), attributes.get("name")) if name}
+        if tag == "a" and (target := attributes.get("href")):
             self.targets.append(target)
-        if tag in ("script", "img") and (source := given.get("src")):
+        if tag in ("script", "img") and (source := attributes.get("src")):
             self.loaded.append(source)
-        if tag == "link" and given.get("rel") in ("stylesheet", "icon") and given.get("href"):
-            self.loaded.append(str(given["href"]))
+        if (
+            tag == "link"
+            and attributes.get("rel") in ("stylesheet", "icon")
+            and attributes.get("href")
+        ):
+            self.loaded.append(str(attributes["href"]))
 
 
 def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site: Path) -> None:
@@ -66,7 +70,7 @@ def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site: P
 
 
 def test_links_of_other_pages_lead_somewhere(repository: Path) -> None:
-    folders = (repository, *(repository / one for one in ("benchmarks", "examples", "config")))
+    folders = (repository, *(repository / name for name in ("benchmarks", "examples", "config")))
     pages = [page for folder in folders for page in sorted(folder.glob("*.md"))]
     assert {"README.md", "CONTRIBUTING.md", "LICENSES.md"} <= {page.name for page in pages}
     for page in [*pages, *sorted(repository.glob("benchmarks/*/*.md"))]:

@@ -48,39 +48,41 @@ def closures(plan: Plan) -> Iterator[dict[tuple[str, ...], set[str]]]:
     patch.setattr(jobs, "code_fingerprint", closure)
     patch.setattr(artifacts, "code_fingerprint", closure)
     patch.setattr(artifacts, "config_fingerprint", lambda parts: parts[0])
-    found: dict[tuple[str, ...], str] = {}
+    code: dict[tuple[str, ...], str] = {}
     for name in plan.artifacts.available:
         for suite, run in plan.artifacts.evaluations(name):
-            found["evaluate", suite] = plan.jobs.code("evaluate", suite, run)
+            code["evaluate", suite] = plan.jobs.code("evaluate", suite, run)
             for judge in plan.jobs.judges(suite):
-                found["judge", suite, judge] = plan.jobs.code("judge_answers", judge, suite)
+                code["judge", suite, judge] = plan.jobs.code("judge_answers", judge, suite)
         if plan.artifacts.available[name].table:
-            found["table", name] = plan.artifacts.code("table", name)
+            code["table", name] = plan.artifacts.code("table", name)
         if plan.artifacts.available[name].figure:
-            found["figure", name] = plan.artifacts.code("figure", name)
+            code["figure", name] = plan.artifacts.code("figure", name)
         for run in plan.artifacts.runs(name):
-            found["train", run] = plan.jobs.code("pretrain", run)
+            code["train", run] = plan.jobs.code("pretrain", run)
     for timing in plan.artifacts.timings():
-        found["timing", timing] = plan.artifacts.timing_code(timing)
-    found["report"] = plan.report_code() and plan.jobs.code("report")
-    yield {job: set(text.split()) for job, text in found.items()}
+        code["timing", timing] = plan.artifacts.timing_code(timing)
+    code["report"] = plan.report_code() and plan.jobs.code("report")
+    yield {job: set(text.split()) for job, text in code.items()}
     patch.undo()
 
 
 @pytest.fixture(scope="module")
 def owners(plan: Plan) -> dict[tuple[str, ...], set[str]]:
     """Evaluations that a job may depend on: its own, those it repeats, those a table shows."""
-    found: dict[tuple[str, ...], set[str]] = {}
+    owned: dict[tuple[str, ...], set[str]] = {}
     for name, artifact in plan.artifacts.available.items():
-        shown = {part.evaluation for part in artifact.sections}
+        evaluations_of_table = {part.evaluation for part in artifact.sections}
         forms = {"table": artifact.table, "figure": artifact.figure}
-        found |= {(form, name): shown for form, made in forms.items() if made is not None}
+        owned |= {
+            (form, name): evaluations_of_table for form, made in forms.items() if made is not None
+        }
         for suite, _ in plan.artifacts.evaluations(name):
-            asked = plan.resolver.suite(suite)
-            found["evaluate", suite] = {asked.kind, asked.base_suite.kind}
+            suite_config = plan.resolver.suite(suite)
+            owned["evaluate", suite] = {suite_config.kind, suite_config.base_suite.kind}
             for judge in plan.jobs.judges(suite):
-                found["judge", suite, judge] = {asked.kind}
-    return found | {("timing", name): {name} for name in plan.artifacts.timings()}
+                owned["judge", suite, judge] = {suite_config.kind}
+    return owned | {("timing", name): {name} for name in plan.artifacts.timings()}
 
 
 def test_an_edit_in_a_folder_concerns_its_evaluation_and_what_shows_it_alone(
@@ -129,18 +131,22 @@ def test_no_module_outside_names_a_evaluation() -> None:
         tree = ast.parse(path.read_text())
         docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         for node in ast.walk(tree):
-            place = f"{path.relative_to(PACKAGE)}:{getattr(node, 'lineno', 0)}"
+            location = f"{path.relative_to(PACKAGE)}:{getattr(node, 'lineno', 0)}"
             if isinstance(node, ast.Constant) and id(node) not in docs:
-                assert node.value not in names, place
+                assert node.value not in names, location
             if isinstance(node, ast.ImportFrom | ast.Import):
                 imported = [alias.name for alias in node.names] + [
                     getattr(node, "module", "") or ""
                 ]
-                assert not any("evaluations." in one for one in imported), place
+                assert not any("evaluations." in module for module in imported), location
             if isinstance(node, ast.Compare) and isinstance(node.left, ast.Attribute):
                 about = node.left.attr in ("kind", "evaluation")
-                literal = [one.value for one in node.comparators if isinstance(one, ast.Constant)]
-                assert not (about and set(literal) & set(evaluations())), place
+                literal = [
+                    constant.value
+                    for constant in node.comparators
+                    if isinstance(constant, ast.Constant)
+                ]
+                assert not (about and set(literal) & set(evaluations())), location
 
 
 def test_no_evaluation_imports_another() -> None:
@@ -170,17 +176,21 @@ def test_no_module_outside_the_attention_room_names_a_variant() -> None:
 def test_settings_are_light(name: str) -> None:
     heavy = {"torch", "pandas", "matplotlib", "seaborn", "lm_eval", "transformers", "datasets"}
     closure = import_closure([f"difftransformer.evaluations.{name}.settings"])
-    own = [one for one in closure if one.startswith(f"difftransformer.evaluations.{name}.")]
+    own = [
+        module_name
+        for module_name in closure
+        if module_name.startswith(f"difftransformer.evaluations.{name}.")
+    ]
     for module in own:
         path = PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py")
         for node in ast.parse(path.read_text()).body:
-            found = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            found += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert not {one.partition(".")[0] for one in found} & heavy, module
+            imported = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            imported += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not {module_name.partition(".")[0] for module_name in imported} & heavy, module
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "error_message"),
     [
         (lambda folder: (folder / "report.py").unlink(), "evaluations/sinks: lacks report.py"),
         (lambda folder: (folder / "report.py").write_text(""), "neither section"),
@@ -189,15 +199,15 @@ def test_settings_are_light(name: str) -> None:
     ],
 )
 def test_a_folder_that_breaks_the_contract_is_one_line(
-    spoil: Any, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spoil: Any, error_message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(ROOM / "sinks", tmp_path / "sinks")
     spoil(tmp_path / "sinks")
     monkeypatch.setattr(contract, "_FOLDER", tmp_path)
     contract.evaluations.cache_clear()
     try:
-        with pytest.raises(ConfigError, match=said) as found:
+        with pytest.raises(ConfigError, match=error_message) as error:
             evaluations()
     finally:
         contract.evaluations.cache_clear()
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(error.value)

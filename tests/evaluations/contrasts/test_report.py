@@ -170,11 +170,15 @@ def test_every_published_difference_and_ours_has_its_line(fake: FakeResults) -> 
     results, sums_by_row = losses(fake)
     figure = picture_of(resolved_artifact("evidence", "figure"), results, fake)
     axes, side = figure.axes
-    places = lines_of(figure)
-    assert {"Published", "Found by others", "Here, scale tiny"} <= places.keys()
+    line_positions = lines_of(figure)
+    assert {"Published", "Found by others", "Here, scale tiny"} <= line_positions.keys()
     others = RESOLVER.papers.replications
     for replication in others:
-        y = next(p for label, p in places.items() if label.replace("\n", " ") == replication.study)
+        y = next(
+            p
+            for label, p in line_positions.items()
+            if label.replace("\n", " ") == replication.study
+        )
         expected = (
             {}
             if replication.difference is None
@@ -205,7 +209,7 @@ def test_no_text_is_cut(fake: FakeResults) -> None:
     boxes = [text.get_window_extent() for text in texts if text.get_text()]
     assert all(edge.x0 <= box.x0 and box.x1 <= edge.x1 for box in boxes)
     side = [text.get_window_extent() for text in figure.axes[1].texts]
-    assert not any(one.overlaps(other) for i, one in enumerate(side) for other in side[:i])
+    assert not any(label.overlaps(other) for i, label in enumerate(side) for other in side[:i])
 
 
 def test_a_single_seed_is_drawn_hollow_without_replications(fake: FakeResults) -> None:
@@ -213,7 +217,7 @@ def test_a_single_seed_is_drawn_hollow_without_replications(fake: FakeResults) -
     alone = [part.model_copy(update={"replications": []}) for part in artifact.sections]
     artifact = artifact.model_copy(update={"sections": alone, "paper": None})
     figure = picture_of(artifact, load_results(fake.results, SCALE), fake)
-    places = lines_of(figure)
-    assert next(iter(places)) == "Here, scale tiny" and len(places) == 5
+    line_positions = lines_of(figure)
+    assert next(iter(line_positions)) == "Here, scale tiny" and len(line_positions) == 5
     assert all(list(marks(figure.axes[0], y).values()) == [True] for y in range(1, 5))
     assert not whiskers_of(figure.axes[0])

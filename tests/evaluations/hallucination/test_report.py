@@ -101,9 +101,11 @@ def test_text_sets_fill_the_columns_of_the_paper(small: FakeResults, tmp_path: P
     means = [y for line in ours.lines if line.get_linestyle() == "None" for y in numbers(line)]
     assert means == pytest.approx([1 / 3, 1 / 3, 2 / 3])
     assert sum(len(numbers(line)) for line in theirs.lines) > 2
-    places = [[tick.get_text().replace("\n", ", ") for tick in axes.get_xticklabels()]
-              for axes in (ours, theirs)]  # fmt: skip
-    assert "XSum" in places[0] and "XSum" in places[1]
+    tick_labels = [
+        [tick.get_text().replace("\n", ", ") for tick in axes.get_xticklabels()]
+        for axes in (ours, theirs)
+    ]
+    assert "XSum" in tick_labels[0] and "XSum" in tick_labels[1]
 
 
 def test_sets_without_evaluation_get_a_note(small: FakeResults, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from difftransformer.evaluations.many_shot.examples import (
 )
 
 LABELS = ("a", "b", "c")
-SET = [Example(f"{label}{place}", label) for label in LABELS for place in range(5)]
+SET = [Example(f"{label}{number}", label) for label in LABELS for number in range(5)]
 
 GOLDEN: dict[str, Any] = {
     "chosen": ["a2 a0", "b3 b2", "c2 c3"],

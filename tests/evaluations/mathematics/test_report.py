@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from built_tables import read
 from fake_configs import resolved_artifact
-from fake_mathematics import KEPT, mathematics
+from fake_mathematics import CHECKPOINT_TOKENS, mathematics
 from fake_results import FakeResults, rewrite
 from pictures import changed, hollow, legend_of, numbers, of_row, picture_of
 
@@ -28,7 +28,7 @@ def means(fake: FakeResults, suite: str, run: str, name: str) -> float:
 def test_figure_9_has_the_mean_over_sets_by_tokens(fake: FakeResults, tmp_path: Path) -> None:
     build_table(resolved_artifact("figure9"), fake.results, tmp_path / "figure9")
     cells, suite = read(tmp_path / "figure9.csv"), "mathematics_by_tokens"
-    for tokens in KEPT:
+    for tokens in CHECKPOINT_TOKENS:
         expected = 100 * means(fake, suite, "math_diff", f"average_t{tokens}")
         assert float(cells["math_diff", f"t{tokens}"]["value"]) == pytest.approx(expected)
         expected = 100 * means(fake, suite, "math_diff", f"svamp_t{tokens}")
@@ -124,7 +124,7 @@ def test_the_curves_of_figure_9_go_up_in_tokens_to_the_final_weights(fake: FakeR
         (line,) = of_row(figure, drawn, row.label)
         x, y = line.get_data()
         last = results.training(row.run, 0).metrics["tokens"]
-        assert list(x) == [*KEPT, last] == sorted(x)
-        names = [*(f"average_t{tokens}" for tokens in KEPT), "average"]
+        assert list(x) == [*CHECKPOINT_TOKENS, last] == sorted(x)
+        names = [*(f"average_t{tokens}" for tokens in CHECKPOINT_TOKENS), "average"]
         expected = [100 * means(fake, "mathematics_by_tokens", row.run, name) for name in names]
         assert list(y) == pytest.approx(expected)

@@ -11,7 +11,7 @@ from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import TableDocument
 from difftransformer.reporting.table_job import make_table
 
-PLACE = "trained_sizes/{}/{}/training"
+METRIC_KEY = "trained_sizes/{}/{}/training"
 
 
 def variants(fake: FakeResults) -> TableDocument:
@@ -24,10 +24,10 @@ def test_a_variant_has_its_speed_of_training_and_the_median_of_its_ratios(
     ours, theirs = [2.0, 4.0, 3.0, 8.0, 5.0], [1.0, 1.0, 3.0, 2.0, 2.5]
     slow = [9.0] * PROCESSES
     changes = {
-        PLACE.format("dint", "sdpa"): ours,
-        PLACE.format("dint", "blocked"): slow,
-        PLACE.format("transformer_gqa", "sdpa"): slow,
-        PLACE.format("transformer_gqa", "blocked"): theirs,
+        METRIC_KEY.format("dint", "sdpa"): ours,
+        METRIC_KEY.format("dint", "blocked"): slow,
+        METRIC_KEY.format("transformer_gqa", "sdpa"): slow,
+        METRIC_KEY.format("transformer_gqa", "blocked"): theirs,
     }
     throughput(fake, changes=changes)
     first, second = variants(fake).sections

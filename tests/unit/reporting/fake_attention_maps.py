@@ -41,17 +41,17 @@ def attention_maps(
         "negative_fraction": 0.4 if two else 0.0, "positive_magnitude": 0.02,
         "negative_magnitude": 0.01 if two else None, "distance": 0.7 if two else 0.4,
     }  # fmt: skip
-    known = {name: value and value * (1 + noise.gauss(0, 0.02)) for name, value in own.items()}
-    metrics = known | {"distance_all": 0.6, "tokens": 32_768}
+    noisy = {name: value and value * (1 + noise.gauss(0, 0.02)) for name, value in own.items()}
+    metrics = noisy | {"distance_all": 0.6, "tokens": 32_768}
     metrics |= {
         f"{name}_l{layer}": value if layer in layers else None
-        for name, value in known.items()
+        for name, value in noisy.items()
         for layer in range(depth)
     }
     number = len(layers) * MAPS.get(run, 4)
     details = fake.root / f"evaluations/{suite}/{run}/{seed}"
     details.mkdir(parents=True, exist_ok=True)
-    distance = torch.full((number, number), known["distance"], dtype=torch.float64)
+    distance = torch.full((number, number), noisy["distance"], dtype=torch.float64)
     generator = torch.Generator().manual_seed(len(run) + seed)
     rows = torch.rand(2, depth, 3, 128, generator=generator)
     arrays = {

@@ -59,9 +59,9 @@ def swept_runs() -> tuple[str, ...]:
 def timed_rows(name: str, *, trained_sizes: bool) -> list[str]:
     """Rows of all sections that show timings, at the sizes of their own runs or of the scale."""
     parts = [part for artifact in RESOLVER.artifacts.values() for part in artifact.sections]
-    shown = [part for part in parts if part.typed_options.timing == name]
-    asked = [part for part in shown if (part.evaluation != name) == trained_sizes]
-    return list(dict.fromkeys(row.run for part in asked for row in part.rows))
+    parts_with_timing = [part for part in parts if part.typed_options.timing == name]
+    matching = [part for part in parts_with_timing if (part.evaluation != name) == trained_sizes]
+    return list(dict.fromkeys(row.run for part in matching for row in part.rows))
 
 
 def facts(run: str) -> dict[str, int | float | bool | str | None]:
@@ -95,5 +95,5 @@ def base(run: str) -> str:
 
 def width(run: str) -> int:
     """Width of a run: that of its size, else that of all others."""
-    found = re.search(r"_size_(\d+)$", run)
-    return int(found.group(1)) if found else 128
+    match = re.search(r"_size_(\d+)$", run)
+    return int(match.group(1)) if match else 128

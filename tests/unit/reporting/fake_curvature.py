@@ -16,13 +16,13 @@ def curvature(
 ) -> None:
     """Write the result of one run, and its spectra beside it."""
     noise = random.Random(f"curvature{run}{seed}")
-    found = {
+    spectra = {
         phase: [_spectrum(noise, growth, run) for _ in range(_BATCHES)]
         for phase, growth in {"early": 6.0, "middle": 2.0, "late": 1.0}.items()
         if phase in {*phases, "late"}
     }
     metrics: dict[str, float | int | None] = {}
-    for phase, batches in found.items():
+    for phase, batches in spectra.items():
         numbers = {
             "largest": fmean(batch.nodes[-1] for batch in batches),
             "smallest": fmean(batch.nodes[0] for batch in batches),
@@ -35,7 +35,7 @@ def curvature(
         metrics |= {phase_metric(name, phase): number for name, number in numbers.items()}
     details = fake.root / f"evaluations/{suite}/{run}/{seed}"
     details.mkdir(parents=True, exist_ok=True)
-    (details / SPECTRA).write_text(Spectra(phases=found).model_dump_json())
+    (details / SPECTRA).write_text(Spectra(phases=spectra).model_dump_json())
     config = {
         "kind": "curvature", "seq_len": 64, "sequences": 16, "batches": _BATCHES,
         "steps": _STEPS, "phases": phases,

@@ -68,11 +68,11 @@ def _eleven(fake: Any, run: str, seed: int) -> None:
 
 def _by_tokens(fake: Any, seed: int) -> None:
     for row in BY_TOKENS:
-        for place, run in enumerate(RESOLVER.members(row, "adaptation_tokens")):
+        for index, run in enumerate(RESOLVER.members(row, "adaptation_tokens")):
             if run != row:
-                steps = {"validation_loss": 1.6, "tokens": 15_000 * 2**place}
+                steps = {"validation_loss": 1.6, "tokens": 15_000 * 2**index}
                 fake.training(run, seed, steps | METHOD_SIZES)
-                losses(fake, run, seed, 2.5 - 0.3 * place, 3.8 + 0.1 * place)
+                losses(fake, run, seed, 2.5 - 0.3 * index, 3.8 + 0.1 * index)
                 _eleven(fake, run, seed)
 
 
@@ -90,11 +90,11 @@ def _further(fake: Any, seed: int) -> None:
             many_shot_suite(
                 fake, run, seed, f"icl_{task}_any", task, [1, 5, 24], "random", 1, "random"
             )
-    for place, run in enumerate(("math_transformer", *TUNED)):
+    for index, run in enumerate(("math_transformer", *TUNED)):
         if run in TUNED:
             fake.training(run, seed, {"validation_loss": 1.6} | METHOD_SIZES)
         understanding(fake, run, seed, 0, tasks=SIX, suite="instruction_tuning")
-        losses(fake, run, seed, 2.5 - 0.1 * place, 3.8, target_suite="adaptation_worked")
+        losses(fake, run, seed, 2.5 - 0.1 * index, 3.8, target_suite="adaptation_worked")
 
 
 def effective_attention(fake: Any, run: str, seed: int, suite: str = "effective_attention") -> None:
@@ -120,14 +120,16 @@ def sentences(fake: Any, run: str, seed: int, suite: str = "sentences") -> None:
     words = [OTHER, RELEVANT, OTHER, DISTRACTOR, OTHER]
     rows = {name: draw.normal(size=(2, 4, 5)).astype(np.float32) for name in SENTENCES}
     save_file(
-        {name: torch.from_numpy(one) for name, one in rows.items()}, details / "rows.safetensors"
+        {name: torch.from_numpy(array) for name, array in rows.items()},
+        details / "rows.safetensors",
     )
     maps = {name: np.tril(draw.normal(size=(2, 4, 5, 5))).astype(np.float16) for name in SENTENCES}
     save_file(
-        {name: torch.from_numpy(one) for name, one in maps.items()}, details / "maps.safetensors"
+        {name: torch.from_numpy(array) for name, array in maps.items()},
+        details / "maps.safetensors",
     )
-    shown = {name: {"tokens": tokens, "words": words} for name in SENTENCES}
-    (details / "tokens.json").write_text(json.dumps(shown))
+    labels = {name: {"tokens": tokens, "words": words} for name in SENTENCES}
+    (details / "tokens.json").write_text(json.dumps(labels))
     metrics = {
         share_metric(name, word, lowest=lowest): -0.2 if lowest else 0.1
         for name in SENTENCES

@@ -25,12 +25,12 @@ def head_features(fake: Any, run: str, seed: int, suite: str = "head_features") 
     for layer in range(_LAYERS):
         metrics |= {f"cka_l{layer}": level, f"importance_evenness_l{layer}": even}
     number = HEADS[run]
-    places = torch.arange(number) / number
+    positions = torch.arange(number) / number
     details = fake.root / f"evaluations/{suite}/{run}/{seed}"
     details.mkdir(parents=True, exist_ok=True)
     arrays = {
         "cka": torch.full((_LAYERS * number, _LAYERS * number), level).fill_diagonal_(1.0),
-        "importance": torch.stack([1 - (1 - even) * places, (1 - places) ** 2]),
+        "importance": torch.stack([1 - (1 - even) * positions, (1 - positions) ** 2]),
     }
     if run == "adapted_dex":
         changed = torch.rand(_LAYERS, number, generator=torch.Generator().manual_seed(seed))

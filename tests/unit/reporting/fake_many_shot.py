@@ -35,9 +35,14 @@ def many_shot_suite(
     }  # fmt: skip
     for number in numbers:
         chance = skill - 0.3 / number
-        found = [sum(draw.random() < chance for _ in range(ITEMS)) for _ in range(orders)]
-        metrics |= {f"accuracy_n{number}_o{i}": right / ITEMS for i, right in enumerate(found)}
-        metrics[f"accuracy_n{number}"] = sum(found) / (orders * ITEMS)
+        correct_by_order = [
+            sum(draw.random() < chance for _ in range(ITEMS)) for _ in range(orders)
+        ]
+        metrics |= {
+            f"accuracy_n{number}_o{i}": correct / ITEMS
+            for i, correct in enumerate(correct_by_order)
+        }
+        metrics[f"accuracy_n{number}"] = sum(correct_by_order) / (orders * ITEMS)
     config = {
         "kind": "many_shot", "task": task, "data": "generated", "classes": TASKS[task],
         "word_noise": 0.4, "demonstrations": numbers, "order": order, "order_seeds": orders,

@@ -13,7 +13,7 @@ TRAINING = {
     "steps": 800, "seq_len": 150, "batch_size": 10, "lr": 4e-3, "warmup_steps": 8,
     "save_checkpoints_at": [0.25, 0.5],
 }  # fmt: skip
-KEPT = (300_000, 600_000)
+CHECKPOINT_TOKENS = (300_000, 600_000)
 
 
 def mathematics(fake: Any, run: str, seed: int, suite: str) -> None:
@@ -21,7 +21,9 @@ def mathematics(fake: Any, run: str, seed: int, suite: str) -> None:
     from fake_results import rewrite  # which imports this module
 
     noise = random.Random(f"{suite}{run}{seed}")
-    endings = [*(f"_t{tokens}" for tokens in KEPT), ""] if suite != "mathematics" else [""]
+    endings = (
+        [*(f"_t{tokens}" for tokens in CHECKPOINT_TOKENS), ""] if suite != "mathematics" else [""]
+    )
     metrics: dict[str, float] = {}
     for ending in endings:
         for name in MATH_SETS:

@@ -46,21 +46,21 @@ def _config(kind: str, **settings: object) -> dict[str, object]:
     }
 
 
-def _cells(draw: random.Random, chances: dict[str, float], asked: int) -> Metrics:
+def _cells(draw: random.Random, chances: dict[str, float], queries: int) -> Metrics:
     """Counts of cells and of what they add up to; a name without depth holds all of its depths."""
     metrics: Metrics = {}
     for name, chance in chances.items():
         total = 0
         for depth in DEPTHS:
-            correct = sum(draw.random() < chance for _ in range(SAMPLES * asked))
+            correct = sum(draw.random() < chance for _ in range(SAMPLES * queries))
             total += correct
-            metrics |= _counts(f"{name}_d{depth}", correct, SAMPLES * asked)
-        metrics |= _counts(name, total, len(DEPTHS) * SAMPLES * asked)
+            metrics |= _counts(f"{name}_d{depth}", correct, SAMPLES * queries)
+        metrics |= _counts(name, total, len(DEPTHS) * SAMPLES * queries)
     return metrics
 
 
-def _counts(name: str, correct: int, asked: int) -> Metrics:
-    return {f"accuracy_{name}": correct / asked, f"correct_{name}": correct, f"total_{name}": asked}
+def _counts(name: str, correct: int, total: int) -> Metrics:
+    return {f"accuracy_{name}": correct / total, f"correct_{name}": correct, f"total_{name}": total}
 
 
 SHARED: Metrics = {"computed_positions": 460, "prompt_positions": 1000}
@@ -71,9 +71,9 @@ def needles(fake: "FakeResults", row: str, seed: int) -> None:
     """Multi-needle retrieval of the recall twin of a row."""
     draw = random.Random(f"needles {row} {seed}")
     metrics: Metrics = dict(SHARED)
-    for needles, asked in PAIRS:
+    for needles, queries in PAIRS:
         chance = 1 / needles if row == "transformer" else 0.99 - 0.02 * needles
-        metrics |= _cells(draw, {f"n{needles}_r{asked}": chance}, asked)
+        metrics |= _cells(draw, {f"n{needles}_r{queries}": chance}, queries)
     config = _config("needles", pairs=[list(pair) for pair in PAIRS], lengths=None)
     for suite in ("needles", "needles_variants"):
         fake.evaluation(f"recall_{row}", seed, suite, metrics, config)
@@ -112,15 +112,15 @@ def _attention(fake: "FakeResults", row: str, seed: int) -> None:
     if row == "diff":
         rows -= 0.4 * draw.dirichlet(np.full(length, 0.3), size=(2, heads)).astype(np.float32)
     regions = ["bos", *["before"] * 8, *["answer"] * 2, *["after"] * 8, "query"]
-    tokens = [f"f{place:02d}" for place in range(length)]
+    tokens = [f"f{position:02d}" for position in range(length)]
     maps = np.tril(draw.dirichlet(np.full(length, 0.3), size=(2, heads, length)))
-    for one in (run, f"equal_{run}"):
-        details = fake.root / "evaluations" / suite / one / str(seed)
+    for run_name in (run, f"equal_{run}"):
+        details = fake.root / "evaluations" / suite / run_name / str(seed)
         details.mkdir(parents=True, exist_ok=True)
         np.save(details / EXAMPLE, rows)
         save_file({"maps": maps.astype(np.float16)}, details / MAPS)
         example = {"tokens": tokens, "regions": regions, "maps": True}
         (details / PROMPT).write_text(json.dumps(example))
     config = _config(suite, needles=6)
-    for one in (run, f"equal_{run}"):
-        fake.evaluation(one, seed, suite, metrics, config)
+    for run_name in (run, f"equal_{run}"):
+        fake.evaluation(run_name, seed, suite, metrics, config)

@@ -17,7 +17,7 @@ def outliers(fake: Any, run: str, seed: int) -> None:
         top = largest * math.exp(noise.gauss(0, 0.1)) * (0.5 if "diff" in run else 1)
         metrics |= {f"{kind}_top{rank}": top / rank**0.1 for rank in RANKS}
         metrics[f"{kind}_median"] = top / 20
-        edges = [10 ** (place / 10) for place in range(-20, round(10 * math.log10(top)) + 1)]
+        edges = [10 ** (exponent / 10) for exponent in range(-20, round(10 * math.log10(top)) + 1)]
         counts = [round(1e5 * edge * math.exp(-10 * edge / top)) + 1 for edge in edges]
         histograms[kind] = {"edges": edges, "counts": counts}
     details = fake.root / f"evaluations/outliers/{run}/{seed}"

@@ -35,7 +35,7 @@ def the_rest(fake: Any, seeds: Sequence[int]) -> None:
             runs = _runs(part)
             for suite, run in _read(part, runs):
                 for seed in seeds:
-                    if (suite, run, seed) not in fake.places:
+                    if (suite, run, seed) not in fake.paths:
                         _write(fake, suite, run, seed, runs)
 
 
@@ -86,8 +86,8 @@ def _read(part: SectionConfig, runs: Sequence[str]) -> Iterator[tuple[str | None
         if part.typed_options.trained:
             yield None, run
         for suite in part.typed_options.paired_suites if run in paired_runs else part.suites:
-            said = judges.get(suite)
-            yield from ((name, run) for name in _judged(suite, said) or [suite])
+            judge_names = judges.get(suite)
+            yield from ((name, run) for name in _judged(suite, judge_names) or [suite])
 
 
 def _judged(suite: str, judges: Sequence[str] | None) -> list[str]:
@@ -96,12 +96,12 @@ def _judged(suite: str, judges: Sequence[str] | None) -> list[str]:
 
 def _write(fake: Any, suite: str | None, run: str, seed: int, neighbors: Sequence[str]) -> None:
     artifacts = [suite] if suite is None else [suite, *_of_the_same_kind(suite, fake)]
-    places = (
-        fake.places.get((artifact, other, seed))
+    candidates = (
+        fake.paths.get((artifact, other, seed))
         for artifact in artifacts
         for other in (run, *_bases(run), *neighbors, *fake.runs(artifact))
     )
-    path = next((place for place in places if place is not None), None)
+    path = next((candidate for candidate in candidates if candidate is not None), None)
     if path is None:
         assert suite is not None, f"{run}: no training to make one up from"
         _by_names(fake, suite, run, seed)
@@ -111,9 +111,9 @@ def _write(fake: Any, suite: str | None, run: str, seed: int, neighbors: Sequenc
         target = path.parents[1].with_name(run) / str(seed) / path.name
         _copy_history(fake, path.parent, target.parent)
     else:
-        asked = path.parents[1]
-        asked = asked if content["suite"] == suite else asked.with_name(suite)
-        target = asked / run / path.name
+        suite_folder = path.parents[1]
+        suite_folder = suite_folder if content["suite"] == suite else suite_folder.with_name(suite)
+        target = suite_folder / run / path.name
         if path.with_suffix("").is_dir():
             shutil.copytree(path.with_suffix(""), target.with_suffix(""))
     draw = random.Random(f"{suite}{run}{seed}")
@@ -133,7 +133,7 @@ def _copy_history(fake: Any, source: Path, target: Path) -> None:
 def _of_the_same_kind(suite: str, fake: Any) -> list[str]:
     suites = fake_configs.RESOLVER.suites
     kind = suites[suite]["kind"] if suite in suites else None
-    artifacts = dict.fromkeys(artifact for artifact, _, _ in fake.places if artifact in suites)
+    artifacts = dict.fromkeys(artifact for artifact, _, _ in fake.paths if artifact in suites)
     return [artifact for artifact in artifacts if suites[artifact]["kind"] == kind]
 
 
@@ -145,7 +145,7 @@ def _bases(run: str) -> Iterator[str]:
 
 
 def _by_names(fake: Any, suite: str, run: str, seed: int) -> None:
-    asked = fake_configs.RESOLVER.suite(suite)
+    suite_config = fake_configs.RESOLVER.suite(suite)
     draw = random.Random(f"{suite}{run}{seed}")
-    metrics = {name: draw.uniform(0.2, 0.8) for name in METRICS[asked.kind]}
-    fake.evaluation(run, seed, suite, metrics, asked.model_dump(mode="json"))
+    metrics = {name: draw.uniform(0.2, 0.8) for name in METRICS[suite_config.kind]}
+    fake.evaluation(run, seed, suite, metrics, suite_config.model_dump(mode="json"))

@@ -29,7 +29,7 @@ from fake_v2 import ROWS, SWEPT_HOT, hot_sweeps, v2_results
 from difftransformer.config.resolved_artifacts import SweepRow
 from difftransformer.provenance.checksums import CHECKSUMS, write_checked
 
-PLACES = (16, 22, 30, 41, 56, 77, 106, 145, 199, 273, 374, 512)
+POSITIONS = (16, 22, 30, 41, 56, 77, 106, 145, 199, 273, 374, 512)
 # Row -> (final loss, step at which it learns retrieval), as seen at tiny scale.
 SHAPES = {
     "transformer": (3.850, None),
@@ -56,7 +56,7 @@ class FakeResults:
     def __post_init__(self) -> None:
         self.results: list[Path] = []
         self.histories: list[Path] = []
-        self.places: dict[tuple[str | None, str, int], Path] = {}  # by suite, run and seed
+        self.paths: dict[tuple[str | None, str, int], Path] = {}  # by suite, run and seed
 
     def all_results(self, seeds: tuple[int, ...] = (0, 1, 2)) -> "FakeResults":
         """Write what every artifact reads, made once in a process and copied then."""
@@ -68,7 +68,7 @@ class FakeResults:
 
     def runs(self, suite: str | None) -> list[str]:
         """Runs with results of a suite; None: with trainings."""
-        return list(dict.fromkeys(run for one, run, _ in self.places if one == suite))
+        return list(dict.fromkeys(run for other, run, _ in self.paths if other == suite))
 
     def make(self, seeds: tuple[int, ...]) -> "FakeResults":
         for row in SHAPES:
@@ -195,7 +195,8 @@ class FakeResults:
         final = 3.55 + shared + noise.gauss(0, 0.006)
         early = 0.12 if run == "long_transformer" else 0.0
         curve = {
-            f"nll_p{place}": final + (0.3 + early) * (1 - math.log(place, 512)) for place in PLACES
+            f"nll_p{position}": final + (0.3 + early) * (1 - math.log(position, 512))
+            for position in POSITIONS
         }
         self.history(run, seed, [{"step": STEPS, "loss": final, "validation_loss": final}])
         self.training(run, seed, {"validation_loss": final})
@@ -315,7 +316,7 @@ class FakeResults:
         }
         write_checked(path, result, _beside(path))
         self.results.append(path)
-        self.places[suite, run, seed] = path
+        self.paths[suite, run, seed] = path
 
 
 @cache

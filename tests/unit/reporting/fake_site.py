@@ -38,8 +38,8 @@ def build_site(
     }
     made = [folder / "tables" / f"{name}.json" for name in tables]
     verdicts, output = folder / "verdicts.json", folder / "report" / "index.html"
-    asked = fake_claims([slices[name] for name in tables])
-    build_verdicts(asked, results=fake.results, output=verdicts)
+    claims = fake_claims([slices[name] for name in tables])
+    build_verdicts(claims, results=fake.results, output=verdicts)
     build_report(
         report_config(tables, figures, seeds),
         tables=made,
@@ -54,24 +54,26 @@ def build_site(
 def fake_claims(tables: Sequence[ResolvedArtifact], **changes: Any) -> TestedClaims:
     """The registered claims, with some tables that have their numbers."""
     names = {table.artifact for table in tables}
-    claims = {k: one for k, one in RESOLVER.registry.claims.items() if one.artifact in names}
-    shown = [table for table in tables if table.artifact in {c.artifact for c in claims.values()}]
-    return claims_of(claims, scale=SCALE, tables=shown, **changes)
+    claims = {k: claim for k, claim in RESOLVER.registry.claims.items() if claim.artifact in names}
+    tables_with_claims = [
+        table for table in tables if table.artifact in {c.artifact for c in claims.values()}
+    ]
+    return claims_of(claims, scale=SCALE, tables=tables_with_claims, **changes)
 
 
 def report_config(
     tables: Sequence[str], figures: Sequence[str], seeds: tuple[int, ...] = (0, 1, 2)
 ) -> ReportConfig:
     """The slice of a report on some tables and figures, with the runs that they show."""
-    found = [resolved_artifact(name, seeds=seeds) for name in tables]
-    drawn = [resolved_artifact(name, "figure", seeds=seeds) for name in figures]
+    table_configs = [resolved_artifact(name, seeds=seeds) for name in tables]
+    figure_configs = [resolved_artifact(name, "figure", seeds=seeds) for name in figures]
     runs = {
         row.run: RunDisplay(
             label=row.label,
             base=entry.base if (entry := RESOLVER.runs.get(row.run)) is not None else None,
             color=row.color,
         )
-        for artifact in (*found, *drawn)
+        for artifact in (*table_configs, *figure_configs)
         for part in artifact.sections
         for row in part.rows
     }
@@ -79,10 +81,10 @@ def report_config(
         scale=SCALE,
         scale_description="Made-up numbers of the shape of real ones",
         seeds=list(seeds),
-        tables=found,
-        figures=drawn,
+        tables=table_configs,
+        figures=figure_configs,
         runs=runs,
-        papers={name: one.title for name, one in RESOLVER.papers.papers.items()},
+        papers={name: paper.title for name, paper in RESOLVER.papers.papers.items()},
         commands={name: f"snakemake {name} --config scale={SCALE}" for name in tables},
         command=f"snakemake {' '.join(tables)} --config scale={SCALE}",
         config_option=f"--config scale={SCALE}",

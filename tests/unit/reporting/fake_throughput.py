@@ -36,13 +36,13 @@ def throughput(fake: Any, slow: float = 1.0, changes: Changes | None = None) -> 
     for (shape, row), (backend, gain) in product(timed, (("blocked", 1.1), ("sdpa", 1.0))):
         length, batch = SHAPES.get(shape, TRAINED_SIZES)
         for mode, base in (("training", 20_000), ("forward", 60_000)):
-            place = f"{shape}/{row}/{backend}/{mode}"
+            key = f"{shape}/{row}/{backend}/{mode}"
             mean = base * SPEED.get(row, 0.8) * gain * (slow if row == "diff" else 1.0)
             for process, number in ROUNDS:
                 rate = mean * noise.gauss(1, 0.01)
-                metrics[f"seconds/{place}/{process}/{number}"] = length * batch / rate
-            metrics[f"peak_bytes/{place}"] = 25e6 / gain
-            metrics[f"mfu/{place}"] = None
+                metrics[f"seconds/{key}/{process}/{number}"] = length * batch / rate
+            metrics[f"peak_bytes/{key}"] = 25e6 / gain
+            metrics[f"mfu/{key}"] = None
     metrics |= rounds(changes)
     config = {
         "backends": ["blocked", "sdpa"], "processes": PROCESSES, "repeats": REPEATS, "warmup": 2,
@@ -72,9 +72,9 @@ def _with_others(rows: Iterable[str], name: str, *, trained_sizes: bool = False)
 
 def rounds(changes: Changes | None) -> dict[str, float | None]:
     return {
-        f"seconds/{place}/{process}/{number}": None if one is None else one * factor
-        for place, seconds in (changes or {}).items()
-        for process, one in enumerate(seconds)
+        f"seconds/{key}/{process}/{number}": None if middle is None else middle * factor
+        for key, seconds in (changes or {}).items()
+        for process, middle in enumerate(seconds)
         for number, factor in enumerate(DISTURBED)
     }
 
@@ -90,12 +90,12 @@ def decoding(fake: Any, changes: Changes | None = None, peak: float | None = 2e9
         for batch in (1, 4):
             for context in (256, 1024):
                 metrics[f"min_bytes_read/b{batch}_s{context}/{row}"] = 5e8 / batch
-                place = f"seconds/b{batch}_s{context}/{row}"
+                key = f"seconds/b{batch}_s{context}/{row}"
                 for process, number in ROUNDS:
                     mean = batch * 1000 * SPEED.get(row, 0.91) / context**0.2
                     speed = mean * noise.gauss(1, 0.01)
-                    metrics[f"{place}/sdpa/decoding/{process}/{number}"] = batch * 8 / speed
-                    metrics[f"{place}/eager/decoding/{process}/{number}"] = batch * 9 / speed
+                    metrics[f"{key}/sdpa/decoding/{process}/{number}"] = batch * 8 / speed
+                    metrics[f"{key}/eager/decoding/{process}/{number}"] = batch * 9 / speed
     metrics |= rounds(changes)
     config = {
         "batches": [1, 4], "contexts": [256, 1024], "new_tokens": 8, "backends": ["eager", "sdpa"],

@@ -18,13 +18,13 @@ def with_units(
     """A seed a line of [S, D]."""
     seeds = []
     for seed, line in enumerate(values):
-        given = None if weights is None else weights.tolist()
-        whole = line.sum() / (len(line) if weights is None else weights.sum())
+        weight_values = None if weights is None else weights.tolist()
+        mean = line.sum() / (len(line) if weights is None else weights.sum())
         units = PerItemScores(
-            item_type="items", terms=[RatioTerm(values=line.tolist(), weights=given)]
+            item_type="items", terms=[RatioTerm(values=line.tolist(), weights=weight_values)]
         )
         seeds.append(
-            SeedValue(seed=seed, value=whole, text="", job_ids=[f"j{seed}"], per_item=units)
+            SeedValue(seed=seed, value=mean, text="", job_ids=[f"j{seed}"], per_item=units)
         )
     return seeds
 
@@ -38,13 +38,13 @@ def units_everywhere(results: Results) -> Results:
         values = value + items - items.mean()
         return PerItemScores(item_type="items", terms=[RatioTerm(values=values.tolist())])
 
-    def asked(result: Result) -> Result:
-        known = {
+    def with_per_item(result: Result) -> Result:
+        per_item = {
             name: units(result.run, name, value)
             for name, value in result.metrics.items()
             if value is not None
         }
-        return result.model_copy(update={"per_item": known})
+        return result.model_copy(update={"per_item": per_item})
 
-    evaluations = {key: asked(result) for key, result in results.evaluations.items()}
+    evaluations = {key: with_per_item(result) for key, result in results.evaluations.items()}
     return replace(results, evaluations=evaluations)

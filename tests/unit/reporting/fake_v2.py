@@ -48,7 +48,7 @@ VARIANT_FACTS = {
     "timed": True,
 }  # fmt: skip
 """What planning says of a model, in the same terms."""
-PLACES = (2, 8, 32, 128)
+POSITIONS = (2, 8, 32, 128)
 HOT_STEPS = 80
 
 
@@ -89,16 +89,16 @@ def context_rms(fake: Any, run: str, seed: int) -> None:
         "tokens": 32768, "magnification": norm, "magnification_max": norm**2,
     }  # fmt: skip
     for kind, factor in (("weights", 1.0), ("before", 0.9), ("after", 0.9 * norm)):
-        for place in PLACES:
-            middle = factor * place**-0.3 * (1 + noise.gauss(0, 0.02))
-            name = f"{kind}_p{place}"
+        for position in POSITIONS:
+            middle = factor * position**-0.3 * (1 + noise.gauss(0, 0.02))
+            name = f"{kind}_p{position}"
             metrics |= {name: middle, f"{name}_low": 0.7 * middle, f"{name}_high": 1.4 * middle}
     if run.partition("_")[0] in ("diff", "dint", "shared", "tda") and "no_lambda" not in run:
         metrics |= {"lambda_l0": 0.3 + noise.gauss(0, 0.01), "lambda_l1": -0.4}
     else:
         metrics |= {"lambda_l0": None, "lambda_l1": None}
     config = {
-        "kind": "context_rms", "seq_len": 128, "positions": len(PLACES), "first_position": 2,
+        "kind": "context_rms", "seq_len": 128, "positions": len(POSITIONS), "first_position": 2,
     }  # fmt: skip
     fake.evaluation(run, seed, "context_rms", metrics, config)
 
@@ -126,9 +126,9 @@ def hot_model(
         loss = 4 - step / HOT_STEPS + noise.gauss(0, 0.02) + spike
         points.append({"step": step, "loss": loss, "grad_norm": 0.5 * loss + noise.gauss(0, 0.02)})
     fake.history(run, seed, points)
-    whole = diverges_at is None
+    completed = diverges_at is None
     metrics = {
-        "validation_loss": points[-1]["loss"] if whole else None,
-        "diverged": int(not whole), "diverged_at": diverges_at, "planned_steps": HOT_STEPS,
+        "validation_loss": points[-1]["loss"] if completed else None,
+        "diverged": int(not completed), "diverged_at": diverges_at, "planned_steps": HOT_STEPS,
     }  # fmt: skip
     fake.training(run, seed, metrics, lr)

@@ -57,6 +57,6 @@ def claims_of(claims: Mapping[str, Claim], **changes: Any) -> TestedClaims:
     return TestedClaims(claims=dict(claims), **defaults | changes)
 
 
-def verdict(tested_claim: Claim, *found: Evidence, **changes: Any) -> Verdict:
+def verdict(tested_claim: Claim, *evidence: Evidence, **changes: Any) -> Verdict:
     """The verdict on a claim that is alone in its family."""
-    return decide(claims_of({"C": tested_claim}, **changes), {"C": found})[0]
+    return decide(claims_of({"C": tested_claim}, **changes), {"C": evidence})[0]

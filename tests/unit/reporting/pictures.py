@@ -38,13 +38,17 @@ def picture_of(artifact: ResolvedArtifact, results: Results, fake: FakeResults) 
 def changed(results: Results, suite: str, /, data: str = "", **metrics: float | None) -> Results:
     """Give all results of a suite other metrics, and their items another origin."""
 
-    def changed(one: Result) -> Result:
-        config = one.settings["config"] | ({"data": data} if data else {})
-        update = {"metrics": one.metrics | metrics, "settings": one.settings | {"config": config}}
-        return one.model_copy(update=update)
+    def changed(result: Result) -> Result:
+        config = result.settings["config"] | ({"data": data} if data else {})
+        update = {
+            "metrics": result.metrics | metrics,
+            "settings": result.settings | {"config": config},
+        }
+        return result.model_copy(update=update)
 
     evaluations = {
-        key: changed(one) if key[0] == suite else one for key, one in results.evaluations.items()
+        key: changed(result) if key[0] == suite else result
+        for key, result in results.evaluations.items()
     }
     return replace(results, evaluations=evaluations)
 

@@ -36,18 +36,20 @@ def added(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for name, head, text in (("runs", "runs:\n", entry), ("evaluations", "suites:\n", SUITE)):
         file = config / f"{name}.yaml"
         file.write_text(file.read_text().replace(f"\n{head}", f"\n{head}{text}", 1))
-    rows = [{"run": one} for one in ("transformer", "diff", run)]
-    for name, asked in SECTIONS.items():
+    rows = [{"run": run_name} for run_name in ("transformer", "diff", run)]
+    for name, suites in SECTIONS.items():
         parts = [
             {"title": suite, "evaluation": evaluation, "suites": [suite], "rows": rows}
-            for suite, evaluation in asked.items()
+            for suite, evaluation in suites.items()
         ]
         form = {"table": {"caption": "Mine."}, "figure": {"caption": "Mine.", "alt": "Mine."}}
         artifact = {"title": name, "description": name, "sections": parts, **form}
         (config / "artifacts" / f"{name}.yaml").write_text(json.dumps(artifact))
-    whole = ConfigResolver.load(config, {"scale": SCALE})
-    alone = replace(whole, artifacts={name: whole.artifacts[name] for name in SECTIONS})
-    monkeypatch.setattr(fake_configs, "RESOLVER", alone)
+    full_config = ConfigResolver.load(config, {"scale": SCALE})
+    only_sections = replace(
+        full_config, artifacts={name: full_config.artifacts[name] for name in SECTIONS}
+    )
+    monkeypatch.setattr(fake_configs, "RESOLVER", only_sections)
     return run
 
 
@@ -90,7 +92,7 @@ def test_the_run_of_the_page_looks_like_no_row_of_its_table(added: str, reposito
 def test_what_is_left_out_says_who_builds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(fake_rest.LEFT_OUT, "sinks", "sinks/test_measure.py")
     assert made_up("table") == ["anew"]
-    ((mark,),) = [one.marks for one in skipped("table")]
+    ((mark,),) = [parameter.marks for parameter in skipped("table")]
     assert mark.kwargs["reason"] == "mine: tests/evaluations/sinks/test_measure.py builds sinks"
 
 

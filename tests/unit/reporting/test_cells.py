@@ -42,17 +42,17 @@ def cell(row: str, values: dict[int, float | None], paper: float | None = None) 
 def test_a_row_has_the_other_one_subtracted_seed_by_seed() -> None:
     ours = cell("ours", {0: 3.0, 1: 5.0, 2: 4.0, 7: 99.0, 8: None}, 2.5)
     base = cell("base", {2: 1.0, 1: 4.0, 0: 3.5, 8: 99.0, 9: 99.0}, 3.25)
-    (found,) = paired_differences(ROWS, ["loss"], [base, ours], 2)
-    assert (found.row, found.column) == ("ours", "loss_difference")
-    assert found.by_seed() == {0: -0.5, 1: 1.0, 2: 3.0}
-    assert found.job_ids() == sorted(
+    (difference,) = paired_differences(ROWS, ["loss"], [base, ours], 2)
+    assert (difference.row, difference.column) == ("ours", "loss_difference")
+    assert difference.by_seed() == {0: -0.5, 1: 1.0, 2: 3.0}
+    assert difference.job_ids() == sorted(
         f"{row}-{seed}" for row in ("ours", "base") for seed in (0, 1, 2)
     )
     interval = stats.ttest_rel([3.0, 5.0, 4.0], [3.5, 4.0, 1.0]).confidence_interval()
-    assert found.value == pytest.approx(3.5 / 3)
-    assert (found.ci_low, found.ci_high) == pytest.approx((interval.low, interval.high))
-    assert (found.paper_value, found.paper_text) == (-0.75, "−0.75")
-    assert found.text.startswith("+1.17 ± ")
+    assert difference.value == pytest.approx(3.5 / 3)
+    assert (difference.ci_low, difference.ci_high) == pytest.approx((interval.low, interval.high))
+    assert (difference.paper_value, difference.paper_text) == (-0.75, "−0.75")
+    assert difference.text.startswith("+1.17 ± ")
 
 
 def test_what_rounding_leaves_of_equal_numbers_is_no_difference() -> None:
@@ -60,14 +60,14 @@ def test_what_rounding_leaves_of_equal_numbers_is_no_difference() -> None:
         cell("ours", {0: 0.1 + 0.2, 1: 38.7, 2: 0.3}),
         cell("base", {0: 0.3, 1: 38.7, 2: 0.3}),
     )
-    (found,) = paired_differences(ROWS, ["loss"], [base, ours], 2)
-    assert found.value == 0 and set(found.by_seed().values()) == {0.0}
+    (difference,) = paired_differences(ROWS, ["loss"], [base, ours], 2)
+    assert difference.value == 0 and set(difference.by_seed().values()) == {0.0}
 
 
 def test_a_published_difference_needs_both_numbers() -> None:
     ours, base = cell("ours", {0: 3.0}, 2.5), cell("base", {0: 1.0})
-    (found,) = paired_differences(ROWS, ["loss"], [base, ours], 2)
-    assert (found.value, found.paper_value, found.paper_text) == (2.0, None, None)
+    (difference,) = paired_differences(ROWS, ["loss"], [base, ours], 2)
+    assert (difference.value, difference.paper_value, difference.paper_text) == (2.0, None, None)
 
 
 def mean_of(seeds: list[SeedValue]) -> Cell:
@@ -78,7 +78,7 @@ def test_a_cell_covers_the_truth_of_all_seeds_and_items() -> None:
     """Over 100 items that count as much as 5 seeds do; of the seeds alone it is too narrow."""
     design, random = Design(5, 100, 1.0, 1.0, False), np.random.default_rng(0)
     drawn = [with_units(design.draw(random, 2.0)) for _ in range(600)]
-    alone = [[seed.model_copy(update={"per_item": None}) for seed in seeds] for seeds in drawn]
+    seeds_only = [[seed.model_copy(update={"per_item": None}) for seed in seeds] for seeds in drawn]
 
     def coverage(samples: list[list[SeedValue]]) -> float:
         cells = [mean_of(seeds) for seeds in samples]
@@ -86,17 +86,25 @@ def test_a_cell_covers_the_truth_of_all_seeds_and_items() -> None:
 
     # Three standard errors of 0.95 in so many are 0.027.
     assert 0.92 < coverage(drawn) < 0.98
-    assert coverage(alone) < 0.89
+    assert coverage(seeds_only) < 0.89
 
 
 def test_one_seed_has_no_interval_nor_have_equal_values() -> None:
-    one = mean_of(with_units(np.random.default_rng(0).normal(0, 1, (1, 50))))
-    assert one.value is not None and one.std is None and (one.ci_low, one.ci_high) == (None, None)
+    single = mean_of(with_units(np.random.default_rng(0).normal(0, 1, (1, 50))))
+    assert (
+        single.value is not None
+        and single.std is None
+        and (single.ci_low, single.ci_high) == (None, None)
+    )
     same = mean_of([SeedValue(seed=n, value=0.25, text="", job_ids=[]) for n in range(3)])
     assert (same.text, same.std, same.ci_low, same.n) == ("0.250", 0.0, None, 3)
     # Seeds agree and items do not: what was asked is known to vary.
-    asked = mean_of(with_units(np.tile([0.0, 1.0, 1.0, 0.0], (3, 1))))
-    assert asked.ci_low is not None and asked.ci_low < 0.5 and asked.text.startswith("0.500 ± ")
+    varying_items = mean_of(with_units(np.tile([0.0, 1.0, 1.0, 0.0], (3, 1))))
+    assert (
+        varying_items.ci_low is not None
+        and varying_items.ci_low < 0.5
+        and varying_items.text.startswith("0.500 ± ")
+    )
 
 
 @pytest.mark.parametrize("name", ["table3", "dex_methods", "v2_loss"])
@@ -104,7 +112,8 @@ def test_differences_have_the_intervals_of_their_verdicts(name: str, fake: FakeR
     artifact = resolved_artifact(name)
     results = load_results(fake.results, "tiny")
     with_items, without = (
-        make_table(artifact, one) for one in (units_everywhere(results), results)
+        make_table(artifact, table_results)
+        for table_results in (units_everywhere(results), results)
     )
     verdicts = verdicts_of(claims_on(name), units_everywhere(results))
     baseline, compared = (
@@ -113,13 +122,13 @@ def test_differences_have_the_intervals_of_their_verdicts(name: str, fake: FakeR
     )
     for tested in (contrast for verdict in verdicts.values() for contrast in verdict.contrasts):
         row, column = tested.row, tested.metric + DIFFERENCE_SUFFIX
-        cell, alone = with_items.find(row, column), without.find(row, column)
+        cell, cell_without = with_items.find(row, column), without.find(row, column)
         if cell is None or baseline[row] != tested.baseline:
             continue
         assert (cell.value, cell.ci_low, cell.ci_high) == (
             tested.effect, tested.ci_low, tested.ci_high
         )  # fmt: skip
-        assert alone is not None and alone.ci_high != cell.ci_high
+        assert cell_without is not None and cell_without.ci_high != cell.ci_high
         compared += 1
     assert compared
 
@@ -135,7 +144,7 @@ def test_median_of_censored_times() -> None:
     middle, low, high, censored = cell(300.0, None, 500.0)
     assert (middle.value, middle.text) == (500.0, "500 (300 to 500); 2 of 3 arrive")
     assert (low.value, high.value, censored.value) == (300.0, 500.0, 1.0)
-    assert [one.column for one in (middle, censored)] == ["steps", "steps_censored"]
+    assert [column_cell.column for column_cell in (middle, censored)] == ["steps", "steps_censored"]
     middle, low, *_ = cell(None, None, 500.0)
     assert (middle.value, middle.text, low.value) == (None, "> 800; 1 of 3 arrive", 500.0)
     # Who ended before the others arrived says nothing about when.

@@ -22,8 +22,8 @@ LOOK = {"ours": RowStyle("#123456", (5, 1.5), "s"), "theirs": RowStyle("#654321"
 
 def band(axes: Axes) -> list[tuple[float, float]]:
     """Lowest and highest point of the band at each x."""
-    (found,) = axes.collections
-    (path,) = found.get_paths()
+    (collection,) = axes.collections
+    (path,) = collection.get_paths()
     at: dict[float, list[float]] = {}
     for x, y in path.vertices:
         at.setdefault(float(x), []).append(float(y))
@@ -71,18 +71,18 @@ def test_means_are_never_taken_of_logarithms() -> None:
 @pytest.mark.parametrize("along", ["x", "y"])
 def test_an_estimate_has_its_own_interval_its_seeds_and_the_published_value(along: str) -> None:
     axes = Figure().add_subplot()
-    found = [
+    estimates = [
         *make_estimates("a", "ours", 2.0, (0.5, 5.0), [1.0, 3.0], published=4.0),
         *make_estimates("a", "theirs", 7.0, None, [7.0]),
         *make_estimates("b", "theirs", 8.0, (8.5, 9.0)),  # of a fit, not around its value
     ]
-    draw_estimates(axes, found, LOOK, {"a": "A", "b": "B"}, along=along)  # type: ignore[arg-type]
-    place, number = ("x", "y") if along == "x" else ("y", "x")
+    draw_estimates(axes, estimates, LOOK, {"a": "A", "b": "B"}, along=along)  # type: ignore[arg-type]
+    label_axis, value_axis = ("x", "y") if along == "x" else ("y", "x")
 
     def at(name: str) -> dict[str, list[tuple[float, ...]]]:
         return {
             look.color: [
-                tuple(float(one) for one in data if np.isfinite(one))
+                tuple(float(coordinate) for coordinate in data if np.isfinite(coordinate))
                 for line in axes.lines
                 if line.get_color() == look.color
                 for data in [getattr(line, f"get_{name}data")()]
@@ -90,17 +90,20 @@ def test_an_estimate_has_its_own_interval_its_seeds_and_the_published_value(alon
             for look in LOOK.values()
         }
 
-    ours, theirs = at(number).values()
+    ours, theirs = at(value_axis).values()
     assert {(2.0,), (0.5, 5.0), (4.0,)} <= set(ours)
     assert {(7.0, 8.0), (8.5, 9.0)} <= set(theirs)
     dots = [
         float(offset[int(along == "x")]) for c in axes.collections for offset in c.get_offsets()
     ]
     assert sorted(dots) == [1.0, 3.0]  # a single seed has none beside its mark
-    left, right = (next(data for data in value if data) for value in at(place).values())
+    left, right = (next(data for data in value if data) for value in at(label_axis).values())
     assert left[0] < 0 < right[0], "rows are beside each other"
-    assert [tick.get_text() for tick in getattr(axes, f"get_{place}ticklabels")()] == ["A", "B"]
-    limits = getattr(axes, f"get_{place}lim")()
+    assert [tick.get_text() for tick in getattr(axes, f"get_{label_axis}ticklabels")()] == [
+        "A",
+        "B",
+    ]
+    limits = getattr(axes, f"get_{label_axis}lim")()
     assert limits == ((-0.5, 1.5) if along == "x" else (1.5, -0.5)), "the first place is on top"
 
 

@@ -21,10 +21,14 @@ from difftransformer.reporting.provenance_summary import ProvenanceSummary
 from difftransformer.reporting.table_job import build_table
 from difftransformer.reporting.verdict_job import build_verdicts
 
-WHOLE = resolved_artifact("table6")
-ROWS = WHOLE.sections[0].rows[:1] + [row for row in WHOLE.sections[0].rows if row.run == "diff"]
+FULL_TABLE = resolved_artifact("table6")
+ROWS = FULL_TABLE.sections[0].rows[:1] + [
+    row for row in FULL_TABLE.sections[0].rows if row.run == "diff"
+]
 CLAIM = RESOLVER.registry.claims["V1.loss"].model_copy(update={"artifact": "table6"})
-SMALL = WHOLE.model_copy(update={"sections": [WHOLE.sections[0].model_copy(update={"rows": ROWS})]})
+TABLE = FULL_TABLE.model_copy(
+    update={"sections": [FULL_TABLE.sections[0].model_copy(update={"rows": ROWS})]}
+)
 
 
 def build(
@@ -46,8 +50,8 @@ def build(
                 path, "evaluation", "diff", content["seed"], content["suite"], content["metrics"],
                 content["settings"],
             )  # fmt: skip
-    part = SMALL.sections[0].model_copy(update={"rows": rows})
-    artifact = SMALL.model_copy(update={"sections": [part]})
+    part = TABLE.sections[0].model_copy(update={"rows": rows})
+    artifact = TABLE.model_copy(update={"sections": [part]})
     build_table(artifact, set(fake.results), folder / "tables" / "table6")
     return folder
 
@@ -57,7 +61,7 @@ def decided(folder: Path) -> Path:
     results = {
         path for part in ("runs", "evaluations") for path in folder.rglob(f"{part}/**/*.json")
     }
-    tested = claims_on(claims={"V1.loss": CLAIM}, tables=[SMALL])
+    tested = claims_on(claims={"V1.loss": CLAIM}, tables=[TABLE])
     build_verdicts(tested, results=results, output=folder / "verdicts.json")
     return folder
 

@@ -75,7 +75,7 @@ def test_a_ratio_of_probed_times_is_found_different_no_more_often_than_alpha(see
         for pair in drawn
     ]
     tested = [log_ratio(*pair) for pair in seen]
-    wrong = np.mean([not (one and 0.025 <= one.above(0) <= 0.975) for one in tested])
+    wrong = np.mean([not (ratio and 0.025 <= ratio.above(0) <= 0.975) for ratio in tested])
     assert wrong < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 100)
 
 
@@ -85,8 +85,8 @@ def test_holm_keeps_the_error_of_a_whole_family() -> None:
     assert wrong < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 4000)
     # Each is at least its own p-value, and they keep their order.
     for family in p_values[:50].tolist():
-        adjusted = [one.p_value for one in holm(family)]
-        assert all(one >= two for one, two in zip(adjusted, family, strict=True))
+        adjusted = [adjusted.p_value for adjusted in holm(family)]
+        assert all(after >= before for after, before in zip(adjusted, family, strict=True))
         assert (
             np.argsort(adjusted, kind="stable").tolist()
             == np.argsort(np.minimum(adjusted, 1), kind="stable").tolist()
@@ -95,6 +95,6 @@ def test_holm_keeps_the_error_of_a_whole_family() -> None:
 
 def test_holm_of_a_family_by_hand() -> None:
     tested = holm([0.01, 0.04, 0.03, 0.5])
-    assert [one.p_value for one in tested] == pytest.approx([0.04, 0.09, 0.09, 0.5])
+    assert [adjusted.p_value for adjusted in tested] == pytest.approx([0.04, 0.09, 0.09, 0.5])
     assert [adjusted.divisor for adjusted in tested] == [4, 2, 3, 1]
     assert holm([]) == []

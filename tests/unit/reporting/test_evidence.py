@@ -77,9 +77,9 @@ def test_published_numbers_of_other_items_are_not_beside_ours(results: Results) 
 def test_two_contrasts_are_two_columns_or_two_baselines(results: Results) -> None:
     signed, absolute = gather(CLAIMS["V1.attention"], results)
     assert (signed.metric, absolute.metric) == ("answer_signed", "answer")
-    one_map, no_subtraction = gather(CLAIMS["V1.mechanism"], results)
-    assert one_map.values == no_subtraction.values
-    assert one_map.baseline_values != no_subtraction.baseline_values
+    single_map, no_subtraction = gather(CLAIMS["V1.mechanism"], results)
+    assert single_map.values == no_subtraction.values
+    assert single_map.baseline_values != no_subtraction.baseline_values
 
 
 def test_times_lie_between_two_probes_or_beyond_the_end(results: Results) -> None:

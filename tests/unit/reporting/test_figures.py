@@ -119,13 +119,13 @@ def test_an_undefined_number_is_not_drawn(
 def test_a_layer_without_attention_has_no_share_of_it(fake: FakeResults) -> None:
     results = load_results(fake.results, SCALE)
     without = changed(results, "sinks", share_l0=None)
-    places = []
-    for found in (results, without):
-        (axes,) = picture_of(resolved_artifact("v2_sinks", "figure"), found, fake).axes
+    drawn_layers = []
+    for drawn_results in (results, without):
+        (axes,) = picture_of(resolved_artifact("v2_sinks", "figure"), drawn_results, fake).axes
         marked = [line for line in axes.lines if line.get_marker() not in ("None", "")]
         data = [pair for line in marked for pair in zip(*line.get_data(), strict=True)]
-        places.append({round(float(x)) for x, y in data if np.isfinite(y)})
-    assert places == [{0, 1}, {1}]
+        drawn_layers.append({round(float(x)) for x, y in data if np.isfinite(y)})
+    assert drawn_layers == [{0, 1}, {1}]
 
 
 def test_a_missing_history_is_named(small: FakeResults, tmp_path: Path) -> None:
@@ -134,9 +134,11 @@ def test_a_missing_history_is_named(small: FakeResults, tmp_path: Path) -> None:
     (small.root / "runs/diff/0/history.csv").unlink()
     with pytest.raises(DataError, match=r"runs/diff/0/history\.csv: cannot be read.*snakemake"):
         build_figure(artifact, small.results, tmp_path / "out" / "t")
-    kept = [p for p in small.results if not str(p).endswith("/runs/diff/0/training.json")]
+    without_training = [
+        p for p in small.results if not str(p).endswith("/runs/diff/0/training.json")
+    ]
     with pytest.raises(UserError, match=r"no history of run 'diff' with seed 0.*snakemake"):
-        build_figure(artifact, kept, tmp_path / "out" / "t")
+        build_figure(artifact, without_training, tmp_path / "out" / "t")
     assert not (tmp_path / "out").exists()
 
 

@@ -39,27 +39,27 @@ def foreign(name: str, kind: Kind) -> tuple[ResolvedArtifact, str]:
     return artifact.model_copy(update={"sections": sections}), run
 
 
-def once(results: Results, run: str) -> Results:
+def with_single_seed(results: Results, run: str) -> Results:
     """Results with those alone of a run that a pretrained model has."""
 
-    def is_kept(result: tuple[str, str, int]) -> bool:
+    def is_measured(result: tuple[str, str, int]) -> bool:
         return result[1] != run or result[2] == PRETRAINED_SEED
 
-    def with_one_seed(result: Result) -> Result:
+    def marked_pretrained(result: Result) -> Result:
         more = {"pretrained": {"name": "somewhere/model"}} if result.run == run else {}
         return result.model_copy(update={"settings": result.settings | more})
 
     return replace(
         results,
         evaluations={
-            key: with_one_seed(result)
+            key: marked_pretrained(result)
             for key, result in results.evaluations.items()
-            if is_kept(key)
+            if is_measured(key)
         },
     )
 
 
-def shown(kind: Kind) -> list[str]:
+def pretrained_artifacts(kind: Kind) -> list[str]:
     return [
         name
         for name in made_up(kind)
@@ -70,20 +70,20 @@ def shown(kind: Kind) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", shown("table"))
+@pytest.mark.parametrize("name", pretrained_artifacts("table"))
 def test_tables(name: str, fake: FakeResults) -> None:
     artifact, run = foreign(name, "table")
-    table = make_table(artifact, once(load_results(fake.results, SCALE), run))
+    table = make_table(artifact, with_single_seed(load_results(fake.results, SCALE), run))
     assert all(part.cells for part in table.sections)
     assert {cell.n for part in table.sections for cell in part.cells if cell.row == run} <= {0, 1}
 
 
-@pytest.mark.parametrize("name", shown("table"))
+@pytest.mark.parametrize("name", pretrained_artifacts("table"))
 def test_every_seed_is_compared_with_it(name: str, fake: FakeResults) -> None:
     artifact, run = foreign(name, "table")
     # The seed number of pretrained models is exploratory, which excludes only trained models.
     artifact = artifact.model_copy(update={"exploratory_seeds": [PRETRAINED_SEED]})
-    results = once(load_results(fake.results, SCALE), run)
+    results = with_single_seed(load_results(fake.results, SCALE), run)
     table = make_table(artifact, results)
     baseline = {row.run for part in artifact.sections for row in part.rows if row.baseline == run}
     differences = [
@@ -102,16 +102,16 @@ def test_every_seed_is_compared_with_it(name: str, fake: FakeResults) -> None:
                 assert result.baseline != run or evidence.seeds == [1, 2]
 
 
-@pytest.mark.parametrize("name", shown("table"))
+@pytest.mark.parametrize("name", pretrained_artifacts("table"))
 def test_maps_of_the_report(name: str, fake: FakeResults) -> None:
     artifact, run = foreign(name, "table")
-    results = once(load_results(fake.results, SCALE), run)
+    results = with_single_seed(load_results(fake.results, SCALE), run)
     for part in artifact.sections:
         evidence = get_prompt_maps(SectionContext(artifact, part, results))
         assert not evidence or any(result.run == run for result in evidence)
 
 
-@pytest.mark.parametrize("name", shown("figure"))
+@pytest.mark.parametrize("name", pretrained_artifacts("figure"))
 def test_figures(name: str, fake: FakeResults) -> None:
     artifact, run = foreign(name, "figure")
-    assert picture_of(artifact, once(load_results(fake.results, SCALE), run), fake).axes
+    assert picture_of(artifact, with_single_seed(load_results(fake.results, SCALE), run), fake).axes

@@ -25,21 +25,21 @@ def test_every_number_is_a_line(small: FakeResults) -> None:
     frame = difftransformer.results(small.root)
     assert list(frame.columns) == COLUMNS
     assert set(frame["kind"]) == {"training", "evaluation", "judgment", "throughput", "decoding"}
-    found = [json.loads(path.read_text()) for path in small.results]
-    assert len(frame) == sum(len(one["metrics"]) for one in found)
-    for one in found[:: len(found) // 20]:
-        mine = frame[frame["job_id"] == one["job_id"]]
-        undefined = {name for name, value in one["metrics"].items() if value is None}
+    results = [json.loads(path.read_text()) for path in small.results]
+    assert len(frame) == sum(len(result["metrics"]) for result in results)
+    for result in results[:: len(results) // 20]:
+        mine = frame[frame["job_id"] == result["job_id"]]
+        undefined = {name for name, value in result["metrics"].items() if value is None}
         values = dict(zip(mine["metric"], mine["value"], strict=True))
         assert {name for name, value in values.items() if pd.isna(value)} == undefined
         assert values == pytest.approx(
             {
                 name: float("nan") if value is None else value
-                for name, value in one["metrics"].items()
+                for name, value in result["metrics"].items()
             },
             nan_ok=True,
         )
-        assert mine["settings"].iloc[0] == one["settings"]
+        assert mine["settings"].iloc[0] == result["settings"]
 
 
 def test_a_mean_over_seeds_is_that_of_the_table(fake: FakeResults) -> None:

@@ -28,8 +28,8 @@ def resolver(changes: object) -> ConfigResolver:
 
 def sliced(name: str, changed: dict[str, str]) -> ResolvedArtifact:
     declared = replace(artifact_resolver(), overrides=lambda run: changed.get(run, ""))
-    known = {run: facts(run) for run in declared.labels}
-    return declared.resolve(name, "table", scale=SCALE, seeds=(0, 1, 2), facts=known)
+    facts_by_run = {run: facts(run) for run in declared.labels}
+    return declared.resolve(name, "table", scale=SCALE, seeds=(0, 1, 2), facts=facts_by_run)
 
 
 @pytest.mark.parametrize(
@@ -84,12 +84,12 @@ def test_no_format_shows_an_overridden_row_as_the_published_one(fake: FakeResult
 def test_no_claim_is_tested_on_an_overridden_row(fake: FakeResults) -> None:
     results = load_results(fake.results, SCALE)
     tested = claims_on(tables=[sliced("evidence", {"diff_lambda_0": WORDS})])
-    found = verdicts_of(tested, results)
-    assert {name for name, one in found.items() if one.verdict == "not testable"} == {
+    verdicts = verdicts_of(tested, results)
+    assert {name for name, verdict in verdicts.items() if verdict.verdict == "not testable"} == {
         "V1.loss_subtraction"
     }
-    assert WORDS in found["V1.loss_subtraction"].reason
-    assert found.keys() > {"V1.loss_subtraction"}
+    assert WORDS in verdicts["V1.loss_subtraction"].reason
+    assert verdicts.keys() > {"V1.loss_subtraction"}
 
 
 def test_an_overridden_reference_has_no_published_difference(fake: FakeResults) -> None:

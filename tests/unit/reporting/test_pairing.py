@@ -27,14 +27,14 @@ def test_a_ratio_is_linearized_as_in_survey_sampling() -> None:
     weights = random.integers(1, 100, 5000).astype(float)
     values = weights * random.normal(3, 1, 5000)
     (seed,) = with_units(values[None], weights)
-    (found,) = item_contributions(seed).values()
-    assert found.sum() == pytest.approx(0, abs=1e-12)
+    (contributions,) = item_contributions(seed).values()
+    assert contributions.sum() == pytest.approx(0, abs=1e-12)
     assert seed.value is not None
     resampled = []
     for _ in range(400):
         some = random.integers(0, 5000, 5000)
         resampled.append(values[some].sum() / weights[some].sum())
-    assert np.sqrt((found**2).sum()) == pytest.approx(np.std(resampled), rel=0.15)
+    assert np.sqrt((contributions**2).sum()) == pytest.approx(np.std(resampled), rel=0.15)
 
 
 def test_units_that_do_not_add_up_are_refused() -> None:
@@ -47,25 +47,29 @@ def test_the_same_units_in_two_terms_are_added_up_one_by_one() -> None:
     def accuracy(values: list[float], item_set: str) -> PerItemScores:
         return PerItemScores(item_type="items", terms=[RatioTerm(values=values, item_set=item_set)])
 
-    def parts(one: PerItemScores, two: PerItemScores, value: float) -> list[list[float]]:
-        units = PerItemScores.weighted_sum([(100.0, one), (-100.0, two)])
+    def parts(first: PerItemScores, second: PerItemScores, value: float) -> list[list[float]]:
+        units = PerItemScores.weighted_sum([(100.0, first), (-100.0, second)])
         seed = SeedValue(seed=0, value=value, text="", job_ids=["j0"], per_item=units)
         return [part.tolist() for part in item_contributions(seed).values()]
 
-    one, two = accuracy([1, 0, 1, 0], "a"), accuracy([0, 0, 0, 0], "a")
-    assert parts(one, two, 50.0) == [[12.5, -12.5, 12.5, -12.5]]
-    assert parts(one, one, 0.0) == [[0, 0, 0, 0]]
-    other = one.model_copy(update={"terms": [one.terms[0].model_copy(update={"item_set": "b"})]})
-    assert len(parts(one, other, 0.0)) == 2
+    first, second = accuracy([1, 0, 1, 0], "a"), accuracy([0, 0, 0, 0], "a")
+    assert parts(first, second, 50.0) == [[12.5, -12.5, 12.5, -12.5]]
+    assert parts(first, first, 0.0) == [[0, 0, 0, 0]]
+    other = first.model_copy(
+        update={"terms": [first.terms[0].model_copy(update={"item_set": "b"})]}
+    )
+    assert len(parts(first, other, 0.0)) == 2
 
 
 def test_units_are_paired_where_both_rows_were_asked_the_same() -> None:
     random = np.random.default_rng(0)
     hard = random.normal(0, 5, 200)  # what makes an item hard is the same for both rows
     ours, theirs = (with_units(hard + random.normal(0, 0.1, (3, 200))) for _ in "xy")
-    alone, both = (item_variance_of(one, "") for one in (single(ours), pair_seeds(ours, theirs)))
-    assert alone.variance == pytest.approx(hard.var(ddof=1) / 200, rel=0.01)
-    assert both.variance < 0.01**2 and alone.df == both.df == 199
+    unpaired, paired = (
+        item_variance_of(pairs, "") for pairs in (single(ours), pair_seeds(ours, theirs))
+    )
+    assert unpaired.variance == pytest.approx(hard.var(ddof=1) / 200, rel=0.01)
+    assert paired.variance < 0.01**2 and unpaired.df == paired.df == 199
 
 
 def test_a_seed_without_a_value_counts_nowhere_and_one_without_units_hides_them() -> None:
@@ -87,7 +91,7 @@ def test_a_model_from_elsewhere_is_beside_every_seed() -> None:
     elsewhere = once.model_copy(update={"seed": 0, "for_all_seeds": True})
     assert pair_seeds(ours, [elsewhere]) == [(value, elsewhere) for value in ours]
     turned = pair_seeds([elsewhere], ours)
-    assert [(one.seed, one.value, two) for one, two in turned] == [
+    assert [(first.seed, first.value, second) for first, second in turned] == [
         (value.seed, 1, value) for value in ours
     ]
     other = elsewhere.model_copy(update={"value": 2.0})

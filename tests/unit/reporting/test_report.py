@@ -104,10 +104,10 @@ def test_the_one_page_needs_nothing_beside_it(
     built: Path, fake: FakeResults, tmp_path: Path
 ) -> None:
     site = build(built, fake, tmp_path / "index.html", "table6", "lr_sweep")
-    whole = site["single-page.html"]
-    assert "<link" not in whole and not re.search(r"<script[^>]* src", whole)
-    assert all(item.startswith("data:") for item in re.findall(r'src="([^"]*)', whole))
-    assert all(text in whole for name, text in site.items() if name.startswith("data/"))
+    single_page = site["single-page.html"]
+    assert "<link" not in single_page and not re.search(r"<script[^>]* src", single_page)
+    assert all(item.startswith("data:") for item in re.findall(r'src="([^"]*)', single_page))
+    assert all(text in single_page for name, text in site.items() if name.startswith("data/"))
 
 
 def test_dots_of_rows_have_the_colors_of_a_figure_of_them(

@@ -70,8 +70,8 @@ def test_how_rows_were_run_may_differ(two: FakeResults) -> None:
 def test_a_pretrained_row_has_one_result_whatever_the_seeds(two: FakeResults) -> None:
     two.language_model("transformer", 1)
     elsewhere = TWO[1].model_copy(update={"pretrained": True})
-    asked = context(two, TWO[0], elsewhere, seeds=(0, 1))
-    assert [(result.run, result.seed) for result in asked.eval_results()] == [
+    section_context = context(two, TWO[0], elsewhere, seeds=(0, 1))
+    assert [(result.run, result.seed) for result in section_context.eval_results()] == [
         ("transformer", 0), ("transformer", 1), ("diff", 0),
     ]  # fmt: skip
 

@@ -42,19 +42,19 @@ def test_a_cell_is_the_mean_over_seeds_with_the_published_number(
 
 
 def test_differences_are_in_the_csv_and_shown_where_asked(context: SectionContext[Options]) -> None:
-    kept, shown = made(context, LOSS), made(context, replace(LOSS, show_difference=True))
-    assert headers(kept) == ["Loss"] and headers(shown) == ["Loss", "Δ Loss"]
-    assert {column.id for column in kept.columns} == {"valid", "valid_difference"}
-    one, two, difference = (
-        kept.cell(*place)
-        for place in (("diff", "valid"), ("transformer", "valid"), ("diff", "valid_difference"))
+    hidden, visible = made(context, LOSS), made(context, replace(LOSS, show_difference=True))
+    assert headers(hidden) == ["Loss"] and headers(visible) == ["Loss", "Δ Loss"]
+    assert {column.id for column in hidden.columns} == {"valid", "valid_difference"}
+    diff, transformer, difference = (
+        hidden.cell(*key)
+        for key in (("diff", "valid"), ("transformer", "valid"), ("diff", "valid_difference"))
     )
-    assert one is not None and two is not None and difference is not None
+    assert diff is not None and transformer is not None and difference is not None
     assert difference.by_seed() == {
-        seed: value - two.by_seed()[seed] for seed, value in one.by_seed().items()
+        seed: value - transformer.by_seed()[seed] for seed, value in diff.by_seed().items()
     }
-    assert kept.cell("transformer", "valid_difference") is None
-    assert kept.notes[0] == "How." and kept.notes[-1].startswith("Δ: paired difference")
+    assert hidden.cell("transformer", "valid_difference") is None
+    assert hidden.notes[0] == "How." and hidden.notes[-1].startswith("Δ: paired difference")
 
 
 def test_rows_that_nothing_is_compared_with_have_no_differences(

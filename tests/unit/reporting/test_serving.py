@@ -66,8 +66,8 @@ def test_a_request_without_end_is_refused(
     server: ThreadingHTTPServer, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for letters in (70_000, 1_000_000):
-        said = answer(server, f"/{'a' * letters}")
-        assert said == b"" or said.startswith(b"HTTP/1.0 414")
+        response = answer(server, f"/{'a' * letters}")
+        assert response == b"" or response.startswith(b"HTTP/1.0 414")
     assert b" 200 OK" in answer(server, "/tiny/")
     assert capfd.readouterr().err == ""
 
@@ -79,10 +79,12 @@ def test_idle_connections_end_and_have_a_bound(
     monkeypatch.setattr(serving._Handler, "timeout", 1)
     before = threading.active_count()
     idle = [connected(server) for _ in range(2 * serving._MOST_CONNECTIONS)]
-    assert [one.recv(1) for one in idle] == [b""] * len(idle)  # closed, at once or in a second
+    assert [connection.recv(1) for connection in idle] == [b""] * len(
+        idle
+    )  # closed, at once or in a second
     assert threading.active_count() <= before + serving._MOST_CONNECTIONS
-    for one in idle:
-        one.close()
+    for connection in idle:
+        connection.close()
     assert b" 200 OK" in answer(server, "/tiny/")
 
 

@@ -39,20 +39,20 @@ def test_a_carriage_return_begins_no_line() -> None:
 )
 def test_numbers_and_other_texts_stay_as_they_are(cell: object) -> None:
     frame = pd.DataFrame({"cell": [cell, None], "other": [1, 2.5]}, dtype=object)
-    (_, (found, one), (absent, two)) = csv.reader(io.StringIO(to_csv(frame)))
-    assert (found, one, absent, two) == (str(cell), "1", "", "2.5")
+    (_, (written, first_number), (missing, second_number)) = csv.reader(io.StringIO(to_csv(frame)))
+    assert (written, first_number, missing, second_number) == (str(cell), "1", "", "2.5")
 
 
 def test_a_table_and_its_verdicts_hold_no_formula(fake: FakeResults, tmp_path: Path) -> None:
     formula = '=HYPERLINK("http://127.0.0.1","open")'
     declared = replace(artifact_resolver(), overrides=lambda run: formula if run == "diff" else "")
-    known = {run: facts(run) for run in declared.labels}
-    artifact = declared.resolve("table6", "table", scale=SCALE, seeds=(0, 1, 2), facts=known)
+    facts_by_run = {run: facts(run) for run in declared.labels}
+    artifact = declared.resolve("table6", "table", scale=SCALE, seeds=(0, 1, 2), facts=facts_by_run)
     build_table(artifact, fake.results, tmp_path / "table6")
     tested = claims_on("evidence", not_testable={"V1.loss": formula})
     build_verdicts(tested, results=fake.results, output=tmp_path / "verdicts.json")
     for name, column in (("table6", "overrides"), ("verdicts", "reason")):
         with (tmp_path / f"{name}.csv").open(newline="", encoding="utf-8") as file:
-            found = {line[column] for line in csv.DictReader(file)}
-        (text,) = (one for one in found if "HYPERLINK" in one)
+            values = {line[column] for line in csv.DictReader(file)}
+        (text,) = (value for value in values if "HYPERLINK" in value)
         assert text.startswith(f"'{formula}")

@@ -28,8 +28,8 @@ def note(fake: FakeResults, seeds: tuple[int, ...] = (0, 1), runs: Sequence[str]
 
 def changed(path: Path, part: str, name: str, value: float) -> None:
     content = json.loads(path.read_text())
-    place = content["settings"][part] if part in content["settings"] else content[part]
-    place[name] = value
+    group = content["settings"][part] if part in content["settings"] else content[part]
+    group[name] = value
     rewrite(path, json.dumps(content))
 
 
@@ -66,9 +66,14 @@ def test_what_leaks_into_training_is_said_of_every_row(small: FakeResults) -> No
             "overlap": overlap,
         }
         rewrite(path, json.dumps(content))
-    found = note(small, seeds=(0,))
-    assert "325 documents, 0.273M tokens; 0.20% to 0.49% of the tokens are in 32-grams" in found
-    assert found.endswith("training text; losses during training use the first 16.4K tokens.")
+    held_out_note = note(small, seeds=(0,))
+    assert (
+        "325 documents, 0.273M tokens; 0.20% to 0.49% of the tokens are in 32-grams"
+        in held_out_note
+    )
+    assert held_out_note.endswith(
+        "training text; losses during training use the first 16.4K tokens."
+    )
     for path in trained:
         changed(path, "held_out", "documents", 1)
     assert "Held-out text: 1 document, " in note(small, seeds=(0,))

@@ -159,13 +159,13 @@ def test_differences_to_another_row_have_columns_of_their_own(fake: FakeResults)
 
 
 def test_two_numbers_of_one_row_and_column_are_refused() -> None:
-    one, two = (
+    first, second = (
         Section(title="", columns=[], rows=[], cells=[Cell(row="r", column="c", text="", value=x)])
         for x in (1.0, 2.0)
     )
-    _require_one_value("table6", [one, one])
+    _require_one_value("table6", [first, first])
     with pytest.raises(ConfigError, match=r"table6\.yaml: sections: two .* 'c', 1.0 and 2"):
-        _require_one_value("table6", [one, two])
+        _require_one_value("table6", [first, second])
 
 
 def test_a_table_names_its_corpus(small: FakeResults) -> None:
@@ -174,7 +174,7 @@ def test_a_table_names_its_corpus(small: FakeResults) -> None:
     results = load_results(small.results, SCALE)
     trained = results.trainings.values()
     assert corpus_note(trained) == []
-    for place, one in enumerate(trained):
-        one.settings["dataset"] = f"corpus_{place % 2}"
+    for index, training in enumerate(trained):
+        training.settings["dataset"] = f"corpus_{index % 2}"
     assert corpus_note(trained) == ["Corpora: corpus_0, corpus_1."]
     assert corpus_note([*trained][:1]) == ["Corpus: corpus_0."]

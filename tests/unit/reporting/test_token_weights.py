@@ -16,14 +16,14 @@ REGIONS = ("before", "answer", "answer", "after")
 
 def rows(**changes: object) -> TokenWeights:
     weights = np.array([[[0.5, -0.5, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0]]])
-    known = {"rows": weights, "tokens": ["a", "$b", "c", "d"], "regions": REGIONS} | changes
-    return TokenWeights.of(**known)  # type: ignore[arg-type]
+    arguments = {"rows": weights, "tokens": ["a", "$b", "c", "d"], "regions": REGIONS} | changes
+    return TokenWeights.of(**arguments)  # type: ignore[arg-type]
 
 
 def test_rows_are_divided_by_their_sizes_and_empty_ones_stay() -> None:
-    found = rows()
-    np.testing.assert_allclose(found.weights, [[0.25, -0.25, 0.5, 0], [0, 0, 0, 0]])
-    assert found.layers == 1 and max_abs_weight([found]) == 0.5
+    token_weights = rows()
+    np.testing.assert_allclose(token_weights.weights, [[0.25, -0.25, 0.5, 0], [0, 0, 0, 0]])
+    assert token_weights.layers == 1 and max_abs_weight([token_weights]) == 0.5
 
 
 def test_long_prompts_are_drawn_in_fewer_columns_by_their_largest_weight() -> None:
@@ -42,13 +42,13 @@ def test_long_prompts_are_drawn_in_fewer_columns_by_their_largest_weight() -> No
 def test_words_are_named_or_where_they_are_many_their_regions(many: bool) -> None:
     axes = plt.figure().subplots()
     times = 20 if many else 1
-    found = rows(
+    token_weights = rows(
         rows=np.tile(rows().weights, (1, 1, times)),
         tokens=["a", "$b", "c", "d"] * times,
         regions=sorted(REGIONS * times),
     )
-    draw_token_weights(axes, found, 1.0, "answer")
-    label_tokens(axes, found, ("answer",), {"before": "Before", "answer": "Answer"})
+    draw_token_weights(axes, token_weights, 1.0, "answer")
+    label_tokens(axes, token_weights, ("answer",), {"before": "Before", "answer": "Answer"})
     words = [tick.get_text() for tick in axes.get_xticklabels()]
     assert words == (["Before", "Answer"] if many else ["a", r"\$b", "c", "d"])
     weights = {tick.get_fontweight() for tick in axes.get_xticklabels()}

@@ -12,9 +12,9 @@ from difftransformer.reporting.table_job import make_table
 
 
 def text(section: Section, row: str, column: str) -> str:
-    found = section.cell(row, column)
-    assert found is not None, (row, column)
-    return found.text
+    cell = section.cell(row, column)
+    assert cell is not None, (row, column)
+    return cell.text
 
 
 def test_layers_count_from_one_for_readers(fake: FakeResults) -> None:
@@ -31,9 +31,9 @@ def test_layers_count_from_one_for_readers(fake: FakeResults) -> None:
 @pytest.mark.parametrize("artifact", ["variants", "v2_context_rms", "table7"])
 def test_an_interpretation_is_marked_wherever_it_is_shown(artifact: str, fake: FakeResults) -> None:
     made = make_table(resolved_artifact(artifact), load_results(fake.results, "tiny"))
-    shown = [row for section in made.sections for row in section.rows if "dint" in row.run]
+    interpreted = [row for section in made.sections for row in section.rows if "dint" in row.run]
     others = [row for section in made.sections for row in section.rows if "diff" in row.run]
-    assert shown and all(MARK in row.label for row in shown)
+    assert interpreted and all(MARK in row.label for row in interpreted)
     assert others and not any(MARK in row.label for row in others)
     notes = [note for note in made.notes if "our interpretation" in note]
     assert len(notes) == 1 and "DINT" in notes[0] and "causal form" in notes[0]

@@ -262,9 +262,9 @@ def test_exploratory_seeds_are_named_where_no_other_is_there() -> None:
 
 
 def test_a_missing_value_leaves_it_open() -> None:
-    found = verdict(claim(), evidence([*LOWER, None]))
-    assert (found.verdict, found.seeds, found.p) == ("inconclusive", 3, None)
-    assert "not tested, because seeds without a value are excluded" in found.reason
+    outcome = verdict(claim(), evidence([*LOWER, None]))
+    assert (outcome.verdict, outcome.seeds, outcome.p) == ("inconclusive", 3, None)
+    assert "not tested, because seeds without a value are excluded" in outcome.reason
 
 
 def test_units_widen_the_interval_and_may_leave_no_number_of_seeds() -> None:

@@ -26,8 +26,8 @@ def again(row: pd.Series) -> tuple[float, str]:
         margin = np.log(margin) if margin else 0.0
         with np.errstate(divide="ignore"):
             low, high = np.log(after_x / y), np.log(x / after_y)
-        told = np.isfinite(low) | np.isfinite(high)
-        low, high = low[told], high[told]
+        informative = np.isfinite(low) | np.isfinite(high)
+        low, high = low[informative], high[informative]
 
         def nll(mean: float, log_sd: float) -> float:
             z = [(end - mean) / np.exp(log_sd) for end in (low, high)]
@@ -69,8 +69,8 @@ def answers(fake: FakeResults, tmp_path_factory: pytest.TempPathFactory) -> Path
     """Folder of all verdicts."""
     folder = tmp_path_factory.mktemp("answers")
     names = dict.fromkeys(claim.artifact for claim in RESOLVER.registry.claims.values())
-    asked = fake_claims([resolved_artifact(name) for name in names])
-    build_verdicts(asked, results=fake.results, output=folder / "verdicts.json")
+    claims = fake_claims([resolved_artifact(name) for name in names])
+    build_verdicts(claims, results=fake.results, output=folder / "verdicts.json")
     return folder
 
 
@@ -81,8 +81,8 @@ def lines(answers: Path) -> pd.DataFrame:
 
 def test_every_verdict_comes_out_again(lines: pd.DataFrame) -> None:
     tested = lines[(lines.test != "") & (lines.verdict != "not testable")].copy()
-    found = [again(row) for _, row in tested.iterrows()]
-    tested["again"], tested["speaks_for"] = zip(*found, strict=True)
+    recomputed = [again(row) for _, row in tested.iterrows()]
+    tested["again"], tested["speaks_for"] = zip(*recomputed, strict=True)
     assert tested.again.to_numpy() == pytest.approx(tested.p.astype(float), rel=2e-3)
     claims = tested.groupby("claim").agg({"again": "max", "family": "first"})
     sides = tested.groupby("claim").speaks_for.agg(set)
@@ -111,11 +111,11 @@ def test_a_verdict_names_its_scale_and_the_size_of_its_models(
     assert line.verdict == "opposite at this scale"
     assert (line.scale, line.parameters) == (SCALE, "660000;660000")
     document = read_verdicts(answers / "verdicts.json")
-    found = next(verdict for verdict in document.verdicts if verdict.claim == "V1.loss")
-    assert found.where == f"{SCALE}, 0.66M parameters"
-    assert f"✗ {found.words} ({found.where})" in (answers / "verdicts.md").read_text()
-    assert any(f"V1.loss {found.words}" in text for text in document.summary)
-    assert found.digest == line.digest == RESOLVER.registry.claims["V1.loss"].digest
+    loss_verdict = next(verdict for verdict in document.verdicts if verdict.claim == "V1.loss")
+    assert loss_verdict.where == f"{SCALE}, 0.66M parameters"
+    assert f"✗ {loss_verdict.words} ({loss_verdict.where})" in (answers / "verdicts.md").read_text()
+    assert any(f"V1.loss {loss_verdict.words}" in text for text in document.summary)
+    assert loss_verdict.digest == line.digest == RESOLVER.registry.claims["V1.loss"].digest
     # Models that are timed are of sizes of their own, which no training recorded.
     timed = [verdict for verdict in document.verdicts if verdict.about.over == "processes"]
     assert {text.where for text in timed} == {SCALE}

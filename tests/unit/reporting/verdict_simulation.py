@@ -59,8 +59,10 @@ def coverage(design: Design, repeats: int, seed: int = 0) -> float:
 
 def decided_wrongly(design: Design, test: str, alpha: float, repeats: int, seed: int = 0) -> float:
     """Share of verdicts that say more than is true, where truth lies on the boundary."""
-    asked = claim(test) if test == "difference" else claim(test, margin=MARGIN)
+    tested_claim = claim(test) if test == "difference" else claim(test, margin=MARGIN)
     truth = 0.0 if test == "difference" else MARGIN
     random = np.random.default_rng(seed)
-    found = [run_test(asked, described(design.draw(random, truth))) for _ in range(repeats)]
-    return sum(one.p < alpha for one in found) / repeats
+    contrasts = [
+        run_test(tested_claim, described(design.draw(random, truth))) for _ in range(repeats)
+    ]
+    return sum(contrast.p < alpha for contrast in contrasts) / repeats
