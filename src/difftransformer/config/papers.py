@@ -1,4 +1,4 @@
-"""Published tables, figures and numbers, which are shown next to ours and never an input."""
+"""Published tables, figures and numbers: shown next to this project's, never used as input."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -20,7 +20,7 @@ State = Literal[
 ]
 
 GROUPS = ("default_targets", "all", "sweeps")
-"""Targets that group artifacts."""
+"""Names of targets that stand for groups of artifacts."""
 TARGETS = {
     **dict.fromkeys(GROUPS, "a group of artifacts"),
     **dict.fromkeys(
@@ -32,11 +32,14 @@ TARGETS = {
         "a rule of the workflow",
     ),
 }
-"""Reserved names: no paper and no artifact may have them."""
+"""Reserved names, which no paper and no artifact may have -> what has the name."""
 
 
 class PaperDifference(Settings):
-    """A published difference, as a number or a range; takes precedence over the rows' values."""
+    """A published difference between two rows, as a number or a range.
+
+    It takes precedence over the difference of the rows' published values.
+    """
 
     baseline: str = setting(meaning="Run that rebuilds the row that was subtracted")
     low: float = setting(meaning="Smaller end, in the unit of the column")
@@ -44,7 +47,7 @@ class PaperDifference(Settings):
 
     @property
     def middle(self) -> float:
-        """Midpoint of the range."""
+        """Midpoint of the published range."""
         return (self.low + self.high) / 2
 
     @model_validator(mode="after")
@@ -55,7 +58,7 @@ class PaperDifference(Settings):
 
 
 class PaperRow(Settings):
-    """One published row."""
+    """One row of a published table."""
 
     label: str = setting(meaning="Name of the row as printed")
     values: dict[str, Number] = setting(meaning="Published values by column id")
@@ -65,7 +68,7 @@ class PaperRow(Settings):
 
 
 class PaperSeries(Settings):
-    """One published curve."""
+    """One curve of a published figure."""
 
     label: str = setting(meaning="Name of the curve as printed")
     x: list[float] = setting(meaning="Horizontal values, ascending", min_length=1)
@@ -81,7 +84,7 @@ class PaperSeries(Settings):
 
 
 class PaperTable(Settings):
-    """A published table or figure, shown next to our numbers."""
+    """The numbers of a published table or figure, shown next to this project's numbers."""
 
     title: str = setting(meaning="What the published table or figure is")
     source: str = setting(meaning="Document and number of the table or figure")
@@ -110,7 +113,7 @@ class PaperTable(Settings):
 
 
 class PaperSize(Settings):
-    """A published model size."""
+    """A model size in a paper, with the dimensions and learning rate that the paper states."""
 
     d_model: int = setting(meaning="Width of the residual stream", unit="features", gt=0)
     num_layers: int = setting(meaning="Decoder layers", unit="layers", gt=0)
@@ -134,7 +137,7 @@ class PaperSize(Settings):
 
 
 class PaperItem(Settings):
-    """One table or figure of a paper."""
+    """A table or figure of a paper, with the artifact that rebuilds it or the reason for none."""
 
     item: str = setting(meaning="Its number, as printed, such as Table 6")
     shows: str = setting(meaning="What it shows, in a few words")
@@ -153,7 +156,7 @@ class PaperItem(Settings):
 
 
 class PaperConfig(Settings):
-    """A paper with its tables and figures."""
+    """A paper with its list of tables and figures."""
 
     title: str = setting(meaning="Title and year of the paper")
     source: str = setting(meaning="Where it is published")
@@ -163,7 +166,7 @@ class PaperConfig(Settings):
 
 
 class Replication(Settings):
-    """An independent replication of a paper's central difference."""
+    """An independent replication of the main difference that a paper reports."""
 
     study: str = setting(meaning="Authors and name of the experiment")
     paper: str = setting(meaning="Paper of `papers` whose comparison it repeats")
@@ -199,7 +202,7 @@ class Replication(Settings):
 
 
 class PapersFile(Settings):
-    """``config/papers.yaml``: all tables and figures of the papers."""
+    """``config/papers.yaml``: tables and figures of the papers, replications and model sizes."""
 
     papers: dict[str, PaperConfig] = setting(meaning="Papers by a short name")
     replications: list[Replication] = setting(
@@ -209,7 +212,7 @@ class PapersFile(Settings):
 
 
 class ItemStatus(Settings):
-    """Status of a published table or figure in a report."""
+    """Status of a paper's table or figure, as a report shows it."""
 
     item: str = setting(meaning="Its number")
     shows: str = setting(meaning="What it shows")
@@ -219,7 +222,7 @@ class ItemStatus(Settings):
 
 
 class PaperStatus(Settings):
-    """Status of a paper's tables and figures."""
+    """Status of all tables and figures of a paper, as a report shows it."""
 
     title: str = setting(meaning="Title and year of the paper")
     source: str = setting(meaning="Where it is published")
@@ -227,10 +230,10 @@ class PaperStatus(Settings):
 
 
 def check_papers(papers: PapersFile, artifacts: Mapping[str, object], location: str) -> None:
-    """Check references to artifacts and papers, and that no paper has a reserved name.
+    """Check the papers' references to artifacts and papers, and that no paper has a reserved name.
 
     Raises:
-        ConfigError: One line with the key path, the unknown name and the nearest one.
+        ConfigError: One line with the key path, the unknown name and the nearest known one.
     """
     for name, paper in papers.papers.items():
         if name in TARGETS:

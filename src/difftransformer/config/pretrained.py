@@ -1,4 +1,4 @@
-"""Pretrained models: their location and sizes; transformers is imported when needed."""
+"""Pretrained models: location, files and model config; transformers is imported when needed."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class PretrainedBase(PretrainedModel):
-    """The pretrained model that `pretrained` of config.yaml names."""
+    """The pretrained model that the setting `pretrained` of config.yaml names."""
 
     label: str | None = setting(
         None,
@@ -35,17 +35,18 @@ class PretrainedBase(PretrainedModel):
 
     @property
     def display_name(self) -> str:
-        """Its name in tables and figures."""
+        """Name of the model in tables and figures."""
         return self.label or self.name.rstrip("/").rpartition("/")[2] or self.name
 
     def planned(self, location: str) -> ModelConfig:
-        """Return its sizes: as set, or from its files.
+        """Return the model config: from the setting `sizes`, or else from the model's config.json.
 
-        ``location`` is where they are given, for errors.
+        Args:
+            location: Place of the setting, for error messages.
 
         Raises:
-            ConfigError: Sizes that no model can have.
-            CheckpointError: As `sizes`.
+            ConfigError: The sizes are not valid.
+            CheckpointError: The config.json is not usable, as for the function `sizes`.
         """
         if self.sizes is not None:
             return validate(ModelConfig, self.sizes, location)
@@ -53,25 +54,25 @@ class PretrainedBase(PretrainedModel):
 
 
 _OTHER_SIZES = "ignore_mismatched_sizes"
-"""An option of transformers; of it alone speaks what it raises of weights that do not fit."""
+"""Option of transformers that its error message on weights of a wrong shape mentions."""
 _NAMING_CODE = ("config.json", "tokenizer_config.json")
-"""Files whose `auto_map` names the code of a model and of its tokenizer."""
+"""Files whose key `auto_map` refers to remote code for the model or its tokenizer."""
 _SUBTRACTING = {"DiffLlamaForCausalLM", "MotifForCausalLM", "Phi4FlashForCausalLM"}
 
 
 def named(value: Any) -> Any:
-    """Read a name as a mapping with that name."""
+    """Return a model's name as a mapping with the key `name`; other values are unchanged."""
     return {"name": value} if isinstance(value, str) else value
 
 
 def source(model: PretrainedModel) -> tuple[str, dict[str, Any]]:
-    """Return name and keyword arguments for `from_pretrained`.
+    """Return name or path and keyword arguments to load a model with `from_pretrained`.
 
     Raises:
-        CheckpointError: Files of the model name weights outside its folder or, with
-            `trust_remote_code`, code of another repository; or the hub does not return them.
+        CheckpointError: Files of the model refer to weights outside its folder or, with
+            `trust_remote_code`, to code of another repository; or the hub cannot be read.
     """
-    # An absolute path is no id of the hub, so nothing is asked there.
+    # An absolute path is not a valid hub id, so transformers does not contact the hub.
     name = model.name if model.folder is None else str(model.folder.resolve())
     revision = model.revision or "main"
     for index in sorted(model.folder.glob("*.index.json")) if model.folder else []:
@@ -82,10 +83,13 @@ def source(model: PretrainedModel) -> tuple[str, dict[str, Any]]:
 
 
 def indexed_weights(index: Path) -> list[Path]:
-    """Return the files that an index of weights lists, sorted; they need not exist.
+    """Return the paths of the files that a weight index lists, sorted; they need not exist.
+
+    Args:
+        index: Path of the index, such as model.safetensors.index.json.
 
     Raises:
-        CheckpointError: The index lists no file, or a file that is not below its folder.
+        CheckpointError: The index lists no file, or a file outside its folder.
     """
     try:
         names = {Path(file) for file in json.loads(index.read_bytes())["weight_map"].values()}
@@ -101,12 +105,16 @@ def indexed_weights(index: Path) -> list[Path]:
 
 
 def weight_files(path: Path) -> list[Path]:
-    """Return a file of weights or, if it is missing, the files that its index lists.
+    """Return a weight file in a list or, if it does not exist, the shards that its index lists.
 
-    Empty without an index.
+    The list is empty if there is no index either.
+
+    Args:
+        path: Path of the weight file, such as model.safetensors.
 
     Raises:
-        CheckpointError: The index lists no file, or one that is missing or not below its folder.
+        CheckpointError: The index lists no file, or a file that does not exist or is outside its
+            folder.
     """
     if path.is_file():
         return [path]
@@ -121,10 +129,10 @@ def weight_files(path: Path) -> list[Path]:
 
 
 def _require_own_code(model: PretrainedModel, name: str, revision: str) -> None:
-    """Refuse remote code of another repository, which `revision` does not pin.
+    """Check that a model loads no remote code of another repository, which `revision` cannot pin.
 
     Raises:
-        CheckpointError: A file of the model names code of another repository, or cannot be read.
+        CheckpointError: A file of the model refers to another repository, or cannot be read.
     """
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import RemoteEntryNotFoundError
@@ -151,7 +159,7 @@ def _require_own_code(model: PretrainedModel, name: str, revision: str) -> None:
 
 
 def _code_references(content: Any) -> Iterator[str]:
-    """Yield every string in an `auto_map`, at any depth: ``[owner/repo--]module.Class``."""
+    """Yield every reference to code in an `auto_map`, such as ``owner/repo--module.Class``."""
     if isinstance(content, dict):
         for key, value in content.items():
             yield from _strings(value) if key == "auto_map" else _code_references(value)
@@ -169,7 +177,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def unreadable(model: PretrainedModel, error: Exception) -> CheckpointError:
-    """Return the one-line error for a pretrained model that cannot be loaded."""
+    """Return the one-line error, with advice, for a pretrained model that cannot be loaded."""
     local = model.folder is not None
     location = "" if local else " from the Hugging Face hub"
     cure = (
@@ -187,11 +195,11 @@ def unreadable(model: PretrainedModel, error: Exception) -> CheckpointError:
 
 
 def sizes(model: PretrainedModel) -> ModelConfig:
-    """Return the sizes of a model, from its config.json alone.
+    """Return the model config of a pretrained model, from its config.json only.
 
     Raises:
-        CheckpointError: It cannot be read, or is none that can be adapted: no decoder of one
-            stack, or quantized.
+        CheckpointError: The config cannot be read, or adaptation does not support the model: an
+            encoder, not a causal language model, differential already, or quantized.
     """
     from transformers import AutoConfig
 
@@ -212,20 +220,24 @@ def sizes(model: PretrainedModel) -> ModelConfig:
 
 
 def model_type(folder: Path) -> str | None:
-    """Return `model_type` of config.json; None: it cannot be read."""
+    """Return the value of `model_type` in a folder's config.json, or None if it cannot be read."""
     try:
         kind: str | None = json.loads((folder / "config.json").read_text("utf-8"))["model_type"]
     except (OSError, ValueError, KeyError, TypeError):
-        return None  # which whoever reads it says better
+        return None  # the code that loads the model reports the error
     return kind
 
 
 def sizes_of(config: "PreTrainedConfig", name: str) -> ModelConfig:
-    """Convert a config of transformers to ours.
+    """Return a transformers config as a model config of this package.
+
+    Args:
+        config: The transformers config.
+        name: Name of the model, for error messages.
 
     Raises:
-        CheckpointError: As `sizes`; ``name`` is the model's, for that.
-        ConfigError: As `sizes`.
+        CheckpointError: Adaptation does not support the model, as for `sizes`.
+        ConfigError: The sizes are not valid.
     """
     text: Any = config.get_text_config(decoder=True)
     if config.is_encoder_decoder or getattr(config, "architectures", None) in (None, []):

@@ -1,4 +1,4 @@
-"""The files of ``config/`` as typed entries, before anything is resolved."""
+"""The YAML files of ``config/`` as typed entries, before they are resolved."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,11 +18,11 @@ from difftransformer.errors import ConfigError, nearest
 
 MOST_SEEDS = 1000
 LARGEST_SEED = 2**32 - 1
-"""NumPy takes no larger one."""
+"""NumPy accepts no larger seed."""
 
 
 def _seeds(value: Any) -> Any:
-    """Let a count such as ``SEEDS=3`` stand for a list."""
+    """Accept a number of seeds, such as ``SEEDS=3``, in place of a list of seeds."""
     if value is None or isinstance(value, list):
         return value
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_SEEDS:
@@ -51,7 +51,7 @@ def _plain_path(path: str) -> str:
 
 
 class TrackingConfig(Settings):
-    """Where runs are mirrored for browsing."""
+    """Settings of experiment tracking with MLflow."""
 
     uri: str | None = setting(
         None,
@@ -63,7 +63,7 @@ class TrackingConfig(Settings):
 
 
 class ProjectConfig(Settings):
-    """``config/config.yaml``: what to build, at which scale, with which seeds."""
+    """``config/config.yaml``: the artifacts to build, the scale, the seeds and other settings."""
 
     scale: Name = setting(
         "tiny", meaning="File of config/scales to use: smoke, tiny, small, gpu, paper"
@@ -119,7 +119,7 @@ class ProjectConfig(Settings):
 
 
 class MatchEntry(Settings):
-    """Match the parameters or training FLOPs of another run by choosing ffn_dim."""
+    """Setting that makes a run match the parameters or FLOPs of another run by its ffn_dim."""
 
     to: Name = setting(meaning="Reference run, sized at the recipe of the matched run")
     by: Literal["parameters", "training_flops"] = setting(
@@ -196,13 +196,19 @@ class RunEntry(PretrainedOptions):
         return self
 
     def differs_only_in_recipe(self, base: "RunEntry") -> bool:
-        """Return whether the run differs from its base only in recipe, label and color."""
+        """Return whether a run differs from its base run only in recipe, label and color."""
         keys = ("init_from", "adapt", "match")
         alike = all(getattr(self, key) == getattr(base, key) for key in keys)
         return alike and not self.overrides and not self.save_checkpoints_at
 
     def own_training(self, inherited: Mapping[str, Any]) -> dict[str, Any]:
-        """Return training settings that no other run inherits: all intermediate checkpoints."""
+        """Return the training settings that other runs do not inherit from this one.
+
+        These are the fractions of training at which intermediate checkpoints are saved.
+
+        Args:
+            inherited: Merged settings of the recipe and of the base runs.
+        """
         if not self.save_checkpoints_at:
             return {}
         fractions = {
@@ -212,7 +218,7 @@ class RunEntry(PretrainedOptions):
         return {"training": {"save_checkpoints_at": sorted(fractions)}}
 
     def pretrained_model(self) -> PretrainedModel | None:
-        """Return the pretrained model; None for a run that is trained here."""
+        """Return the pretrained model of the entry, or None for a run that is trained here."""
         if self.pretrained is None:
             return None
         options = {name: getattr(self, name) for name in PretrainedOptions.model_fields}
@@ -220,7 +226,7 @@ class RunEntry(PretrainedOptions):
 
 
 def _indented(runs: Any) -> Any:
-    """Refuse keys of a run at the level of run names: they need indentation."""
+    """Refuse the key of a run in the place of a run's name, which means missing indentation."""
     strayed = set(RunEntry.model_fields) & set(runs) if isinstance(runs, Mapping) else set()
     for key in sorted(strayed):
         raise ValueError(f"'{key}' is a key of a run, not a run: indent it below the run it is of")
@@ -228,7 +234,7 @@ def _indented(runs: Any) -> Any:
 
 
 class RunsFile(Settings):
-    """``config/runs.yaml``."""
+    """``config/runs.yaml``: all runs by name."""
 
     runs: Annotated[dict[Name, RunEntry], BeforeValidator(_indented)] = setting(
         meaning="Every run by its id"
@@ -236,7 +242,7 @@ class RunsFile(Settings):
 
 
 class RecipeEntry(Settings):
-    """What all runs of one experiment share at one scale: data, sizes, budget."""
+    """A training recipe: data, sizes and budget that all runs of an experiment share at a scale."""
 
     base: str | None = setting(
         None, meaning="Recipe of the same file whose settings this one inherits"
@@ -247,7 +253,7 @@ class RecipeEntry(Settings):
 
 
 class GridEntry(Settings):
-    """Runs that share a grid of learning rates."""
+    """Runs whose learning rates are swept over the same grid."""
 
     runs: list[str] = setting(meaning="Runs whose learning rate is swept", min_length=1)
     learning_rates: list[Annotated[float, Field(gt=0)]] = setting(
@@ -257,7 +263,7 @@ class GridEntry(Settings):
 
 
 class SweepEntry(Settings):
-    """A learning-rate sweep: the same grid and budget for every architecture of a recipe."""
+    """A learning-rate sweep with the same grid and budget for all architectures of a recipe."""
 
     grids: list[GridEntry] = setting(meaning="One grid for each recipe", min_length=1)
     seeds: Seeds | None = setting(
@@ -267,18 +273,18 @@ class SweepEntry(Settings):
     )
 
     def rates(self) -> dict[str, list[float]]:
-        """Return the grid of every run."""
+        """Return the learning rates to sweep for each run."""
         return {run: grid.learning_rates for grid in self.grids for run in grid.runs}
 
 
 class DatasetsFile(Settings):
-    """``config/datasets.yaml``; entries are checked after the scale's changes are merged."""
+    """``config/datasets.yaml``; entries are validated after the scale's changes are merged."""
 
     datasets: dict[Name, dict[str, Any]] = setting(meaning="Corpora by name, see DatasetConfig")
 
 
 class EvaluationsFile(Settings):
-    """``config/evaluations.yaml``; entries are checked after the scale's changes are merged."""
+    """``config/evaluations.yaml``; entries are validated after the scale's changes are merged."""
 
     suites: dict[Name, dict[str, Any]] = setting(meaning="Evaluation suites by name")
 
@@ -286,15 +292,16 @@ class EvaluationsFile(Settings):
 def load_project(
     folder: Path, overrides: Mapping[str, Any], files: Sequence[Path] = ()
 ) -> tuple[ProjectConfig, Layers]:
-    """Return the settings of ``folder``/config.yaml with others over its keys, and origins.
+    """Return the settings of config.yaml with overrides applied, and the location that set each.
 
     Args:
         folder: Folder of the configuration.
-        overrides: Keys of config.yaml by the command line, as `parse_settings` reads them.
-        files: YAML files with keys of config.yaml: over its own, below ``overrides``.
+        overrides: Values from the command line for keys of config.yaml (see `parse_settings`).
+        files: YAML files with keys of config.yaml. They take precedence over config.yaml, and
+            ``overrides`` take precedence over them.
 
     Raises:
-        ConfigError: An unknown key, or a value that cannot be used.
+        ConfigError: A key is unknown, or a value is not valid.
     """
     file, fields = folder / "config.yaml", ProjectConfig.model_fields
     sources = [(read_yaml(path), str(path), f"{path}: ") for path in files]
@@ -315,10 +322,10 @@ def load_project(
 
 
 def parse_settings(arguments: Iterable[str]) -> dict[str, Any]:
-    """Return the keys of config.yaml that ``key=value`` words set, values read as YAML.
+    """Return the keys and values in ``key=value`` arguments, with the values parsed as YAML.
 
     Raises:
-        ConfigError: A word is no such pair or no YAML, or a key is given twice.
+        ConfigError: An argument has no "=", a value is not valid YAML, or a key occurs twice.
     """
     settings: dict[str, Any] = {}
     for word in arguments:

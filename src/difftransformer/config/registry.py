@@ -1,7 +1,7 @@
 """Registered claims: the question, contrasts and test of each, fixed before its seeds are run.
 
-Tables show every number with its interval. Only the few claims of ``config/registry.yaml`` get a
-verdict; see docs/verdicts.md.
+Tables show every number with its interval. Only the few claims of ``config/registry.yaml`` are
+tested and get a verdict; see docs/verdicts.md.
 """
 
 import re
@@ -23,11 +23,11 @@ VerdictName = Literal[
     "reproduced", "opposite", "no difference", "mixed", "inconclusive", "not testable", "estimate"
 ]
 DECIDED: tuple[VerdictName, ...] = ("reproduced", "opposite", "no difference", "mixed")
-"""Verdicts that need no further seeds."""
+"""Verdicts after which no further seeds are needed."""
 
 
 class ClaimContrast(Settings):
-    """Two models and the number by which they are compared, seed by seed."""
+    """Two runs and the metric by which a claim compares them, seed by seed."""
 
     metric: str = setting(meaning="Column of the artifact's table")
     row: str = setting(meaning="Run that the claim is about")
@@ -44,13 +44,13 @@ class ClaimContrast(Settings):
 
     @property
     def sides(self) -> dict[str, str]:
-        """Return the compared runs by key: row and, unless it is a number, baseline."""
+        """Compared runs by key: `row` and, unless it is a number, `baseline`."""
         sides = {"row": self.row, "baseline": self.baseline}
         return {key: run for key, run in sides.items() if isinstance(run, str)}
 
 
 class Domain(Settings, str_strip_whitespace=True):
-    """Models and training that the paper's claim is about; smaller ones decide for their scale."""
+    """Model size and training of a paper's claim; smaller ones test the claim at their scale."""
 
     parameters: float = setting(meaning="Smallest model of the paper", unit="parameters")
     tokens: float = setting(meaning="Shortest training of the paper", unit="tokens")
@@ -134,28 +134,28 @@ class Claim(Settings, str_strip_whitespace=True):
 
     @property
     def family(self) -> str:
-        """Name of the family of claims that Holm's correction covers."""
+        """Name of the family of claims that one Holm correction covers."""
         return f"{self.endpoint} endpoints of {self.paper}"
 
     def on_proxies(self, runs: Mapping[str, str | None]) -> Self:
-        """Return the claim with runs replaced by the synthetic proxies in ``runs``."""
+        """Return a copy of the claim with its runs replaced by synthetic proxies in ``runs``."""
         contrasts = [
             contrast.model_copy(
                 update={key: runs[run] or run for key, run in contrast.sides.items() if run in runs}
             )
             for contrast in self.contrasts
         ]
-        # Not a string literal: a test takes one for the name of the evaluation `contrasts`.
+        # Not a string literal, which a test would read as the name of the evaluation `contrasts`.
         return self.model_copy(update=dict(contrasts=contrasts))  # noqa: C408
 
     @property
     def digest(self) -> str:
-        """Digest of the definition; it changes when any field of the claim changes."""
+        """Digest of the claim's definition, which changes when any field of the claim changes."""
         return sha256(self.model_dump_json().encode()).hexdigest()[:12]
 
 
 class Registry(Settings, str_strip_whitespace=True):
-    """The file ``config/registry.yaml``."""
+    """``config/registry.yaml``: the registered claims and the error rate of their tests."""
 
     note: str = setting(meaning="What had been seen when the claims were registered")
     frozen: str | None = setting(
@@ -168,7 +168,7 @@ class Registry(Settings, str_strip_whitespace=True):
 
 
 def read_registry(path: Path, papers: PapersFile) -> Registry:
-    """Read and validate ``config/registry.yaml``.
+    """Return the validated content of ``config/registry.yaml``.
 
     Raises:
         ConfigError: The file is not valid, or names an unknown paper.
@@ -184,15 +184,15 @@ def read_registry(path: Path, papers: PapersFile) -> Registry:
 
 
 def check_registry(registry: Registry, artifacts: Mapping[str, ArtifactConfig], file: str) -> None:
-    """Check that the table of each claim has its rows and columns, before any job.
+    """Check that the table of each claim has the rows and columns that the claim compares.
 
     Args:
         registry: The claims.
-        artifacts: All artifacts, as written in YAML.
-        file: Path of the registry, for errors.
+        artifacts: All artifacts by name, as written in YAML.
+        file: Path of registry.yaml, for error messages.
 
     Raises:
-        ConfigError: One line with the key path, the unknown name and the nearest one.
+        ConfigError: One line with the key path, the unknown name and the nearest known one.
     """
     for name, claim in registry.claims.items():
         location = f"{file}: claims.{name}"

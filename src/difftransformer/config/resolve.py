@@ -1,7 +1,7 @@
-"""From the files of ``config/`` to the resolved config of one job.
+"""Resolution of the YAML files of ``config/`` into the config of each job.
 
-`ConfigResolver.load` reads and checks the files; its methods merge base entries, the scale's recipe
-and an entry's own overrides, and validate the outcome, which refers to no other entry.
+`ConfigResolver.load` reads and checks the files. Its methods merge the settings of base entries, of
+the scale's recipe and of an entry itself, and validate the result, which refers to no other entry.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,12 +36,12 @@ from difftransformer.config.yaml_files import validate_yaml, yaml_files
 from difftransformer.errors import ConfigError, lookup
 
 SECOND_TEXT = "second_text"
-"""Dataset that `second_corpus` replaces."""
+"""Name of the dataset that the setting `second_corpus` replaces."""
 
 
 @dataclass(frozen=True, eq=False)
 class ConfigResolver:
-    """Everything that ``config/`` declares, resolved at one scale."""
+    """Resolver of all entries in ``config/`` at one scale."""
 
     folder: Path
     project: ProjectConfig
@@ -53,13 +53,22 @@ class ConfigResolver:
     registry: Registry
     papers: PapersFile
     key_origins: Layers
-    """Location that set each key of the project, for errors."""
+    """Location that set each key of config.yaml, for error messages."""
 
     @classmethod
     def load(
         cls, folder: Path, overrides: Mapping[str, Any] | None = None, files: Sequence[Path] = ()
     ) -> "ConfigResolver":
-        """Read the configuration folder; arguments and errors as of `load_project`."""
+        """Return a resolver for a configuration folder, after reading and checking all its files.
+
+        Args:
+            folder: Folder of the configuration.
+            overrides: Values from the command line for keys of config.yaml.
+            files: YAML files with keys of config.yaml; ``overrides`` take precedence over them.
+
+        Raises:
+            ConfigError: A file is not valid; the first error, in one line.
+        """
         project, key_origins = load_project(folder, overrides or {}, files)
         scale_files = yaml_files(folder / "scales")
         file = lookup(
@@ -124,23 +133,23 @@ class ConfigResolver:
 
     @cached_property
     def runs_location(self) -> str:
-        """Location of the runs, for errors."""
+        """Path of runs.yaml and key of the runs in it, for error messages."""
         return f"{self.folder / 'runs.yaml'}: runs"
 
     @cached_property
     def scale_file(self) -> str:
-        """Path of the scale's file, for errors."""
+        """Path of the scale's YAML file, for error messages."""
         return str(self.folder / "scales" / f"{self.project.scale}.yaml")
 
     @cache  # noqa: B019 - a resolver lives as long as the process
     def dataset(self, name: str) -> DatasetConfig:
-        """Return a dataset with what its base gives and with the scale's changes.
+        """Return the resolved settings of a dataset, merged with its base and the scale's changes.
 
-        In the token ids of a pretrained model that nothing trains it is as long as what is held
-        out of it.
+        For a pretrained model that no run adapts, the training split is only as long as the
+        validation split.
 
         Raises:
-            ConfigError: An unknown name or base, or something that must be as in the base.
+            ConfigError: The dataset or its base is unknown, or a setting must be as in the base.
         """
         if (reader := self._reader(name)) is not None:
             model = self.pretrained(reader)
@@ -164,15 +173,15 @@ class ConfigResolver:
         return validate(DatasetConfig, layers.values, f"{location}.{name}", layers.origin)
 
     def tokenizer_owner(self, dataset: str) -> str:
-        """Return the dataset whose tokenizer a dataset uses: the first of its bases, or itself."""
+        """Return the dataset whose tokenizer a dataset uses: its first base, or itself."""
         return dataset if self._reader(dataset) is not None else self._dataset_chain(dataset)[0]
 
     @cache  # noqa: B019 - a resolver lives as long as the process
     def suite(self, name: str) -> Suite:
-        """Return a suite with the scale's changes and the project's benchmarks, typed by its kind.
+        """Return the settings of a suite with the changes of the scale and of `benchmarks`.
 
         Raises:
-            ConfigError: An unknown suite, kind or key, or a value that cannot be used.
+            ConfigError: A suite, kind or key is unknown, or a value is not valid.
         """
         location = f"{self.folder / 'evaluations.yaml'}: suites"
         entry = lookup(self.suites, name, "suite", location)
@@ -190,7 +199,7 @@ class ConfigResolver:
         return validate(kind, layers.values, f"{location}.{name}", layers.origin)
 
     def _repeated(self, name: Any, location: str) -> dict[str, Any]:
-        """Return the settings of a suite that another one repeats."""
+        """Return the settings of the suite ``name``, which another suite repeats."""
         lookup(self.suites, name, "suite", location)
         repeated = self.suite(name)
         if not repeated.repeatable:
@@ -201,31 +210,41 @@ class ConfigResolver:
         return repeated.model_dump(mode="json")
 
     def timing(self, name: str) -> Timing | None:
-        """Return the scale's timing settings of an evaluation; None: it has none."""
+        """Return the scale's timing settings of an evaluation, or None if it has none."""
         if name not in self.scale.timings:
             return None
         location = f"{self.scale_file}: timings.{name}"
         return validate(timing_class(name, location), self.scale.timings[name], location)
 
     def entry(self, name: str) -> RunEntry:
-        """Return a run's entry with everything inherited but `overrides`.
+        """Return the entry of a run with all inherited keys filled in, except `overrides`.
 
         Raises:
-            ConfigError: An unknown run; offers the nearest name.
+            ConfigError: The run is unknown; the message offers the nearest name.
         """
         return lookup(self.runs, name, "run", self.runs_location)
 
     def pretrained(self, name: str) -> PretrainedModel | None:
-        """Return the pretrained model of a run; None: the run is trained here."""
+        """Return the pretrained model of a run, or None if the run is trained here."""
         return self.entry(name).pretrained_model()
 
     def run(self, name: str, recipe: str | None = None) -> RunConfig:
-        """Return the resolved config of a run before `match`, optionally at another recipe."""
+        """Return the resolved config of a run before `match` changes its sizes.
+
+        Args:
+            name: Name of the run.
+            recipe: Training recipe to use in place of the run's own; None: its own.
+        """
         layers = self.layers(name, recipe)
         return validate(RunConfig, layers.values, self._model_location(name), layers.origin)
 
     def layers(self, name: str, recipe: str | None = None) -> Layers:
-        """Return the merged settings of a run before validation; arguments as for `run`."""
+        """Return the merged settings of a run before validation.
+
+        Args:
+            name: Name of the run.
+            recipe: Training recipe to use in place of the run's own; None: its own.
+        """
         entry = self.entry(name)
         recipe = recipe or entry.recipe
         location = f"{self.runs_location}.{name}"
@@ -255,7 +274,7 @@ class ConfigResolver:
         return layers
 
     def _model_location(self, name: str) -> str:
-        """Return the location of a run's model settings, for errors."""
+        """Return the location of a run's model settings, for error messages."""
         changed = "model" in self.project.overrides.get(name, {})
         return (
             f"{self.runs_location}.{name}"
@@ -266,7 +285,7 @@ class ConfigResolver:
         return f"{self.key_origins.origin(('overrides', name))}: overrides.{name}"
 
     def _references(self, name: str, layers: Layers, location: str) -> dict[str, Any]:
-        """Return a run's references to other entries, and its model with its vocabulary size."""
+        """Return a run's references to other entries, and its model with vocabulary size."""
         values = layers.values
         lineage(self.runs, name, self.runs_location, "init_from", self._parent, "run")
         if "dataset" not in values:
@@ -294,15 +313,16 @@ class ConfigResolver:
         return self.entry(run).init_from
 
     def members(self, run: str, size_grid: str | None) -> list[str]:
-        """Return the runs of a row at every recipe of its size grid; without one the run itself."""
+        """Return the run at every recipe of a size grid; without a grid only the run itself."""
         if size_grid is None:
             return [run]
         return list(scales.members(self.runs, run, self.scale.size_grids[size_grid]))
 
     def dataset_of(self, name: str) -> str:
-        """Return the dataset that replaces ``name``: `corpus` replaces text, not tasks.
+        """Return the name of the dataset that is used in place of ``name``.
 
-        A dataset with a base keeps its name: `corpus` replaces its base.
+        The setting `corpus` replaces datasets of text, but not generated tasks. A dataset with a
+        base keeps its name, and its base is replaced.
         """
         if name == SECOND_TEXT:
             return self.project.second_corpus or name
@@ -312,7 +332,11 @@ class ConfigResolver:
         return corpus
 
     def read_by(self, run: str, dataset: str) -> str:
-        """Return the dataset that a run reads for ``dataset``, replaced and retokenized."""
+        """Return the name of the dataset that a run reads in place of ``dataset``.
+
+        The settings `corpus` and `second_corpus` may replace it, and for a pretrained model it is
+        retokenized.
+        """
         resolved, owners = self.dataset_of(dataset), (run, self._parent(run))
         pretrained_owners = [
             owner for owner in owners if owner is not None and self.pretrained(owner) is not None
@@ -322,13 +346,13 @@ class ConfigResolver:
         )
 
     def _reader(self, dataset: str) -> str | None:
-        """Return the pretrained model whose token ids a dataset is in, by its run."""
+        """Return the run of the pretrained model for which a dataset is retokenized, or None."""
         pretrained_runs = (run for run, entry in self.runs.items() if entry.pretrained is not None)
         return retokenized.reader_of(dataset, pretrained_runs)
 
     @cached_property
     def _pretrained_sizes(self) -> dict[str, Any]:
-        """Sizes of the pretrained model that is adapted, as `model` of a run has them."""
+        """Sizes of the pretrained model that is adapted, as settings `model` of a run."""
         base = self.project.pretrained
         assert base is not None
         location = f"{self.key_origins.origin(('pretrained',))}: pretrained.sizes"
@@ -336,7 +360,7 @@ class ConfigResolver:
 
     @cached_property
     def _derived(self) -> dict[str, str]:
-        """Base of every dataset that has one."""
+        """Base dataset of every dataset that has one, by name."""
         bases = {
             name: self.scale.datasets.get(name, {}).get("base", entry.get("base"))
             for name, entry in self.datasets.items()
@@ -344,7 +368,7 @@ class ConfigResolver:
         return {name: base for name, base in bases.items() if base is not None}
 
     def _dataset_chain(self, name: str) -> list[str]:
-        """Return a dataset's bases, first to last, and itself; `corpus` replaces the first."""
+        """Return the bases of a dataset, first to last, and itself; `corpus` replaces the first."""
 
         def base(member: str) -> str | None:
             parent = self._derived.get(member)

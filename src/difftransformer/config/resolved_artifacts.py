@@ -14,16 +14,18 @@ from difftransformer.config.validation import validate
 
 
 def with_overrides(label: str, overrides: str) -> str:
-    """Append overridden settings to the label of a row."""
+    """Return the label of a row with its overridden settings appended."""
     return f"{label} (overrides: {overrides})" if overrides else label
 
 
 DEVIATION, MARK = "deviation_from_paper", " *"
-"""Fact of a row whose source leaves something open, and what its label ends in for that."""
+"""Key of the fact that a row's model deviates from the paper, and the mark on such a row's label.
+
+A model deviates where its paper leaves something open."""
 
 
 class ResolvedRow(Settings):
-    """One resolved row."""
+    """One row of a table or figure, with its label, baseline and facts resolved."""
 
     run: str = setting(meaning="Run whose results the row shows")
     label: str = setting(meaning="Name of the row")
@@ -43,7 +45,7 @@ class ResolvedRow(Settings):
 
 
 class ResolvedGridRow(Settings):
-    """One row of a section with a size grid: a run at every recipe, from the smallest on."""
+    """One row of a section with a size grid: a run at every recipe, smallest first."""
 
     run: str = setting(meaning="Run that the row of artifacts.yaml names")
     label: str = setting(meaning="Name of the row")
@@ -54,7 +56,7 @@ class ResolvedGridRow(Settings):
 
 
 class SweepRow(Settings):
-    """One learning rate of one swept run."""
+    """One learning rate of a run in a sweep."""
 
     run: str = setting(meaning="Run whose learning rate is swept")
     run_id: str = setting(meaning="Run that trained with this learning rate")
@@ -63,7 +65,7 @@ class SweepRow(Settings):
 
 
 class ResolvedSection(Settings):
-    """One section with its resolved rows; ``sweep`` is filled where rates are swept."""
+    """One section with its resolved rows; ``sweep`` is not empty if learning rates are swept."""
 
     title: str = setting(meaning="Heading")
     evaluation: Name = setting(meaning="What makes its columns and panels")
@@ -93,7 +95,7 @@ class ResolvedSection(Settings):
 
 
 class ResolvedArtifact(Settings):
-    """A table or a figure, resolved."""
+    """Resolved config of the job that makes one table or figure."""
 
     artifact: str = setting(meaning="Id of the artifact")
     kind: Kind = setting(meaning="table or figure")
@@ -109,7 +111,7 @@ class ResolvedArtifact(Settings):
 
     @property
     def overrides(self) -> dict[str, str]:
-        """Overridden settings by run, for runs that have any."""
+        """Description of the overridden settings of each run that has any."""
         rows = {
             row.run: row.overrides for part in self.sections for row in part.rows if row.overrides
         }
@@ -120,7 +122,7 @@ class ResolvedArtifact(Settings):
 
 
 class RunDisplay(Settings):
-    """How the report shows a run."""
+    """Label, base and color with which the report shows a run."""
 
     label: str = setting(meaning="Name for readers")
     base: str | None = setting(None, meaning="Run that it changes; null: none")
@@ -128,7 +130,7 @@ class RunDisplay(Settings):
 
 
 class EarlierArtifact(Settings):
-    """An artifact that an earlier call built and this call did not request."""
+    """A table or figure that an earlier call built and this call did not request."""
 
     artifact: str = setting(meaning="Id of the artifact")
     table: str | None = setting(None, meaning="Its table as JSON; null: it has none")
@@ -137,7 +139,7 @@ class EarlierArtifact(Settings):
 
 
 class TestedClaims(Settings):
-    """All claims at a scale, for the verdicts job."""
+    """Resolved config of the job that tests the registered claims at a scale."""
 
     scale: str = setting(meaning="Scale of the results")
     alpha: float = setting(meaning="Error rate of a family")
@@ -154,7 +156,7 @@ class TestedClaims(Settings):
 
     @property
     def families(self) -> dict[str, list[str]]:
-        """Testable claims by family; Holm's correction covers each family."""
+        """Ids of the testable claims by family; one Holm correction covers each family."""
         by_family: dict[str, list[str]] = {}
         for name, claim in self.claims.items():
             if claim.test is not None and name not in self.not_testable:
@@ -163,7 +165,7 @@ class TestedClaims(Settings):
 
 
 class ReportConfig(Settings):
-    """The report: which artifacts it shows and how to rebuild it."""
+    """Resolved config of the report job: the artifacts to show, and commands that rebuild them."""
 
     scale: str = setting(meaning="Scale of everything in the report")
     scale_description: str = setting(meaning="What the scale is for")

@@ -1,4 +1,4 @@
-"""Datasets retokenized for a pretrained model, named after both."""
+"""Datasets retokenized for a pretrained model; their names contain both names."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,24 +11,28 @@ _BETWEEN = "_of_"
 
 
 def name_of(text: str, run: str) -> str:
-    """Return the name of a dataset retokenized for the model of a run."""
+    """Return the name of dataset ``text`` when retokenized for the pretrained model of a run."""
     return text + _BETWEEN + run
 
 
 def text_of(dataset: str, run: str) -> str:
-    """Return the name of the original dataset."""
+    """Return the name of the original dataset from the name of a retokenized one."""
     return dataset.removesuffix(_BETWEEN + run)
 
 
 def reader_of(dataset: str, runs: Iterable[str]) -> str | None:
-    """Return the run for whose model a dataset is retokenized; None: for none of these."""
+    """Return the run among ``runs`` for whose model a dataset is retokenized, or None."""
     return next((run for run in runs if dataset.endswith(_BETWEEN + run)), None)
 
 
 def in_ids_of(text: DatasetConfig, model: PretrainedModel, *, trained: bool) -> DatasetConfig:
-    """Return a dataset with the tokenizer of a model, of the hub as it is today without a revision.
+    """Return the settings of a dataset with the tokenizer of a pretrained model.
 
-    One that nothing trains on is as long as what is held out of it.
+    Args:
+        text: Settings of the original dataset.
+        model: The pretrained model; without a revision, the hub's current version is used.
+        trained: Whether a run trains on the dataset. If not, its training split is only as long as
+            its validation split.
     """
     revision = None if model.folder else model.revision or "main"
     ids = HuggingFaceTokenizer(

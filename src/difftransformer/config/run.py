@@ -18,16 +18,16 @@ from difftransformer.models.attention.registry import options_class
 from difftransformer.models.config import ModelConfig
 
 PRETRAINED_BASE = "pretrained_base"
-"""Run of the model that `pretrained` of config.yaml names, from which adaptations start."""
+"""Run of the pretrained model in the setting `pretrained`, from which adaptations start."""
 PRETRAINED_SEED = 0
-"""Seed under which a pretrained model is evaluated; it has only one result."""
+"""Seed under which a pretrained model is evaluated, which has one result for all seeds."""
 _COMMIT = re.compile("[0-9a-f]{40}")
 NOT_OF_WEIGHTS = ("rope_theta", "max_positions", "residual_in_fp32")
-"""Settings of the model that its weights do not depend on."""
+"""Model settings that may differ between a run and the parent run whose weights it loads."""
 
 
 class PretrainedOptions(Settings):
-    """How a pretrained model is loaded; the defaults run no code of a model's author."""
+    """Options for loading a pretrained model; the defaults run no code of the model's authors."""
 
     revision: str | None = setting(
         None,
@@ -49,13 +49,13 @@ class PretrainedOptions(Settings):
     )
 
     def require_pin(self, name: str) -> None:
-        """Check that code from the hub is pinned to a commit, since branches and tags can move.
+        """Check that remote code is pinned to a commit, since branches and tags can move.
 
         Args:
             name: The model's id on the hub, or its folder.
 
         Raises:
-            ValueError: The revision is not a commit.
+            ValueError: `trust_remote_code` is set, and `revision` is not a commit.
         """
         pinned = _model_folder(name) is not None or _COMMIT.fullmatch(self.revision or "")
         if self.trust_remote_code and not pinned:
@@ -67,7 +67,7 @@ class PretrainedOptions(Settings):
 
 
 class PretrainedModel(PretrainedOptions):
-    """A pretrained model, resolved."""
+    """A pretrained model with its loading options, as jobs get it."""
 
     name: str = setting(meaning="Id on the Hugging Face hub, or a folder", min_length=1)
 
@@ -78,7 +78,7 @@ class PretrainedModel(PretrainedOptions):
 
     @property
     def folder(self) -> Path | None:
-        """The folder, None for an id of the hub; what looks like a path is one, there or not."""
+        """Local folder of the model, which need not exist; None for an id of the hub."""
         return _model_folder(self.name)
 
 
@@ -89,7 +89,7 @@ def _model_folder(name: str) -> Path | None:
 
 
 def _with_options(model: Any) -> Any:
-    """Validate the options of attention by the class of their variant."""
+    """Validate the attention settings with the options class of their variant."""
     options = model.get("attention") if isinstance(model, dict) else None
     if not isinstance(options, dict):
         return model
@@ -98,7 +98,7 @@ def _with_options(model: Any) -> Any:
 
 
 class RunSettings(Settings):
-    """Model and training; overrides of runs and recipes each hold a part of it."""
+    """Model and training settings of a run; recipes and overrides set a part of them."""
 
     model: Annotated[ModelConfig, BeforeValidator(_with_options)] = setting(
         meaning="The architecture."
@@ -107,12 +107,16 @@ class RunSettings(Settings):
 
 
 def check_settings(layer: Mapping[str, Any], location: str) -> None:
-    """Check the keys of a partial mapping of a run's settings.
+    """Check the keys and values of a part of a run's settings.
 
-    Options of attention are checked with all of them, which name the variant.
+    Attention settings are not checked here, since their class depends on the variant.
+
+    Args:
+        layer: The part, with keys ``model`` and ``training``.
+        location: File and key path of the part, for error messages.
 
     Raises:
-        ConfigError: An unknown key, or a value of a wrong type or size.
+        ConfigError: A key is unknown, or a value has a wrong type or size.
     """
     model = layer.get("model")
     if isinstance(model, Mapping):
@@ -126,7 +130,7 @@ def check_settings(layer: Mapping[str, Any], location: str) -> None:
 
 
 class RunConfig(RunSettings):
-    """Resolved config of a training job: a run at a scale."""
+    """Resolved config of a training job: one run at one scale."""
 
     scale: str = setting(meaning="Name of the scale the run was resolved at.")
     run: str = setting(meaning="Name of the run in runs.yaml.")
@@ -146,8 +150,8 @@ class RunConfig(RunSettings):
     def decisive(self) -> dict[str, Any]:
         """Return the settings that determine the run's results, up to rounding.
 
-        Not by how many processes they are computed, nor how often, nor when a checkpoint is kept:
-        a training resumes from the same checkpoints whatever these become.
+        The number of processes, activation checkpointing and the steps between checkpoints are not
+        included, so a training resumes from its checkpoints when these settings change.
         """
         values = self.model_dump(mode="json")
         for name in ("world_size", "activation_checkpointing", "checkpoint_every"):
@@ -173,7 +177,7 @@ class RunConfig(RunSettings):
 
 
 class ResolvedDataset(Settings):
-    """Resolved config of the data jobs of a dataset at a scale."""
+    """Resolved config of the tokenizer and tokenization jobs of one dataset at one scale."""
 
     scale: str = setting(meaning="Name of the scale the dataset was resolved at.")
     dataset: str = setting(meaning="Name of the dataset in datasets.yaml.")
@@ -181,12 +185,16 @@ class ResolvedDataset(Settings):
 
 
 def require_same_model(child: ModelConfig, parent: ModelConfig, location: str, name: str) -> None:
-    """Check that weights of ``parent`` are weights of ``child``; both are resolved.
+    """Check that a child run's model can load the weights of its parent run.
 
-    ``location`` is the place of the mistake and ``name`` the run of the parent, for errors.
+    Args:
+        child: Model config of the child run.
+        parent: Model config of the parent run.
+        location: Key path of the reference to the parent, for error messages.
+        name: Name of the parent run, for error messages.
 
     Raises:
-        ConfigError: They differ in more than `NOT_OF_WEIGHTS`; names the first key.
+        ConfigError: The configs differ in more than `NOT_OF_WEIGHTS`; names the first such key.
     """
     ours, theirs = (dict(flat(asdict(model))) for model in (child, parent))
     for key in {**ours, **theirs}:
@@ -200,7 +208,7 @@ def require_same_model(child: ModelConfig, parent: ModelConfig, location: str, n
 
 
 def same_token_ids(config: DatasetConfig, other: DatasetConfig) -> bool:
-    """Whether two datasets without a common tokenizer file have the same token ids."""
+    """Return whether two datasets with different tokenizer files have the same token ids."""
     if config.generated is not None and other.generated is not None:
         same_kind = type(config.generated) is type(other.generated)
         return same_kind and config.generated.vocabulary == other.generated.vocabulary

@@ -1,4 +1,4 @@
-"""A scale: its sizes, budgets, seeds, and the machine for which costs are estimated."""
+"""Settings of a scale: its sizes, budgets, seeds, and the machine for which cost is estimated."""
 
 from itertools import chain, count, islice
 from typing import Annotated, Any
@@ -10,7 +10,7 @@ from difftransformer.config.project import MOST_SEEDS, RecipeEntry, Seeds, Sweep
 
 
 class MachineConfig(Settings):
-    """The machine for which an expensive scale is planned; jobs do not read it."""
+    """The machine for which an expensive scale is planned; no job reads it."""
 
     gpu: str = setting(meaning="Name of the GPU, for people")
     memory_gib: float = setting(meaning="Memory of one GPU", unit="GiB", gt=0)
@@ -42,12 +42,12 @@ class MachineConfig(Settings):
 
     @property
     def speed(self) -> float:
-        """FLOP/s of training on one GPU."""
+        """FLOP/s that training is assumed to reach on one GPU."""
         return self.mfu * self.peak_tflops * 1e12
 
 
 class ScaleConfig(Settings):
-    """One file of ``config/scales``: the whole project at one size."""
+    """One file of ``config/scales``: settings that size the whole project."""
 
     description: str = setting(meaning="What the scale is for, and on which machine")
     machine: MachineConfig | None = setting(
@@ -101,16 +101,16 @@ class ScaleConfig(Settings):
     )
 
     def listed_seeds(self, artifact: str) -> list[int]:
-        """Return the seeds that `seeds` lists for an artifact; empty if it gives a count."""
+        """Return the seeds that the scale lists for an artifact; empty if it gives a number."""
         entry = self.seeds.get(artifact)
         return entry if isinstance(entry, list) else []
 
     def first_seeds(self, artifact: str, number: int | None) -> list[int]:
-        """Return the first seeds of an artifact: listed ones, then larger ones.
+        """Return the first seeds of an artifact: listed seeds, then larger non-exploratory ones.
 
         Args:
-            artifact: Table or figure.
-            number: How many; None: as many as the scale gives it.
+            artifact: Name of the table or figure.
+            number: Number of seeds; None: as many as the scale gives the artifact.
         """
         entry, listed = self.seeds.get(artifact, 1), self.listed_seeds(artifact)
         looked_at = set(self.exploratory_seeds)

@@ -1,4 +1,4 @@
-"""What a scale makes of the other files: the runs it adds, the rows it replaces, and its checks."""
+"""Effects of a scale on other files: runs it adds, rows it replaces, and checks of its entries."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,20 +16,20 @@ from difftransformer.errors import ConfigError, lookup, nearest
 Entries = Mapping[str, object]
 Runs = Mapping[str, RunEntry]
 INHERITED = {"recipe", "init_from", "adapt", "color", "match"}
-"""Keys that a run inherits from its nearest base; `overrides` are merged key by key."""
+"""Keys that a run inherits from its nearest base that sets them. `overrides` are merged."""
 Proxies = Mapping[str, Mapping[str, str | None]]
-"""Artifact -> run of its rows -> run that stands in for it; None leaves the row out.
+"""Artifact -> run in its rows -> run shown in its place (proxy); None leaves the row out.
 
-An artifact names the models that the paper shows. A small scale trains no 3B model for them, and a
-large one asks for needles in English, not in the words of a generated corpus: the artifact and the
-claims on it stay the same, and a scale says which of its runs stand in for the rows.
+An artifact names the models that the paper shows. A scale may show other runs instead: a small
+scale trains no 3B model, and a large one retrieves needles in English, not in the words of a
+generated corpus. The artifact and its claims stay the same.
 """
 
-# --- runs that it adds to those of runs.yaml: changed ones, its own, those of size_grids and sweeps
+# --- runs added to those of runs.yaml: changed and new ones of a scale, size grids, sweeps
 
 
 def scale_runs(runs: Runs, scale: ScaleConfig, scale_file: str) -> dict[str, RunEntry]:
-    """Return the runs that a scale changes or adds, by name."""
+    """Return the entries of the runs that a scale changes or adds, by name."""
     entries = {}
     for name, changes in scale.runs.items():
         location, layers = f"{scale_file}: runs.{name}", Layers()
@@ -41,7 +41,7 @@ def scale_runs(runs: Runs, scale: ScaleConfig, scale_file: str) -> dict[str, Run
 
 
 def inherited(runs: Runs, location: str) -> dict[str, RunEntry]:
-    """Return the runs with inherited keys filled in; an explicit null is inherited, too.
+    """Return the entries of all runs with inherited keys filled in; an explicit null is inherited.
 
     Raises:
         ConfigError: A base is unknown, or the bases form a circle.
@@ -61,9 +61,16 @@ def inherited(runs: Runs, location: str) -> dict[str, RunEntry]:
 def tuned_as(
     runs: Runs, rates: Mapping[str, float], name: str, recipe: str, location: str
 ) -> str | None:
-    """Return the run whose tuned learning rate applies; None: the recipe's applies.
+    """Return the run whose tuned learning rate another run uses; None: it uses its recipe's rate.
 
-    That is the run itself, or its nearest base with the same recipe and adaptation method.
+    The result is the run itself, or its nearest base with the same recipe and adaptation method.
+
+    Args:
+        runs: All runs by name.
+        rates: Tuned learning rates by run.
+        name: Name of the run.
+        recipe: Training recipe of the run.
+        location: File and key of the runs, for error messages.
     """
 
     def method(run: str) -> Any:
@@ -77,9 +84,10 @@ def tuned_as(
 
 
 def members(runs: Runs, run: str, recipes: Sequence[str]) -> dict[str, str]:
-    """Return run id -> recipe for a run at every recipe of a size grid.
+    """Return the runs that represent ``run`` at every recipe of a size grid, with their recipes.
 
-    Runs of runs.yaml that differ from it only in their recipe are used, so nothing trains twice.
+    A run in runs.yaml that differs from ``run`` only in its recipe is used, so that no run is
+    trained twice.
     """
     base_entry = runs[run]
     named = {
@@ -96,12 +104,17 @@ def members(runs: Runs, run: str, recipes: Sequence[str]) -> dict[str, str]:
 def size_grid_runs(
     runs: Runs, artifacts: Mapping[str, ArtifactConfig], scale: ScaleConfig, file: str, folder: str
 ) -> dict[str, RunEntry]:
-    """Return the runs that size grids add.
+    """Return the entries of the runs that size grids add, by name.
 
-    ``file`` is the scale's and ``folder`` that of the artifacts, for errors.
+    Args:
+        runs: All runs by name.
+        artifacts: All artifacts by name.
+        scale: The scale in use.
+        file: Path of the scale's YAML file, for error messages.
+        folder: Folder of the artifacts, for error messages.
 
     Raises:
-        ConfigError: an unknown size grid, recipe or run; offers the nearest name.
+        ConfigError: A size grid, recipe or run is unknown; the message offers the nearest name.
     """
     added: dict[str, RunEntry] = {}
     sections = [(name, part) for name, artifact in artifacts.items() for part in artifact.sections]
@@ -129,7 +142,7 @@ def size_grid_runs(
 
 
 def sweep_runs(runs: Runs, scale: ScaleConfig, scale_file: str) -> dict[str, RunEntry]:
-    """Return a run per learning rate of every sweep."""
+    """Return the entries of one run per learning rate of every sweep, by name."""
     expanded: dict[str, RunEntry] = {}
     grids: dict[str, list[float]] = {}
     for name, rates in (grid for sweep in scale.sweeps.values() for grid in sweep.rates().items()):
@@ -147,21 +160,21 @@ def sweep_runs(runs: Runs, scale: ScaleConfig, scale_file: str) -> dict[str, Run
 
 
 def sweep_run(run: str, index: int) -> str:
-    """Return the id of the sweep's run of ``run`` at its ``index``-th learning rate."""
+    """Return the name of the run of ``run`` at the ``index``-th learning rate of its grid."""
     return f"sweep_{run}_{index}"
 
 
-# --- rows that show another run at a scale, or are left out of it
+# --- artifact rows that a scale replaces or leaves out
 
 
 def with_proxies(
     proxies: Proxies, artifacts: Mapping[str, ArtifactConfig], runs: Runs, location: str
 ) -> dict[str, ArtifactConfig]:
-    """Return all artifacts with their rows replaced by proxies.
+    """Return all artifacts by name, with rows replaced by a scale's proxies or left out.
 
     Raises:
-        ConfigError: One line with the key path, the unknown name and the nearest one; or with the
-            artifact of which a section is left without rows or shows a run twice.
+        ConfigError: A name is unknown, with key path and nearest name; or a section of an artifact
+            has no rows left, or shows a run twice.
     """
     replaced = dict(artifacts)
     for name, rows in proxies.items():
@@ -184,19 +197,25 @@ def with_proxies(
 
 
 def claims_on_proxies(proxies: Proxies, claims: Mapping[str, Claim]) -> dict[str, Claim]:
-    """Return all claims on the proxies of their tables."""
+    """Return all claims by id, with the runs of their tables replaced by a scale's proxies."""
     return {
         name: claim.on_proxies(proxies.get(claim.artifact, {})) for name, claim in claims.items()
     }
 
 
 def not_testable(reasons: Mapping[str, str], claim: str, artifact: str) -> str | None:
-    """Return the reason why a scale cannot test a claim; None: it can."""
+    """Return the reason why a scale cannot test a claim, or None if it can.
+
+    Args:
+        reasons: Reasons by claim, by artifact, or for `all`.
+        claim: Id of the claim.
+        artifact: Artifact of the claim.
+    """
     return next((reasons[key] for key in (claim, artifact, "all") if key in reasons), None)
 
 
 def _replaced(artifact: ArtifactConfig, runs: Mapping[str, str | None]) -> ArtifactConfig:
-    """Return the artifact with the rows replaced; published values stay."""
+    """Return the artifact with the rows replaced; the published values are kept."""
     if not runs:
         return artifact
     changes = {
@@ -223,19 +242,19 @@ def _section(part: SectionConfig, runs: Mapping[str, str | None]) -> SectionConf
     return part.model_copy(update={"rows": rows, "baseline": baseline})
 
 
-# --- a pretrained model in the place of the run that is adapted
+# --- a pretrained model in place of the base model of adaptations
 
 
 def adapt_pretrained(
     base: PretrainedBase, runs: Runs, artifacts: Mapping[str, ArtifactConfig], location: str
 ) -> tuple[dict[str, RunEntry], dict[str, ArtifactConfig]]:
-    """Let adaptations start from a pretrained model, and show it in place of their base.
+    """Return runs and artifacts in which adaptations start from the given pretrained model.
 
     Args:
-        base: The model, which becomes a run.
-        runs: All runs; those with `adapt` come back with another `init_from`.
-        artifacts: All artifacts; in those with adapted rows the base's rows show the model.
-        location: File and section of the runs, for errors.
+        base: The pretrained model, which is added as a run.
+        runs: All runs by name; the runs with `adapt` get the model as `init_from`.
+        artifacts: All artifacts by name; those that show adaptations show the model as their base.
+        location: File and key of the runs, for error messages.
     """
     options = {name: getattr(base, name) for name in PretrainedOptions.model_fields}
     itself = RunEntry(label=base.display_name, color=0, pretrained=base.name, **options)
@@ -255,19 +274,26 @@ def adapt_pretrained(
     return changed, changed_artifacts
 
 
-# --- what its entries and those of runs.yaml must be by themselves, used or overridden
+# --- checks of each entry on its own, even if it is unused or overridden
 
 
 def check_entries(
     scale: ScaleConfig, file: str, runs: Runs, runs_file: str, datasets: Entries, suites: Entries
 ) -> None:
-    """Check recipes and overrides key by key, and the scale's references.
+    """Check all recipes and overrides key by key, and the names that a scale refers to.
 
-    A setting that overrides another must not hide its error. ``file`` is the scale's own, for
-    errors.
+    Each entry is checked on its own, since an override could otherwise hide an error.
+
+    Args:
+        scale: The scale.
+        file: Path of the scale's YAML file, for error messages.
+        runs: All runs by name.
+        runs_file: Path of runs.yaml, for error messages.
+        datasets: All datasets by name.
+        suites: All suites by name.
 
     Raises:
-        ConfigError: an unknown name or key, or a value of a wrong type or size.
+        ConfigError: A name or key is unknown, or a value has a wrong type or size.
     """
     for name, recipe in scale.recipes.items():
         values = recipe.model_dump(include={"model", "training"}, exclude_unset=True)

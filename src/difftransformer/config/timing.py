@@ -1,4 +1,4 @@
-"""Settings of all benchmark jobs."""
+"""Base classes for the settings of benchmark jobs, which time models."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -9,11 +9,11 @@ from difftransformer.config.base import Backend, Settings, distinct, require_hal
 from difftransformer.config.evaluation import Options as BaseOptions
 
 TRAINED_SIZES = "trained_sizes"
-"""Shape with the sizes of the runs themselves."""
+"""Name of the benchmark shape at which each run is timed at its own model size."""
 
 
 class BatchConfig(Settings):
-    """What a model is given in one call."""
+    """Batch size and sequence length of one timed call of a model."""
 
     label: str = setting(meaning="Name of the shape in tables, such as 3B, 2K")
     seq_len: int = setting(meaning="Positions of a sequence.", unit="tokens", gt=0)
@@ -21,10 +21,10 @@ class BatchConfig(Settings):
 
 
 class Timing(Settings):
-    """Where and how often models are timed, in interleaved rounds."""
+    """Base class for timing settings: models are timed in interleaved rounds."""
 
     matched: ClassVar[bool] = False
-    """Whether rows whose run has a `match` get the parameters of the first."""
+    """Whether runs with `match` get as many parameters as the first row's model."""
 
     backends: Annotated[list[Backend], Field(min_length=1), AfterValidator(distinct)] = setting(
         meaning="Attention implementations; each row is timed with each, its fastest counts."
@@ -72,21 +72,21 @@ class Timing(Settings):
         return self
 
     def calls(self) -> Mapping[str, BatchConfig]:
-        """Return the batch of a call by shape; `TRAINED_SIZES` is one where it is timed."""
+        """Return the batch of a timed call for each shape, which may include `TRAINED_SIZES`."""
         raise NotImplementedError(type(self).__name__)
 
     def sizes(self) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
-        """Return what the models of all rows have in place of their runs' settings.
+        """Return the model settings of each timed size, which replace those of the runs.
 
         Returns:
-            Name of the model, such as its shape -> key below the scale's `timings`, for errors, and
-            the changed settings.
+            Name of the size -> pair of the key that sets it in the scale's `timings`, for error
+            messages, and the changed model settings.
         """
         raise NotImplementedError(type(self).__name__)
 
 
 class Options(BaseOptions):
-    """Timings have neither suites nor seeds; ``timing`` names the evaluation."""
+    """Base class for the options of sections with timings, which have neither suites nor seeds."""
 
     suites: ClassVar[int] = 0
     trained: ClassVar[bool] = False

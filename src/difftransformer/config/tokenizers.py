@@ -1,4 +1,4 @@
-"""Settings of the tokenizers that a dataset may have."""
+"""Settings of the tokenizers that a dataset can use."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,11 +9,11 @@ from difftransformer.config.base import Settings, setting
 from difftransformer.errors import ConfigError
 
 VOCABULARY_MULTIPLE = 64
-"""Vocabularies are padded to a multiple of this; cl100k_base gives the paper's 100288."""
+"""Multiple to which vocabulary sizes are padded; cl100k_base is padded to the paper's 100288."""
 
 
 class BpeTokenizer(Settings):
-    """Byte-level BPE trained on the training split."""
+    """Settings of a byte-level BPE tokenizer trained on the training split."""
 
     kind: Literal["bpe"] = setting(meaning="Discriminator of the kinds of tokenizer.")
     vocab_size: int = setting(
@@ -34,7 +34,7 @@ class BpeTokenizer(Settings):
 
 
 class TiktokenTokenizer(Settings):
-    """An encoding of the tiktoken package."""
+    """Settings of a tokenizer that is an encoding of the tiktoken package."""
 
     kind: Literal["tiktoken"] = setting(meaning="Discriminator of the kinds of tokenizer.")
     name: Literal["gpt2", "r50k_base", "p50k_base", "cl100k_base"] = setting(
@@ -43,7 +43,7 @@ class TiktokenTokenizer(Settings):
 
 
 class HuggingFaceTokenizer(Settings):
-    """Any fast tokenizer of the Hugging Face hub, or of a local folder."""
+    """Settings of a fast tokenizer from the Hugging Face Hub or a local folder."""
 
     kind: Literal["huggingface"] = setting(meaning="Discriminator of the kinds of tokenizer.")
     name: str = setting(meaning="Name on the hub (owner/name) or a local folder.", min_length=1)
@@ -61,13 +61,13 @@ class HuggingFaceTokenizer(Settings):
 
     @property
     def files(self) -> list[Path]:
-        """What a tokenizer may consist of in the local folder; nothing for a name on the hub."""
+        """Paths of the local files that the tokenizer may read; empty for a hub name."""
         suffixes = {".json", ".txt", ".model"}
         return sorted(path for path in Path(self.name).glob("*") if path.suffix in suffixes)
 
 
 class NoTokenizer(Settings):
-    """For generated rows, whose tokens are numbers from the start; they get words by formula."""
+    """Setting of generated rows, which are made of token ids and need no tokenizer."""
 
     kind: Literal["none"] = setting(meaning="Discriminator of the kinds of tokenizer.")
 
@@ -79,16 +79,18 @@ TokenizerConfig = Annotated[
 
 
 def vocabulary(vocab_size: Any, ids: int, dataset: str, location: str) -> Any:
-    """Return a model's vocabulary size: as set, else the dataset's number of token ids, padded.
+    """Return the vocabulary size of a model: as set, or else derived from its dataset.
+
+    The derived size is the number of token ids, rounded up to a multiple of `VOCABULARY_MULTIPLE`.
 
     Args:
-        vocab_size: Setting of the model, not yet checked; None: it was not.
-        ids: How many token ids the dataset has.
-        dataset: Its name, for the message.
-        location: Where ``vocab_size`` was set, for the message.
+        vocab_size: The model's setting, not yet validated; None: not set.
+        ids: Number of token ids of the dataset.
+        dataset: Name of the dataset, for error messages.
+        location: Place that set ``vocab_size``, for error messages.
 
     Raises:
-        ConfigError: There are more ids.
+        ConfigError: ``vocab_size`` is smaller than ``ids``.
     """
     if vocab_size is None:
         return -(-ids // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE

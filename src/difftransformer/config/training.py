@@ -1,4 +1,4 @@
-"""Settings of the one trainer: budget, batch, optimizer, precision, validation, checkpoints."""
+"""Settings of the trainer: budget, batch, optimizer, precision, validation, checkpoints."""
 
 from typing import Annotated, Literal, Self
 
@@ -8,7 +8,10 @@ from difftransformer.config.base import Backend, Settings, require_half, setting
 
 
 class ProbeConfig(Settings):
-    """Retrieval accuracy while training on a recall dataset; gives the steps to learn retrieval."""
+    """Settings of the measurement of retrieval accuracy during training on a recall dataset.
+
+    It gives the number of steps in which a model learns retrieval.
+    """
 
     needles: list[int] = setting(
         [2, 4],
@@ -44,7 +47,7 @@ class ProbeConfig(Settings):
 
 
 class TrainingConfig(Settings):
-    """How one model is trained: everything but the model, the data and the seed."""
+    """Settings of a training, except its model, its data and its seed."""
 
     tokens: int | None = setting(
         None,
@@ -271,22 +274,22 @@ class TrainingConfig(Settings):
 
     @property
     def micro_batch(self) -> int:
-        """Sequences of one forward pass."""
+        """Number of sequences of one process in one forward pass."""
         return self.micro_batch_size or self.local_batch_size
 
     @property
     def local_batch_size(self) -> int:
-        """Sequences of one process in one optimizer step."""
+        """Number of sequences of one process in one optimizer step."""
         return self.batch_size // self.world_size
 
     @property
     def tokens_per_step(self) -> int:
-        """Targets of one optimizer step."""
+        """Number of target tokens of all processes in one optimizer step."""
         return self.batch_size * self.seq_len
 
     @property
     def total_steps(self) -> int:
-        """Optimizer steps of the whole run."""
+        """Number of optimizer steps of the whole training."""
         if self.steps is not None:
             return self.steps
         assert self.tokens is not None
@@ -294,5 +297,5 @@ class TrainingConfig(Settings):
 
     @property
     def intermediate_steps(self) -> list[int]:
-        """Steps whose weights are kept, ascending, the last not among them."""
+        """Steps after which intermediate checkpoints are saved, ascending; the last is not one."""
         return sorted(round(share * self.total_steps) for share in self.save_checkpoints_at)

@@ -1,4 +1,4 @@
-"""Validation of mappings into typed settings, with one-line errors."""
+"""Validation of plain data as typed settings, with one-line error messages."""
 
 import json
 import re
@@ -18,11 +18,16 @@ T = TypeVar("T")
 Origin = Callable[[tuple[str, ...]], str]
 
 _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
-"""The adapter of a type, made once: pydantic would build its schema each time."""
+"""Returns a type's pydantic adapter, cached, since pydantic would rebuild its schema each time."""
 
 
 def names_from(allowed: Collection[str], noun: str) -> Callable[[list[str]], list[str]]:
-    """Return a validator of lists of names: each is ``allowed`` and occurs once."""
+    """Return a validator of lists of names.
+
+    Args:
+        allowed: Allowed names; each may occur once.
+        noun: Word for a name in error messages, such as "suite".
+    """
 
     def check(names: list[str]) -> list[str]:
         for name in names:
@@ -34,23 +39,23 @@ def names_from(allowed: Collection[str], noun: str) -> Callable[[list[str]], lis
 
 
 def validate(kind: type[T], raw: Any, location: str, origin: Origin | None = None) -> T:
-    """Return ``raw`` as an instance of ``kind``.
+    """Return plain data as a validated instance of a type.
 
     Args:
         kind: A pydantic model, or any other type.
         raw: Plain data as read from YAML, or the bytes of a JSON file.
-        location: File and key path that errors name when ``origin`` does not know better.
-        origin: Maps the path of a bad key inside ``raw`` to the place that set it.
+        location: File and key path for error messages about keys that ``origin`` does not know.
+        origin: Function from the path of a key in ``raw`` to the location that set the key, or "".
 
     Raises:
-        ConfigError: One line: place, key, what was found, what is allowed, the nearest name.
+        ConfigError: One line with location, key, value found, values allowed and nearest name.
     """
     adapter: TypeAdapter[T] = _adapter(kind)
     try:
         if isinstance(raw, bytes):
             return adapter.validate_json(raw)
         return adapter.validate_python(raw)
-    except ConfigError as error:  # of settings inside, typed by what they name
+    except ConfigError as error:  # of nested settings whose class depends on a key
         raise ConfigError(f"{location}: {error}") from None
     except ValidationError as error:
         details = error.errors(include_url=False)
@@ -58,10 +63,10 @@ def validate(kind: type[T], raw: Any, location: str, origin: Origin | None = Non
 
 
 def validate_part(kind: type[BaseModel], raw: Any, location: str) -> None:
-    """Check the keys of a partial mapping; missing keys are allowed.
+    """Check a part of the settings of a pydantic model; missing keys are allowed.
 
     Raises:
-        ConfigError: As `validate`, for an unknown key or a value of a wrong type or size.
+        ConfigError: A key is unknown, or a value has a wrong type or size.
     """
     adapter = _adapter(kind)
     try:
@@ -77,7 +82,7 @@ def validate_part(kind: type[BaseModel], raw: Any, location: str) -> None:
 
 
 _OF_ALL_KEYS = ("missing", "value_error")
-"""Errors that speak of all keys together."""
+"""Pydantic errors that concern all keys together, so that a part of the keys may raise them."""
 
 
 def _describe(
@@ -109,7 +114,7 @@ def _describe(
 
 
 def _is_beside(detail: ErrorDetails, other: ErrorDetails, raw: Any) -> bool:
-    """Whether errors are of one value, which is none of what a union of types takes."""
+    """Return whether two errors concern the same value, which matches no member of a union."""
     of_keys = "[key]" in (*detail["loc"], *other["loc"])
     return not of_keys and _path_in(raw, detail["loc"]) == _path_in(raw, other["loc"])
 
@@ -117,7 +122,7 @@ def _is_beside(detail: ErrorDetails, other: ErrorDetails, raw: Any) -> bool:
 def _any_of(
     details: list[ErrorDetails], path: tuple[int | str, ...], adapter: TypeAdapter[Any]
 ) -> str:
-    """Say what each type of a union wants of a value, and once what was found."""
+    """Return the text of what each type of a union expects of a value, and what was found."""
     received = f", got {_short(details[0].get('input'))}"
     parts = [_problem(detail, path, adapter).partition(received) for detail in details]
     expected, hints = (dict.fromkeys(part[index] for part in parts) for index in (0, 2))
@@ -126,7 +131,7 @@ def _any_of(
 
 
 def _path_in(raw: Any, loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """Drop the parts of a pydantic location that name union members, not keys of the data."""
+    """Return a pydantic location without the parts that name union members, not keys of data."""
     path: list[int | str] = []
     value = raw
     for index, part in enumerate(loc):
@@ -156,7 +161,7 @@ _NEEDED = {
     "string_type": "text",
     "tuple_type": "a list",
 }
-"""What a type is called in YAML, by pydantic's name of the error."""
+"""Words for the expected type in YAML, by pydantic's name of the error."""
 
 
 def _problem(detail: ErrorDetails, path: tuple[int | str, ...], adapter: TypeAdapter[Any]) -> str:
@@ -185,7 +190,7 @@ def _problem(detail: ErrorDetails, path: tuple[int | str, ...], adapter: TypeAda
 
 
 def _nearest_key(schema: Schema, path: tuple[int | str, ...]) -> str:
-    """Hint for an unknown key: one of its mapping, or of any that is much like it."""
+    """Return a hint with the known key most similar to an unknown one."""
     key = str(path[-1])
     if belongs := inside(schema, key):
         return belongs
@@ -194,7 +199,7 @@ def _nearest_key(schema: Schema, path: tuple[int | str, ...]) -> str:
 
 
 def _hint(kind: str, value: Any) -> str:
-    """How to write a value that is right but for its type."""
+    """Return a hint how to write a value that only has the wrong type."""
     if kind in ("dict_type", "model_type") and value is None:
         return "; indent what belongs to it below it"
     if kind == "string_type" and isinstance(value, bool):
@@ -219,7 +224,7 @@ def _number_hint(text: str, *, integer: bool) -> str:
 
 
 def _only_key(adapter: TypeAdapter[Any], detail: ErrorDetails) -> str:
-    """How to write a mapping whose one required key got its value in the mapping's place."""
+    """Return a hint for a mapping with one required key that was given as the key's value."""
     name, value = detail.get("ctx", {}).get("class_name"), detail.get("input")
     required = adapter.json_schema().get("$defs", {}).get(name, {}).get("required", [])
     if detail["type"] == "model_type" and isinstance(value, str) and len(required) == 1:
@@ -231,14 +236,14 @@ _DIGIT = re.compile("[0-9]")
 
 
 def _with_point(text: str) -> str:
-    """Write a number with an exponent as YAML 1.1 wants it: 1e-4 as 1.0e-4."""
+    """Return a number with an exponent in the form that YAML 1.1 requires: 1e-4 as 1.0e-4."""
     mantissa, _, exponent = text.strip().lower().partition("e")
     sign = "" if exponent[:1] in ("-", "+") else "+"
     return f"{mantissa if '.' in mantissa else mantissa + '.0'}e{sign}{exponent}"
 
 
 def _number(text: str) -> float | None:
-    """Value of a number as people write it, with separators and k, M, G or B; None for none."""
+    """Return the value of a number with separators or a unit k, M, G, B; None: not a number."""
     parts = re.fullmatch(
         r"\s*([-+]?[0-9][0-9_,]*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?)([kKMGB]?)\s*", text
     )

@@ -1,4 +1,4 @@
-"""Reading YAML strictly: safe loading, no duplicate keys, errors that name file and line."""
+"""Strict reading of YAML: safe loading, no duplicate keys, errors that name file and line."""
 
 import json
 import os
@@ -18,20 +18,20 @@ from difftransformer.errors import ConfigError
 T = TypeVar("T")
 
 MOST_VALUES = 100_000
-"""More than this is no configuration: aliases of aliases expand to billions."""
+"""Maximum number of values in a file; nested aliases could expand to billions."""
 
 DEEPEST = 40
-"""Levels of nesting that a file may have."""
+"""Maximum nesting depth of a file."""
 
 _ODD_NUMBER = re.compile(r"[-+]?(0[0-9_]+|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)")
-"""What YAML 1.1 reads as an octal number or as hours and minutes."""
+"""Pattern of numbers that YAML 1.1 reads as octal, or as hours and minutes."""
 
 
 def yaml_files(folder: Path) -> dict[str, Path]:
-    """Return the files of a folder by their names without the ending.
+    """Return the paths of the YAML files in a folder by their names without suffix.
 
     Raises:
-        ConfigError: One has another ending that YAML is known by; nothing would read it.
+        ConfigError: A file has the suffix .yml, which is not read.
     """
     for path in sorted(folder.glob("*.yml")):
         raise ConfigError(f"{path}: files end in .yaml here; rename it to {path.stem}.yaml")
@@ -39,7 +39,7 @@ def yaml_files(folder: Path) -> dict[str, Path]:
 
 
 class _Strict(yaml.constructor.SafeConstructor):
-    """Safe construction without its traps: keys twice, odd numbers, aliases without end."""
+    """YAML constructor that refuses duplicate keys, ambiguous numbers and exploding aliases."""
 
     def get_single_node(self) -> yaml.Node | None:
         node: yaml.Node | None = super().get_single_node()  # type: ignore[misc]
@@ -68,7 +68,7 @@ class _Strict(yaml.constructor.SafeConstructor):
         return super().construct_mapping(node, deep)
 
     def construct_number(self, node: yaml.ScalarNode) -> int | float:
-        """Refuse numbers that are read as another one than they look like."""
+        """Return the number in a node; refuse one that YAML reads differently than it looks."""
         integer = node.tag.endswith(":int")
         try:
             number = self.construct_yaml_int(node) if integer else self.construct_yaml_float(node)
@@ -88,8 +88,8 @@ class _StrictLoader(_Strict, yaml.SafeLoader):
 
 
 _FastLoader: Any = _StrictLoader
-"""Reads by libyaml where PyYAML has it, but composes in Python: in C what is nested deeply ends the
-process."""
+"""YAML loader with libyaml's parser if PyYAML has it. The composer is in Python, since deep nesting
+crashes the composer in C."""
 
 if yaml.__with_libyaml__:
     from yaml.cyaml import CParser  # type: ignore[attr-defined]
@@ -108,7 +108,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Return the mapping in a YAML file.
 
     Raises:
-        ConfigError: If the file is missing, unreadable, not YAML, or not a mapping.
+        ConfigError: The file is missing, unreadable, not YAML, or not a mapping.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -128,19 +128,23 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def validate_yaml(kind: type[T], path: Path) -> T:
-    """Return the content of a file as an instance of ``kind``.
+    """Return the content of a YAML file as a validated instance of a type.
 
     Raises:
-        ConfigError: See `read_yaml` and `validate`.
+        ConfigError: The file cannot be read (see `read_yaml`), or is not valid (see `validate`).
     """
     return validate(kind, read_yaml(path), str(path))
 
 
 def parse_mapping(text: str, name: str) -> dict[str, Any]:
-    """Return the mapping that YAML text holds; ``name`` stands for it in errors.
+    """Return the mapping in a YAML text.
+
+    Args:
+        text: The YAML text.
+        name: Name of the text for error messages.
 
     Raises:
-        ConfigError: If it is not YAML, or not a mapping.
+        ConfigError: The text is not YAML, or not a mapping.
     """
     content = parse_value(text, name)
     if content is None:
@@ -151,10 +155,14 @@ def parse_mapping(text: str, name: str) -> dict[str, Any]:
 
 
 def parse_value(text: str, name: str) -> Any:
-    """Return what YAML text holds; ``name`` stands for it in errors.
+    """Return the value of a YAML text.
+
+    Args:
+        text: The YAML text.
+        name: Name of the text for error messages.
 
     Raises:
-        ConfigError: If it is not YAML.
+        ConfigError: The text is not YAML.
     """
     with suppress(RecursionError, yaml.YAMLError, ValueError):  # reported by the loader below
         return deepcopy(_parse(text))
@@ -168,12 +176,15 @@ def parse_value(text: str, name: str) -> Any:
 
 @lru_cache(maxsize=512)
 def _parse(text: str) -> Any:
-    """Parse a text once: a process that loads the configuration again reads the same files."""
+    """Return the value of a YAML text, cached since processes load a configuration repeatedly."""
     return yaml.load(text, Loader=_FastLoader)
 
 
 def _count(node: yaml.Node, counts: dict[int, int], depth: int) -> int:
-    """Number of values below a node with its aliases expanded; none is walked twice."""
+    """Return the number of values below a node with its aliases expanded.
+
+    The number of each node is cached in ``counts``.
+    """
     if depth > DEEPEST:
         raise _fault(node, f"nested deeper than {DEEPEST} levels; flatten it")
     if id(node) in counts:
@@ -206,12 +217,12 @@ def _one_line(error: BaseException) -> str:
 
 
 def as_settings(settings: Mapping[str, Any]) -> list[str]:
-    """Return keys of config.yaml as --config takes and reads them; None: not given."""
+    """Return keys of config.yaml as arguments ``key=value`` for --config, without those of None."""
     return [f"{key}={_as_text(value)}" for key, value in settings.items() if value is not None]
 
 
 def _as_text(value: Any) -> str:
-    """Return a value as YAML that is read as that value; texts without quotes where possible."""
+    """Return a value as YAML text that parses to the value; strings unquoted where possible."""
     with suppress(ConfigError):
         if isinstance(value, str) and parse_value(value, "") == value:
             return value
