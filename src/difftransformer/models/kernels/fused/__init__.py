@@ -1,10 +1,10 @@
 """Differential attention in one pass of a Triton kernel, both maps at once, and plain attention.
 
-For NVIDIA GPUs from compute capability 8.0 in half precision, with sums in float32; on a CPU in
-Triton's interpreter (TRITON_INTERPRET=1), for tests. What two maps share is computed once: with
-values of 2d a head needs 6 multiplications of T x T x d forward and 10 to 16 backward
-(`tiles.BACKWARD`); two calls of a kernel for one map need 6 and 14 at best, 8 and 20 with padding.
-Shapes as in `models.kernels.Kernel`.
+The kernels run on NVIDIA GPUs from compute capability 8.0 in half precision, with sums in float32,
+and for tests on a CPU in Triton's interpreter (TRITON_INTERPRET=1). Everything that both maps need
+is computed once. With values of 2d, a head needs 6 matrix multiplications of T x T x d in the
+forward pass and 10 to 16 in the backward pass (`tiles.BACKWARD`). Two calls of a kernel for one map
+need at best 6 and 14, with padding 8 and 20. Shapes are those of `models.kernels.Kernel`.
 """
 
 import importlib.util
@@ -20,11 +20,13 @@ from difftransformer.models.kernels.fused.operations import fused_attention
 from difftransformer.models.kernels.fused.tiles import kernel_for
 
 NEEDED = (8, 0)
-"""Compute capability; earlier tensor cores have no bfloat16."""
+"""Minimum compute capability; earlier tensor cores have no bfloat16."""
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
-    """Softmax attention (`Kernel.attention`); a single query, as in decoding, is SDPA's.
+    """Compute softmax attention (`Kernel.attention`) with the fused kernels.
+
+    A single query, as in decoding, is computed by `sdpa`.
 
     Raises:
         BackendError: Unsupported device, dtype or width.
@@ -37,7 +39,9 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
 def attention_with_lse(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Softmax attention with log-sum-exp (`Kernel.attention_with_lse`); a single query is SDPA's.
+    """Compute softmax attention and its log-sum-exp (`Kernel.attention_with_lse`).
+
+    A single query is computed by `sdpa`.
 
     Raises:
         BackendError: Unsupported device, dtype or width.
@@ -51,7 +55,9 @@ def attention_with_lse(
 def differential_attention(
     q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
 ) -> Tensor:
-    """Differential attention (`Kernel.differential_attention`); a single query is SDPA's.
+    """Compute differential attention (`Kernel.differential_attention`) with the fused kernels.
+
+    A single query is computed by `sdpa`.
 
     Raises:
         BackendError: Unsupported device, dtype or width.
@@ -62,7 +68,7 @@ def differential_attention(
 
 
 def unavailable_reason(device: str, precision: str) -> str | None:
-    """Return why this backend cannot run here, or None."""
+    """Return why the fused kernels cannot run with this device and precision; None if they can."""
     if device == "cpu" and interpreted():
         return None
     if device != "cuda":
@@ -80,7 +86,7 @@ def unavailable_reason(device: str, precision: str) -> str | None:
 
 
 def interpreted() -> bool:
-    """Return whether Triton interprets kernels in Python, which is how they run on a CPU."""
+    """Return whether Triton interprets kernels in Python, as needed to run them on a CPU."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 

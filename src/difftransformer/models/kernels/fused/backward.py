@@ -1,15 +1,16 @@
-"""What the backward kernels share: statistics of rows, and a tile of maps.
+"""Functions that the backward kernels share: statistics of rows, and the maps of a tile.
 
 With A = A1 - lam A2, P = dO V' and D_i = rowsum(dO * O_i), the gradients of the scores are
-A1 * (P - D_1) and -lam A2 * (P - D_2), and that of lam is -sum(D_2). Gradients of queries and keys
-get their -lam when they have been summed; in float16 those of both maps so overflow alike. Other
-names and suffixes as in `forward`.
+A1 * (P - D_1) and -lam A2 * (P - D_2), and the gradient of lam is -sum(D_2). The factor -lam is
+applied to the gradients of queries and keys after summation, so that in float16 the gradients of
+both maps overflow alike. Other names and suffixes are those of `forward`.
 
-AHEAD, of the kernels of queries and of keys without atomic sums: of so many maps the scores are
-those of the next tile, multiplied beside the exponentials of this one. Where tensor cores run
-beside a program, as in 9.0, each product that its own tile uses is waited for, and all before it;
-what goes ahead is not. One product has to be waited for: without P, which gradients of values do
-not want, one map goes ahead at most.
+AHEAD is a constant of the kernels of queries, and of keys without atomic sums: the number of maps
+whose scores are computed one tile ahead, while the exponentials of the current tile are computed.
+Where tensor cores run asynchronously, as on 9.0, a program waits for each product that its own tile
+uses, and for all products started before it, but not for products of the next tile. At least one
+product has to be waited for, so gradients of values alone, which do not need P, compute at most one
+map ahead.
 """
 
 import triton
@@ -39,9 +40,11 @@ def row_statistics(
     E: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Write [B, H, T, 2 maps]: the lse of the maps of each row, to base 2, and D_i of each.
+    """Write the log-sum-exp to base 2 and D_i of each map and row, as [B, H, T, 2 maps].
 
-    A gradient of the lse is one of -D_1.
+    The log-sum-exps of a row come first.
+
+    A gradient of the log-sum-exp is subtracted from D_1.
     """
     blocks = tl.cdiv(T, ROWS)
     m, bh = tl.program_id(0) % blocks * ROWS, tl.program_id(0) // blocks
@@ -97,19 +100,20 @@ def maps(
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A1, A2 and P of a tile, and scores of the next.
+    """Return A1, A2 and P of a tile, and the scores of the next tile if they are computed ahead.
 
-    ACROSS 1: x are queries and y keys, beside the gradients of the output and the values, and tiles
-    are [ROWS, KEYS]; 0: the other way round, [KEYS, ROWS], which what sums over the queries can
-    multiply as it is. ``ahead``: scores of this tile that have been multiplied; the next has the
-    COUNT rows of y from ``start`` on. All products come before what they run beside.
+    With ACROSS 1, x are the queries and y the keys, x_value are gradients of the output, y_value
+    are values, and tiles are [ROWS, KEYS]. With 0, the roles are exchanged and tiles are [KEYS,
+    ROWS], the layout in which sums over queries multiply them. ``ahead1`` and ``ahead2`` are scores
+    of this tile that are already computed; the next tile has the COUNT rows of y from ``start`` on.
+    Each matrix multiplication comes before the operations that it overlaps with.
     """
     scores1 = ahead1 if AHEAD else tl.dot(x1, tl.trans(y1))
     scores2 = scores1
     if PAIR:
         scores2 = ahead2 if AHEAD > 1 else tl.dot(x2, tl.trans(y2))
     p = tl.dot(x_value, tl.trans(y_value))
-    # What has been waited for leaves its registers before those of the next tile come into them.
+    # The finished scores free their registers before the scores of the next tile need them.
     exponent1 = scores1 * factor - tl.expand_dims(lse1, ACROSS)
     exponent2 = exponent1
     if PAIR:
@@ -129,13 +133,16 @@ def maps(
 def scores_with(
     x, y, start, y_row, end, COUNT: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Scores of a tile of queries or keys with the COUNT of the others from ``start`` on."""
+    """Return the scores of a tile x with COUNT rows of y from ``start`` on.
+
+    x are queries and y keys, or the other way round.
+    """
     return tl.dot(x, tl.trans(load_rows(y, start, y_row, end, COUNT, WIDTH, BLOCK, True)))
 
 
 @triton.jit
 def _weights(exponent, seen, CHECK: tl.constexpr):
-    """A map from exponents to base 2."""
+    """Return the attention weights of exponents to base 2, 0 where ``seen`` is false."""
     found = tl.exp2(exponent)
     if CHECK:
         found = tl.where(seen, found, 0.0)
@@ -144,5 +151,5 @@ def _weights(exponent, seen, CHECK: tl.constexpr):
 
 @triton.jit
 def of_scores(map, p, row_sum, ACROSS: tl.constexpr):
-    """The gradient of a map's scores, of the second without its -lam."""
+    """Return the gradient of a map's scores; for the second map it lacks the factor -lam."""
     return map * (p - tl.expand_dims(row_sum, ACROSS))

@@ -1,9 +1,9 @@
-"""The backward kernel of keys and values, and with atomic sums of queries too.
+"""The backward kernel of keys and values, optionally also of queries (with atomic sums).
 
-Of products of T x T x d, with values of 2d, it takes 2 for the maps, 2 each for dO V' and dV, 2 for
-dK, and ATOMIC 2 for dQ, which it adds in the order that the scheduler likes. OF_KEYS, OF_VALUES:
-whether it sums the gradients of keys, and those of values; what neither needs is not computed.
-Names and suffixes as in `forward` and `backward`.
+Of matrix multiplications of T x T x d it takes, with values of width 2d, 2 for the maps, 2 for
+dO V', 2 for dV and 2 for dK. With ATOMIC it takes 2 more for dQ, which it adds in an order that is
+not fixed. OF_KEYS and OF_VALUES say whether it computes the gradients of keys and of values;
+products that neither needs are skipped. Names and suffixes are those of `forward` and `backward`.
 """
 
 import triton
@@ -58,9 +58,11 @@ def _add_queries(
     ROWS: tl.constexpr,
     KEYS: tl.constexpr,
 ):
-    """Go over the queries from ``start`` to ``stop``; unchecked all of them see all KEYS keys.
+    """Add the contributions of the queries from ``start`` to ``stop`` to the gradients.
 
-    Rows past T are read as zeros, and as such add nothing.
+    Without CHECK, all KEYS keys must be visible to all of these queries.
+
+    Rows past T are read as zeros, so they add nothing.
     """
     k1_grad, k2_grad, v_grad = state
     MAPS: tl.constexpr = 2 if PAIR else 1
@@ -73,7 +75,7 @@ def _add_queries(
         seen = 0
         if CHECK:
             seen = seen_keys(mask, mask_row, mask_column, m, n, T, S, ROWS, KEYS, MASKED, 0)
-        # Of two maps the lse of both, of one its lse and its sum.
+        # With two maps this loads the lse of both, with one map its lse and its D_1.
         lse1, second = load_pairs(statistics, m, 2 * MAPS, T, ROWS, COPIES)
         kept, subtracted, p, ahead1, ahead2 = maps(
             k1,
@@ -179,9 +181,10 @@ def keys(
     ROWS: tl.constexpr,
     KEYS: tl.constexpr,
 ):
-    """Gradients of one block of keys and values of one key/value head, of all heads that read it.
+    """Compute the gradients of one block of keys and values of one key/value head.
 
-    ATOMIC: adds its part to q_grad, [B, maps H, T, HEAD_DIM] in float32. Gradients are contiguous.
+    They are summed over all heads that share the key/value head, and are contiguous. With ATOMIC
+    the block's part of q_grad, [B, maps H, T, HEAD_DIM] in float32, is added, too.
     """
     blocks = tl.cdiv(S, KEYS)
     n, bg = tl.program_id(0) % blocks * KEYS, tl.program_id(0) // blocks
@@ -207,7 +210,7 @@ def keys(
         whole = tl.maximum(0, tl.cdiv(n + KEYS - 1 - (S - T), ROWS) * ROWS)
         # Keys past S would have the weight exp2(-lse), which may be infinite.
         whole = tl.where(n + KEYS > S, T, tl.minimum(whole, T))
-    # What all heads have alike is found anew for each: kept, it takes registers of the loops.
+    # Without hoisting of loop invariants: they would take registers that the inner loops need.
     for h in tl.range(group * (H // G), (group + 1) * (H // G), disable_licm=True):
         row = (b * H + h) * T
         q_h, grad_h = (

@@ -1,7 +1,7 @@
-"""The backward kernel of queries, whose sums have a fixed order: it repeats its bits.
+"""The backward kernel of queries: its sums have a fixed order, so results are bit-identical.
 
-Of products of T x T x d it takes 2 for the maps, with values of 2d 2 for dO V', and 2 for dQ. Names
-and suffixes as in `forward` and `backward`.
+Of matrix multiplications of T x T x d it takes 2 for the maps, 2 for dO V' (with values of width
+2d), and 2 for dQ. Names and suffixes are those of `forward` and `backward`.
 """
 
 import triton
@@ -49,7 +49,10 @@ def _add_keys(
     ROWS: tl.constexpr,
     KEYS: tl.constexpr,
 ):
-    """Go over the keys from ``start`` to ``stop``; unchecked all of them are there and seen."""
+    """Add the contributions of the keys from ``start`` to ``stop`` to the gradients of the queries.
+
+    Without CHECK, all of these keys must exist and be visible to all queries.
+    """
     q1_grad, q2_grad = state
     MAPS: tl.constexpr = 2 if PAIR else 1
     lse1 = load_numbers(statistics, m, 2 * MAPS, T, ROWS)
@@ -140,7 +143,7 @@ def queries(
     ROWS: tl.constexpr,
     KEYS: tl.constexpr,
 ):
-    """Gradient of one block of queries of one head, q_grad [B, maps H, T, HEAD_DIM]."""
+    """Compute the gradient of one block of queries of one head, q_grad [B, maps H, T, HEAD_DIM]."""
     blocks = tl.cdiv(T, ROWS)
     m = (blocks - 1 - tl.program_id(0) % blocks) * ROWS
     bh = tl.program_id(0) // blocks
@@ -162,11 +165,11 @@ def queries(
     if MASKED:
         whole, stop = 0, S
     else:
-        whole = (m + S - T) // KEYS * KEYS  # before it all queries see all keys
+        whole = (m + S - T) // KEYS * KEYS  # all queries see all keys before it
         stop = tl.minimum(S, m + ROWS + S - T)
-    # What is checked comes first and is never nothing: were both loops possibly empty, the
-    # assembler would let each product end before the next begins. All rows see a key of the first
-    # tile.
+    # The keys that need a check come first, and there is at least one. If both loops could be
+    # empty, the assembler would serialize the multiplications. All queries see a key of the
+    # first tile.
     tl.assume(whole < stop)
     state = _add_keys(
         state,

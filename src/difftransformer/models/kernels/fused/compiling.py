@@ -1,6 +1,6 @@
 """Compile the kernels for any GPU architecture: registers, spills and shared memory.
 
-For tests and for changes of kernels or tiles; no computation imports it.
+This module is for tests, and for checking changes of kernels or tiles. No computation imports it.
 """
 
 import os
@@ -14,19 +14,19 @@ from difftransformer.models.kernels.fused.hazards import overwritten
 from difftransformer.models.kernels.fused.tiles import Kernel, Tile
 
 PARTS = {"80": 163 * 1024, "90": 227 * 1024, "100": 227 * 1024}
-"""Compute capability without its point -> bytes of shared memory that one block may have."""
+"""Bytes of shared memory available to one block, by compute capability without its point."""
 LEAST_SHARED = 99 * 1024
 """Shared memory per block on GPUs of capability 8.6, 8.9 and 12.0, which use the tiles of 8.0."""
 TENSOR_COLUMNS = 512
-"""Of tensor memory, that one block may have."""
+"""Columns of tensor memory available to one block."""
 MOST_SPILLED = 128
-"""Bytes of registers that a tile which we ship may keep in memory."""
+"""Largest number of bytes of spilled registers with which a tile is shipped."""
 _TYPES = {"mask": "*u8"} | dict.fromkeys(("lse", "lse_grad", "statistics", "lam"), "*fp32")
 _FLOATS = ("scale", "factor")
 
 
 class Compiled(NamedTuple):
-    """Resources of one compiled kernel; in bytes except for registers."""
+    """Resources that one compiled kernel uses, in bytes except for registers."""
 
     registers: int
     spilled: int
@@ -39,14 +39,17 @@ class Compiled(NamedTuple):
     """Whether the assembler serializes the asynchronous multiplications of 9.0."""
 
     def fits(self, part: str) -> bool:
-        """Return whether the kernel is correct, fits, and is fast enough to ship."""
+        """Return whether the kernel is correct, fits the architecture, and is fast enough."""
         within = self.shared <= PARTS[part] and self.tensor <= TENSOR_COLUMNS
         slow = self.spilled > MOST_SPILLED or self.serialized
         return within and not slow and not self.overwritten
 
 
 def compiled(kernel: Kernel, tile: Tile, part: str, widths: tuple[int, int] = (0, 0)) -> Compiled:
-    """Return the resources of a kernel compiled by `code`."""
+    """Compile a kernel with a tile for an architecture, and return the resources that it uses.
+
+    The arguments are those of `code`.
+    """
     compiled_kernel = code(kernel, tile, part, widths)
     registers, spilled = usage(compiled_kernel.asm["cubin"])
     columns = getattr(compiled_kernel.metadata, "tmem_size", None) or 0
@@ -61,13 +64,13 @@ def code(kernel: Kernel, tile: Tile, part: str, widths: tuple[int, int] = (0, 0)
     """Compile a kernel for bfloat16 with a tile for an architecture; return Triton's result.
 
     Args:
-        kernel: The kernel.
-        tile: Its tile.
+        kernel: The kernel to compile.
+        tile: Tile sizes and compile options.
         part: Compute capability without its point, a key of `PARTS`.
-        widths: Widths of keys and values if narrower than the kernel's blocks.
+        widths: Widths of keys and values if these are narrower than the kernel's blocks.
 
     Raises:
-        triton.CompilationError: It cannot be compiled.
+        triton.CompilationError: The kernel cannot be compiled.
     """
     from difftransformer.models.kernels.fused import launch
 
@@ -76,10 +79,10 @@ def code(kernel: Kernel, tile: Tile, part: str, widths: tuple[int, int] = (0, 0)
 
 
 def code_of(function: Any, constants: dict[str, Any], part: str, **options: int) -> Any:
-    """Compile any Triton function that has the argument names of our kernels.
+    """Compile a Triton function whose arguments have the names of our kernels' arguments.
 
     Args:
-        function: The function.
+        function: The Triton function.
         constants: Compile-time constants by argument name.
         part: Compute capability without its point, a key of `PARTS`.
         **options: Options of Triton's compiler.
@@ -103,7 +106,7 @@ def code_of(function: Any, constants: dict[str, Any], part: str, **options: int)
             signature[name] = _TYPES.get(name, "*bf16")
         else:
             signature[name] = "i32"
-    # Addresses and strides are multiples of 16 bytes, as when it runs.
+    # Addresses and strides are multiples of 16 bytes, as in real calls.
     aligned = [
         name
         for name in names
@@ -120,12 +123,15 @@ def code_of(function: Any, constants: dict[str, Any], part: str, **options: int)
 
 
 def further_widths(kernel: Kernel) -> list[tuple[int, int]]:
-    """Widths without blocks of their own that models have, in those of a kernel: 96 in 128."""
+    """Return (key, value) widths that a kernel also runs, though they are narrower than its blocks.
+
+    Models have such widths: 96 in blocks of 128.
+    """
     return [(96, 96 * kernel.e // kernel.d)] if kernel.d == 128 and not kernel.masked else []
 
 
 def _serializes(ptx: str) -> bool:
-    """Return whether the assembler reports it, which Triton does not pass on."""
+    """Return whether the assembler reports serialized multiplications; Triton hides the report."""
     from triton import knobs
 
     command = [knobs.nvidia.ptxas.path, "--gpu-name=sm_90a", "--output-file", os.devnull]
@@ -139,8 +145,8 @@ def _serializes(ptx: str) -> bool:
 
 
 def usage(cubin: bytes) -> tuple[int, int]:
-    """Return the registers and the bytes of stack (spills) of compiled code."""
-    # Beside the kernel there may be functions that the compiler adds, which take next to nothing.
+    """Return the number of registers and the bytes of stack (spills) that compiled code uses."""
+    # The compiler may add functions besides the kernel; they use few resources.
     output = by_tool("cuobjdump", "--dump-resource-usage", cubin)
     matches = re.findall(r"REG:(\d+) STACK:(\d+)", output)
     assert matches, output
@@ -148,7 +154,7 @@ def usage(cubin: bytes) -> tuple[int, int]:
 
 
 def by_tool(name: str, option: str, cubin: bytes) -> str:
-    """Return the output of a CUDA binary tool, shipped with Triton, for compiled code."""
+    """Run a CUDA binary tool that Triton ships on compiled code, and return its output."""
     import triton
 
     tool = Path(triton.__file__).parent / "backends/nvidia/bin" / name

@@ -1,8 +1,9 @@
-"""The forward kernel: one pass over the keys for the maps of a head, the value read once.
+"""The forward kernel: one pass over the keys for all maps of a head, reading each value once.
 
-PAIR: two maps, softmax(q1 k1') - lam softmax(q2 k2'), else one; APART: one of two maps. Of products
-of T x T x d a map takes 1 for its scores and, with values of 2d, 2 for what it gathers. Shapes are
-those of `models.kernels.Kernel`.
+With PAIR the kernel computes two maps, softmax(q1 k1') - lam softmax(q2 k2'), otherwise one. With
+APART each program computes one of two maps. Per map, the scores take 1 matrix multiplication of
+T x T x d, and the weighted sum of values of width 2d takes 2. Shapes are those of
+`models.kernels.Kernel`.
 """
 
 import triton
@@ -13,10 +14,10 @@ from difftransformer.models.kernels.fused.pieces import SIZES, load_rows, seen_k
 
 @triton.jit
 def _online(scores, largest, total, gathered, v, factor, MASKED: tl.constexpr):
-    """Add a tile of scores [ROWS, KEYS] to a running softmax and to what it gathers of v."""
+    """Add a tile of scores [ROWS, KEYS] to a running softmax and its weighted sum of values."""
     new = tl.maximum(largest, tl.max(scores, 1))
     shift = new * factor
-    if MASKED:  # a row may have seen nothing yet
+    if MASKED:  # a query may have no visible key yet
         shift = tl.where(new == float("-inf"), 0.0, shift)
     weights = tl.exp2(scores * factor - shift[:, None])
     shrink = tl.exp2(largest * factor - shift)
@@ -54,13 +55,16 @@ def _attend(
     ROWS: tl.constexpr,
     KEYS: tl.constexpr,
 ):
-    """Go over the keys from ``start`` to ``stop``; unchecked all of them are there and seen."""
+    """Add the keys from ``start`` to ``stop`` to the running softmaxes of all maps.
+
+    Without CHECK, all of these keys must exist and be visible to all queries.
+    """
     largest1, total1, gathered1, largest2, total2, gathered2 = state
     for n in range(start, stop, KEYS):
         k1 = load_rows(k, n, k_row, S, KEYS, HEAD_DIM, D, CHECK)
         scores1 = tl.dot(q1, tl.trans(k1))
         scores2 = scores1
-        if PAIR:  # both before the first softmax: the second runs beside what the first gathers
+        if PAIR:  # before the first softmax, so that the second overlaps with its weighted sum
             k2 = load_rows(k + k_head, n, k_row, S, KEYS, HEAD_DIM, D, CHECK)
             scores2 = tl.dot(q2, tl.trans(k2))
         if CHECK:
@@ -117,15 +121,16 @@ def forward(
     ROWS: tl.constexpr,
     KEYS: tl.constexpr,
 ):
-    """One block of queries of one head.
+    """Compute the attention output of one block of queries of one head.
 
-    Writes out [B, T, H, VALUE_DIM] and lse [maps, B, H, T] to base 2; KEEP: also the second map's
-    own output, which the gradient wants. APART: each map's own, whose difference is left to the
-    caller; the second axis of the grid has the maps. ``factor`` is scale LOG2_E.
+    It writes out [B, T, H, VALUE_DIM] and lse [maps, B, H, T] to base 2. With KEEP it also writes
+    the output of the second map, which the backward pass needs. With APART it writes the output of
+    each map, and the caller subtracts them; the map is the second axis of the grid. ``factor`` is
+    scale LOG2_E.
     """
     blocks = tl.cdiv(T, ROWS)
     program = tl.program_id(0)
-    m = (blocks - 1 - program % blocks) * ROWS  # the longest rows of a head first
+    m = (blocks - 1 - program % blocks) * ROWS  # the queries with the most keys first
     bh = program // blocks
     b, h = tl.cast(bh // H, tl.int64), bh % H
     g = h // (H // G)
@@ -148,11 +153,11 @@ def forward(
     if MASKED:
         whole, stop = 0, S
     else:
-        whole = (m + S - T) // KEYS * KEYS  # before it all queries see all keys
+        whole = (m + S - T) // KEYS * KEYS  # all queries see all keys before it
         stop = tl.minimum(S, m + ROWS + S - T)
-    # What is checked comes first and is never nothing: were both loops possibly empty, the
-    # assembler would let each product end before the next begins. All rows see a key of the first
-    # tile.
+    # The keys that need a check come first, and there is at least one. If both loops could be
+    # empty, the assembler would serialize the multiplications. All queries see a key of the
+    # first tile.
     tl.assume(whole < stop)
     state = _attend(
         state,
@@ -235,7 +240,7 @@ def forward(
 
 @triton.jit
 def _divisor(total, MASKED: tl.constexpr):
-    """Sums of a softmax [ROWS]; a row that sees nothing gathers nothing."""
+    """Return the sums of a softmax [ROWS] to divide by: 1 for rows without visible keys."""
     if MASKED:
         total = tl.where(total == 0.0, 1.0, total)
     return total

@@ -25,39 +25,42 @@ _CONCERNS = re.compile(
     r"ttn?g\.(async_copy_g\w*|async_tma\w*|local_store|warp_group_dot\w*)|scf\.while"
 )
 _TURNS = 4
-"""Iterations of a loop that are simulated: more than there are buffers."""
+"""Simulated iterations of a loop, more than there are buffers."""
 
 
 class _Event(NamedTuple):
-    """What a line of a block does, or a loop in it."""
+    """The effect of a line of a block, or of a loop in the block."""
 
     reads: tuple[str, ...] = ()
-    """Buffers that a product reads from now on."""
+    """Buffers that a multiplication reads from this line on."""
     left: int | None = None
-    """A wait, until so many products are left."""
+    """For a wait: the number of multiplications that may be unfinished after it."""
     fills: str | None = None
+    """Buffer that the line fills, if any."""
     ahead: bool = False
-    """Whether what it fills in is for a later turn."""
+    """Whether the buffer is filled for a later iteration."""
     loop: bool = False
-    """A loop; it reads what its products read that go on behind it."""
+    """Whether it is a loop; it reads the buffers of multiplications unfinished at its end."""
 
 
 def overwritten(ttgir: str, stages: int) -> list[str]:
-    """Buffers that are filled while a product may read them, and lines that are not understood.
+    """Return the names of buffers that are filled while a multiplication may read them.
+
+    Lines of code that are not understood are returned, too.
 
     Args:
-        ttgir: A kernel as Triton's GPU dialect has it, after its passes.
-        stages: Turns of a loop that are under way at once, as it was compiled with; rows that are
-            fetched are taken to be for the last of them.
+        ttgir: Code of a kernel in Triton's GPU dialect, after all passes.
+        stages: Number of loop iterations in progress at once, as compiled; fetched rows are
+            taken to be for the last of these iterations.
     """
     return list(_Code(ttgir, stages).clashes) if "ttng.warp_group_dot" in ttgir else []
 
 
 class _Code:
-    """A kernel, read line by line; each loop is gone through where it ends.
+    """The code of a kernel, read line by line; each loop is simulated where it ends.
 
     Attributes:
-        clashes: What `overwritten` returns, each once.
+        clashes: The results of `overwritten`, without duplicates.
     """
 
     def __init__(self, ttgir: str, stages: int) -> None:
@@ -66,7 +69,7 @@ class _Code:
         self._turns_held: dict[str, int] = {}
         self._origin: dict[str, str] = {}
         blocks: list[tuple[str, list[_Event]]] = [("", [])]
-        """The function and the loops around the line, by their indentation."""
+        """Indentation and events of the function and of each loop around the line."""
         for number, line in enumerate(ttgir.splitlines()):
             indent = line[: len(line) - len(line.lstrip())]
             around, events = blocks[-1]
@@ -83,9 +86,9 @@ class _Code:
         self._go_through(blocks[0][1], 1)
 
     def _event(self, line: str, number: int) -> _Event | None:
-        """What a line does; notes what its results are views of.
+        """Return the effect of a line, and record which buffers its results are views of.
 
-        Names come again in later blocks, so what they stand for is read line by line.
+        Names are used again in later blocks, so their buffers are recorded line by line.
         """
         if match := _BUFFER.search(line):
             name = self._origin[match[1]] = f"{match[1]}@{number}"
@@ -102,7 +105,7 @@ class _Code:
             return _Event(left=int(match[3]))
         if match := _PRODUCT.search(line):
             reads = tuple(self._origin.get(operand, "") for operand in match.groups())
-            if not reads[1]:  # the first may be in registers, the second is a buffer
+            if not reads[1]:  # the first operand may be in registers, the second is a buffer
                 self.clashes[f"line {number + 1}: reads what is not known"] = None
             return _Event(reads=reads) if "isAsync = true" in line else None
         if (match := _FETCH.search(line)) and (name := self._origin.get(match[2], "")):
@@ -112,7 +115,7 @@ class _Code:
         return None
 
     def _go_through(self, events: Sequence[_Event], iterations: int) -> tuple[str, ...]:
-        """Go through some turns of a block; return what products read that go on behind it."""
+        """Simulate iterations of a block; return the buffers still being read after it."""
         under_way: list[tuple[int, _Event]] = []
         for iteration in range(iterations):
             for event in events:

@@ -1,6 +1,6 @@
 """Launch of the kernels: allocation, strides and grids. Imports Triton.
 
-Shapes as in `models.kernels.Kernel`, and M = maps of a head, 1 or 2.
+Shapes are those of `models.kernels.Kernel`; M is the number of maps per head, 1 or 2.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -41,7 +41,10 @@ STATISTICS_ROWS = 32
 def specialized(
     kernel: Kernel, tile: Tile, *, head_dim: int = 0, value_dim: int = 0
 ) -> tuple[Any, dict[str, Any]]:
-    """Return a kernel's function and its compile-time constants; widths default to its blocks'."""
+    """Return a kernel's Triton function and the values of its compile-time constants.
+
+    Widths default to the kernel's block sizes.
+    """
     constants: dict[str, Any] = {
         "PAIR": kernel.maps == 2,
         "MASKED": kernel.masked,
@@ -59,7 +62,7 @@ def specialized(
     if kernel.name == "queries":
         return backward_queries.queries, constants
     flags = {
-        # Of two numbers a row there are as many as threads at least, see `pieces.load_pairs`.
+        # So many that there is at least one number per thread, see `pieces.load_pairs`.
         "COPIES": max(1, 16 * tile.warps // tile.rows),
         "ATOMIC": kernel.name == "keys_atomic",
         "OF_KEYS": kernel.name != "of_values",
@@ -69,7 +72,7 @@ def specialized(
 
 
 class Call:
-    """One attention call: its sizes and the arguments shared by its kernels."""
+    """One attention call: its sizes, and the arguments that its kernels share."""
 
     def __init__(
         self, q: Tensor, k: Tensor, v: Tensor, lam: Tensor | None, mask: Tensor | None, scale: float
@@ -84,9 +87,10 @@ class Call:
         self.scales = (scale, scale * LOG2_E)
 
     def attend(self, *, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Return out, the output of map 2 (empty unless ``keep``), both [B, T, H, e], and lse.
+        """Return the output, the output of map 2, and the log-sum-exp.
 
-        lse is [M, B, H, T], to base 2.
+        The outputs are [B, T, H, e]; the second is empty unless ``keep``. The log-sum-exp is to
+        base 2, [M, B, H, T].
         """
         (B, H, _), (T, _) = self.heads, self.lengths
         out = self.v.new_empty(B, T, H, self.value_dim)
@@ -121,10 +125,10 @@ class Call:
         Args:
             grad: Gradient of the output, [B, T, H, e].
             lse_grad: Gradient of the natural log-sum-exp, [1, B, H, T] in float32.
-            out: The output.
-            second: The output of the second maps.
-            lse: Log-sum-exp to base 2.
-            way: A key of `BACKWARD`.
+            out: The attention output, [B, T, H, e].
+            second: The output of the second map of each head.
+            lse: Log-sum-exp to base 2, [M, B, H, T].
+            way: Variant of the backward pass, a key of `BACKWARD`.
         """
         grad = grad if grad.stride(-1) == 1 else grad.contiguous()
         statistics = self._row_statistics(grad, lse_grad, out, second, lse)
@@ -214,12 +218,13 @@ _checked: set[str] = set()
 
 
 def check_code(ran: Any, kernel: Kernel, tile: Tile) -> None:
-    """Check each compiled kernel once, after its first run (nothing to check when interpreted).
+    """Check the code of a compiled kernel for a fault of Triton, once after its first run.
 
-    Shipped tiles were checked with one version of Triton and some widths; others may differ.
+    Interpreted kernels are not checked. Shipped tiles were checked with one version of Triton and
+    some widths; the code of other versions and widths may differ.
 
     Raises:
-        WrongCodeError: Its results may be wrong, see `hazards`.
+        WrongCodeError: The results of the kernel may be wrong, see `hazards`.
     """
     if ran is None or ran.hash in _checked:
         return
@@ -233,5 +238,5 @@ def check_code(ran: Any, kernel: Kernel, tile: Tile) -> None:
 
 
 def _on(x: Tensor) -> AbstractContextManager[Any]:
-    """Return a context that makes the GPU of ``x`` the current one, where kernels launch."""
+    """Return a context that makes the GPU of ``x`` the current one, where kernels are launched."""
     return torch.cuda.device(x.device) if x.is_cuda else nullcontext()

@@ -1,6 +1,6 @@
 """The fused kernels as custom operations of torch, which torch.compile does not trace into.
 
-Shapes as in `models.kernels.Kernel`, and M = maps of a head: 2 with a lam, else 1.
+Shapes are those of `models.kernels.Kernel`; M is the number of maps per head, 2 with a lam, else 1.
 """
 
 import math
@@ -22,7 +22,9 @@ def fused_attention(
     scale: float,
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Q [B, M H, T, d], k [B, M G, S, d], v [B, G, S, e], lam a scalar or None.
+    """Compute attention of one map per head, or of two if ``lam`` is given.
+
+    Inputs are q [B, M H, T, d], k [B, M G, S, d], v [B, G, S, e], and lam, a scalar or None.
 
     Returns:
         The output [B, T, H, e]; the output of the second maps, which the backward pass needs, empty
@@ -65,9 +67,11 @@ def fused_attention_backward(
     scale: float,
     way: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the gradients of q, k, v and of lam, a scalar in float32; ``lse_grad`` is to base e.
+    """Return the gradients of q, k and v, and of lam, a scalar in float32.
 
-    ``way`` is a key of `tiles.BACKWARD`.
+    ``lse_grad`` is the gradient of the log-sum-exp to base e.
+
+    ``way`` is the variant of the backward pass, a key of `tiles.BACKWARD`.
     """
     from difftransformer.models.kernels.fused.launch import Call
 

@@ -1,17 +1,16 @@
-"""What the fused kernels share: rows from memory, and who sees whom.
+"""Functions that all fused kernels share: loading and storing rows, and the mask of a tile.
 
-Suffixes of all of them: ROWS queries and KEYS keys to a tile, WIDTH columns of a matrix in a BLOCK
-whose size is a power of two. Offsets of a tile in a matrix are counted in 64 bits, those inside of
-it in 32.
+A tile has ROWS queries and KEYS keys. A matrix has WIDTH columns in a BLOCK whose size is a power
+of two. Offsets of a tile in a matrix are 64-bit numbers, offsets within a tile 32-bit numbers.
 """
 
 import triton
 import triton.language as tl
 
 LOG2_E = 1.4426950408889634
-"""Exponentials are of 2 here, which the hardware has: exp(x) = exp2(x LOG2_E)."""
+"""Base-2 logarithm of e: the kernels use exp2, a hardware instruction; exp(x) = exp2(x LOG2_E)."""
 SIZES = ["B", "H", "G", "T", "S"]
-"""Numbers for which kernels are not compiled anew: they change from call to call."""
+"""Arguments that change from call to call; their values do not make Triton compile again."""
 
 
 @triton.jit
@@ -25,7 +24,10 @@ def load_rows(
     BLOCK: tl.constexpr,
     CHECK: tl.constexpr,
 ):
-    """Rows ``start`` and on, [COUNT, BLOCK]; zeros past WIDTH and, if checked, past ``end``."""
+    """Return COUNT rows from ``start`` on, [COUNT, BLOCK].
+
+    Columns past WIDTH are zero and, with CHECK, rows past ``end``.
+    """
     rows, columns = tl.arange(0, COUNT), tl.arange(0, BLOCK)
     at = base + tl.cast(start, tl.int64) * row_stride + rows[:, None] * row_stride + columns
     if CHECK:
@@ -50,7 +52,7 @@ def store_rows(
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Write [COUNT, BLOCK] to rows ``start`` and on, up to ``end`` and column WIDTH."""
+    """Write values [COUNT, BLOCK] to the rows from ``start`` on, up to ``end`` and column WIDTH."""
     rows, columns = tl.arange(0, COUNT), tl.arange(0, BLOCK)
     at = base + tl.cast(start, tl.int64) * row_stride + rows[:, None] * row_stride + columns
     inside = (start + rows < end)[:, None] & (columns < WIDTH)[None, :]
@@ -59,18 +61,18 @@ def store_rows(
 
 @triton.jit
 def load_numbers(base, start, row_stride, end, COUNT: tl.constexpr):
-    """A number of each row, [COUNT]; zeros past ``end``."""
+    """Return one number per row, [COUNT], from row ``start`` on; zeros past ``end``."""
     rows = start + tl.arange(0, COUNT)
     return tl.load(base + rows * row_stride, mask=rows < end, other=0.0)
 
 
 @triton.jit
 def load_pairs(base, start, row_stride, end, COUNT: tl.constexpr, COPIES: tl.constexpr):
-    """Two numbers of each row that lie side by side, [COUNT] each; zeros past ``end``.
+    """Return two adjacent numbers per row as two vectors [COUNT]; zeros past ``end``.
 
-    COPIES, a power of two: Triton 3.6 lets each thread load whatever it needs of a vector that has
-    fewer numbers than there are threads, which are most of it and one by one. Of one with so many
-    copies each thread loads a part, all at once.
+    COPIES, a power of two, is the number of copies of the numbers to load. If a vector has fewer
+    numbers than there are threads, Triton 3.6 lets each thread load all numbers that it needs one
+    by one, which is most of them. With enough copies, each thread loads one part in a single step.
     """
     rows = start + tl.arange(0, COUNT)
     at = base + rows[:, None] * row_stride + tl.arange(0, 2 * COPIES)[None, :] % 2
@@ -96,10 +98,10 @@ def seen_keys(
     MASKED: tl.constexpr,
     ACROSS: tl.constexpr,
 ):
-    """Which of the keys n and on the queries m and on see; none of them past S.
+    """Return which of the keys from n on are visible to the queries from m on; keys past S are not.
 
-    [ROWS, KEYS] for ACROSS 1, [KEYS, ROWS] for 0. Queries past T, whose results nobody keeps, may
-    see any where there is no mask.
+    The result is [ROWS, KEYS] with ACROSS 1, [KEYS, ROWS] with 0. Without a mask, queries past T,
+    whose results are not stored, may see any key.
     """
     row = tl.expand_dims(tl.arange(0, ROWS), ACROSS)
     key = tl.expand_dims(tl.arange(0, KEYS), 1 - ACROSS)

@@ -1,8 +1,8 @@
-"""Tile selection (autotuned offline): measured on this GPU, else the first that fits it.
+"""Tile selection (autotuned offline): the tile measured on this GPU, else the first that fits it.
 
-`compiled.json` has the shipped tiles, each known to compile for its architecture, best guess first;
+`compiled.json` has the shipped tiles, each known to compile for its architecture, best guess first.
 `measured.json` has the results of benchmarks/gpu/tune.py by GPU name. Nothing is timed while a
-model runs. A tile only changes the order of sums.
+model runs. The tile only changes the order of sums.
 """
 
 import json
@@ -17,7 +17,7 @@ import torch
 from difftransformer.errors import BackendError
 
 MAX_SHARED_HEAD_DIM = 64
-"""Widest keys for which registers hold the accumulators of both maps of a head."""
+"""Largest key width at which registers hold the accumulators of both maps of a head."""
 BACKWARD = {
     "together": ("queries", "keys"),
     "apart": ("queries", "of_keys", "of_values"),
@@ -25,17 +25,17 @@ BACKWARD = {
 }
 """Kernels of each variant of the backward pass; the sums of "atomic" have no fixed order.
 
-With values of 2d they need 14, 16 and 10 multiplications of T x T x d for two maps; "apart" leaves
-registers for tiles that are twice as large.
+With values of width 2d and two maps, the variants need 14, 16 and 10 multiplications of T x T x d.
+"apart" leaves registers for tiles that are twice as large.
 """
 MAX_HEAD_DIM = 128
-"""Widest keys that tiles exist for; values may be up to twice as wide."""
+"""Largest key width that tiles exist for; values may be up to twice as wide."""
 MEASURED = Path(__file__).with_name("measured.json")
 COMPILED = Path(__file__).with_name("compiled.json")
 
 
 class Tile(NamedTuple):
-    """Queries and keys of a tile, and its compile options.
+    """The numbers of queries and keys in a tile, and its compile options.
 
     ``ahead``: number of maps whose scores the kernels of `BACKWARD` compute one tile ahead.
     """
@@ -48,12 +48,12 @@ class Tile(NamedTuple):
 
     @property
     def numbers(self) -> list[int]:
-        """The tile as in the tables, without ``ahead`` if it is 0."""
+        """Numbers of the tile as in the JSON files, without ``ahead`` if it is 0."""
         return list(self if self.ahead else self[:-1])
 
 
 class Kernel(NamedTuple):
-    """A compiled kernel: its maps, and its widths rounded up to powers of two."""
+    """Key of a compiled kernel: its number of maps, and its widths rounded up to powers of two."""
 
     name: str
     maps: int
@@ -63,15 +63,15 @@ class Kernel(NamedTuple):
 
     @property
     def split_maps(self) -> bool:
-        """Whether two maps are too wide for the accumulators of one program.
+        """Whether two maps are too wide for the registers (accumulators) of one program.
 
-        Then each map has its own programs in the forward pass, and `way_for` defaults to "apart".
+        If so, each map has its own programs in the forward pass, and `way_for` defaults to "apart".
         """
         return self.maps == 2 and self.d > MAX_SHARED_HEAD_DIM
 
     @property
     def most_ahead(self) -> int:
-        """Largest ``ahead`` of the kernel's tiles."""
+        """Largest number of maps whose scores the kernel can compute one tile ahead."""
         if self.name in ("forward", "keys_atomic"):
             return 0
         return self.maps - (self.name == "of_values")
@@ -82,17 +82,17 @@ class Kernel(NamedTuple):
 
 
 def kernels_of(maps: int) -> list[str]:
-    """Return the kernels for heads with this number of maps."""
+    """Return the names of the kernels for heads with this number of maps."""
     return ["forward", *dict.fromkeys(name for way in ways_of(maps) for name in BACKWARD[way])]
 
 
 def ways_of(maps: int) -> list[str]:
-    """Return the backward variants for heads with this number of maps."""
+    """Return the names of the backward variants for heads with this number of maps."""
     return [way for way in BACKWARD if maps == 2 or way != "apart"]
 
 
 INTERPRETED = Tile(64, 32, 4, 1)
-"""Tile in Triton's interpreter: small, so that short sequences have several."""
+"""Tile in Triton's interpreter; it is small, so that short sequences have several tiles."""
 
 
 _tried: dict[Kernel, Tile] = {}
@@ -115,11 +115,11 @@ def trying(tiles: Mapping[Kernel, Tile], *, way: str | None = None) -> Iterator[
 def kernel_for(
     name: str, maps: int, head_dim: int, value_dim: int, *, masked: bool = False
 ) -> Kernel:
-    """Return the kernel for a head.
+    """Return the kernel for heads of these widths.
 
     Args:
-        name: "forward", or a kernel of `BACKWARD`.
-        maps: 2 for a differential head.
+        name: "forward", or the name of a kernel in `BACKWARD`.
+        maps: Number of maps per head, 2 for differential heads.
         head_dim: Width of queries and keys.
         value_dim: Width of the values.
         masked: Whether there is an explicit mask.
@@ -153,9 +153,11 @@ def tile_for(kernel: Kernel, device: torch.device) -> Tile:
 
 
 def way_for(kernel: Kernel, device: torch.device) -> str:
-    """Return the variant of `BACKWARD` measured to be the fastest on this GPU, else a default.
+    """Return the backward variant that was measured to be fastest on this GPU, else a default.
 
-    "atomic" is not used with deterministic algorithms.
+    It is a key of `BACKWARD`.
+
+    "atomic" is not returned if torch's deterministic algorithms are enabled.
     """
     if _tried_ways:
         return _tried_ways[-1]
@@ -169,21 +171,22 @@ def way_for(kernel: Kernel, device: torch.device) -> str:
 
 
 def part_of(capability: tuple[int, int]) -> str:
-    """Return the architecture whose tiles a compute capability uses: 80, 90 or 100.
+    """Return the architecture whose tiles a GPU of this compute capability uses: 80, 90 or 100.
 
-    Tensor cores of 9.0 and of 10 and 11 have their own instructions, all others those of 8.0.
+    Tensor cores of 9.0, and of 10 and 11, have instructions of their own. All others use those of
+    8.0.
     """
     return {9: "90", 10: "100", 11: "100"}.get(capability[0], "80")
 
 
 def shipped(part: str) -> dict[str, list[list[int]]]:
-    """Return the tiles of an architecture by kernel, each with its bytes of shared memory."""
+    """Return the shipped tiles of an architecture by kernel, with bytes of shared memory."""
     tiles: dict[str, list[list[int]]] = _read(COMPILED)[part]
     return tiles
 
 
 def ways_shipped(part: str, maps: int, d: int, e: int) -> list[str]:
-    """Return the backward variants whose kernels all have a tile for an architecture."""
+    """Return the names of the backward variants whose kernels have tiles for an architecture."""
     able = {name for name, tiles in shipped(part).items() if tiles}
     return [
         way
@@ -197,7 +200,7 @@ def ways_shipped(part: str, maps: int, d: int, e: int) -> list[str]:
 
 
 def measured() -> dict[str, Any]:
-    """Return the measured tiles and fastest backward variants by GPU name."""
+    """Return the measured tiles and the fastest backward variants by GPU name."""
     return _read(MEASURED)
 
 
