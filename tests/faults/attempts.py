@@ -76,8 +76,8 @@ def calls(folder: Path) -> Calls:
 class Rebuild:
     """A copy of finished results in which parts are missing; jobs make them again."""
 
-    def __init__(self, folder: Path, reference: Path, known: Calls) -> None:
-        self.folder, self.reference, self.calls = folder, reference, known
+    def __init__(self, folder: Path, reference: Path, job_calls: Calls) -> None:
+        self.folder, self.reference, self.calls = folder, reference, job_calls
         self.results = folder / "results" / "smoke"
         for part in (*REPRODUCIBLE, "plan"):
             if (reference / part).exists():
@@ -111,8 +111,8 @@ class Rebuild:
         def target() -> None:
             os.chdir(self.folder)
             os.environ["MLFLOW_TRACKING_URI"] = tracking
-            said = os.devnull if stderr is None else stderr
-            sys.stdout = sys.stderr = open(said, "w", buffering=1)  # noqa: PTH123, SIM115
+            destination = os.devnull if stderr is None else stderr
+            sys.stdout = sys.stderr = open(destination, "w", buffering=1)  # noqa: PTH123, SIM115
             if limit is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
             from difftransformer.cli import app
@@ -131,19 +131,19 @@ class Rebuild:
         process = self.start(words, tracking=tracking, limit=limit, stderr=writer)
         os.close(writer)
         with open(reader, encoding="utf-8") as stream:  # noqa: PTH123
-            said = stream.read()
+            output = stream.read()
         process.join(60)
-        assert process.exitcode is not None, f"{words} hangs: {said}"
-        return process.exitcode, said
+        assert process.exitcode is not None, f"{words} hangs: {output}"
+        return process.exitcode, output
 
     def complete(self, *rules: str) -> str:
         """Do jobs that must succeed; what they said."""
-        said = ""
+        output = ""
         for rule in rules:
             status, text = self.run(rule)
             assert status == 0, text
-            said += text
-        return said
+            output += text
+        return output
 
     def strike(
         self,
@@ -181,8 +181,8 @@ class Rebuild:
 
     def checkpoints(self) -> list[Path]:
         """Whole checkpoints of the training, the newest last."""
-        found = self.state.glob("pretrain/diff/0/*/checkpoint-*")
-        return sorted(path for path in found if path.suffix == "")
+        paths = self.state.glob("pretrain/diff/0/*/checkpoint-*")
+        return sorted(path for path in paths if path.suffix == "")
 
     def newest_step(self) -> int:
         return max((int(path.name.partition("-")[2]) for path in self.checkpoints()), default=0)

@@ -12,16 +12,16 @@ import difftransformer.training.pretrain  # noqa: F401
 
 
 @pytest.fixture(scope="session")
-def known(finished: Checkout) -> Calls:
+def job_calls(finished: Checkout) -> Calls:
     return calls(finished.folder)
 
 
 @pytest.fixture
-def rebuild(tmp_path: Path, finished: Checkout, known: Calls) -> MakeRebuild:
+def rebuild(tmp_path: Path, finished: Checkout, job_calls: Calls) -> MakeRebuild:
     """A copy of the finished results, without the parts that are named."""
 
     def make(*without: str, folder: Path = tmp_path) -> Rebuild:
-        return Rebuild(folder, finished.folder / "results" / "smoke", known).drop(*without)
+        return Rebuild(folder, finished.folder / "results" / "smoke", job_calls).drop(*without)
 
     return make
 
@@ -33,10 +33,10 @@ def untrained(rebuild: MakeRebuild) -> Rebuild:
 
 
 @pytest.fixture(scope="session")
-def stopped(tmp_path_factory: pytest.TempPathFactory, finished: Checkout, known: Calls) -> Path:
+def stopped(tmp_path_factory: pytest.TempPathFactory, finished: Checkout, job_calls: Calls) -> Path:
     """State folders of a training that was killed past the middle."""
     made = Rebuild(
-        tmp_path_factory.mktemp("stopped"), finished.folder / "results" / "smoke", known
+        tmp_path_factory.mktemp("stopped"), finished.folder / "results" / "smoke", job_calls
     ).drop(*TRAINED)
     made.kill_at(150)
     assert len(made.checkpoints()) >= 2

@@ -37,8 +37,8 @@ def flip_a_bit(path: Path) -> None:
 
 def without_optimizer(path: Path) -> None:
     """As by a tool that keeps the weights alone, and mends the sums."""
-    kept = {name: t for name, t in load_file(path).items() if not name.startswith("exp_avg.")}
-    save_file(kept, path)
+    tensors = {name: t for name, t in load_file(path).items() if not name.startswith("exp_avg.")}
+    save_file(tensors, path)
     sums = json.loads((path.parent / SUMS).read_text())
     sums[TENSORS] = hashlib.sha256(path.read_bytes()).hexdigest()
     (path.parent / SUMS).write_text(json.dumps(sums))
@@ -56,9 +56,9 @@ def test_a_whole_checkpoint_that_lacks_what_is_asked_for_is_kept(half_trained: R
     """As where other versions of libraries give weights other names."""
     *_, before, newest = half_trained.checkpoints()
     without_optimizer(newest / TENSORS)
-    status, said = half_trained.run("pretrain")
+    status, output = half_trained.run("pretrain")
     assert status == 2 and newest.is_dir()
-    (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
+    (line,) = [line for line in output.splitlines() if line.startswith("error: ")]
     assert f"{newest.name} is intact but cannot be read here" in line
     assert "the first is exp_avg." in line and "install what wrote it (torch" in line
     shutil.rmtree(newest)
@@ -69,22 +69,22 @@ def test_a_whole_checkpoint_that_lacks_what_is_asked_for_is_kept(half_trained: R
 def check(rebuild: Rebuild, spoil: Callable[[Path], None]) -> str:
     *_, before, newest = rebuild.checkpoints()
     spoil(newest)
-    said = rebuild.complete("pretrain")
-    assert f"{newest.name} is damaged" in said
-    assert f"resuming from the checkpoint of step {int(before.name[-8:])}" in said
+    output = rebuild.complete("pretrain")
+    assert f"{newest.name} is damaged" in output
+    assert f"resuming from the checkpoint of step {int(before.name[-8:])}" in output
     rebuild.assert_as_undisturbed("runs/")
-    return said
+    return output
 
 
 def test_without_any_whole_checkpoint_it_starts_again(half_trained: Rebuild) -> None:
     damaged = half_trained.checkpoints()
     for folder in damaged:
         flip_a_bit(folder / TENSORS)
-    said = half_trained.complete("pretrain")
-    assert said.count("is damaged") == len(damaged)
-    assert "resuming" not in said
-    assert f"no complete checkpoint is left (damaged: {damaged[0].name}, " in said
-    assert "training starts from step 0" in said
+    output = half_trained.complete("pretrain")
+    assert output.count("is damaged") == len(damaged)
+    assert "resuming" not in output
+    assert f"no complete checkpoint is left (damaged: {damaged[0].name}, " in output
+    assert "training starts from step 0" in output
     half_trained.assert_as_undisturbed("runs/")
 
 
@@ -110,10 +110,10 @@ def test_a_damaged_shard_is_named_and_made_again(
     shutil.copytree(state, made.state / "tokenize")
     path = made.results / "data" / DATASET / "shards" / shard
     spoil(path)
-    status, said = made.run(rule)
+    status, output = made.run(rule)
     assert status == 2
-    assert "Traceback" not in said
-    (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
+    assert "Traceback" not in output
+    (line,) = [line for line in output.splitlines() if line.startswith("error: ")]
     assert shard in line and "delete its manifest.json, make that file again" in line
     path.parent.with_name("manifest.json").unlink()
     made.complete("tokenize", rule)
@@ -149,13 +149,13 @@ def test_damage_inside_a_finished_file_shows_no_number(
     dropped = (f"evaluations/{SUITE}/diff/*",) if reader == "evaluate" else ()
     made = rebuild("tables/*", *dropped)
     spoil(made.results / name)
-    status, said = made.run(reader)
-    assert status == 2 and "Traceback" not in said
-    (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
+    status, output = made.run(reader)
+    assert status == 2 and "Traceback" not in output
+    (line,) = [line for line in output.splitlines() if line.startswith("error: ")]
     assert f"{name}: checksum mismatch; delete " in line
     assert f"`snakemake results/smoke/{main}`" in line
-    shown = EVALUATED if dropped else "tables/table6.csv"
-    assert not (made.results / shown).exists()
+    stale_output = EVALUATED if dropped else "tables/table6.csv"
+    assert not (made.results / stale_output).exists()
     (made.results / main).unlink()
     made.complete(*dict.fromkeys((maker, reader, "table")))
     made.assert_as_undisturbed("tables/table6")

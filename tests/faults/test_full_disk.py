@@ -14,10 +14,10 @@ from attempts import TRAINED, MakeRebuild, Rebuild, mounted
 LAST = ("evaluate", "table")
 
 
-def error_line(said: str) -> str:
-    assert "Traceback" not in said
-    assert "Logging error" not in said
-    (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
+def error_line(output: str) -> str:
+    assert "Traceback" not in output
+    assert "Logging error" not in output
+    (line,) = [line for line in output.splitlines() if line.startswith("error: ")]
     return line
 
 
@@ -37,10 +37,10 @@ def test_a_file_that_cannot_grow_is_named(
     rebuild: MakeRebuild, rule: str, missing: tuple[str, ...], limit: int, named: str
 ) -> None:
     made = rebuild(*missing)
-    status, said = made.run(rule, limit=limit)
-    assert status == 2, said
-    assert named in error_line(said)
-    assert "make room there" in error_line(said)
+    status, output = made.run(rule, limit=limit)
+    assert status == 2, output
+    assert named in error_line(output)
+    assert "make room there" in error_line(output)
     assert not made.leftovers("*.partial*")
     made.complete(*dict.fromkeys((rule, *(LAST if rule == "pretrain" else ()))))
     if rule == "evaluate":
@@ -50,9 +50,9 @@ def test_a_file_that_cannot_grow_is_named(
 
 def test_a_checkpoint_that_finds_no_room_keeps_the_one_before(half_trained: Rebuild) -> None:
     before = half_trained.newest_step()
-    status, said = half_trained.run("pretrain", limit=20_000)
+    status, output = half_trained.run("pretrain", limit=20_000)
     assert status == 2
-    assert f"the latest complete one is of step {before}" in error_line(said)
+    assert f"the latest complete one is of step {before}" in error_line(output)
     assert f"step {before}" in half_trained.complete("pretrain", *LAST)
     half_trained.assert_as_undisturbed()
 
@@ -78,9 +78,9 @@ def test_a_full_disk_under_a_training(rebuild: MakeRebuild, disk: Path, leave: i
     made = rebuild(*TRAINED, folder=disk)
     filler = fill(disk, leave)
     words = [*made.calls["pretrain"], "--log", "results/smoke/logs/pretrain/diff/0.log"]
-    status, said = made.run(words, tracking="sqlite:///results/mlflow/mlflow.db")
-    assert status == 2, said
-    assert "make room there" in error_line(said)
+    status, output = made.run(words, tracking="sqlite:///results/mlflow/mlflow.db")
+    assert status == 2, output
+    assert "make room there" in error_line(output)
     filler.unlink()
     made.complete("pretrain", *LAST)
     made.assert_as_undisturbed()
@@ -94,10 +94,10 @@ def test_a_read_only_folder_is_named(rebuild: MakeRebuild, disk: Path) -> None:
     words = [*made.calls["pretrain"], "--log", "results/smoke/logs/pretrain/diff/0.log"]
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     for call in (words, made.calls["pretrain"]):
-        status, said = made.run(call)
-        assert status == 2, said
-        assert "results/smoke/" in error_line(said)
-        assert "Read-only file system" in error_line(said)
+        status, output = made.run(call)
+        assert status == 2, output
+        assert "results/smoke/" in error_line(output)
+        assert "Read-only file system" in error_line(output)
     subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
     made.complete("pretrain", *LAST)
     made.assert_as_undisturbed()
@@ -110,9 +110,9 @@ def test_a_tracking_database_that_cannot_grow(untrained: Rebuild) -> None:
     uri = f"sqlite:///{untrained.folder}/results/mlflow/mlflow.db"
     assert untrained.run("pretrain", tracking=uri)[0] == 0
     for limit in (40_000, 200_000):  # inside the making of the tables
-        status, said = untrained.run(["sync-tracking"], tracking=uri, limit=limit)
+        status, output = untrained.run(["sync-tracking"], tracking=uri, limit=limit)
         assert status == 1
-        assert "are not sent" in said
+        assert "are not sent" in output
     assert untrained.run(["sync-tracking"], tracking=uri)[0] == 0
     rows = (untrained.results / "runs/diff/0/history.csv").read_text().splitlines()[1:]
     database = sqlite3.connect(uri.removeprefix("sqlite:///"))

@@ -19,8 +19,8 @@ def test_a_training_killed_again_and_again(untrained: Rebuild) -> None:
     for goal in sorted(moment.sample(range(10, 150), 4)):
         untrained.kill_at(goal, moment.uniform(0.0, 0.05))
     assert not untrained.leftovers("runs/diff/0/training.json")
-    said = untrained.complete("pretrain", *LAST)
-    assert "resuming from the checkpoint of step" in said
+    output = untrained.complete("pretrain", *LAST)
+    assert "resuming from the checkpoint of step" in output
     untrained.assert_as_undisturbed()
 
 
@@ -33,9 +33,9 @@ def test_a_training_killed_at_a_random_moment(untrained: Rebuild, seed: int) -> 
     else:
         untrained.kill_at(moment.randrange(0, 150), moment.uniform(0.0, 0.05))
     reached = untrained.newest_step()
-    said = untrained.complete("pretrain", *LAST)
+    output = untrained.complete("pretrain", *LAST)
     if reached:
-        assert f"resuming from the checkpoint of step {reached}" in said
+        assert f"resuming from the checkpoint of step {reached}" in output
     untrained.assert_as_undisturbed()
 
 
@@ -55,8 +55,8 @@ def test_a_training_killed_inside_the_write_of_a_checkpoint(untrained: Rebuild, 
             break
     assert any(untrained.state.glob(half)), "no kill fell into a write"
     before = untrained.newest_step()
-    said = untrained.complete("pretrain", *LAST)
-    assert f"resuming from the checkpoint of step {before}" in said
+    output = untrained.complete("pretrain", *LAST)
+    assert f"resuming from the checkpoint of step {before}" in output
     untrained.assert_as_undisturbed()
 
 
@@ -74,8 +74,8 @@ def test_tokenizing_killed_inside_the_write_of_a_shard(rebuild: MakeRebuild) -> 
     (leftover,) = data.glob(half)
     finished = {path: path.stat().st_mtime_ns for path in data.glob("*/*/train-*.bin")}
     assert leftover.name.startswith(f".train-{len(finished):05d}.")
-    said = made.complete("tokenize")
-    assert f"train: reusing {len(finished)} finished shards" in said
+    output = made.complete("tokenize")
+    assert f"train: reusing {len(finished)} finished shards" in output
     assert finished == {path: path.stat().st_mtime_ns for path in finished}
     made.assert_as_undisturbed()
 
@@ -104,16 +104,16 @@ def test_an_evaluation_and_a_table_killed_at_random_moments(rebuild: MakeRebuild
 def test_a_training_told_to_stop_does_so_in_time(untrained: Rebuild, number: int) -> None:
     def ask(process: ForkProcess) -> None:
         os.kill(process.pid or 0, number)
-        asked = time.monotonic()
+        requested_at = time.monotonic()
         process.join(GRACE)
-        assert process.exitcode is not None, f"{time.monotonic() - asked:.1f} s"
+        assert process.exitcode is not None, f"{time.monotonic() - requested_at:.1f} s"
 
     status = untrained.strike("pretrain", lambda: untrained.newest_step() >= 30, ask, AGAIN)
     assert status == os.EX_TEMPFAIL
     reached = untrained.newest_step()
     assert reached % 10 != 0 or reached > 30  # a checkpoint of its own
-    said = untrained.complete("pretrain", *LAST)
-    assert f"resuming from the checkpoint of step {reached}" in said
+    output = untrained.complete("pretrain", *LAST)
+    assert f"resuming from the checkpoint of step {reached}" in output
     untrained.assert_as_undisturbed()
 
 
@@ -129,19 +129,19 @@ def test_a_training_left_over_publishes_before_that_of_newer_settings(untrained:
     assert newer.is_alive() and not untrained.leftovers("runs/diff/0/training.json")
     os.kill(older.pid or 0, signal.SIGCONT)
     with open(reader, encoding="utf-8") as stream:  # noqa: PTH123
-        said = stream.read()
+        output = stream.read()
     for process in (older, newer):
         process.join(60)
-        assert process.exitcode == 0, said
-    assert f"process {older.pid} on" in said and "waiting until it ends" in said
+        assert process.exitcode == 0, output
+    assert f"process {older.pid} on" in output and "waiting until it ends" in output
     state = {path.parent.name for path in untrained.state.glob("pretrain/diff/0/*/finished")}
     trained = json.loads((untrained.results / "runs/diff/0/training.json").read_text())
     fingerprint = trained["provenance"]["fingerprint"][:16]
     assert len(state) == 2 and fingerprint in state
     (other,) = state - {fingerprint}
     moments = [
-        (untrained.state / f"pretrain/diff/0/{one}/finished").stat().st_mtime_ns
-        for one in (other, fingerprint)
+        (untrained.state / f"pretrain/diff/0/{fingerprint_dir}/finished").stat().st_mtime_ns
+        for fingerprint_dir in (other, fingerprint)
     ]
     assert moments == sorted(moments)  # what lies there is of who ended last: the newer
 

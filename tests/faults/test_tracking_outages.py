@@ -55,7 +55,7 @@ OUTAGES: dict[str, list[tuple[int, Mode]]] = {
 )
 def test_a_server_that_fails(
     finished: Checkout,
-    known: Calls,
+    job_calls: Calls,
     tmp_path: Path,
     server: int,
     proxy: Proxy,
@@ -63,7 +63,7 @@ def test_a_server_that_fails(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     phases, name = OUTAGES[outage], f"faults/{outage}"
-    training = Training(finished, known, tmp_path, proxy.uri)
+    training = Training(finished, job_calls, tmp_path, proxy.uri)
     proxy.mode = phases[0][1]
     started = time.monotonic()
     process = training.start(name)
@@ -103,9 +103,9 @@ def make_database(uri: str, root: Path) -> str:
 
 @pytest.mark.exhaustive
 def test_a_sqlite_file_locked_by_another_process_for_30_s(
-    finished: Checkout, known: Calls, tmp_path: Path, database: str
+    finished: Checkout, job_calls: Calls, tmp_path: Path, database: str
 ) -> None:
-    training = Training(finished, known, tmp_path, database)
+    training = Training(finished, job_calls, tmp_path, database)
     other = sqlite3.connect(database.removeprefix("sqlite:///"), check_same_thread=False)
     other.execute("BEGIN EXCLUSIVE")
     release = threading.Timer(30, other.rollback)
@@ -125,11 +125,11 @@ def test_a_sqlite_file_locked_by_another_process_for_30_s(
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("there", [False, True], ids=["cannot be made", "cannot grow"])
 def test_a_database_without_room_while_a_training_sends(
-    finished: Checkout, known: Calls, tmp_path: Path, there: bool
+    finished: Checkout, job_calls: Calls, tmp_path: Path, there: bool
 ) -> None:
     path = tmp_path / "mlflow" / "mlflow.db"
     uri = f"sqlite:///{path}"
-    training = Training(finished, known, tmp_path, uri)
+    training = Training(finished, job_calls, tmp_path, uri)
     training.largest_file = 700_000  # more than a checkpoint, less than a database
     if there:
         make_database(uri, tmp_path)
@@ -147,10 +147,10 @@ def test_a_database_without_room_while_a_training_sends(
 
 @pytest.mark.exhaustive
 def test_eight_jobs_at_once_on_a_fresh_sqlite_file(
-    finished: Checkout, known: Calls, tmp_path: Path
+    finished: Checkout, job_calls: Calls, tmp_path: Path
 ) -> None:
     uri = f"sqlite:///{tmp_path}/mlflow/mlflow.db"
-    trainings = [Training(finished, known, tmp_path / str(n), uri) for n in range(8)]
+    trainings = [Training(finished, job_calls, tmp_path / str(n), uri) for n in range(8)]
     for training in trainings:  # one results folder, each job with a state of its own
         training.root, training.close_wait = tmp_path, 120.0
     processes = [t.start(f"eight/{n}") for n, t in enumerate(trainings)]
@@ -189,9 +189,9 @@ def test_a_database_that_was_deleted_gets_everything_again(tmp_path: Path) -> No
 
 
 def test_points_that_a_full_disk_kept_from_the_history_come_back(
-    finished: Checkout, known: Calls, tmp_path: Path, database: str
+    finished: Checkout, job_calls: Calls, tmp_path: Path, database: str
 ) -> None:
-    training, client = Training(finished, known, tmp_path, database), MlflowClient(database)
+    training, client = Training(finished, job_calls, tmp_path, database), MlflowClient(database)
     training.live_after = 900.0  # what was not written was not sent either
     training.gates = {100: FORK.Event()}
     process = training.start("gaps")
@@ -208,16 +208,16 @@ def test_points_that_a_full_disk_kept_from_the_history_come_back(
 
 
 def test_our_dead_runs_are_ended_and_no_others(
-    finished: Checkout, known: Calls, tmp_path: Path, database: str
+    finished: Checkout, job_calls: Calls, tmp_path: Path, database: str
 ) -> None:
     client = MlflowClient(database)
     experiment = client.get_experiment_by_name("difftransformer/pretrain")
     assert experiment is not None
     foreign = client.create_run(experiment.experiment_id, run_name="foreign")
-    neighbor = Training(finished, known, tmp_path / "neighbor", database)
+    neighbor = Training(finished, job_calls, tmp_path / "neighbor", database)
     kill_when_sent(neighbor, client, "neighbor")
     forgotten, living = (
-        Training(finished, known, tmp_path / name, database) for name in ("forgotten", "living")
+        Training(finished, job_calls, tmp_path / name, database) for name in ("forgotten", "living")
     )
     living.root = forgotten.root  # one results folder
     kill_when_sent(forgotten, client, "forgotten")

@@ -54,8 +54,8 @@ class Workflow:
         return Attempt(self.folder, log, target, tracking)
 
     def newest_step(self) -> int:
-        found = self.results.glob("state/pretrain/diff/0/*/checkpoint-????????")
-        return max((int(path.name[-8:]) for path in found), default=0)
+        checkpoints = self.results.glob("state/pretrain/diff/0/*/checkpoint-????????")
+        return max((int(path.name[-8:]) for path in checkpoints), default=0)
 
     def assert_as_undisturbed(self) -> None:
         assert_same(self.reference, self.results)
@@ -82,17 +82,17 @@ class Attempt:
             )
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return self._log.read_text()
 
     def finished(self) -> set[str]:
-        return set(re.findall(r"^\[\d+/\d+\] (.+) in [\d:]+$", self.said, re.MULTILINE))
+        return set(re.findall(r"^\[\d+/\d+\] (.+) in [\d:]+$", self.output, re.MULTILINE))
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 300
         while not condition():
-            assert self.process.poll() is None, self.said
-            assert time.monotonic() < deadline, self.said
+            assert self.process.poll() is None, self.output
+            assert time.monotonic() < deadline, self.output
             time.sleep(0.002)
 
     def kill(self, everything: bool) -> bool:
@@ -107,14 +107,14 @@ class Attempt:
             self.process.kill()
         if self.process.wait() == 0:
             return False
-        assert self.process.returncode == -signal.SIGKILL, self.said
+        assert self.process.returncode == -signal.SIGKILL, self.output
         if everything:
             _, alive = psutil.wait_procs(jobs, timeout=10)
             assert not [job for job in alive if lives(job)]
         return True
 
     def complete(self) -> set[str]:
-        assert self.process.wait(300) == 0, self.said
+        assert self.process.wait(300) == 0, self.output
         return self.finished()
 
 
@@ -133,25 +133,25 @@ def workflow(finished: Checkout, tmp_path: Path) -> Workflow:
 @pytest.mark.slow
 def test_killed_with_all_jobs_then_twice_at_once(workflow: Workflow) -> None:
     """The quick one: a kill of the whole group, and two calls in one folder after it."""
-    one = workflow.start()
-    one.wait_for(lambda: workflow.newest_step() >= 50)
-    assert one.kill(everything=True)
+    killed = workflow.start()
+    killed.wait_for(lambda: workflow.newest_step() >= 50)
+    assert killed.kill(everything=True)
     reached = workflow.newest_step()
-    two = workflow.start()
+    resumed = workflow.start()
     lock = workflow.results / "state" / "workflow.lock"
-    two.wait_for(lambda: lock.read_text().startswith(f"{two.process.pid} on "))
-    two.process.send_signal(signal.SIGSTOP)  # however quick its jobs are, it is not through
-    three = workflow.start()
-    assert three.process.wait(120) != 0
-    two.process.send_signal(signal.SIGCONT)
+    resumed.wait_for(lambda: lock.read_text().startswith(f"{resumed.process.pid} on "))
+    resumed.process.send_signal(signal.SIGSTOP)  # however quick its jobs are, it is not through
+    concurrent = workflow.start()
+    assert concurrent.process.wait(120) != 0
+    resumed.process.send_signal(signal.SIGCONT)
     assert (
-        f"error: process {two.process.pid} on {gethostname()} is building results/smoke already"
-        in three.said
+        f"error: process {resumed.process.pid} on {gethostname()} is building results/smoke already"
+        in concurrent.output
     )
-    assert "Traceback" not in three.said
-    assert one.finished() | two.complete() == EXPECTED
-    assert not one.finished() & two.finished()
-    assert f"resuming from the checkpoint of step {reached}" in two.said
+    assert "Traceback" not in concurrent.output
+    assert killed.finished() | resumed.complete() == EXPECTED
+    assert not killed.finished() & resumed.finished()
+    assert f"resuming from the checkpoint of step {reached}" in resumed.output
     workflow.assert_as_undisturbed()
 
 
@@ -173,7 +173,7 @@ def test_killed_at_a_random_moment(workflow: Workflow, everything: bool, seed: i
     assert first.finished() | done == EXPECTED
     assert not first.finished() & done, "a finished job was done again"
     if begun and "pretrain smoke diff 0" in done:
-        assert "resuming from the checkpoint" in again.said
+        assert "resuming from the checkpoint" in again.output
     workflow.assert_as_undisturbed()
 
 
@@ -185,7 +185,7 @@ def wait_for_a_moment(
         time.sleep(moment.uniform(0.5, 10 * longest))
     elif seed == 3:  # behind the training
         evaluated = workflow.results / "evaluations" / "validation_slices" / "diff"
-        attempt.wait_for(lambda: evaluated.exists() or "[1/3]" in attempt.said)
+        attempt.wait_for(lambda: evaluated.exists() or "[1/3]" in attempt.output)
         time.sleep(moment.uniform(0, 3 * longest))
     else:
         goal = moment.randrange(0, 150)
@@ -209,7 +209,7 @@ def test_sigterm_loses_nothing(workflow: Workflow, everything: bool) -> None:
     assert first.finished() | done == EXPECTED
     assert not first.finished() & done
     if everything:
-        assert f"resuming from the checkpoint of step {reached}" in again.said
+        assert f"resuming from the checkpoint of step {reached}" in again.output
     else:  # told alone, Snakemake lets the job that runs end
         assert "pretrain smoke diff 0" in first.finished()
     workflow.assert_as_undisturbed()
@@ -229,8 +229,8 @@ def test_ctrl_c_while_tracking_is_sent_keeps_what_is_done(workflow: Workflow) ->
         os.killpg(attempt.process.pid, signal.SIGINT)
         assert attempt.complete() == {"table smoke table6"}
         connection.close()
-    assert "what is left of the tracking goes with the next call" in attempt.said
-    assert "Traceback" not in attempt.said
+    assert "what is left of the tracking goes with the next call" in attempt.output
+    assert "Traceback" not in attempt.output
     workflow.assert_as_undisturbed()
 
 
@@ -245,8 +245,8 @@ def test_a_read_only_results_folder_is_named(
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
         first = workflow.start()
         assert first.process.wait(120) != 0
-        assert "Read-only file system" in first.said
-        assert "Traceback" not in first.said
+        assert "Read-only file system" in first.output
+        assert "Traceback" not in first.output
         subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
         assert workflow.start().complete() == EXPECTED
         workflow.assert_as_undisturbed()
@@ -261,7 +261,7 @@ def test_a_damaged_shard_stops_the_workflow_and_is_mended(workflow: Workflow) ->
     shard.write_bytes(content)
     first = workflow.start()
     assert first.process.wait(120) != 0
-    assert f"{shard.name}: content differs" in first.said
+    assert f"{shard.name}: content differs" in first.output
     (data / "manifest.json").unlink()
     # The dataset by itself first: its users are not run again for a manifest with the same content.
     mended = workflow.start("results/smoke/data/stdlib_text/manifest.json").complete()

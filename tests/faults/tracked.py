@@ -41,8 +41,8 @@ class Held:
 class Training:
     """The training of `diff` in a results folder of its own; it sends from its start on."""
 
-    def __init__(self, finished: Checkout, known: Calls, folder: Path, uri: str) -> None:
-        words = known["pretrain"]
+    def __init__(self, finished: Checkout, job_calls: Calls, folder: Path, uri: str) -> None:
+        words = job_calls["pretrain"]
         slice = finished.folder / words[words.index("--job-config") + 1]
         self._slice = RunConfig.model_validate_json(slice.read_bytes())
         self._data = finished.folder / "results" / "smoke" / "data" / "stdlib_text"
@@ -79,8 +79,8 @@ class Training:
         return process
 
     def step(self) -> int:
-        found = self.state.glob("checkpoint-????????")
-        return max((int(path.name[-8:]) for path in found), default=0)
+        checkpoints = self.state.glob("checkpoint-????????")
+        return max((int(path.name[-8:]) for path in checkpoints), default=0)
 
     def assert_trained(self) -> None:
         """The outcome is that of a training that nobody watched."""

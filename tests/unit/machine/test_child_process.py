@@ -50,9 +50,9 @@ def test_it_raises_what_was_raised_there() -> None:
 
 
 def test_it_names_the_files_that_the_file_system_refused(tmp_path: Path) -> None:
-    for one in (f"open('{tmp_path}/a')", f"__import__('os').replace('{tmp_path}/a', 'b')"):
+    for code in (f"open('{tmp_path}/a')", f"__import__('os').replace('{tmp_path}/a', 'b')"):
         with pytest.raises(FileNotFoundError) as error:
-            run_in_subprocess(NAME, exec, one)
+            run_in_subprocess(NAME, exec, code)
         assert error.value.filename == f"{tmp_path}/a"
     assert error.value.filename2 == "b"
 
@@ -83,7 +83,7 @@ def test_what_it_logs_is_logged_here(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "difftransformer")
     says = "import logging; log = logging.getLogger('difftransformer.there');"
     run_in_subprocess(NAME, exec, f"{says} log.debug('unheard'); log.info('%d tokens', 7)")
-    assert [(one.name, one.getMessage()) for one in caplog.records] == [
+    assert [(record.name, record.getMessage()) for record in caplog.records] == [
         ("difftransformer.there", "7 tokens")
     ]
 
@@ -101,8 +101,8 @@ def test_none_hears_what_all_of_a_job_are_told() -> None:
     assert len(blocked) == 2
     for line in blocked:
         mask = int(line.split()[1], 16)
-        for one in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-            assert mask >> (one - 1) & 1, one
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+            assert mask >> (number - 1) & 1, number
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs Linux: /proc")

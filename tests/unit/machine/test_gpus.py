@@ -26,7 +26,7 @@ Start = Callable[..., subprocess.Popen[str]]
 def start(tmp_path: Path) -> Iterator[Start]:
     started = []
 
-    def one(
+    def start_job(
         count: int = 1, sharing: str = "1", *, exclusive: bool = False, **variables: str
     ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
@@ -43,7 +43,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         started.append(process)
         return process
 
-    yield one
+    yield start_job
     for process in started:
         process.kill()
         process.communicate()
@@ -62,24 +62,24 @@ def waits(process: subprocess.Popen[str]) -> str:
 
 
 def test_two_jobs_have_a_gpu_each_and_the_third_that_of_the_killed_one(start: Start) -> None:
-    one, two = start(1), start(1)
-    held = {reserved_ids(one), reserved_ids(two)}
+    first, second = start(1), start(1)
+    held = {reserved_ids(first), reserved_ids(second)}
     assert held == {"0", "1"}
     third = start(1)
-    assert f"process {one.pid} on" in waits(third)
-    one.kill()
+    assert f"process {first.pid} on" in waits(third)
+    first.kill()
     assert {reserved_ids(third), *held} == held
 
 
 def test_who_waits_for_two_is_not_overtaken(start: Start) -> None:
-    one = start(1)
-    first = reserved_ids(one)
+    holder = start(1)
+    first_gpu = reserved_ids(holder)
     both = start(2)
     assert "waiting for 1 GPUs" in waits(both)
     behind = start(1)
     assert f"behind process {both.pid}" in waits(behind)
-    one.kill()
-    assert reserved_ids(both) == "1,0" if first == "0" else "0,1"
+    holder.kill()
+    assert reserved_ids(both) == "1,0" if first_gpu == "0" else "0,1"
     both.kill()
     assert reserved_ids(behind) in {"0", "1"}
 
@@ -134,14 +134,14 @@ def test_what_a_job_starts_shares_its_gpus(tmp_path: Path, monkeypatch: pytest.M
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("given", "locks"), [("3", 0), (None, 1)])
+@pytest.mark.parametrize(("visible", "locks"), [("3", 0), (None, 1)])
 def test_a_scheduler_that_gives_gpus_is_believed(
-    tmp_path: Path, given: str | None, locks: int
+    tmp_path: Path, visible: str | None, locks: int
 ) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path), "SLURM_JOB_ID": "7"}
     environment.pop(gpus.VISIBLE, None)
-    if given is not None:
-        environment[gpus.VISIBLE] = given
+    if visible is not None:
+        environment[gpus.VISIBLE] = visible
     code = "from difftransformer.machine import gpus; gpus.visible_gpus = lambda: ['0'];"
     code += " gpus.reserve()"
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
@@ -157,9 +157,9 @@ def test_jobs_of_one_allocation_share_out_its_gpus(start: Start) -> None:
 
 
 def test_what_is_timed_is_alone_on_the_one_gpu_of_an_allocation(start: Start) -> None:
-    given = {"SLURM_JOB_ID": "7", "CUDA_VISIBLE_DEVICES": "3"}
-    assert reserved_ids(start(sharing="2", exclusive=True, **given)) == "3"
-    assert waits(start(sharing="2", **given)).count("process") == 1
+    allocation = {"SLURM_JOB_ID": "7", "CUDA_VISIBLE_DEVICES": "3"}
+    assert reserved_ids(start(sharing="2", exclusive=True, **allocation)) == "3"
+    assert waits(start(sharing="2", **allocation)).count("process") == 1
 
 
 def test_more_than_there_are_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,21 +176,21 @@ def test_no_gpus_no_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert not list(tmp_path.iterdir())
 
 
-def planted_link(place: Path, elsewhere: Path) -> None:
-    place.symlink_to(elsewhere)
+def planted_link(lock_dir: Path, elsewhere: Path) -> None:
+    lock_dir.symlink_to(elsewhere)
 
 
-def planted_dangling_link(place: Path, elsewhere: Path) -> None:
-    place.symlink_to(elsewhere / "not there")
+def planted_dangling_link(lock_dir: Path, elsewhere: Path) -> None:
+    lock_dir.symlink_to(elsewhere / "not there")
 
 
-def planted_open_folder(place: Path, elsewhere: Path) -> None:
-    place.mkdir()
-    place.chmod(0o777)
+def planted_open_folder(lock_dir: Path, elsewhere: Path) -> None:
+    lock_dir.mkdir()
+    lock_dir.chmod(0o777)
 
 
-def planted_file(place: Path, elsewhere: Path) -> None:
-    place.touch()
+def planted_file(lock_dir: Path, elsewhere: Path) -> None:
+    lock_dir.touch()
 
 
 @pytest.mark.parametrize(
@@ -207,10 +207,10 @@ def test_a_lock_folder_that_others_made_is_refused(
     monkeypatch.setattr(gpus, "visible_gpus", lambda: ["0"])
     for name in (gpus.RESERVED, gpus.JOBS_PER_GPU, gpus.VISIBLE, "LOCAL_RANK", "SLURM_JOB_ID"):
         monkeypatch.delenv(name, raising=False)
-    place = shared / f"difftransformer-gpus-{os.getuid()}"
-    plant(place, mine)
+    lock_dir = shared / f"difftransformer-gpus-{os.getuid()}"
+    plant(lock_dir, mine)
     with pytest.raises(
-        UserError, match=f"^{place}: must be a folder of yours, writable only by you: .*TMPDIR$"
+        UserError, match=f"^{lock_dir}: must be a folder of yours, writable only by you: .*TMPDIR$"
     ):
         gpus.reserve(1)
     assert not list(mine.iterdir())

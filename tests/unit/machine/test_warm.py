@@ -136,9 +136,9 @@ def test_a_job_has_no_descriptor_but_its_streams(it: Warm) -> None:
 
 
 def test_random_numbers_differ_from_job_to_job(it: Warm) -> None:
-    message = {it.call("import random; print(how, random.random())")[1] for _ in range(3)}
-    assert len(message) == 3
-    assert all(one.startswith("warm") for one in message)
+    lines = {it.call("import random; print(how, random.random())")[1] for _ in range(3)}
+    assert len(lines) == 3
+    assert all(line.startswith("warm") for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -190,13 +190,13 @@ def test_a_job_dies_with_who_waits_for_it_and_so_do_its_children(it: Warm) -> No
 
 
 def test_two_jobs_run_at_once(it: Warm) -> None:
-    one = it.begin(WAIT)
-    first_line(one)
+    running = it.begin(WAIT)
+    first_line(running)
     assert it.call(SAY) == (0, "warm")
-    assert one.poll() is None
-    one.terminate()
-    assert one.wait(60) == -signal.SIGTERM
-    one.communicate()
+    assert running.poll() is None
+    running.terminate()
+    assert running.wait(60) == -signal.SIGTERM
+    running.communicate()
 
 
 def test_a_job_whose_warm_process_is_killed_starts_again_by_itself(it: Warm) -> None:

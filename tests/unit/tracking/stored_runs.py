@@ -22,8 +22,8 @@ def curve(client: MlflowClient, run: Run, key: str = "loss") -> list[tuple[int, 
 
 
 def train(name: str, state: Path, uri: str, steps: range, *, job_id: str = "j") -> None:
-    with start_run("pretrain", name, job_id, state, {"lr": 0.1}, {"scale": "tiny"}, uri) as one:
-        log(one, steps)
+    with start_run("pretrain", name, job_id, state, {"lr": 0.1}, {"scale": "tiny"}, uri) as tracker:
+        log(tracker, steps)
 
 
 def log(tracker: Tracker, steps: range) -> None:

@@ -17,8 +17,8 @@ def test_where_the_disk_goes_with_the_job_no_database_is_made_on_it(
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     root = tmp_path / "results"
     store = resolve_uri(None, root)
-    with start_run("pretrain", "in a pod", "j", root / "state", {}, {}, store) as one:
-        one.log_metrics({"loss": 1.0}, 1)
+    with start_run("pretrain", "in a pod", "j", root / "state", {}, {}, store) as tracker:
+        tracker.log_metrics({"loss": 1.0}, 1)
     assert not root.exists() and "no MLFLOW_TRACKING_URI is set" in caplog.text
 
 

@@ -19,7 +19,7 @@ from difftransformer.tracking.run_context import start_run
 from difftransformer.tracking.tracker import NullTracker, RunTracker
 
 
-def tracker(state: Path, system_every: float = 10.0) -> RunTracker:
+def make_tracker(state: Path, system_every: float = 10.0) -> RunTracker:
     names = {"stage": "pretrain", "name": "tiny/a/0", "job_id": "pretrain-a-0-x"}
     return RunTracker(state, **names, system_every=system_every)
 
@@ -34,22 +34,22 @@ def points(state: Path, name: str = "loss") -> list[tuple[int, float]]:
 
 
 def test_nothing_is_written_before_a_flush(tmp_path: Path) -> None:
-    one = tracker(tmp_path)
-    one.log_metrics({"loss": 1.0}, 1)
+    tracker = make_tracker(tmp_path)
+    tracker.log_metrics({"loss": 1.0}, 1)
     assert (tmp_path / HISTORY_FILE).read_bytes() == b""
-    one.flush()
+    tracker.flush()
     assert points(tmp_path) == [(1, 1.0)]
-    one.close("FINISHED")
+    tracker.close("FINISHED")
 
 
 def test_a_resumed_training_logs_each_point_once(tmp_path: Path) -> None:
-    killed = tracker(tmp_path)
+    killed = make_tracker(tmp_path)
     for step in range(1, 8):
         killed.log_metrics({"loss": 1 / step, "speed": 10.0}, step)
         if step in (3, 6):
             killed.flush()  # then comes the checkpoint; the one of step 6 is torn by the kill
     os.close(killed._descriptor)  # as the kernel does
-    resumed = tracker(tmp_path)
+    resumed = make_tracker(tmp_path)
     resumed.rewind(3)
     for step in range(4, 10):
         resumed.log_metrics({"loss": 1 / step, "speed": 20.0}, step)
@@ -62,10 +62,10 @@ def test_a_resumed_training_logs_each_point_once(tmp_path: Path) -> None:
 
 def test_a_rerun_keeps_equal_values_and_adds_changed_ones(tmp_path: Path) -> None:
     for accuracy in (0.5, 0.5, 0.75):
-        one = tracker(tmp_path)
-        one.log_metrics({"accuracy": accuracy, "undefined": float("nan")})
-        one.log_params({"n": 2})
-        one.close("FINISHED")
+        tracker = make_tracker(tmp_path)
+        tracker.log_metrics({"accuracy": accuracy, "undefined": float("nan")})
+        tracker.log_params({"n": 2})
+        tracker.close("FINISHED")
     assert points(tmp_path, "accuracy") == [(0, 0.5), (0, 0.75)]
     assert len(points(tmp_path, "undefined")) == 1
     assert len(records(tmp_path, "params")) == 1
@@ -73,16 +73,16 @@ def test_a_rerun_keeps_equal_values_and_adds_changed_ones(tmp_path: Path) -> Non
 
 
 def test_a_line_torn_by_a_kill_is_dropped(tmp_path: Path) -> None:
-    one = tracker(tmp_path)
-    one.log_metrics({"loss": 1.0}, 1)
-    one.flush()
-    os.close(one._descriptor)
+    killed = make_tracker(tmp_path)
+    killed.log_metrics({"loss": 1.0}, 1)
+    killed.flush()
+    os.close(killed._descriptor)
     with (tmp_path / HISTORY_FILE).open("ab") as file:
         file.write(b'{"kind":"metrics","st')
     assert points(tmp_path) == [(1, 1.0)]
-    two = tracker(tmp_path)
-    two.log_metrics({"loss": 0.5}, 2)
-    two.close("FINISHED")
+    resumed = make_tracker(tmp_path)
+    resumed.log_metrics({"loss": 0.5}, 2)
+    resumed.close("FINISHED")
     assert points(tmp_path) == [(1, 1.0), (2, 0.5)]
 
 
@@ -94,12 +94,12 @@ def test_a_damaged_line_is_passed_over(tmp_path: Path, caplog: pytest.LogCapture
 
 
 def test_two_processes_never_write_one_history(tmp_path: Path) -> None:
-    one, others = tracker(tmp_path), list[RunTracker]()
-    waiting = threading.Thread(target=lambda: others.append(tracker(tmp_path)))
+    first, others = make_tracker(tmp_path), list[RunTracker]()
+    waiting = threading.Thread(target=lambda: others.append(make_tracker(tmp_path)))
     waiting.start()
     waiting.join(0.2)
     assert not others and is_running(tmp_path)
-    one.close("FINISHED")
+    first.close("FINISHED")
     waiting.join()
     assert is_running(tmp_path)
     others[0].close("FINISHED")
@@ -130,17 +130,17 @@ one.flush()
 
 
 def test_a_sign_that_no_store_takes_is_no_reason_to_end_a_job(tmp_path: Path) -> None:
-    one = tracker(tmp_path)
-    one.log_params({"peak_flops": {"Some CPU (2 sockets) @ 3 GHz": 1e12}})
-    one.close("FINISHED")
+    tracker = make_tracker(tmp_path)
+    tracker.log_params({"peak_flops": {"Some CPU (2 sockets) @ 3 GHz": 1e12}})
+    tracker.close("FINISHED")
     (record,) = records(tmp_path, "params")
     assert list(record["values"]) == ["peak_flops.Some CPU _2 sockets_ _ 3 GHz"]
 
 
 def test_system_load_is_tracked(tmp_path: Path) -> None:
-    one = tracker(tmp_path, system_every=0.0)
-    one.log_metrics({"loss": 1.0}, 5)
-    one.close("FINISHED")
+    tracker = make_tracker(tmp_path, system_every=0.0)
+    tracker.log_metrics({"loss": 1.0}, 5)
+    tracker.close("FINISHED")
     assert points(tmp_path, "system/cpu_percent")[0][0] == 5
     assert 0 < points(tmp_path, "system/memory_gib")[0][1] < 1000
     assert points(tmp_path, "system/cpu_seconds")[-1][1] > 0
@@ -164,10 +164,10 @@ def test_status_tells_how_the_job_ended(tmp_path: Path) -> None:
 
 
 def test_tracking_off_writes_nothing(tmp_path: Path) -> None:
-    with start_run("pretrain", "a", "id", tmp_path / "state", {"a": 1}, {}, None) as one:
-        assert isinstance(one, NullTracker)
-        one.log_metrics({"loss": 1.0}, 1)
-        one.flush()
+    with start_run("pretrain", "a", "id", tmp_path / "state", {"a": 1}, {}, None) as tracker:
+        assert isinstance(tracker, NullTracker)
+        tracker.log_metrics({"loss": 1.0}, 1)
+        tracker.flush()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -204,8 +204,8 @@ def test_warnings_of_tracking_do_not_name_secrets(
     caplog.set_level(logging.DEBUG)
     uri = "http://user:canary@127.0.0.1:9"
     os.environ.pop("MLFLOW_TRACKING_URI", None)
-    with start_run("tables", "t", "id", tmp_path, {}, {}, uri) as one:
-        one.flush()
+    with start_run("tables", "t", "id", tmp_path, {}, {}, uri) as tracker:
+        tracker.flush()
     assert "canary" not in caplog.text
     assert "canary" not in (tmp_path / HISTORY_FILE).read_text()
 
@@ -215,8 +215,8 @@ def test_a_disk_that_refuses_all_loses_nothing_that_is_written_later(
 ) -> None:
     """Half a line is there, and cannot be taken away until the disk has room again."""
     written = os.write
-    one = RunTracker(tmp_path, stage="a", name="b", job_id="c")
-    one.flush()
+    tracker = RunTracker(tmp_path, stage="a", name="b", job_id="c")
+    tracker.flush()
 
     def half(descriptor: int, data: bytes) -> int:
         if len(data) < 20:
@@ -224,16 +224,17 @@ def test_a_disk_that_refuses_all_loses_nothing_that_is_written_later(
         return written(descriptor, data[:10])
 
     refused = Mock(side_effect=OSError(errno.EIO, os.strerror(errno.EIO)))
-    one.set_tags({"many": "values"})
-    whole = (tmp_path / HISTORY_FILE).stat().st_size
+    tracker.set_tags({"many": "values"})
+    complete_size = (tmp_path / HISTORY_FILE).stat().st_size
     with monkeypatch.context() as full:
         full.setattr("os.write", half)
-        one.flush()
-        assert (tmp_path / HISTORY_FILE).stat().st_size == whole  # what is behind it is not sent
+        tracker.flush()
+        size = (tmp_path / HISTORY_FILE).stat().st_size
+        assert size == complete_size  # incomplete lines are not sent
         full.setattr("os.ftruncate", refused)
-        one.flush()
+        tracker.flush()
     assert "will try again" in caplog.text
-    one.flush()
+    tracker.flush()
     kinds = [record["kind"] for record in read_records(tmp_path)[0]]
     assert kinds == ["job", "status", "tags"]
-    one.close("FINISHED")
+    tracker.close("FINISHED")

@@ -41,11 +41,11 @@ def test_everything_of_a_job_arrives(
     table.parent.mkdir()
     table.write_text("step,loss\n")
     params = {"model": {"d_model": 64, **{f"p{index}": index for index in range(130)}}}
-    with start_run("pretrain", "all/0", "id-0", state, params, {"seed": 0}, uri) as one:
+    with start_run("pretrain", "all/0", "id-0", state, params, {"seed": 0}, uri) as tracker:
         for step in range(1, 1501):  # more than one call takes
-            one.log_metrics({"loss": 1 / step, "undefined": float("nan")}, step)
-        one.log_artifact(table)
-        one.log_artifact(tmp_path / "results" / "gone.csv")
+            tracker.log_metrics({"loss": 1 / step, "undefined": float("nan")}, step)
+        tracker.log_artifact(table)
+        tracker.log_artifact(tmp_path / "results" / "gone.csv")
     assert "gone.csv cannot be copied (No such file or directory)" in caplog.text
     table.unlink()  # as where the workflow has moved it into object storage
     report = sync_tracking(tmp_path / "results", uri)
@@ -93,7 +93,7 @@ def test_a_store_that_loses_each_answer_once_gets_each_point_once(
 
     def losing(store: SqlAlchemyStore, run_id: str, **parts: Any) -> None:
         log_batch(store, run_id, **parts)
-        call = str([[vars(one) for one in part] for part in parts.values()])
+        call = str([[vars(entity) for entity in part] for part in parts.values()])
         if call not in lost:
             lost.add(call)
             raise MlflowException("it is down")
@@ -122,15 +122,15 @@ def test_a_run_that_the_store_lost_is_sent_whole(
     Sent(gone, sent.offset).save(root / "state", uri)
     train(name, root / "state", uri, range(11, 21))
     assert sync_tracking(root, uri).unsent == ()
-    whole = [(step, 1 / step) for step in range(1, 21)]
-    assert whole in [curve(client, run) for run in runs(client, name)]
+    full_curve = [(step, 1 / step) for step in range(1, 21)]
+    assert full_curve in [curve(client, run) for run in runs(client, name)]
 
 
 def test_a_resumed_job_continues_its_run(client: MlflowClient, uri: str, tmp_path: Path) -> None:
     state = tmp_path / "results" / "state"
     job = start_run("pretrain", "resumed", "j", state, {"lr": 0.1}, {}, uri)
-    with pytest.raises(SystemExit), job as one:
-        log(one, range(1, 11))
+    with pytest.raises(SystemExit), job as tracker:
+        log(tracker, range(1, 11))
         raise SystemExit(75)
     sync_tracking(tmp_path / "results", uri)
     (run,) = runs(client, "resumed")
@@ -247,19 +247,19 @@ def test_another_results_folder_is_left_alone(
 
 
 def test_a_long_job_sends_while_it_runs(client: MlflowClient, uri: str, tmp_path: Path) -> None:
-    with start_run("pretrain", "live", "j", tmp_path / "state", {}, {}, uri, AT_ONCE) as one:
-        log(one, range(1, 6))
+    with start_run("pretrain", "live", "j", tmp_path / "state", {}, {}, uri, AT_ONCE) as tracker:
+        log(tracker, range(1, 6))
         deadline = time.monotonic() + 30
         while not (result := runs(client, "live")) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert result[0].info.status == "RUNNING"
-        log(one, range(6, 11))
+        log(tracker, range(6, 11))
     (run,) = runs(client, "live")
     assert run.info.status == "FINISHED"
     assert len(curve(client, run)) == 10
     later = replace(AT_ONCE, close_wait=60.0)
-    with start_run("pretrain", "live", "k", tmp_path / "k", {}, {}, uri, later) as one:
-        log(one, range(1, 3))
+    with start_run("pretrain", "live", "k", tmp_path / "k", {}, {}, uri, later) as tracker:
+        log(tracker, range(1, 3))
     assert [run.data.tags["job_id"] for run in runs(client, "live")] == ["k"]  # superseded at once
 
 
@@ -269,8 +269,8 @@ def test_a_job_sends_all_before_its_end_where_its_disk_goes_with_it(
     monkeypatch.setenv("DIFFTRANSFORMER_DISK", "passing")
     root = tmp_path / "results"
     here = SyncConfig(root=root)
-    with start_run("pretrain", "in a pod", "j", root / "state", {}, {}, uri, here) as one:
-        log(one, range(1, 4))
+    with start_run("pretrain", "in a pod", "j", root / "state", {}, {}, uri, here) as tracker:
+        log(tracker, range(1, 4))
     (run,) = runs(client, "in a pod")
     assert run.info.status == "FINISHED" and len(curve(client, run)) == 3
 
@@ -281,8 +281,8 @@ def test_a_store_that_is_down_stops_nothing_and_gets_all_later(
     state = tmp_path / "results" / "state"
     config = SyncConfig(live_after=0.0, live_every=0.05, close_wait=0.3)
     started = time.monotonic()
-    with start_run("pretrain", "down", "j", state, {}, {}, CLOSED_PORT, config) as one:
-        log(one, range(1, 11))
+    with start_run("pretrain", "down", "j", state, {}, {}, CLOSED_PORT, config) as tracker:
+        log(tracker, range(1, 11))
         assert time.monotonic() - started < 1
         time.sleep(0.2)
         closing = time.monotonic()

@@ -74,14 +74,14 @@ def test_artifacts_follow_a_folder_with_its_store(project: Path, tmp_path: Path,
 def test_a_moved_folder_keeps_its_runs_in_a_store_elsewhere(
     client: MlflowClient, uri: str, tmp_path: Path
 ) -> None:
-    one, other = tmp_path / "one", tmp_path / "other"
+    original, moved = tmp_path / "one", tmp_path / "other"
     name = "moved"
-    train(name, one / "a", uri, range(1, 3), job_id="a")
-    sync_tracking(one, uri)
+    train(name, original / "a", uri, range(1, 3), job_id="a")
+    sync_tracking(original, uri)
     time.sleep(0.01)
-    one.rename(other)
-    train(name, other / "b", uri, range(1, 3), job_id="b")
-    sync_tracking(other, uri)
+    original.rename(moved)
+    train(name, moved / "b", uri, range(1, 3), job_id="b")
+    sync_tracking(moved, uri)
     assert [run.data.tags["job_id"] for run in runs(client, name)] == ["b"]
 
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("workspace")
 def test_the_store_has_an_experiment_a_stage(client: MlflowClient, uri: str) -> None:
     actual = {experiment.name: experiment for experiment in client.search_experiments()}
     assert set(actual) == {f"difftransformer/{stage}" for stage in STAGES}  # and no empty Default
-    assert all(one.tags["mlflow.note.content"] for one in actual.values())
+    assert all(experiment.tags["mlflow.note.content"] for experiment in actual.values())
 
 
 def test_an_experiment_of_another_version_gets_our_view(
@@ -31,10 +31,10 @@ def test_an_experiment_of_another_version_gets_our_view(
     actual = client.get_experiment(made.experiment_id).tags
     view = json.loads(actual["mlflow.sharedViewState.difftransformer"])
     assert "tags.`suite`" in view["selectedColumns"]
-    place = f"/#/experiments/{made.experiment_id}/runs?viewStateShareKey=difftransformer"
-    place += "&workflowType=machine_learning"  # the layout for language models has no runs
+    url = f"/#/experiments/{made.experiment_id}/runs?viewStateShareKey=difftransformer"
+    url += "&workflowType=machine_learning"  # the layout for language models has no runs
     assert actual["mlflow.experimentKind"] == "custom_model_development"
-    assert MlflowRuns(uri).views()["evaluate"] == place
+    assert MlflowRuns(uri).views()["evaluate"] == url
 
 
 def test_runs_are_tagged_with_the_tables_that_show_them(
@@ -55,16 +55,16 @@ def test_runs_are_tagged_with_the_tables_that_show_them(
     sync_tracking(results, uri)
     label = "tags.`shown_in.table6` = 'yes'"
     ids = [experiment.experiment_id for experiment in client.search_experiments()]
-    shown = {run.info.run_name for run in client.search_runs(ids, label)}
-    assert shown == {"shown/0", "shown/0/suite"}
+    tagged = {run.info.run_name for run in client.search_runs(ids, label)}
+    assert tagged == {"shown/0", "shown/0/suite"}
     assert not artifact_tags(client.search_runs(ids), served=True)  # once is enough
     link = "[table6](reports/tiny/table6.html)"
 
     def notes() -> dict[str, str]:
         actual = {run.info.run_name: run.data.tags for run in client.search_runs(ids)}
-        return {name: actual[name].get("mlflow.note.content", "") for name in (*shown, "unused/0")}
+        return {name: actual[name].get("mlflow.note.content", "") for name in (*tagged, "unused/0")}
 
-    assert all(notes()[name] == f"a run\n\nIn the report: {link}" for name in shown)
+    assert all(notes()[name] == f"a run\n\nIn the report: {link}" for name in tagged)
     assert notes()["unused/0"] == "a run"
     elsewhere = artifact_tags(client.search_runs(ids), served=False)  # links would lead nowhere
     named = {tags["mlflow.note.content"] for tags in elsewhere.values()}
@@ -86,8 +86,8 @@ def test_the_key_metrics_of_evaluations_are_columns(
         identity = JobIdentity("evaluate", "tiny", "a", "f" * 64, 0, suite)
         with run_context(
             identity, state=results / suite / "x", params={}, uri=uri, root=results
-        ) as one:
-            one.write_result(
+        ) as run:
+            run.write_result(
                 results / f"{suite}.json", "evaluation", metrics, {}, per_item=per_item
             )
     sync_tracking(results, uri)
@@ -95,5 +95,5 @@ def test_the_key_metrics_of_evaluations_are_columns(
     experiment = client.get_experiment_by_name("difftransformer/evaluate")
     assert experiment is not None
     view = json.loads(experiment.tags["mlflow.sharedViewState.difftransformer"])
-    columns = [one for one in view["selectedColumns"] if one.startswith("metrics.")]
+    columns = [name for name in view["selectedColumns"] if name.startswith("metrics.")]
     assert columns == ["metrics.`loss`", "metrics.`sink share`"]

@@ -50,13 +50,13 @@ def adapted(
     causal = HFCausalLM(AutoModelForCausalLM.from_config(config))
     tokens = torch.randint(VOCABULARY, (sequences, positions + 1))
     task = Task(run_config.training, 0, lambda number: [tokens[:1, :-1]])
-    found = prepare(causal, configure({"method": method}), task)
+    adapted_model = prepare(causal, configure({"method": method}), task)
     objective = Objective(seq_len=positions, chunk=1024, answers=None, device=CPU)
     for _ in range(3):
         loss = objective.loss(causal.hidden_states, causal.output_weight, tokens)
         torch.autograd.backward(loss)
-        torch.nn.utils.clip_grad_norm_(found.optimizer.parameters, 1.0)
-        found.step(1e-4)
+        torch.nn.utils.clip_grad_norm_(adapted_model.optimizer.parameters, 1.0)
+        adapted_model.step(1e-4)
     estimated = estimate_memory(run_config, "cpu").peak
     return {"estimated": estimated, "measured": peak() - before}
 

@@ -20,10 +20,10 @@ def metrics(folder: Path) -> dict[str, Any]:
     return dict(json.loads((folder / "out" / "training.json").read_text())["metrics"])
 
 
-def assert_same_outcome(one: Path, other: Path) -> None:
+def assert_same_outcome(actual: Path, expected: Path) -> None:
     for name in OUTPUTS:
-        assert (one / "out" / name).read_bytes() == (other / "out" / name).read_bytes(), name
-    assert metrics(one) == metrics(other)
+        assert (actual / "out" / name).read_bytes() == (expected / "out" / name).read_bytes(), name
+    assert metrics(actual) == metrics(expected)
 
 
 def checkpoints(folder: Path) -> list[int]:
@@ -54,8 +54,10 @@ def assert_killed_ends_alike(
     assert process.exitcode == -9 and not (folder / "killed/out/training.json").exists()
     train(run_config, "killed", **options)
     assert_same_outcome(undisturbed, folder / "killed")
-    one, other = (folder / name / "out/adapter.safetensors" for name in ("undisturbed", "killed"))
-    assert one.read_bytes() == other.read_bytes()
+    expected, actual = (
+        folder / name / "out/adapter.safetensors" for name in ("undisturbed", "killed")
+    )
+    assert expected.read_bytes() == actual.read_bytes()
 
 
 def wait_until(condition: Callable[[], bool], process: ForkProcess) -> None:

@@ -34,9 +34,9 @@ def test_is_torchs_adamw_to_the_bit() -> None:
         optimizer.step(0.1 / (step + 1))
         reference.step()
         reference.zero_grad()
-    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
-        assert torch.equal(one, other)
-        assert one.grad is None
+    for actual, expected in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(actual, expected)
+        assert actual.grad is None
 
 
 def test_vectors_and_lambdas_are_not_decayed() -> None:

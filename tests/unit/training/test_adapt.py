@@ -72,7 +72,7 @@ def test_it_learns_and_leaves_a_plain_model(train: Train, base: Path, method: st
     before, after = metrics(base), metrics(folder)
     assert after["validation_loss"] < before["validation_loss"]
     assert after["parameters"] == before["parameters"]
-    ours, theirs = (load_file(one / "out/model.safetensors") for one in (folder, base))
+    ours, theirs = (load_file(run_dir / "out/model.safetensors") for run_dir in (folder, base))
     assert ours.keys() == theirs.keys()
     changed = {name for name in ours if not ours[name].equal(theirs[name])}
     if method in ("kvo", "dex"):
@@ -99,8 +99,8 @@ def test_it_learns_and_leaves_a_plain_model(train: Train, base: Path, method: st
 def test_it_counts_what_trains_and_what_is_extra(
     train: Train, base: Path, method: str, trained: int, extra: int
 ) -> None:
-    found = metrics(train(child(method, steps=3), method, parent=base))
-    assert (found["trained_parameters"], found["extra_parameters"]) == (trained, extra)
+    actual = metrics(train(child(method, steps=3), method, parent=base))
+    assert (actual["trained_parameters"], actual["extra_parameters"]) == (trained, extra)
 
 
 def test_what_dex_leaves_runs_in_llama_cpp(train: Train, base: Path, tmp_path: Path) -> None:
@@ -116,8 +116,8 @@ def test_what_dex_leaves_runs_in_llama_cpp(train: Train, base: Path, tmp_path: P
     tokens = torch.randint(1, size, (11,), generator=torch.Generator().manual_seed(1)).tolist()
     with torch.no_grad():
         ours, before = (
-            torch.log_softmax(one(torch.tensor([tokens]))[0, -1].double(), -1)
-            for one in (model, load_model(base / "out"))
+            torch.log_softmax(decoder(torch.tensor([tokens]))[0, -1].double(), -1)
+            for decoder in (model, load_model(base / "out"))
         )
     server, letter = serve(tmp_path / "out/model.gguf"), tokenizer.token_to_id("a")
     theirs = log_probabilities(server, tokens, size, letter)
@@ -154,11 +154,13 @@ def test_a_plan_knows_what_trains_and_what_the_optimizer_keeps(
     settings = configure(run_config.adapt)
     tokens = torch.zeros(1, 16, dtype=torch.long)
     task = Task(run_config.training, 0, lambda number: [tokens])
-    found = prepare(HFCausalLM(LlamaForCausalLM(config)), settings, task)
+    prepared = prepare(HFCausalLM(LlamaForCausalLM(config)), settings, task)
     counts = settings.parameter_counts(sizes)
-    assert counts.trained == settings.trainable_parameters(sizes) == found.trained_parameters
-    kept = sum(one.numel() for one in found.optimizer.tensors().values() if one.dim())
-    assert counts.optimizer == pytest.approx(kept, abs=4)  # scalars, as lambda's moments
+    assert counts.trained == settings.trainable_parameters(sizes) == prepared.trained_parameters
+    state_size = sum(
+        tensor.numel() for tensor in prepared.optimizer.tensors().values() if tensor.dim()
+    )
+    assert counts.optimizer == pytest.approx(state_size, abs=4)  # scalars, as lambda's moments
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -167,18 +169,18 @@ def test_gradients_that_are_not_finite_change_no_weight(method: str) -> None:
     run_config, tokens = child(method), torch.arange(12).view(1, 12)
     assert run_config.adapt is not None
     model = HFCausalLM(model_of("llama"))
-    found = prepare(
+    prepared = prepare(
         model, configure(run_config.adapt), Task(run_config.training, 0, lambda number: [tokens])
     )
     changed = []
     for bad in (True, False):
-        before = [one.detach().clone() for one in found.optimizer.parameters]
-        for one in found.optimizer.parameters:
-            one.grad = torch.full_like(one, torch.nan if bad else 0.5)
-        found.step(1e-2, torch.tensor(float(bad)))
-        pairs = zip(before, found.optimizer.parameters, strict=True)
+        before = [parameter.detach().clone() for parameter in prepared.optimizer.parameters]
+        for parameter in prepared.optimizer.parameters:
+            parameter.grad = torch.full_like(parameter, torch.nan if bad else 0.5)
+        prepared.step(1e-2, torch.tensor(float(bad)))
+        pairs = zip(before, prepared.optimizer.parameters, strict=True)
         changed.append([not old.equal(new) for old, new in pairs])
-        assert all(one.grad is None for one in found.optimizer.parameters)
+        assert all(parameter.grad is None for parameter in prepared.optimizer.parameters)
     assert not any(changed[0]) and any(changed[1])
 
 
@@ -186,14 +188,14 @@ def test_gradients_that_are_not_finite_change_no_weight(method: str) -> None:
 def test_layers_computed_again_give_the_same_bytes(train: Train, base: Path, method: str) -> None:
     plain = train(child(method, steps=6), "plain", parent=base)
     again = train(child(method, steps=6, activation_checkpointing="layer"), "again", parent=base)
-    ours, theirs = ((one / "out/model.safetensors").read_bytes() for one in (plain, again))
+    ours, theirs = ((run_dir / "out/model.safetensors").read_bytes() for run_dir in (plain, again))
     assert ours == theirs
 
 
 @pytest.mark.parametrize(
     "method",
     # The others go on as one of these does: from what trains alone, or from all there is.
-    [pytest.param(one, marks=[pytest.mark.slow] * (one in MORE)) for one in METHODS],
+    [pytest.param(method, marks=[pytest.mark.slow] * (method in MORE)) for method in METHODS],
 )
 def test_killed_it_ends_in_the_same_bytes(
     train: Train, base: Path, tmp_path: Path, method: str
@@ -276,7 +278,7 @@ def test_what_was_adapted_of_other_weights_starts_from_scratch(
     copy = tmp_path / "copy"
     other = Path(shutil.copytree(base, tmp_path / "retrained"))
     weights, main = other / "out" / "model.safetensors", other / "out" / "training.json"
-    weights.write_bytes(save({name: one * 1.01 for name, one in load_file(weights).items()}))
+    weights.write_bytes(save({name: tensor * 1.01 for name, tensor in load_file(weights).items()}))
     result = json.loads(main.read_text())
     files = [main.parent / name for name in result.pop("sha256")["files"]]
     write_checked(main, result, files)
@@ -286,12 +288,12 @@ def test_what_was_adapted_of_other_weights_starts_from_scratch(
     folder = train(child("lora"), "lora", parent=other, mirror=f"file://{copy}")
     assert "the parent run was retrained: starting from scratch" in caplog.text
     fresh = train(child("lora"), "fresh", parent=other)
-    made = [one / "out" / "model.safetensors" for one in (folder, fresh)]
+    made = [run_dir / "out" / "model.safetensors" for run_dir in (folder, fresh)]
     assert made[0].read_bytes() == made[1].read_bytes()
     assert (copy / "finished").exists()
     (checkpoint,) = copy.glob("checkpoint-*")
-    kept = folder / "state" / checkpoint.name / "sums.json"
-    assert (checkpoint / "sums.json").read_bytes() == kept.read_bytes()
+    state_sums = folder / "state" / checkpoint.name / "sums.json"
+    assert (checkpoint / "sums.json").read_bytes() == state_sums.read_bytes()
 
 
 def test_what_needs_no_parent_or_no_method_is_refused(train: Train, base: Path) -> None:

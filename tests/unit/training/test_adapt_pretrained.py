@@ -86,19 +86,20 @@ def test_it_learns_and_stays_a_model_of_its_class(
     folder = train(child(base, method), method, dataset=data)
     course, out = column(folder, "loss"), folder / "out"
     assert course[-1] < course[0] - 0.1
-    ours, theirs = (AutoModelForCausalLM.from_pretrained(one) for one in (out, base))
+    ours, theirs = (AutoModelForCausalLM.from_pretrained(path) for path in (out, base))
     assert type(ours) is type(theirs)
-    kept = [one.config.to_diff_dict() for one in (ours, theirs)]
-    for config in kept:
+    configs = [model.config.to_diff_dict() for model in (ours, theirs)]
+    for config in configs:
         config.pop("dtype", None)
         config.pop("_name_or_path", None)
-    assert kept[0] == kept[1]
+    assert configs[0] == configs[1]
     before, after = theirs.state_dict(), ours.state_dict()
     changed = {name for name in after if not after[name].equal(before[name])}
     assert {name.split(".")[-2] for name in changed} == CHANGED.get(method, ALL)
     words = "Which of these is a source of light?"
-    one, other = (AutoTokenizer.from_pretrained(folder) for folder in (out, base))
-    assert one(words).input_ids == other(words).input_ids and one.eos_token == other.eos_token
+    actual, expected = (AutoTokenizer.from_pretrained(folder) for folder in (out, base))
+    assert actual(words).input_ids == expected(words).input_ids
+    assert actual.eos_token == expected.eos_token
 
 
 def test_killed_it_ends_in_the_same_bytes(train: Train, base: Path, tmp_path: Path) -> None:
@@ -184,8 +185,8 @@ def test_it_and_what_adapting_made_are_asked_for_needles_in_the_same_text(
     base = write_base(tmp_path / "base", "qwen2", max_position_embeddings=512)
     data = write_data(tmp_path / "data", base)
     out = train(child(base, "lora"), "lora", dataset=data, seed=3) / "out"
-    known = {"kind": "needles", "format": "text", "pairs": [[2, 1]], "lengths": [300]}
-    settings = known | {"depths": [0, 100], "samples": 2}
+    suite = {"kind": "needles", "format": "text", "pairs": [[2, 1]], "lengths": [300]}
+    settings = suite | {"depths": [0, 100], "samples": 2}
     prompts = []
     for run, folder in ((PRETRAINED_BASE, base), ("lora", out)):
         own = {"pretrained": {"name": str(base)}} if folder == base else {}
@@ -291,11 +292,11 @@ def test_lora_at_the_rank_of_dex_trains_as_many_parameters(
 ) -> None:
     base = write_base(tmp_path / "base", kind)
     data = write_data(tmp_path / "data", base)
-    dex, lora = (child(base, one, steps=3) for one in ("dex", "lora"))
+    dex, lora = (child(base, method, steps=3) for method in ("dex", "lora"))
     lora = lora.model_copy(update={"adapt": {"method": "lora", "rank": "dex"}})
     sizes = [
-        metrics(train(one, name, dataset=data))["trained_parameters"]
-        for one, name in ((dex, "dex"), (lora, "lora"))
+        metrics(train(run_config, name, dataset=data))["trained_parameters"]
+        for run_config, name in ((dex, "dex"), (lora, "lora"))
     ]
     # d_model 24, four heads of 8 over two of keys and values, feed-forward 40, two layers
     assert sizes[0] == 2 * (2 * 24 * 16 + 24 * 32 + 8 * 8 + 1)

@@ -74,9 +74,9 @@ class Run:
 
     def __call__(self, world_size: int, **more: Any) -> str:
         process = self.start(world_size, **more)
-        said, _ = process.communicate(timeout=600)
-        assert process.returncode == 0, said
-        return said
+        output, _ = process.communicate(timeout=600)
+        assert process.returncode == 0, output
+        return output
 
     def disturbed(
         self, number: signal.Signals, whom: str, world_size: int = 2, step: int = 10
@@ -85,17 +85,17 @@ class Run:
         process = self.start(world_size)
         self.wait_for(step, process)
         os.kill(_children(process.pid)[1] if whom == "rank" else process.pid, number)
-        said, _ = process.communicate(timeout=120)
-        return said, process.returncode
+        output, _ = process.communicate(timeout=120)
+        return output, process.returncode
 
     def refused(self, world_size: int, limit: int | None = 30_000) -> str:
         """Train where no file may have more bytes, fewer than a shard has; what it said."""
         process = self.start(world_size, limit)
-        said, _ = process.communicate(timeout=120)
-        assert process.returncode == 2, said
-        assert limit is None or ("(File too large)" in said and "make room there" in said)
-        assert_one_line(said)
-        return said
+        output, _ = process.communicate(timeout=120)
+        assert process.returncode == 2, output
+        assert limit is None or ("(File too large)" in output and "make room there" in output)
+        assert_single_error(output)
+        return output
 
     def losses(self) -> torch.Tensor:
         with (self.folder / "out" / "history.csv").open() as file:
@@ -108,8 +108,8 @@ class Run:
         return next(self.folder.glob("results/unit/state/pretrain/*/0/*/"))
 
     def steps(self) -> list[int]:
-        found = self.folder.glob("results/unit/state/pretrain/*/0/*/checkpoint-*")
-        return sorted(int(path.name[-8:]) for path in found if path.name[-8:].isdecimal())
+        checkpoints = self.folder.glob("results/unit/state/pretrain/*/0/*/checkpoint-*")
+        return sorted(int(path.name[-8:]) for path in checkpoints if path.name[-8:].isdecimal())
 
     def wait_for(self, step: int, process: subprocess.Popen[str]) -> None:
         deadline = time.monotonic() + 120
@@ -118,59 +118,60 @@ class Run:
             time.sleep(0.01)
 
 
-def distance(one: Run, other: Run) -> float:
+def distance(actual: Run, expected: Run) -> float:
     """Largest relative difference of the loss of a step; weights are near, too.
 
     Those less so: where a gradient is nearly nothing, AdamW makes a step of its rounding.
     """
-    theirs = other.weights()
-    for name, tensor in one.weights().items():
-        assert float((tensor - theirs[name]).abs().max() / tensor.abs().max()) < 1e-4, name
-    return float(((one.losses() - other.losses()) / one.losses()).abs().max())
+    expected_weights = expected.weights()
+    for name, tensor in actual.weights().items():
+        difference = (tensor - expected_weights[name]).abs().max()
+        assert float(difference / tensor.abs().max()) < 1e-4, name
+    return float(((actual.losses() - expected.losses()) / actual.losses()).abs().max())
 
 
 def assert_same_bytes(*runs: Run) -> None:
     for name in ("model.safetensors", "history.csv"):
-        one, other = ((run.folder / "out" / name).read_bytes() for run in runs)
-        assert one == other, name
+        first, second = ((run.folder / "out" / name).read_bytes() for run in runs)
+        assert first == second, name
 
 
-def assert_one_line(said: str) -> None:
+def assert_single_error(output: str) -> None:
     """It is said once, by the one that failed, and nobody else complains."""
-    assert len([line for line in said.splitlines() if line.startswith("error: ")]) == 1, said
-    assert "Traceback" not in said and "bug of this program" not in said, said
+    assert len([line for line in output.splitlines() if line.startswith("error: ")]) == 1, output
+    assert "Traceback" not in output and "bug of this program" not in output, output
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Run:
+def single_process_run(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Run:
     run = Run(tmp_path_factory.mktemp("alone") / "run", text)
     train_in(run.folder.parent, text)(make_run_config(**SETTINGS), "run")
     return run
 
 
 @pytest.fixture(scope="module")
-def together(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Run:
+def two_process_run(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Run:
     run = Run(tmp_path_factory.mktemp("together") / "run", text)
     run(2)
     return run
 
 
-def test_two_processes_train_what_one_does(alone: Run, together: Run) -> None:
-    assert distance(alone, together) < 1e-6
+def test_two_processes_train_what_one_does(single_process_run: Run, two_process_run: Run) -> None:
+    assert distance(single_process_run, two_process_run) < 1e-6
     ours, theirs = (
         json.loads((run.folder / "out" / "training.json").read_text())["metrics"]
-        for run in (alone, together)
+        for run in (single_process_run, two_process_run)
     )
     assert ours.keys() == theirs.keys()
     assert theirs["validation_loss"] == pytest.approx(ours["validation_loss"], rel=1e-6)
     half = f"out/intermediate/step-{STEPS // 2:08d}.safetensors"
-    kept = [load_file(run.folder / half) for run in (alone, together)]
-    for name, tensor in kept[0].items():
-        torch.testing.assert_close(kept[1][name], tensor, rtol=1e-5, atol=1e-6)
+    weights = [load_file(run.folder / half) for run in (single_process_run, two_process_run)]
+    for name, tensor in weights[0].items():
+        torch.testing.assert_close(weights[1][name], tensor, rtol=1e-5, atol=1e-6)
 
 
-def test_its_checkpoint_is_shards_of_safetensors_with_sums(together: Run) -> None:
-    newest = together.state() / f"checkpoint-{STEPS:08d}"
+def test_its_checkpoint_is_shards_of_safetensors_with_sums(two_process_run: Run) -> None:
+    newest = two_process_run.state() / f"checkpoint-{STEPS:08d}"
     files = {path.name for path in newest.iterdir()}
     shards = {name for name in files if name.startswith("shard-")}
     assert len(shards) == 2 and all(name.endswith(".safetensors") for name in shards)
@@ -181,26 +182,26 @@ def test_its_checkpoint_is_shards_of_safetensors_with_sums(together: Run) -> Non
     "signalled", ["rank", pytest.param("launcher", marks=pytest.mark.exhaustive)]
 )
 def test_one_that_is_stopped_or_killed_costs_nothing_that_was_written(
-    tmp_path: Path, text: Path, together: Run, signalled: str
+    tmp_path: Path, text: Path, two_process_run: Run, signalled: str
 ) -> None:
     run = Run(tmp_path / "run", text)
-    said, status = run.disturbed(signal.SIGTERM, signalled)
-    assert status == os.EX_TEMPFAIL, said
+    output, status = run.disturbed(signal.SIGTERM, signalled)
+    assert status == os.EX_TEMPFAIL, output
     stopped = run.steps()[-1]
     assert len(run.steps()) >= 2 and stopped < STEPS - 10
-    said, status = run.disturbed(signal.SIGKILL, "rank", step=stopped // 10 * 10 + 10)
+    output, status = run.disturbed(signal.SIGKILL, "rank", step=stopped // 10 * 10 + 10)
     assert status == 2
-    assert f"resuming from the checkpoint of step {stopped}" in said
-    assert "error: process 1 of 2 was ended by SIGKILL" in said
-    assert_one_line(said)
-    assert_one_line((run.folder / "training.log").read_text())
+    assert f"resuming from the checkpoint of step {stopped}" in output
+    assert "error: process 1 of 2 was ended by SIGKILL" in output
+    assert_single_error(output)
+    assert_single_error((run.folder / "training.log").read_text())
     run(2)
-    assert_same_bytes(run, together)
+    assert_same_bytes(run, two_process_run)
 
 
 @pytest.mark.slow
 def test_it_waits_for_a_job_that_is_left_over_before_it_starts_processes(
-    tmp_path: Path, text: Path, together: Run, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, text: Path, two_process_run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Run(tmp_path / "run", text)
     run.disturbed(signal.SIGTERM, "launcher")
@@ -209,20 +210,20 @@ def test_it_waits_for_a_job_that_is_left_over_before_it_starts_processes(
         process = run.start(2)
         time.sleep(12)  # more than the processes would wait for each other
         assert process.poll() is None and not _children(process.pid)
-    said, _ = process.communicate(timeout=120)
-    assert process.returncode == 0 and "waiting until it ends" in said, said
-    assert_same_bytes(run, together)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0 and "waiting until it ends" in output, output
+    assert_same_bytes(run, two_process_run)
 
 
 @pytest.mark.slow
 def test_a_full_disk_is_one_line_and_keeps_what_there_is(tmp_path: Path, text: Path) -> None:
     run = Run(tmp_path / "run", text, steps=20, save_checkpoints_at=[])
-    said, status = run.disturbed(signal.SIGTERM, "launcher", step=10)
-    assert status == os.EX_TEMPFAIL, said
+    output, status = run.disturbed(signal.SIGTERM, "launcher", step=10)
+    assert status == os.EX_TEMPFAIL, output
     before = run.steps()
-    said = run.refused(2)
-    assert "error: checkpoint of step 20 could not be written to" in said
-    assert f"the latest complete one is of step {before[-1]}: make room there" in said
+    output = run.refused(2)
+    assert "error: checkpoint of step 20 could not be written to" in output
+    assert f"the latest complete one is of step {before[-1]}: make room there" in output
     assert run.steps() == before
 
 
@@ -263,33 +264,34 @@ def test_twenty_kills_at_random_cost_nothing_that_was_written(tmp_path: Path, te
 
 
 def test_another_number_of_processes_goes_on_within_rounding(
-    tmp_path: Path, text: Path, alone: Run
+    tmp_path: Path, text: Path, single_process_run: Run
 ) -> None:
     run = Run(tmp_path / "run", text)
     stopped = []
     for world_size, step in ((2, 10), (1, 20)):
-        said, status = run.disturbed(signal.SIGTERM, "launcher", world_size, step)
-        assert status == os.EX_TEMPFAIL, said
+        output, status = run.disturbed(signal.SIGTERM, "launcher", world_size, step)
+        assert status == os.EX_TEMPFAIL, output
         stopped.append(run.steps()[-1])
-    assert "made with world_size 2, now it is 1" in said
-    assert f"resuming from the checkpoint of step {stopped[0]}" in said
-    said = run(2)
-    assert "made with world_size 1, now it is 2" in said
-    assert f"resuming from the checkpoint of step {stopped[1]}" in said
-    assert distance(run, alone) < 1e-6
+    assert "made with world_size 2, now it is 1" in output
+    assert f"resuming from the checkpoint of step {stopped[0]}" in output
+    output = run(2)
+    assert "made with world_size 1, now it is 2" in output
+    assert f"resuming from the checkpoint of step {stopped[1]}" in output
+    assert distance(run, single_process_run) < 1e-6
 
 
 @pytest.mark.slow
 def test_two_processes_continue_what_one_has_trained(
-    tmp_path: Path, text: Path, alone: Run
+    tmp_path: Path, text: Path, single_process_run: Run
 ) -> None:
-    runs = [Run(tmp_path / name, text, parent=alone) for name in ("one", "two")]
+    runs = [Run(tmp_path / name, text, parent=single_process_run) for name in ("one", "two")]
     runs[0](1)
-    said, status = runs[1].disturbed(signal.SIGTERM, "rank")
-    assert status == os.EX_TEMPFAIL, said
+    output, status = runs[1].disturbed(signal.SIGTERM, "rank")
+    assert status == os.EX_TEMPFAIL, output
     assert f"resuming from the checkpoint of step {runs[1].steps()[-1]}" in runs[1](2)
     assert distance(runs[1], runs[0]) < 1e-6
-    assert runs[1].losses()[0] < alone.losses()[0] - 0.5  # from the weights of its base
+    parent_loss = single_process_run.losses()[0]
+    assert runs[1].losses()[0] < parent_loss - 0.5  # it starts from the parent's weights
 
 
 @pytest.mark.exhaustive
@@ -298,14 +300,14 @@ def test_in_bf16_two_processes_are_near_one(tmp_path: Path, text: Path) -> None:
     runs = [Run(tmp_path / name, text, "diff_v2", precision="bf16") for name in ("one", "two")]
     for world_size, run in enumerate(runs, start=1):
         run(world_size)
-    one, two = (run.losses() for run in runs)
-    assert 0 < float(((one - two) / one).abs().max()) < 0.02
-    assert one[-1] < one[0] / 2
+    single_process, two_processes = (run.losses() for run in runs)
+    assert 0 < float(((single_process - two_processes) / single_process).abs().max()) < 0.02
+    assert single_process[-1] < single_process[0] / 2
     made = runs[1].weights()
     assert {tensor.dtype for tensor in made.values()} == {torch.float32}
     shutil.rmtree(runs[1].folder / "out")
     runs[1](2)  # has nothing to train, and publishes what it had
-    assert all(torch.equal(one, made[name]) for name, one in runs[1].weights().items())
+    assert all(torch.equal(tensor, made[name]) for name, tensor in runs[1].weights().items())
 
 
 @pytest.mark.exhaustive
@@ -314,8 +316,8 @@ def test_a_damaged_shard_is_found_and_passed_over(tmp_path: Path, text: Path) ->
     run(2)
     shard = next((run.state() / "checkpoint-00000020").glob("shard-00002-*"))
     shard.write_bytes(shard.read_bytes()[:-1] + b"!")
-    said = run(2)
-    assert "is damaged" in said and "resuming from the checkpoint of step 10" in said
+    output = run(2)
+    assert "is damaged" in output and "resuming from the checkpoint of step 10" in output
 
 
 @pytest.mark.exhaustive
@@ -325,8 +327,11 @@ def test_other_variants_are_shared_alike(tmp_path: Path, text: Path, variant: st
     for world_size, run in enumerate(runs, start=1):
         run(world_size, save_checkpoints_at=[])
     assert distance(*runs) < 1e-6
-    one, two = (json.loads((run.folder / "out" / "training.json").read_text()) for run in runs)
-    assert two["metrics"] == pytest.approx(one["metrics"], rel=1e-4)  # the lambdas among them
+    single_process, two_processes = (
+        json.loads((run.folder / "out" / "training.json").read_text()) for run in runs
+    )
+    expected = pytest.approx(single_process["metrics"], rel=1e-4)  # the lambdas among them
+    assert two_processes["metrics"] == expected
 
 
 def test_more_processes_than_asked_for_are_refused(
@@ -334,15 +339,15 @@ def test_more_processes_than_asked_for_are_refused(
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "3")
     process = Run(tmp_path / "run", text).start(1)
-    said, _ = process.communicate(timeout=120)
+    output, _ = process.communicate(timeout=120)
     assert process.returncode == 2
-    assert "error: training.world_size is 1, but 3 processes were started" in said
+    assert "error: training.world_size is 1, but 3 processes were started" in output
 
 
 def _children(pid: int) -> list[int]:
-    found = []
+    pids = []
     with suppress(psutil.NoSuchProcess):
-        for one in psutil.Process(pid).children(recursive=True):
-            if "difftransformer" in one.cmdline():
-                found.append(one.pid)
-    return sorted(found)
+        for child in psutil.Process(pid).children(recursive=True):
+            if "difftransformer" in child.cmdline():
+                pids.append(child.pid)
+    return sorted(pids)

@@ -84,9 +84,9 @@ def test_without_it_neither_numbers_nor_settings_know_of_it(train: Train, text: 
     )
     with torch.no_grad():
         hidden = start.hidden_states(batch[:, :-1]).flatten(0, 1)
-        whole = token_losses(hidden, start.output_weight, batch[:, 1:].flatten(), 1024).mean()
-    assert column(folder, "loss") == [pytest.approx(float(whole), rel=1e-5)]
-    assert loss_by_document(start, batch) != pytest.approx(float(whole), rel=1e-4)
+        expected = token_losses(hidden, start.output_weight, batch[:, 1:].flatten(), 1024).mean()
+    assert column(folder, "loss") == [pytest.approx(float(expected), rel=1e-5)]
+    assert loss_by_document(start, batch) != pytest.approx(float(expected), rel=1e-4)
 
 
 def test_what_cannot_keep_documents_apart_is_refused(train: Train, tmp_path: Path) -> None:

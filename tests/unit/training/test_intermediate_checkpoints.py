@@ -16,14 +16,14 @@ from difftransformer.training.checkpoint import CheckpointStore, TrainState
 INTERMEDIATE = ["step-00000010.safetensors", "step-00000020.safetensors"]
 
 
-def kept(folder: Path) -> dict[str, bytes]:
+def intermediate_checkpoints(folder: Path) -> dict[str, bytes]:
     actual = sorted((folder / "out" / "intermediate").glob("*.safetensors"))
     return {path.name: path.read_bytes() for path in actual}
 
 
 def test_they_are_the_weights_of_their_step(train: Train) -> None:
     folder = train(make_run_config(steps=40, save_checkpoints_at=[0.5, 0.25], checkpoint_every=20))
-    assert list(kept(folder)) == INTERMEDIATE
+    assert list(intermediate_checkpoints(folder)) == INTERMEDIATE
     ours = load_file(folder / "out" / "intermediate" / INTERMEDIATE[1])
     state = load_file(folder / "state" / "checkpoint-00000020" / "tensors.safetensors")
     assert ours and all(tensor.equal(state[f"model.{name}"]) for name, tensor in ours.items())
@@ -33,7 +33,7 @@ def test_they_are_the_weights_of_their_step(train: Train) -> None:
 
 
 def test_without_any_there_is_an_empty_folder(train: Train) -> None:
-    assert kept(train(make_run_config())) == {}
+    assert intermediate_checkpoints(train(make_run_config())) == {}
 
 
 def test_killed_after_one_of_them_it_ends_with_the_same_bytes(train: Train, tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_killed_after_one_of_them_it_ends_with_the_same_bytes(train: Train, tmp_
     assert process.exitcode == -signal.SIGKILL
     train(run_config, "killed")
     assert_same_outcome(undisturbed, tmp_path / "killed")
-    assert kept(undisturbed) == kept(tmp_path / "killed")
+    assert intermediate_checkpoints(undisturbed) == intermediate_checkpoints(tmp_path / "killed")
 
 
 def test_they_are_written_after_the_checkpoint_that_is_being_written(

@@ -21,7 +21,7 @@ def test_gradients_of_low_rank_updates_are_those_of_matrices_that_are_written_ou
     prepare(model, configure({"method": method, "rank": 4}), task)
     model.double()  # not before: PiSSA starts in single precision
     parts = dict(model.inner.named_parameters())
-    own = {name: one for name, one in parts.items() if one.requires_grad}
+    own = {name: tensor for name, tensor in parts.items() if tensor.requires_grad}
     with torch.no_grad():  # LoRA's start at zero would hide half of it
         for name, parameter in own.items():
             parameter.add_(torch.randn(parameter.shape, generator=torch.manual_seed(len(name))))
@@ -33,14 +33,14 @@ def test_gradients_of_low_rank_updates_are_those_of_matrices_that_are_written_ou
         if f"{stem}.lora_A.default.weight" in own and kind == "weight":
             A, B = (own[f"{stem}.lora_{half}.default.weight"] for half in "AB")
             written[name] = written[name] + scale * B @ A
-    loss = [
+    losses = [
         logits.log_softmax(-1)[..., 3].mean()
         for logits in (
             model.inner(tokens).logits,
             torch.func.functional_call(plain, written, (tokens,)).logits,
         )
     ]
-    result, wanted = (torch.autograd.grad(one, list(own.values())) for one in loss)
+    result, wanted = (torch.autograd.grad(loss, list(own.values())) for loss in losses)
     assert len(own) == 2 * 2 * 7  # two halves of seven matrices in two layers
     for name, ours, slow in zip(own, result, wanted, strict=True):
         assert slow.abs().max() > 0, name

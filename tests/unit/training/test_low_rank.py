@@ -1,6 +1,7 @@
 """GaLore and APOLLO against what their authors' packages compute (golden/low_rank.py)."""
 
 import json
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ def gradients(step: int) -> dict[str, Tensor]:
 
 
 def starting() -> dict[str, nn.Parameter]:
-    return {name: nn.Parameter(one.clone()) for name, one in gradients(-1 % 2**32).items()}
+    return {name: nn.Parameter(tensor.clone()) for name, tensor in gradients(-1 % 2**32).items()}
 
 
 def case_name(kind: str, rank: int, gap: int, scale: float, decay: float) -> str:
@@ -83,21 +84,21 @@ def test_apollo_matches_its_authors(
 
 def test_projections_of_a_matrix_differ_in_time_name_and_seed() -> None:
     drawn = [
-        low_rank.random_projection(torch.Size((6, 10)), 3, one)
-        for one in {
+        low_rank.random_projection(torch.Size((6, 10)), 3, seed)
+        for seed in {
             _Matrix(
                 name,
                 nn.Parameter(torch.zeros(6, 10)),
                 make_run_config().training,
-                LowRankSettings("apollo", 3, 4, 1.0, seed),
+                LowRankSettings("apollo", 3, 4, 1.0, config_seed),
             )._seed(number)
             for name in ("a", "b")
-            for seed in (0, 1)
+            for config_seed in (0, 1)
             for number in (0, 1)
         }
     ]
     assert len(drawn) == 8
-    assert all(not one.equal(other) for one in drawn for other in drawn if one is not other)
+    assert not any(first.equal(second) for first, second in combinations(drawn, 2))
 
 
 def test_what_is_not_projected_is_plain_adamw() -> None:
@@ -123,13 +124,15 @@ def test_its_state_goes_on_to_the_same_bits(kind: Any) -> None:
                 parameters[name].grad = slope.clone()
             optimizer.step(1e-2)
 
-    whole = starting()
-    first = LowRankAdamW(whole.items(), SHAPES, config, settings)
-    run(whole, first, range(6))
-    saved = {name: one.clone() for name, one in first.tensors().items()}
-    resumed = {name: nn.Parameter(one.detach().clone()) for name, one in whole.items()}
+    uninterrupted = starting()
+    first = LowRankAdamW(uninterrupted.items(), SHAPES, config, settings)
+    run(uninterrupted, first, range(6))
+    saved = {name: tensor.clone() for name, tensor in first.tensors().items()}
+    resumed = {
+        name: nn.Parameter(tensor.detach().clone()) for name, tensor in uninterrupted.items()
+    }
     second = LowRankAdamW(resumed.items(), SHAPES, config, settings)
     second.load_tensors(saved)
-    run(whole, first, range(6, STEPS))
+    run(uninterrupted, first, range(6, STEPS))
     run(resumed, second, range(6, STEPS))
-    assert all(whole[name].equal(resumed[name]) for name in whole)
+    assert all(uninterrupted[name].equal(resumed[name]) for name in uninterrupted)

@@ -60,9 +60,9 @@ def test_the_estimate_is_near_the_measured_peak(size: str, tmp_path: Path) -> No
         [sys.executable, script, tmp_path, json.dumps(SIZES[size])],
         capture_output=True, text=True, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
-    found = json.loads(ended.stdout)
-    assert found["measured"] > 200e6
-    assert 1 <= found["estimated"] / found["measured"] < 1.4, found
+    peak = json.loads(ended.stdout)
+    assert peak["measured"] > 200e6
+    assert 1 <= peak["estimated"] / peak["measured"] < 1.4, peak
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,9 @@ def test_processes_share_the_states_but_not_what_they_compute() -> None:
         return memory.estimate_memory(run_config.model_copy(update={"model": deep}), "cpu")
 
     alone, *shared = map(estimate, (1, 2, 4, 16))
-    states = [one.states for one in (alone, *shared)]
+    states = [estimated.states for estimated in (alone, *shared)]
     assert states == sorted(states, reverse=True) and states[-1] < states[0] / 2
-    assert {one.activations for one in shared} == {alone.activations}
+    assert {estimated.activations for estimated in shared} == {alone.activations}
 
 
 @pytest.mark.parametrize(
@@ -119,35 +119,35 @@ def test_the_estimate_of_an_adaptation_is_near_the_measured_peak(kind: str, meth
         [sys.executable, script, kind, method, "256", "4", "8", "512"],
         capture_output=True, text=True, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
-    found = json.loads(ended.stdout)
-    assert found["measured"] > 250e6
-    assert 1 <= found["estimated"] / found["measured"] < 1.4, found
+    peak = json.loads(ended.stdout)
+    assert peak["measured"] > 250e6
+    assert 1 <= peak["estimated"] / peak["measured"] < 1.4, peak
 
 
 def test_memory_is_given_back_where_its_gaps_would_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    given_back: list[bool] = []
-    monkeypatch.setattr(memory, "return_freed_memory", lambda: given_back.append(True))
+    returned: list[bool] = []
+    monkeypatch.setattr(memory, "return_freed_memory", lambda: returned.append(True))
     run_config, cpu = make_run_config(), torch.device("cpu")
     run_config = run_config.model_copy(update={"adapt": {"method": "full"}})
     peak = memory.estimate_memory(run_config, "cpu").peak
     for free, expected in ((3 * peak, []), (1.5 * peak, [True])):
         monkeypatch.setattr(memory, "available_bytes", lambda device, free=free: free)
         memory.require_memory(run_config, cpu)
-        assert given_back == expected
+        assert returned == expected
     monkeypatch.setattr(machine, "available_bytes", lambda device: 0.9 * peak)
     with pytest.raises(UserError, match=r"adapting needs about .* are free: lower"):
         memory.require_memory(run_config, cpu)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"seq_len": 32, "batch_size": 64}, "lower training.micro_batch_size (64;"),
         ({"seq_len": 4, "batch_size": 1}, "lower model.d_model (32), model.num_layers (2)"),
     ],
 )
 def test_a_job_too_large_is_refused_before_it_starts(
-    changes: dict[str, int], said: str, monkeypatch: pytest.MonkeyPatch
+    changes: dict[str, int], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_config, cpu = make_run_config(**changes), torch.device("cpu")
     memory.require_memory(run_config, cpu)
@@ -155,7 +155,7 @@ def test_a_job_too_large_is_refused_before_it_starts(
     monkeypatch.setattr(machine, "available_bytes", lambda device: estimate.peak - 1)
     with pytest.raises(UserError) as caught:
         memory.require_memory(run_config, cpu)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "GiB are free" in str(caught.value)
     monkeypatch.setenv(machine.VARIABLE, "off")
     memory.require_memory(run_config, cpu)

@@ -68,8 +68,8 @@ def test_a_run_that_cannot_be_adapted_is_one_line_before_any_job(
     entry = ENTRY.format(adapt=adapt)
     for line in filter(None, changes.split("\n    ")):
         key = line.partition(":")[0]
-        kept = [one for one in entry.splitlines() if not one.startswith(f"    {key}:")]
-        entry = "\n".join([*kept, f"    {line}", ""])
+        lines = [old for old in entry.splitlines() if not old.startswith(f"    {key}:")]
+        entry = "\n".join([*lines, f"    {line}", ""])
     runs.write_text(runs.read_text() + entry)
     with pytest.raises(ConfigError, match=output) as refusal:
         Plan.load(config_folder, {"scale": "smoke"})

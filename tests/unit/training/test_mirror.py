@@ -34,7 +34,7 @@ class Held(NullTracker):
 
     def log_metrics(self, values: dict[str, float], step: int = 0) -> None:
         wanted, deadline = (step - 1) // 20 * 20, time.monotonic() + 60
-        while max(map(step_of, whole(self._copy)), default=0) < wanted:
+        while max(map(step_of, complete_checkpoints(self._copy)), default=0) < wanted:
             assert time.monotonic() < deadline, f"no copy of the checkpoint of step {wanted}"
             time.sleep(0.01)
         if step >= 70:
@@ -45,13 +45,13 @@ def step_of(checkpoint: str) -> int:
     return int(checkpoint[-8:])
 
 
-def names(copy: Path) -> list[str]:
+def checkpoint_names(copy: Path) -> list[str]:
     return sorted(path.name for path in copy.glob("checkpoint-*"))
 
 
-def whole(copy: Path) -> list[str]:
+def complete_checkpoints(copy: Path) -> list[str]:
     """Names of the checkpoints whose sums, which come last, are there to their end."""
-    return [name for name in names(copy) if is_json(copy / name / "sums.json")]
+    return [name for name in checkpoint_names(copy) if is_json(copy / name / "sums.json")]
 
 
 def is_json(path: Path) -> bool:
@@ -74,7 +74,7 @@ def lost(train: Train, tmp_path: Path) -> tuple[Path, Path]:
     process = start(
         train, make_run_config(**LONG), "lost", mirror=f"file://{copy}", tracker=Held(copy)
     )
-    wait_until(lambda: len(whole(copy)) >= 2, process)
+    wait_until(lambda: len(complete_checkpoints(copy)) >= 2, process)
     process.kill()
     process.join()
     shutil.rmtree(tmp_path / "lost")
@@ -85,25 +85,26 @@ def test_another_machine_goes_on_to_the_same_bytes(
     train: Train, undisturbed: Path, lost: tuple[Path, Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, copy = lost
-    newest = step_of(whole(copy)[-1])
+    newest = step_of(complete_checkpoints(copy)[-1])
     caplog.set_level(logging.INFO)
     train(make_run_config(**LONG), "lost", mirror=f"file://{copy}")
     assert f"resuming from the checkpoint of step {newest}" in caplog.text
     assert_same_outcome(undisturbed, folder)
-    kept = "out/intermediate/step-00000030.safetensors"
-    assert (folder / kept).read_bytes() == (undisturbed / kept).read_bytes()
-    assert whole(copy) == names(copy) and names(copy)[-1] == f"checkpoint-{LONG['steps']:08d}"
-    assert (copy / FINISHED).exists() and len(names(copy)) <= 2
+    weights = "out/intermediate/step-00000030.safetensors"
+    assert (folder / weights).read_bytes() == (undisturbed / weights).read_bytes()
+    assert complete_checkpoints(copy) == checkpoint_names(copy)
+    assert checkpoint_names(copy)[-1] == f"checkpoint-{LONG['steps']:08d}"
+    assert (copy / FINISHED).exists() and len(checkpoint_names(copy)) <= 2
 
 
 def test_a_damaged_copy_is_passed_over(
     train: Train, undisturbed: Path, lost: tuple[Path, Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, copy = lost
-    before, newest = whole(copy)[-2:]
+    before, newest = complete_checkpoints(copy)[-2:]
     tensors = copy / newest / "tensors.safetensors"
     tensors.write_bytes(tensors.read_bytes()[:-9])
-    for later in set(names(copy)) - {before, newest}:
+    for later in set(checkpoint_names(copy)) - {before, newest}:
         assert later > newest  # half there, for the machine was lost in the middle of it
     caplog.set_level(logging.INFO)
     train(make_run_config(**LONG), "lost", mirror=f"file://{copy}")
@@ -113,8 +114,8 @@ def test_a_damaged_copy_is_passed_over(
 
 
 def test_kept_weights_that_changed_are_not_published(train: Train, lost: tuple[Path, Path]) -> None:
-    (kept,) = (lost[1] / "intermediate").glob("*.safetensors")
-    kept.write_bytes(kept.read_bytes()[::-1])
+    (weights,) = (lost[1] / "intermediate").glob("*.safetensors")
+    weights.write_bytes(weights.read_bytes()[::-1])
     with pytest.raises(CheckpointError, match="does not match its checksum: delete file://"):
         train(make_run_config(**LONG), "lost", mirror=f"file://{lost[1]}")
 
@@ -123,12 +124,12 @@ def test_half_a_copy_of_kept_weights_is_passed_over(
     train: Train, undisturbed: Path, lost: tuple[Path, Path]
 ) -> None:
     folder, copy = lost
-    (kept,) = (copy / "intermediate").glob("*.safetensors")
+    (weights,) = (copy / "intermediate").glob("*.safetensors")
     for name in (".step-00000060.4711.partial.safetensors", "step-00000060.safetensors"):
-        (copy / "intermediate" / name).write_bytes(kept.read_bytes()[:100])
+        (copy / "intermediate" / name).write_bytes(weights.read_bytes()[:100])
     train(make_run_config(**LONG), "lost", mirror=f"file://{copy}")
     assert_same_outcome(undisturbed, folder)
-    assert [path.name for path in folder.glob("out/intermediate/*.safetensors")] == [kept.name]
+    assert [path.name for path in folder.glob("out/intermediate/*.safetensors")] == [weights.name]
 
 
 def test_a_finished_training_is_published_again_elsewhere_and_forced_it_starts_from_scratch(
@@ -153,12 +154,12 @@ def test_where_all_checkpoints_here_are_damaged_it_goes_on_from_the_copy(
     process = start(
         train, make_run_config(**LONG), "one", mirror=f"file://{copy}", tracker=Held(copy)
     )
-    wait_until(lambda: len(whole(copy)) >= 2, process)
+    wait_until(lambda: len(complete_checkpoints(copy)) >= 2, process)
     process.kill()
     process.join()
     for tensors in (tmp_path / "one" / "state").glob("checkpoint-*/tensors.safetensors"):
         tensors.write_bytes(tensors.read_bytes()[:-9])
-    newest = step_of(whole(copy)[-1])
+    newest = step_of(complete_checkpoints(copy)[-1])
     caplog.set_level(logging.INFO)
     train(make_run_config(**LONG), "one", mirror=f"file://{copy}")
     assert "is damaged" in caplog.text
@@ -169,12 +170,12 @@ def test_where_all_checkpoints_here_are_damaged_it_goes_on_from_the_copy(
 def test_whole_copies_of_kept_weights_are_left_alone(train: Train, lost: tuple[Path, Path]) -> None:
     """Written anew, one would be half there for a while, beside its sum."""
     folder, copy = lost
-    (kept,) = (copy / "intermediate").glob("*.safetensors")
-    before = kept.stat().st_mtime_ns
+    (mirrored,) = (copy / "intermediate").glob("*.safetensors")
+    before = mirrored.stat().st_mtime_ns
     train(make_run_config(**LONG), "lost", mirror=f"file://{copy}")
-    assert kept.stat().st_mtime_ns == before
+    assert mirrored.stat().st_mtime_ns == before
     (published,) = folder.glob("out/intermediate/*.safetensors")
-    assert kept.read_bytes() == published.read_bytes()
+    assert mirrored.read_bytes() == published.read_bytes()
 
 
 def test_a_copy_of_other_weights_is_replaced_and_its_sum_goes_first(
@@ -195,7 +196,7 @@ def test_a_copy_of_other_weights_is_replaced_and_its_sum_goes_first(
 
 def test_kept_weights_that_are_written_again_are_copied_again(tmp_path: Path) -> None:
     """A training from scratch finds those of the one before, and comes to its own later."""
-    state, copy, kept = (
+    state, copy, weights_file = (
         tmp_path / "state",
         tmp_path / "copy",
         "intermediate/step-00000001.safetensors",
@@ -204,7 +205,7 @@ def test_kept_weights_that_are_written_again_are_copied_again(tmp_path: Path) ->
     (state / "intermediate").mkdir()
     with mirror.copying():
         for step, weights in enumerate((b"of the one before", b"its own")):
-            (state / kept).write_bytes(weights)
+            (state / weights_file).write_bytes(weights)
             aside = state / f"checkpoint-0000000{step}.partial"
             aside.mkdir()
             (aside / "sums.json").write_text("{}")
@@ -212,8 +213,8 @@ def test_kept_weights_that_are_written_again_are_copied_again(tmp_path: Path) ->
             there = copy / f"checkpoint-0000000{step}/sums.json"
             while not there.exists():
                 time.sleep(0.01)
-    assert (copy / kept).read_bytes() == b"its own"
-    assert (copy / f"{kept}.sha256").read_text() == file_sha256(state / kept)
+    assert (copy / weights_file).read_bytes() == b"its own"
+    assert (copy / f"{weights_file}.sha256").read_text() == file_sha256(state / weights_file)
 
 
 def test_a_forced_training_that_could_not_be_published_is_not_trained_again(
@@ -262,7 +263,8 @@ def test_newer_copies_of_a_machine_that_went_on_stay(train: Train, tmp_path: Pat
         folder.mkdir(parents=True)
         (folder / "state.json").write_text("{")
     train(make_run_config(), "one", mirror=str(copy))
-    assert whole(copy) == ["checkpoint-00000008"] and newer.is_dir() and not older.is_dir()
+    assert complete_checkpoints(copy) == ["checkpoint-00000008"]
+    assert newer.is_dir() and not older.is_dir()
 
 
 def test_what_is_finished_and_stored_is_forgotten(train: Train, tmp_path: Path) -> None:
@@ -274,7 +276,7 @@ def test_what_is_finished_and_stored_is_forgotten(train: Train, tmp_path: Path) 
     shutil.copytree(root / "smoke/pretrain/diff/0/0123", going_on)
     (going_on / FINISHED).unlink()
     stored = {("diff", "0"), ("long", "0")}
-    assert forget_finished(str(root), "smoke", lambda *one: one in stored) == 1
+    assert forget_finished(str(root), "smoke", lambda *run_and_seed: run_and_seed in stored) == 1
     left = sorted(str(path.relative_to(root / "smoke/pretrain")) for path in root.glob("*/*/*/*/*"))
     assert left == ["diff/1/0123", "long/0/4567"]
     assert forget_finished(str(tmp_path / "nothing"), "smoke", lambda *_: True) == 0
@@ -283,11 +285,11 @@ def test_what_is_finished_and_stored_is_forgotten(train: Train, tmp_path: Path) 
 def test_without_a_url_nothing_is_copied(
     train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = train(make_run_config(), "two", mirror=f"{tmp_path}/copy")
+    expected = train(make_run_config(), "two", mirror=f"{tmp_path}/copy")
     opened = Mock(side_effect=AssertionError)
     monkeypatch.setattr("difftransformer.training.mirror.open_storage", opened)
-    one = train(make_run_config(), "one")
-    assert_same_outcome(one, other)
+    actual = train(make_run_config(), "one")
+    assert_same_outcome(actual, expected)
     assert not opened.called
 
 

@@ -41,14 +41,14 @@ def extend(tmp_path: Path, text: Path, parent: Path) -> Train:
 
     def run(run_config: RunConfig, name: str = "long", **options: Any) -> Path:
         folder = tmp_path / name
-        given = {"model": parent, "dataset": text, "seed": 0, "tracker": NullTracker()} | options
+        defaults = {"model": parent, "dataset": text, "seed": 0, "tracker": NullTracker()}
         pretrain(
             run_config,
             output=folder / "out",
             state=folder / "state",
             threads=1,
             code="unit",
-            **given,
+            **(defaults | options),
         )
         return folder
 
@@ -90,11 +90,11 @@ def test_the_model_is_the_longer_one_and_says_where_it_comes_from(
 
 
 def test_the_parent_is_part_of_its_identity(extend: Train, train: Train, text: Path) -> None:
-    one = result(extend(longer(), "one"))
+    original = result(extend(longer(), "one"))
     again = result(extend(longer(), "again"))
-    assert one["job_id"] == again["job_id"]
+    assert original["job_id"] == again["job_id"]
     other = train(make_run_config(lr=5e-3), "other") / "out"
-    assert result(extend(longer(), "two", model=other))["job_id"] != one["job_id"]
+    assert result(extend(longer(), "two", model=other))["job_id"] != original["job_id"]
     with pytest.raises(CheckpointError, match="other settings, data, seed or code"):
         extend(longer(), "one", model=other)
 
@@ -157,6 +157,6 @@ def test_two_stages_follow_each_other(train: Train, text: Path, tmp_path: Path) 
         above = json.loads((parent / "training.json").read_text())
         assert actual["job_id"].startswith(f"pretrain-{stage}-0-")
         assert actual["settings"]["upstream"] == [above["job_id"]]
-        ours, theirs = (load_file(one / "model.safetensors") for one in (output, parent))
+        ours, theirs = (load_file(folder / "model.safetensors") for folder in (output, parent))
         assert all(tensor.equal(theirs[name]) for name, tensor in ours.items())
         parent = output

@@ -37,14 +37,15 @@ def outcome(
         first = before[rank] if before else "pass"
         words = START.format(before=first, within=code, world_size=world_size)
         processes.append(Python("-c", words, env=environment | {"RANK": str(rank)}))
-    ended = [process.ended(timeout=60) for process in processes]
-    return [one.returncode for one in ended], "".join(one.stdout + one.stderr for one in ended)
+    results = [process.ended(timeout=60) for process in processes]
+    output = "".join(result.stdout + result.stderr for result in results)
+    return [result.returncode for result in results], output
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def error_line(output: str) -> str:

@@ -54,8 +54,8 @@ def test_a_run_ends_as_many_steps_after_learning_as_asked(train: Train, recall: 
 
 def test_recall_loss_weighs_answers_and_the_rest(train: Train, recall: Path) -> None:
     probe = {"needles": [2], "learned_needles": 2}
-    given = {"seq_len": 24, "steps": 1, "warmup_steps": 0, "probe": probe}
-    (loss,) = column(train(make_run_config(**given), "recall", dataset=recall), "loss")
+    settings = {"seq_len": 24, "steps": 1, "warmup_steps": 0, "probe": probe}
+    (loss,) = column(train(make_run_config(**settings), "recall", dataset=recall), "loss")
     # The naive twin: whole logits of the same first batch.
     dataset = PackedDataset.open(recall)
     batch = BatchLoader(dataset, "train", batch_size=16, seq_len=24, seed=0).next_batch()

@@ -68,13 +68,17 @@ def test_every_row_sees_the_windows_of_its_seed(
 
 
 def test_accumulated_micro_batches_are_the_whole_batch(train: Train) -> None:
-    whole = train(make_run_config(steps=3, log_every=1), "whole")
-    halves = train(make_run_config(steps=3, log_every=1, micro_batch_size=8), "halves")
-    assert column(halves, "loss") == pytest.approx(column(whole, "loss"), rel=1e-6)
-    assert column(halves, "grad_norm") == pytest.approx(column(whole, "grad_norm"), rel=1e-5)
-    one, other = (load_file(f / "out" / "model.safetensors") for f in (whole, halves))
-    for name, tensor in one.items():
-        torch.testing.assert_close(other[name], tensor, rtol=0, atol=1e-4)
+    full_batch = train(make_run_config(steps=3, log_every=1), "whole")
+    micro_batches = train(make_run_config(steps=3, log_every=1, micro_batch_size=8), "halves")
+    assert column(micro_batches, "loss") == pytest.approx(column(full_batch, "loss"), rel=1e-6)
+    assert column(micro_batches, "grad_norm") == pytest.approx(
+        column(full_batch, "grad_norm"), rel=1e-5
+    )
+    expected, actual = (
+        load_file(f / "out" / "model.safetensors") for f in (full_batch, micro_batches)
+    )
+    for name, tensor in expected.items():
+        torch.testing.assert_close(actual[name], tensor, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("variant", ["diff_v1", "diff_v2", "tda", "softmax"])
@@ -88,7 +92,9 @@ def test_lambdas_of_the_trained_layers(train: Train, text: Path, variant: str) -
     model = load_model(folder).requires_grad_(False)
     seen: dict[int, torch.Tensor] = {}
     for layer in attention_layers(model):
-        layer.register_forward_pre_hook(lambda one, x: seen.update({one.layer_index: x[0]}))
+        layer.register_forward_pre_hook(
+            lambda attention, x: seen.update({attention.layer_index: x[0]})
+        )
     heads = model.config.attention.num_heads
     held_out = torch.from_numpy(
         np.fromfile(text / "shards" / "validation.bin", "<u2")[:288].astype(int)
@@ -166,7 +172,7 @@ def test_weights_stay_those_of_the_last_good_step(
     train, weights = Trainer.train, {}
 
     def run(name: str, *, checked: bool, budget: dict[str, Any]) -> None:
-        def kept(self: Trainer, *args: Any) -> None:
+        def train_and_record(self: Trainer, *args: Any) -> None:
             self._checks_each_step = checked
             try:
                 train(self, *args)
@@ -175,7 +181,7 @@ def test_weights_stay_those_of_the_last_good_step(
                 weights[name] = {key: tensor.clone() for key, tensor in actual}
                 steps[name] = self.step
 
-        monkeypatch.setattr(Trainer, "train", kept)
+        monkeypatch.setattr(Trainer, "train", train_and_record)
         poison(monkeypatch, 5)
         with pytest.raises(DivergenceError):
             pretrain(make_run_config(**budget), **frame(tmp_path / name, text))
@@ -325,7 +331,7 @@ def test_layers_that_are_computed_again_give_the_same_bytes(
     train: Train, variant: str, mode: str
 ) -> None:
     settings = {"steps": 6, "validate_every": 3, "micro_batch_size": 8}
-    kept = train(make_run_config(variant, **settings), "intermediate")
+    plain = train(make_run_config(variant, **settings), "intermediate")
     again = train(make_run_config(variant, activation_checkpointing=mode, **settings), "again")
     for name in ("model.safetensors", "history.csv"):
-        assert (kept / "out" / name).read_bytes() == (again / "out" / name).read_bytes()
+        assert (plain / "out" / name).read_bytes() == (again / "out" / name).read_bytes()
