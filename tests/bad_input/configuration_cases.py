@@ -1,4 +1,4 @@
-"""Spoilt configuration: files, keys, command line and environment; nothing may start."""
+"""Damaged configuration: files, keys, command line and environment; no job may start."""
 
 from finished_work import Work
 from spoiling import (

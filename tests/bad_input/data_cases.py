@@ -1,4 +1,4 @@
-"""Spoilt corpora, tokenizers, slices, manifests and shards."""
+"""Damaged corpora, tokenizers, job configs, manifests and shards."""
 
 import numpy as np
 from finished_work import Work

@@ -1,4 +1,4 @@
-"""Finished work to spoil: configuration, corpus, tokenizer, shards, a model and its evaluation."""
+"""Finished work to damage: configuration, corpus, tokenizer, shards, a model and its evaluation."""
 
 import contextlib
 import io

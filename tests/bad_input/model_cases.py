@@ -1,4 +1,4 @@
-"""Spoilt runs, checkpoints, trained and exported models, and wrong calls."""
+"""Damaged runs, checkpoints, trained and exported models, and wrong calls."""
 
 import json
 

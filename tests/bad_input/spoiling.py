@@ -1,4 +1,4 @@
-"""Ways to spoil a file of finished work, to be named in a table."""
+"""Functions that damage a file of finished work."""
 
 import hashlib
 import json

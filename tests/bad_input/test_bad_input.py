@@ -1,4 +1,4 @@
-"""Whatever a user gets wrong is one line: place, what was found, what is allowed or the fix.
+"""Every user error is one line: location, actual value, and allowed values or the fix.
 
 Every case spoils finished work and calls the command that meets the damage: the exit status is not
 zero, there is no traceback, no job starts where the mistake could be known before, and no finished
@@ -56,7 +56,7 @@ def test_there_are_enough_cases() -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_bad_input_is_one_line_and_loses_nothing(case: str, work: Work) -> None:
+def test_bad_input_is_a_one_line_error_and_loses_nothing(case: str, work: Work) -> None:
     spoil, command, fragments = CASES[case]
     spoil(work)
     before = contents(work.folder)

@@ -1,4 +1,4 @@
-"""Jobs of a finished workflow, each run again where nothing lies but what it declares to read."""
+"""Rerun jobs of a finished workflow in a folder with only their declared inputs."""
 
 import os
 import shlex

@@ -1,4 +1,4 @@
-"""What reruns when a run adapts another one: exact job lists over a finished adaptation."""
+"""Reruns of an adaptation: exact job lists over a finished one."""
 
 import json
 from pathlib import Path
@@ -28,14 +28,14 @@ def test_it_is_tracked_as_an_adaptation_of_its_parent(derived: Checkout) -> None
         assert json.loads(file.metadata()["settings"])["peft_type"] == "LORA"
 
 
-def test_the_old_text_is_that_of_the_parent(derived: Checkout) -> None:
+def test_the_source_domain_is_that_of_the_parent(derived: Checkout) -> None:
     result = json.loads((derived.folder / ADAPTATION).read_text())
     assert result["settings"]["config"]["dataset"] == "stdlib_text"
     assert result["metrics"]["loss"] > 0
 
 
 @pytest.mark.slow
-def test_its_jobs_run_on_their_declared_inputs_alone(derived: Checkout, tmp_path: Path) -> None:
+def test_its_jobs_run_on_only_their_declared_inputs(derived: Checkout, tmp_path: Path) -> None:
     jobs = [job for job in declared_jobs(derived, ADAPTATION, *SCALE) if "lora" in job.outputs[0]]
     assert {job.rule for job in jobs} == {"adapt", "evaluate"}
     for job in jobs:

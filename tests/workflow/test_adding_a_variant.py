@@ -1,4 +1,4 @@
-"""docs/adding_a_variant.md, done as it says."""
+"""The steps of docs/adding_a_variant.md work."""
 
 import os
 import re
@@ -14,7 +14,7 @@ REGISTRY = "src/difftransformer/models/attention/registry.py"
 
 
 @pytest.mark.slow
-def test_the_page_makes_a_variant_and_its_table(
+def test_the_page_adds_a_variant_and_its_table(
     finished: Checkout, repository: Path, tmp_path: Path
 ) -> None:
     page = (repository / "docs" / "adding_a_variant.md").read_text()

@@ -1,4 +1,4 @@
-"""docs/adding_an_evaluation.md, done as it says."""
+"""The steps of docs/adding_an_evaluation.md work."""
 
 import re
 import shutil
@@ -13,7 +13,7 @@ MOST_LINES, MOST_FILES, MOST_FOLDERS = 120, 8, 4
 
 
 @pytest.mark.slow
-def test_the_page_makes_a_evaluation_and_its_table(
+def test_the_page_adds_an_evaluation_and_its_table(
     finished: Checkout, repository: Path, tmp_path: Path
 ) -> None:
     page = (repository / "docs" / "adding_an_evaluation.md").read_text()

@@ -1,4 +1,4 @@
-"""Every rule declares all that its job reads: on another node there is nothing else."""
+"""Every rule declares all files that its job reads."""
 
 import re
 import shlex
@@ -17,7 +17,7 @@ ELSEWHERE = {"extend_context", "adapt", "benchmark"}
 """test_extension_reruns.py and test_adaptation_reruns.py have two; the last is below."""
 
 
-def test_each_rule_runs_on_its_declared_inputs_alone(finished: Checkout, tmp_path: Path) -> None:
+def test_each_rule_runs_on_only_its_declared_inputs(finished: Checkout, tmp_path: Path) -> None:
     jobs = one_of_each_rule(declared_jobs(finished))
     assert {job.rule for job in jobs} == set(ENTRIES) - ELSEWHERE
     for job in jobs:
@@ -31,7 +31,7 @@ def test_a_folder_goes_into_storage_before_what_says_that_it_is_whole(finished: 
         assert not folders or job.outputs[-1].endswith(".json"), job.outputs
 
 
-def test_what_a_job_does_not_declare_it_does_not_find(finished: Checkout, tmp_path: Path) -> None:
+def test_a_job_cannot_read_undeclared_files(finished: Checkout, tmp_path: Path) -> None:
     (job,) = [job for job in declared_jobs(finished) if TRAINED in job.outputs]
     job.inputs.remove("results/smoke/data/stdlib_text/shards")
     with pytest.raises(AssertionError, match=r"(?s)pretrain reads more .* shard is missing"):
@@ -39,7 +39,7 @@ def test_what_a_job_does_not_declare_it_does_not_find(finished: Checkout, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_judge_runs_on_its_declared_inputs_alone(repository: Path, tmp_path: Path) -> None:
+def test_a_judge_runs_on_only_its_declared_inputs(repository: Path, tmp_path: Path) -> None:
     (tmp_path / "checkout").mkdir()
     checkout = copy_of(repository, tmp_path / "checkout")
     checkout.snakemake(JUDGED, "--cores", "2", "--config", "scale=smoke")

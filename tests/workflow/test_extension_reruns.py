@@ -1,4 +1,4 @@
-"""What reruns when a run continues another one: exact job lists over a finished extension."""
+"""Reruns of a context extension: exact job lists over a finished one."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ def test_the_child_continues_its_parent_on_the_same_token_ids(derived: Checkout)
 
 
 @pytest.mark.slow
-def test_its_jobs_run_on_their_declared_inputs_alone(derived: Checkout, tmp_path: Path) -> None:
+def test_its_jobs_run_on_only_their_declared_inputs(derived: Checkout, tmp_path: Path) -> None:
     jobs = [job for job in declared_jobs(derived, EXTENSION, *SCALE) if "long" in job.outputs[0]]
     assert {job.rule for job in jobs} == {
         "train_tokenizer", "tokenize", "extend_context", "evaluate",
@@ -46,7 +46,7 @@ def test_a_finished_extension_has_nothing_to_do(edited: Checkout) -> None:
     assert edited.planned(EXTENSION, *SCALE) == set()
 
 
-def test_editing_the_child_reruns_the_child_alone(edited: Checkout) -> None:
+def test_editing_the_child_reruns_only_the_child(edited: Checkout) -> None:
     edited.edit("config/scales/smoke.yaml", "rope_theta: 80000.0", "rope_theta: 90000.0")
     assert edited.planned(EXTENSION, *SCALE) == END
 

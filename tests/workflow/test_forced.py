@@ -1,4 +1,4 @@
-"""A finished training that is forced is trained again; one whose outputs are gone is published."""
+"""A forced training starts again; a training without outputs is published again."""
 
 import shutil
 from pathlib import Path

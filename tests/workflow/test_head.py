@@ -1,4 +1,4 @@
-"""What the head of a workflow does between jobs."""
+"""The Snakemake process between jobs."""
 
 from itertools import accumulate
 from pathlib import Path
@@ -71,7 +71,7 @@ def test_what_a_failed_job_leaves_is_made_again(repository: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize(("options", "most"), [((), 2), (("--resources", "gpu=1"), 1)])
-def test_no_more_jobs_compute_on_cards_than_there_are(
+def test_no_more_gpu_jobs_run_than_there_are_gpus(
     repository: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -1,4 +1,4 @@
-"""What another judge reruns, as the exact job list of a dry run over finished generations."""
+"""Jobs that another judge reruns over finished generations, from a dry run."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def answered(repository: Path, tmp_path: Path) -> Checkout:
 
 
 @pytest.mark.slow
-def test_another_judge_judges_what_is_there(
+def test_another_judge_reuses_the_existing_answers(
     answered: Checkout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")

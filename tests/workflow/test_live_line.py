@@ -81,7 +81,7 @@ def test_plain_lines_and_a_failure_where_there_is_no_terminal(folder: Path) -> N
         ("kill -15 $$", "killed by SIGTERM: the same command resumes"),
     ],
 )
-def test_a_job_that_was_killed_says_by_what(folder: Path, ends: str, message: str) -> None:
+def test_a_killed_job_reports_its_signal(folder: Path, ends: str, message: str) -> None:
     (folder / "Snakefile").write_text(
         SNAKEFILE.replace("FAIL ", f"echo step 3 > {{log}}; {ends}; ")
     )
@@ -177,7 +177,7 @@ def test_what_is_left_follows_from_what_jobs_took(tmp_path: Path) -> None:
     assert again.seconds(60.0, []) == pytest.approx(2 * 30)
 
 
-def test_a_first_build_remembers_the_one_that_is_shipped(tmp_path: Path) -> None:
+def test_a_first_build_estimates_from_the_shipped_history(tmp_path: Path) -> None:
     shipped = json.loads(FIRST_BUILD.read_text())["seconds"]
     counts = {rule: len(took) for rule, took in shipped.items()}
     for scale, foreseen in (
@@ -236,7 +236,7 @@ def test_damaged_memory_of_earlier_builds_is_no_memory(tmp_path: Path) -> None:
         assert left.seconds(1.0, []) == pytest.approx(5.0)
 
 
-def test_what_the_user_stops_has_not_failed(tmp_path: Path) -> None:
+def test_jobs_stopped_by_the_user_are_not_reported_as_failed(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     log.write_text("working\nwarning: stopped from the keyboard\n")
     board = Board()
@@ -252,7 +252,7 @@ def test_what_the_user_stops_has_not_failed(tmp_path: Path) -> None:
     assert head.startswith("0 of 3 jobs done, 3 stopped") and last.startswith("stopped: the same")
 
 
-def test_a_job_that_never_started_is_not_told_by_the_log_of_an_earlier_try(tmp_path: Path) -> None:
+def test_a_job_that_never_started_ignores_the_log_of_an_earlier_attempt(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     log.write_text("12:00:00 tokenizer: learns\n")
     board, later = Board(), log.stat().st_mtime + 10

@@ -1,4 +1,4 @@
-"""`make install` notices a .venv that cannot be used as it is; no value given to make is run."""
+"""`make install` detects an unusable .venv, and make never executes a value."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A rule does the step of its name, and every target explains itself."""
+"""Rules run the step of their name, and targets have descriptions."""
 
 import os
 import re

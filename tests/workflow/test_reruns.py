@@ -1,4 +1,4 @@
-"""What an edit reruns, as exact job lists of dry runs over a finished workflow."""
+"""Jobs that an edit reruns, from dry runs over a finished workflow."""
 
 import csv
 import json
@@ -50,7 +50,7 @@ PACKED = {"Train the tokenizer of stdlib_text", "Tokenize stdlib_text"} | NGRAMS
     ],
     ids=["dataset", "suite", "scoring", "label", "caption"],
 )
-def test_an_edit_reruns_what_is_made_of_it(
+def test_an_edit_reruns_the_jobs_that_depend_on_it(
     file: str, old: str, new: str, reruns: set[str], checkout: Checkout
 ) -> None:
     checkout.edit(file, old, new)
@@ -65,7 +65,7 @@ def test_comments_and_docstrings_rerun_nothing(checkout: Checkout) -> None:
     assert checkout.planned() == set()
 
 
-def test_what_a_cell_says_makes_it_again_alone(checkout: Checkout) -> None:
+def test_forcing_the_file_of_a_cell_reruns_only_its_job(checkout: Checkout) -> None:
     row = ROWS[0]
     (file,) = (checkout.folder / "results").rglob(f"validation_slices/{row}/0.json")
     name = str(file.relative_to(checkout.folder))
@@ -112,7 +112,7 @@ def test_editing_a_claim_tests_it_again(old: str, new: str, checkout: Checkout) 
     assert checkout.planned() == PAGES
 
 
-def test_whatever_of_an_artifact_is_deleted_is_made_again(checkout: Checkout) -> None:
+def test_deleted_outputs_of_an_artifact_are_rebuilt(checkout: Checkout) -> None:
     made = checkout.folder / "results" / "smoke"
     for name, job in (
         ("tables/table6.md", "Build the table table6"),
@@ -126,7 +126,7 @@ def test_whatever_of_an_artifact_is_deleted_is_made_again(checkout: Checkout) ->
         (made / name).write_bytes(content)
 
 
-def test_a_mistake_at_the_end_is_told_once(checkout: Checkout) -> None:
+def test_an_error_in_the_last_job_is_reported_once(checkout: Checkout) -> None:
     path = checkout.folder / "src/difftransformer/reporting/verdict_job.py"
     source = path.read_text()
     checkout.edit(

@@ -1,4 +1,4 @@
-"""Settings by --config and --configfile reach the plan by the strict reader alone."""
+"""Settings from --config and --configfile are read only by the strict parser."""
 
 import pytest
 from small_workflow import Checkout
@@ -35,7 +35,7 @@ _LARGE = "its aliases expand to over 100000 values"
         ("__use_yte__: true\nx: ?open('ran', 'w')\n", (), "mine.yaml: __use_yte__: unknown key"),
     ],
 )
-def test_what_snakemake_would_misread_is_one_line(
+def test_settings_that_snakemake_would_misread_are_a_one_line_error(
     text: str, words: tuple[str, ...], message: str, finished: Checkout
 ) -> None:
     file = finished.folder / "mine.yaml"

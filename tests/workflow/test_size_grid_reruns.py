@@ -1,4 +1,4 @@
-"""What an edit of one size reruns in a finished figure of two sizes."""
+"""Jobs that an edit of one size reruns in a finished figure of two sizes."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a change of the user's files reruns: their content counts, their time does not."""
+"""Changes of the user's files rerun jobs by content, not by modification time."""
 
 import json
 import os
@@ -97,7 +97,7 @@ def test_an_older_file_in_its_place_reruns_what_reads_it(
     assert changed == reruns
 
 
-def test_an_incomplete_folder_stops_the_targets_that_read_it_alone(checkout: Checkout) -> None:
+def test_an_incomplete_folder_stops_only_the_targets_that_read_it(checkout: Checkout) -> None:
     weights, items = (
         checkout.folder / name for name in ("mo{d}el/model.safetensors", "it{e}ms/piqa")
     )

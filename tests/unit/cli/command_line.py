@@ -1,4 +1,4 @@
-"""The command line as it is typed, and a table that it may find built."""
+"""Calls of the command line, and a built table for it to find."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A checkout to type commands in, and what takes the place of the programs that they become."""
+"""A checkout to run commands in, and a replacement for the programs they exec."""
 
 from pathlib import Path
 from unittest.mock import Mock

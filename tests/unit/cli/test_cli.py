@@ -86,14 +86,14 @@ def test_show_compares_attention_with_plain_attention(
     )
 
 
-def test_what_is_built_is_listed_with_its_seeds(checkout: Path) -> None:
+def test_list_shows_built_artifacts_with_their_seeds(checkout: Path) -> None:
     table_with(checkout, "table6", [4, 6, 8])
     lines = {line.split()[0]: line for line in call("list").output.splitlines()}
     assert lines["table6"].split()[1:3] == ["3", "seeds"] and lines["table2"].split()[1] == "-"
     assert call("list", "--runs").output.startswith("transformer ")
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(checkout: Path) -> None:
+def test_a_closed_pipe_is_no_error(checkout: Path) -> None:
     reads, writes = os.pipe()
     os.close(reads)
     command = [sys.executable, "-m", "difftransformer", "list"]
@@ -102,7 +102,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(checkout: Path) -> None:
     assert (ended.stderr, ended.returncode) == ("", 128 + signal.SIGPIPE)
 
 
-def test_its_version_is_said(checkout: Path) -> None:
+def test_version_is_printed(checkout: Path) -> None:
     assert call("--version").output == f"difftransformer {difftransformer.__version__}\n"
 
 
@@ -164,7 +164,9 @@ def test_the_name_of_a_table_builds_it(
         ("open", "results/tiny/report/index.html: not built yet: difftransformer build"),
     ],
 )
-def test_a_wrong_call_is_one_line_with_its_cure(words: str, message: str, checkout: Path) -> None:
+def test_a_wrong_call_is_a_one_line_error_with_a_fix(
+    words: str, message: str, checkout: Path
+) -> None:
     ended = RUNNER.invoke(app, words.split(), prog_name="difftransformer")
     assert ended.exit_code == 2
     (line,) = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
@@ -216,7 +218,7 @@ def test_tracking_is_sent_where_the_configuration_says(
 
 
 @pytest.mark.parametrize("store", ["databricks", "databricks://mine"])
-def test_runs_in_databricks_are_left_to_it(
+def test_ui_starts_no_server_for_databricks(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = Mock()
@@ -238,7 +240,7 @@ def test_runs_in_databricks_are_left_to_it(
         (("check-config", "--scale", "tinny"), "unknown scale 'tinny'; did you mean 'tiny'?"),
     ],
 )
-def test_a_wrong_name_is_one_line(
+def test_an_unknown_name_is_a_one_line_error(
     words: tuple[str, ...], message: str, repository: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ended = call(*words, "--config-dir", repository / "config")
@@ -278,7 +280,7 @@ def test_make_plan_gets_costs_of_scales_with_a_machine_alone(repository: Path) -
     assert "GPU-hours" in call(*words, "--scale", "paper").output
 
 
-def test_the_results_folder_is_named_for_make(
+def test_the_results_folder_is_printed_for_make(
     repository: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert call("results-folder", "--config-dir", repository / "config").output == "results/tiny\n"

@@ -95,7 +95,7 @@ def test_the_lexical_judge_leaves_counts_and_single_judgments(answered: Path) ->
     ]  # fmt: skip
 
 
-def test_the_lexical_judge_says_the_same_again(answered: Path, tmp_path: Path) -> None:
+def test_the_lexical_judge_is_deterministic(answered: Path, tmp_path: Path) -> None:
     judge(answered, LexicalJudge())
     built = tmp_path / "results" / "tiny"
     first = Path(shutil.copytree(built, tmp_path / "first"))
@@ -129,7 +129,7 @@ def test_unclear_replies_are_counted_and_not_dropped(answered: Path, server: Jud
     assert len(server.requests) == 7
 
 
-def test_key_and_address_stand_nowhere(
+def test_the_api_key_and_url_are_never_written(
     answered: Path, server: JudgingServer, tmp_path: Path
 ) -> None:
     ended = [judge(answered, endpoint())]

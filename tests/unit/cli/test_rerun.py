@@ -1,4 +1,4 @@
-"""One ablation done again: what is forced, and of which build."""
+"""`rerun` of one ablation: the forced jobs and the build they belong to."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the step of a training does around it."""
+"""The training step: its log when the job is requeued."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Spoil one file of config/ and see that it is one line that names the place."""
+"""Damage one file of config/ and check that the error is one line with its location."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

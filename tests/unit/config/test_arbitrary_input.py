@@ -1,4 +1,4 @@
-"""Arbitrary YAML and arbitrary values give settings or our error, never another exception."""
+"""Arbitrary YAML and values give settings or a ConfigError, never another exception."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a user can get wrong about tables, claims, stand-ins and what others found is one line."""
+"""Errors in tables, claims, proxies and replications are one line."""
 
 import re
 from pathlib import Path
@@ -166,7 +166,7 @@ CASES: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_it_is_one_line_that_names_the_place(
+def test_errors_are_one_line_and_name_the_location(
     case: str, config_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(config_folder)  # where there is no data/
@@ -182,7 +182,7 @@ def test_it_is_one_line_that_names_the_place(
         ("mine.yml", "files end in .yaml here; rename it to mine.yaml"),
     ],
 )
-def test_a_file_that_could_not_be_asked_for_is_one_line(
+def test_an_artifact_file_with_a_reserved_name_is_a_one_line_error(
     file: str, message: str, config_folder: Path
 ) -> None:
     path = config_folder / "artifacts" / file

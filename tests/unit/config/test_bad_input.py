@@ -1,4 +1,4 @@
-"""Everything a user can get wrong in config/ is one line: place, key, what is allowed."""
+"""Every error in config/ is one line: location, key and allowed values."""
 
 from pathlib import Path
 
@@ -287,7 +287,7 @@ CASES: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_it_is_one_line_that_names_the_place(
+def test_errors_are_one_line_and_name_the_location(
     case: str, config_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(config_folder)  # where there is no data/

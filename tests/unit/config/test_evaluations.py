@@ -1,4 +1,4 @@
-"""Evaluations are found by listing folders; one that breaks the contract is named in one line."""
+"""Evaluations are discovered as folders; a broken one gives a one-line error."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +34,7 @@ def make(folder: Path, **changes: str | None) -> None:
             (folder / "entropy" / name).write_text(text)
 
 
-def test_what_has_a_folder_is_a_evaluation(folder: Path) -> None:
+def test_every_folder_is_an_evaluation(folder: Path) -> None:
     make(folder)
     (folder / "__pycache__").mkdir()
     (folder / "notes.txt").write_text("")
@@ -56,7 +56,7 @@ def test_what_has_a_folder_is_a_evaluation(folder: Path) -> None:
         ),
     ],
 )
-def test_a_folder_says_what_it_lacks(
+def test_an_error_names_what_the_folder_lacks(
     folder: Path, changes: dict[str, str | None], message: str
 ) -> None:
     make(folder, **changes)
@@ -85,7 +85,7 @@ KIND = """
         ("Suite", KIND, "Suite has no reading(self, model, longest)"),
     ],
 )
-def test_a_suite_says_what_it_lacks(
+def test_an_error_names_what_the_suite_lacks(
     base: str, body: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = ModuleType("settings")
@@ -105,7 +105,7 @@ class Suite(evaluation.{base}):
     )
 
 
-def test_a_misspelt_evaluation_is_answered_with_the_nearest() -> None:
+def test_a_misspelt_evaluation_suggests_the_nearest_name() -> None:
     with pytest.raises(ConfigError, match="here: unknown evaluation 'sink'; did you mean 'sinks'"):
         evaluations.evaluation("sink", "here")
     with pytest.raises(ConfigError, match="kind: unknown kind 'recal'; did you mean 'recall'"):

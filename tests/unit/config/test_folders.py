@@ -40,7 +40,7 @@ def test_a_loop_of_links_ends_and_no_folder_is_read_twice(folder: Path) -> None:
     assert names_below(folder) == ["deep/two", "linked/deep/four", "linked/three", "one"]
 
 
-def test_what_is_no_folder_has_nothing_below(folder: Path) -> None:
+def test_a_path_that_is_no_folder_has_no_files(folder: Path) -> None:
     assert names_below(folder / "one") == names_below(folder / "nowhere") == []
 
 

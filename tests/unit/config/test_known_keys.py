@@ -1,4 +1,4 @@
-"""Hints to an unknown key are the keys of its own mapping, wherever that stands."""
+"""Hints for an unknown key are the keys of its own mapping at any depth."""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""What --config sets for one call, and what is wrong with it in one line."""
+"""Settings from --config and --configfile, and their one-line errors."""
 
 from pathlib import Path
 from typing import Any
@@ -141,7 +141,7 @@ def test_later_files_and_the_command_line_win(config_folder: Path, tmp_path: Pat
         (["scale"], "--config scale: takes key=value"),
     ],
 )
-def test_words_of_the_command_line_are_read_strictly(words: list[str], message: str) -> None:
+def test_command_line_settings_are_parsed_strictly(words: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_settings(words)
     assert message in str(caught.value)
@@ -158,7 +158,7 @@ def test_words_of_the_command_line_are_read_strictly(words: list[str], message: 
         ("variant: nope", "variant: unknown variant 'nope'"),
     ],
 )
-def test_an_attention_that_a_call_sets_is_blamed_on_the_call(
+def test_an_error_in_overridden_attention_names_the_settings_file(
     setting: str, message: str, config_folder: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "mine.yaml"
@@ -206,7 +206,7 @@ def test_elsewhere_than_in_a_project_the_line_says_where_to_go(tmp_path: Path) -
         ("seeds=[1,7]", [1, 7]),
     ],
 )
-def test_a_text_in_quotes_is_read_once(word: str, read: Any, config_folder: Path) -> None:
+def test_quoted_text_is_parsed_once(word: str, read: Any, config_folder: Path) -> None:
     settings = parse_settings([word])
     (key,) = settings
     assert settings[key] == read

@@ -1,4 +1,4 @@
-"""Pretrained models that cannot be adapted: one line before any job."""
+"""Pretrained models that cannot be adapted give a one-line error before any job."""
 
 import json
 from pathlib import Path

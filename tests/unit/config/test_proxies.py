@@ -1,4 +1,4 @@
-"""What a scale leaves out, and what stands in; runs that are pretrained models."""
+"""Models that a scale omits or replaces by proxies, and pretrained runs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The registry of claims: what it may hold, and that a claim never changes under its id."""
+"""The registry of claims: allowed content, and claims that never change under their id."""
 
 import subprocess
 from collections import Counter
@@ -34,7 +34,7 @@ def read(raw: dict[str, Any], folder: Path) -> None:
     check_registry(registry, RESOLVER.artifacts, str(path))
 
 
-def test_there_are_few_and_one_primary_question_of_a_kind() -> None:
+def test_there_are_few_claims_and_few_primary_endpoints() -> None:
     assert len(CLAIMS) <= MOST_CLAIMS
     primary = [claim for claim in CLAIMS.values() if claim.endpoint == "primary"]
     counts = Counter(claim.paper for claim in primary)
@@ -104,7 +104,7 @@ def test_more_claims_than_a_reader_can_weigh_are_refused(tmp_path: Path) -> None
         read(RAW | {"claims": many}, tmp_path)
 
 
-def test_its_digest_is_of_what_it_says() -> None:
+def test_the_digest_of_a_claim_depends_on_its_content() -> None:
     claim = CLAIMS["V1.loss"]
     assert claim.digest == Claim(**RAW["claims"]["V1.loss"]).digest
     assert claim.digest != claim.model_copy(update={"powered_for": 0.03}).digest

@@ -1,4 +1,4 @@
-"""What decides the numbers of a run."""
+"""Settings that decide the results of a run."""
 
 from typing import Any
 

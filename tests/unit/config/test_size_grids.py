@@ -1,4 +1,4 @@
-"""Size grids: every row of a section at every recipe, and nothing trained twice."""
+"""Size grids: every model of a section at every recipe, none trained twice."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def test_a_run_at_its_own_setup_is_itself() -> None:
 
 
 @pytest.mark.parametrize("scale", ["smoke", "tiny", "small", "gpu", "paper"])
-def test_sizes_ascend_and_share_everything_but_the_attention(scale: str, repository: Path) -> None:
+def test_sizes_ascend_and_differ_only_in_attention(scale: str, repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": scale})
     pairs = list(
         zip(*(plan.resolver.members(r, "parameters") for r in ("transformer", "diff")), strict=True)

@@ -1,4 +1,4 @@
-"""Suites as they are written in YAML."""
+"""Evaluation suites in YAML."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""YAML is read strictly: each trap is one line with file and line."""
+"""YAML is parsed strictly: each trap gives a one-line error with file and line."""
 
 import pytest
 
@@ -19,7 +19,7 @@ from difftransformer.errors import ConfigError
         ("a: *nowhere\n", "undefined alias"),
     ],
 )
-def test_a_trap_is_one_line(text: str, message: str) -> None:
+def test_a_yaml_trap_is_a_one_line_error(text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_mapping(text, "some.yaml")
     line = str(caught.value)

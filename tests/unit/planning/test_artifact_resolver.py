@@ -1,4 +1,4 @@
-"""Tables and figures as their jobs get them, and what an artifact may name."""
+"""Resolved configs of tables and figures, and checks of the names in them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -49,7 +49,7 @@ def test_a_slice_holds_everything_and_survives_json(declared: ArtifactResolver) 
     assert ResolvedArtifact.model_validate_json(slice.model_dump_json()) == slice
 
 
-def test_replications_reach_the_sections_that_show_them_alone(declared: ArtifactResolver) -> None:
+def test_only_sections_that_show_replications_get_them(declared: ArtifactResolver) -> None:
     (section,) = sliced(declared, "evidence").sections
     assert section.replications == list(declared.replications) and section.replications
     other = [
@@ -60,7 +60,7 @@ def test_replications_reach_the_sections_that_show_them_alone(declared: Artifact
     assert not any(part.replications for part in sliced(declared).sections)
 
 
-def test_options_may_not_name_a_row_that_is_not_there(declared: ArtifactResolver) -> None:
+def test_options_that_name_a_missing_row_are_refused(declared: ArtifactResolver) -> None:
     (part,) = declared.artifacts["evidence"].sections
     rows = [row for row in part.rows if row.run != "diff_lambda_0"]
     spoilt = changed(declared, "evidence", sections=[part.model_copy(update={"rows": rows})])
@@ -108,7 +108,7 @@ def test_an_unknown_published_table_is_one_line(declared: ArtifactResolver) -> N
     assert "\n" not in str(error.value)
 
 
-def test_an_unknown_run_is_named_with_its_place(declared: ArtifactResolver) -> None:
+def test_an_unknown_run_is_named_with_its_location(declared: ArtifactResolver) -> None:
     part = declared.artifacts["table6"].sections[0]
     rows = [*part.rows[:3], part.rows[3].model_copy(update={"run": "dif"})]
     edited = changed(declared, "table6", sections=[part.model_copy(update={"rows": rows})])

@@ -1,4 +1,4 @@
-"""Tables and figures of a scale: their rows, the claims on them, and what they are made of."""
+"""Tables and figures of a scale: their rows, claims and inputs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What an expensive scale costs, reckoned again by hand."""
+"""Cost estimates of the paper scale agree with calculations by hand."""
 
 import shutil
 from pathlib import Path
@@ -18,7 +18,7 @@ def plan(repository: Path) -> Plan:
     return Plan.load(repository / "config", {"scale": "paper"})
 
 
-def test_hours_are_operations_over_what_the_cards_do(plan: Plan) -> None:
+def test_gpu_hours_are_flops_over_gpu_throughput(plan: Plan) -> None:
     costs = {cost.run: cost for cost in training_costs(plan, ["table1", "table2"])}
     cost = costs["transformer_3b"]
     d, layers, ffn, vocabulary, length = 3072, 28, 8192, 100288, 4096
@@ -32,7 +32,7 @@ def test_hours_are_operations_over_what_the_cards_do(plan: Plan) -> None:
     assert costs["transformer_3b_1t"].gpu_hours == pytest.approx(cost.gpu_hours * 250 / 90)
 
 
-def test_memory_is_states_and_what_layers_keep(plan: Plan) -> None:
+def test_peak_memory_is_states_plus_activations(plan: Plan) -> None:
     d, layers, ffn, vocabulary, length, micro = 3072, 28, 8192, 100288, 4096, 2
     layer = 4 * d * d + 3 * d * ffn + 2 * d
     outside = vocabulary * d + d
@@ -46,7 +46,7 @@ def test_memory_is_states_and_what_layers_keep(plan: Plan) -> None:
     assert estimate.peak == pytest.approx(states + of_layer * layers + max(of_layer, logits))
 
 
-def test_a_step_sends_each_layer_three_times(plan: Plan) -> None:
+def test_each_layer_is_communicated_three_times_per_step(plan: Plan) -> None:
     slice, machine = plan.jobs.run("transformer_3b"), plan.machine
     d, layers, ffn, vocabulary, length = 3072, 28, 8192, 100288, 4096
     layer, outside = 4 * d * d + 3 * d * ffn + 2 * d, vocabulary * d + d
@@ -63,7 +63,7 @@ def test_a_step_sends_each_layer_three_times(plan: Plan) -> None:
     assert step_cost(large.model, large.training, 512, machine).sequences == 512
 
 
-def test_a_large_training_asks_its_node_for_room_to_copy_a_checkpoint(plan: Plan) -> None:
+def test_host_memory_includes_a_checkpoint_copy(plan: Plan) -> None:
     d, layers, ffn, vocabulary = 3072, 28, 8192, 100288
     parameters = layers * (4 * d * d + 3 * d * ffn + 2 * d) + vocabulary * d + d
     assert plan.jobs.host_mb("transformer_3b") == pytest.approx(8000 + 24e-6 * parameters, abs=1)
@@ -71,7 +71,7 @@ def test_a_large_training_asks_its_node_for_room_to_copy_a_checkpoint(plan: Plan
 
 
 @pytest.mark.slow
-def test_no_model_is_trained_twice_and_all_fit(plan: Plan) -> None:
+def test_no_model_is_trained_twice_and_all_fit_in_memory(plan: Plan) -> None:
     artifacts = plan.requested_artifacts(["all"])
     plan.require_room(plan.trainings(artifacts))
     costs = training_costs(plan, artifacts)
@@ -85,7 +85,7 @@ def test_no_model_is_trained_twice_and_all_fit(plan: Plan) -> None:
     assert "6 pretrained models" in output
 
 
-def test_what_does_not_fit_is_refused_before_the_first_job(
+def test_runs_that_exceed_gpu_memory_are_refused_before_any_job(
     repository: Path, tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(repository / "config", tmp_path / "config"))
@@ -107,7 +107,7 @@ def test_what_does_not_fit_is_refused_before_the_first_job(
     plan.require_room(plan.trainings(["table6"]))  # what is not asked for stops nobody
 
 
-def test_held_out_text_that_a_share_gives_takes_room_too(repository: Path, tmp_path: Path) -> None:
+def test_validation_share_counts_towards_disk_space(repository: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(repository / "config", tmp_path / "config"))
     scale = folder / "scales" / "paper.yaml"
     own = "fineweb_edu: {tokens: 10500000000"
@@ -117,7 +117,7 @@ def test_held_out_text_that_a_share_gives_takes_room_too(repository: Path, tmp_p
     assert f", {4 * 1.5 * 10.5e9 / 2**30:.0f} GiB of tokens" in total
 
 
-def test_a_published_base_is_planned_by_its_sizes(repository: Path) -> None:
+def test_a_pretrained_base_is_costed_by_its_sizes(repository: Path) -> None:
     attention = {"variant": "softmax", "num_heads": 24, "num_kv_heads": 8, "head_dim": 128}
     sizes = {
         "vocab_size": 128256, "d_model": 3072, "num_layers": 28, "ffn_dim": 8192,

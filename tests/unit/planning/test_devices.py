@@ -18,7 +18,7 @@ from difftransformer.planning import devices
         ("auto", "auto", None, None),
     ],
 )
-def test_a_finished_result_says_which_device_auto_was(
+def test_device_auto_follows_a_finished_result(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     device: str,

@@ -1,4 +1,4 @@
-"""Edits of the configuration, and the jobs whose parameters each changes.
+"""Edits of the configuration change the parameters of the expected jobs.
 
 tests/workflow checks which jobs rerun; tests/unit/provenance/test_edits.py edits code.
 """

@@ -43,7 +43,7 @@ def test_paper_scale_extends_as_printed(repository: Path) -> None:
     )
 
 
-def test_mathematics_goes_on_in_two_stages(plan: Plan) -> None:
+def test_mathematics_is_trained_in_two_stages(plan: Plan) -> None:
     first, second = plan.jobs.run("math_diff"), plan.jobs.run("reasoning_diff")
     assert second.init_from == "math_diff"
     assert first.init_from == ("long_diff" if plan.jobs.scale in ("gpu", "paper") else "diff")
@@ -87,7 +87,7 @@ def test_a_derived_dataset_shares_the_tokenizer_of_its_base(plan: Plan) -> None:
     assert plan.jobs.base_tokenizer("recall_long") == plan.jobs.base_tokenizer("recall") == []
 
 
-def test_a_corpus_takes_the_place_of_the_base(
+def test_a_corpus_replaces_the_base(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""What the process that jobs are forked from imports for them."""
+"""Modules that the parent process imports before it forks jobs."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ def test_modules_of_many_jobs_are_imported_once_and_of_few_by_themselves(reposit
     assert common_modules(many, []) == []
 
 
-def test_adapting_counts_and_what_is_named_is_there(repository: Path) -> None:
+def test_common_modules_include_adaptation_methods_and_can_be_imported(repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": "smoke", "seeds": MANY})
     modules = common_modules(plan, ["dex_methods"])
     assert "difftransformer.training.methods.lora" in modules
@@ -33,7 +33,7 @@ def test_adapting_counts_and_what_is_named_is_there(repository: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_imported_for_jobs_leaves_a_process_that_may_be_forked(repository: Path) -> None:
+def test_the_process_can_fork_after_importing_common_modules(repository: Path) -> None:
     """Else every job from then on would start by itself: slower than with nothing imported."""
     plan = Plan.load(repository / "config", {"scale": "tiny", "seeds": 3})
     modules = [name for group in plan.groups.values() for name in common_modules(plan, group)]

@@ -1,4 +1,4 @@
-"""Rows whose variant is an interpretation say so to every table and figure that shows them."""
+"""Every table and figure marks variants that deviate from their paper."""
 
 from pathlib import Path
 from typing import get_args
@@ -14,7 +14,7 @@ OURS = {name for name in variants() if deviation_from_paper(name)}
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))
-def test_what_is_ours_reaches_every_table_and_figure(
+def test_deviations_from_papers_reach_every_table_and_figure(
     kind: Kind, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -37,7 +37,7 @@ def test_code_of_a_run_is_that_of_its_variant_alone(repository: Path) -> None:
     ("dataset", "run", "fewest"),
     [("recall", "recall_diff", 8 * 64), ("stdlib_text", "diff", 8 * 64 + 1)],
 )
-def test_data_for_one_batch_are_enough(
+def test_datasets_need_at_least_one_batch(
     repository: Path, dataset: str, run: str, fewest: int
 ) -> None:
     original = ConfigResolver.load(repository / "config", {"scale": "smoke"})
@@ -61,7 +61,7 @@ def test_data_for_one_batch_are_enough(
         ({"validation_tokens": None, "tokens": None}, None),
     ],
 )
-def test_text_to_validate_on_is_at_least_one_window(
+def test_validation_text_needs_at_least_one_window(
     repository: Path, changes: dict[str, float | None], refused: str | None
 ) -> None:
     original = ConfigResolver.load(repository / "config", {"scale": "smoke"})
@@ -75,7 +75,7 @@ def test_text_to_validate_on_is_at_least_one_window(
         check_run(resolver, resolver.run("diff"))
 
 
-def test_a_model_from_elsewhere_is_evaluated_once_and_trained_by_nothing(repository: Path) -> None:
+def test_a_pretrained_model_is_evaluated_once_and_never_trained(repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": "gpu", "seeds": 3})
     results = [name for name in plan.artifacts.results("table1") if "open_llama" in name]
     assert results == [
@@ -98,7 +98,9 @@ def test_a_model_from_elsewhere_is_evaluated_once_and_trained_by_nothing(reposit
 
 
 @pytest.mark.parametrize("scale", ["gpu", "paper"])
-def test_open_weights_are_read_on_text_in_their_own_token_ids(repository: Path, scale: str) -> None:
+def test_pretrained_models_are_evaluated_with_their_own_tokenizer(
+    repository: Path, scale: str
+) -> None:
     plan = Plan.load(repository / "config", {"scale": scale, "seeds": 2})
     jobs, suite, run = plan.jobs, "attention_maps_open", "motif_2_6b"
     results = [name for name in plan.artifacts.results("open_weights") if suite in name]
@@ -126,7 +128,7 @@ def test_open_weights_are_read_on_text_in_their_own_token_ids(repository: Path, 
         ("finweb_edu", "did you mean 'fineweb_edu'"),
     ],
 )
-def test_a_model_from_elsewhere_cannot_read_just_any_text(
+def test_a_pretrained_model_needs_a_suitable_dataset(
     config_folder: Path, dataset: str, message: str
 ) -> None:
     scale, setting = config_folder / "scales/gpu.yaml", "dataset: fineweb_edu_32k, batch_size: 1"
@@ -194,7 +196,7 @@ def test_benchmarks_of_the_project_win_over_the_scale(
         nowhere.jobs.benchmarks(suite)
 
 
-def test_items_that_a_folder_lacks_stop_the_targets_that_read_them_alone(
+def test_missing_items_stop_only_the_targets_that_read_them(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -208,7 +210,7 @@ def test_items_that_a_folder_lacks_stop_the_targets_that_read_them_alone(
     assert listed(listing) == ["xsum/test.jsonl"]
 
 
-def test_a_missing_corpus_stops_the_targets_that_read_it_alone(
+def test_a_missing_corpus_stops_only_the_targets_that_read_it(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # where there is no data/
@@ -248,7 +250,7 @@ def _with_suite(resolver: ConfigResolver, name: str, changes: dict[str, object])
     return replace(resolver, scale=scale.model_copy(update={"suites": suites}))
 
 
-def test_what_is_measured_on_the_cpu_asks_for_no_card(repository: Path) -> None:
+def test_evaluations_on_the_cpu_request_no_gpu(repository: Path) -> None:
     jobs = Plan.load(repository / "config", {"scale": "paper"}).jobs
     assert jobs.resolver.suite("curvature").device == "cpu"
     assert jobs.gpus("diff", "curvature") == 0

@@ -1,4 +1,4 @@
-"""Who judges what: jobs of the judges, what they depend on, and what is checked beforehand."""
+"""Jobs of the judges: their dependencies and the checks before them."""
 
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ def test_the_table_knows_its_judges_in_their_order(repository: Path) -> None:
         assert slice.sections[0].judges == order
 
 
-def test_code_of_a_judge_is_its_own(repository: Path) -> None:
+def test_judges_have_different_code_fingerprints(repository: Path) -> None:
     plan = load(repository)
     codes = {
         plan.jobs.code("judge_answers", judge, "hallucination") for judge in ("lexical", "endpoint")

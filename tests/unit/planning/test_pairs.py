@@ -1,4 +1,4 @@
-"""What rows of one table share, seed by seed, so that their differences are paired."""
+"""Models of one table share initial weights per seed, so differences are paired."""
 
 from itertools import combinations
 from pathlib import Path
@@ -33,7 +33,7 @@ def drawn(sizes: Sizes, run: str) -> dict[str, Tensor]:
 @pytest.mark.parametrize(
     "artifact", ["table6", "table6_recall", "v2_loss", "v2_ablations", "variants"]
 )
-def test_rows_share_every_byte_of_what_they_have_in_common(sizes: Sizes, artifact: str) -> None:
+def test_rows_share_the_initial_weights_of_common_parameters(sizes: Sizes, artifact: str) -> None:
     rows = {run: drawn(sizes, run) for run in sizes.resolver.artifacts[artifact].runs()}
     assert len(rows) > 2
     for first, second in combinations(rows, 2):

@@ -1,4 +1,4 @@
-"""The plan: targets, and what became of the tables and figures of the papers."""
+"""The plan: targets, and the status of each table and figure of the papers."""
 
 import errno
 from dataclasses import replace
@@ -65,7 +65,7 @@ def test_a_table_without_a_language_model_as_judge_says_so(repository: Path) -> 
     assert states["table5"] == ["built here"]
 
 
-def test_what_a_scale_lacks_and_leaves_out_is_told_apart(repository: Path) -> None:
+def test_missing_settings_and_excluded_models_have_different_statuses(repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": "tiny"})
     artifacts = ["table1", "table4", "table8"]
     paper, *_ = paper_contents(_without_timings(plan.resolver), artifacts)
@@ -92,7 +92,7 @@ def test_what_a_scale_lacks_and_leaves_out_is_told_apart(repository: Path) -> No
     assert next(item.states for item in paper.items if item.artifact == "table4") == ["built here"]
 
 
-def test_what_lies_there_whole_is_kept(repository: Path, tmp_path: Path) -> None:
+def test_only_complete_earlier_artifacts_are_reported(repository: Path, tmp_path: Path) -> None:
     plan = Plan.load(repository / "config", {"results": str(tmp_path)})
     (table,), (figure,) = plan.tables(["figure8"]), plan.figures(["figure8"])
     Path(table).parent.mkdir(parents=True)
@@ -104,7 +104,7 @@ def test_what_lies_there_whole_is_kept(repository: Path, tmp_path: Path) -> None
     assert plan.earlier_artifacts(["figure8"]) == []
 
 
-def test_a_place_that_cannot_be_written_is_named_and_nothing_is_made(
+def test_an_unwritable_results_folder_is_named_and_not_created(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def required(results: Path) -> None:
@@ -132,7 +132,7 @@ def _without_timings(resolver: ConfigResolver) -> Artifacts:
     return Plan(replace(resolver, scale=untimed)).artifacts
 
 
-def test_claims_are_tested_on_the_tables_that_are_asked_for(
+def test_claims_are_tested_on_the_requested_tables(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""A pretrained model in the place of what is adapted: what is planned, and what is refused."""
+"""A pretrained model as the base of adaptations: planned jobs and refused settings."""
 
 import json
 import shutil
@@ -64,7 +64,7 @@ def test_adaptations_start_from_its_files_on_text_in_its_token_ids(
     assert jobs.base_tokenizer("second_text_of_pretrained_base") == []
 
 
-def test_it_is_the_base_wherever_adaptations_are_shown(plan: Plan) -> None:
+def test_the_pretrained_model_is_the_base_in_every_adaptation_table(plan: Plan) -> None:
     artifacts = plan.artifacts.available
     adaptations = {f"dex_table{n}" for n in (1, 4, 5, 6)} | {"dex_methods", "dex_frontier"}
     assert adaptations < artifacts.keys()
@@ -80,7 +80,7 @@ def test_it_is_the_base_wherever_adaptations_are_shown(plan: Plan) -> None:
     assert row.pretrained and row.label == "mine" and row.paper == "transformer"
 
 
-def test_what_is_not_built_of_it_says_why(plan: Plan) -> None:
+def test_artifacts_that_are_not_built_say_why(plan: Plan) -> None:
     message = "'dex_table7' cannot be built: Not for the model .* `pretrained`: it also shows"
     with pytest.raises(UserError, match=message):
         plan.require("dex_table7", "rerun")
@@ -90,7 +90,7 @@ def test_what_is_not_built_of_it_says_why(plan: Plan) -> None:
 
 
 @pytest.mark.parametrize("scale", ["gpu", "paper"])
-def test_where_questions_are_text_it_is_asked_them_too(repository: Path, scale: str) -> None:
+def test_the_pretrained_model_is_evaluated_on_text_suites(repository: Path, scale: str) -> None:
     def plan(**sizes: int) -> Plan:
         pretrained = HUB | {"sizes": {**HUB["sizes"], **sizes}}  # type: ignore[dict-item]
         return Plan.load(repository / "config", {"scale": scale, "pretrained": pretrained})
@@ -121,7 +121,7 @@ LLAMA_1B = {
 
 
 @pytest.mark.parametrize("sizes", [HUB["sizes"], LLAMA_1B], ids=["Qwen2.5-0.5B", "Llama-3.2-1B"])
-def test_both_of_the_papers_small_bases_fit_a_card_at_scale_gpu(
+def test_both_small_base_models_of_the_paper_fit_a_gpu(
     repository: Path, sizes: dict[str, Any]
 ) -> None:
     pretrained = HUB | {"sizes": sizes}
@@ -133,7 +133,7 @@ def test_both_of_the_papers_small_bases_fit_a_card_at_scale_gpu(
     assert 20 < largest / 2**30 < 70
 
 
-def test_what_models_from_elsewhere_read_reruns_nothing_of_ours(
+def test_the_dataset_of_pretrained_models_reruns_no_other_evaluation(
     config_folder: Path, tmp_path: Path
 ) -> None:
     def config_file() -> str:
@@ -157,7 +157,7 @@ def test_nothing_else_changes(plan: Plan, repository: Path) -> None:
     assert other.jobs.run("adapted_dex").pretrained is None
 
 
-def test_one_of_the_hub_is_planned_by_the_sizes_that_are_given(repository: Path) -> None:
+def test_a_hub_model_is_planned_by_its_configured_sizes(repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": "gpu", "pretrained": HUB})
     run = plan.jobs.run("adapted_dex")
     assert run.model.d_model == 896 and plan.jobs.weights(PRETRAINED_BASE, 0) == []
@@ -165,7 +165,7 @@ def test_one_of_the_hub_is_planned_by_the_sizes_that_are_given(repository: Path)
     assert plan.artifacts.resolve("dex_table1", "table").sections[0].rows[0].label == "Decoder"
 
 
-def test_one_of_the_hub_without_a_revision_is_taken_as_it_is(repository: Path) -> None:
+def test_a_hub_model_without_a_revision_uses_main(repository: Path) -> None:
     pretrained = {key: value for key, value in HUB.items() if key != "revision"}
     plan = Plan.load(repository / "config", {"scale": "gpu", "pretrained": pretrained})
     dataset = plan.resolver.dataset(plan.jobs.run("adapted_dex").dataset)
@@ -185,7 +185,7 @@ def test_one_of_the_hub_without_a_revision_is_taken_as_it_is(repository: Path) -
         (7, "pretrained"),
     ],
 )
-def test_what_cannot_be_adapted_is_one_line(
+def test_a_model_that_cannot_be_adapted_is_a_one_line_error(
     repository: Path, pretrained: Any, message: str
 ) -> None:
     with pytest.raises(UserError, match=message) as refusal:
@@ -193,7 +193,7 @@ def test_what_cannot_be_adapted_is_one_line(
     assert "\n" not in str(refusal.value)
 
 
-def test_a_run_cannot_be_trained_on_from_it(config_folder: Path, folder: Path) -> None:
+def test_a_run_cannot_continue_from_the_pretrained_model(config_folder: Path, folder: Path) -> None:
     runs = config_folder / "runs.yaml"
     entry = "  further: {label: Further, base: transformer, init_from: pretrained_base}\n"
     runs.write_text(runs.read_text() + entry)

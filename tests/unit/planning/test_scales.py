@@ -1,4 +1,4 @@
-"""The repository's own scales: what their runs are, how large, and at which rates."""
+"""The repository's own scales: their runs, model sizes and learning rates."""
 
 import re
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_every_scale_resolves_every_run(plan: Plan) -> None:
             assert plan.jobs.run(name).run == name
 
 
-def test_a_scale_and_its_sizes_are_called_by_their_parameters(plan: Plan) -> None:
+def test_scales_and_recipes_state_their_parameter_counts(plan: Plan) -> None:
     """By a count of the Transformer, in the scale's description and the recipes' names."""
     match = re.search(r"About (\d+)M parameters", plan.resolver.scale.description)
     stated = {"transformer": float(match[1])} if match else {}
@@ -47,7 +47,7 @@ def test_a_scale_and_its_sizes_are_called_by_their_parameters(plan: Plan) -> Non
         assert counted == pytest.approx(millions, rel=0.025, abs=0.5), run
 
 
-def test_rows_of_table_6_differ_in_norm_gains_and_lambda_vectors_alone(plan: Plan) -> None:
+def test_rows_of_table_6_differ_only_in_norm_gains_and_lambda_vectors(plan: Plan) -> None:
     def matrices(name: str) -> int:
         model = plan.jobs.run(name).model
         attention = model.attention
@@ -61,7 +61,7 @@ def test_rows_of_table_6_differ_in_norm_gains_and_lambda_vectors_alone(plan: Pla
     assert len({matrices(name) for name in (*TABLE_6, *CONTROLS)}) == 1
 
 
-def test_the_rows_differ_in_nothing_but_attention_and_learning_rate(plan: Plan) -> None:
+def test_rows_differ_only_in_attention_and_learning_rate(plan: Plan) -> None:
     def rest(slice: RunConfig) -> dict:
         differ = {"lr", "save_checkpoints_at"}  # the second changes no step
         return slice.model_dump(exclude={"run": True, "model": {"attention"}, "training": differ})
@@ -120,7 +120,7 @@ def test_small_has_a_training_of_the_central_rows_that_fits_ten_minutes(reposito
     assert files.run("diff").model == plan.resolver.run("diff").model
 
 
-def test_sweep_runs_differ_in_the_learning_rate_alone(repository: Path) -> None:
+def test_sweep_runs_differ_only_in_the_learning_rate(repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": "tiny"})
     rates = plan.resolver.scale.sweeps["lr_sweep"].rates()["diff"]
     for index, rate in enumerate(rates):
@@ -179,7 +179,7 @@ def test_a_new_run_has_the_chosen_rate_of_its_base_at_the_same_recipe(config_fol
     }  # fmt: skip
 
 
-def test_weights_are_kept_of_the_run_that_says_so_alone(config_folder: Path) -> None:
+def test_only_runs_that_request_intermediate_checkpoints_save_them(config_folder: Path) -> None:
     path = config_folder / "runs.yaml"
     mine = """runs:
   mine: {label: Mine, base: diff}

@@ -1,4 +1,4 @@
-"""JSON Schemas of the YAML files: those that are committed are current, and they hold the files."""
+"""JSON Schemas of the YAML files are current and accept the repository's files."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Runs that are sized after another one."""
+"""Runs whose size is matched to another run."""
 
 import shutil
 from pathlib import Path
@@ -18,7 +18,7 @@ def matched(sizes: Sizes) -> list[str]:
     return [name for name in sizes.resolver.runs if sizes.resolver.entry(name).match is not None]
 
 
-def test_v2_and_its_rivals_are_as_large_as_their_transformer(plan: Plan) -> None:
+def test_matched_runs_are_as_large_as_their_transformer(plan: Plan) -> None:
     sizes = Sizes(plan.resolver)
     names = matched(sizes)
     assert {"diff_v2", "recall_diff_v2", "transformer_1_5_heads", "tda"} <= set(names)

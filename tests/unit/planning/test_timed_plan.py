@@ -1,4 +1,4 @@
-"""Models that are timed, and what they are matched with."""
+"""Benchmarked models and the sizes they are matched to."""
 
 import shutil
 from dataclasses import asdict
@@ -23,7 +23,7 @@ def timed(plan: Plan, evaluation: str) -> Any:
     return BenchmarkConfig.model_validate_json(file.read_bytes())
 
 
-def test_rows_of_table_7_differ_in_their_attention_alone(plan: Plan) -> None:
+def test_rows_of_table_7_differ_only_in_attention(plan: Plan) -> None:
     slice = timed(plan, "throughput")
     assert set(plan.artifacts.available["table7"].runs()) <= set(slice.models)
     for shape, sizes in slice.config.shapes.items():
@@ -38,7 +38,7 @@ def test_rows_of_table_7_differ_in_their_attention_alone(plan: Plan) -> None:
     assert plan.jobs.timing_gpus("throughput") == int(plan.jobs.scale in ("small", "gpu", "paper"))
 
 
-def test_by_the_wall_clock_nothing_runs_beside_it(plan: Plan) -> None:
+def test_benchmarks_of_wall_clock_time_take_all_cores(plan: Plan) -> None:
     shared = {"smoke": {"throughput", "decoding"}, "tiny": {"throughput"}}.get(
         plan.jobs.scale, set()
     )
@@ -64,7 +64,7 @@ def test_variants_are_timed_with_the_sizes_of_their_runs(plan: Plan) -> None:
     ) == is_timed
 
 
-def test_rows_with_matched_flops_have_them_whether_sized_for_them_or_not(plan: Plan) -> None:
+def test_rows_of_the_matched_section_have_equal_flops(plan: Plan) -> None:
     matched = plan.artifacts.available["variants"].sections[1]
     assert "FLOPs" in matched.title
     first, *others = (plan.jobs.run(row.paper or row.run) for row in matched.rows)  # no stand-ins
@@ -74,7 +74,7 @@ def test_rows_with_matched_flops_have_them_whether_sized_for_them_or_not(plan: P
         assert abs(training_flops(run.model, run.training.seq_len) - wanted) <= 6 * step / 2, run
 
 
-def test_rows_that_decode_have_the_parameters_of_the_first(plan: Plan) -> None:
+def test_decoding_rows_have_equal_parameter_counts(plan: Plan) -> None:
     slice = timed(plan, "decoding")
     runs = (plan.artifacts.available[name].runs() for name in ("v2_decoding", "dex_figure12"))
     assert list(slice.models) == list(dict.fromkeys(chain.from_iterable(runs)))

@@ -1,4 +1,4 @@
-"""Listings of the user's files: named by content, and quick the second time."""
+"""Listings of the user's files: named by content, with cached digests."""
 
 import os
 from pathlib import Path
@@ -39,7 +39,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return paths
 
 
-def test_other_content_is_another_listing_whatever_its_time(files: list[Path]) -> None:
+def test_changed_content_changes_the_listing_whatever_the_mtime(files: list[Path]) -> None:
     listings = UserFiles(Path("plan"))
     listing = listings.listing("corpus", files)
     changed, before = files[1], files[1].stat()
@@ -54,7 +54,7 @@ def test_other_content_is_another_listing_whatever_its_time(files: list[Path]) -
     assert listings.listing("corpus", files[1:]) != listing
 
 
-def test_a_touched_file_is_the_same(files: list[Path]) -> None:
+def test_touching_a_file_keeps_the_listing(files: list[Path]) -> None:
     listing = UserFiles(Path("plan")).listing("corpus", files)
     for path in files:
         path.touch()

@@ -1,4 +1,4 @@
-"""Content alone proves that a file is what its job published, and two builds the same."""
+"""Checksums verify published files and compare two builds by content."""
 
 import hashlib
 import json
@@ -90,7 +90,7 @@ def test_a_changed_main_file_is_refused(main: Path, change) -> None:
         verify_file(main.parent / "details" / "samples.jsonl", main)
 
 
-def test_layout_of_the_json_does_not_count(main: Path) -> None:
+def test_layout_of_the_json_does_not_matter(main: Path) -> None:
     main.write_text(json.dumps(json.loads(main.read_text())))
     assert json.loads(read_checked(main))["loss"] == 0.1 + 0.2
 
@@ -141,7 +141,7 @@ def build(folder: Path, started: str = "now", weights: bytes = b"w", loss: float
     return folder
 
 
-def test_times_do_not_count(tmp_path: Path) -> None:
+def test_times_do_not_affect_the_comparison(tmp_path: Path) -> None:
     first, second = build(tmp_path / "one"), build(tmp_path / "other", "later")
     compared = compare_builds(first, second)
     assert [file.name for file in compared if file.same] == [

@@ -1,4 +1,4 @@
-"""What a power cut leaves: everything is on the disk before its final name, and then the name."""
+"""Files are synced to disk before and after they are renamed, so a power cut loses none."""
 
 import os
 from collections.abc import Callable, Iterator

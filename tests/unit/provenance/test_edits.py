@@ -1,4 +1,4 @@
-"""Edits of the real sources, and the jobs that each reruns by the code of the job itself."""
+"""Edits of the real sources rerun the jobs whose code they change."""
 
 import ast
 import shutil

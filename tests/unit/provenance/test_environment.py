@@ -1,4 +1,4 @@
-"""What a process runs in."""
+"""Checks of the environment that a process runs in."""
 
 from pathlib import Path
 

@@ -213,7 +213,7 @@ def test_modules_alone_are_their_code(tmp_path: Path) -> None:
     assert same != digest(package, loss, loss="from . import norms as n\n")
 
 
-def test_every_python_reads_the_same(tmp_path: Path) -> None:
+def test_the_digest_is_the_same_for_every_python(tmp_path: Path) -> None:
     """What was measured on one machine is looked up on others."""
     (tmp_path / "__init__.py").touch()
     (tmp_path / "errors.py").write_text(
@@ -236,7 +236,7 @@ json_values = st.recursive(
 
 
 @given(st.dictionaries(st.text(), json_values, max_size=4))
-def test_order_of_keys_does_not_count(values: dict[str, object]) -> None:
+def test_order_of_keys_does_not_matter(values: dict[str, object]) -> None:
     assert config_fingerprint(values) == config_fingerprint(dict(reversed(values.items())))
 
 

@@ -1,4 +1,4 @@
-"""The results folder: its names are in one module, and paths with wildcards find what is there."""
+"""The results folder: one module defines its names, and wildcards find its files."""
 
 import ast
 from collections.abc import Iterator

@@ -147,7 +147,7 @@ def test_variables_that_kubernetes_sets_for_a_service_of_our_name_are_its_own(
     check_variables()
 
 
-def test_memory_is_that_of_this_process_at_its_peak() -> None:
+def test_recorded_memory_is_the_peak_of_this_process() -> None:
     # In a process of its own: one that has run many tests has been larger before.
     code = (
         "from difftransformer.provenance.environment import capture\n"

@@ -1,4 +1,4 @@
-"""Notes of two machines on what lies in one place."""
+"""Records of two machines about files in shared storage."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ def made_with(folder: Path) -> dict[str, str]:
     }
 
 
-def test_whoever_made_a_file_last_says_how(tmp_path: Path) -> None:
+def test_the_latest_record_of_a_file_wins(tmp_path: Path) -> None:
     first, second, url = tmp_path / "one", tmp_path / "two", f"file://{tmp_path}/bucket"
     (tmp_path / "bucket").mkdir()
     note(first, "@long/table", "seeds 1", 10)
@@ -41,7 +41,7 @@ def test_whoever_made_a_file_last_says_how(tmp_path: Path) -> None:
         assert made_with(folder) == {"@long/table": "seeds 2", "training": "lr 0.002"}
 
 
-def test_a_torn_note_is_none(tmp_path: Path) -> None:
+def test_a_truncated_record_is_ignored(tmp_path: Path) -> None:
     first, second, url = tmp_path / "one", tmp_path / "two", f"file://{tmp_path}"
     note(first, "whole", "lr", 1)
     note(first, "torn", "lr", 1)

@@ -1,4 +1,4 @@
-"""A hub on loopback that speaks enough of the Hugging Face hub's API for a push."""
+"""A local hub with the part of the Hugging Face API that a push needs."""
 
 import base64
 import json

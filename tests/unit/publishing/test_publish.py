@@ -1,4 +1,4 @@
-"""A run as a folder for the hub: what its card says, who can load it, where it is pushed."""
+"""A published run: its model card, loading it, and pushing it to the hub."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def pushed(
     return python("-m", "difftransformer", "publish", str(run), str(out), *words, env=settings)
 
 
-def test_the_card_says_what_lies_there(run: Path, tmp_path: Path) -> None:
+def test_the_card_describes_the_published_files(run: Path, tmp_path: Path) -> None:
     publish(run, tmp_path / "out", license="cc-by-4.0")
     text = (tmp_path / "out" / "README.md").read_text()
     head = yaml.safe_load(text.split("---")[1])
@@ -76,7 +76,7 @@ def test_a_name_in_the_card_is_code_as_it_is(tmp_path: Path) -> None:
     assert "Dataset `` `<script> ``;" in model_card(run, None, "m", own_code=True)
 
 
-def test_the_card_has_a_suite_of_ones_own(tmp_path: Path) -> None:
+def test_the_card_lists_a_custom_suite(tmp_path: Path) -> None:
     run, _ = write_training(tmp_path)
     training = json.loads(read_checked(run / "training.json"))
     folder = tmp_path / f"scale/runs/{training['run']}/{training['seed']}"
@@ -186,7 +186,7 @@ def test_a_push_that_failed_is_done_again(run: Path, tmp_path: Path) -> None:
         ("tokenizer_config.json", {"eos_token": "/a/b"}, {"eos_token": "/a/b"}),
     ],
 )
-def test_where_a_model_was_loaded_from_is_not_published(
+def test_local_paths_are_not_published(
     file: str, saved: dict[str, str], published: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / file).write_text(json.dumps(saved | {"model_type": "x"}))
@@ -242,7 +242,7 @@ def test_what_transformers_saved_is_published(shard_size: str, tmp_path: Path) -
     assert "trust_remote_code" not in (tmp_path / "theirs/README.md").read_text()
 
 
-def test_a_card_without_a_record_fits_its_weights_alone(tmp_path: Path) -> None:
+def test_a_card_without_a_training_record_matches_only_its_weights(tmp_path: Path) -> None:
     run, _ = write_training(tmp_path)
     (run / "training.json").unlink()
     publish(run, tmp_path / "out")
