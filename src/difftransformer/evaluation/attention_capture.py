@@ -36,7 +36,7 @@ def iter_attention_blocks(
 
     Args:
         scorer: The model.
-        tokens: Token ids, [B, T].
+        tokens: Token ids of B windows of T positions, [B, T].
         block: Number of queries per block.
 
     Raises:
@@ -49,7 +49,9 @@ def iter_attention_blocks(
 
 
 def full_attention_maps(scorer: Scorer, ids: Sequence[int]) -> Tensor:
-    """Return a model's signed attention weights on a short prompt, [L, H, S, S], in half precision.
+    """Return a model's signed attention weights on a short prompt, in half precision.
+
+    The shape is [L, H, S, S] for L layers, H heads, and S tokens as queries and as keys.
 
     Raises:
         CheckpointError: The attention maps of a pretrained model cannot be read.
@@ -68,8 +70,9 @@ def _next_block(blocks: Iterator[AttentionBlock]) -> AttentionBlock:
 def capture_head_outputs(model: Any, heads: int, callback: HeadCallback) -> Iterator[None]:
     """Context in which ``callback`` receives each layer's head outputs, before and after its norm.
 
-    In every forward pass the callback runs twice per layer: with the outputs BEFORE the per-head
-    norm, then with those AFTER it. ``heads`` is H, the number of output heads of a layer.
+    In every forward pass the callback runs twice per layer, as (layer index, `BEFORE` or `AFTER`,
+    head outputs [B, T, H, e]): with the inputs of the per-head norm, then with those of the output
+    projection. ``heads`` is H, the number of output heads of a layer of ``model``.
     """
 
     def hook(index: int, positions: tuple[str, ...]) -> Callable[[nn.Module, Any], None]:

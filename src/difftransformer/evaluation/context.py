@@ -39,7 +39,7 @@ def per_item_scores(
     weights: Iterable[float] | None = None,
     item_set: str = "",
 ) -> PerItemScores:
-    """Return the per-item scores of a metric that is sum of values / sum of weights over items.
+    """Return the per-item scores of a metric that is a sum of values over a sum of weights.
 
     Args:
         item_type: Kind of item, in the plural, such as "documents".
@@ -117,7 +117,7 @@ def losses_by_window(
     Windows tile the split in order and cross document boundaries, as in training.
 
     Yields:
-        Windows int64 [B, T + 1]; losses in nats and document numbers of the targets, [B T] each.
+        Windows int64 [B, T + 1]; losses in nats and document numbers of the targets, each [B * T].
 
     Raises:
         DataError: The validation split is missing or too short.

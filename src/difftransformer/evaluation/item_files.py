@@ -70,10 +70,12 @@ def split_lines(text: str) -> list[str]:
 
 
 def parse_item(line: bytes, location: str) -> Any:
-    """Parse a line of JSON.
+    """Return the item in a line of JSON.
+
+    ``location`` is the file and line, for messages.
 
     Raises:
-        DataError: It is no JSON, or spells half a surrogate pair; names ``location``.
+        DataError: The line is not JSON, or has half a surrogate pair.
     """
     item = parse_line(line, location)
     require_unicode(json.dumps(item, ensure_ascii=False), location)
@@ -84,9 +86,12 @@ def parse_item(line: bytes, location: str) -> Any:
 def hub_items(
     name: str, dataset: str, alternative: str = "a folder with its items"
 ) -> Iterator[None]:
-    """Turn any error of loading a data set from the hub into a `DataError`.
+    """Context that turns any error of loading a dataset from the hub into a `DataError`.
 
-    ``alternative`` is another value of `benchmarks`, for the message.
+    Args:
+        name: Name of the benchmark, for the message.
+        dataset: Name of the dataset on the Hugging Face hub.
+        alternative: Another value of the setting `benchmarks`, for the message.
     """
     try:
         yield

@@ -29,7 +29,10 @@ more so around a cache, where it varies by a quarter between equal runs."""
 
 @dataclass(frozen=True)
 class EvaluationEstimate:
-    """Estimated peak memory of an evaluation in bytes, beyond a process with its code loaded."""
+    """Estimated peak memory of an evaluation in bytes, beyond a process with its code loaded.
+
+    ``lower`` names the settings to lower if memory is short.
+    """
 
     weights: float
     activations: float

@@ -120,10 +120,10 @@ class Scorer:
         return self._log_probs(self.hidden_states(torch.tensor([tokens]), cache)[0, -1]).cpu()
 
     def log_probs(self, tokens: Tensor, chunk: int) -> Iterator[Tensor]:
-        """Yield the next token's log-probabilities at all positions of [B, T], in chunks [C, V].
+        """Yield log-probabilities of the next token at all positions of [B, T], in chunks [C, V].
 
-        They are in order, float32 and on the device; C is at most ``chunk``, the number of
-        positions whose logits exist at one time.
+        V is the vocabulary size; C is at most ``chunk``, the number of positions whose logits exist
+        at one time. Chunks are in order, float32 and on the device.
         """
         for hidden in torch.split(self.hidden_states(tokens).flatten(0, 1), chunk):
             yield self._log_probs(hidden)
@@ -149,8 +149,8 @@ class Scorer:
     def last_attention(self, tokens: Sequence[int], chunk: int) -> LastAttention:
         """Return the attention weights of the last of S tokens in all layers.
 
-        ``chunk`` positions before it are computed at one time; a pretrained model computes all
-        tokens at once.
+        The tokens before the last one are computed ``chunk`` positions at a time; a pretrained
+        model computes all tokens at once.
 
         Raises:
             CheckpointError: The attention maps of a pretrained model cannot be read.

@@ -89,7 +89,10 @@ def _time_in_process(
 
 
 def merge_processes(by_process: Sequence[Metrics]) -> Metrics:
-    """Return each metric's median over the processes that have it; None if one of them has None."""
+    """Return the median of each metric over the processes that measured it.
+
+    A metric that is None in one of them is None.
+    """
     merged: Metrics = {}
     for key in dict.fromkeys(chain.from_iterable(by_process)):
         values = [metrics[key] for metrics in by_process if key in metrics]

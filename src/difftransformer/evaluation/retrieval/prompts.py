@@ -55,7 +55,7 @@ class RecallPrompts(PromptBuilder):
         self._haystack = cache(self._sample_haystack)
 
     def prompt(self, setting: NeedleSetting, sample: int) -> NeedlePrompt:
-        """Return the prompt of a needle setting with a sample number."""
+        """Return the prompt of a needle setting with the number ``sample``."""
         H = self._suite.haystack(setting.length, self._recall)
         tokens = self._haystack(H, sample).copy()
         rng = np.random.default_rng([QUESTIONS_SEED, 1, H, setting.needles, setting.depth, sample])

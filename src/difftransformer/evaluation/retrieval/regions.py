@@ -13,9 +13,10 @@ Floats = NDArray[np.floating]
 
 
 def label_regions(prompt: NeedlePrompt, length: int) -> NDArray[np.int64]:
-    """Return each position's region in a needle prompt, as indices of REGIONS, [S].
+    """Return the region of each position of a needle prompt, as an index of `REGIONS`, [S].
 
-    ``length`` is S. If the answer needle starts at the first token, that token counts as answer.
+    ``length`` is S, the number of tokens. If the answer needle starts at the first token, that
+    token belongs to the region of the answer.
     """
     regions = np.full(length, REGIONS.index("after"), dtype=np.int64)
     regions[: prompt.needle.start] = REGIONS.index("before")
@@ -26,15 +27,16 @@ def label_regions(prompt: NeedlePrompt, length: int) -> NDArray[np.int64]:
 
 
 def region_shares(rows: Floats, regions: NDArray[np.int64]) -> Floats:
-    """Return the share of attention on each region, [L, H, S] -> [N, L, H, R].
+    """Return the share of a query's attention on each region of a prompt.
 
     Args:
-        rows: Attention weights of one query, [L, H, S].
+        rows: Attention weights of the query, [L, H, S]: L layers, H heads, S positions.
         regions: Region of each position, [S], from `label_regions`.
 
     Returns:
-        Shares of the absolute weights, then of the signed weights. Weights are divided by their
-        sum, unless that is 0, which a threshold can cause.
+        Shares [2, L, H, R], first of absolute, then of signed weights. R are the regions in
+        `REGIONS`, then noise (before and after the answer). Weights are divided by their sum,
+        unless that is 0, which a threshold can cause.
     """
     weights = np.stack([np.abs(rows), rows])
     sums = weights.sum(-1, keepdims=True)

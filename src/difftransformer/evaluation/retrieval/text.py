@@ -76,7 +76,7 @@ class PromptBuilder:
         self.prefix_ids: list[int] = []
 
     def prompt(self, setting: NeedleSetting, sample: int) -> NeedlePrompt:
-        """Return the prompt of a needle setting with a sample number.
+        """Return the prompt of a needle setting with the number ``sample``.
 
         The same arguments give the same prompt.
         """
@@ -98,7 +98,11 @@ class TextPrompts(PromptBuilder):
         self._haystacks = _Haystacks(dataset, tokenizer, max(suite.lengths))
 
     def prompt(self, setting: NeedleSetting, sample: int) -> NeedlePrompt:
-        """Return the prompt of a needle setting with a sample number."""
+        """Return the prompt of a needle setting with the number ``sample``.
+
+        Raises:
+            ConfigError: The context length is too short for needles, question and answer.
+        """
         assert setting.length is not None
         rng = np.random.default_rng(
             [QUESTIONS_SEED, 1, *setting[:2], setting.length, setting.depth, sample]

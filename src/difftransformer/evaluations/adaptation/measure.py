@@ -15,7 +15,7 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
     """Return a model's mean loss on held-out text, in nats per token.
 
     Returns:
-        Metrics loss and tokens (their number); loss has per-document sums as per-item scores.
+        Metrics loss, and tokens (their number). The per-item scores of loss are by document.
 
     Raises:
         DataError: The validation split is missing or too short.

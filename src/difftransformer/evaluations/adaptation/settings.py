@@ -41,7 +41,7 @@ class Options(evaluation.Options):
 
     @property
     def needs_size_grid(self) -> bool:  # type: ignore[override]
-        """Whether the section needs a size grid of recipes: true for losses by tokens."""
+        """Whether the section needs a size grid, a run for each recipe: for losses by tokens."""
         return self.by == "tokens"
 
     @property

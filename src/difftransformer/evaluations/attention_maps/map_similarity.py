@@ -20,19 +20,29 @@ _LOG_TOLERANCE = 1e-12
 
 
 class RankedMap(NamedTuple):
-    """An attention map, and the ranks of its weights in each row, both float64 [..., K]."""
+    """An attention map, and the ranks of its weights in each row.
+
+    Both are float64 [..., K] with rows over K keys.
+    """
 
     weights: Tensor
     ranks: Tensor
 
 
 def rank_map(weights: Tensor, mask: Tensor) -> RankedMap:
-    """Return an attention map [..., K] together with the ranks of its weights in each row."""
+    """Return an attention map with the ranks of its weights in each row over keys.
+
+    ``mask`` is True for the keys of a row that count.
+    """
     return RankedMap(weights, ranks(weights, mask))
 
 
 def similarity(first: RankedMap, second: RankedMap, mask: Tensor) -> dict[str, Tensor]:
-    """Return the four similarity measures of two attention maps by name, one value per row."""
+    """Return the four similarity measures of two attention maps by name, one value per row.
+
+    The names are spearman, pearson, js (Jensen-Shannon divergence) and cosine (distance). ``mask``,
+    bool [..., K], is True for the keys of a row that count. The values have shape [...].
+    """
     return {
         "spearman": correlation(first.ranks, second.ranks, mask),
         "pearson": correlation(first.weights, second.weights, mask),
@@ -42,7 +52,7 @@ def similarity(first: RankedMap, second: RankedMap, mask: Tensor) -> dict[str, T
 
 
 def ranks(values: Tensor, mask: Tensor) -> Tensor:
-    """Return the rank of each value in its row, from 1, [..., K].
+    """Return the rank of each value in its row, from 1, [..., K] -> [..., K].
 
     Equal values get the mean of their ranks. Keys outside the mask rank last.
     """
@@ -103,14 +113,15 @@ def entropy(distribution: Tensor) -> Tensor:
 
 
 def surrogate_map(first: Tensor, second: Tensor, mask: Tensor, noise: Tensor) -> Tensor:
-    """Return a random second map that is equally similar to the first at all tokens (ours).
+    """Return a random second map that is as similar to ``first`` as ``second`` is (ours).
 
     In each row the log weights of ``second`` are regressed on those of ``first``, and the residuals
-    are permuted (Freedman and Lane 1983). Where salient tokens are less similar only because they
-    are few and their weights span a narrow range, they are so in the surrogate, too.
+    are permuted (Freedman and Lane 1983). Over all tokens both are equally similar to ``first``.
+    Salient tokens are few, and their weights span a narrow range; if they are less similar only for
+    that reason, they are less similar in the surrogate, too.
 
     Args:
-        first: The positive map, float64 [..., K].
+        first: The positive map, float64 [..., K], with rows over K keys.
         second: The subtracted map, float64 [..., K].
         mask: Keys that count, bool [..., K]; may lack leading dimensions.
         noise: Integers that define the permutation, [..., K].
@@ -147,11 +158,16 @@ def splitmix64(counters: Tensor) -> Tensor:
 
 
 def most_salient(weights: Tensor, mask: Tensor, fraction: float) -> tuple[Tensor, Tensor]:
-    """Return the indices of the largest weights in each row, [..., n], and which of them count.
+    """Return the indices of the largest weights in each row, and which of them count.
 
-    In each row ``fraction`` of the keys in its mask count, rounded up; n is the largest such
-    number. Of equal weights the earlier come first. ``mask`` is the same for all but the last two
-    dimensions.
+    Args:
+        weights: Attention weights, [..., K].
+        mask: Keys that count, bool [..., K]; the same for all but the last two dimensions.
+        fraction: Fraction of a row's keys in the mask that are salient, rounded up.
+
+    Returns:
+        Indices [..., n] in descending order of weight, the earlier first of equal weights, with n
+        the largest number of salient keys of a row; and a mask of those that are salient.
     """
     visible = mask.sum(dim=-1)
     counts = visible.cpu().apply_(lambda keys: num_salient(fraction, keys)).to(visible.device)

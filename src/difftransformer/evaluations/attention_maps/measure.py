@@ -63,21 +63,28 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
     """Return metrics of a model's attention maps on windows of the validation split.
 
     Returns:
-        Means over windows, queries, heads and layers, and by layer as ..._l{l}:
-        spearman, pearson, js, cosine, each as ..._all and ..._top: similarity of the two maps, see
-        `similarity`, from position ``first_query`` on; ..._surrogate: the same for surrogate maps,
-        see `surrogate_map`. below_1e4, below_1e6: fraction of weights of smaller magnitude.
-        entropy: of a row's absolute weights over their sum, in nats, 0 for a row without weights;
-        entropy_first, entropy_second: of rows of A1, of A2; entropy_maps: of both.
-        negative_fraction of weights. positive_magnitude, negative_magnitude: mean magnitude of
-        positive, of negative weights. distance: between two heads of a layer; distance_all: between
-        two of all heads. tokens.
-        Metrics of two maps are None where heads have one, negative_magnitude without negative
-        weights, distance with a single head. All but tokens have values by window.
+        Means over windows, queries, heads and layers; most also by layer, as ..._l{l}.
+
+        - {measure}_all, {measure}_top: similarity of the two maps of a head over all tokens and
+          over the most salient ones, from position ``first_query`` on, for the measures spearman,
+          pearson, js and cosine of `similarity`; ..._surrogate: similarity of the first map and a
+          surrogate of the second, see `surrogate_map`.
+        - below_1e4, below_1e6: fraction of weights of magnitude below 1e-4, 1e-6.
+        - entropy: entropy of a row's absolute weights divided by their sum, in nats, 0 for a row
+          without weights; entropy_first, entropy_second, entropy_maps: that of the first map, of
+          the second, and of both.
+        - negative_fraction: fraction of negative weights; positive_magnitude, negative_magnitude:
+          mean magnitude of positive and of negative weights.
+        - distance, distance_all: cosine distance between the maps of two heads of a layer, and of
+          any two heads.
+        - tokens: number of tokens read.
+
+        Metrics of two maps are None for heads with one, negative_magnitude without negative
+        weights, distance with a single head. All but tokens have per-item scores by window.
 
     Raises:
-        CheckpointError: the maps of a pretrained model cannot be read.
-        DataError: the validation split is missing or too short.
+        CheckpointError: The maps of a pretrained model cannot be read.
+        DataError: The validation split is missing or too short.
     """
     first, last = suite.first_query - 1, suite.seq_len - 1
     queries = torch.linspace(first, last, min(SAVED_QUERIES, last - first + 1)).round().long()
@@ -106,7 +113,10 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
 
 
 class Tally:
-    """Running sums of values and their counts, [2, L, B] by metric name."""
+    """Running sums of values and of their counts, by metric name.
+
+    Each entry of ``sums`` is [2, L, B], sums then counts, for L layers and B windows.
+    """
 
     def __init__(self, layers: int, windows: int) -> None:
         self._size = (2, layers, windows)

@@ -48,16 +48,18 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
     """Return mean magnitudes of head outputs by position, and the range of the middle 90%.
 
     Returns:
-        {kind}_p{n} (mean over windows, layers and heads), {kind}_p{n}_low and _high for each kind
-        of KINDS and each position n;
+        {kind}_p{n} (mean over windows, layers and heads), {kind}_p{n}_low and {kind}_p{n}_high for
+        each position n and each kind of magnitude: before (RMS of the head output), after (RMS of
+        the input of the output projection) and weights (norm of the attention weights).
+
         magnification: mean factor by which a per-head RMSNorm alone, without the layer's constant
-        factor after it, changes head outputs at the last position, and magnification_max, the
-        largest; lambda_l{l}: mean factor of the subtracted map over the heads of a layer (and over
-        tokens, where it depends on them), None without one; tokens. Means by kind and
-        magnification have values by window.
+        factor after it, changes head outputs at the last position; magnification_max: the largest.
+        lambda_l{l}: mean factor of the subtracted map over the heads of layer l (and over tokens,
+        if it depends on them), None for a layer without one. tokens: number of tokens read. Means
+        by kind and magnification have per-item scores by window.
 
     Raises:
-        DataError: the validation split is missing or too short.
+        DataError: The validation split is missing or too short.
     """
     indices = torch.tensor(suite.metric_positions) - 1
     batches: dict[str, list[Tensor]] = defaultdict(list)
@@ -111,7 +113,7 @@ def _magnitudes(context: EvalContext, tokens: Tensor, indices: Tensor) -> dict[s
 def value_rms(values: Tensor) -> Tensor:
     """Return the RMS of a layer's values up to each position, [B, G, T, e] -> [B, T].
 
-    At position t it is over all values at positions 1 to t.
+    At position t it is over the values at positions 1 to t, of all G value heads of width e.
     """
     squares = values.double().cpu().square().mean(dim=(1, 3))
     return (squares.cumsum(1) / torch.arange(1, squares.shape[1] + 1)).sqrt()

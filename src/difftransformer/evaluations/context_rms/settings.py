@@ -25,11 +25,11 @@ def position_metric(kind: str, position: int, ending: str = "") -> str:
 
 
 class Suite(WindowSuite):
-    """Suite of the context RMS: root mean square of head outputs before W_O, by position (DIFF V2).
+    """Suite of the context RMS: root mean square of head outputs by position (DIFF V2 post).
 
-    Measured before a per-head RMSNorm and as the input of W_O, relative to the RMS of the values;
-    and under the post's assumption of uncorrelated values with an RMS of 1, where it is the
-    Euclidean norm of a row of attention weights.
+    It is measured before a per-head RMSNorm and at the input of W_O, relative to the RMS of the
+    values. It is also computed under the post's assumption of uncorrelated values with an RMS of 1,
+    where it is the Euclidean norm of a row of attention weights.
     """
 
     map_bytes: ClassVar[float] = 36.0

@@ -23,7 +23,7 @@ class LossHessian:
 
     Args:
         model: A model with eager attention, on any device; its weights must not change.
-        windows: Token ids of the windows, int64 [B, T + 1].
+        windows: Token ids of B windows of T positions, int64 [B, T + 1].
         batch_size: Windows differentiated at a time. With a single batch the graph of the gradient
             is stored; with several, each product computes all graphs again.
 

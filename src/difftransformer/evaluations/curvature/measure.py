@@ -49,16 +49,17 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
     in the details of ``context``.
 
     Returns:
-        largest and smallest eigenvalue; ratio: magnitude of the smallest over the largest (0 if
-        none is negative); negative_top: fraction of negative ones among the ``TOP`` of largest
-        magnitude; negative_curvature: negative part of the spectrum's summed magnitudes;
-        negative_mass: fraction of eigenvalues below -``ZERO`` times the largest magnitude; error:
-        largest error bound among the ``TOP``, relative to the largest of its batch. All but error
-        have values by batch. Metrics of a phase of ``suite.phases`` end in its name.
+        largest, smallest: eigenvalues; ratio: magnitude of the smallest over the largest (0 if none
+        is negative); negative_top: fraction of negative ones among the ``TOP`` (5) eigenvalues of
+        largest magnitude; negative_curvature: share of negative eigenvalues in the sum of all
+        magnitudes; negative_mass: fraction of eigenvalues below -``ZERO`` (0.05) times the largest
+        magnitude; error: largest error bound of the ``TOP`` eigenvalues, relative to the largest
+        eigenvalue of the batch. All but error have per-item scores by batch. Metrics of a phase of
+        ``suite.phases`` have its name as suffix.
 
     Raises:
-        CheckpointError: the weights of a phase were not saved in training, or are damaged.
-        DataError: the validation split is missing, or has too few windows.
+        CheckpointError: The weights of a phase were not saved in training, or are damaged.
+        DataError: The validation split is missing, or has too few windows.
     """
     batches = validation_batches(suite, context)
     weights = _weights_of_phases(suite, context)

@@ -28,11 +28,10 @@ def measure(benchmark: BenchmarkConfig, device: torch.device, process: int) -> M
     """Return decoding speeds and KV cache sizes of every row (model), measured in one process.
 
     Returns:
-        The metrics of `time_shape`, for every batch size and context length. cache_bytes/{row}:
-        cache bytes per position of a sequence;
-        min_bytes_read/{shape}/{row}: bytes that must be read per token, the weights once for all
-        sequences and each sequence's cache; memory_bandwidth: bytes per second, see
-        `memory_bandwidth_of`.
+        The metrics of `time_shape` for every shape (a batch size and context length), and:
+        cache_bytes/{row}: KV cache bytes per position of a sequence; min_bytes_read/{shape}/{row}:
+        bytes that must be read per token (the weights once for all sequences, and the sequence's
+        cache); memory_bandwidth: that of the device in bytes per second, or None.
 
     Raises:
         UserError: Models and caches need more than the free memory.

@@ -43,9 +43,10 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
     """Return the answer's mean share of attention and the fraction of negative weights, by kind.
 
     Returns:
-        answer_{kind}, over all depths and by depth (_d{D}): the answer's share of a row's absolute
-        weights; negative_{kind}: fraction of a row's weights below zero; prompts. Shares of the
-        answer have values by haystack; prompts of all depths share a haystack.
+        For each kind of weights in KINDS: answer_{kind}, over all depths and by depth (_d{D}), the
+        answer's share of the last token's absolute weights; negative_{kind}, the fraction of these
+        weights below zero. Also prompts, their number. Shares have per-item scores by haystack,
+        since prompts of all depths share a haystack.
 
     Raises:
         CheckpointError: The maps of a pretrained model cannot be read.
@@ -79,8 +80,8 @@ def effective(
     """Return a prompt's attention weights of every kind in KINDS, float64 [L, H, S] each.
 
     Args:
-        rows: Attention weights A of the last token, [L, H, S].
-        values: Values V, [L, G, S, e].
+        rows: Attention weights A of the last token, [L, H, S]: L layers, H heads, S positions.
+        values: Values V, [L, G, S, e], with G value heads of width e.
         matrices: Dex's matrices M, [L, H, e, e]; None without Dex.
         suite: Settings with the number of gradient descent steps.
     """

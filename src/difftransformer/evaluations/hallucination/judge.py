@@ -125,7 +125,7 @@ def aggregate(
         unsupported_{set} where the judge can tell. average_{task} and average are unweighted means
         of faithful_{set} over the sets that have one. unjudged counts over all sets;
         judge_prompt_tokens and judge_completion_tokens are as an endpoint counts them. Shares and
-        means come with their values by document.
+        means have per-item scores by document.
     """
     metrics: Metrics = {}
     per_item = {}

@@ -56,13 +56,13 @@ class PromptedItem(NamedTuple):
 
 
 def measure(suite: Suite, context: EvalContext) -> Metrics:
-    """Generate and store every answer, and return the numbers of answers per set.
+    """Generate and store every answer, and return the counts of answers per document set.
 
     Returns:
-        For each set samples_{set}, truncated_{set} (share of documents that lost their end to fit
-        the context) and empty_{set} (share of outputs without a word); a set without items has
-        samples 0 and None for the shares. prompt_positions is the number of prompt positions,
-        computed_positions the number computed, as prompts share prefixes.
+        For each set samples_{set} (number of answers), truncated_{set} (share of documents that
+        lost their end to fit the context) and empty_{set} (share of outputs without a word); a set
+        without items has samples 0 and None for the shares. prompt_positions is the number of
+        prompt positions, computed_positions the number computed, as prompts share prefixes.
 
     Raises:
         DataError: Items or the tokenizer are missing, or the hub cannot be reached.

@@ -13,13 +13,16 @@ from torch import Tensor
 
 
 class Alignment:
-    """Linear CKA of every two features, accumulated over batches."""
+    """Linear CKA (centered kernel alignment) of every two features, accumulated over batches."""
 
     def __init__(self) -> None:
         self._sums: Tensor | None = None
 
     def add(self, features: Tensor) -> None:
-        """Add a batch of features [F, n, e] with n > 3 samples to the sums."""
+        """Add a batch of features to the sums.
+
+        ``features`` is [F, n, e]: F features of width e on n > 3 samples.
+        """
         batch = hsic(features)
         self._sums = batch if self._sums is None else self._sums + batch
 
@@ -31,7 +34,10 @@ class Alignment:
 
 
 def hsic(features: Tensor) -> Tensor:
-    """Return the unbiased estimate HSIC_1 of every two features, [F, n, e] -> float64 [F, F]."""
+    """Return the unbiased HSIC_1 of every two features, [F, n, e] -> float64 [F, F].
+
+    HSIC is the Hilbert-Schmidt independence criterion with linear kernels, over the n samples.
+    """
     n = features.shape[1]
     assert n > 3, n
     features = features.double()

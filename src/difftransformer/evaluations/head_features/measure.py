@@ -43,14 +43,14 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
     """Return metrics of a model's head outputs, as means over layers and by layer (..._l{l}).
 
     Returns:
-        cka: mean CKA over pairs of a layer's heads; cka_all: over pairs of all heads;
+        cka: mean centered kernel alignment of pairs of a layer's heads; cka_all: of all pairs;
         importance_evenness: mean importance of a layer's heads, 1 if all are equally important;
         dex_cosine, dex_norm: means over the heads that Dex changed, None without Dex; tokens. Only
         cka and importance_evenness exist by layer. CKA is None for constant outputs or one head.
 
     Raises:
         CheckpointError: The heads of a pretrained model cannot be read.
-        DataError: the validation split is missing or too short.
+        DataError: The validation split is missing or too short.
     """
     model = context.scorer.model
     projections = find_output_projections(model)
@@ -93,7 +93,8 @@ def gate_grads(
 ) -> Tensor:
     """Return the gradient of each window's loss by a gate on each head's output.
 
-    ``windows`` is [B, T + 1]; the result is [B, L, H].
+    ``windows`` is [B, T + 1]: B windows of T targets. The result is [B, L, H] for L layers of H
+    heads.
     """
     model, tokens = context.scorer.model, windows.to(context.device)
 

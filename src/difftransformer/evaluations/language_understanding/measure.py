@@ -57,7 +57,7 @@ def measure(suite: Suite, context: EvalContext | PretrainedContext) -> EvalResul
         most common answer, by choice or text: 1 for a model with constant predictions),
         {task}_truncated (share of requests too long for the context, which lose their first tokens)
         and {task}_version of the task in lm-eval. Over these tasks: average, average_stderr (tasks
-        are independent) and average_chance. Accuracies come with their values per item.
+        are independent) and average_chance. Accuracies have per-item scores.
 
     Raises:
         CheckpointError: The model cannot be loaded.

@@ -61,7 +61,10 @@ def measured_shots(suite: Suite, results: Sequence[Result]) -> list[int]:
 
 
 def plateau(numbers: Sequence[int]) -> list[int]:
-    """Return the numbers of demonstrations that are at least half of the largest, the last one."""
+    """Return the numbers of demonstrations that are at least half of the largest one.
+
+    ``numbers`` are ascending. The rule was set before the results.
+    """
     return [number for number in numbers if 2 * number >= numbers[-1]]
 
 

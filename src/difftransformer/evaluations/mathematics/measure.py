@@ -74,7 +74,7 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
         (share of outputs that reach max_new_tokens, mostly unfinished) and {set}_truncated (share
         of prompts too long for the context, which lose their first tokens). Over sets: average,
         average_stderr and average_tokens. Intermediate checkpoints add the same with suffix
-        _t{tokens trained}. Accuracies and lengths also have values by item.
+        _t{tokens trained}. Accuracies and lengths have per-item scores.
 
     Raises:
         CheckpointError: Intermediate checkpoints or the tokenizer are missing.

@@ -51,7 +51,7 @@ def quantized_logits(model: nn.Module, bits: int, granularity: Granularity) -> I
     """Context in which every attention layer of a model computes with quantized logits.
 
     Raises:
-        BackendError: In the forward pass of a layer whose backend does not expose its logits.
+        BackendError: A layer's backend does not expose its logits; raised in the forward pass.
     """
     quantize, quantized = absmax_quantizer(bits, granularity), False
 
@@ -103,7 +103,7 @@ def fake_quantize_affine(x: Tensor, bits: int) -> Tensor:
 
 @contextmanager
 def quantized_weights(model: nn.Module, bits: int, _: object = None) -> Iterator[None]:
-    """Context in which every matrix [O, I] of a model's layers is quantized."""
+    """Context in which every weight matrix of a model's layers is quantized to ``bits``."""
     layers = [module for module in model.modules() if isinstance(module, DecoderLayer)]
     matrices = [part for layer in layers for part in layer.modules() if isinstance(part, Linear)]
     exact = [matrix.weight.data for matrix in matrices]
@@ -117,10 +117,11 @@ def quantized_weights(model: nn.Module, bits: int, _: object = None) -> Iterator
 
 
 class QuantizingCache:
-    """KV cache that quantizes keys and values [B, G, T, *] before it passes them to another cache.
+    """KV cache that quantizes keys and values before it passes them to another cache.
 
-    Without another cache it stores nothing and returns the quantized keys and values. Only the
-    first ``key_heads`` of the heads passed as keys are quantized; None: all.
+    Both are [B, G, T, width] for B sequences, G heads and T new positions. Without another cache it
+    stores nothing and returns the quantized keys and values. Only the first ``key_heads`` of the
+    heads passed as keys are quantized; None: all.
     """
 
     def __init__(self, inner: Cache | None, bits: int, key_heads: int | None = None) -> None:

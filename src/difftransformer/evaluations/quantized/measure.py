@@ -33,8 +33,8 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
 
     Returns:
         score_unquantized; score_{quantity}_b{bits} for each of `QUANTIZERS` and `suite.bits`;
-        chance, the score of guessing, if `suite.chance` names its metric. Scores come with the
-        per-item values of the repeated suite.
+        chance, the score of guessing, if `suite.chance` names its metric. Scores have the
+        per-item scores of the repeated suite.
 
     Raises:
         ConfigError: The repeated suite has no metric of that name, or does not fit the model.

@@ -23,8 +23,8 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
     read.
 
     Returns:
-        For each number of needles N: accuracy_n{N} = correct_n{N} / total_n{N} (S * R answers;
-        those of a row share its needles) and chance_n{N} = 1/N, the accuracy of guessing among the
+        For each number of needles N: accuracy_n{N} = correct_n{N} / total_n{N} (to R
+        queries in each of S rows) and chance_n{N} = 1/N, the accuracy of guessing among the
         values of the row. Once chance_vocabulary = 1/V, that of guessing among all V tokens.
         Accuracies have per-item scores by row.
 

@@ -64,7 +64,7 @@ _CSV_SUFFIXES = {
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Return the report section of times to learn retrieval, and of accuracies by pairs N."""
+    """Return the report section of times to learn retrieval, and of accuracies by pairs per row."""
     pair_counts, facts = context.suite.needles, row_facts(context)
     metrics = [MetricColumn(accuracy_metric(n), f"N = {n} ↑") for n in pair_counts]
     accuracies = [
@@ -103,7 +103,7 @@ def section(context: SectionContext[Options]) -> Section:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw accuracy by N and times to learn retrieval; below, each model's learning curves."""
+    """Draw accuracy by pairs per row, times to learn retrieval, and models' learning curves."""
     below = -(-len(context.rows) // _PANELS)
     heights = (3.6, 1.5 * below + 0.2)
     figure, top, bottom = stacked_subfigures((11, sum(heights)), heights, 0.04)

@@ -84,7 +84,7 @@ class Curves:
         return fit_power_law([point.x for point in points], losses, offset=offset)
 
     def equal_loss(self, grid_row: ResolvedGridRow, x: float, sample: Sample) -> EqualLoss:
-        """Return where the baseline's curve has the same loss as a row's curve at x."""
+        """Return the point where the baseline's curve has the loss of a row's curve at x."""
         assert grid_row.baseline is not None
         curve, baseline = self.curve(grid_row.run, sample), self.curve(grid_row.baseline, sample)
         return find_equal_loss(curve, baseline, x)
@@ -120,7 +120,7 @@ def published_fits(
     Returns:
         Two dicts. The first maps a run to the curve of its published points, fitted with an offset
         if as many of our points would be. The second maps each published row with a value ``x``
-        to the grid row that is compared, and where its baseline has the same loss as it at x.
+        to the compared grid row, and the point where the baseline's curve has that row's loss at x.
     """
     curves = {
         run: fit_power_law(series.x, series.y, offset=context.options.has_offset(len(series.x)))

@@ -101,7 +101,10 @@ def fit_power_law(x: Sequence[float], losses: Sequence[float], *, offset: bool) 
 
 
 def find_equal_loss(curve: PowerLaw, baseline: PowerLaw, x: float) -> EqualLoss:
-    """Return the x at which a baseline's curve has the loss that ``curve`` has at ``x``."""
+    """Return the point where a baseline's curve has the loss that ``curve`` has at ``x``.
+
+    ``x`` must be in the range that ``curve`` was fitted to.
+    """
     assert curve.covers(x), (x, curve)
     loss = curve.loss(x)
     equal = baseline.inverse(loss)

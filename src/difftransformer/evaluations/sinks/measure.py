@@ -32,8 +32,8 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
         under equal weights. tokens. Share, weight and mass have per-item scores by window.
 
     Raises:
-        CheckpointError: the maps of a pretrained model cannot be read.
-        DataError: the validation split is missing or too short.
+        CheckpointError: The maps of a pretrained model cannot be read.
+        DataError: The validation split is missing or too short.
     """
     by_layer: dict[int, list[Tensor]] = defaultdict(list)
     first = suite.first_query - 1
@@ -69,8 +69,8 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
 def first_token(weights: Tensor) -> Tensor:
     """Return the attention on the first token of each query, [B, H, Q, T] -> float64 [3, B, H, Q].
 
-    The three are its share (weight / mass), its absolute weight, and the mass: the sum of the
-    query's absolute weights.
+    ``weights`` are those of B windows, H heads and Q queries on T positions. The three values are
+    share (weight / mass), weight (its absolute value) and mass (the sum of absolute weights).
     """
     magnitudes = weights.double().abs()
     weight, mass = magnitudes[..., 0], magnitudes.sum(-1)

@@ -42,8 +42,8 @@ def measure(benchmark: BenchmarkConfig, device: torch.device, process: int) -> M
         {metric}/{shape}/{row}/{backend}/{mode} for the metrics of `time_shape` and three more:
         peak_bytes that a call allocates besides the weights, from the first process only, as it is
         the same in all; flops_per_token by formula, with a causal mask; mfu (model FLOPs
-        utilization), the achieved over the peak FLOP/s, None if the peak is unknown. Once
-        peak_flops, the device's peak FLOP/s or None.
+        utilization), the achieved over the peak FLOP/s, None if the peak is unknown. Also
+        peak_flops, the device's peak FLOP/s, or None.
     """
     config = benchmark.config
     assert isinstance(config, Timing), benchmark.evaluation
