@@ -20,7 +20,7 @@ from difftransformer.models.config import lambda_metric
 from difftransformer.models.language_model import HFCausalLM
 
 Lambdas = Mapping[int, Sequence[Tensor]]
-"""Lambdas of each batch, mean over positions and heads [B], by layer index."""
+"""By layer index, one tensor [B] per batch: lambda averaged over positions and heads."""
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from difftransformer.provenance.layout import TRAINING
 
 WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
 ADAPTER = "adapter.safetensors"
-"""File of a fine-tuning method beside the model; its settings are in the file's metadata."""
+"""Name of the adapter file next to a fine-tuned model; its metadata has the settings."""
 _MISMATCH = "it does not belong to the config.json beside it"
 ARCHITECTURE = "DiffTransformerForCausalLM"
 STUB_MODULE = "modeling_difftransformer"

@@ -21,7 +21,7 @@ _HF_KEYS = {
 }
 """Keys that transformers stores in configs besides its settings."""
 DEFAULT_POSITIONS = 2048
-"""max_positions of a config that is made by transformers' names without it."""
+"""Default max_positions of configs that are given by transformers' names."""
 
 
 class _Setting:

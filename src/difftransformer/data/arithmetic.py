@@ -15,7 +15,7 @@ from difftransformer.data.math_sets import MATH_SETS, PROMPT, Item
 from difftransformer.errors import DataError
 
 VALIDATION_SHARE = 0.1
-"""Share of all questions that are for evaluation only."""
+"""Share of all questions that are held out for evaluation."""
 
 _NAMES = ("Ann", "Ben", "Eva", "Max", "Tom")
 _THINGS = ("books", "cards", "coins", "keys", "pens")  # wording: ok
@@ -27,7 +27,7 @@ _OPERATIONS: dict[str, Callable[[int, int], int]] = {
 }
 _INVERSE = {"+": "-", "-": "+", "*": "/", "/": "*"}
 _TRIES = 50_000
-"""Problems drawn before a family is considered exhausted."""
+"""Number of problems drawn before a family is considered exhausted."""
 
 
 class Step(NamedTuple):
@@ -42,7 +42,7 @@ class Step(NamedTuple):
 
     @property
     def result(self) -> int:
-        """Right side of the equation."""
+        """Right side of the equation, computed from its left side."""
         return _OPERATIONS[self.operation](self.left, self.right)
 
     def __str__(self) -> str:

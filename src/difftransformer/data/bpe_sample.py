@@ -13,7 +13,7 @@ from difftransformer.data.mixture import Mixture
 from difftransformer.data.sources import open_sources
 
 _MIN_PARTS, _MAX_PARTS = 10, 1000
-"""A document's cap is the budget by the number of documents, within these bounds."""
+"""A document's cap is the budget divided by the number of documents, within these bounds."""
 _log = logging.getLogger(__name__)
 
 

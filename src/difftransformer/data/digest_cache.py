@@ -14,15 +14,15 @@ from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.checksums import file_state
 
 MIN_SIZE = 1 << 26
-"""Bytes from which a digest is cached: 64 MiB, a fifth of a second to hash."""
+"""Minimum file size in bytes to cache a digest: 64 MiB takes a fifth of a second to hash."""
 MAX_AGE = 24 * 3600.0
 """Seconds for which a cached digest is valid."""
 _SETTLED = 2.0
-"""A change within these seconds before hashing may leave the same timestamps."""
+"""Seconds before hashing in which a change may not show in the file's timestamps."""
 
 
 def cached_sha256(path: Path) -> str | None:
-    """Return the cached SHA-256 of a file, or None if the file changed or the entry is too old."""
+    """Return the cached SHA-256 of an unchanged file, or None without a recent entry."""
     state = list(file_state(path))
     if state[1] < MIN_SIZE:
         return None

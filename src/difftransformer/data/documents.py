@@ -97,7 +97,7 @@ def iter_split_with_blank(
 
 
 FEW = 200
-"""Documents of which a few percent may be none."""
+"""With fewer documents, a validation share of a few percent may contain none."""
 
 
 def validation_hash_limit(source: Source, share: float) -> float:

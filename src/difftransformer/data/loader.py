@@ -23,7 +23,7 @@ from difftransformer.errors import CheckpointError, DataError
 
 _ROUNDS = 6
 _BLOCK = 1024
-"""Positions whose order is computed at once; batch by batch takes 0.5 ms of CPU per batch."""
+"""Positions whose order is computed at once; one batch at a time would take 0.5 ms each."""
 _MULTIPLIER = np.uint64(0xBF58476D1CE4E5B9)
 _MULTIPLIER_2 = np.uint64(0x94D049BB133111EB)
 

@@ -115,4 +115,4 @@ MATH_SETS = {
         "CollegeMath", ("question", "answer"), _text("question"), _text("answer")
     ),
 }
-"""By folder name, in the order of the paper's figure 10."""
+"""The data sets by folder name, in the order of the paper's figure 10."""

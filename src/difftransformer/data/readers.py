@@ -23,7 +23,7 @@ A megabyte of .gz or .zst can expand to gigabytes.
 """
 _PIECE = 1 << 20
 _ZST_PIECE = 1 << 12
-"""Compressed bytes per read: four can expand to 128 KiB, so this is 128 MiB at most."""
+"""Compressed bytes per read; four bytes can expand to 128 KiB, so a piece has at most 128 MiB."""
 _PLAIN = (".txt", ".md")
 _LINES = (".jsonl", ".ndjson")
 _TABLES = (".csv", ".tsv", ".json")

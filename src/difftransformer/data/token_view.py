@@ -14,7 +14,7 @@ REBUILD = (
     "delete its manifest.json, rebuild it (snakemake FOLDER/manifest.json), then run the same "
     "command again"
 )
-"""Cure for a damaged dataset; with the same content, nothing is trained again."""
+"""Advice for a damaged dataset; if the new content is the same, nothing is trained again."""
 
 
 class TokenView:

@@ -25,9 +25,9 @@ from typing import (
 from difftransformer.errors import ConfigError, nearest
 
 MODEL_TYPE = "difftransformer"
-"""``model_type`` in config.json."""
+"""Value of ``model_type`` in the config.json of our models."""
 LAMBDA = "lambda"
-"""Metric of the factor of the subtracted attention maps, one per layer."""
+"""Name of the metric for lambda, the factor of subtracted attention maps, per layer."""
 
 
 def layer_metric(name: str, layer: int) -> str:
@@ -110,7 +110,7 @@ class Options:
 
     @classmethod
     def from_dict(cls, values: Any, location: str) -> Self:
-        """Return the settings in a mapping.
+        """Return the options given by a mapping of keys to values, validated.
 
         Args:
             values: Keys and values, as read from JSON.
@@ -136,7 +136,7 @@ class Options:
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
-        """Return the names of all settings."""
+        """Return the names of all settings of this class."""
         return tuple(option.name for option in fields(cls))
 
 
@@ -248,7 +248,7 @@ class AttentionConfig(Options):
 
 
 class _ByVariant:
-    """Tells pydantic that `ModelConfig` parses the attention options itself, by variant."""
+    """Type annotation by which pydantic leaves the attention options to `ModelConfig`."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         return {"type": "any"}

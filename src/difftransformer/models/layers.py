@@ -115,7 +115,7 @@ class AttentionLayer(Attention):
 
     @property
     def layer_index(self) -> int:
-        """0-based index of the layer in its model.
+        """Index of the layer in its model, from 0.
 
         Raises:
             ConfigError: The layer has no index.
@@ -205,7 +205,7 @@ class AttentionLayer(Attention):
         return super().forward(x, rope, mask, cache)
 
     def attention_maps(self, x: Tensor, rope: Rope | None = None) -> Tensor:
-        """Return the attention weights of each head, signed, [B, H, T, T].
+        """Return the signed attention weights of each head, [B, H, T, T].
 
         Causal and quadratic in memory, for analysis; arguments as for `forward`.
         """
@@ -213,7 +213,7 @@ class AttentionLayer(Attention):
         return attention_maps(self, x, self._rope(x, 0, None) if rope is None else rope)
 
     def extra_repr(self) -> str:
-        """Return the sizes and the backend for ``repr``."""
+        """Return a text with the layer's sizes and backend, shown by ``repr``."""
         sizes = f"d_model={self.d_model}, num_heads={self.num_heads}, head_dim={self.head_dim}"
         return f"{sizes}, num_kv_heads={self.num_kv_heads}, backend={self.backend!r}"
 

@@ -38,7 +38,7 @@ MATMUL = "DIFFTRANSFORMER_MATMUL"
 """Environment variable that overrides `matmul_backend`: ``onednn`` or ``torch``."""
 MATMUL_BACKENDS = ("onednn", "torch")
 MIN_ROWS = 16
-"""With fewer rows MKL is faster: preparing a call of oneDNN costs more than the call."""
+"""Minimum number of rows for oneDNN; with fewer, its setup costs more than the product."""
 
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
@@ -231,7 +231,10 @@ class Linear(nn.Linear):
         super().__init__(in_features, sum(self.splits.values()), bias=False)
 
     def named_weights(self, name: str) -> Iterator[tuple[str, Tensor]]:
-        """Yield the qualified name and the rows of each matrix; ``name`` is this module's name."""
+        """Yield the qualified name and the rows of each matrix in the (fused) weight.
+
+        ``name`` is the qualified name of this module.
+        """
         prefix = name.rpartition(".")[0]
         weights = torch.split(self.weight, [*self.splits.values()])
         for matrix, weight in zip(self.splits, weights, strict=True):

@@ -17,9 +17,9 @@ from difftransformer.models.linear import linear_no_grad, weight_grad_fp32
 LossesAndGrad = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 CACHED_LOGITS = 2**19
-"""Logits of a chunk on the CPU that fit into a core's cache (2 MiB) ..."""
+"""Number of logits per chunk that fit into the cache of a CPU core (2 MiB)."""
 MIN_ROWS = 256
-"""... but at least so many positions: with fewer, the multiplications by the weight dominate."""
+"""Minimum positions per chunk on a CPU; with fewer, products with the weight dominate."""
 
 
 def chunked_cross_entropy(

@@ -19,7 +19,7 @@ from difftransformer.models.autograd import no_double_backward, use_custom_backw
 Rope = tuple[Tensor, Tensor]
 """cos and sin of the positions, [T, d] or [B, T, d]; the sin of the first half is negative."""
 _ALIGNMENT = 16
-"""Rows whose length is a multiple of this start at addresses that GPU kernels load fastest."""
+"""Row lengths that are multiples of this give addresses that GPU kernels load fastest."""
 
 
 class RotaryTable:

@@ -49,14 +49,18 @@ class AttentionSize(NamedTuple):
 
     parameters: int
     softmax_parameters: int | None
-    """Parameters of softmax attention with as many query and key heads; None: no such layer."""
+    """Parameters of softmax attention with equal numbers of query and key heads; None: no such
+    layer exists."""
     num_q_heads: int
-    """Query heads, one softmax map each."""
+    """Number of query heads, each with one softmax map."""
     num_k_heads: int
 
 
 def attention_size(config: ModelConfig) -> AttentionSize:
-    """Return the attention parameters of one layer, and those of comparable softmax attention."""
+    """Return the numbers of attention parameters in one layer and in equal softmax attention.
+
+    The latter has as many query and key heads of the same width.
+    """
     parameters, layer = _attention_parameters(config.attention, config.d_model)
     heads = {"num_heads": layer.num_q_heads, "num_kv_heads": layer.num_k_heads}
     softmax_parameters = None
@@ -123,11 +127,11 @@ class LayerActivations(NamedTuple):
     """Memory of one layer's activations for one sequence, in bytes."""
 
     saved: float
-    """Saved for the backward pass; without gradients about the peak."""
+    """Bytes saved for the backward pass; without gradients, about the peak."""
     outputs: float
-    """Outputs of matrices and fused attention, which "selective" checkpointing saves."""
+    """Bytes of outputs of matrices and fused attention, saved by "selective" checkpointing."""
     inputs: float
-    """The layer's input, which activation checkpointing saves."""
+    """Bytes of the layer's input, saved by activation checkpointing."""
 
 
 def layer_activations(
@@ -171,7 +175,7 @@ def layer_activations(
     if backend == "eager" or attention.materializes_maps:
         rows = attention.saved_maps_per_head * queries
     elif backend in ("blocked", "cpu_dispatch"):
-        all_rows = queries if masked else (queries + BLOCK) / 2  # a block has only the keys it sees
+        all_rows = queries if masked else (queries + BLOCK) / 2  # a block has only visible keys
         rows = min(all_rows if grad and keys <= MAX_SAVED_KEYS else 2 * BLOCK, queries)
     else:
         linear_outputs += attn_outputs
@@ -223,7 +227,7 @@ class FFNMatch(NamedTuple):
 
 
 _MULTIPLE_OF = 8
-"""A matched ffn_dim is a multiple of this."""
+"""Divisor of every ffn_dim that `match_ffn` chooses."""
 
 
 def match_ffn(

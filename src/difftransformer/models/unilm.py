@@ -34,7 +34,7 @@ _FUSED = "qkv_proj"
 
 
 def unilm_state_dict(layer: Attention) -> dict[str, Tensor]:
-    """Return a copy of a layer's weights with the names and the layout of unilm.
+    """Return a copy of an attention layer's weights with unilm's names and layout.
 
     Raises:
         CheckpointError: unilm has no such layer, or its layer has tensors that this one lacks.
@@ -51,7 +51,7 @@ def unilm_state_dict(layer: Attention) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def load_unilm_state_dict(layer: Attention, state_dict: Mapping[str, Tensor]) -> None:
-    """Copy weights with the names and the layout of unilm into a layer.
+    """Copy weights that have unilm's names and layout into an attention layer.
 
     Raises:
         CheckpointError: unilm has no such layer, or a tensor is missing, unknown or of another

@@ -262,7 +262,7 @@ def _mean(
     decimals: int,
     write: Callable[[float, int], str],
 ) -> Cell:
-    """Return the cell of a mean over ``pairs``, which give the values of ``seeds``."""
+    """Return a cell with the mean of ``pairs``, in which ``seeds`` are listed as its values."""
     cell = Cell(
         row=key.row,
         column=key.column,

@@ -60,7 +60,7 @@ class Results:
         return result or self._raise_missing(f"judgment by '{judge}'", run, seed, path)
 
     def detail(self, suite: str, run: str, seed: int, name: str) -> Path:
-        """Return the path of a file that an evaluation wrote next to its result.
+        """Return the path of the file ``name`` that an evaluation wrote next to its result.
 
         Raises:
             DataError: The file does not match its checksum.

@@ -108,7 +108,7 @@ class Section(Settings):
 
 
 class Published(Settings):
-    """Source of the published numbers of a table."""
+    """The source of a table's published numbers."""
 
     title: str
     source: str
@@ -129,7 +129,7 @@ class TableDocument(Settings):
     notes: list[str] = Field(default=[])
 
     def cells(self) -> list[Cell]:
-        """Return the cells of all sections, in their order."""
+        """Return the cells of all sections of the table, in order."""
         return [cell for section in self.sections for cell in section.cells]
 
     def find(self, row: str, column: str) -> Cell | None:

@@ -158,7 +158,7 @@ def _overridden(contrast: ClaimContrast, overrides: Mapping[str, str]) -> str | 
 
 
 def _range(trained: list[Result], metric: str) -> list[int]:
-    """Fewest and most of a metric, such as tokens; empty where no model was trained here."""
+    """Smallest and largest value of a metric, such as tokens; empty without models trained here."""
     values = [
         int(number) for training in trained if (number := training.metrics.get(metric)) is not None
     ]

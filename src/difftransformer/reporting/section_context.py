@@ -164,7 +164,7 @@ class SectionContext(Generic[O]):
         return sorted({sweep.learning_rate for sweep in self.section.sweep})
 
     def detail(self, run: str, seed: int, name: str) -> Path:
-        """Return the path of a file that the section's suite wrote next to its result."""
+        """Return the path of the file ``name`` that the section's suite wrote with its result."""
         return self.results.detail(self.section.suites[0], run, seed, name)
 
     def mean_detail(self, row: ResolvedRow, name: str, key: str) -> "NDArray[np.floating]":

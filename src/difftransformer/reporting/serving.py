@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 HOST = "127.0.0.1"
 _JOB = re.compile(r"[\w.-]{1,250}")
 _MOST_CONNECTIONS = 64
-"""Most open connections, each with a thread; a browser opens six."""
+"""Largest number of open connections, each with a thread; a browser opens six."""
 _KINDS = {
     ".html": "text/html",
     ".js": "text/javascript",

@@ -16,7 +16,7 @@ CONFIDENCE_LEVEL = 0.95
 """Coverage of the intervals in tables and figures."""
 
 MIN_PAIRS = 3
-"""Fewest paired seeds for a verdict."""
+"""Smallest number of paired seeds for a verdict."""
 
 MAX_SEEDS = 1000
 """Largest number of seeds that is reported as needed to decide a claim."""
@@ -25,7 +25,7 @@ POWER = 0.8
 """Power for which the number of seeds needed is computed."""
 
 Interval = tuple[float, float] | tuple[None, None]
-"""Both ends, or None twice if there is no interval."""
+"""Lower and upper end, or None and None if there is no interval."""
 
 _ROUNDING = 1e-9
 
@@ -119,7 +119,7 @@ class Contrast:
     def interval(self, level: float = CONFIDENCE_LEVEL) -> Interval:
         """Return the two-sided t interval of the effect.
 
-        None with one seed, or if nothing varies.
+        There is none with one seed, or if nothing varies.
         """
         from scipy import stats
 

@@ -27,7 +27,7 @@ from difftransformer.reporting.number_format import format_count, format_number,
 DECIMALS = 3
 
 RoundValues = NDArray[np.float64]
-"""One number per round, [P, R]."""
+"""One number per process and round, [P, R]."""
 
 
 class TimingResults:

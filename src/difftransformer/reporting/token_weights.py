@@ -18,9 +18,10 @@ from difftransformer.reporting.drawing import (
 
 Floats = NDArray[np.floating]
 _MOST_TOKENS = 48
-"""Most tokens that are written below a picture."""
+"""Largest number of tokens that are written below a picture."""
 _MOST_COLUMNS = 160
-"""Most columns; longer prompts have columns of several tokens with their largest weight."""
+"""Largest number of columns; in longer prompts a column shows the largest weight of several
+tokens."""
 
 
 class TokenWeights(NamedTuple):

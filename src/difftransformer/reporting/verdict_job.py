@@ -110,7 +110,7 @@ def read_verdicts(path: Path) -> VerdictsDocument:
 _EVIDENCE = {*Evidence.model_fields} - {
     "metric", "row", "baseline", "published", "job_ids", "overridden", "parameters",
 }  # fmt: skip
-"""Fields that the csv of verdicts has behind those of the verdict."""
+"""Columns of the verdicts' csv that follow the fields of the verdict."""
 
 
 def verdicts_frame(verdicts: Sequence[Verdict]) -> "DataFrame":

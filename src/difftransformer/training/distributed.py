@@ -149,7 +149,7 @@ class FSDPProcessGroup(ProcessGroup):
         return full
 
     def gather_full_model(self, model: LanguageModel) -> LanguageModel:
-        """Return an unsharded copy of the model on rank 0; all processes call it."""
+        """Return an unsharded copy of the model on rank 0; all processes must call it."""
         # Only rank 0 allocates the full model.
         with torch.device("cpu" if self.is_rank0 else "meta"):
             full_model = self._make_model()

@@ -109,7 +109,7 @@ class LowRankAdamW:
 
     @torch.no_grad()
     def step(self, lr: float, found_inf: Tensor | None = None) -> None:
-        """Update the parameters from their gradients, and set these to None."""
+        """Update the parameters from their gradients, and set the gradients to None."""
         self._adamw.step(lr, found_inf)
         # Reading the value waits for the GPU, which the projections outweigh.
         skipped = found_inf is not None and bool(found_inf)

@@ -82,7 +82,7 @@ class ProcessGroup:
         return tensor
 
     def gather_full_model(self, model: LanguageModel) -> LanguageModel:
-        """Return an unsharded copy of the model on rank 0; all processes call it."""
+        """Return an unsharded copy of the model on rank 0; all processes must call it."""
         return model
 
     def shard_tensor(self, full: Tensor, like: Tensor) -> Tensor:

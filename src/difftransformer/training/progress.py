@@ -39,7 +39,7 @@ class Progress:
         self.tokens_per_second = 0.0
 
     def due(self) -> bool:
-        """Whether the interval has passed since the last report."""
+        """Whether ``interval`` seconds have passed since the last report."""
         return time.monotonic() - self._mark[0] >= self._interval
 
     def speed(self, step: int) -> float:

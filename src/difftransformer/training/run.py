@@ -50,21 +50,21 @@ logger = logging.getLogger(__name__)
 
 
 class JobArguments(TypedDict):
-    """Arguments of a training job besides the resolved config of its run."""
+    """Arguments of a training job besides the resolved config of the run."""
 
     dataset: Path
     """Folder of a packed dataset."""
     output: Path
-    """Folder for model.safetensors, config.json, tokenizer.json if the dataset has one, history.csv
-    and, last, training.json."""
+    """Output folder for model.safetensors, config.json, tokenizer.json if the dataset has one,
+    history.csv and, last, training.json."""
     state: Path
-    """Folder of this job and fingerprint: checkpoints, progress.json."""
+    """State folder of this job and fingerprint, with checkpoints and progress.json."""
     seed: int
     """Seed of the initial weights and of the order of the data."""
     threads: int
-    """Threads per operation; they decide the order of sums, hence the bits."""
+    """Threads per operation, which determine the order of sums and thus the exact result."""
     tracker: Tracker
-    """Receives params and metrics."""
+    """Tracker that receives the parameters and metrics of the job."""
     code: str
     """Fingerprint of the training code."""
     mirror: NotRequired[str]
@@ -94,7 +94,7 @@ class TrainSetup:
 
 
 MakeSetup = Callable[[PackedDataset, torch.device, ProcessGroup], TrainSetup]
-"""Builds the model and method from the training data, on a device, for a process group."""
+"""Function that builds the model and method for a dataset, a device and a process group."""
 
 
 def train_run(

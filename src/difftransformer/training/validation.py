@@ -29,7 +29,7 @@ from difftransformer.training.objective import (
 )
 
 Row = dict[str, float | int]
-"""Column -> value at one step; columns that were not due are absent."""
+"""Values by column at one step; columns that were not due are absent."""
 
 FIRST_COLUMNS = ("step", "tokens", "loss", "lr", "grad_norm", "validation_loss")
 

@@ -10,7 +10,7 @@ from difftransformer.errors import ConfigError, lookup
 from difftransformer.models.differential import LambdaSchedule
 
 PROJECTIONS = ["k_proj", "v_proj", "o_proj"]
-"""Projections that train: W_K, W_V, W_O (section 3.4); Dex changes the input of the last."""
+"""Names of the trained projections W_K, W_V, W_O (section 3.4); Dex changes W_O's input."""
 
 
 @dataclass

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _BLOCK = 64
-"""Queries whose attention weights are materialized at a time."""
+"""Number of queries whose attention weights are materialized at a time."""
 
 
 def select_heads(

@@ -94,7 +94,7 @@ class DexLinear(nn.Module, BaseTunerLayer):
         return weight
 
     def merge(self, safe_merge: bool = False, adapter_names: list[str] | None = None) -> None:
-        """Replace the base layer's weight by the folded weight.
+        """Replace the base layer's weight by the result of `folded_weight`.
 
         Raises:
             ValueError: With ``safe_merge``, the folded weight is not finite.

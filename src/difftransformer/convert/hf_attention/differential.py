@@ -46,7 +46,7 @@ class DifferentialLayer(NamedTuple):
 
 
 ReadLayer = Callable[[int, nn.Module, Tensor, Any], DifferentialLayer]
-"""Arguments: layer index, attention module, its input [B, T, d_model], its keyword arguments."""
+"""Function of layer index, attention module, its input [B, T, d_model] and keyword arguments."""
 
 
 @contextmanager

@@ -16,10 +16,10 @@ from difftransformer.models.autograd import at_least_fp32, no_autocast
 from difftransformer.models.kernels.eager import apply_attention, causal_mask, repeat_kv
 
 MaskFunction = Callable[[int, int, torch.device], Tensor]
-"""(start, stop, device) -> which of the first ``stop`` keys each query from ``start`` to ``stop``
-attends to, bool [b, stop]."""
+"""``mask(start, stop, device)`` returns the keys that queries ``start`` to ``stop`` - 1 may attend
+to among the first ``stop`` keys, bool [stop - start, stop]."""
 _BLOCK = 256
-"""Queries whose attention weights are materialized at a time."""
+"""Number of queries whose attention weights are materialized at a time."""
 
 
 def causal(start: int, stop: int, device: torch.device) -> Tensor:

@@ -12,16 +12,17 @@ from typing import Any
 from difftransformer.convert.hf_attention.maps import CapturedAttention
 
 Reader = Callable[[Any, Callable[[CapturedAttention], None]], AbstractContextManager[None]]
-"""``reader(model, callback)``: calls back with each attention layer's inputs as the model runs.
+"""``reader(model, callback)`` returns a context in which ``callback`` gets each attention layer's
+captured inputs as the model runs.
 
-It raises `CheckpointError` if it cannot read the model.
+The reader raises `CheckpointError` if it cannot read the model.
 """
 _READERS = {
     "DiffLlamaForCausalLM": "diffllama:capture_diffllama",
     "MotifForCausalLM": "motif:capture_motif",
     "Phi4FlashForCausalLM": "phi4flash:capture_phi4flash",
 }
-"""``module:function`` by the name of the model's class."""
+"""Location ``module:function`` of the reader, by the name of the model's class."""
 _DEFAULT = "softmax:capture_softmax"
 
 

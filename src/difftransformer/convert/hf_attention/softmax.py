@@ -95,7 +95,7 @@ def _attend(
     softcap: float | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Attention function for transformers: [B, H, T, d] -> [B, T, H, e]."""
+    """Return the output [B, T, H, e] as an attention function of transformers, and capture it."""
     if unsupported := [name for name in _UNSUPPORTED if options.get(name) is not None]:
         raise_unreadable(module, f"its weights depend on {unsupported[0]}")
     if query.shape[2] != key.shape[2]:

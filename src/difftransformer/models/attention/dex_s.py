@@ -59,7 +59,7 @@ class DexSConfig(AttentionConfig):
 
 
 class DexAttention(Attention):
-    """Grouped-query softmax attention with Dex; `attention_maps` are those of the softmax.
+    """Grouped-query softmax attention with Dex; `attention_maps` returns the softmax maps.
 
     `lambda_per_head` is None: no map is subtracted, and the size of lambda means nothing without
     the size of W_D.
@@ -96,5 +96,5 @@ class DexAttention(Attention):
         return self.o_proj(attn.flatten(2))
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
-        """Set lambda to lambda_init."""
+        """Set the learned lambda to lambda_init of the options."""
         parameter.fill_(self.lambda_init)

@@ -66,7 +66,7 @@ class DiffV1Config(AttentionConfig):
 
 
 class DifferentialAttention(Attention):
-    """DIFF V1 with multi-head or grouped-query attention, as unilm's flash-attn files compute it.
+    """DIFF V1 with multi-head or grouped-query attention, equal to unilm's flash-attn files.
 
     The fused weight ``qkv_proj`` has rows of queries [H, 2, d], keys [G, 2, d] and values [G, 2d]:
     the two queries of a head are next to each other, as in unilm. unilm's file without flash-attn

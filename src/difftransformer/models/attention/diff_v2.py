@@ -43,7 +43,7 @@ class DiffV2Config(AttentionConfig):
 
 
 class DifferentialAttentionV2(Attention):
-    """DIFF V2; it has as many keys and values as a Transformer with G key/value heads.
+    """Differential attention V2, with the keys and values of a Transformer of G key/value heads.
 
     W_lambda is the last H rows of ``qkv_proj`` and initialized like them, so sigmoid(lambda) starts
     at 0.5 on average. Paired across groups the two maps of a head apply to different values, so no

@@ -24,7 +24,7 @@ from difftransformer.models.normalization import norm_and_scale
 from difftransformer.models.rotary import Rope
 
 ROWS = 256
-"""Rows of a map that are materialized at a time to sum them."""
+"""Number of rows of a map that are materialized at a time for a sum."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,9 +97,9 @@ class DintAttention(DifferentialAttention):
 
 
 def _running_mean(x: Tensor, T: int, mask: Tensor | None) -> Tensor:
-    """Return the mean of [B, S, H, *] over the positions that each of the last T may attend to.
+    """Return the means of x [B, S, H, *] over the positions visible to each of the last T queries.
 
-    In float32 or wider: [B, T, H, *].
+    The result is in float32 or wider, [B, T, H, *].
     """
     full = at_least_fp32(x)
     if mask is None and x.is_cuda and torch.are_deterministic_algorithms_enabled():
@@ -116,7 +116,7 @@ def _running_mean(x: Tensor, T: int, mask: Tensor | None) -> Tensor:
 def _square_mask(mask: Tensor) -> Tensor:
     """Extend a mask [*, 1, T, S] to all S queries.
 
-    An earlier query may attend, causally, to what the last query may attend to, and to itself.
+    An earlier query may attend to itself, and to earlier keys that the last query may attend to.
     """
     T, S = mask.shape[-2:]
     if T == S:

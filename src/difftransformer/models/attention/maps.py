@@ -14,7 +14,7 @@ from difftransformer.models.rotary import Rope
 
 
 class AttentionBlock(NamedTuple):
-    """Rows of a layer's attention maps for b neighboring queries.
+    """The rows of a layer's attention maps for b neighboring queries.
 
     Attributes:
         start: Position of the first query.
@@ -33,7 +33,7 @@ class AttentionBlock(NamedTuple):
 
 
 def attention_maps(layer: Attention, x: Tensor, rope: Rope) -> Tensor:
-    """Return the attention weights of each head, signed, [B, H, T, T].
+    """Return the signed attention weights of each head of a layer, [B, H, T, T].
 
     Causal and quadratic in memory; arguments as for `Attention.forward`.
     """
@@ -42,7 +42,7 @@ def attention_maps(layer: Attention, x: Tensor, rope: Rope) -> Tensor:
 
 
 def iter_blocks(layer: Attention, x: Tensor, rope: Rope, size: int) -> Iterator[AttentionBlock]:
-    """Return an iterator over the rows of `attention_maps`, up to ``size`` queries at a time.
+    """Return an iterator over a layer's attention maps in blocks of up to ``size`` queries (rows).
 
     Keys after a block's last query are left out. Queries and keys are computed by this call, each
     block when the iterator reaches it.

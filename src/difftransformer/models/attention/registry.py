@@ -28,11 +28,11 @@ class Variant(NamedTuple):
     location: str
     """``module:Class`` below this package."""
     deviation_from_paper: str | None = None
-    """What its source leaves open and what ours does there, for tables and reports."""
+    """Points that the variant's source leaves open, and our choices; for tables and reports."""
     hf_model_type: str | None = None
-    """``model_type`` of the transformers model with this attention."""
+    """``model_type`` of the transformers model that has this attention."""
     has_head_norm: bool | None = None
-    """Whether heads are normalized, for variants without a setting `norm`; None: not stated."""
+    """Whether head outputs are normalized, if there is no setting `norm`; None: not stated."""
 
 
 DEFAULT_VARIANT = "diff_v1"
@@ -86,7 +86,7 @@ def variants() -> tuple[str, ...]:
 
 
 def variant_location(name: str) -> str:
-    """Return the ``module:Class`` of a variant, without importing it.
+    """Return the location ``module:Class`` of a variant's class, without importing it.
 
     Raises:
         ConfigError: Unknown variant.

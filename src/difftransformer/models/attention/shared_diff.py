@@ -41,7 +41,7 @@ class SharedDiffConfig(DiffV1Config):
 
 
 class SharedDiffAttention(DifferentialAttention):
-    """V1 whose two maps share a projection up to low-rank updates.
+    """DIFF V1 whose two maps share one projection, apart from low-rank updates of each.
 
     Rows of ``base_proj``: queries [H, d], keys [G, d], values [G, 2d]; of ``low_proj``: D_Q^1,
     D_Q^2, D_K^1, D_K^2, r each; ``updates`` are U_Q^1, U_Q^2, U_K^1, U_K^2.

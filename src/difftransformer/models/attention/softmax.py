@@ -67,6 +67,6 @@ class SoftmaxAttention(Attention):
         return self.o_proj(attn.flatten(2))
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
-        """Set the gain."""
+        """Set the learned gain to its initial value in the options."""
         assert self.gain is not None
         parameter.fill_(self.gain)

@@ -49,7 +49,10 @@ class TdaConfig(DiffV1Config):
 
 
 class ThresholdDifferentialAttention(DifferentialAttention):
-    """TDA in plain PyTorch: it materializes T x S maps per head with every backend."""
+    """Threshold differential attention in plain PyTorch.
+
+    It materializes T x S maps per head with every backend.
+    """
 
     config_class: ClassVar[type[AttentionConfig]] = TdaConfig
     saved_maps_per_head: ClassVar[float] = 3.0
@@ -98,7 +101,7 @@ class ThresholdDifferentialAttention(DifferentialAttention):
         return map1, map2
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
-        """Set lambda of every head to lambda_init."""
+        """Set the learned lambda of every head to lambda_init of the options."""
         parameter.fill_(self.lambda_init)
 
     def component_maps(self, q: Tensor, k: Tensor, extra: Tensor) -> tuple[Tensor, Tensor]:

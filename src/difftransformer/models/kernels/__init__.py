@@ -110,7 +110,7 @@ def get_kernel(name: str) -> Kernel:
 
 
 def unavailable_reason(name: str, device: str, precision: str) -> str | None:
-    """Return why a backend cannot run on a device type, and what to use instead; None if it can.
+    """Return why a backend cannot run on a device type, with an alternative; None if it can.
 
     Raises:
         BackendError: No backend of that name.

@@ -21,9 +21,9 @@ from difftransformer.models.autograd import at_least_fp32, no_autocast, no_doubl
 from difftransformer.models.kernels import sdpa
 
 BLOCK = 64
-"""Queries of a block: fastest of 32 to 256 for 64 to 1024 positions, d of 32 and 64."""
+"""Queries per block; fastest of 32 to 256 at 64 to 1024 positions with d of 32 and 64."""
 MAX_SAVED_KEYS = 1024
-"""Up to so many keys the maps are saved for the backward pass; else they are computed again."""
+"""Largest number of keys for which maps are saved for backward; else they are recomputed."""
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:

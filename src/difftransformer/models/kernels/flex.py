@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 BLOCK = 128
-"""Queries, and keys, of a block that is computed or skipped; FlexAttention's default."""
+"""Queries and keys per block that is computed or skipped; FlexAttention's default."""
 _TABLES = [
     f"{full}{side}_{what}"
     for side in ("kv", "q")

@@ -20,7 +20,7 @@ from difftransformer.models.linear import bmm_fp32
 
 logger = logging.getLogger(__name__)
 PADDING_COLUMNS = 8
-"""Columns that the backward pass of the log-sum-exp adds: one is needed, eight keep alignment."""
+"""Columns that the log-sum-exp's backward pass adds: it needs one, alignment needs eight."""
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _POINTS = 160
-"""Most points of a curve."""
+"""Largest number of points in a curve."""
 _DIGITS = 4
 _NO_SETTING = ("upstream", "scale", "run", "resolved", "held_out")
 _FACTS = ("parameters", "tokens")

@@ -20,7 +20,7 @@ from difftransformer.errors import BackendError
 from difftransformer.models.kernels import flex, sdpa
 
 MAX_HEAD_DIM = 256
-"""Widest keys, and widest values beside keys as wide, for every version."""
+"""Largest width of keys, and of values as wide as the keys, that all versions support."""
 _COMPUTE_CAPABILITY = {2: (8, 0), 3: (9, 0), 4: (9, 0)}
 """Lowest compute capability that each version supports."""
 

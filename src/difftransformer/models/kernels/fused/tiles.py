@@ -101,7 +101,7 @@ _tried_ways: list[str] = []
 
 @contextmanager
 def trying(tiles: Mapping[Kernel, Tile], *, way: str | None = None) -> Iterator[None]:
-    """Override the tiles and the backward variant within the context, for tuning."""
+    """Override the tiles and the backward variant within the context, to tune them."""
     _tried.update(tiles)
     _tried_ways.extend([] if way is None else [way])
     try:
