@@ -2,12 +2,13 @@
 
 Names are imported lazily: ``import difftransformer`` does not import torch.
 
-- `DifferentialAttention`, `DifferentialAttentionV2`, ...: a layer for each registered variant, see
+- `DifferentialAttention`, `DifferentialAttentionV2`, ...: one layer per registered variant, see
   `models.layers`; `AttentionLayer` is their base class.
 - `KeyValueCache`: KV cache for decoding.
 - `unilm_state_dict`, `load_unilm_state_dict`: weights in the layout of the authors' code (unilm).
-- `DiffTransformerConfig`, `DiffTransformerForCausalLM` and `register` (transformers' Auto classes).
-- `results`: results of all jobs as a pandas DataFrame.
+- `DiffTransformerConfig`, `DiffTransformerForCausalLM`: classes for transformers.
+- `register`: registration of these classes with transformers' Auto classes.
+- `results`: function that returns the results of all jobs as a pandas DataFrame.
 """
 
 from importlib import import_module
@@ -63,12 +64,15 @@ _EXPORTS = {
 
 
 def register() -> None:
-    """Register our models with transformers' Auto classes, without remote code."""
+    """Register this package's models with transformers' Auto classes, without remote code.
+
+    After the call, ``AutoModelForCausalLM.from_pretrained`` loads folders that this package wrote.
+    """
     import_module(f"{__name__}.convert.hf")
 
 
 def __getattr__(name: str) -> "type[AttentionLayer]":
-    """Import a public name; other capitalized names are attention layers of the registry."""
+    """Return a public name of the package, imported lazily; layers are found in the registry."""
     value: Any
     if name == "__version__":
         value = import_module("importlib.metadata").version(__name__)
@@ -86,6 +90,6 @@ def __getattr__(name: str) -> "type[AttentionLayer]":
 
 
 def __dir__() -> list[str]:
-    """Return all public names with those of the layers."""
+    """Return all public names of the package, including the layers."""
     layers = import_module(f"{__name__}.models.layers")
     return sorted({*globals(), *_EXPORTS, *layers.layer_names()})

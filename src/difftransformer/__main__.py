@@ -1,4 +1,4 @@
-"""Entry point of the command `difftransformer`, also without the extras installed."""
+"""Entry point of the command `difftransformer`, which also works without the extras."""
 
 import os
 import sys
@@ -10,11 +10,11 @@ _WARM = (
     "difftransformer.training.pretrain",
     "difftransformer.evaluation.evaluate",
 )
-"""Modules that the warm process imports once for all jobs."""
+"""Modules that the warm process imports once for all jobs forked from it."""
 
 
 def main() -> None:
-    """Run the command line, or name the missing extra."""
+    """Run the command line program, or exit with the name of the missing extra."""
     if warm.VARIABLE in os.environ:
         if sys.argv[1:2] == [warm.COMMAND]:
             warm.serve(_WARM)  # returns in each job, with the arguments of the job

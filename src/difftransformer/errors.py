@@ -1,4 +1,4 @@
-"""Errors meant for users: one readable line that names the thing and the fix."""
+"""Errors for users, whose message is one readable line with the problem and the fix."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,11 +9,11 @@ T = TypeVar("T")
 
 
 class UserError(Exception):
-    """A user's mistake; the command line prints it as one line and exits with status 2."""
+    """Base class of users' mistakes, of which commands print the message and exit with status 2."""
 
 
 class ConfigError(UserError):
-    """Invalid configuration; the message names file, key, value and allowed values."""
+    """Invalid configuration; the message has file, key, value and allowed values."""
 
 
 class DataError(UserError):
@@ -38,7 +38,7 @@ class DivergenceError(UserError):
 
 @contextmanager
 def data_of(dataset: str) -> Iterator[None]:
-    """Prefix data errors with the name of the dataset."""
+    """Context manager: prefix the message of a `DataError` with the name of the dataset."""
     try:
         yield
     except DataError as error:
@@ -46,16 +46,16 @@ def data_of(dataset: str) -> Iterator[None]:
 
 
 def in_one_line(error: Exception) -> str:
-    """Return type and first line of a library's exception."""
+    """Return the type and the first line of another library's exception, up to 200 characters."""
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:200]}"
 
 
 MAX_NAMES = 20
-"""Number of allowed names that an error lists."""
+"""Maximum number of allowed names that an error message lists."""
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:
-    """Return a hint such as ``; did you mean 'lr'?``, or the allowed names when none is close."""
+    """Return a hint such as ``; did you mean 'lr'?``, or one that lists the allowed names."""
     names = sorted(allowed)
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     if close := closest(str(name), names):
@@ -64,15 +64,21 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
 
 
 def closest(name: str, names: Iterable[str]) -> str | None:
-    """Return the most similar name, or None."""
+    """Return the name among ``names`` that is most similar to ``name``; None if none is similar."""
     return next(iter(get_close_matches(name, sorted(names), n=1, cutoff=0.6)), None)
 
 
 def lookup(mapping: Mapping[str, T], name: str, what: str, location: str) -> T:
     """Return ``mapping[name]``.
 
+    Args:
+        mapping: Values by name.
+        name: The name.
+        what: Kind of name for error messages, such as "run".
+        location: File and key path that contain the name, for error messages.
+
     Raises:
-        ConfigError: The name is unknown; the message offers the most similar one.
+        ConfigError: The name is unknown; the message offers the most similar name.
     """
     try:
         return mapping[name]

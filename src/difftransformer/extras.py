@@ -1,17 +1,17 @@
-"""The extra of this package that installs a missing module.
+"""Advice on the extra of this package that installs a missing module.
 
-The package is not on PyPI: extras are installed from a checkout.
+The package is not on PyPI, so extras are installed from a checkout.
 """
 
 import re
 from importlib import metadata
 
 _OTHER_NAMES = {"flash_attn": "flash_attn_4", "psycopg2": "psycopg2_binary", "yaml": "pyyaml"}
-"""Module name -> distribution name, if they differ by more than punctuation."""
+"""Module name -> name of its distribution, if they differ by more than punctuation."""
 
 
 def install_hint(error: ModuleNotFoundError) -> str | None:
-    """Return how to install a missing module; None if no extra contains it."""
+    """Return the advice how to install a missing module, or None if no extra contains it."""
     module = (error.name or "").partition(".")[0]
     wanted = _OTHER_NAMES.get(module, module).lower()
     extras = []
@@ -27,5 +27,5 @@ def install_hint(error: ModuleNotFoundError) -> str | None:
 
 
 def install(extra: str = "") -> str:
-    """Return the command that installs the package with an extra."""
+    """Return the command that installs this package with an extra, in a checkout."""
     return f"pip install '.[{extra}]' in a checkout" if extra else "pip install . in a checkout"

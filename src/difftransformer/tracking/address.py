@@ -1,4 +1,4 @@
-"""The address of the MLflow store (tracking URI): its sources, validation, and no secrets in it."""
+"""The address of the MLflow store (tracking URI): its sources and validation, without secrets."""
 
 from __future__ import annotations
 
@@ -16,23 +16,36 @@ _SCHEMES = ("sqlite", "postgresql", "mysql", "mssql", "http", "https", "databric
 
 
 def is_disk_ephemeral() -> bool:
-    """Return whether the disk is lost with the job, as in a pod; set by envs/Containerfile."""
+    """Return whether the disk is lost when the job ends, as in a pod.
+
+    The container image sets this (envs/Containerfile).
+    """
     return os.environ.get("DIFFTRANSFORMER_DISK") == "passing"
 
 
 def set_default_uri(configured: str | None) -> None:
-    """Use the configured address in this process and its jobs, unless the environment has one."""
+    """Set the environment variable with the store's address, unless it is set already.
+
+    This process and its jobs read the variable.
+
+    Args:
+        configured: Address in the configuration; None or empty changes nothing.
+    """
     if configured and not os.environ.get(VARIABLE, "").strip():
         os.environ[VARIABLE] = configured
 
 
 def resolve_uri(uri: str | None, root: Path = ROOT) -> str | None:
-    """Return the address: ``uri``, else MLFLOW_TRACKING_URI, else SQLite in the results folder.
+    """Return the store's address: ``uri``, else MLFLOW_TRACKING_URI, else SQLite below ``root``.
 
-    Returns None for "off", and where the SQLite file would be lost with the disk of a pod.
+    Returns None for the address "off", or if the SQLite file would be lost with the disk of a pod.
+
+    Args:
+        uri: The address; None or empty if it is not given.
+        root: The results folder.
 
     Raises:
-        ConfigError: MLflow cannot write runs to this kind of address.
+        ConfigError: MLflow cannot write runs to an address of this kind.
     """
     address = uri or os.environ.get(VARIABLE, "").strip()
     if not address:
@@ -44,11 +57,15 @@ def resolve_uri(uri: str | None, root: Path = ROOT) -> str | None:
 
 
 def check_uri(uri: str | None, key: str) -> None:
-    """Check the address in the configuration at ``key``, and that in the environment.
+    """Check the store's address in the configuration and the address in the environment.
+
+    Args:
+        uri: Address in the configuration; None or empty if it is not set.
+        key: Key path of the address, for error messages.
 
     Raises:
-        ConfigError: MLflow cannot write runs to this kind of address, or the address may contain
-            a user, password or token, which would end up in files and logs.
+        ConfigError: MLflow cannot write runs to an address of this kind; or the configured address
+            may contain a user, password or token, which would end up in files and logs.
     """
     resolve_uri(None)
     if not uri:
@@ -67,12 +84,12 @@ def check_uri(uri: str | None, key: str) -> None:
 
 
 def is_database(uri: str) -> bool:
-    """Return whether this process opens the database itself, without a server."""
+    """Return whether ``uri`` is a database that this process opens itself, without a server."""
     return uri.partition(":")[0] not in ("http", "https", "databricks")
 
 
 def sqlite_file(uri: str) -> Path | None:
-    """Return the file of a SQLite store, or None for another store."""
+    """Return the path of the file of a SQLite store, or None for another kind of store."""
     return Path(uri.partition("?")[0].partition("///")[2]) if uri.startswith("sqlite:") else None
 
 

@@ -24,17 +24,19 @@ from difftransformer.provenance.atomic import write_text
 
 HISTORY_FILE = "tracking.jsonl"
 SENT = "tracking.sent-*.json"
-"""Pattern of the files with the positions in stores (`Sent`)."""
+"""Pattern of the names of files with the position sent to each store (`Sent`)."""
 ARTIFACTS = "tracked"
 """Folder with the copies of the artifacts."""
 COPY = "difftransformer.copy"
-"""Tag of a training whose checkpoints are copied: a hash of the target's URL (`hashed`). It is all
-that machines without a common disk share; `file:` folders of one name on two disks look the same.
+"""Tag of a training whose checkpoints are copied: a hash of the URL of the copies (`hashed`).
+
+Machines without a common disk share only this URL. Two `file:` folders with the same path on
+different disks cannot be distinguished.
 """
 KEY_METRIC = "difftransformer.key_metric"
-"""Tag of a run: the metric that its experiment shows as a column."""
+"""Tag of a run with the name of the metric that the run's experiment shows as a column."""
 HISTORY_ID = "spool"
-"""Key of the id in the first line of a history."""
+"""Key of the history's id in the first line of a history."""
 TERMINAL = frozenset({"FINISHED", "FAILED", "KILLED"})
 
 logger = logging.getLogger(__name__)
@@ -44,7 +46,7 @@ _DAMAGED: Record = {"kind": "damaged"}
 
 @dataclass(frozen=True)
 class Sent:
-    """Position up to which a history was sent to one store, and whether its run has ended there."""
+    """Position up to which a history was sent to a store, and whether the run has ended there."""
 
     run_id: str | None = None
     offset: int = 0
@@ -52,18 +54,28 @@ class Sent:
 
     @classmethod
     def load(cls, state: Path, store: str) -> Sent:
-        """Read the position for ``store``; the start if it is missing or unreadable."""
+        """Return the position for a store; the start of the history if none can be read.
+
+        Args:
+            state: State folder of the job, with its history.
+            store: Address of the store.
+        """
         try:
             return cls(**json.loads(_sent_file(state, store).read_text(encoding="utf-8")))
         except (FileNotFoundError, ValueError, TypeError):
             return cls()  # sending again is harmless: the store has no duplicates
 
     def save(self, state: Path, store: str) -> None:
-        """Write the position for ``store`` atomically."""
+        """Write the position for a store to a file atomically.
+
+        Args:
+            state: State folder of the job, with its history.
+            store: Address of the store.
+        """
         write_text(_sent_file(state, store), json.dumps(vars(self)) + "\n")
 
     def is_behind(self, state: Path) -> bool:
-        """Return whether there is something to send: records, or the end of a killed job."""
+        """Return whether the store lacks records of the history, or the end of a killed job."""
         size = complete_size(state)
         return self.offset < size or (size > 0 and not (self.ended or is_running(state)))
 
@@ -75,7 +87,7 @@ def _sent_file(state: Path, store: str) -> Path:
 def read_records(state: Path, offset: int = 0) -> tuple[list[Record], int]:
     """Return the records of a history from byte ``offset`` on, and the offset after them.
 
-    A last line without its end is still being written and is left for later. A damaged line (a
+    An incomplete last line is still being written, and is not returned. A damaged line (a
     disk fault) is reported and skipped.
     """
     records = list[Record]()
@@ -92,7 +104,7 @@ def read_records(state: Path, offset: int = 0) -> tuple[list[Record], int]:
 
 
 def header(state: Path) -> Record:
-    """Return the first record of a history, which identifies the run; {} if it is not written."""
+    """Return the first record of a history, which identifies the run; {} if it is not complete."""
     with (state / HISTORY_FILE).open("rb") as file:
         line = file.readline()
     return _parsed(line) if line.endswith(b"\n") else {}
@@ -107,16 +119,16 @@ def _parsed(line: bytes) -> Record:
 
 
 def complete_size(state: Path) -> int:
-    """Return the bytes of a history's complete lines: a kill may have cut the last one."""
+    """Return the size of a history's complete lines in bytes; a kill may truncate the last line."""
     return (state / HISTORY_FILE).read_bytes().rfind(b"\n") + 1
 
 
 def is_running(state: Path) -> bool:
-    """Return whether a running process writes the history."""
+    """Return whether the job that writes the history in ``state`` is still running."""
     with (state / HISTORY_FILE).open("r+b") as file:  # NFS locks no file that is only read
         return not try_lock(file.fileno())
 
 
 def hashed(address: str) -> str:
-    """Return a hash of an address, which reveals no secret in it."""
+    """Return a short SHA-256 of an address, which does not reveal any secret in the address."""
     return hashlib.sha256(address.encode()).hexdigest()[:16]

@@ -1,13 +1,14 @@
-"""Histories as runs of MLflow.
+"""Sending of histories to MLflow as runs.
 
-Sending can be interrupted anywhere and repeated: a run is found by the id of its history, MLflow
-stores a point of the same time, step and value once, and params and tags are set again.
+Sending can be interrupted at any point and repeated. A run is found by the id of its history.
+MLflow stores points with the same time, step and value once, and params and tags are set again.
 
-Jobs of one stage and name (``tiny/diff_v1/0``) but different fingerprints supersede each other: the
-last that finished stays, the others get the tag ``superseded_by`` and are deleted softly, so the UI
-shows the runs that tables use, and the others under "State: Deleted". A job that is sent again
-restores its run. Only runs of this results folder are changed, by its id (`store.open_store`),
-except the one of a lost machine from whose copied checkpoint a training resumed.
+Jobs with the same stage and name (``tiny/diff_v1/0``) but different fingerprints supersede each
+other. The run of the job that finished last stays. The other runs get the tag ``superseded_by`` and
+are deleted softly. So MLflow shows the runs that tables use, and the others under "State: Deleted".
+A job that is sent again restores its run. Only runs with the id of this results folder are changed
+(`store.open_store`). The exception is the run of a lost machine, if a training resumed from the
+machine's copied checkpoint.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from pathlib import Path
 
 for _name, _value in {
     "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # we try again ourselves, later
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # this package retries later
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # it prints passwords of the address
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # the URL may contain a password
     "PGCONNECT_TIMEOUT": "30",
 }.items():
     os.environ.setdefault(_name, _value)
@@ -61,29 +62,29 @@ from difftransformer.tracking.views import (  # noqa: E402
 )
 
 SENDING = "tracking.lock"
-"""Held by one sender at a time: the job's own thread, or a later synchronization."""
+"""Name of the lock file that one sender holds at a time: the job's thread or a synchronization."""
 _HISTORY, _JOB = f"{PREFIX}.{HISTORY_ID}", f"{PREFIX}.job"
-"""Tags of a run: the id of its history, and the name of its job."""
+"""Tags of a run with the id of its history and the name of its job."""
 _SEEN = f"{PREFIX}.seen"
-"""Tag of a run: when its job last finished; its end time is when the job first finished."""
+"""Tag of a run with the time of the job's last finish; the run's end time is the first finish."""
 _SUPERSEDED, _CONTINUED = "superseded_by", "continued_by"
-"""Tags of a run that another run of its job replaces: one of other settings, or of a training that
-resumed after its machine was lost."""
+"""Tags of a run that another run of its job replaces. The other run has different settings, or it
+belongs to a training that resumed on another machine after the first machine was lost."""
 
 for _name in ("mlflow", "alembic"):
     _library = logging.getLogger(_name)
     _library.setLevel(logging.WARNING)  # hides messages of migrations
-    _library.handlers.clear()  # our handlers mask secrets
+    _library.handlers.clear()  # the root logger's handlers mask secrets
     _library.propagate = True
 logger = logging.getLogger(__name__)
 
 
 class MlflowRuns:
-    """The runs of a results folder in a store; a missing SQLite file is created.
+    """The MLflow runs of a results folder in a store; a missing SQLite file is created.
 
     Args:
-        uri: Address as `address.resolve_uri` returns it.
-        root: The results folder, which stores the artifacts of a database without a server.
+        uri: Address of the store, from `address.resolve_uri`.
+        root: The results folder, which contains the artifacts of a database without a server.
     """
 
     def __init__(self, uri: str, root: Path = ROOT) -> None:
@@ -93,7 +94,7 @@ class MlflowRuns:
         self._mine = f"tags.`{WORKSPACE}` = '{self._workspace}'"
 
     def experiment(self, stage: str) -> str:
-        """Return the id of a stage's experiment, created if missing."""
+        """Return the id of the MLflow experiment of a stage (rule), created if missing."""
         if stage not in self._experiments:
             name = f"{PREFIX}/{stage}"
             experiment = self.client.get_experiment_by_name(name)
@@ -103,11 +104,11 @@ class MlflowRuns:
         return self._experiments[stage]
 
     def send(self, state: Path) -> None:
-        """Send the new records of the history in ``state``, and end the run of a killed job.
+        """Send new records of the history in the folder ``state``, and end the run of a killed job.
 
         Raises:
-            DataError: the first line of the history is damaged.
-            Exception: any error of the store; the same records are sent again the next time.
+            DataError: The first line of the history is damaged.
+            Exception: Any error of the store; the same records are sent again the next time.
         """
         with locked(state / SENDING):
             job, sent = header(state), Sent.load(state, self._uri)
@@ -121,7 +122,7 @@ class MlflowRuns:
             if (run := self._find_run(job)) is None:
                 if sent.offset >= complete_size(
                     state
-                ):  # sent by the folder this one was copied from
+                ):  # sent already, by the folder of which this one is a copy
                     replace(sent, ended=True).save(state, self._uri)
                     return
                 run = self._create_run(job)
@@ -152,9 +153,9 @@ class MlflowRuns:
             Sent(run_id, end, status.get("status") in TERMINAL).save(state, self._uri)
 
     def find(self, job_id: str) -> str | None:
-        """Return the path of a job's run on the server, or None without one.
+        """Return the path of a job's run in MLflow's web interface, or None if there is no run.
 
-        In a copy of a results folder it can be a run of the original folder.
+        In a copy of a results folder, the run may belong to the original folder.
         """
         ids, condition = list(self._search_experiments()), f"tags.job_id = '{job_id}'"
         for mine in (f" and {self._mine}", "") if ids else ():
@@ -163,16 +164,16 @@ class MlflowRuns:
         return None
 
     def views(self) -> dict[str, str]:
-        """Return the path of the view of each existing experiment on the server, by its stage."""
+        """Return the path of each experiment's view in MLflow's web interface, by stage."""
         names = {experiment.name for experiment in self._search_experiments().values()}
         stages = (stage for stage in STAGES if f"{PREFIX}/{stage}" in names)
         return {stage: view_path(self.experiment(stage)) for stage in stages}
 
     def tidy(self) -> None:
-        """Update the active runs of this results folder after histories were sent.
+        """Update the active MLflow runs of this results folder after histories were sent.
 
-        Runs whose history was deleted are ended, superseded ones are deleted softly, key metrics
-        become columns, and runs get the names of the tables and figures that show them.
+        Runs whose history was deleted are ended. Superseded runs are deleted softly. Key metrics
+        become columns. Runs get tags with the names of the tables and figures that show them.
         """
         with locked(
             tracking_store(self._root) / "lock"
@@ -193,13 +194,13 @@ class MlflowRuns:
             location, tags[WORKSPACE] = artifact_location(self._root), self._workspace
         try:
             return self.client.get_experiment(self.client.create_experiment(name, location, tags))
-        except MlflowException:  # another process was faster
+        except MlflowException:  # another process has created it meanwhile
             if (experiment := self.client.get_experiment_by_name(name)) is None:
                 raise
             return experiment
 
     def _end_orphaned(self, active: list[Run]) -> None:
-        # A history exists before its run does, so histories are searched after runs.
+        # A history is created before its run, so search runs first, then histories.
         ids = {header(path.parent).get(HISTORY_ID) for path in self._root.rglob(HISTORY_FILE)}
         for run in active:
             if run.info.status == "RUNNING" and run.data.tags.get(_HISTORY) not in ids:
@@ -207,7 +208,7 @@ class MlflowRuns:
                 self.client.set_terminated(run.info.run_id, "KILLED")
 
     def _supersede(self, active: list[Run]) -> list[Run]:
-        """Delete runs of jobs that finished later with other settings; return the others."""
+        """Delete runs of jobs that finished later with other settings; return the other runs."""
         last, remaining = dict[tuple[str, str], Run](), list[Run]()
         for run in sorted(active, key=_last_seen):
             if run.info.status == "FINISHED":
@@ -238,12 +239,12 @@ class MlflowRuns:
         params: dict[str, str] | None = None,
         metrics: Sequence[Metric] = (),
     ) -> None:
-        """Log all in one call, since a store waits for its disk at each call."""
+        """Log tags, params and metrics in one call, since each call waits for the store's disk."""
         settings = [Param(*item) for item in (params or {}).items()]
         self.client.log_batch(run_id, metrics, settings, [RunTag(*tag) for tag in tags.items()])
 
     def _search_experiments(self) -> dict[str, Experiment]:
-        """Return the experiments of this package by their ids."""
+        """Return the MLflow experiments of this package by their ids."""
         experiments = self.client.search_experiments(filter_string=f"name LIKE '{PREFIX}/%'")
         return {experiment.experiment_id: experiment for experiment in experiments}
 
@@ -258,7 +259,7 @@ class MlflowRuns:
         return runs
 
     def _find_run(self, job: Record) -> Run | None:
-        """Return the run of a history, restored if it was deleted softly."""
+        """Return the run of a history, restored if it was softly deleted, or None."""
         condition = f"tags.`{_HISTORY}` = '{job[HISTORY_ID]}' and {self._mine}"
         experiments = [self.experiment(job["stage"])]
         for run in self.client.search_runs(experiments, condition, ViewType.ALL, 1):
@@ -291,10 +292,11 @@ class MlflowRuns:
             self._end_lost_runs(run_id, tags[COPY], job, record.get("began", 0))
 
     def _end_lost_runs(self, run_id: str, copy: str, job: Record, began: int) -> None:
-        """End the runs of this training that machines left RUNNING when they were lost.
+        """End the runs of this training that are RUNNING although their machines were lost.
 
-        They have the same job and URL of copied checkpoints, and began before this attempt.
-        Such machines share no lock: if one is still running, it corrects its status when it ends.
+        Such runs have the same job and the same URL of copied checkpoints, and began before this
+        attempt. Their machines share no lock. A machine that still runs corrects its status at its
+        end.
         """
         condition = f"tags.`{COPY}` = '{copy}' and tags.job_id = '{job['job_id']}'"
         condition += " and attributes.status = 'RUNNING'"
@@ -322,7 +324,7 @@ def _last_seen(run: Run) -> int:
 
 
 def _user() -> str:
-    """Return the owner of runs on a shared server: its user, else the user of this machine."""
+    """Return the owner of runs on a shared server: the server's user, or else the local user."""
     with suppress(OSError, KeyError):  # a container may have no user name
         return os.environ.get("MLFLOW_TRACKING_USERNAME") or getpass.getuser()
     return "unknown"

@@ -1,4 +1,4 @@
-"""The context in which a command runs a job: lock, log, tracking, provenance and exit."""
+"""The context in which a command runs a job: lock, log, tracking, provenance and exit status."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class JobIdentity:
-    """Identity of a job; the fingerprint comes from `fingerprint.job_fingerprint`."""
+    """Identity of a job: rule, run, seed and others, with a fingerprint (`job_fingerprint`)."""
 
     rule: str
-    """Rule of the workflow, also the name of the experiment and of the state folder."""
+    """Snakemake rule; also the name of the MLflow experiment and of the state folder."""
     scale: str
     run: str
     fingerprint: str
@@ -46,25 +46,25 @@ class JobIdentity:
 
     @property
     def job_id(self) -> str:
-        """Deterministic id of the job in results and tables."""
+        """Id of the job in results and tables, the same for the same inputs."""
         subject = f"{self.run}-{self.suite}" if self.suite else self.run
         return job_id(self.rule, subject, self.seed, self.fingerprint)
 
     @property
     def name(self) -> str:
-        """Name of the job within its rule, without its fingerprint."""
+        """Name of the job within its rule, such as ``tiny/diff_v1/0``, without its fingerprint."""
         parts = (self.scale, self.run, self.seed, self.suite)
         return "/".join(str(part) for part in parts if part is not None)
 
     @property
     def description(self) -> str:
-        """One line on the job, shown by MLflow."""
+        """Description of the job in one line, which MLflow shows."""
         suite = f" of {self.suite}" if self.suite else ""
         seed = "" if self.seed is None else f", seed {self.seed}"
         return f"`{self.rule}`{suite}: {self.run}{seed}, at scale {self.scale}"
 
     def tags(self) -> dict[str, Any]:
-        """Return the tags of the MLflow run: the identity and the environment."""
+        """Return the tags of the job's MLflow run: the identity and the environment of the job."""
         environment = capture(self.threads)
         names = ("rule", "scale", "run", "seed", "suite", "fingerprint")
         tags: dict[str, Any] = {name: getattr(self, name) for name in names}
@@ -80,13 +80,13 @@ class JobIdentity:
 
 
 def hardware_tags(environment: Environment) -> dict[str, Any]:
-    """Return the tags of the MLflow run that describe the hardware."""
+    """Return the tags of an MLflow run that describe the hardware in ``environment``."""
     return {f"hardware.{name}": value for name, value in environment.hardware.items()}
 
 
 @dataclass(frozen=True)
 class Job:
-    """A running job."""
+    """A running job: its identity, tracker and start."""
 
     identity: JobIdentity
     tracker: Tracker
@@ -105,8 +105,15 @@ class Job:
     ) -> None:
         """Write the result file of this job, and track the file and its metrics.
 
-        ``tracked`` replaces the metrics in tracking. ``environment`` is that of the process that
-        computed, if not of this one.
+        Args:
+            path: The result file (JSON).
+            kind: Kind of result, such as "training" or "evaluation".
+            metrics: Metrics of the result.
+            settings: Resolved settings of the job.
+            beside: Other output files of the job, whose checksums are recorded.
+            tracked: Metrics for tracking; None: ``metrics``.
+            per_item: Scores per item, for metrics that are means over items.
+            environment: Environment of the process that computed; None: of this process.
         """
         identity = self.identity
         provenance = origin(identity.fingerprint, started=self.started, threads=identity.threads)
@@ -144,21 +151,21 @@ def run_context(
     uri: str | None = None,
     root: Path = ROOT,
 ) -> Iterator[Job]:
-    """Run the block as one job.
+    """Context manager: lock, log and track the block as one job, and yield the job.
 
     Args:
         identity: Identity of the job.
-        state: Folder of this job and fingerprint only. The job holds the lock of the parent folder,
-            so that a job with older settings cannot write its result after one with newer.
+        state: State folder of this job and fingerprint only. The job locks the parent folder, so
+            that a job with older settings cannot write its result after one with newer settings.
         params: Resolved settings.
-        log: File that gets the log beside stderr.
-        uri: Address of the store, see `address.resolve_uri`.
+        log: Log file besides stderr; None: stderr only.
+        uri: Address of the store; None: the default of `address.resolve_uri`.
         root: The results folder.
 
     Raises:
-        SystemExit: in place of any exception, after its ``error:`` line.
+        SystemExit: The block raised any exception, which was logged as an ``error:`` line.
     """
-    mode = "a" if slurm.was_requeued() else "w"  # keeps the log from before the requeue
+    mode = "a" if slurm.was_requeued() else "w"  # keep the log of the attempts before the requeue
     with report_errors(log, mode=mode), _sigterm_as_exit(), ExitStack() as stack:
         store = resolve_uri(uri, root)
         stack.enter_context(exclusive(state))
@@ -180,22 +187,21 @@ def start_run(
     store: str | None,
     config: SyncConfig | None = None,
 ) -> Iterator[Tracker]:
-    """Track the block as a run; its end decides the run's status.
+    """Context manager: track the block as an MLflow run, and yield its tracker.
+
+    An exception ends the run as FAILED. SystemExit (of a job that can resume) and KeyboardInterrupt
+    end it as KILLED. All exceptions propagate.
 
     Args:
-        stage: Name of the experiment, that of the rule: "pretrain", "evaluate", ...
+        stage: Name of the experiment, which is the name of the rule: "pretrain", "evaluate", ...
         name: Name of the job within its stage, *without* its fingerprint, such as
-            ``tiny/diff_v1/0``: runs of one name supersede each other.
-        job_id: See `difftransformer.provenance.result.job_id`.
-        state: Folder of this job and fingerprint only; a job that finds a history there continues
-            its run.
-        params: Resolved settings, may be nested.
+            ``tiny/diff_v1/0``. Runs with the same name supersede each other.
+        job_id: Id of the job, from `difftransformer.provenance.result.job_id`.
+        state: State folder of this job and fingerprint only; a history in it is continued.
+        params: Resolved settings; they may be nested.
         tags: Tags of the run: rule, scale, run, seed, suite, fingerprint, commit, upstream ids, ...
         store: Address of the store; None: nothing is tracked.
         config: Times of writing and sending, and the results folder.
-
-    An exception ends the run as FAILED; SystemExit (from a job that can resume) and
-    KeyboardInterrupt end it as KILLED. All of them propagate.
     """
     if store is None:
         if is_disk_ephemeral() and not os.environ.get(VARIABLE, "").strip():
@@ -231,7 +237,10 @@ class _Terminated(SystemExit):
 
 @contextmanager
 def _sigterm_as_exit() -> Iterator[None]:
-    """Turn SIGTERM into SystemExit, so that the run gets a status; training handles it itself."""
+    """Context manager: raise SystemExit on SIGTERM, so that the run gets a final status.
+
+    Trainings replace this signal handler by their own.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -248,7 +257,7 @@ def _sigterm_as_exit() -> Iterator[None]:
 
 @contextmanager
 def _requeue_while_waiting() -> Iterator[None]:
-    """Requeue the job if its time limit is near while the block waits; a no-op without Slurm."""
+    """Context manager: requeue the job if its time limit is near; does nothing outside of Slurm."""
     if slurm.job_id() is None or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -262,12 +271,13 @@ def _requeue_while_waiting() -> Iterator[None]:
 
 @contextmanager
 def exclusive(state: Path) -> Iterator[None]:
-    """Hold the lock of a job, shared by all its fingerprints; wait while another process has it.
+    """Context manager: hold the lock of a job, after waiting for a process that holds it.
 
-    That process is a job left over from a killed workflow, or the same command in another terminal.
+    All fingerprints of a job share its lock. The other process is a job of a killed workflow, or
+    the same command in another terminal.
 
     Args:
-        state: The job's folder, which need not exist; the lock is next to it.
+        state: State folder of the job, which need not exist; the lock is in its parent folder.
     """
     descriptor, holder = open_lock(state.parent / LOCK)
     try:
@@ -284,10 +294,14 @@ def exclusive(state: Path) -> Iterator[None]:
 
 
 def hold(path: Path, doing: str) -> int:
-    """Lock ``path`` until this process ends, and return its descriptor.
+    """Lock the file ``path`` until this process ends, and return its file descriptor.
+
+    Args:
+        path: The lock file.
+        doing: Activity of another process with the lock, for the error message.
 
     Raises:
-        UserError: Another process holds it; the message has its id, host and what it is ``doing``.
+        UserError: Another process holds the lock; the message has its process id and host.
     """
     descriptor, holder = open_lock(path)
     if holder is not None:

@@ -1,9 +1,9 @@
-"""MLflow's server below a secret path: a process of `difftransformer ui`.
+"""MLflow's server below a secret path, run by `difftransformer ui` in a process of its own.
 
-Every user of the machine can connect to a port on loopback, and MLflow lets every client delete
-runs. So each path begins with a token, and all other paths are refused. A path is safer than a
-cookie, which browsers send to every port of a host. Artifacts are shown from disk; MLflow's
-proxy for them, which takes uploads, is off.
+All users of the machine can connect to a port on loopback, and MLflow allows every client to delete
+runs. So each path begins with a secret token, and all other paths are refused. A path is safer than
+a cookie, which browsers send to every port of a host. MLflow's proxy for artifacts, which accepts
+uploads, is off; artifacts are read from disk.
 """
 
 import hmac
@@ -32,8 +32,9 @@ def require_token(app: _App, reports: str) -> _App:
     """Return an ASGI application that serves ``app`` below ``/TOKEN/`` and refuses other paths.
 
     Args:
-        app: The application; its links are relative, and it gets paths without the token.
-        reports: Address of the reports, which ends with the token; ``/TOKEN/reports/`` leads there.
+        app: The application to serve. Its links are relative, and its paths do not have the token.
+        reports: Address of the reports, which ends with the token; ``/TOKEN/reports/`` redirects to
+            it.
     """
     from starlette.responses import PlainTextResponse, RedirectResponse
 
@@ -58,7 +59,7 @@ def require_token(app: _App, reports: str) -> _App:
 
 
 def main(listening: int) -> None:
-    """Serve the store at MLFLOW_BACKEND_STORE_URI on a socket until SIGTERM.
+    """Serve MLflow with the store at MLFLOW_BACKEND_STORE_URI on a socket until SIGTERM.
 
     Args:
         listening: File descriptor of the socket, which the parent process has bound.

@@ -1,8 +1,8 @@
-"""Open the MLflow store: check that a database answers, create a SQLite file.
+"""Opening of the MLflow store: check that a database answers, create a SQLite file.
 
-Each results folder has an id, which its runs have as a tag. A folder that was moved keeps its id,
-and a copy gets a new one, so that neither changes the runs of the other. Artifact locations are
-absolute in MLflow; those of a folder that was moved or copied are updated here.
+Each results folder has an id, and its runs have this id as a tag. A moved folder keeps its id, and
+a copied folder gets a new id, so that neither changes the runs of the other. MLflow stores absolute
+paths of artifacts; this module updates them for a moved or copied folder.
 """
 
 import uuid
@@ -20,20 +20,24 @@ from difftransformer.tracking.history import SENT
 
 PREFIX = "difftransformer"
 WORKSPACE = f"{PREFIX}.workspace"
-"""Tag of a run: id of the results folder that wrote it; of an experiment: id of the results folder
-that stores its artifacts."""
+"""Tag with the id of a results folder. On a run it is the folder that wrote the run, on an
+experiment it is the folder that contains the experiment's artifacts."""
 
 
 def artifact_location(root: Path) -> str:
-    """Return the URI under which a database store has the artifacts of a results folder."""
+    """Return the URI of the folder with a results folder's artifacts, for stores in a database."""
     return (tracking_store(root) / "artifacts").resolve().as_uri()
 
 
 def open_store(uri: str, root: Path) -> tuple[MlflowClient, str]:
-    """Open the store at ``uri``; a missing SQLite file is created.
+    """Open the MLflow store at ``uri``; a missing SQLite file is created.
+
+    Args:
+        uri: Address of the store.
+        root: The results folder.
 
     Returns:
-        The client of the store, and the id of the results folder ``root``.
+        The MLflow client of the store, and the id of the results folder.
     """
     file = sqlite_file(uri)
     if is_database(uri) and file is None:
@@ -47,7 +51,7 @@ def open_store(uri: str, root: Path) -> tuple[MlflowClient, str]:
                 sent.unlink()
         client = MlflowClient(tracking_uri=uri)
         if file is not None:
-            client.search_experiments(max_results=1)  # migrates one of an older MLflow
+            client.search_experiments(max_results=1)  # migrates the file of an older MLflow
         workspace = _workspace(tracking_store(root) / "workspace")
         if is_database(uri):
             _update_locations(uri, root, *workspace)
@@ -55,7 +59,7 @@ def open_store(uri: str, root: Path) -> tuple[MlflowClient, str]:
 
 
 def _make_database(uri: str, path: Path) -> None:
-    """Create a SQLite file atomically, since a migration that was killed cannot be resumed."""
+    """Create a SQLite file atomically, since an interrupted migration cannot be resumed."""
     with replacing(path) as aside:  # removes the temporary files of dead processes
         for name in ("journal", "wal", "shm"):  # of a killed process with the same id
             aside.with_name(f"{aside.name}-{name}").unlink(missing_ok=True)
@@ -67,9 +71,10 @@ def _make_database(uri: str, path: Path) -> None:
 
 
 def _workspace(path: Path) -> tuple[str, str]:
-    """Return the id of a results folder, and that of the folder it was copied from, or "".
+    """Return the id of a results folder, and the id of the folder of which it is a copy, or "".
 
-    They are in a file with its own inode, which is the same after a move and another in a copy.
+    Both ids are in a file, with the file's inode: the inode is kept by a move and changed by a
+    copy.
     """
     words = path.read_text().split() if path.exists() else []
     if len(words) > 1 and words[1] == str(path.stat().st_ino):
@@ -84,7 +89,7 @@ def _workspace(path: Path) -> tuple[str, str]:
 def _update_locations(uri: str, root: Path, workspace: str, original: str) -> None:
     """Update the artifact locations of a results folder that was moved or copied.
 
-    The runs in a SQLite file that was copied with its folder get the id of the copy.
+    Runs in a SQLite file that was copied with its folder get the id of the copied folder.
     """
     file, location = sqlite_file(uri), artifact_location(root)
     engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool)

@@ -1,9 +1,9 @@
-"""Send histories to MLflow: of long jobs while they run, of all others after the last job.
+"""Sending of histories to MLflow: while long jobs run, and for other jobs after the last job.
 
-`difftransformer sync-tracking` runs at the end of a workflow, or by hand: one process sends
-everything with one import of mlflow (4 s of CPU, too much for a job of seconds). A thread of each
-job sends once the job has run for ``live_after`` seconds, or at its end where the disk is lost with
-the job. What could not be sent is sent the next time.
+`difftransformer sync-tracking` runs at the end of a workflow, or by hand. One process sends
+everything, since importing mlflow takes 4 s of CPU, too much for a job of seconds. A thread of each
+job starts sending after ``live_after`` seconds, or at the job's end if the disk is lost with
+the job. Records that cannot be sent are sent the next time.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SyncConfig:
-    """Times in seconds at which a job writes and sends its points, and the results folder."""
+    """Times in seconds at which a job writes and sends its metrics, and the results folder."""
 
-    live_after: float = 900.0  # 4-5 s of import and the wait at the end stay below 1% of the time
+    live_after: float = 900.0  # importing mlflow and waiting at the end take below 1% of this
     live_every: float = 30.0
     close_wait: float = 3.0
     root: Path = ROOT
@@ -69,9 +69,15 @@ class SyncConfig:
 
 @contextmanager
 def live_sync(state: Path, uri: str, config: SyncConfig) -> Iterator[None]:
-    """Send the history in ``state`` from a daemon thread while the block runs, if that is long.
+    """Context manager: send the history of a long job from a daemon thread while the block runs.
 
-    The rest is sent at the end within a limited time; a short job leaves it to `sync-tracking`.
+    The remaining records are sent at the end within a limited time. A job shorter than
+    ``config.live_after`` leaves sending to `sync-tracking`.
+
+    Args:
+        state: State folder of the job, with its history.
+        uri: Address of the store.
+        config: Times of sending, and the results folder.
     """
     closed, started = threading.Event(), time.monotonic()
     arguments = (closed, state, uri, config)
@@ -92,7 +98,10 @@ def live_sync(state: Path, uri: str, config: SyncConfig) -> Iterator[None]:
 
 
 def send_live(closed: threading.Event, state: Path, uri: str, config: SyncConfig) -> None:
-    """Send the history in ``state`` until the job has ``closed`` it."""
+    """Send the history in ``state`` repeatedly until the event ``closed`` is set, then once more.
+
+    A job shorter than ``config.live_after`` sends nothing, unless its disk is lost with it.
+    """
     last = closed.wait(config.live_after)
     if last and not is_disk_ephemeral():
         return
@@ -117,23 +126,27 @@ def send_live(closed: threading.Event, state: Path, uri: str, config: SyncConfig
 
 @dataclass(frozen=True)
 class SyncReport:
-    """State folders of the runs that could not be sent, and the reason, "" without an error."""
+    """State folders of the runs that were not sent, and the reason; "" if there was no error."""
 
     unsent: tuple[Path, ...] = ()
     reason: str = ""
 
 
 def sync_tracking(root: Path = ROOT, uri: str | None = None) -> SyncReport:
-    """Send the unsent records of every history below ``root``.
+    """Send the unsent records of every history below ``root``, and end the runs of killed jobs.
 
-    Also ends the runs of this folder whose job was killed. With nothing to send, a connection to a
-    server or database is tested; for a SQLite file mlflow is not imported.
+    With nothing to send, the connection to a server or database is tested. For a SQLite file,
+    mlflow is then not imported.
+
+    Args:
+        root: The results folder.
+        uri: Address of the store; None: the default of `address.resolve_uri`.
     """
     store = resolve_uri(uri, root)
     if store is None:
         return SyncReport()
     file = sqlite_file(store)
-    is_new = file is not None and not file.exists()  # then positions are those of a deleted file
+    is_new = file is not None and not file.exists()  # then the positions belong to a deleted file
     states = sorted(path.parent for path in root.rglob(HISTORY_FILE))
     unsent = [state for state in states if is_new or Sent.load(state, store).is_behind(state)]
     number, reason, failures, logged = len(unsent), "", 0, time.monotonic()
@@ -172,7 +185,7 @@ def sync_tracking(root: Path = ROOT, uri: str | None = None) -> SyncReport:
 
 
 def reason_of(error: Exception) -> str:
-    """Return one line with the reason for an error of a store, and the cure for common ones."""
+    """Return the reason for an error of a store in one line, with advice for common errors."""
     if isinstance(error, ModuleNotFoundError):
         return install_hint(error) or f"{error.name} is not installed"
     reasons = (reason for pattern, reason in _REASONS.items() if re.search(pattern, str(error)))

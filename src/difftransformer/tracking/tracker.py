@@ -1,4 +1,4 @@
-"""Trackers of jobs: one appends to the job's history, one does nothing if tracking is off."""
+"""Trackers of jobs: one appends to the job's history, the other does nothing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class NullTracker:
-    """Tracking switched off: the methods of `RunTracker`, doing nothing."""
+    """Tracker for tracking switched off: it has the methods of `RunTracker`, which do nothing."""
 
     def _ignore(self, *_args: Any, **_kwargs: Any) -> None:
         """Do nothing."""
@@ -48,17 +48,17 @@ class NullTracker:
 
 
 class RunTracker:
-    """Appends to the history in ``state``, or starts one.
+    """Tracker that appends to the history in a state folder, or starts a history.
 
-    No method fails or waits because of a store.
+    No method fails or waits because of an MLflow store.
 
     Args:
-        state: Folder of this job and fingerprint.
-        stage: Name of the experiment.
+        state: State folder of this job and fingerprint only.
+        stage: Name of the MLflow experiment.
         name: Name of the job within its stage, without its fingerprint.
         job_id: Id of the job.
-        flush_every: Seconds between two writes of points to disk.
-        system_every: Seconds between two evaluations of CPU and memory.
+        flush_every: Seconds between writes of metrics to disk.
+        system_every: Seconds between measurements of CPU and memory.
     """
 
     def __init__(
@@ -94,15 +94,15 @@ class RunTracker:
         self._append("status", status="RUNNING")
 
     def log_params(self, params: Mapping[str, Any]) -> None:
-        """Record settings; nested names are dotted; the first value of a name stays."""
+        """Record settings as params with dotted names; the first value of a name is kept."""
         self._log_texts("params", _flat(params))
 
     def set_tags(self, tags: Mapping[str, Any]) -> None:
-        """Label the run; the last value of a name stays."""
+        """Record tags of the run; the last value of a name is kept."""
         self._log_texts("tags", {key: str(value) for key, value in tags.items()})
 
     def log_metrics(self, values: Mapping[str, float], step: int = 0) -> None:
-        """Record metric points at ``step``; every `flush_every` seconds they are written."""
+        """Record metrics at ``step``; they are written to disk every `flush_every` seconds."""
         if time.monotonic() - self._last_system >= self._system_every:
             values = {**values, **self._system_load()}
         self._log_points(values, step)
@@ -110,9 +110,9 @@ class RunTracker:
             self.flush()
 
     def log_artifact(self, path: Path) -> None:
-        """Copy a small file for the store in its present state.
+        """Copy a small file in its present state next to the history, to be sent to the store.
 
-        Before it is sent, the workflow may move the file to object storage or rebuild it.
+        The copy is needed since the workflow may move or rebuild the file before it is sent.
         """
         try:
             link(path, self._state / ARTIFACTS / path.name)
@@ -122,17 +122,18 @@ class RunTracker:
         self._append("artifact", path=f"{ARTIFACTS}/{path.name}")
 
     def rewind(self, step: int) -> None:
-        """Resume after ``step`` (0: from scratch); points of later steps in the history stay.
+        """Note that the job resumes after ``step`` (0: from scratch).
 
-        The resumed job makes them again, some with another value, such as its speed.
+        Metrics of later steps in the history are kept. The resumed job logs them again, some with
+        another value, such as its speed, and these repeated metrics are ignored.
         """
         self._replaying = True
         self._points = {key: value for key, value in self._points.items() if key[1] > step}
 
     def flush(self) -> None:
-        """Write and fsync everything recorded so far; to be called before a checkpoint.
+        """Write everything recorded so far to disk, with fsync; to be called before a checkpoint.
 
-        After a disk error the job continues; the records stay in memory for the next write.
+        After a disk error the job continues, and the records stay in memory for the next write.
         """
         self._last_flush = time.monotonic()
         if not self._buffer:
@@ -145,7 +146,7 @@ class RunTracker:
                 remaining = remaining[os.write(self._descriptor, remaining) :]
             os.fsync(self._descriptor)
         except OSError as error:
-            with suppress(OSError):  # half a line would count as not sent
+            with suppress(OSError):  # otherwise half a line would count as unsent
                 os.ftruncate(self._descriptor, self._size)
             path = self._state / HISTORY_FILE
             logger.warning("tracking: cannot write %s (%s); will try again", path, error)
@@ -154,7 +155,11 @@ class RunTracker:
         self._buffer.clear()
 
     def close(self, status: str) -> None:
-        """End with FINISHED, FAILED or KILLED; records that cannot be written now are lost."""
+        """Record the final status and close the history; records that cannot be written are lost.
+
+        Args:
+            status: FINISHED, FAILED or KILLED.
+        """
         assert status in TERMINAL, status
         times, memory = self._process.cpu_times(), self._process.memory_info().rss / 2**30
         summary = {"system/cpu_seconds": times.user + times.system, "system/memory_gib": memory}
@@ -189,7 +194,7 @@ class RunTracker:
             self._append(kind, values=new)
 
     def _load_recorded(self) -> None:
-        """Read the points, texts and statuses that earlier attempts of the job recorded."""
+        """Read the metrics, params, tags and statuses that earlier attempts of the job recorded."""
         attempts, status = 0, None
         for record in read_records(self._state)[0]:
             kind = record["kind"]
@@ -217,7 +222,7 @@ class RunTracker:
 
 
 Tracker = RunTracker | NullTracker
-"""Tracker of a job."""
+"""Tracker of a job, which does nothing if tracking is off."""
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -235,5 +240,5 @@ def _equal(first: float, second: float) -> bool:
 
 
 def _now() -> int:
-    """Return the milliseconds since 1970, the unit of MLflow."""
+    """Return the current time in milliseconds since 1970, the unit of MLflow."""
     return time.time_ns() // 1_000_000

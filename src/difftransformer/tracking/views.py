@@ -1,7 +1,7 @@
-"""Views of MLflow: experiments with their columns, and links from runs to the report.
+"""Views in MLflow: experiments with their columns, and links from runs to the report.
 
-A view is a tag of the experiment, as MLflow's own button "Share" writes it, and is opened by its
-name in the address.
+A view is stored as a tag of the experiment, in the format of MLflow's button "Share". A web address
+with the view's name opens it.
 """
 
 import json
@@ -13,16 +13,16 @@ from mlflow.entities import Run
 
 _NAME = "difftransformer"
 KEY_METRICS = f"{_NAME}.key_metrics"
-"""Tag of an experiment: the key metrics of its runs, which are columns of its view."""
+"""Tag of an experiment with the key metrics of its runs, which are columns of its view."""
 NOTE = "mlflow.note.content"
-"""Tag with the description of an experiment or run."""
+"""Tag with the description of an experiment or a run."""
 _LAYOUT = "workflowType=machine_learning"
-"""Without it MLflow opens the layout for traces of language models, which does not show runs."""
+"""Query parameter that selects MLflow's layout for runs; the other layout shows LLM traces."""
 _SUPERSEDED = "Runs of earlier settings are listed by the filter `State: Deleted`."
 
 
 class Stage(NamedTuple):
-    """An experiment: its description, and the columns of its view by kind."""
+    """An MLflow experiment: its description, and the columns of its view by kind of column."""
 
     note: str
     columns: dict[str, tuple[str, ...]]
@@ -53,18 +53,18 @@ STAGES = {
     "verdicts": Stage("Registered claims, tested on the tables of a scale.", _OUTPUT),
     "report": Stage("Reports, by the digests of their pages.", _OUTPUT),
 }
-"""By name; the experiment of each is ``difftransformer/<stage>``."""
+"""Experiments by rule of the workflow; the name of each in MLflow is ``difftransformer/<rule>``."""
 
 
 def experiment_tags(
     stage: str, tags: Mapping[str, str] = MappingProxyType({}), key_metrics: Iterable[str] = ()
 ) -> dict[str, str]:
-    """Return the tags of a stage's experiment that must change; none for a stage not in `STAGES`.
+    """Return the tags of an experiment that must be set to update its description and view.
 
     Args:
-        stage: Name of the stage.
+        stage: Rule of the experiment; one that is not in `STAGES` has no tags to set.
         tags: Present tags of the experiment.
-        key_metrics: Metrics to show beside those that it shows.
+        key_metrics: Metrics to show besides those that the view shows already.
     """
     if stage not in STAGES:
         return {}
@@ -82,36 +82,36 @@ def experiment_tags(
 
 
 def view_path(experiment: str) -> str:
-    """Return the path of an experiment's view, to append to the address of a server."""
+    """Return the path and query of an experiment's view in MLflow's web interface."""
     return f"/#/experiments/{experiment}/runs?viewStateShareKey={_NAME}&{_LAYOUT}"
 
 
 def run_path(experiment: str, run: str) -> str:
-    """Return the path of a run, to append to the address of a server."""
+    """Return the path and query of a run's page in MLflow's web interface."""
     return f"/#/experiments/{experiment}/runs/{run}?{_LAYOUT}"
 
 
 EXPERIMENTS = f"/#/experiments?{_LAYOUT}"
-"""Path of the list of experiments, to append to the address of a server."""
+"""Path and query of the list of experiments in MLflow's web interface."""
 
 
 REPORTS = "reports"
-"""Path of the reports below the MLflow address of `difftransformer ui`."""
+"""Path of the reports, relative to the MLflow address of `difftransformer ui`."""
 _IN_THE_REPORT = "\n\nIn the report: "
 
 Tags = dict[str, dict[str, str]]
-"""Tags to set, by run."""
+"""Tags to set: id of the run -> name of the tag -> value."""
 
 
 def artifact_tags(runs: Iterable[Run], served: bool) -> Tags:
-    """Return the missing tags of runs that name the tables and figures that show them.
+    """Return the tags that runs still lack to name the tables and figures that show them.
 
-    An artifact shows its upstream runs and their upstream runs. Each such run gets a tag such as
-    `shown_in.table6`, and its description names the report pages.
+    A table or figure shows its upstream runs and their upstream runs. Each such run gets a tag such
+    as `shown_in.table6`, and its description lists the pages of the report.
 
     Args:
-        runs: All runs of a results folder.
-        served: Whether `difftransformer ui` serves this store, so that the names can be links.
+        runs: All MLflow runs of a results folder.
+        served: Whether `difftransformer ui` serves this store; then the descriptions have links.
     """
     by_job = {run.data.tags.get("job_id", ""): run for run in runs}
     pages: dict[str, set[tuple[str, str]]] = {}
