@@ -66,7 +66,7 @@ _EXPORTS = {
 def register() -> None:
     """Register this package's models with transformers' Auto classes, without remote code.
 
-    After the call, ``AutoModelForCausalLM.from_pretrained`` loads folders that this package wrote.
+    Then ``AutoModelForCausalLM.from_pretrained`` loads models exported in the format huggingface.
     """
     import_module(f"{__name__}.convert.hf")
 

@@ -1,6 +1,6 @@
-"""Run a function in a new process that inherits only the environment.
+"""Run a function in a new process that inherits only environment variables.
 
-Its errors and log records are passed to this process, and it ends with this one.
+The new process sends its errors and log records to this process, and ends with this process.
 """
 
 import logging
@@ -26,28 +26,28 @@ def run_in_subprocess(name: str, work: Callable[..., T], *args: Any) -> T:
     """Run a function in a new process and return its result.
 
     Args:
-        name: Name of the process in messages, such as `process 2 of 5`.
-        work: A module-level function, which the process imports.
-        args: Its arguments; they and its result can be pickled.
+        name: Name of the process in error messages, such as `process 2 of 5`.
+        work: A module-level function, which the new process imports.
+        args: Arguments of ``work``. They and its result must be picklable.
 
     Raises:
         UserError: The process was killed.
-        Exception: The error of ``work``, with a note of its traceback.
+        Exception: The exception raised by ``work``, with its traceback as a note.
     """
     new = get_context("spawn")
     receiver, sender = new.Pipe(duplex=False)
     level = logging.getLogger("difftransformer").level
     process = new.Process(target=_run, args=(sender, level, work, args))
-    resource_tracker.ensure_running()  # its start would unblock SIGTERM
+    resource_tracker.ensure_running()  # start it here, since its start would unblock SIGTERM
     try:
         with sender, slurm.block_signals(signal.SIGINT, signal.SIGTERM):
-            process.start()  # this process handles them, and ends it
+            process.start()  # only this process handles the signals, and ends the new one
         while isinstance(message := receiver.recv(), logging.LogRecord):
             logging.getLogger(message.name).handle(message)
     except EOFError:
         process.join()
         raise UserError(_ended(name, process.exitcode or 0)) from None
-    except BaseException:  # this process stops, too
+    except BaseException:  # this process stops, so the new one must stop too
         if process.pid is not None:
             process.kill()
         raise
@@ -89,7 +89,7 @@ def _run(sender: Connection, level: int, work: Callable[..., Any], args: tuple[A
 
 
 def end_with_parent() -> None:
-    """End this process when its parent is killed, which it would not notice at work."""
+    """End this process when its parent process ends, which it would not notice while it works."""
     parent = parent_process()
     assert parent is not None
     sentinel = parent.sentinel
@@ -102,7 +102,7 @@ def end_with_parent() -> None:
 
 
 def _portable(error: Exception) -> Exception:
-    """Return an error that can be pickled, with a note of its traceback."""
+    """Return an exception that can be pickled, with the traceback as a note."""
     try:
         portable: Exception = ForkingPickler.loads(
             ForkingPickler.dumps(error)

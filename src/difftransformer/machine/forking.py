@@ -1,21 +1,25 @@
-"""Checks that a fork of the warm process behaves as a new process would, see `warm`."""
+"""Checks that a fork of the warm process behaves like a new process; see the module `warm`."""
 
 import os
 import sys
 from contextlib import suppress
 
 _SHELL_VARIABLES = {"_", "SHLVL", "PWD", "OLDPWD"}
-"""Environment variables that do not affect imports; they may differ between jobs."""
+"""Environment variables that do not affect imports, so they may differ between jobs."""
 _INHERITED = (
     "Umask", "Uid", "Gid", "Groups", "SigBlk", "SigIgn", "Cap", "NoNewPrivs", "Seccomp",
     "Cpus_allowed", "Mems_allowed",
 )  # fmt: skip
-"""Fields of /proc/self/status that a process inherits."""
+"""Prefixes of the fields in /proc/self/status that a child process inherits."""
 _GLIBC_SIGNALS = 1 << 31 | 1 << 32
 
 
 def inherited_state() -> list[object]:
-    """Return what a new process inherits from its parent or reads when it imports."""
+    """Return the state that a child process inherits, or that affects its imports.
+
+    The values are comparable between processes: interpreter, folder, limits, namespaces,
+    environment.
+    """
     with open("/proc/self/status") as status, open("/proc/self/limits") as limits:
         inherited = [_without_glibc_signals(line) for line in status if line.startswith(_INHERITED)]
         limited = limits.read()
@@ -32,14 +36,14 @@ def inherited_state() -> list[object]:
 def _without_glibc_signals(line: str) -> str:
     """Return a line of /proc/self/status without signals 32 and 33, which glibc reserves.
 
-    glibc's posix_spawn, which Python 3.13 uses, makes the child ignore them.
+    A child started by glibc's posix_spawn (used by Python 3.13) ignores these signals.
     """
     name, _, mask = line.partition(":")
     return f"{name}: {int(mask, 16) & ~_GLIBC_SIGNALS:x}" if name.startswith("Sig") else line
 
 
 def module_stamps() -> list[tuple[str, int, int]]:
-    """Return path, modification time and size of the files of all imported modules."""
+    """Return the path, modification time and size of the file of each imported module."""
     files = {getattr(module, "__file__", None) for module in [*sys.modules.values()]}
     stamps = []
     for file in filter(None, files):
@@ -50,7 +54,7 @@ def module_stamps() -> list[tuple[str, int, int]]:
 
 
 def may_fork() -> bool:
-    """Whether a fork loses nothing: no other thread runs and no GPU is open."""
+    """Return whether a fork of this process loses nothing: it has one thread and no open GPU."""
     opened = "/proc/self/fd"
     for number in os.listdir(opened):
         with suppress(FileNotFoundError):  # the descriptor of this listing
@@ -60,7 +64,7 @@ def may_fork() -> bool:
 
 
 def _survives_a_fork(thread: str) -> bool:
-    """Whether a thread is the main one, or jemalloc's, which handles forks itself."""
+    """Return whether a thread is the main one, or one of jemalloc, which handles forks."""
     if int(thread) == os.getpid():
         return True
     try:

@@ -1,7 +1,7 @@
-"""Reservation of GPUs: each job locks its own, since Snakemake counts them without ids.
+"""Reservation of GPUs: each job locks the GPUs that it uses, since Snakemake only counts GPUs.
 
-A scheduler such as Slurm that assigns a job its GPUs is trusted. GPUs that it assigns to many jobs
-together are reserved here.
+If a scheduler such as Slurm assigns GPUs to one job, no lock is needed. GPUs that a scheduler
+assigns to several jobs together are reserved here.
 """
 
 import logging
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 RESERVED = "DIFFTRANSFORMER_GPUS_RESERVED"
-"""Environment variable for the child processes of a job: they share its GPUs and reserve none."""
+"""Environment variable with a job's GPUs, for its child processes: they reserve no others."""
 JOBS_PER_GPU = "DIFFTRANSFORMER_JOBS_PER_GPU"
-"""Environment variable: jobs per GPU at a time. Jobs whose steps are bound by kernel launches
-can share a GPU at little cost; each checks the free memory."""
+"""Environment variable with the number of jobs that may use a GPU at a time. Jobs limited by the
+launches of kernels can share a GPU at little cost. Each job checks the free memory."""
 
 _BF16_PEAKS = {
     "H100 PCIe": 7.56e14,
@@ -36,7 +36,7 @@ _BF16_PEAKS = {
     "H200": 9.89e14,
     "A100": 3.12e14,
 }
-"""Peak dense bf16 FLOP/s by model; the first match counts. Source: NVIDIA's data sheets."""
+"""Peak dense bf16 FLOP/s by part of the GPU's name; the first match counts. Source: NVIDIA."""
 _BANDWIDTHS = {
     "H100 PCIe": 2.0e12,
     "H100 NVL": 3.9e12,
@@ -47,22 +47,22 @@ _BANDWIDTHS = {
     "A100-SXM4-40GB": 1.56e12,
     "A100-PCIE-40GB": 1.56e12,
 }
-"""Memory bandwidth in bytes/s, as in `_BF16_PEAKS`."""
+"""Memory bandwidth in bytes/s by part of the GPU's name; the first match counts. Source: NVIDIA."""
 _POLL_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
 
 
 def bf16_peak(name: str) -> float | None:
-    """Return the peak FLOP/s of a GPU in bf16 by its name; None for models without an entry.
+    """Return the peak dense bf16 FLOP/s of a GPU by its name; None for an unknown model.
 
-    Names match as whole words: a GH200 is not an H200.
+    Models are matched as whole words, so a GH200 is not matched as an H200.
     """
     return _by_name(_BF16_PEAKS, name)
 
 
 def memory_bandwidth(name: str) -> float | None:
-    """Return the memory bandwidth of a GPU in bytes/s, as `bf16_peak`."""
+    """Return the memory bandwidth of a GPU in bytes/s by its name; None for an unknown model."""
     return _by_name(_BANDWIDTHS, name)
 
 
@@ -72,7 +72,7 @@ def _by_name(table: dict[str, float], name: str) -> float | None:
 
 
 def visible_gpus() -> list[str]:
-    """Return the ids of the visible GPUs: those in CUDA_VISIBLE_DEVICES, or all."""
+    """Return the ids of the GPUs in CUDA_VISIBLE_DEVICES; if it is not set, of all GPUs."""
     ids = os.environ.get(VISIBLE)
     if ids is not None:
         return [id.strip() for id in ids.split(",") if id.strip() not in {"", "-1"}]
@@ -80,26 +80,27 @@ def visible_gpus() -> list[str]:
 
 
 def gpu_slots() -> int:
-    """Return the number of single-GPU jobs that can run at a time.
+    """Return the number of single-GPU jobs that can run at the same time on the visible GPUs.
 
     Raises:
-        UserError: DIFFTRANSFORMER_JOBS_PER_GPU is no positive number.
+        UserError: DIFFTRANSFORMER_JOBS_PER_GPU is not a positive number.
     """
     return len(visible_gpus()) * _jobs_per_gpu()
 
 
 def choose_device(name: str, setting: str, *, exclusive: bool = False) -> "torch.device":
-    """Return the device of a job; ``auto`` picks CUDA if it is available, and logs the choice.
+    """Return the torch device of a job, and reserve a GPU for it if it may use one.
 
-    A GPU is reserved for this process until it ends, see `reserve`.
+    "auto" selects CUDA if it is available, and the choice is logged. The GPU is reserved until this
+    process ends (see `reserve`).
 
     Args:
         name: "cpu", "cuda" or "auto".
-        setting: Name of the setting, for messages.
-        exclusive: Whether to reserve a whole GPU even if jobs share GPUs.
+        setting: Name of the setting with this value, for messages.
+        exclusive: Whether to reserve a whole GPU even if jobs may share GPUs.
 
     Raises:
-        BackendError: ``name`` is "cuda" and torch sees no CUDA device.
+        BackendError: ``name`` is "cuda" and torch finds no CUDA device.
     """
     import torch
 
@@ -118,23 +119,23 @@ def choose_device(name: str, setting: str, *, exclusive: bool = False) -> "torch
 
 
 def reserve(count: int = 1, *, exclusive: bool = False) -> None:
-    """Reserve ``count`` GPUs for this process until it ends, waiting until they are free.
+    """Reserve GPUs for this process until it ends, waiting until enough of them are free.
 
-    Sets CUDA_VISIBLE_DEVICES for this process and its children: call it before CUDA is used.
-    Without GPUs, or if a scheduler or the parent process has assigned them, it does nothing.
+    Sets CUDA_VISIBLE_DEVICES for this process and its children, so call it before CUDA is used.
+    It does nothing without GPUs, or if a scheduler or the parent process has assigned GPUs.
 
     Args:
         count: Number of GPUs.
-        exclusive: Whether to reserve a whole GPU even if jobs share GPUs.
+        exclusive: Whether to reserve a whole GPU even if jobs may share GPUs.
 
     Raises:
-        UserError: There are fewer GPUs, the folder of the locks belongs to another user, or
-            DIFFTRANSFORMER_JOBS_PER_GPU is no positive number.
+        UserError: Fewer than ``count`` GPUs are visible, the folder of the locks belongs to another
+            user, or DIFFTRANSFORMER_JOBS_PER_GPU is not a positive number.
     """
     gpus, jobs_per_gpu = visible_gpus(), _jobs_per_gpu()
     slots = 1 if exclusive or count > 1 else jobs_per_gpu
     is_assigned = _scheduled() and len(gpus) == count and jobs_per_gpu == 1
-    is_launched = "LOCAL_RANK" in os.environ  # by torchrun: each rank uses the GPU of its number
+    is_launched = "LOCAL_RANK" in os.environ  # by torchrun: rank n uses GPU n
     if not gpus or RESERVED in os.environ or is_assigned or is_launched:
         return
     if count > len(gpus):
@@ -143,7 +144,7 @@ def reserve(count: int = 1, *, exclusive: bool = False) -> None:
             f"or list more in {VISIBLE}"
         )
     folder = _folder()
-    # A queue: a job that waits for several GPUs is not overtaken by jobs that need one.
+    # A queue lock: jobs that need one GPU cannot overtake a job that waits for several.
     queue, holder = open_lock(folder / "queue.lock")
     try:
         if holder is not None:
@@ -158,7 +159,7 @@ def reserve(count: int = 1, *, exclusive: bool = False) -> None:
 
 
 def _reserve_free(folder: Path, gpus: list[str], count: int, slots: int) -> list[str]:
-    """Lock ``count`` GPUs, or a slot on each, the least used first, until the process ends."""
+    """Lock ``count`` GPUs (or a slot on each), least used first, until this process ends."""
     reserved: list[str] = []
     logged: list[str] = []
     with ExitStack() as on_error:
@@ -190,7 +191,7 @@ def _reserve_free(folder: Path, gpus: list[str], count: int, slots: int) -> list
 
 
 def _free_lock(gpu: str, holders: dict[str, str], slots: int) -> str | None:
-    """Return the name of a free lock of a GPU, or of a slot on it; None without one."""
+    """Return the name of a free lock file of a GPU or of a slot on it; None if none is free."""
     exclusive = f"gpu-{gpu}.lock"
     if slots == 1:
         return None if holders else exclusive
@@ -201,7 +202,7 @@ def _free_lock(gpu: str, holders: dict[str, str], slots: int) -> str | None:
 
 
 def _holders(folder: Path, gpu: str) -> dict[str, str]:
-    """Return the processes that hold a GPU or a slot on it, by lock."""
+    """Return the processes that hold a GPU or a slot on it, by name of the lock file."""
     holders = {}
     for path in (folder / f"gpu-{gpu}.lock", *sorted(folder.glob(f"gpu-{gpu}-*.lock"))):
         descriptor, holder = open_lock(path)
@@ -212,7 +213,7 @@ def _holders(folder: Path, gpu: str) -> dict[str, str]:
 
 
 def _scheduled() -> bool:
-    """Return whether a scheduler has assigned the visible GPUs, to this job or to several."""
+    """Return whether a scheduler has assigned the visible GPUs, to this job alone or to several."""
     return slurm.job_id() is not None and VISIBLE in os.environ
 
 
@@ -224,9 +225,9 @@ def _jobs_per_gpu() -> int:
 
 
 def _folder() -> Path:
-    """Return the folder of this user's locks on this machine, one per allocation of a scheduler.
+    """Return the folder of this user's GPU locks, one per machine and scheduler allocation.
 
-    GPUs of two allocations may have the same ids: each can count its own from 0.
+    GPUs of two allocations may have equal ids, since each allocation may number its GPUs from 0.
     """
     allocation = f"-{slurm.job_id()}" if _scheduled() else ""
     folder = Path(tempfile.gettempdir(), f"difftransformer-gpus-{os.getuid()}{allocation}")

@@ -1,6 +1,6 @@
-"""File locks (`flock`), which the kernel releases when their process ends.
+"""File locks (`flock`), which the kernel releases when the process that holds them ends.
 
-They also work between nodes on NFS, and on Lustre if it is mounted with ``flock``.
+They also work between nodes on NFS, and on Lustre if it is mounted with the option ``flock``.
 """
 
 import errno
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def try_lock(descriptor: int) -> bool:
-    """Lock an open file; return False if another process holds the lock."""
+    """Lock an open file without waiting; return False if another process holds the lock."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -27,12 +27,16 @@ def try_lock(descriptor: int) -> bool:
 
 
 def wait_for_lock(descriptor: int) -> None:
-    """Lock an open file, waiting while another process holds the lock."""
+    """Lock an open file, after waiting while another process holds the lock."""
     fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 def open_lock(path: Path) -> tuple[int, str | None]:
-    """Open and lock a file, created if missing; return its descriptor, and the holder if locked.
+    """Open a lock file, created if missing, and try to lock it.
+
+    Returns:
+        The file descriptor, and None if the lock was acquired. Otherwise, the second value is the
+        id and host of the process that holds the lock.
 
     Raises:
         UserError: The file is a link, which could point to any file.
@@ -44,7 +48,7 @@ def open_lock(path: Path) -> tuple[int, str | None]:
 
 
 def sign(descriptor: int) -> None:
-    """Write this process and host into a lock file, for messages of waiting processes."""
+    """Write the id and host of this process into a lock file, for messages of waiting processes."""
     try:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()} on {socket.gethostname()}\n".encode(), 0)
@@ -54,10 +58,10 @@ def sign(descriptor: int) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file, created if missing; wait while another process holds it.
+    """Context manager: hold a lock file, created if missing, after waiting for its lock.
 
     Raises:
-        UserError: The file is a link.
+        UserError: The file is a link, which could point to any file.
     """
     descriptor = _open(path)
     try:

@@ -1,4 +1,4 @@
-"""Free memory of a process, and the check of a job's estimate against it."""
+"""Free memory of a device, and the check that a job's memory estimate fits into it."""
 
 import logging
 import os
@@ -18,16 +18,16 @@ _GIB = 2**30
 
 
 def require_room(needed: float, device: torch.device, job: str, cure: str) -> None:
-    """Check that a job's memory is free, and log it.
+    """Check that enough memory for a job is free on its device, and log both amounts.
 
     Args:
-        needed: Bytes.
+        needed: Estimated memory of the job in bytes.
         device: Device of the job.
         job: Name of the job for messages.
-        cure: What to do if the memory does not suffice.
+        cure: Advice for the error message.
 
     Raises:
-        UserError: It does not suffice. DIFFTRANSFORMER_MEMORY_CHECK=off only logs it.
+        UserError: The memory does not suffice. DIFFTRANSFORMER_MEMORY_CHECK=off disables the error.
     """
     free = available_bytes(device)
     message = f"{job} needs about {needed / _GIB:.2f} GiB, {free / _GIB:.2f} GiB are free"
@@ -37,7 +37,7 @@ def require_room(needed: float, device: torch.device, job: str, cure: str) -> No
 
 
 def available_bytes(device: torch.device) -> float:
-    """Return the free bytes of a GPU, or of the machine within the limits of the cgroup."""
+    """Return the free memory of a GPU, or of the machine within its cgroup limits, in bytes."""
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return float(torch.cuda.mem_get_info(device)[0] + unused)
@@ -54,7 +54,7 @@ def available_bytes(device: torch.device) -> float:
 
 
 def _cgroups() -> Iterator[tuple[Path, str, str]]:
-    """Yield the folders of the cgroup and its parents, with the names of limit and usage."""
+    """Yield this process's cgroup folder and its parents, each with its limit and usage files."""
     try:
         lines = _OWN_CGROUPS.read_text().splitlines()
     except OSError:
@@ -74,6 +74,6 @@ def _cgroups() -> Iterator[tuple[Path, str, str]]:
 
 
 def _inactive_files(statistics: str) -> int:
-    """Return the bytes of page cache that the kernel can reclaim."""
+    """Return the page cache that the kernel can reclaim in bytes, from the text of memory.stat."""
     rows = (line.split() for line in statistics.splitlines())
     return sum(int(value) for name, value in rows if name == "inactive_file")

@@ -1,4 +1,4 @@
-"""Slurm: requeue this job, block its signals, start processes on its nodes."""
+"""Slurm: requeue this process's job, block its signals, start processes on its nodes."""
 
 import logging
 import os
@@ -11,26 +11,26 @@ from types import FrameType
 from difftransformer.errors import BackendError, nearest
 
 TIME_LIMIT_SIGNAL = "SIGUSR1"
-"""The signal that Slurm sends a job before its time limit, by `profiles/slurm`."""
+"""Signal that Slurm sends a job before its time limit, as configured in `profiles/slurm`."""
 
 logger = logging.getLogger(__name__)
 
 
 def job_id() -> str | None:
-    """Return the id of the Slurm job of this process; None outside Slurm."""
+    """Return the id of the Slurm job that this process belongs to; None outside of Slurm."""
     return os.environ.get("SLURM_JOB_ID")
 
 
 def was_requeued() -> bool:
-    """Return whether Slurm has started this process's job before."""
+    """Return whether Slurm has requeued and restarted the job that this process belongs to."""
     return os.environ.get("SLURM_RESTART_COUNT", "0") != "0"
 
 
 def requeue() -> bool:
-    """Requeue the Slurm job of this process; return whether Slurm accepted.
+    """Requeue the Slurm job that this process belongs to, and return whether Slurm accepted.
 
-    The job keeps its id, so for the workflow it has not failed. Slurm ends its running processes:
-    call this last. Outside Slurm nothing happens.
+    The job keeps its id, so the workflow does not see a failure. Slurm ends the job's running
+    processes, so call this last. Outside of Slurm, it does nothing and returns False.
     """
     id = job_id()
     if id is None:
@@ -50,18 +50,19 @@ def requeue() -> bool:
 
 
 def requeue_before_time_limit() -> None:
-    """Requeue the Slurm job of this process when its time limit is near.
+    """Install a signal handler that requeues this Slurm job when its time limit is near.
 
-    For work that can be killed anywhere and resumes; to be called in the main thread.
+    It is for work that can be killed at any point and resumes. Call it in the main thread.
     """
     signal.signal(getattr(signal, TIME_LIMIT_SIGNAL), lambda _number, _frame: requeue())
 
 
 @contextmanager
 def block_signals(*more: signal.Signals) -> Iterator[None]:
-    """Block the signal of the time limit, and ``more``, in child processes started in the block.
+    """Context manager: child processes started in the block ignore the time limit's signal.
 
-    Slurm signals all processes of a job. Children inherit blocked signals, not handlers.
+    Slurm sends the signal to all processes of a job. It is blocked, together with the signals
+    ``more``, since children inherit blocked signals but not handlers.
     """
     numbers = {getattr(signal, TIME_LIMIT_SIGNAL), *more}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
@@ -72,12 +73,15 @@ def block_signals(*more: signal.Signals) -> Iterator[None]:
 
 
 def require_partitions(names: Iterable[object]) -> None:
-    """Check that Slurm has these partitions, or comma-separated lists of them.
+    """Check that Slurm has the given partitions.
 
-    Passes if Slurm does not list its partitions.
+    The check passes if Slurm does not list its partitions.
+
+    Args:
+        names: Names of partitions, or comma-separated lists of names.
 
     Raises:
-        BackendError: A partition is missing; names those that exist.
+        BackendError: A partition does not exist; the message lists those that exist.
     """
     partitions = {partition for name in names for partition in str(name).split(",")}
     if not partitions:
@@ -99,12 +103,12 @@ def require_partitions(names: Iterable[object]) -> None:
 
 
 def nodes() -> int:
-    """Return the number of nodes of this process's job; 1 outside Slurm.
+    """Return the number of nodes of this process's Slurm job; 1 outside of Slurm.
 
-    Slurm is queried, since executors remove its variables from the environment.
+    Slurm is queried, since Snakemake's executors remove its variables from the environment.
 
     Raises:
-        BackendError: The query fails.
+        BackendError: The query failed.
     """
     id = job_id()
     if id is None:
@@ -127,20 +131,20 @@ def nodes() -> int:
 
 
 def on_each_node(count: int, words: Sequence[str], variables: Mapping[str, str]) -> int:
-    """Run a command once on each node of this process's job; return the highest exit status.
+    """Run a command once on each node of this Slurm job, and return the highest exit status.
 
-    Stop signals reach all nodes: SIGTERM through `srun`, the others from Slurm.
+    The command receives stop signals on all nodes: SIGTERM through `srun`, others from Slurm.
 
     Args:
         count: Number of nodes.
-        words: The command.
-        variables: Additional environment variables.
+        words: The command with its arguments.
+        variables: Environment variables in addition to those of this process.
 
     Raises:
-        BackendError: `srun` is missing.
+        BackendError: The program `srun` cannot be started.
     """
     options = [f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--mem=0"]
-    # Overlap with the current step, and use all CPUs of the job.
+    # Share the resources of the running job step, and use all CPUs of the job.
     options += ["--overlap", "--cpu-bind=none", "--disable-status"]
     if cpus := os.environ.get("SLURM_CPUS_ON_NODE"):
         options.append(f"--cpus-per-task={cpus}")

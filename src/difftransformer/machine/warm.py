@@ -1,14 +1,15 @@
-"""A fork server that has imported torch once; jobs on this machine are forked from it.
+"""A fork server that has imported torch once ("warm process"), from which jobs are forked.
 
-The Snakemake process starts it. `difftransformer` then sends its call through a socket, waits, and
-ends with the status of the job. Only the start changes: a job is forked if a new process would have
-the same environment, limits, namespaces and code, and if the server has no threads that a fork
-would lose and has not opened a GPU. All other calls start normally.
+The Snakemake process starts the server. A job's process `difftransformer` sends its call to the
+server through a socket, waits, and ends with the exit status of the forked job. A job is forked
+only if a new process would have the same environment, limits, namespaces and code. Also, the server
+must have no threads that a fork would lose, and no open GPU. Otherwise the call starts normally.
 
-A message is one packet: the call with its standard streams, then numbers of signals to pass on; the
-answer is the job's wait status. Each side asks the kernel whether the other runs as the same user,
-since another user may listen at a stale address. A closed socket means that the other process has
-ended: if the caller has, its job is killed; if Snakemake has, the server ends after its last job.
+Each message is one packet: first the call with its standard streams, then numbers of signals to
+pass on. The answer is the job's wait status. Each side asks the kernel whether the other side runs
+as the same user, since another user may listen at a stale address. A closed socket means that the
+other process has ended. If the caller has ended, its job is killed. If Snakemake has ended, the
+server ends after its last job.
 """
 
 import io
@@ -27,33 +28,33 @@ from types import FrameType
 from difftransformer.machine import forking
 
 VARIABLE = "DIFFTRANSFORMER_WARM"
-"""Environment variable: the socket that receives calls of jobs; `off` disables it."""
+"""Environment variable with the socket that receives calls of jobs; `off` disables the server."""
 
 COMMAND = "warm-process"
-"""First argument of the command that starts the server."""
+"""First command line argument of the process that is the server."""
 
 _PASSED_ON = (
     signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
 )  # fmt: skip
 _MAX_BYTES = 1 << 20
 _IDLE_SECONDS = 0.2
-"""Time without a call after which the server imports the next module."""
+"""Seconds without a call after which the server imports the next module of its list."""
 _REFUSED = b"no"
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl
 
 _references: list[object] = []
-"""Objects that live as long as this process."""
+"""Objects that must live as long as this process."""
 
 
 def start(command: str, variables: Mapping[str, str], modules: Iterable[str] = ()) -> None:
-    """Start a fork server that ends with this process, and set its socket for jobs.
+    """Start a fork server that ends with this process, and set the variable with its socket.
 
-    If that is not possible, for example outside Linux, jobs start normally.
+    If the server cannot be started, for example outside of Linux, jobs start normally.
 
     Args:
-        command: The `difftransformer` that jobs call.
-        variables: Environment variables of jobs besides those of this process.
-        modules: Modules that many jobs import besides the common ones.
+        command: Path of the `difftransformer` command that jobs run.
+        variables: Environment variables of jobs in addition to those of this process.
+        modules: Modules that many jobs import, in addition to those that all jobs import.
     """
     import atexit
     import shutil
@@ -66,7 +67,7 @@ def start(command: str, variables: Mapping[str, str], modules: Iterable[str] = (
     try:
         folder = tempfile.mkdtemp(prefix="difftransformer-")  # not readable by others
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # Bound now: the first jobs wait for the imports of the server instead of importing.
+        # Bound now, so that the first jobs wait for the server's imports instead of importing.
         listener.bind(f"{folder}/jobs")
         listener.listen()
         os.environ[VARIABLE] = f"{folder}/jobs"
@@ -84,9 +85,9 @@ def start(command: str, variables: Mapping[str, str], modules: Iterable[str] = (
 
 
 def hand_over() -> None:
-    """Run this process's call in a job forked from the server, and exit with its status.
+    """Run this process's call in a job forked from the server, and exit with the job's status.
 
-    Returns if there is no server or it refuses.
+    Returns if there is no server, or if the server refuses the call.
     """
     address = os.environ.get(VARIABLE, "off")
     if address == "off" or not hasattr(socket, "SO_PEERCRED"):
@@ -126,19 +127,19 @@ def hand_over() -> None:
         print(f"warning: the server at {address} has ended: starting again", file=sys.stderr)
     elif answer != _REFUSED:
         _end(int(answer))
-    for signalled in passed:  # no job has received it
+    for signalled in passed:  # handle signals that no job has received
         os.kill(os.getpid(), signalled)
 
 
 def _is_same_user(connection: socket.socket) -> bool:
-    """Return whether the peer of a socket runs as the same user, according to the kernel."""
+    """Return whether the kernel reports that a socket's peer runs as the same user."""
     size = struct.calcsize("3i")  # process, user, group
     peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     return bool(struct.unpack("3i", peer)[1] == os.geteuid())
 
 
 def _end(status: int) -> None:
-    """End this process with the exit code or signal of a wait status."""
+    """End this process with the exit code or the signal that a wait status contains."""
     if os.WIFSIGNALED(status):
         number = signal.Signals(os.WTERMSIG(status))
         if number != signal.SIGKILL:
@@ -148,9 +149,9 @@ def _end(status: int) -> None:
 
 
 def serve(modules: Sequence[str]) -> None:
-    """Run the fork server; returns in each job, which has the caller's arguments and streams.
+    """Run the fork server. Returns only in forked jobs, with the arguments and streams of the call.
 
-    Modules named on the command line are imported while no call waits.
+    While no call waits, the server also imports the modules on its command line.
 
     Args:
         modules: Modules to import before the first job.
@@ -171,14 +172,16 @@ class _Server:
         self._read = selectors.EVENT_READ
         self._forks = True
         self._jobs: dict[int, tuple[int, socket.socket]] = {}
-        """Process id and caller of each job, by the descriptor that is ready when it ends."""
+        """Process id and caller's connection of each job, by the job's pidfd."""
         self._ready.register(listener, self._read, self._accept)
         self._ready.register(sys.stdin.fileno(), self._read, self._retire)
 
     def run(self, imported: str, later: list[str]) -> None:
-        """Answer calls until Snakemake and all jobs have ended; returns only in each job.
+        """Answer calls until Snakemake and all jobs have ended; returns only in each forked job.
 
-        Modules of ``later`` are imported between calls.
+        Args:
+            imported: Names of the modules imported so far, for a warning.
+            later: Modules to import while no call waits.
         """
         self._state = forking.inherited_state()
         self._freeze(imported)
@@ -195,7 +198,7 @@ class _Server:
         os._exit(0)
 
     def _freeze(self, imported: str) -> None:
-        """Prepare the present state of this process for forks."""
+        """Prepare the present state of this process to be forked."""
         import gc
 
         if self._forks and not forking.may_fork():
@@ -205,7 +208,7 @@ class _Server:
                 file=sys.stderr,
             )
         gc.collect()
-        gc.freeze()  # keeps the pages of shared objects shared
+        gc.freeze()  # forked jobs then share the memory pages of these objects
         self._modules = forking.module_stamps()
 
     def _accept(self, listener: socket.socket) -> bool:
@@ -229,7 +232,7 @@ class _Server:
         return False
 
     def _answer(self, connection: socket.socket) -> bool:
-        """Fork a job for a call, or refuse it; return True in the job."""
+        """Fork a job for a call, or refuse the call; return True in the forked job."""
         self._ready.unregister(connection)
         packet, streams, _, _ = socket.recv_fds(connection, _MAX_BYTES, 3)
         words, variables, state = json.loads(packet) if packet else ([], {}, None)
@@ -258,7 +261,7 @@ class _Server:
         return False
 
     def _pass_on(self, job: int, connection: socket.socket) -> bool:
-        """Pass on a signal, or kill the processes of a job whose caller has ended."""
+        """Pass a signal on to a job, or kill the job's processes if its caller has ended."""
         number = b""
         with suppress(OSError):
             number = connection.recv(1)
@@ -281,7 +284,7 @@ class _Server:
         return False
 
     def _close(self) -> None:
-        """Close the descriptors of the server, in a job."""
+        """Close the descriptors of the server in a forked job."""
         for key in list(self._ready.get_map().values()):
             if isinstance(key.fileobj, socket.socket):
                 key.fileobj.close()
@@ -291,7 +294,7 @@ class _Server:
 
 
 def _import_quietly(module: str) -> None:
-    """Import a module for later jobs, without messages: jobs report errors themselves."""
+    """Import a module for later jobs without any messages, since jobs report errors themselves."""
     import logging
     import warnings
 
@@ -305,7 +308,10 @@ def _import_quietly(module: str) -> None:
 def _become(
     server: int, words: list[str], variables: dict[str, str], streams: Iterable[int]
 ) -> None:
-    """Turn a forked process into one for this call, which dies with the server."""
+    """Give a forked process the arguments, environment and streams of a call.
+
+    The process dies with the server.
+    """
     import ctypes
 
     with suppress(OSError):
