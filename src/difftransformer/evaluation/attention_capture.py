@@ -71,8 +71,8 @@ def capture_head_outputs(model: Any, heads: int, callback: HeadCallback) -> Iter
     """Context in which ``callback`` receives each layer's head outputs, before and after its norm.
 
     In every forward pass the callback runs twice per layer, as (layer index, `BEFORE` or `AFTER`,
-    head outputs [B, T, H, e]): with the inputs of the per-head norm, then with those of the output
-    projection. ``heads`` is H, the number of output heads of a layer of ``model``.
+    head outputs [B, T, H, e]): first with the inputs of the per-head norm, then with the inputs of
+    the output projection. ``heads`` is H, the number of output heads of a layer of ``model``.
     """
 
     def hook(index: int, positions: tuple[str, ...]) -> Callable[[nn.Module, Any], None]:

@@ -2,7 +2,7 @@
 
 Prompts are answered in sorted order, so that each follows the prompt with which it shares the
 longest prefix; the KV cache is truncated to that prefix and the rest computed. Short prompts for
-one token can be computed in batches. The answers are those of each prompt computed alone.
+one token can be computed in batches. The answers equal those of prompts computed one by one.
 """
 
 from collections import defaultdict

@@ -171,7 +171,7 @@ def macro_average(
 
 
 def mean_of_tasks(tasks: Iterable[PerItemScores]) -> PerItemScores:
-    """Return the per-item scores of the unweighted mean over tasks, given those of each task."""
+    """Return the per-item scores of the unweighted mean over tasks."""
     scores = list(tasks)
     return PerItemScores.weighted_sum((1 / len(scores), task) for task in scores)
 

@@ -26,7 +26,7 @@ class Options(evaluation.Options):
     """Report options: losses at each model's learning rate, over a sweep, or by tokens."""
 
     suites: ClassVar[int] = 2
-    """Number of suites of a section: that of the target text, then that of the source text."""
+    """Number of suites of a section: one on the target text, then one on the source text."""
 
     by: Literal["run", "learning_rate", "tokens"] = setting(
         "run",
@@ -36,7 +36,10 @@ class Options(evaluation.Options):
 
     @property
     def claim_columns(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Ids of the columns that claims may test: both losses, or that at equal source loss."""
+        """Ids of the columns that claims may test.
+
+        They are both losses, or for a sweep the target loss at equal source loss.
+        """
         return ("target_at_equal_source",) if self.swept else ("target", "source")
 
     @property

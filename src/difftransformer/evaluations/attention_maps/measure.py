@@ -71,8 +71,8 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
           surrogate of the second, see `surrogate_map`.
         - below_1e4, below_1e6: fraction of weights of magnitude below 1e-4, 1e-6.
         - entropy: entropy of a row's absolute weights divided by their sum, in nats, 0 for a row
-          without weights; entropy_first, entropy_second, entropy_maps: that of the first map, of
-          the second, and of both.
+          without weights; entropy_first, entropy_second, entropy_maps: entropy of the first
+          map, of the second, and of both.
         - negative_fraction: fraction of negative weights; positive_magnitude, negative_magnitude:
           mean magnitude of positive and of negative weights.
         - distance, distance_all: cosine distance between the maps of two heads of a layer, and of

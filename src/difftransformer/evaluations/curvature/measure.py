@@ -120,7 +120,7 @@ def spectrum_of(
 
 
 def summary(spectra: list[Spectrum]) -> tuple[Metrics, dict[str, PerItemScores]]:
-    """Return a phase's metrics from the spectra of its batches, and their values by batch."""
+    """Return a phase's metrics from the spectra of its batches, and their per-batch scores."""
     rows = [_batch_values(spectrum) for spectrum in spectra]
     column = {name: [row[name] for row in rows] for name in rows[0]}
     per_item = {

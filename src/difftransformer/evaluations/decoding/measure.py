@@ -31,7 +31,7 @@ def measure(benchmark: BenchmarkConfig, device: torch.device, process: int) -> M
         The metrics of `time_shape` for every shape (a batch size and context length), and:
         cache_bytes/{row}: KV cache bytes per position of a sequence; min_bytes_read/{shape}/{row}:
         bytes that must be read per token (the weights once for all sequences, and the sequence's
-        cache); memory_bandwidth: that of the device in bytes per second, or None.
+        cache); memory_bandwidth: the device's, in bytes per second, or None.
 
     Raises:
         UserError: Models and caches need more than the free memory.
@@ -70,8 +70,8 @@ def memory_bandwidth_of(config: Timing, device: torch.device) -> float | None:
 def cpu_read_bandwidth(clock: Clock, rows: int = 1 << 14) -> float:
     """Return the CPU's read bandwidth in bytes per second, measured over a large matrix.
 
-    It is that of the fastest of five matrix-vector products. The matrix has ``rows`` rows of 4096
-    columns, 256 MiB by default, which is larger than the cache of most processors.
+    The fastest of five matrix-vector products counts. The matrix has ``rows`` rows of 4096 columns,
+    256 MiB by default, which is larger than the cache of most processors.
     """
     matrix, vector = torch.ones(rows, 1 << 12), torch.ones(1 << 12)
     taken = time_interleaved({"read": lambda: matrix @ vector}, warmup=1, repeats=5, clock=clock)

@@ -79,7 +79,7 @@ def judge_answers(
         generated: The answers, from `open_answers`.
         cache_folder: Folder of paid judgments, shared by all jobs and scales.
         output: JSON file of the result, see `difftransformer.provenance.result`; its metrics are
-            those of `aggregate`.
+            computed by `aggregate`.
         details: Folder to write judgments.jsonl to; it is emptied first.
         job: The running job.
 

@@ -180,7 +180,7 @@ class Suite(PromptSuite):
 
     @classmethod
     def takes_benchmarks(cls, entry: Mapping[str, Any], benchmarks: str) -> bool:
-        """Return whether `benchmarks` of config.yaml sets the source of items: in format text."""
+        """Return whether `benchmarks` of config.yaml sets the items' source: in format text."""
         return entry.get("format") != "recall"
 
     def files(self) -> dict[str, Path]:

@@ -14,7 +14,7 @@ class Options(BaseOptions):
     trained: ClassVar[bool] = False
 
     def facts(self, run: RunConfig) -> dict[str, Fact]:
-        """Return a run's settings for the columns of the table (tables 9 and 10), by column id."""
+        """Return a run's settings by column id (columns of the DIFF paper, tables 9 and 10)."""
         model, training = run.model, run.training
         return {
             "layers": model.num_layers,

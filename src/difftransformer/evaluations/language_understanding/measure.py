@@ -153,7 +153,7 @@ def _store_results(
         "truncated": truncated,
         "version": float(versions[0]),
     }
-    # Without local paths, those of the items and of the task's file.
+    # Drop local paths: of the items, and of the task's config file.
     config = dict(output["configs"][next(iter(output["configs"]))])
     config.pop("dataset_kwargs", None)
     metadata = config.get("metadata", {})

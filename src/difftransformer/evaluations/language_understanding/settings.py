@@ -171,7 +171,7 @@ class Suite(Base):
         )
 
     def files(self) -> dict[str, Path]:
-        """Return the local item files of all evaluated tasks by "{task}/{split}"."""
+        """Return the local item files of all evaluated tasks, with keys {task}/{split}."""
         return {
             f"{task}/{split}": path
             for task in self.evaluated_tasks

@@ -3,7 +3,7 @@
 The tokens of a label include the token after it, so no label is the beginning of another. Each step
 takes the likeliest token that continues a label, the first of equally likely ones. The keys and
 values of a prompt are computed once, and the cache is truncated to the prompt before each item; the
-answers are those of decoding each item alone.
+answers equal those of decoding each item alone.
 """
 
 from collections.abc import Sequence

@@ -139,7 +139,7 @@ class Draw:
         self.decoder = LabelDecoder(scorer, trie, suite.chunk)
 
     def prompt(self, number: int, order_seed: int) -> list[int]:
-        """Return the token ids of ``number`` demonstrations in the order of a seed."""
+        """Return the token ids of ``number`` demonstrations, in the order of an order seed."""
         dataset, selection = self._dataset, self._suite.selection
         chosen = choose_demonstrations(
             dataset.train, dataset.labels, number, selection, seed=self._seed

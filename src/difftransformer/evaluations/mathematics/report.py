@@ -36,11 +36,11 @@ from difftransformer.reporting.table_notes import format_range, proxy_title
 
 DECIMALS = 1
 FINAL = "final"
-"""Id of the column with the average accuracy after stage 1."""
+"""Id of the column with the average accuracy at the end of the first training stage."""
 
 
 def section(context: SectionContext[Options]) -> Section:
-    """Return the report section of accuracy by set, or of mean accuracy by tokens of stage 1."""
+    """Return the report section of accuracy by set, or of mean accuracy by training tokens."""
     sets = context.suite.tasks
     if context.options.by == "set":
         metrics = [_accuracy(name, f"{_label(name)} ↑", name) for name in [*sets, AVERAGE]]
@@ -61,7 +61,7 @@ def section(context: SectionContext[Options]) -> Section:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw accuracy and output length by set, or mean accuracy by tokens of stage 1."""
+    """Draw accuracy and output length by set, or mean accuracy by training tokens."""
     return _by_set(context) if context.options.by == "set" else _curves(context)
 
 

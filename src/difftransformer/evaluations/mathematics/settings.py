@@ -108,7 +108,7 @@ class Suite(BaseSuite):
         )
 
     def files(self) -> dict[str, Path]:
-        """Return the local item files of all sets, by "{set}/{file name without its ending}"."""
+        """Return the local item files of all sets, with keys {set}/{file name without ending}."""
         return {
             f"{name}/{path.name.partition('.jsonl')[0]}": path
             for name in self.tasks

@@ -27,8 +27,8 @@ Pair = Annotated[list[int], Field(min_length=2, max_length=2), AfterValidator(_c
 def group_name(pair: Sequence[int], length: int | None = None, depth: int | None = None) -> str:
     """Return the name of a group of prompts with one setting [N, R], such as n4_r2_l256_d25.
 
-    ``length`` is the context length in tokens, ``depth`` that of the answer needle in percent;
-    None stands for all lengths or all depths.
+    ``length`` is the context length in tokens, ``depth`` the depth of the answer needle in
+    percent; None stands for all lengths or all depths.
     """
     parts = [f"n{pair[0]}_r{pair[1]}"]
     parts += [] if length is None else [f"l{length}"]

@@ -22,7 +22,7 @@ def measure(suite: Suite, context: EvalContext) -> Metrics:
     """Return the largest values and the median of each kind of activation on validation text.
 
     Returns:
-        {kind}_top{rank} and {kind}_median for each kind of `KINDS`, {kind}_values (their number),
+        For each kind of `KINDS`: {kind}_top{rank}, {kind}_median and {kind}_values (their number);
         median_error (maximum relative error of a median), tokens. A histogram of each kind is
         written to the details.
 

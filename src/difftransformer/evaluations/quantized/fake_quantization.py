@@ -27,7 +27,7 @@ from difftransformer.models.linear import Linear
 from difftransformer.models.transformer import DecoderLayer
 
 Granularity = Literal["head", "row"]
-"""Attention logits that share a scale: those of one sequence and softmax map, or of one query."""
+"""Attention logits that share a scale: all of one sequence and softmax map, or of one query."""
 
 
 def absmax_quantizer(bits: int, granularity: Granularity) -> LogitHook:
@@ -163,7 +163,7 @@ QUANTIZERS: Mapping[Quantity, Quantizer] = {
     "weights": quantized_weights,
     "kv_cache": quantized_cache,
 }
-"""Quantity -> context manager that quantizes it; only that of the logits uses the granularity."""
+"""Quantity -> context manager that quantizes it; granularity only matters for logits."""
 
 
 @cache

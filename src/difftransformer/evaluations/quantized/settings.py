@@ -26,8 +26,8 @@ def score_name(quantity: Quantity | None = None, bits: int | None = None) -> str
 class Granularity(Settings):
     """Groups of values that share a scale.
 
-    Only that of attention logits is a setting. Weights have one scale per output, the KV cache has
-    one per head and position.
+    Only the group of attention logits is a setting. Weights have one scale per output, the KV
+    cache has one scale per head and position.
     """
 
     attention_logits: Literal["head", "row"] = setting(

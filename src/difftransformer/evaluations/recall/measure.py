@@ -23,10 +23,10 @@ def measure(suite: Suite, context: EvalContext) -> EvalResult:
     read.
 
     Returns:
-        For each number of needles N: accuracy_n{N} = correct_n{N} / total_n{N} (to R
-        queries in each of S rows) and chance_n{N} = 1/N, the accuracy of guessing among the
-        values of the row. Once chance_vocabulary = 1/V, that of guessing among all V tokens.
-        Accuracies have per-item scores by row.
+        For each number of needles N: accuracy_n{N} = correct_n{N} / total_n{N} (R queries in
+        each of S rows) and chance_n{N} = 1/N, the accuracy of guessing among the values of the
+        row. Also chance_vocabulary = 1/V, the accuracy of guessing among all V tokens. Accuracies
+        have per-item scores by row.
 
     Raises:
         DataError: A number of needles does not fit in a row.

@@ -43,7 +43,7 @@ class Options(Base):
         """Check that a curve by size has at least two different sizes.
 
         Raises:
-            ValueError: ``recipes``, one per size, has a single one.
+            ValueError: All ``recipes`` are equal; there is one per size.
         """
         if self.by == "size" and len(set(recipes)) < 2:
             raise ValueError(f"a curve needs at least two sizes, got {recipes}")

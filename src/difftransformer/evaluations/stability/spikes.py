@@ -42,7 +42,7 @@ ByRate = dict[float, list[Stability]]
 
 
 def stability_of(results: Results, run: str, seeds: Sequence[int]) -> list[Stability]:
-    """Return the stability metrics of a run's training, one entry per seed.
+    """Return the stability metrics of a run, one entry per seed.
 
     Raises:
         UserError: A result or a history is missing, or the training did not record divergence.

@@ -112,7 +112,10 @@ def _time_rows(
 def make_step(
     model: Transformer, backend: str, mode: str, tokens: Tensor, config: Timing
 ) -> Callable[[], None]:
-    """Return a function that runs one training or forward pass of a model with one backend."""
+    """Return a function that runs one training or forward pass of a model with one backend.
+
+    ``mode`` is "training" or "forward"; the pass reads ``tokens``, [B, T + 1].
+    """
     layers = attention_layers(model)
     targets = tokens[:, 1:].flatten()
     on_gpu = config.compile and tokens.is_cuda

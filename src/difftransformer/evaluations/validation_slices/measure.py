@@ -104,7 +104,7 @@ def ar_hits(
 
 
 def load_frequent(path: Path) -> Keys:
-    """Return the sorted keys of frequent n-grams from a file of `count_ngrams`.
+    """Return the sorted keys of frequent n-grams in a file that `count_ngrams` wrote.
 
     Raises:
         DataError: The file is missing, changed since it was written, or damaged.

@@ -50,7 +50,7 @@ _SPEEDS = {"speed": "Training tokens/s ↑", SPEED_RATIO: "Speed, ratio ↑"}
 
 
 class Panel(NamedTuple):
-    """Title, unit and reference value (that of no difference, or None) of a panel of the figure."""
+    """A panel of the figure: its title, its unit, and the value of no difference, or None."""
 
     title: str
     unit: str
@@ -73,7 +73,7 @@ def section(context: SectionContext[Options]) -> Section:
 
 
 def figure(context: SectionContext[Options]) -> Figure:
-    """Draw scores, one panel per column; models that only later sections have are hollow."""
+    """Draw the variants' scores, one panel per column; marks of later sections are hollow."""
     sections = [section(part) for part in context.sibling_contexts]
     panels = _panels(context.options, {column.id for column in sections[0].columns})
     first_runs = {row.run for row in sections[0].rows}

@@ -52,7 +52,7 @@ class Options(BaseOptions):
 
     @property
     def paired_suites(self) -> Sequence[str]:
-        """Names of the suites whose scores are those of paired runs."""
+        """Names of the suites with scores of paired runs."""
         return list(
             dict.fromkeys(score.suite for score in self.scores.values() if score.of_paired_run)
         )
