@@ -1,8 +1,9 @@
-"""Snakemake logger plugin: ``snakemake --logger difftransformer`` shows one live display.
+"""Snakemake logger plugin: ``snakemake --logger difftransformer`` shows a live display.
 
-It shows the number of finished jobs and step, loss, speed and ETA of each running training. A
-finished job gets one line, a failed job its log and error. On a terminal the display refreshes in
-place, elsewhere it prints a line at intervals. Dry runs and listings are unchanged.
+The display shows the number of finished jobs, and step, loss, speed and ETA of each running
+training. A finished job is reported in one line, a failed job with its log and error. On a terminal
+the display refreshes in place; elsewhere it prints a line at intervals. The output of dry runs and
+listings is unchanged.
 """
 
 import contextlib
@@ -32,17 +33,17 @@ _HIDDEN_MESSAGES = (
 )
 _USER_ERRORS = "|".join(kind.__name__ for kind in (UserError, *UserError.__subclasses__()))
 _FAILED_COMMAND = re.compile(r"RuleException:\s+CalledProcessError in file ")
-"""Snakemake's message with the command of a failed job, which precedes the event of the job."""
+"""Snakemake's message with a failed job's command, which comes before the event of the job."""
 _KILLED_BY = re.compile(r"died with <Signals\.(\w+): ")
 _STOPPING = "Terminating processes on user request"
 _ANY_FAILED = "At least one job did not complete successfully."
 _CLEANUP_ADVICE = "Some jobs were triggered by provenance information"
-"""Advice of a dry run to delete records, after which stale results would count as current."""
+"""Advice in a dry run to delete records; hidden, as stale results would then count as current."""
 _UNKNOWN_TARGET = re.compile(r"No rule to produce (\S+) \(if you use input functions")
 _INPUT_ERROR = re.compile(
     rf"InputFunctionException in [^\n]*\nError:\n +(?:{_USER_ERRORS}): ([^\n]*)"
 )
-"""Error of an input function in the Snakefile."""
+"""Snakemake's message with a user's mistake, raised by an input function of the Snakefile."""
 _SILENT = {LogEvent.RESOURCES_INFO, LogEvent.SHELLCMD, LogEvent.JOB_STARTED, LogEvent.DEBUG_DAG}
 _SILENT |= {LogEvent.WORKFLOW_STARTED, LogEvent.RULEGRAPH, LogEvent.GROUP_INFO}
 
@@ -55,12 +56,12 @@ _unavailable: dict[str, str] = {}
 def set_targets(
     targets: Iterable[str], scales: Mapping[str, str], unavailable: Mapping[str, str] | None = None
 ) -> None:
-    """Set the names with which an unknown target is explained.
+    """Set the names that hints in messages about unknown targets use.
 
     Args:
         targets: Names of the targets of the workflow.
-        scales: Other scales by their results folders.
-        unavailable: Artifacts that this scale cannot build, with the reason.
+        scales: Results folder of each other scale -> name of the scale.
+        unavailable: Artifact that this scale cannot build -> reason.
     """
     _targets[:] = targets
     _unavailable.clear()
@@ -70,7 +71,7 @@ def set_targets(
 
 
 def _cure(target: str) -> str:
-    """Return a hint for an unknown target: its scale, the reason, or the most similar name."""
+    """Return a hint for an unknown target: its scale, why it cannot be built, or a similar name."""
     for folder in PurePath(target).parents:
         if (scale := _other_scales.get(folder)) is not None:
             return f": that is of scale {scale}; give --config scale={scale}"
@@ -80,7 +81,7 @@ def _cure(target: str) -> str:
 
 
 def _require_cache() -> None:
-    """Exit with a one-line error if Snakemake cannot write its cache, instead of a traceback."""
+    """Exit with a one-line error instead of Snakemake's traceback if its cache is not writable."""
     from snakemake.common import get_appdirs
 
     if "--shared-fs-usage" in sys.argv:  # a job on another machine
@@ -98,11 +99,11 @@ def _require_cache() -> None:
 
 
 def _read_settings_strictly() -> None:
-    """Replace Snakemake's readers of `--config` and `--configfile` by our strict YAML reader.
+    """Replace Snakemake's readers of `--config` and `--configfile` by this package's YAML reader.
 
-    Snakemake reads both before the Snakefile: it runs the expressions in a file with `__use_yte__`
-    and expands nested aliases without limit. Its result is not used, since the Snakefile reads both
-    again; the first reader must only be as strict.
+    Snakemake reads both options before the Snakefile. Its reader runs the expressions in a file
+    with `__use_yte__`, and expands nested aliases without limit. The result of the first reading is
+    not used, since the Snakefile reads both options again, but the reader must be as strict.
     """
     from snakemake import cli
     from snakemake.settings import types
@@ -125,7 +126,7 @@ def _read_settings_strictly() -> None:
 
 @dataclass
 class LogHandlerSettings(LogHandlerSettingsBase):
-    """Options ``--logger-difftransformer-...``."""
+    """Settings of the plugin: options ``--logger-difftransformer-...`` of Snakemake."""
 
     interval: float = field(
         default=15.0, metadata={"help": "Seconds between lines when not on a terminal"}
@@ -133,7 +134,7 @@ class LogHandlerSettings(LogHandlerSettingsBase):
 
 
 class LogHandler(LogHandlerBase):
-    """Display of a running workflow; see the module."""
+    """Log handler of Snakemake that displays the running workflow as the module docstring says."""
 
     writes_to_stream = True
     writes_to_file = False
@@ -142,7 +143,7 @@ class LogHandler(LogHandlerBase):
     needs_rulegraph = False
 
     def __post_init__(self) -> None:
-        """Read the settings; the display starts with the first job."""
+        """Initialize the handler from its settings; the display starts with the first job."""
         settings = self.settings
         assert isinstance(settings, LogHandlerSettings)
         self._stream = sys.stdout if self.common_settings.stdout else sys.stderr
@@ -156,7 +157,7 @@ class LogHandler(LogHandlerBase):
         _read_settings_strictly()
 
     def emit(self, record: LogRecord) -> None:
-        """Handle one event or message of Snakemake."""
+        """Update the display for one event or message of Snakemake."""
         try:
             if self.common_settings.dryrun or self.common_settings.verbose:
                 text = self._text(record)
@@ -169,7 +170,7 @@ class LogHandler(LogHandlerBase):
             self.handleError(record)
 
     def close(self) -> None:
-        """Print the final summary."""
+        """Stop the display and print the final summary."""
         self._closing.set()
         if self._live is not None:
             self._live.stop()
@@ -219,7 +220,7 @@ class LogHandler(LogHandlerBase):
                 self._print(text)
 
     def _text(self, record: LogRecord) -> str:
-        """Return Snakemake's message; errors of ours and unknown targets as one line."""
+        """Return Snakemake's message; users' mistakes and unknown targets are cut to one line."""
         text = str(self.format(record))
         if (error := _INPUT_ERROR.match(text)) is not None:
             return f"error: {error[1]}"

@@ -1,4 +1,4 @@
-"""State of a running workflow and the lines that display it; independent of Snakemake."""
+"""State of a running workflow, and the lines that display it; independent of Snakemake."""
 
 from __future__ import annotations
 
@@ -14,34 +14,38 @@ from difftransformer.training.progress import clock, rate
 from snakemake_logger_plugin_difftransformer.remaining import Remaining, Underway
 
 ERROR = "error:"
-"""Prefix of the line of a log with the reason of a failure."""
+"""Prefix of the line in a job's log with the reason of its failure."""
 STOPPED = "warning: stopped"
-"""Prefix of the last line of the log of an interrupted job."""
-_STALE = 60.0  # seconds after which a heartbeat belongs to a job that is gone
+"""Prefix of the last line in the log of an interrupted job."""
+_STALE = 60.0  # seconds without update after which the job of a heartbeat file has ended
 _MIN_ETA = 10.0  # seconds; a shorter remaining time is not displayed
 _SEARCH_SHARE = 0.02  # largest share of time spent on searching for heartbeat files
 
 
 @dataclass
 class RunningJob:
-    """A running job."""
+    """A running job of the workflow."""
 
     rule: str
     wildcards: Mapping[str, str]
     since: float
     states: Path | None
-    """Folder with the state of jobs of this rule and the heartbeats of trainings."""
+    """Folder with the states of this rule's jobs, which has the heartbeat files of trainings."""
 
     @property
     def name(self) -> str:
-        """Wildcards of the job."""
+        """Values of the job's wildcards, separated by spaces."""
         return " ".join(map(str, self.wildcards.values()))
 
     def __str__(self) -> str:
         return f"{self.rule} {self.name}".rstrip()
 
     def beat(self, beats: Sequence[tuple[Path, dict[str, Any]]]) -> dict[str, Any] | None:
-        """Return the heartbeat of this job, or None."""
+        """Return the content of this job's heartbeat file, or None if it has none.
+
+        Args:
+            beats: State folder of a rule and content, for each heartbeat file.
+        """
         for states, beat in beats:
             ids = {str(beat.get("run")), str(beat.get("seed"))}
             if states == self.states and ids <= set(map(str, self.wildcards.values())):
@@ -50,7 +54,7 @@ class RunningJob:
 
 
 class Board:
-    """Finished, running and failed jobs, and the heartbeats of trainings."""
+    """State of a workflow: finished, running and failed jobs, and the heartbeats of trainings."""
 
     def __init__(self) -> None:
         self._began = time.time()
@@ -61,11 +65,11 @@ class Board:
         self.done, self.total = 0, 0
         self.running: dict[int, RunningJob] = {}
         self.failed: dict[int, str] = {}
-        """Message of each failed job that has not finished since."""
+        """Message of each failed job that no later attempt has finished, by id of the job."""
         self.stopping = False
-        """Whether the user stops the workflow: jobs that end now have not failed."""
+        """Whether the user is stopping the workflow, so that jobs count as stopped, not failed."""
         self.stopped: set[int] = set()
-        """Jobs that were interrupted."""
+        """Ids of the jobs that were interrupted."""
 
     def plan(self, jobs: Mapping[str, int]) -> None:
         """Set the number of planned jobs of each rule."""
@@ -75,7 +79,15 @@ class Board:
     def start(
         self, job: int, rule: str, wildcards: Mapping[str, str], logs: Sequence[str], at: float
     ) -> None:
-        """Record the start of a job at time ``at``; its logs determine the folder of its state."""
+        """Record the start of a job.
+
+        Args:
+            job: Id of the job.
+            rule: Rule of the job.
+            wildcards: Wildcards of the job.
+            logs: Log files of the job, which determine the folder of its state.
+            at: Start of the job in seconds since 1970.
+        """
         layout = next(filter(None, map(Layout.of_log, logs)), None)
         states = None if layout is None else Path(layout.state(rule))
         if self._home is None and layout is not None:
@@ -85,7 +97,11 @@ class Board:
         self.running[job] = RunningJob(rule, dict(wildcards), at, states)
 
     def finish(self, job: int) -> str:
-        """Record the end of a job and return its line."""
+        """Record the end of a finished job, and return the line that reports it.
+
+        Args:
+            job: Id of the job.
+        """
         self.done += 1
         self.failed.pop(job, None)
         self.stopped.discard(job)
@@ -104,14 +120,14 @@ class Board:
         message: str | None = None,
         killed_by: str | None = None,
     ) -> str:
-        """Record a failed or interrupted job and return its log path and error.
+        """Record a failed or interrupted job, and return lines with its log and error.
 
         Args:
             job: Id of the job.
-            rule: Its rule.
-            logs: Its log files.
-            message: Message of the executor, such as for a job that never started.
-            killed_by: Signal that ended the job.
+            rule: Rule of the job.
+            logs: Log files of the job.
+            message: Message of Snakemake's executor, such as for a job that never started.
+            killed_by: Name of the signal that ended the job, such as "SIGKILL"; None: no signal.
         """
         ended = self.running.pop(job, None)
         log_names, name = ", ".join(logs) or "none", ended or rule
@@ -129,7 +145,7 @@ class Board:
         return f"FAILED {name}\n    log: {log_names}\n    {reason}"
 
     def lines(self) -> list[str]:
-        """Return the current state: a summary line, then one line per running job."""
+        """Return the lines of the current state: a summary, then one line per running job."""
         failed = f", {len(self.failed)} failed" if self.failed else ""
         failed += f", {len(self.stopped)} stopped" if self.stopped else ""
         now, beats = time.time(), self._heartbeats()
@@ -147,7 +163,10 @@ class Board:
         return [head, *(self._line(job, beat) for job, beat in running)]
 
     def ending(self) -> str:
-        """Return a summary line and two lines per failure."""
+        """Return the final summary as text: a summary line, then two lines per failed job.
+
+        The durations of jobs are saved for the next build.
+        """
         self._remaining.plan({})
         if self._home is not None:
             self._remaining.save_history(self._home)
@@ -181,7 +200,7 @@ class Board:
 
 
 def training_line(beat: Mapping[str, Any]) -> str:
-    """Return step, loss, speed and ETA of a training."""
+    """Return step, loss, speed and ETA of a training in one line, from its heartbeat file."""
     parts = [f"step {beat.get('step', '?')}/{beat.get('steps', '?')}"]
     if (loss := beat.get("loss")) is not None:
         parts.append(f"loss {loss:.3f}")
@@ -193,12 +212,14 @@ def training_line(beat: Mapping[str, Any]) -> str:
 
 
 def error_line(logs: Sequence[str], message: str | None = None, since: float = 0.0) -> str:
-    """Return the last ``error:`` line of the logs, otherwise their last line.
+    """Return the last ``error:`` line in the logs of a job, or else the last line.
 
     Args:
-        logs: Log files of a job.
-        message: Snakemake's message about the job; its first line is used for empty logs.
-        since: Start of the job; with a message, older logs belong to an earlier attempt.
+        logs: Log files of the job.
+        message: Snakemake's message about the job. Its first line is returned if the logs are
+            empty.
+        since: Start of the job. If there is a message, logs older than the start are ignored, since
+            they belong to an earlier attempt.
     """
     first_line = message.strip().splitlines()[0] if message and message.strip() else None
     last = first_line or "the log is empty"

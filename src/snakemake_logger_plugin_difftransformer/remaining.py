@@ -1,4 +1,4 @@
-"""Remaining time of a workflow, from durations of its jobs now and in earlier builds."""
+"""Estimate of a workflow's remaining time, from durations of jobs now and in earlier builds."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from pathlib import Path
 
 FILE = "job_seconds.json"
 FIRST_BUILD = Path(__file__).with_name(FILE)
-"""Durations of the jobs of the default targets on one machine, for a first build without history.
+"""File with durations of the default targets' jobs on one machine, for a first build.
 
-A retrieval training cannot predict its early stopping, but the same seed stops at the same step
-everywhere, so another machine differs only by a factor.
+The early stopping of a retrieval training cannot be predicted. But the same seed stops at the same
+step on every machine, so the durations of two machines differ only by a factor.
 """
-_DEFAULT_SECONDS = 5.0  # of a job without history: an evaluation, a figure or a page
+_DEFAULT_SECONDS = 5.0  # duration of a job without history: an evaluation, a figure or a page
 _MIN_HISTORY = 10.0  # seconds of finished jobs with history from which the factor is estimated
 
 
 @dataclass(frozen=True)
 class Underway:
-    """A running job."""
+    """A running job, as input of the estimate."""
 
     rule: str
     name: str
     seconds: float
-    """Seconds since its start."""
+    """Seconds since the start of the job."""
     left: float | None = None
-    """Its own estimate of the remaining seconds, if any."""
+    """Remaining seconds that the job itself estimates; None: no estimate."""
 
 
 class Remaining:
-    """Estimate of the remaining time, updated with every finished job.
+    """Estimate of a workflow's remaining time, updated with every finished job.
 
-    The duration of a job is its duration in an earlier build, times a factor between this machine
-    and the earlier one. Without history it is the mean duration of its rule, otherwise the ETA of
-    a running job of its rule. Parallelism is assumed to stay as it was so far.
+    The expected duration of a job is its duration in an earlier build, times the ratio of durations
+    now and then. A job without history takes the mean duration of its rule, or else the ETA of a
+    running job of its rule. The number of parallel jobs is assumed to stay as it was so far.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,11 @@ class Remaining:
         self._waiting = dict(jobs)
 
     def load_history(self, folder: Path) -> None:
-        """Read durations of earlier builds from a folder, if it has any."""
+        """Read the durations of jobs in earlier builds from a folder, if it has any.
+
+        Args:
+            folder: Folder of the states of a scale.
+        """
         scale = folder.parent.name
         for path in (FIRST_BUILD, folder / FILE):
             with suppress(OSError, ValueError, TypeError, AttributeError):
@@ -70,22 +74,37 @@ class Remaining:
                     self._before[str(rule)] = durations  # of one machine
 
     def save_history(self, folder: Path) -> None:
-        """Write durations for the next build; errors of the file system are ignored."""
+        """Write the durations of jobs for the next build; errors of the file system are ignored.
+
+        Args:
+            folder: Folder of the states of a scale.
+        """
         rules = dict.fromkeys([*self._saved, *self._took])
         durations = {rule: self._saved.get(rule, {}) | self._took.get(rule, {}) for rule in rules}
         with suppress(OSError):
             (folder / FILE).write_text(json.dumps(durations, indent=1), encoding="utf-8")
 
     def start(self, rule: str) -> None:
-        """Record the start of a job."""
+        """Record the start of a job of a rule."""
         self._waiting[rule] = max(self._waiting.get(rule, 0) - 1, 0)
 
     def finish(self, rule: str, name: str, seconds: float) -> None:
-        """Record the duration of a finished job."""
+        """Record the duration of a finished job in seconds.
+
+        Args:
+            rule: Rule of the job.
+            name: Values of the job's wildcards.
+            seconds: Duration of the job.
+        """
         self._took.setdefault(rule, {})[name] = seconds
 
     def seconds(self, elapsed: float, underway: Iterable[Underway]) -> float | None:
-        """Return the remaining seconds; None before there is any information."""
+        """Return the estimated remaining seconds of the workflow; None if nothing is known.
+
+        Args:
+            elapsed: Seconds since the start of the workflow.
+            underway: The running jobs.
+        """
         running = list(underway)
         foreseen: dict[str, list[float]] = {}
         for job in running:
@@ -122,7 +141,7 @@ class Remaining:
         return work / max(beside, len(running), 1)
 
     def _factor(self) -> float:
-        """Return the ratio of durations of the same jobs now and in earlier builds."""
+        """Return the ratio of the durations of the same jobs now and in earlier builds."""
         pairs = [
             (seconds, self._before[rule][name])
             for rule, took in self._took.items()
