@@ -44,7 +44,7 @@ def model_card(folder: Path, license: str | None, name: str, *, own_code: bool) 
     Args:
         folder: Folder of a trained run, ``results/<scale>/runs/<run>/<seed>``, in whose scale data,
             evaluations and verdicts are looked up. Or a folder of a difftransformer model saved
-            by transformers, whose card has only the facts in its config.json.
+            by transformers, whose model card has only the facts in its config.json.
         license: Identifier of the license of the weights, such as apache-2.0; None means mit.
         name: Name of the model.
         own_code: Whether transformers needs this package to load the model.
